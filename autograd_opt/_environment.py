@@ -1,0 +1,56 @@
+"""Is this the torch and the Python that the compiled modules were made for?
+
+Called before anything else is imported, so that a wrong installation is one sentence and
+not a traceback from inside a compiled module.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_TORCH = (2, 13)
+FIRST_UNTESTED_TORCH = (2, 14)
+COMPILED = ("autograd_opt.node", "autograd_opt.recorder", "autograd_opt.executor", "autograd_opt.passes")
+
+
+def check() -> None:
+    """Raise ImportError with one sentence when something is missing or of a wrong version."""
+    if sys.version_info < OLDEST_PYTHON:
+        raise ImportError(f"autograd_opt needs Python {_dotted(OLDEST_PYTHON)} or newer; this is {sys.version.split()[0]}")
+    try:
+        from torch.version import __version__
+    except ImportError as error:
+        raise ImportError(
+            f"autograd_opt needs torch {_dotted(OLDEST_TORCH)}, which could not be imported ({error}): "
+            f"pip install 'torch>={_dotted(OLDEST_TORCH)},<{_dotted(FIRST_UNTESTED_TORCH)}'"
+        ) from error
+    check_torch(str(__version__))
+    for name in COMPILED:
+        if importlib.util.find_spec(name) is None:
+            raise ImportError(
+                f"{name} is missing: this is a source folder that has not been built. "
+                "Run `pip install -e .` in it, or leave it so that the installed package is found"
+            )
+
+
+def check_torch(version: str) -> None:
+    """Raise ImportError unless `version` is one this release was tested with.
+
+    >>> check_torch("2.13.1+cpu")
+    >>> check_torch("2.14.0")
+    Traceback (most recent call last):
+    ImportError: autograd_opt was tested with torch 2.13 only, this is 2.14.0: pip install 'torch>=2.13,<2.14'
+    """
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if not OLDEST_TORCH <= found < FIRST_UNTESTED_TORCH:
+        wanted = f"torch>={_dotted(OLDEST_TORCH)},<{_dotted(FIRST_UNTESTED_TORCH)}"
+        raise ImportError(
+            f"autograd_opt was tested with torch {_dotted(OLDEST_TORCH)} only, this is {version}: pip install {wanted!r}"
+        )
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,104 @@
+"""The command line: one line a command, each imported only when it is called.
+
+Exit codes: 0 done, 1 the command ran and its answer is no (a bar missed, a gradient that
+differs, a proof refuted), 2 wrong usage, 3 something it needs is not installed, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+FAILED, USAGE, MISSING, INTERRUPTED = 1, 2, 3, 130
+"""Exit codes other than 0."""
+
+COMMANDS = {
+    "bench": ("autograd_opt.benchmarks.command:bench", "Time this library against torch eager and its peers."),
+    "demo": ("autograd_opt.demo:demo", "Train on real digits, then optimize a step with repeated work."),
+}
+"""Name -> where the click command is, and its line in the help.  A new command is a line here."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are asked for, so that --help is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name][0].split(":")
+        try:
+            command = getattr(importlib.import_module(module), name)
+        except ImportError as error:
+            fail(f"`autograd-opt {cmd_name}` cannot start: {error}", MISSING)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+
+
+def fail(message: str, code: int = FAILED) -> None:
+    """Say why on stderr and leave with `code`."""
+    click.echo(message, err=True)
+    sys.exit(code)
+
+
+def console(json: bool = False) -> Console:
+    """Where a command writes what a person reads: stderr when stdout carries JSON.
+
+    Colour and moving progress appear on terminals only; NO_COLOR is honoured.
+    """
+    return Console(stderr=json, highlight=False, soft_wrap=False)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A path to write to; it takes the place of `path` only when the block ends well.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with written_whole(folder / "a.txt") as draft:
+    ...     _ = draft.write_text("all of it")
+    >>> [f.name for f in folder.iterdir()]
+    ['a.txt']
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    os.close(number)
+    draft = Path(name)
+    try:
+        yield draft
+        draft.chmod(0o644)
+        draft.replace(path)
+    finally:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="autograd_opt")
+def root() -> None:
+    """Autograd on torch tensors that finds repeated work and removes it."""
+
+
+def main() -> None:
+    """Entry point of `autograd-opt`."""
+    try:
+        sys.exit(root.main(prog_name="autograd-opt", standalone_mode=False) or 0)
+    except (click.Abort, KeyboardInterrupt):
+        fail("interrupted", INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)

@@ -1,0 +1,62 @@
+"""Direct C entry points into torch's Python bindings, without compiling against torch.
+
+A `getset_descriptor`, a `method_descriptor` and a built-in function each hold a C
+function pointer in a public CPython structure.  Calling through it skips attribute
+lookup and argument packing, which for one small kernel is a tenth of the whole cost.
+"""
+
+from cpython.object cimport PyObject
+
+cdef extern from *:
+    """
+    #include <Python.h>
+    #if defined(_MSC_VER)
+    #define AO_THREAD __declspec(thread)
+    #else
+    #define AO_THREAD __thread
+    #endif
+
+    static CYTHON_INLINE PyObject *ao_get(PyObject *descr, PyObject *self) {
+        PyGetSetDef *g = ((PyGetSetDescrObject *)descr)->d_getset;
+        return g->get(self, g->closure);
+    }
+    static CYTHON_INLINE PyObject *ao_method0(PyObject *descr, PyObject *self) {
+        return ((PyMethodDescrObject *)descr)->d_method->ml_meth(self, NULL);
+    }
+    static CYTHON_INLINE PyObject *ao_method(PyObject *descr, PyObject *self, PyObject *args) {
+        /* METH_VARARGS and METH_VARARGS|METH_KEYWORDS: both accept (self, args[, NULL]) */
+        PyMethodDef *m = ((PyMethodDescrObject *)descr)->d_method;
+        if (m->ml_flags & METH_KEYWORDS)
+            return ((PyCFunctionWithKeywords)(void (*)(void))m->ml_meth)(self, args, NULL);
+        if (m->ml_flags & METH_NOARGS) return m->ml_meth(self, NULL);
+        if (m->ml_flags & METH_O) return m->ml_meth(self, PyTuple_GET_ITEM(args, 0));
+        return m->ml_meth(self, args);
+    }
+    static CYTHON_INLINE PyObject *ao_builtin0(PyObject *func) {
+        return PyCFunction_GET_FUNCTION(func)(PyCFunction_GET_SELF(func), NULL);
+    }
+    static CYTHON_INLINE void ao_set_type(PyObject *o, PyObject *type) {
+        PyTypeObject *old = Py_TYPE(o);
+        Py_INCREF(type);
+        Py_SET_TYPE(o, (PyTypeObject *)type);
+        Py_DECREF((PyObject *)old);
+    }
+    static CYTHON_INLINE PyObject *ao_try_attr(PyObject *o, PyObject *name) {
+        /* a plain instance attribute or NULL without an exception; torch.Tensor uses the
+           generic lookup, which is what this calls directly */
+        PyObject *r = PyObject_GenericGetAttr(o, name);
+        if (r == NULL) PyErr_Clear();
+        return r;
+    }
+    static CYTHON_INLINE int ao_has_weakrefs(PyObject *o) {
+        Py_ssize_t off = Py_TYPE(o)->tp_weaklistoffset;
+        return off > 0 && *(PyObject **)((char *)o + off) != NULL;
+    }
+    """
+    object ao_get(object descr, object self)
+    object ao_method0(object descr, object self)
+    object ao_method(object descr, object self, tuple args)
+    object ao_builtin0(object func)
+    void ao_set_type(object o, object type)
+    PyObject *ao_try_attr(object o, object name)
+    bint ao_has_weakrefs(object o)

@@ -1,0 +1,185 @@
+"""Route (b): a torch-function mode that sees every torch call inside a context.
+
+Each callable is classified once: it has a line in the operator table, it writes in place,
+it is a special of the tensor API, it is Python code of torch's own that can be recorded
+piece by piece, or it is recorded whole as one opaque node.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from autograd_opt import errors, recorder
+from autograd_opt.node import get_recording
+from autograd_opt.ops.table import BINDERS, CALLS, DECOMPOSE, INPLACE, OPS, rename
+
+Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+HANDLERS: dict[Any, Handler] = {}
+"""torch callable -> how it is run inside a context; filled on first sight."""
+BODIES: dict[Any, Handler] = {}
+"""Python callables with a line in the table, for spellings that the line does not cover."""
+SPECIAL: dict[Any, Handler] = {}
+"""Callables with a meaning of their own, filled by `special`."""
+
+
+class RecorderMode(TorchFunctionMode):
+    """The mode; one instance per thread, pushed while a graph records."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        handler = HANDLERS.get(func)
+        if handler is None:
+            handler = HANDLERS[func] = classify(func)
+        return handler(func, args, kwargs or {})
+
+
+MODE = RecorderMode()
+
+
+def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run `func` as the mode would, from inside this library."""
+    if get_recording() is None:
+        return recorder.run_raw(func, args, kwargs)
+    handler = HANDLERS.get(func)
+    if handler is None:
+        handler = HANDLERS[func] = classify(func)
+    return handler(func, args, kwargs)
+
+
+def classify(func: Any) -> Handler:
+    """How a callable is to be handled."""
+    if func in SPECIAL:
+        return SPECIAL[func]
+    if func in CALLS:
+        target = CALLS[func]
+        return by_name(target) if isinstance(target, str) else by_choice(target)
+    if func in DECOMPOSE:
+        return decomposed(DECOMPOSE[func])
+    from autograd_opt import inplace
+    if func in INPLACE:
+        return inplace.handler(INPLACE[func])
+    name = getattr(func, "__name__", "")
+    if name in ("__get__", "__set__", "__delete__"):
+        return raw
+    if isinstance(func, types.FunctionType):
+        return decomposed(func)
+    if name in METADATA:
+        return raw
+    if inplace.writes(func, name):
+        return inplace.opaque_handler
+    from autograd_opt import opaque
+    return opaque.handler
+
+
+def raw(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run without recording: the result has no gradient."""
+    return recorder.run_raw(func, args, kwargs)
+
+
+def by_name(name: str) -> Handler:
+    """Record as operator `name`."""
+    op, bind = OPS[name], BINDERS[name]
+    apply, operands_of = recorder.apply, op.operands
+
+    def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs:
+            if kwargs.get("out") is not None:
+                from autograd_opt import inplace
+                return inplace.out_handler(func, args, kwargs)
+            try:
+                operands, attributes = bind(*args, **rename(kwargs, operands_of))
+            except TypeError:
+                return unbindable(func, args, kwargs)
+        else:
+            try:
+                operands, attributes = bind(*args)
+            except TypeError:
+                return unbindable(func, args, kwargs)
+        return apply(op, func, args, kwargs, operands, attributes)
+
+    return handler
+
+
+def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A spelling that the table does not know: torch decides whether it is valid."""
+    from autograd_opt import opaque
+    if isinstance(func, types.FunctionType):
+        if func not in BODIES:
+            BODIES[func] = decomposed(func)
+        return BODIES[func](func, args, kwargs)
+    return opaque.handler(func, args, kwargs)
+
+
+def by_choice(pick: Callable[..., str | None]) -> Handler:
+    """Record as the operator that `pick(*args, **kwargs)` names."""
+    chosen: dict[str, Handler] = {}
+
+    def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = pick(*args, **kwargs)
+        if name is None:
+            return unbindable(func, args, kwargs)
+        if name not in chosen:
+            chosen[name] = by_name(name)
+        return chosen[name](func, args, kwargs)
+
+    return handler
+
+
+def decomposed(func: types.FunctionType) -> Handler:
+    """Run Python code of torch's own with its calls recorded one by one.
+
+    Such a function begins by asking whether a mode wants it whole.  A copy whose globals
+    answer no runs its body, in which every inner call comes back to the mode.
+    """
+    def no(*args: Any) -> bool:
+        return False
+
+    replaced = {
+        name: no for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+        if name in func.__globals__
+    }
+    body: Any = func
+    if replaced:
+        body = types.FunctionType(func.__code__, {**func.__globals__, **replaced}, func.__name__,
+                                  func.__defaults__, func.__closure__)
+        body.__kwdefaults__ = func.__kwdefaults__
+
+    def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with MODE:
+            return body(*args, **kwargs)
+
+    return handler
+
+
+def special(*functions: Any) -> Callable[[Handler], Handler]:
+    """Register the handler of callables with a meaning of their own."""
+    def register(handler: Handler) -> Handler:
+        for function in functions:
+            if function is not None:
+                SPECIAL[function] = handler
+        return handler
+    return register
+
+
+METADATA = frozenset("""
+    size dim ndimension stride numel nelement storage_offset element_size is_contiguous is_floating_point
+    is_complex is_signed is_sparse is_cuda is_conj is_neg is_inference is_nonzero is_same_size is_set_to
+    is_shared is_pinned has_names names get_device __len__ __hash__ __contains__ type_as_ can_cast result_type
+    promote_types item tolist __bool__ __float__ __int__ __index__ __complex__ __format__ dim_order
+    data_ptr _version _is_view is_coalesced sparse_dim dense_dim equal allclose get_default_dtype
+    is_tensor is_storage manual_seed seed initial_seed get_rng_state set_rng_state
+    zeros ones empty full arange linspace logspace eye rand randn randint randperm empty_like zeros_like
+    ones_like full_like rand_like randn_like randint_like tensor as_tensor from_numpy empty_strided tril_indices triu_indices
+    new_empty new_empty_strided new_zeros new_ones new_full new_tensor scalar_tensor
+    eq ne lt le gt ge __eq__ __ne__ __lt__ __le__ __gt__ __ge__ isnan isinf isfinite isclose logical_and logical_or
+    logical_not logical_xor argmax argmin argsort searchsorted bucketize nonzero count_nonzero all any isposinf isneginf
+    bitwise_and bitwise_or bitwise_xor bitwise_not __and__ __or__ __xor__ __invert__ bincount histc unique
+    greater greater_equal less less_equal not_equal isreal isin signbit multinomial
+""".split())
+"""Names whose results never carry a gradient."""
+
+__all__ = ["HANDLERS", "METADATA", "MODE", "RecorderMode", "call", "errors", "special"]

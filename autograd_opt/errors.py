@@ -1,0 +1,151 @@
+"""Every error of this library: what happened, where in the user's code, what to do.
+
+All derive from `AutogradOptError`, and from the built-in type that torch raises for the
+same mistake.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+from typing import Any
+
+import torch
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__))
+
+
+class AutogradOptError(Exception):
+    """Base of all errors raised by this library."""
+
+
+class GraphError(AutogradOptError, RuntimeError):
+    """The graph cannot do what was asked."""
+
+
+class GraphMismatchError(GraphError):
+    """Tensors of two graphs met in one operation."""
+
+
+class OutsideGraphError(GraphError):
+    """Something that needs a graph was called outside any context."""
+
+
+class FreedGraphError(GraphError):
+    """A backward run reached values that an earlier run has released."""
+
+
+class InplaceError(GraphError):
+    """An in-place write that the gradient cannot follow."""
+
+
+class UnsupportedError(AutogradOptError, NotImplementedError, RuntimeError):
+    """A layout, type or function that is not supported."""
+
+
+class ArgumentError(AutogradOptError, ValueError):
+    """A wrong argument; names the nearest valid one where there is one."""
+
+
+class ArgumentTypeError(AutogradOptError, TypeError):
+    """An argument of a wrong type."""
+
+
+class VerificationError(AutogradOptError, RuntimeError):
+    """`verify=True` refuted an optimization, or a required proof was not found."""
+
+
+def internal(filename: str) -> bool:
+    """Is this a file of torch or of this library (and not the user's)?"""
+    return filename.startswith((_HERE, _TORCH)) or filename.startswith("<frozen")
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame that is the user's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and internal(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def where() -> str:
+    """`file:line` of the user's innermost frame, or an empty string."""
+    frame = user_frame()
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def at(message: str) -> str:
+    """The message with the user's position behind it."""
+    place = where()
+    return f"{message} [at {place}]" if place else message
+
+
+def graph_name(graph: Any) -> str:
+    """How messages call a graph."""
+    return "a graph that has been left" if graph is None else str(graph.label)
+
+
+def graph_mismatch(t: Any, node: Any, other: Any, mine: Any) -> GraphMismatchError:
+    """A tensor of one graph used in another."""
+    theirs = graph_name(other.graph() if other is not None and other.graph is not None else None)
+    ours = graph_name(mine.graph() if mine.graph is not None else None)
+    return GraphMismatchError(at(
+        f"a tensor recorded by {theirs} (result of {node.op.name}"
+        f"{', at ' + node.source if node.source else ''}) was used in {ours}: "
+        "graphs do not share gradients; use .detach() to take the value across"
+    ))
+
+
+def foreign(t: Any) -> GraphError:
+    """A non-leaf of torch's own autograd met a graph."""
+    return GraphError(at(
+        f"a tensor of shape {list(t.shape)} with torch's own grad_fn was used in an AutogradGraph: its history was "
+        "recorded by torch outside the context and cannot be differentiated here; compute it inside, or pass .detach()"
+    ))
+
+
+def freed(node: Any) -> FreedGraphError:
+    """Second backward over released values; torch's wording first."""
+    place = f" (reached {node.op.name}{', recorded at ' + node.source if node.source else ''})"
+    return FreedGraphError(
+        "Trying to backward through the graph a second time (or directly access saved tensors "
+        "after they have already been freed). Saved intermediate values of the graph are freed "
+        "when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to "
+        "backward through the graph a second time or if you need to access saved tensors after "
+        "calling backward." + place
+    )
+
+
+def modified(node: Any, i: int) -> InplaceError:
+    """A saved tensor was written after it was saved; torch's wording first."""
+    which = "the output" if i < 0 else f"operand {i} ({node.op.operands[min(i, len(node.op.operands) - 1)]})"
+    return InplaceError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: {which} of {node.op.name}"
+        f"{', recorded at ' + node.source if node.source else ''}. Write to a clone() instead, "
+        "or do the write before the operation"
+    )
+
+
+def locate(error: BaseException, node: Any) -> None:
+    """Add to an exception which recorded operation was being differentiated."""
+    if node.source and not getattr(error, "_autograd_opt_located", False):
+        try:
+            error._autograd_opt_located = True  # type: ignore[attr-defined]
+        except AttributeError:
+            return
+        if hasattr(error, "add_note"):
+            error.add_note(f"while differentiating {node.op.name}, recorded at {node.source}")
+
+
+def check_nan(g: Any, node: Any) -> None:
+    """Anomaly mode: raise when a rule made a NaN."""
+    parts = [p for p in getattr(g, "parts", [g]) if p is not None]
+    for i, part in enumerate(parts):
+        if part.is_floating_point() and bool(torch.isnan(part.detach()).any()):
+            raise GraphError(
+                f"Function '{node.name()}' returned nan values in its {i}th output."
+                f"{' The operation was recorded at ' + node.source if node.source else ''}"
+            )

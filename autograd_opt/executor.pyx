@@ -1,0 +1,568 @@
+"""GraphExecutor: the one backward loop.
+
+A `GraphTask` is one run.  Nodes wait in a heap and leave it by descending record number,
+so every consumer of a node has run before the node does, without counting dependencies.
+Cotangents wait in the node itself; a run inside a run (a hook that calls backward) finds
+the slot taken and keeps its own beside it.
+"""
+
+import torch
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport int64_t, uint32_t
+
+from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0
+from autograd_opt.node cimport (
+    ELEMENTWISE, FIX0, FIX1, FIXN, LEAF, MULTI, NEEDS_ANS, OVERWRITTEN, PINNED, REQUIRES_GRAD,
+    SCALAR0, SCALAR1, SPENT, Node, Op, Tape, Vjp, active_tape, set_paused, shape_of, version_of,
+)
+from autograd_opt import errors
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(object o)
+
+cdef object base = torch._C.TensorBase
+cdef object mul = base.__dict__["mul"]
+cdef object add = base.__dict__["add"]
+cdef object iadd = base.__dict__["add_"]
+cdef object neg = base.__dict__["neg"]
+cdef object get_grad = base.__dict__["grad"]
+cdef object get_dtype = base.__dict__["dtype"]
+cdef object is_contiguous = base.__dict__["is_contiguous"]
+cdef object guard_enter = torch._C.DisableTorchFunction.__dict__["__enter__"]
+cdef object guard_exit = torch._C.DisableTorchFunction.__dict__["__exit__"]
+cdef tuple NOTHING = (None, None, None)
+cdef int64_t _tasks = 0
+
+# Codes of rules written here, in C, for the operators of hot loops (Op.hot).
+cdef enum Hot:
+    NONE, ADD, SUB, MUL, NEG
+
+
+class Contribution:
+    """The cotangents of one multi-output node, by output number."""
+    __slots__ = ("parts",)
+
+    def __init__(self, n):
+        self.parts = [None] * n
+
+
+cdef class GraphTask:
+    """One backward run over a tape."""
+    cdef Tape tape
+    cdef readonly int64_t id
+    cdef readonly bint create_graph, retain, merge
+    cdef int64_t *heap
+    cdef Py_ssize_t count, capacity
+    cdef dict overflow           # index -> cotangent, where an outer run holds the slot
+    cdef set owned               # ids of buffers that this run allocated
+    cdef dict captures           # index -> list of positions in `captured`
+    cdef readonly list captured
+    cdef set needed              # indices to execute, or None for all
+    cdef bint accumulate
+    cdef object accumulator      # references.accumulate
+    cdef readonly Py_ssize_t executed
+    cdef public bint anomaly
+    cdef readonly list callbacks
+    cdef dict collected          # operand number -> cotangent, while post-hooks wait for them
+
+    def __cinit__(self, Tape tape, bint retain, bint create_graph, bint merge):
+        global _tasks
+        _tasks += 1
+        self.id = _tasks
+        self.tape = tape
+        self.retain, self.create_graph, self.merge = retain, create_graph, merge
+        self.capacity = 64
+        self.heap = <int64_t *>PyMem_Malloc(self.capacity * sizeof(int64_t))
+        self.overflow = {}
+        self.callbacks = []
+        self.accumulate = True
+
+    def __dealloc__(self):
+        PyMem_Free(self.heap)
+
+    # The heap of record numbers, largest first.
+    cdef int push_index(self, int64_t index) except -1:
+        cdef Py_ssize_t i = self.count, parent
+        cdef int64_t *grown
+        if i == self.capacity:
+            grown = <int64_t *>PyMem_Realloc(self.heap, 2 * self.capacity * sizeof(int64_t))
+            if grown == NULL:
+                raise MemoryError()
+            self.heap = grown
+            self.capacity *= 2
+        self.count += 1
+        while i > 0:
+            parent = (i - 1) >> 1
+            if self.heap[parent] >= index:
+                break
+            self.heap[i] = self.heap[parent]
+            i = parent
+        self.heap[i] = index
+        return 0
+
+    cdef int64_t pop_index(self) noexcept:
+        cdef int64_t top = self.heap[0], last
+        cdef Py_ssize_t i = 0, child, n
+        self.count -= 1
+        n = self.count
+        if n == 0:
+            return top
+        last = self.heap[n]
+        while True:
+            child = 2 * i + 1
+            if child >= n:
+                break
+            if child + 1 < n and self.heap[child + 1] > self.heap[child]:
+                child += 1
+            if self.heap[child] <= last:
+                break
+            self.heap[i] = self.heap[child]
+            i = child
+        self.heap[i] = last
+        return top
+
+    # Input buffers.
+    cdef int send(self, Node node, object g) except -1:
+        """Add cotangent `g` to what is waiting for `node`."""
+        cdef object old
+        if self.merge and node.leader is not None and not node.flags & PINNED \
+                and not node.leader.flags & (PINNED | SPENT) and node.leader.index >= 0 \
+                and (self.captures is None or (node.index not in self.captures
+                                               and node.leader.index not in self.captures)):
+            node = node.leader
+            if node.leader is not None:
+                return self.send(node, g)
+        if self.needed is not None and node.index not in self.needed:
+            return 0
+        if node.index < 0:
+            raise errors.freed(node)
+        if node.cotangent == NULL:
+            Py_INCREF(g)
+            node.cotangent = <PyObject *>g
+            node.task = self.id
+            node.live += 1               # pending: what it saved must not go
+            return self.push_index(node.index)
+        if node.task == self.id:
+            old = <object>node.cotangent
+            node.cotangent = NULL
+            Py_DECREF(old)               # `old` still holds it
+            g = self.add(old, g)
+            Py_INCREF(g)
+            node.cotangent = <PyObject *>g
+            return 0
+        old = self.overflow.get(node.index)
+        if old is None:
+            self.overflow[node.index] = g
+            node.live += 1
+            return self.push_index(node.index)
+        del self.overflow[node.index]
+        self.overflow[node.index] = self.add(old, g)
+        return 0
+
+    cdef object add(self, object old, object g):
+        """old + g, in place when `old` is a buffer that only this run holds."""
+        cdef object r
+        if self.create_graph:
+            return old + g
+        if g.is_sparse or old.is_sparse:
+            return g + old if old.is_sparse and not g.is_sparse else old + g
+        if self.owned is not None and id(old) in self.owned:
+            ao_method(iadd, old, (g,))
+            return old
+        r = ao_method(add, old, (g,))
+        if self.owned is None:
+            self.owned = set()
+        self.owned.add(id(r))
+        return r
+
+    cdef object take(self, Node node):
+        cdef object g
+        if node.task == self.id and node.cotangent != NULL:
+            g = <object>node.cotangent
+            node.cotangent = NULL
+            Py_DECREF(g)
+            return g
+        return self.overflow.pop(node.index)
+
+    def abandon(self):
+        """After an exception: leave no cotangent behind."""
+        cdef Node node
+        while self.count:
+            self.count -= 1
+            if self.heap[self.count] < self.tape.n:
+                node = <Node>self.tape.nodes[self.heap[self.count]]
+                self.tape.decrement(node)
+                if node.task == self.id and node.cotangent != NULL:
+                    g = <object>node.cotangent
+                    node.cotangent = NULL
+                    Py_DECREF(g)
+        self.overflow.clear()
+
+    def run(self, list roots, list cotangents, inputs=None, bint accumulate=True, accumulator=None):
+        """Execute from `roots`; with `inputs` (nodes) only what they need, capturing theirs."""
+        cdef Node node
+        cdef Py_ssize_t i
+        self.accumulate = accumulate
+        self.accumulator = accumulator
+        if inputs is not None:
+            self.captures = {}
+            self.captured = [None] * len(inputs)
+            for i, node in enumerate(inputs):
+                if node is not None and node.index >= 0:
+                    self.captures.setdefault(node.index, []).append(i)
+            self.needed = needed_for(roots, self.captures, self.merge)
+        try:
+            for node, g in zip(roots, cotangents):
+                self.send(node, g)
+            while self.count:
+                node = <Node>self.tape.nodes[self.pop_index()]
+                g = self.take(node)
+                try:
+                    self.step(node, g)
+                finally:
+                    self.tape.decrement(node)
+        except BaseException:
+            self.abandon()
+            raise
+        return self.captured
+
+    cdef int step(self, Node node, object g) except -1:
+        """Run the hooks of `node`, then its rule, and send the results on."""
+        cdef Op op = node.op
+        if node.hooks is not None:
+            g = node.hooks.before(node, g, self)
+        if self.captures is not None and node.index in self.captures:
+            for i in self.captures[node.index]:
+                self.captured[i] = g
+            if node.flags & LEAF or not self.beyond(node):
+                return 0
+        if node.flags & LEAF:
+            if self.accumulate and node.flags & REQUIRES_GRAD:
+                self.accumulator(self, node, g)
+            return 0
+        self.executed += 1
+        if node.flags & SPENT and not stateless(node):
+            raise errors.freed(node)
+        try:
+            if node.hooks is None:
+                self.differentiate(node, op, g)
+            else:
+                self.with_hooks(node, op, g)
+        except Exception as error:
+            errors.locate(error, node)
+            raise
+        if not self.retain:
+            self.tape.spend(node)
+        return 0
+
+    cdef int with_hooks(self, Node node, Op op, object g) except -1:
+        """Differentiate a node whose own hooks see its cotangents before and after."""
+        cdef Py_ssize_t i
+        hooks = node.hooks
+        g = hooks.prepare(node, g, self)
+        if not hooks.post:
+            self.differentiate(node, op, g)
+            return 0
+        self.collected = {}
+        try:
+            self.differentiate(node, op, g)
+            collected = self.collected
+        finally:
+            self.collected = None
+        operands = node.operands
+        results = hooks.after(self, tuple([collected.get(i) for i in range(len(operands))]), g)
+        for i in range(len(operands) - 1, -1, -1):
+            if i < len(results) and results[i] is not None and operands[i] is not None:
+                self.deliver(node, <Node>operands[i], results[i])
+        return 0
+
+    cdef bint beyond(self, Node node):
+        """Does a captured node also lead to another one?"""
+        if self.accumulate:
+            return True
+        for n in node.operands:
+            if n is not None and (<Node>n).index in self.needed:
+                return True
+        return False
+
+    cdef int differentiate(self, Node node, Op op, object g) except -1:
+        cdef Vjp vjp
+        cdef Node other
+        cdef Py_ssize_t i
+        cdef bint r0, r1
+        if not self.create_graph and node.more is None and op.hot and node.hooks is None:
+            r0 = node.in0 is not None and node.in0.flags & REQUIRES_GRAD
+            r1 = node.in1 is not None and node.in1.flags & REQUIRES_GRAD
+            if op.hot == MUL:
+                if r1:
+                    self.send_fixed(node, node.in1, ao_method(mul, g, (saved(node, 0),)), node.flags & FIX1)
+                if r0:
+                    self.send_fixed(node, node.in0, ao_method(mul, g, (saved(node, 1),)), node.flags & FIX0)
+                return 0
+            if op.hot == ADD:
+                if r1:
+                    self.send_fixed(node, node.in1, g, node.flags & FIX1)
+                if r0:
+                    self.send_fixed(node, node.in0, g, node.flags & FIX0)
+                return 0
+            if op.hot == SUB:
+                if r1:
+                    self.send_fixed(node, node.in1, ao_method(neg, g, ()), node.flags & FIX1)
+                if r0:
+                    self.send_fixed(node, node.in0, g, node.flags & FIX0)
+                return 0
+            if op.hot == NEG:
+                if r0:
+                    self.send_fixed(node, node.in0, ao_method(neg, g, ()), 0)
+                return 0
+        if op.joint is not None:
+            return self.joint(node, op, g)
+        operands = node.more if node.more is not None else (node.in0, node.in1)
+        for i in range(len(operands) - 1, -1, -1):
+            other = operands[i]
+            if other is None or not other.flags & REQUIRES_GRAD or op.vjps[i] is None:
+                continue
+            vjp = <Vjp>op.vjps[i]
+            if self.needed is not None and not self.leads(other):
+                continue
+            self.send_fixed(node, other, self.call(node, vjp, g),
+                            node.flags & (FIX0 if i == 0 else FIX1 if i == 1 else FIXN))
+        return 0
+
+    cdef bint leads(self, Node node):
+        if node.index in self.needed:
+            return True
+        return self.merge and node.leader is not None
+
+    cdef object call(self, Node node, Vjp vjp, object g):
+        """Call one rule with what it names."""
+        cdef list args = [g]
+        cdef int code
+        for c in vjp.codes:
+            code = c
+            args.append(argument(self, node, code))
+        if vjp.attributes:
+            attrs = node.attrs or {}
+            defaults = node.op.attributes
+            kwargs = {a: attrs[a] if a in attrs else defaults[a] for a in vjp.attributes}
+            return vjp.fn(*args, **kwargs)
+        return vjp.fn(*args)
+
+    cdef int joint(self, Node node, Op op, object g) except -1:
+        """A rule that returns the cotangents of all operands at once."""
+        cdef Node other
+        cdef Py_ssize_t i
+        operands = node.more if node.more is not None else (node.in0, node.in1)
+        results = self.call(node, <Vjp>op.joint, g)
+        if results is None:
+            return 0
+        for i in range(len(operands) - 1, -1, -1):
+            other = operands[i]
+            if other is None or not other.flags & REQUIRES_GRAD:
+                continue
+            if i < len(results):
+                self.send_fixed(node, other, results[i],
+                                node.flags & (FIX0 if i == 0 else FIX1 if i == 1 else FIXN))
+        return 0
+
+    cdef int send_fixed(self, Node node, Node operand, object g, uint32_t fix) except -1:
+        """Bring `g` to the operand's shape and dtype where broadcasting or promotion changed it."""
+        cdef Py_ssize_t i
+        if g is None:
+            return 0
+        if self.anomaly:
+            errors.check_nan(g, node)
+        if fix:
+            g = fit(g, operand)
+        if self.collected is not None:
+            operands = node.operands
+            for i in range(len(operands) - 1, -1, -1):
+                if operands[i] is operand and i not in self.collected:
+                    self.collected[i] = g
+                    return 0
+        return self.deliver(node, operand, g)
+
+    cdef int deliver(self, Node node, Node operand, object g) except -1:
+        if operand.op.flags & MULTI:
+            return self.send_part(node, operand, g)
+        return self.send(operand, g)
+
+    cdef int send_part(self, Node output, Node parent, object g) except -1:
+        cdef object whole
+        i = output.attrs["i"]
+        if self.needed is not None and parent.index not in self.needed:
+            return 0
+        if parent.index < 0:
+            raise errors.freed(parent)
+        if parent.cotangent != NULL and parent.task == self.id:
+            whole = <object>parent.cotangent
+        elif parent.index in self.overflow:
+            whole = self.overflow[parent.index]
+        else:
+            whole = Contribution(len(parent.shape))
+            if parent.cotangent == NULL:
+                Py_INCREF(whole)
+                parent.cotangent = <PyObject *>whole
+                parent.task = self.id
+            else:
+                self.overflow[parent.index] = whole
+            parent.live += 1
+            self.push_index(parent.index)
+        old = whole.parts[i]
+        whole.parts[i] = g if old is None else self.add(old, g)
+        return 0
+
+
+cdef set needed_for(list roots, dict targets, bint merge):
+    """Indices of the nodes on a path from a root to a target."""
+    cdef Node node, other
+    cdef int64_t lowest = min(targets) if targets else 0
+    seen = {}
+    stack = [n for n in roots]
+    while stack:
+        node = stack.pop()
+        if node.index < lowest or node.index in seen:
+            continue
+        seen[node.index] = node
+        for other in node.operands:
+            if other is not None:
+                stack.append(other)
+        if merge and node.leader is not None:
+            stack.append(node.leader)
+    needed = set(targets)
+    for index in sorted(seen):
+        if index in needed:
+            continue
+        node = seen[index]
+        for other in node.operands:
+            if other is not None and other.index in needed:
+                needed.add(index)
+                break
+        else:
+            if merge and node.leader is not None and node.leader.index in needed:
+                needed.add(index)
+    return needed
+
+
+cdef object stale(Node node, int i):
+    raise errors.modified(node, i)
+
+
+cdef object saved(Node node, int i):
+    """The saved value of operand `i`, unchanged since it was recorded."""
+    cdef object t
+    if node.saved_more is not None:
+        values, versions = node.saved_more[0], node.saved_more[1]
+        t = values[i]
+        if node.more[i] is not None and t is not None and version_of(t) != versions[i]:
+            return stale(node, i)
+        return t
+    if i == 0:
+        t = node.x0
+        if t is not None and not node.flags & SCALAR0 and version_of(t) != node.v0:
+            return stale(node, 0)
+    else:
+        t = node.x1
+        if t is not None and not node.flags & SCALAR1 and version_of(t) != node.v1:
+            return stale(node, 1)
+    return t
+
+
+cdef object answer(GraphTask task, Node node):
+    """The output of `node`, unchanged; with its handle when the run is recorded."""
+    cdef object t
+    if node.flags & OVERWRITTEN:
+        return stale(node, -1)
+    if node.tensor != NULL:
+        t = <object>node.tensor
+        if version_of(t) != node.version:
+            return stale(node, -1)
+        return t
+    t = node.value
+    if t is None:
+        raise errors.freed(node)
+    if version_of(t) != node.version:
+        return stale(node, -1)
+    if task.create_graph:
+        return revive(node, t)
+    return t
+
+
+cdef object revive(Node node, object t):
+    """A tensor for a node whose own tensor the user has dropped."""
+    from autograd_opt.tensor import revive as make
+    return make(node, t)
+
+
+cdef object argument(GraphTask task, Node node, int code):
+    cdef Node other
+    if code >= 64:                       # metadata of operand code-64 / code-128
+        operands = node.more if node.more is not None else (node.in0, node.in1)
+        if code >= 128:
+            other = operands[code - 128]
+            return None if other is None else other.dtype
+        other = operands[code - 64]
+        return () if other is None else other.shape
+    if code >= 16:
+        return saved(node, code - 16)
+    if code == 1:
+        return answer(task, node)
+    if code == 2:
+        return node.shape
+    if code == 3:
+        operands = node.more if node.more is not None else (node.in0, node.in1)
+        return tuple([n is not None and bool((<Node>n).flags & REQUIRES_GRAD) for n in operands])
+    if code == 4:
+        return [() if n is None else (<Node>n).shape for n in node.operands]
+    if code == 5:
+        return [saved(node, k) for k in range(len(node.operands))]
+    if code == 6:
+        return node.dtype
+    if code == 7:
+        return task
+    if code == 8:
+        return node
+    if code == 9:
+        if node.saved_more is None:
+            raise errors.freed(node)
+        return node.saved_more[2]
+    raise AssertionError(code)
+
+
+cdef bint stateless(Node node):
+    """Can a spent node run again because its rules read nothing that was released?"""
+    cdef uint32_t mask = 0
+    cdef Py_ssize_t i
+    cdef Node n
+    if node.index < 0:
+        return False
+    for i, other in enumerate(node.operands):
+        n = other
+        if n is not None and n.flags & REQUIRES_GRAD:
+            mask |= node.op.needs(i)
+    return mask == 0
+
+
+cdef object fit(object g, Node operand):
+    """Sum `g` over broadcast axes and cast it to the operand's dtype (real part of complex)."""
+    cdef object shape = operand.shape
+    if shape_of(g) != shape:
+        g = g.sum_to_size(shape)
+    if ao_get(get_dtype, g) is not operand.dtype:
+        if g.is_complex() and not operand.dtype.is_complex:
+            g = g.real
+        g = g.to(operand.dtype)
+    return g
+
+
+def fit_to(g, Node operand):
+    """Public form of the edge rule: shape and dtype of `operand`."""
+    return fit(g, operand)
+
+
+def node_saved(Node node, int i):
+    """The saved value of operand `i` (for verification and introspection)."""
+    return saved(node, i)

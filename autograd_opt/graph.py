@@ -1,0 +1,259 @@
+"""AutogradGraph: the context in which operations are recorded."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import rustworkx as rx
+import torch
+
+from autograd_opt import backward as engine
+from autograd_opt import errors, modes, optimize
+from autograd_opt import node as nodes
+from autograd_opt.dispatch import MODE
+from autograd_opt.references import ReferenceManager
+
+_numbers = itertools.count(1)
+_local = threading.local()
+Tensor = torch.Tensor
+
+
+class AutogradGraph:
+    """Record torch operations, optimize them, differentiate them.
+
+    Parameters
+    ----------
+    optimize : find repeated work while recording and merge it before backward.
+    passes : pass names or `Pass` objects instead of the default ("cse", "prune").
+    verify : prove every optimization before it is used; a refuted one raises.
+    anomaly : name the operation whose backward makes a NaN.
+    name : shown in messages.
+    allowance : bytes of values that may be kept alive only for reuse, beside as many as
+        reuse has saved.
+    sources : remember the user's file and line of every operation.
+
+    Raises
+    ------
+    ArgumentError : an unknown pass name; the message names the nearest one.
+
+    Examples
+    --------
+    >>> import autograd_opt as ao
+    >>> a = ao.tensor([1.0, 2.0])
+    >>> with ao.AutogradGraph(optimize=True) as graph:
+    ...     loss = ((a + 1) * (a + 1)).sum()
+    ...     loss.backward()
+    >>> a.grad
+    tensor([4., 6.])
+    """
+
+    def __init__(self, optimize: bool = False, *, passes: Any = None, verify: bool = False,
+                 anomaly: bool = False, name: str | None = None, allowance: int = 16 << 20,
+                 sources: bool = True):
+        from autograd_opt.optimize import pipeline_of
+        self.pipeline = pipeline_of(passes)
+        self.default_passes = passes is None
+        self.optimize = bool(optimize) or passes is not None or verify
+        self.verify_each, self.anomaly, self.name = verify, anomaly, name
+        self.allowance, self.sources = allowance, sources
+        self.number = next(_numbers)
+        self.tape: Any = None
+        self.references: ReferenceManager | None = None
+        self.thread: int | None = None
+        self.runs: list[Any] = []
+        self._dag: tuple[Any, Any] | None = None
+
+    # Lifecycle -----------------------------------------------------------------------
+    @property
+    def label(self) -> str:
+        """How messages call this graph."""
+        return f"graph {self.name!r}" if self.name else f"graph #{self.number}"
+
+    def __enter__(self) -> AutogradGraph:
+        if self.thread is not None:
+            raise errors.GraphError(errors.at(f"{self.label} is already open; make a new AutogradGraph"))
+        self.tape = nodes.Tape(self.optimize, self.sources, self.allowance)
+        self.tape.graph = weakref.ref(self)
+        self.tape.plain = not modes.hooks_active()
+        self.references = ReferenceManager(self.tape)
+        stack = _local.__dict__.setdefault("stack", [])
+        if not stack:
+            _local.guard = torch._C._AutoDispatchBelowAutograd()
+            _local.guard.__enter__()
+            MODE.__enter__()
+        stack.append(self)
+        self.thread = threading.get_ident()
+        nodes.set_active_tape(self.tape)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.require_thread("left")
+        stack = _local.stack
+        stack.remove(self)
+        nodes.set_active_tape(stack[-1].tape if stack else None)
+        if not stack:
+            MODE.__exit__(None, None, None)
+            _local.guard.__exit__(None, None, None)
+            del _local.guard
+        self.thread = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Release everything but the leaves."""
+        if self.tape is not None:
+            self.tape.clear()
+        self._dag = None
+        self.runs.clear()
+
+    def require_thread(self, what: str) -> None:
+        """Refuse to be used from a thread other than the one that entered."""
+        if self.thread is not None and self.thread != threading.get_ident():
+            raise errors.GraphError(errors.at(
+                f"{self.label} was entered in another thread and cannot be {what} in this one: open an AutogradGraph "
+                "in each thread"
+            ))
+
+    # Differentiation -----------------------------------------------------------------
+    def backward(self, loss: Any, gradient: Any = None, *, inputs: Any = None, retain_graph: bool | None = None,
+                 create_graph: bool = False) -> None:
+        """Accumulate the gradients of `loss` into the leaves; what `loss.backward(...)` calls."""
+        self.require_active("backward")
+        engine.backward(loss, gradient, retain_graph, create_graph, inputs)
+
+    def grad(self, outputs: Any, inputs: Any, grad_outputs: Any = None, *, retain_graph: bool | None = None,
+             create_graph: bool = False, allow_unused: bool | None = None, is_grads_batched: bool = False,
+             materialize_grads: bool = False) -> tuple[Any, ...]:
+        """The gradients of `outputs` with respect to `inputs`, as `torch.autograd.grad`."""
+        self.require_active("grad")
+        return engine.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, True, allow_unused,
+                           is_grads_batched, materialize_grads)
+
+    def require_active(self, what: str) -> None:
+        """Refuse to differentiate while another graph, or none, is active in this thread."""
+        self.require_thread("used")
+        if self.tape is None or nodes.get_active() is not self.tape:
+            raise errors.OutsideGraphError(errors.at(
+                f"{what}() of {self.label} was called outside its context: call it inside `with ... as graph:`"
+            ))
+
+    def prepare(self, roots: Sequence[Any], inputs: Any, last: bool) -> bool:
+        """Before a run: let the passes decide what merges.  Returns whether anything may.
+
+        `last` says that the run frees the graph; only then are the passes worth their time,
+        the numbers given while recording serve until then.
+        """
+        if not self.optimize:
+            return False
+        if self.default_passes and not self.verify_each and (self.tape.twins == 0 or not last):
+            return bool(self.tape.twins)
+        table, optimized = optimize.run_passes(self.tape, [n.index for n in roots], self.pipeline)
+        if self.verify_each:
+            self._prove(optimized, roots)
+        self.tape.set_leaders(optimized.leader)
+        self.runs.append(optimized)
+        return True
+
+    def _prove(self, optimized: Any, roots: Sequence[Any]) -> None:
+        from autograd_opt.verify import verify
+        verdict = verify(self.tape.snapshot(), list(roots), None, optimized.leader, alive=optimized.alive)
+        if verdict.status == "refuted":
+            raise errors.VerificationError(errors.at(f"the optimization of {self.label} was refuted: {verdict}"))
+
+    # Reading the graph -----------------------------------------------------------------
+    def __len__(self) -> int:
+        return 0 if self.tape is None else len(self.tape)
+
+    @property
+    def dag(self) -> rx.PyDiGraph[Any, int]:
+        """The graph as written: payloads are nodes, edge payloads operand positions."""
+        if self.tape is None:
+            return rx.PyDiGraph(multigraph=True)
+        stamp = (len(self.tape), self.tape.epoch)
+        if self._dag is None or self._dag[0] != stamp:
+            self._dag = (stamp, optimize.dag_of(self.tape.snapshot()))
+        return self._dag[1]  # type: ignore[no-any-return]
+
+    def optimized(self, outputs: Any = None) -> rx.PyDiGraph[Any, int]:
+        """A new DAG: what the passes leave of the graph for `outputs` (default: every sink)."""
+        self.require_thread("used")
+        table, result = optimize.run_passes(self.tape, self.root_numbers(outputs), self.pipeline)
+        return table.to_dag(self.dag, result.leader, result.alive)
+
+    def root_numbers(self, outputs: Any = None) -> list[int]:
+        """Record numbers of `outputs`, or of every node that nothing uses."""
+        if outputs is not None:
+            return [n.index for n in engine.root_nodes(self.tape, engine.as_tuple(outputs))]
+        used = {o.index for n in self.tape.snapshot() for o in n.operands if o is not None}
+        return [n.index for n in self.tape.snapshot() if n.index not in used and not n.is_leaf]
+
+    def verify(self, outputs: Any = None, inputs: Any = None, **options: Any) -> Any:
+        """Prove that the optimized gradients equal the unoptimized ones.
+
+        Returns a `Verification`: `proved`, `refuted` with a counterexample, or `undecided`
+        with the reason; never a bool.  Needs the values that a freeing backward releases:
+        call it before, or use `retain_graph=True`.
+        """
+        from autograd_opt.verify import verify
+        self.require_thread("used")
+        roots = self.root_numbers(outputs)
+        leaves = None if inputs is None else [nodes.handle_of(t).index for t in engine.as_tuple(inputs)]
+        result = optimize.run_passes(self.tape, roots, self.pipeline)[1]
+        return verify(self.tape.snapshot(), roots, leaves, result.leader, alive=result.alive, **options)
+
+    def is_acyclic(self) -> bool:
+        """Always true for a recorded graph; checked on the DAG."""
+        return bool(rx.is_directed_acyclic_graph(self.dag))
+
+    def topological_order(self) -> list[Any]:
+        """The nodes, operands before their users."""
+        return [self.dag[i] for i in rx.topological_sort(self.dag)]
+
+    def report(self, outputs: Any = None) -> Any:
+        """Nodes before and after, what was merged and reused, and what it saved."""
+        from autograd_opt.report import make_report
+        return make_report(self, outputs)
+
+    def explain(self, a: Tensor, b: Tensor) -> Any:
+        """Why two tensors are one value, or which part of their keys differs."""
+        from autograd_opt.explain import explain_pair
+        return explain_pair(self, a, b)
+
+    def __str__(self) -> str:
+        from autograd_opt.printing import program
+        return program(self.tape.snapshot() if self.tape is not None else [])
+
+    def __repr__(self) -> str:
+        state = "open" if self.thread is not None else "closed"
+        return f"<{type(self).__name__} {self.label}: {len(self)} nodes, {state}>"
+
+    def to_dict(self, optimized: bool = False) -> dict[str, Any]:
+        """The graph as plain data."""
+        from autograd_opt.printing import to_dict
+        return to_dict(self, optimized)
+
+    def to_dot(self, optimized: bool = False) -> str:
+        """The graph in Graphviz's language."""
+        from autograd_opt.draw import to_dot
+        return to_dot(self, optimized)
+
+    def to_mermaid(self, optimized: bool = False) -> str:
+        """The graph in Mermaid's language."""
+        from autograd_opt.draw import to_mermaid
+        return to_mermaid(self, optimized)
+
+    def draw(self, path: Any = None, optimized: bool = False) -> Any:
+        """A picture: SVG text, or a file by the ending of `path` (.svg, .png, .dot)."""
+        from autograd_opt.draw import draw
+        return draw(self, path, optimized)
+
+    def _repr_svg_(self) -> str:
+        return str(self.draw())
+
+
+def autograd_graph(optimize: bool = False, **options: Any) -> AutogradGraph:
+    """`AutogradGraph` as a function."""
+    return AutogradGraph(optimize, **options)

@@ -1,0 +1,211 @@
+"""In-place writes: the tensor keeps its identity and moves to a new node.
+
+A write runs torch's own in-place kernel, so versions and aliases change as in torch; the
+node records what was computed from the tensor's node before the write.  Where a rule needs
+the overwritten value, a copy is saved, as torch saves one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from autograd_opt import errors, recorder, views
+from autograd_opt import node as nodes
+from autograd_opt.dispatch import special
+from autograd_opt.ops.table import BINDERS, OPS, REDUCES, define, rename
+
+Tensor = torch.Tensor
+
+RANDOM_FILLS = frozenset(
+    "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_ zero_".split()
+)
+"""Writes whose result does not depend on the old value."""
+RESHAPING = frozenset(
+    "t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ resize_ resize_as_ set_ swapdims_ "
+    "detach_ rename_".split()
+)
+"""In-place names that change the view of the data, not the data."""
+
+
+def writes(func: Any, name: str) -> bool:
+    """Is this callable an in-place form, by torch's naming rule?"""
+    return (name.endswith("_") and not name.endswith("__")) or \
+        (name.startswith("__i") and name.endswith("__") and name not in ("__index__", "__int__", "__invert__"))
+
+
+def protect(target: Tensor, node: Any) -> None:
+    """Refuse, with torch's errors, a write that the gradient cannot follow."""
+    node = nodes.handle_of(target, False) or node
+    if node.is_leaf and node.requires_grad:
+        raise errors.InplaceError(errors.at(
+            "a leaf Variable that requires grad is being used in an in-place operation. "
+            "Use torch.no_grad() to update it, or write to a clone()"
+        ))
+    if target._is_view() and target._base is not None:
+        base_node = nodes.handle_of(target._base, False) or nodes.handle_of(target._base)
+        if base_node.is_leaf and base_node.requires_grad:
+            raise errors.InplaceError(errors.at(
+                "a view of a leaf Variable that requires grad is being used in an in-place operation. "
+                "Use torch.no_grad() to update it, or write to a clone()"
+            ))
+        views.protect(node, base_node)
+
+
+def handler(name: str) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]:
+    """In-place form of operator `name`."""
+    op, bind = OPS[name], BINDERS[name]
+
+    def handle(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            operands, attributes = bind(*args, **rename(kwargs, op.operands))
+        except TypeError:
+            return opaque_handler(func, args, kwargs)
+        return write(op, func, args, kwargs, operands, attributes)
+
+    return handle
+
+
+def wants_grad(found: list[Any]) -> bool:
+    return torch.is_grad_enabled() and any(n is not None and n.requires_grad for n in found)
+
+
+def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+          operands: tuple[Any, ...], attributes: dict[str, Any]) -> Tensor:
+    """Run the in-place kernel and move operand 0 to a node that computes its new value."""
+    target: Tensor = operands[0]
+    with torch._C.DisableTorchFunction():
+        found = [nodes.handle_of(t) if isinstance(t, Tensor) else None for t in operands]
+        if not wants_grad(found):
+            if torch.is_grad_enabled() and found[0] is not None and target._is_view():
+                protect(target, found[0])
+            func(*args, **kwargs)
+            nodes.wrote(target)
+            return target
+        protect(target, found[0])
+        mask = 0
+        for i, n in enumerate(found):
+            if n is not None and n.requires_grad:
+                mask |= op.saved_by(i)
+        base = views.before_write(target)
+        old = target.detach().clone(memory_format=torch.preserve_format) if mask & 1 else target
+        func(*args, **kwargs)
+        move(op, found, (old, *operands[1:]), attributes, target, base)
+        return target
+
+
+def move(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[str, Any], target: Tensor,
+         base: Any, extra: Any = None) -> None:
+    """Give `target`, written already, its new node; a view carries the write to its base."""
+    if base is None:
+        recorder.record_write(op, found, operands, attributes, target, extra)
+    else:
+        part = recorder.record_value(op, found, operands, attributes, target, extra)
+        views.after_write(base, part, target)
+
+
+def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An in-place form without a rule: torch differentiates the write on a copy."""
+    from autograd_opt.opaque import OPAQUE, OpaqueCall, torch_autograd
+    leaves, spec = tree_flatten((args, kwargs))
+    name = getattr(func, "__name__", "")
+    with torch._C.DisableTorchFunction():
+        tensors = [t for t in leaves if isinstance(t, Tensor)]
+        if not tensors or not torch.is_grad_enabled():
+            return unrecorded(func, args, kwargs)
+        found = [nodes.handle_of(t) for t in tensors]
+        target = tensors[0]
+        if not wants_grad(found):
+            if target._is_view():
+                protect(target, found[0])
+            return unrecorded(func, args, kwargs)
+        protect(target, found[0])
+        base = views.before_write(target)
+        if name in RANDOM_FILLS:
+            result = func(*args, **kwargs)
+            move(OVERWRITE, [found[0]], (target,), {}, target, base)
+            return result
+        differentiable = [t for t, n in zip(tensors, found, strict=True) if n.requires_grad or t is target]
+        unique = {id(t): t for t in differentiable}
+    with torch_autograd():
+        inputs = {k: t.detach().as_subclass(Tensor).requires_grad_(t.is_floating_point() or t.is_complex())
+                  for k, t in unique.items()}
+        copy = inputs[id(target)].clone(memory_format=torch.preserve_format)
+        new = [copy if x is target else inputs.get(id(x), x) if isinstance(x, Tensor) else x for x in leaves]
+        new_args, new_kwargs = tree_unflatten(new, spec)
+        out = func(*new_args, **new_kwargs)
+        out = out if isinstance(out, Tensor) else copy
+        wrt = [x for x in inputs.values() if x.requires_grad]
+        call = OpaqueCall(name, wrt, [out])
+    with torch._C.DisableTorchFunction():
+        if name in RESHAPING:
+            func(*args, **kwargs)
+        else:
+            target.copy_(out.detach())
+        operands = tuple(t for k, t in unique.items() if inputs[k].requires_grad)
+        move(OPAQUE, [nodes.handle_of(t) if t is not target else found[0] for t in operands], operands,
+             {"call": name}, target, base, (call, list(operands)))
+    return target
+
+
+def unrecorded(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A write without gradient: its target (or, of a foreach form, each of them) has a new value."""
+    result = func(*args, **kwargs)
+    targets = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
+    for t in targets:
+        if isinstance(t, Tensor):
+            nodes.wrote(t)
+    return result
+
+
+def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`out=`: refused, as in torch, where an argument requires grad."""
+    leaves, _ = tree_flatten((args, kwargs))
+    with torch._C.DisableTorchFunction():
+        found = [nodes.handle_of(t) for t in leaves if isinstance(t, Tensor)]
+        if wants_grad(found):
+            raise errors.GraphError(errors.at(
+                f"{getattr(func, '__name__', func)}(): functions with out=... arguments don't support automatic "
+                "differentiation, but one of the arguments requires grad."
+            ))
+        return func(*args, **kwargs)
+
+
+def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """`x[index] = value`, the value a tensor or a number."""
+    x, index, value = args
+    write(SETITEM, func, args, kwargs, (x, value), {"index": index})
+
+
+def erase_index(g: Tensor, index: Any) -> Tensor:
+    """`g` with `g[index]` zero, recorded where a graph records."""
+    if nodes.get_recording() is None:
+        return erased(g, index=index)
+    return recorder.apply(ERASE_INDEX, erased, (g,), {"index": index}, (g,), {"index": index})  # type: ignore[no-any-return]
+
+
+def erased(g: Tensor, *, index: Any) -> Tensor:
+    out = g.clone(memory_format=torch.contiguous_format)
+    out[index] = 0
+    return out
+
+
+OVERWRITE = define("overwrite", "x", 0, x=lambda g: torch.zeros_like(g))
+ERASE_INDEX = define("erase_index", "x, *, index=None", 0, forward=erased,
+                     x=lambda g, *, index: erase_index(g, index))
+SETITEM = define("setitem", "x, value, *, index=None", REDUCES,
+                 x=lambda g, *, index: erase_index(g, index),
+                 value=lambda g, value_shape, *, index: to_shape(g[index], value_shape))
+
+
+def to_shape(g: Tensor, shape: Any) -> Tensor:
+    """Sum the cotangent of a broadcast value; leading axes of size one may be missing."""
+    while g.dim() < len(shape):
+        g = g.unsqueeze(0)
+    return g.sum_to_size(shape) if g.shape != shape else g
+
+
+special(Tensor.__setitem__)(setitem)

@@ -1,0 +1,138 @@
+"""Declarations shared by the compiled modules: Op, Vjp, Node, Tape."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+# What an operator is (Op.flags).
+cdef enum OpFlag:
+    ELEMENTWISE = 1      # output element i depends on operand elements i: broadcasts
+    COMMUTATIVE = 2      # a op b == b op a, bit for bit
+    PURE = 4             # same operands and attributes, same bits: may be reused and merged
+    VIEW = 8             # the output aliases operand 0
+    REDUCES = 16         # the rule may return a cotangent still to be summed to the operand
+    MULTI = 32           # several outputs: operand of `output` nodes
+    JOINT = 64           # one rule returns the cotangents of all operands
+    VARIADIC = 128       # takes any number of operands, as a list
+
+# What a node is (Node.flags).
+cdef enum NodeFlag:
+    LEAF = 1
+    REQUIRES_GRAD = 2
+    SPENT = 4            # a backward run has released what the node saved
+    DEAD = 8             # neither its tensor nor a consumer is alive
+    NEEDS_ANS = 16       # the rule reads the output
+    SCALAR0 = 32         # operand 0 is the Python number in x0
+    SCALAR1 = 64
+    FIX0 = 128           # the cotangent of operand 0 must be brought to its shape/dtype
+    FIX1 = 256
+    ESCAPED = 512        # memory visible outside torch: value never reused
+    OVERWRITTEN = 1024   # the tensor now belongs to a newer node
+    NO_MERGE = 2048
+    PINNED = 4096        # keeps its own cotangent: hooks, retain_grad, named
+    CONSTANT = 8192
+    WROTE = 32768        # a leaf whose memory was written since its last use
+    FIXN = 16384         # FIX0 for any operand of three or more
+
+cdef class Vjp:
+    cdef readonly object fn
+    cdef readonly tuple codes
+    cdef readonly tuple attributes
+    cdef readonly uint32_t needs
+
+cdef class Op:
+    cdef readonly str name
+    cdef readonly int id
+    cdef readonly tuple operands
+    cdef readonly dict attributes
+    cdef readonly uint32_t flags
+    cdef readonly list vjps
+    cdef readonly object joint
+    cdef public object kernel    # forward(*operands, **attrs) -> (result, what to save besides)
+    cdef public object forward
+    cdef public object meaning
+    cdef public object shape_rule
+    cdef readonly int hot
+    cdef uint32_t need0, need1
+    cdef uint32_t needs(self, int i)
+
+cdef class Node:
+    cdef readonly Op op
+    cdef int64_t tape_id         # which Tape recorded it; ids are never used again
+    cdef PyObject *tensor        # borrowed: the user's tensor, NULL once it died
+    cdef Py_ssize_t index        # record number, -1 outside the tape's array
+    cdef Node in0, in1
+    cdef tuple more              # every operand node when there are more than two
+    cdef object x0, x1           # saved operands, or Python numbers
+    cdef object saved_more       # list of saved operands when there are more than two
+    cdef object value            # the output, kept for the rule or for reuse
+    cdef object attrs            # dict of attributes, or None
+    cdef object shape, dtype, device
+    cdef int64_t vn              # value number
+    cdef Node leader             # the first node of the same value, or None
+    cdef object hooks            # NodeHooks or None
+    cdef object view             # ViewInfo or None
+    cdef PyObject *cotangent     # owned, while a run has it pending
+    cdef int64_t task            # the run that owns `cotangent`
+    cdef Py_ssize_t live         # alive consumers + (tensor alive)
+    cdef uint32_t flags
+    cdef uint32_t version, v0, v1
+    cdef int lasti               # with `code`: the source position
+    cdef object code
+
+cdef struct Entry:
+    int64_t a
+    int64_t b
+    uint64_t kind
+    PyObject *first              # borrowed Node: the leader
+    PyObject *holder             # borrowed Node: the newest one whose value may be alive
+
+cdef class Tape:
+    cdef readonly int64_t id
+    cdef PyObject **nodes        # owned
+    cdef Py_ssize_t n, capacity, floor
+    cdef public bint optimize, consumed, sources
+    cdef public bint plain       # no saved-tensor hooks, no autocast: fast paths allowed
+    cdef bint sweeping
+    cdef list trash
+    cdef object guard            # disables torch functions around one kernel
+    cdef dict leaves             # id(tensor) -> (leaf Node, tensor or weakref)
+    cdef public Py_ssize_t hits, recomputed, epoch, twins
+    cdef public Py_ssize_t saved_bytes, kept_bytes, peak_kept_bytes, allowance
+    cdef Entry *table
+    cdef size_t mask, used
+    cdef dict general            # key bytes -> [first Node, holder Node]
+    cdef object ring             # deque of nodes whose value is kept for reuse
+    cdef public object graph     # weak reference to the AutogradGraph
+    cdef object last_shape, last_dtype
+    cdef Py_ssize_t last_bytes
+    cdef int append(self, Node node) except -1
+    cdef Node leaf(self, object t)
+    cdef Node above(self, Node below, object t)
+    cdef int describe(self, Node node, object t) except -1
+    cdef Entry *find(self, int64_t a, int64_t b, uint64_t kind) except NULL
+    cdef int grow(self) except -1
+    cdef void decrement(self, Node node) noexcept
+    cdef void release(self, Node node) noexcept
+    cdef void spend(self, Node node) noexcept
+    cdef void drain(self) noexcept
+    cdef void unlink(self, Node node) noexcept
+    cdef int keep(self, Node node, object tensor) except -1
+    cdef int compact(self) except -1
+    cdef Py_ssize_t nbytes(self, object shape, object dtype) except -1
+
+cdef int64_t fresh_vn()
+cdef Tape active_tape()
+cdef PyObject *recording()
+cdef int set_paused(int value)
+cdef Node handle(Tape tape, object t)
+cdef Node new_node(Op op)
+cdef int attach(Tape tape, Node node, object tensor) except -1
+cdef object current_source(Node node)
+cdef int is_custom(object t)
+cdef uint32_t version_of(object t) except? 4294967295
+cdef object shape_of(object t)
+cdef object same_device(object device)
+cdef bint is_float(object dtype)
+cdef int release_handle(Tape tape, object t) except -1
+cdef object encode(object v)
+cdef object encode_attributes(object attrs)

@@ -1,0 +1,1093 @@
+"""Node and Tape: what is recorded, who keeps it alive, and how values are numbered.
+
+A `Tape` owns its nodes in record order; a tensor owns only its own node.  How long saved
+tensors live is decided by a count in each node (alive consumers, plus one while the
+node's tensor is alive), so a branch that the user drops is released at once, without
+recursion and without a reference cycle, while the graph as written stays readable.
+"""
+
+from array import array
+from collections import deque
+import struct
+import os
+import sys
+import weakref
+
+import torch
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_DECREF, Py_XDECREF
+from libc.string cimport memset
+
+from autograd_opt.ctorch cimport (
+    ao_builtin0, ao_get, ao_has_weakrefs, ao_set_type, ao_try_attr,
+)
+cimport cython
+
+cdef extern from *:
+    """
+    static AO_THREAD PyObject *ao_active = NULL;   /* the Tape recording in this thread */
+    static AO_THREAD int ao_paused = 0;
+    """
+    PyObject *ao_active
+    int ao_paused
+
+cdef extern from "Python.h":
+    int PyObject_GenericSetAttr(object o, object name, object value) except -1
+    Py_ssize_t Py_REFCNT(object o)
+    void PyErr_Fetch(PyObject **t, PyObject **v, PyObject **tb)
+    void PyErr_Restore(PyObject *t, PyObject *v, PyObject *tb)
+    PyObject *PyEval_GetFrame()
+    object PyFrame_GetCode(object frame)
+    int PyFrame_GetLasti(object frame)
+    ctypedef void (*destructor)(PyObject *)
+    ctypedef struct PyTypeObject:
+        destructor tp_finalize
+        unsigned long tp_flags
+    int PyType_Modified(PyTypeObject *t)
+
+cdef object _base = torch._C.TensorBase
+cdef object get_version = _base.__dict__["_version"]
+cdef object get_shape = _base.__dict__["shape"]
+cdef object get_dtype = _base.__dict__["dtype"]
+cdef object get_device = _base.__dict__["device"]
+cdef object get_requires_grad = _base.__dict__["requires_grad"]
+cdef object get_is_leaf = _base.__dict__["is_leaf"]
+cdef object PlainTensor = torch.Tensor
+cdef object CustomTensor = None          # set by install()
+cdef object NODE = "_node"
+cdef object MARK = "_requires_grad"
+cdef int64_t _vn = 0
+cdef int64_t _tape_ids = 0
+cdef dict _tapes = {}                    # id -> address of the Tape, while it lives
+cdef Op LEAF_OP = None
+cdef Op OUTPUT_OP = None
+cdef Op WRITTEN_OP = None
+
+
+cdef class Vjp:
+    """One operand's vector-Jacobian product and what it reads."""
+
+    def __init__(self, fn, tuple codes, tuple attributes, uint32_t needs):
+        self.fn, self.codes, self.attributes, self.needs = fn, codes, attributes, needs
+
+
+cdef class Op:
+    """One line of the operator table; `autograd_opt.ops.table` builds these."""
+
+    def __init__(self, str name, int id, tuple operands, dict attributes, uint32_t flags,
+                 list vjps, joint=None, forward=None, int hot=0, kernel=None):
+        self.name, self.id, self.operands, self.attributes = name, id, operands, attributes
+        self.flags, self.vjps, self.joint, self.forward = flags, vjps, joint, forward
+        self.hot, self.kernel = hot, kernel
+        self.need0 = self.needs(0)
+        self.need1 = self.needs(1)
+
+    cdef uint32_t needs(self, int i):
+        if self.joint is not None:
+            return (<Vjp>self.joint).needs
+        if i >= len(self.vjps) or self.vjps[i] is None:
+            return 0
+        return (<Vjp>self.vjps[i]).needs
+
+    def saved_by(self, int i):
+        """Bit mask of what the rule of operand `i` reads: bit k operand k, bit 31 the output."""
+        return self.needs(i)
+
+    def __str__(self):
+        return self.name
+
+    def __eq__(self, other):
+        return self is other or (isinstance(other, str) and other == self.name)
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __repr__(self):
+        return f"<Op {self.name}({', '.join(self.operands)})>"
+
+
+@cython.no_gc
+@cython.freelist(4096)
+@cython.final
+cdef class Node:
+    """One recorded operation, or one leaf; also what `tensor.grad_fn` returns."""
+
+    def __dealloc__(self):
+        Py_XDECREF(self.cotangent)
+
+    # What a node shows: the payload of the DAG.
+    @property
+    def attributes(self):
+        """Attribute name to value; Python-number operands appear under their operand's name."""
+        out = {}
+        if self.flags & SCALAR0:
+            out[self.op.operands[0]] = self.x0
+        if self.flags & SCALAR1:
+            out[self.op.operands[1]] = self.x1
+        if self.attrs is not None:
+            out.update(self.attrs)
+        return out
+
+    @property
+    def raw_attributes(self):
+        return self.attrs
+
+    @property
+    def operands(self):
+        """Operand nodes in order; None where the operand is a Python number or absent."""
+        if self.more is not None:
+            return self.more
+        n = len(self.op.operands)
+        if self.in0 is None and self.in1 is None and not self.flags & (SCALAR0 | SCALAR1):
+            return ()
+        return (self.in0,) if n == 1 else (self.in0, self.in1)
+
+    @property
+    def shape(self):
+        return self.shape
+
+    @property
+    def dtype(self):
+        return self.dtype
+
+    @property
+    def device(self):
+        return self.device
+
+    @property
+    def requires_grad(self):
+        return bool(self.flags & REQUIRES_GRAD)
+
+    @property
+    def is_leaf(self):
+        return bool(self.flags & LEAF)
+
+    @property
+    def is_constant(self):
+        return bool(self.flags & LEAF) and not self.flags & REQUIRES_GRAD
+
+    @property
+    def index(self):
+        return self.index
+
+    @property
+    def flags(self):
+        return self.flags
+
+    @property
+    def value_number(self):
+        return self.vn
+
+    @property
+    def leader(self):
+        return self.leader
+
+    @property
+    def spent(self):
+        return bool(self.flags & SPENT)
+
+    @property
+    def alive(self):
+        return not self.flags & DEAD
+
+    @property
+    def hooks(self):
+        return self.hooks
+
+    @hooks.setter
+    def hooks(self, value):
+        self.hooks = value
+        if value is not None:
+            self.flags |= PINNED
+
+    @property
+    def view(self):
+        return self.view
+
+    @view.setter
+    def view(self, value):
+        self.view = value
+
+    @property
+    def tensor(self):
+        """The tensor this node belongs to, or None once it is gone."""
+        if self.flags & LEAF:
+            return self.value() if isinstance(self.value, weakref.ref) else self.value
+        return None if self.tensor == NULL else <object>self.tensor
+
+    @property
+    def source(self):
+        """`file:line` of the user's code, or None where it was not recorded."""
+        if self.code is None:
+            return None
+        line = None
+        for start, stop, number in self.code.co_lines():
+            if start <= self.lasti < stop:
+                line = number
+        return f"{self.code.co_filename}:{line}"
+
+    @property
+    def bytes(self):
+        """Bytes of the output."""
+        cdef Py_ssize_t n = 1
+        for d in self.shape or ():
+            n *= d
+        return n * (0 if self.dtype is None else self.dtype.itemsize)
+
+    def saved_tensors(self):
+        """The tensors that this node's rules have saved and not yet released."""
+        out = [t for t in (self.x0, self.x1, self.value) if isinstance(t, PlainTensor)]
+        if self.saved_more is not None:
+            out.extend([t for t in self.saved_more[0] if isinstance(t, PlainTensor)])
+        return out
+
+    def register_hook(self, fn):
+        """Call `fn(grad_inputs, grad_outputs)` after this node's rule."""
+        from autograd_opt.hooks import add, hooks_of
+        return add(hooks_of(self).post, fn)
+
+    def register_prehook(self, fn):
+        """Call `fn(grad_outputs)` before this node's rule."""
+        from autograd_opt.hooks import add, hooks_of
+        return add(hooks_of(self).pre, fn)
+
+    @property
+    def metadata(self):
+        """A dict of the user's own, kept with the node."""
+        from autograd_opt.hooks import hooks_of
+        return hooks_of(self).__dict__.setdefault("metadata", {})
+
+    def pin(self):
+        """Keep this node's own cotangent: it is never merged."""
+        self.flags |= PINNED
+
+    def mark(self, uint32_t flags):
+        self.flags |= flags
+
+    def name(self):
+        """The operator's name, as `grad_fn.name()` gives it in torch."""
+        return "AccumulateGrad" if self.flags & LEAF else f"{self.op.name.title().replace('_', '')}Backward"
+
+    @property
+    def next_functions(self):
+        """(node, 0) for each operand that requires grad, (None, 0) for the others."""
+        return tuple(
+            (n, 0) if n is not None and (<Node>n).flags & REQUIRES_GRAD else (None, 0)
+            for n in self.operands
+        )
+
+    def __repr__(self):
+        return f"<{self.name()} %{self.index}>" if not self.flags & LEAF else f"<leaf %{self.index}>"
+
+
+cdef int64_t fresh_vn():
+    global _vn
+    _vn += 1
+    return _vn
+
+
+cdef Tape active_tape():
+    return None if ao_active == NULL else <Tape>ao_active
+
+
+cdef PyObject *recording():
+    """The tape that records in this thread now, borrowed, or NULL."""
+    return NULL if ao_paused else ao_active
+
+
+cdef int set_paused(int value):
+    global ao_paused
+    cdef int old = ao_paused
+    ao_paused = value
+    return old
+
+
+def sole_owner(t, Py_ssize_t holders):
+    """Do at most `holders` references to `t` exist beside the caller's argument?"""
+    return Py_REFCNT(t) <= holders
+
+
+cdef int release_handle(Tape tape, object t) except -1:
+    """The tensor `t` is about to belong to a newer node than its own."""
+    cdef PyObject *p
+    cdef Node old
+    if type(t) is CustomTensor:
+        t.__dict__.pop(MARK, None)
+        p = ao_try_attr(t, NODE)
+        if p != NULL:
+            found = <object>p
+            Py_DECREF(found)
+            if found is not None:
+                old = <Node>found
+                if old.tensor == <PyObject *>t:
+                    old.tensor = NULL
+                    old.flags |= OVERWRITTEN
+                    tape.decrement(old)
+        PyObject_GenericSetAttr(t, NODE, None)
+    tape.leaves.pop(id(t), None)
+    return 0
+
+
+def set_version(Node node, t):
+    """Accept the present memory of `t` as the value of its node."""
+    node.version = version_of(t)
+
+
+def become_leaf(t):
+    """Cut `t` off from what computed it; its next use registers a leaf."""
+    cdef Tape tape = active_tape()
+    if tape is None:
+        PyObject_GenericSetAttr(t, NODE, None)
+    else:
+        release_handle(tape, t)
+
+
+def wrote(t):
+    """The memory of `t` was written outside the record: its next use is of a new value.
+
+    With value numbers the version tells; without them this does.
+    """
+    cdef Tape tape = active_tape()
+    cdef Node node
+    if tape is None:
+        return
+    entry = tape.leaves.get(id(t))
+    if entry is not None:
+        (<Node>entry).flags |= WROTE
+    elif not tape.optimize and type(t) is CustomTensor:
+        node = getattr(t, "_node", None)
+        if node is not None and node.tape_id == tape.id and node.view is None:
+            tape.rewritten(node, t)
+
+
+def pause():
+    """Stop recording in this thread; returns what `resume` needs."""
+    return set_paused(1)
+
+
+def resume(int old):
+    set_paused(old)
+
+
+def get_active():
+    return active_tape()
+
+
+def get_recording():
+    """The Tape that records in this thread now, or None."""
+    return None if ao_paused or ao_active == NULL else <Tape>ao_active
+
+
+def set_active_tape(Tape tape):
+    """Make `tape` (held by its graph) the one recording in this thread; None for none."""
+    global ao_active
+    ao_active = NULL if tape is None else <PyObject *>tape
+
+
+cdef object tape_by_id(int64_t id):
+    address = _tapes.get(id)
+    return None if address is None else <object><PyObject *><size_t>address
+
+
+cdef int is_custom(object t):
+    return type(t) is CustomTensor
+
+
+cdef uint32_t version_of(object t) except? 4294967295:
+    return <uint32_t>ao_get(get_version, t)
+
+
+cdef object shape_of(object t):
+    return ao_get(get_shape, t)
+
+
+cdef Node new_node(Op op):
+    cdef Node node = Node.__new__(Node)
+    node.op = op
+    node.index = -1
+    return node
+
+
+cdef int attach(Tape tape, Node node, object tensor) except -1:
+    """Make `tensor` a CustomTensor whose handle is `node`, and append the node."""
+    if type(tensor) is PlainTensor:
+        ao_set_type(tensor, CustomTensor)
+    PyObject_GenericSetAttr(tensor, NODE, node)
+    node.tensor = <PyObject *>tensor
+    node.live = 1
+    return tape.append(node)
+
+
+cdef dict _internal = {}                 # code object -> is it torch's or ours?
+cdef tuple INTERNAL_FOLDERS = (
+    os.path.dirname(os.path.abspath(__file__)) + os.sep,
+    os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
+)
+
+
+cdef object current_source(Node node):
+    """Remember the position (code object, instruction) of the innermost frame of the user's."""
+    cdef PyObject *top = PyEval_GetFrame()
+    if top == NULL:
+        return None
+    frame = <object>top
+    while frame is not None:
+        code = PyFrame_GetCode(frame)
+        internal = _internal.get(code)
+        if internal is None:
+            internal = _internal[code] = code.co_filename.startswith(INTERNAL_FOLDERS)
+        if not internal:
+            node.code = code
+            node.lasti = PyFrame_GetLasti(frame)
+            return None
+        frame = frame.f_back
+
+
+cdef Node handle(Tape tape, object t):
+    """The node of tensor `t` on `tape`, registering a leaf where there is none yet.
+
+    The caller has switched torch functions off.  Raises GraphMismatchError when `t` lives on another graph.
+    """
+    cdef PyObject *p
+    cdef Node node
+    if type(t) is CustomTensor:
+        p = ao_try_attr(t, NODE)
+        if p != NULL:
+            found = <object>p
+            Py_DECREF(found)
+            if found is not None:
+                node = <Node>found
+                if node.tape_id != tape.id:
+                    if not node.flags & LEAF:
+                        node = tape.adopt(t, node)
+                    else:
+                        return tape.leaf(t)
+                elif node.flags & LEAF:
+                    return tape.leaf(t)
+                elif node.index < 0:
+                    tape.append(node)
+                if node.view is not None and version_of(t) != node.version:
+                    return tape.refresh_view(node, t)
+                if tape.optimize:
+                    if version_of(t) != node.version:
+                        return tape.rewritten(node, t)
+                    if node.flags & ESCAPED:
+                        node.vn = fresh_vn()
+                return node
+    return tape.leaf(t)
+
+
+def handle_of(t, bint register=True):
+    """The node of `t` on the active tape; None when `register` is false and it has none."""
+    cdef Tape tape = active_tape()
+    if tape is None:
+        return None
+    if not register:
+        node = getattr(t, "_node", None)
+        if node is None or (<Node>node).flags & LEAF:
+            return tape.leaves.get(id(t))
+        return node if (<Node>node).tape_id == tape.id else None
+    with torch._C.DisableTorchFunction():
+        return handle(tape, t)
+
+
+cdef void finalize(PyObject *self) noexcept:
+    """tp_finalize of CustomTensor: its node learns that nobody holds the tensor any more.
+
+    The value survives here, without its handle, when the rule still reads it or when it
+    is kept for reuse; that needs neither a second tensor object nor a weak reference.
+    """
+    cdef PyObject *t
+    cdef PyObject *v
+    cdef PyObject *tb
+    cdef PyObject *p
+    PyErr_Fetch(&t, &v, &tb)
+    p = ao_try_attr(<object>self, NODE)
+    if p != NULL:
+        found = <object>p
+        Py_DECREF(found)
+        try:
+            if found is not None and (<Node>found).tensor == self:
+                tensor_died(<Node>found, <object>self)
+        except BaseException as error:  # a finalizer cannot raise
+            print("autograd_opt: error while releasing a tensor:", repr(error), file=sys.stderr)
+    PyErr_Restore(t, v, tb)
+
+
+cdef int tensor_died(Node node, object tensor) except -1:
+    cdef Tape tape
+    cdef bint wanted
+    node.tensor = NULL
+    if ao_active != NULL and (<Tape>ao_active).id == node.tape_id:
+        tape = <Tape>ao_active
+    else:
+        tape = tape_by_id(node.tape_id)
+        if tape is None:
+            return 0
+    wanted = node.flags & NEEDS_ANS and not node.flags & SPENT and node.live > 1
+    if (wanted or (tape.optimize and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN)
+                   and tape.keep(node, tensor))):
+        if ao_has_weakrefs(tensor):
+            tensor = tensor.detach() if type(tensor) is PlainTensor else torch._C.TensorBase.detach(tensor)
+        else:
+            PyObject_GenericSetAttr(tensor, NODE, None)
+        if type(tensor) is CustomTensor:
+            ao_set_type(tensor, PlainTensor)
+        node.value = tensor
+    tape.decrement(node)
+    return 0
+
+
+cdef class Tape:
+    """The staging area of one graph: nodes in record order, leaves, value table."""
+
+    def __cinit__(self, bint optimize=False, bint sources=True, Py_ssize_t allowance=16 << 20):
+        global _tape_ids
+        _tape_ids += 1
+        self.id = _tape_ids
+        self.optimize = optimize
+        self.sources = sources
+        self.allowance = allowance
+        self.plain = True
+        self.capacity = 256
+        self.nodes = <PyObject **>PyMem_Malloc(self.capacity * sizeof(PyObject *))
+        self.trash = []
+        self.leaves = {}
+        self.general = {}
+        self.ring = deque()
+        self.guard = torch._C.DisableTorchFunction()
+        _tapes[self.id] = <size_t><PyObject *>self
+        if optimize:
+            self.allocate(512)
+
+    def __dealloc__(self):
+        global ao_active
+        cdef Py_ssize_t i
+        _tapes.pop(self.id, None)
+        if ao_active == <PyObject *>self:
+            ao_active = NULL
+        for i in range(self.n):
+            Py_XDECREF(self.nodes[i])
+        PyMem_Free(self.nodes)
+        PyMem_Free(self.table)
+
+    def allocate(self, size_t capacity):
+        PyMem_Free(self.table)
+        self.table = <Entry *>PyMem_Malloc(capacity * sizeof(Entry))
+        if self.table == NULL:
+            raise MemoryError()
+        memset(self.table, 0, capacity * sizeof(Entry))
+        self.mask = capacity - 1
+        self.used = 0
+
+    def __len__(self):
+        return self.n
+
+    def node(self, Py_ssize_t i):
+        if not 0 <= i < self.n:
+            raise IndexError(i)
+        return <object>self.nodes[i]
+
+    def snapshot(self):
+        """All nodes in record order, as a list."""
+        return [<object>self.nodes[i] for i in range(self.n)]
+
+    cdef int append(self, Node node) except -1:
+        cdef PyObject **grown
+        if self.n >= self.floor:
+            self.compact_if_due()
+        if self.n == self.capacity:
+            grown = <PyObject **>PyMem_Realloc(self.nodes, 2 * self.capacity * sizeof(PyObject *))
+            if grown == NULL:
+                raise MemoryError()
+            self.nodes = grown
+            self.capacity *= 2
+        node.tape_id = self.id
+        node.index = self.n
+        Py_INCREF(node)
+        self.nodes[self.n] = <PyObject *>node
+        self.n += 1
+        return 0
+
+    cdef Node leaf(self, object t):
+        """The node of the leaf `t`: its own, or `written` nodes above it once its memory changed.
+
+        A write outside the record (under no_grad) makes a new value, to which the gradient of
+        the leaf still belongs; so it gets a node of its own, with the identity as its rule.
+        """
+        cdef Node node, now
+        cdef bint mark
+        cdef uint32_t version
+        entry = self.leaves.get(id(t))
+        if type(t) is CustomTensor:
+            mark = bool(getattr(t, MARK, False))
+        else:
+            mark = ao_get(get_requires_grad, t) is True
+        if entry is not None:
+            node = <Node>entry
+        else:
+            if mark and type(t) is not CustomTensor and not ao_get(get_is_leaf, t):
+                from autograd_opt.errors import foreign
+                raise foreign(t)
+            node = new_node(LEAF_OP)
+            node.flags = LEAF
+            self.describe(node, t)
+            self.append(node)
+            self.leaves[id(t)] = node
+            if type(t) is CustomTensor:
+                PyObject_GenericSetAttr(t, NODE, node)
+        if mark:
+            node.flags |= REQUIRES_GRAD
+            node.value = t
+        else:
+            node.flags &= ~<uint32_t>REQUIRES_GRAD
+            if node.value is None:
+                node.value = weakref.ref(t, self.forgetter(id(t), node))
+        if entry is None or not (self.optimize or node.flags & WROTE):
+            return node
+        now = node if node.view is None else <Node>node.view
+        version = leaf_version(t)
+        if version != now.version or node.flags & (ESCAPED | WROTE):
+            node.flags &= ~<uint32_t>WROTE
+            node.view = self.above(now, t)
+            return <Node>node.view
+        if now is not node:
+            now.flags = (now.flags & ~<uint32_t>REQUIRES_GRAD) | (node.flags & REQUIRES_GRAD)
+        return now
+
+    cdef Node above(self, Node below, object t):
+        """A `written` node for the present memory of the leaf `t`."""
+        cdef Node node = new_node(WRITTEN_OP)
+        node.flags = below.flags & (REQUIRES_GRAD | ESCAPED)
+        node.in0 = below
+        below.live += 1
+        node.live = 1                    # held by its leaf
+        self.describe(node, t)
+        self.append(node)
+        return node
+
+    cdef int describe(self, Node node, object t) except -1:
+        """Metadata and a value number of its own, from the tensor itself."""
+        node.shape = ao_get(get_shape, t)
+        node.dtype = ao_get(get_dtype, t)
+        node.device = same_device(ao_get(get_device, t))
+        node.vn = fresh_vn()
+        node.version = leaf_version(t)
+        return 0
+
+    def forgetter(self, key, Node node):
+        """What to do when the constant behind a leaf node dies."""
+        self_id = self.id
+
+        def forget(_):
+            tape = tape_by_id(self_id)
+            if tape is not None and (<Tape>tape).leaves.get(key) is node:
+                del (<Tape>tape).leaves[key]
+        return forget
+
+    def leaf_items(self):
+        """(node, tensor) of every leaf whose tensor is alive."""
+        return [(node, node.tensor) for node in list(self.leaves.values()) if node.tensor is not None]
+
+    def rewritten(self, Node node, t):
+        from autograd_opt.views import rewritten
+        return rewritten(node, t)
+
+    def adopt(self, t, Node node):
+        """A tensor whose node belongs to another tape: refuse it, unless it is a mere value."""
+        from autograd_opt.errors import graph_mismatch
+        if not node.flags & REQUIRES_GRAD:
+            return self.leaf(t)
+        raise graph_mismatch(t, node, tape_by_id(node.tape_id), self)
+
+    def refresh_view(self, Node node, t):
+        from autograd_opt.views import refresh
+        return refresh(self, node, t)
+
+    # Value table -------------------------------------------------------------------
+    cdef Entry *find(self, int64_t a, int64_t b, uint64_t kind) except NULL:
+        """The entry of this key, empty (`first == NULL`) where it is new."""
+        cdef uint64_t h
+        cdef size_t i
+        cdef Entry *e
+        if 2 * self.used > self.mask:
+            self.grow()
+        h = (<uint64_t>a * 0x9E3779B97F4A7C15ULL) ^ (<uint64_t>b * 0xC2B2AE3D27D4EB4FULL) ^ (kind * 0x165667B19E3779F9ULL)
+        h ^= h >> 29
+        h *= 0xBF58476D1CE4E5B9ULL
+        h ^= h >> 32
+        if degenerate:
+            h = 0
+        i = <size_t>h & self.mask
+        while True:
+            e = &self.table[i]
+            if e.first == NULL:
+                e.a, e.b, e.kind = a, b, kind
+                return e
+            if e.a == a and e.b == b and e.kind == kind:
+                return e
+            i = (i + 1) & self.mask
+
+    cdef int grow(self) except -1:
+        cdef Entry *old = self.table
+        cdef size_t n = self.mask + 1, i
+        cdef Entry *e
+        self.table = NULL
+        self.allocate(2 * n)
+        for i in range(n):
+            if old[i].first != NULL:
+                e = self.find(old[i].a, old[i].b, old[i].kind)
+                e[0] = old[i]
+                self.used += 1
+        PyMem_Free(old)
+        return 0
+
+    # Lifetimes -----------------------------------------------------------------------
+    cdef void release(self, Node node) noexcept:
+        """Move everything the node saved to the trash."""
+        if node.x0 is not None and not node.flags & SCALAR0:
+            self.trash.append(node.x0)
+            node.x0 = None
+        if node.x1 is not None and not node.flags & SCALAR1:
+            self.trash.append(node.x1)
+            node.x1 = None
+        if node.saved_more is not None:
+            self.trash.append(node.saved_more)
+            node.saved_more = None
+        if node.value is not None and node.flags & NEEDS_ANS:
+            self.trash.append(node.value)
+            node.value = None
+
+    cdef void decrement(self, Node node) noexcept:
+        node.live -= 1
+        if node.live == 0 and not node.flags & LEAF:
+            self.trash.append(node)
+            self.drain()
+
+    cdef void spend(self, Node node) noexcept:
+        """A freeing backward run has executed `node`: drop what it saved."""
+        if node.flags & (SPENT | LEAF):
+            return
+        node.flags |= SPENT
+        self.release(node)
+        self.unlink(node)
+
+    cdef void unlink(self, Node node) noexcept:
+        """The node no longer keeps its operands alive."""
+        if node.more is not None:
+            for other in node.more:
+                if other is not None:
+                    self.decrement(<Node>other)
+        else:
+            if node.in0 is not None:
+                self.decrement(node.in0)
+            if node.in1 is not None:
+                self.decrement(node.in1)
+        if node.leader is not None:
+            self.decrement(node.leader)
+
+    cdef void drain(self) noexcept:
+        """Free what is in the trash; a node there is dead.  Never recursive."""
+        cdef Node node
+        if self.sweeping:
+            return
+        self.sweeping = True
+        while self.trash:
+            item = self.trash.pop()
+            if type(item) is Node:
+                node = <Node>item
+                if node.live == 0 and not node.flags & DEAD:
+                    node.flags |= DEAD
+                    if node.view is not None:
+                        self.trash.append(node.view)
+                        node.view = None
+                    if not node.flags & SPENT:
+                        self.release(node)
+                        self.unlink(node)
+            item = None
+        self.sweeping = False
+
+    cdef Py_ssize_t nbytes(self, object shape, object dtype) except -1:
+        cdef Py_ssize_t n
+        if shape is self.last_shape and dtype is self.last_dtype:
+            return self.last_bytes
+        n = dtype.itemsize
+        for d in shape:
+            n *= d
+        self.last_shape, self.last_dtype, self.last_bytes = shape, dtype, n
+        return n
+
+    cdef int keep(self, Node node, object tensor) except -1:
+        """Keep a dead tensor's value for reuse, oldest out first; false when it is too large."""
+        cdef Py_ssize_t size = self.nbytes(node.shape, node.dtype)
+        cdef Py_ssize_t limit = self.allowance + self.saved_bytes
+        cdef Node old
+        if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI):
+            return 0
+        while self.kept_bytes + size > limit:
+            old = <Node>self.ring.popleft()
+            self.kept_bytes -= self.nbytes(old.shape, old.dtype)
+            if not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD):
+                if old.value is not None:
+                    self.trash.append(old.value)
+                    old.value = None
+        self.ring.append(node)
+        self.kept_bytes += size
+        if self.kept_bytes > self.peak_kept_bytes:
+            self.peak_kept_bytes = self.kept_bytes
+        return 1
+
+    def arrays(self):
+        """The graph as flat arrays for `autograd_opt.passes.NodeTable`.
+
+        Returns (key int64, offsets int64, operands int32, flags uint8, meta int64), each an
+        `array.array` in record order.  Two nodes have equal `key` exactly when operator,
+        attributes with their types and bits, Python-number operands, dtype, device and
+        differentiability are equal.
+        """
+        cdef Py_ssize_t i, j, m = 0, n = self.n
+        cdef Node node, other
+        cdef long long[::1] keys
+        cdef long long[::1] offsets
+        cdef long long[::1] metas
+        cdef unsigned char[::1] flags
+        cdef int flag
+        key_array, offset_array = array("q", bytes(8 * n)), array("q", bytes(8 * (n + 1)))
+        meta_array, flag_array = array("q", bytes(8 * n)), array("B", bytes(n))
+        operands = array("i")
+        if n == 0:
+            return key_array, offset_array, operands, flag_array, meta_array
+        keys, offsets, metas, flags = key_array, offset_array, meta_array, flag_array
+        ids, meta_ids = {}, {}
+        append = operands.append
+        for i in range(n):
+            node = <Node>self.nodes[i]
+            keys[i] = ids.setdefault(pass_key(node), len(ids))
+            if node.op.flags & MULTI:
+                metas[i] = -1 - i if node.flags & LEAF else meta_ids.setdefault(node.shape, len(meta_ids))
+            else:
+                metas[i] = meta_ids.setdefault((node.shape, node.dtype, node.device), len(meta_ids))
+            flag = 0
+            if node.flags & LEAF:
+                flag |= 1
+            elif node.op is not OUTPUT_OP and not node.op.flags & PURE:
+                flag |= 2
+            if node.flags & PINNED:
+                flag |= 4 | 16
+            if node.op.flags & COMMUTATIVE and node.in0 is not None and node.in1 is not None:
+                flag |= 8
+            if node.flags & (NO_MERGE | ESCAPED):
+                flag |= 32
+            flags[i] = flag
+            if node.more is not None:
+                for other in node.more:
+                    if other is not None:
+                        append(other.index)
+                        m += 1
+            else:
+                if node.in0 is not None:
+                    append(node.in0.index)
+                    m += 1
+                if node.in1 is not None:
+                    append(node.in1.index)
+                    m += 1
+            offsets[i + 1] = m
+        return key_array, offset_array, operands, flag_array, meta_array
+
+    def set_leaders(self, leader):
+        """Merge node i into node leader[i]; where they are equal, keep node i apart."""
+        cdef Py_ssize_t i
+        cdef Node node, target
+        cdef const int[::1] view = leader
+        for i in range(min(self.n, view.shape[0])):
+            node = <Node>self.nodes[i]
+            target = None if view[i] == i else <Node>self.nodes[view[i]]
+            if node.leader is not target:
+                if target is not None:
+                    target.live += 1
+                old = node.leader
+                node.leader = target
+                if old is not None and not node.flags & (SPENT | DEAD):
+                    self.decrement(<Node>old)
+
+    def forget_values(self):
+        """Drop every value kept for reuse."""
+        cdef Node node
+        while self.ring:
+            node = <Node>self.ring.popleft()
+            if not node.flags & NEEDS_ANS or node.flags & (SPENT | DEAD):
+                node.value = None
+        self.kept_bytes = 0
+
+    def compact_if_due(self):
+        """Called when the array reaches `floor`."""
+        if self.consumed or self.n > (1 << 20):
+            self.compact()
+        else:
+            self.floor = min(2 * self.n + 64, (1 << 20) + 1) if self.n < (1 << 20) else 2 * self.n
+
+    cdef int compact(self) except -1:
+        """Forget dead and spent records; nodes that something still needs keep their order."""
+        cdef Py_ssize_t i, k = 0
+        cdef Node node
+        cdef PyObject *p
+        self.forget_values()
+        self.general.clear()
+        if self.table != NULL and self.used:
+            memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
+            self.used = 0
+        keep = []
+        for i in range(self.n):
+            node = <Node>self.nodes[i]
+            if node.live > 0 and not node.flags & SPENT:
+                keep.append(node)
+                if node.leader is not None and node.leader.live <= 0:
+                    node.leader = None
+            else:
+                # a spent node whose tensor is alive comes back when that tensor is used
+                node.index = -1
+                node.in0 = node.in1 = None
+                node.more = None
+                node.leader = None
+                node.value = None
+        for key, entry in list(self.leaves.items()):
+            (<Node>entry).view = None
+            if (<Node>entry).live <= 0:
+                del self.leaves[key]
+        old = self.snapshot()
+        for node in keep:
+            node.index = k
+            self.nodes[k] = <PyObject *>node
+            Py_INCREF(node)
+            k += 1
+        self.n = k
+        self.floor = 2 * k + 64
+        self.consumed = False
+        self.epoch += 1
+        for node in old:
+            Py_DECREF(node)
+        return 0
+
+    def clear(self):
+        """Release everything but the leaves' own tensors."""
+        cdef Py_ssize_t i
+        cdef Node node
+        old = self.snapshot()
+        trash = []
+        self.n = 0
+        for node in old:
+            node.index = -1
+            trash.append((node.x0, node.x1, node.saved_more, node.value, node.view, node.hooks))
+            if not node.flags & SCALAR0:
+                node.x0 = None
+            if not node.flags & SCALAR1:
+                node.x1 = None
+            node.saved_more = node.value = node.view = node.hooks = None
+            node.in0 = node.in1 = node.leader = None
+            node.more = None
+            node.flags |= SPENT
+            Py_XDECREF(node.cotangent)
+            node.cotangent = NULL
+        self.ring.clear()
+        self.kept_bytes = 0
+        self.leaves.clear()
+        self.general.clear()
+        if self.table != NULL:
+            memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
+            self.used = 0
+        self.consumed = False
+        self.floor = 0
+        self.sweeping = True
+        trash.clear()
+        self.sweeping = False
+        self.trash.clear()
+        for node in old:
+            Py_DECREF(node)
+
+
+cdef object _f32 = torch.float32, _f64 = torch.float64, _bf16 = torch.bfloat16, _f16 = torch.float16
+
+
+cdef bint is_float(object dtype):
+    return dtype is _f32 or dtype is _f64 or dtype is _bf16 or dtype is _f16
+
+
+cdef object encode(object v):
+    """Bytes that are equal exactly when two attribute values are the same, bit for bit.
+
+    Type-tagged, floats by their bits, so that 1, 1.0, True, 0.0 and -0.0 all differ.
+    Raises TypeError for a value of unknown meaning.
+    """
+    t = type(v)
+    if v is None:
+        return b"N"
+    if t is bool:
+        return b"T" if v else b"F"
+    if t is int:
+        return b"i%d;" % v
+    if t is float:
+        return b"f" + struct.pack("<d", v)
+    if t is complex:
+        return b"c" + struct.pack("<dd", v.real, v.imag)
+    if t is str:
+        s = v.encode()
+        return b"s%d:" % len(s) + s
+    if t is tuple or t is list or t is torch.Size:
+        return b"(%d:" % len(v) + b"".join([encode(x) for x in v])
+    if t is slice:
+        return b"l" + encode(v.start) + encode(v.stop) + encode(v.step)
+    if v is Ellipsis:
+        return b"E"
+    if t in (torch.dtype, torch.device, torch.layout, torch.memory_format):
+        return b"d" + repr(v).encode() + b";"
+    raise TypeError(t)
+
+
+cdef object encode_attributes(object attrs):
+    """The key bytes of an attribute dict (order of names does not matter)."""
+    return b"".join([encode(k) + encode(attrs[k]) for k in sorted(attrs)]) if attrs else b""
+
+
+def attribute_key(attrs):
+    """The key bytes of an attribute dict; TypeError for a value without a key."""
+    return encode_attributes(attrs)
+
+
+cdef object pass_key(Node node):
+    """What decides, with the operands, whether two nodes compute the same."""
+    cdef Op op = node.op
+    if node.flags & LEAF or not op.flags & PURE and op is not OUTPUT_OP:
+        return (node.index,)
+    try:
+        attrs = encode_attributes(node.attributes)
+    except TypeError:                   # an attribute without a key: equal to nothing
+        return (node.index,)
+    mask = [n is not None for n in (node.more if node.more is not None else (node.in0, node.in1))]
+    return (op.id, node.flags & REQUIRES_GRAD, node.dtype, node.device, attrs, tuple(mask))
+
+
+cdef dict _devices = {}
+
+
+cdef object same_device(object device):
+    """One object per device, so that nodes compare devices by identity."""
+    return _devices.setdefault(device, device)
+
+
+cdef uint32_t leaf_version(object t) except? 4294967295:
+    try:
+        return version_of(t)
+    except RuntimeError:  # an inference tensor has no version counter
+        return 0
+
+
+cdef bint degenerate = bool(os.environ.get("AUTOGRAD_OPT_DEGENERATE_HASH"))
+
+
+def install(custom, Op leaf_op, Op output_op, Op written_op):
+    """Tell this module the tensor class and its own operators; done once at import."""
+    global CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP
+    CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP = custom, leaf_op, output_op, written_op
+    (<PyTypeObject *><PyObject *>custom).tp_finalize = finalize

@@ -1,0 +1,22 @@
+"""The operator table, filled: importing this package defines every operator."""
+
+from autograd_opt.ops import (
+    activations,
+    arithmetic,
+    complex,
+    elementary,
+    indexing,
+    linalg,
+    losses,
+    neural,
+    products,
+    reductions,
+    shape,
+)
+from autograd_opt.ops.table import BINDERS, CALLS, DECOMPOSE, INPLACE, OPS, choose, decompose, define
+
+__all__ = [
+    "BINDERS", "CALLS", "DECOMPOSE", "INPLACE", "OPS", "choose", "decompose", "define",
+    "activations", "arithmetic", "complex", "elementary", "indexing", "linalg", "losses",
+    "neural", "products", "reductions", "shape",
+]

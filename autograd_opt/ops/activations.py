@@ -1,0 +1,154 @@
+"""Rules: activation functions; fused backward kernels with rules of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt.ops.helpers import H, masked
+from autograd_opt.ops.table import ELEMENTWISE, PURE, REDUCES, define
+
+E = ELEMENTWISE | PURE
+A = torch.ops.aten
+
+
+def elu_slope(x: Any, *, alpha: Any, scale: Any, input_scale: Any, is_result: bool) -> Any:
+    """d elu / d x, from x or from the result."""
+    low = (x + alpha * scale) * input_scale if is_result else input_scale * alpha * scale * (x * input_scale).exp()
+    return torch.where(x <= 0, low, scale)
+
+
+def elu_bend(g: Any, h: Any, x: Any, *, alpha: Any, scale: Any, input_scale: Any, is_result: bool) -> Any:
+    low = input_scale if is_result else input_scale * input_scale * alpha * scale * (x * input_scale).exp()
+    return masked(x <= 0, g * h * low)
+
+
+def gelu_slope(x: Any, *, approximate: str) -> Any:
+    """d gelu / d x."""
+    if approximate == "tanh":
+        beta, kappa = 0.7978845608028654, 0.044715
+        inner = (beta * (x + kappa * x * x * x)).tanh()
+        return 0.5 * (1 + inner) + 0.5 * x * (1 - inner * inner) * (beta * (1 + 3 * kappa * x * x))
+    return 0.5 * (1 + (x * 0.7071067811865476).erf()) + x * (x * x * -0.5).exp() * 0.3989422804014327
+
+
+def gelu_bend(x: Any, *, approximate: str) -> Any:
+    """The second derivative of gelu."""
+    if approximate == "tanh":
+        beta, kappa = 0.7978845608028654, 0.044715
+        inner = (beta * (x + kappa * x * x * x)).tanh()
+        slope = beta * (1 + 3 * kappa * x * x)
+        sech = 1 - inner * inner
+        return sech * (slope - x * inner * slope * slope + 3 * beta * kappa * x * x)
+    return (2 - x * x) * (x * x * -0.5).exp() * 0.3989422804014327
+
+
+def silu_slope(x: Any) -> Any:
+    s = x.sigmoid()
+    return s * (1 + x * (1 - s))
+
+
+def silu_bend(x: Any) -> Any:
+    s = x.sigmoid()
+    return s * (1 - s) * (2 + x * (1 - 2 * s))
+
+
+def mish_slope(x: Any) -> Any:
+    t, s = torch.nn.functional.softplus(x).tanh(), x.sigmoid()
+    return t + x * s * (1 - t * t)
+
+
+def hardswish_x(g: Any, x: Any) -> Any:
+    return torch.where(x <= -3, 0.0, torch.where(x < 3, g * (x / 3 + 0.5), g))
+
+
+def prelu_weight(g: Any, x: Any) -> Any:
+    return torch.where(x > 0, 0.0, x * g)
+
+
+def glu_x(g: Any, x: Any, *, dim: int) -> Any:
+    a, b = x.chunk(2, dim)
+    s = b.sigmoid()
+    return torch.cat([s * g, (1 - s) * s * g * a], dim)
+
+
+def softplus_x(g: Any, x: Any, *, beta: Any, threshold: Any) -> Any:
+    return A.softplus_backward(g, x, beta, threshold)
+
+
+# ----- with a fused backward kernel -----
+define("tanh", "x", E, "torch.tanh T.tanh", x=lambda g, ans: A.tanh_backward(g, ans))
+define("tanh_backward", "g, y", E, "torch.ops.aten.tanh_backward", meaning=lambda g, y: g * H(1 - y * y),
+       g=lambda h, y: A.tanh_backward(h, y), y=lambda h, g, y: -2 * h * H(y * g) if not y.is_complex() else h * (-2 * H(g) * y))
+define("sigmoid", "x", E, "torch.sigmoid T.sigmoid torch.special.expit", x=lambda g, ans: A.sigmoid_backward(g, ans))
+define("sigmoid_backward", "g, y", E, "torch.ops.aten.sigmoid_backward", meaning=lambda g, y: g * H((1 - y) * y),
+       g=lambda h, y: A.sigmoid_backward(h, y), y=lambda h, g, y: h * H(g) * (1 - 2 * y))
+define("relu", "x", E, "torch.relu T.relu", x=lambda g, ans: A.threshold_backward(g, ans, 0))
+define("threshold_backward", "g, x, *, threshold=0", E, "torch.ops.aten.threshold_backward",
+       bind=lambda g, x, threshold: ((g, x), {"threshold": threshold}),
+       meaning=lambda g, x, *, threshold: masked(x > threshold, g),
+       g=lambda h, x, *, threshold: A.threshold_backward(h, x, threshold), x=lambda h: torch.zeros_like(h))
+define("threshold", "x, threshold=0, value=0", E, "torch.threshold",
+       x=lambda g, x, *, threshold: A.threshold_backward(g, x, threshold))
+define("leaky_relu", "x, negative_slope=0.01", E, "torch._C._nn.leaky_relu",
+       x=lambda g, x, *, negative_slope: A.leaky_relu_backward(g, x, negative_slope, False))
+define("leaky_relu_backward", "g, x, negative_slope=0.01, self_is_result=False", E, "torch.ops.aten.leaky_relu_backward",
+       meaning=lambda g, x, *, negative_slope, self_is_result: torch.where(x > 0, g, g * negative_slope),
+       g=lambda h, x, *, negative_slope: A.leaky_relu_backward(h, x, negative_slope, False), x=lambda h: torch.zeros_like(h))
+define("elu", "x, alpha=1.0, scale=1.0, input_scale=1.0", E, "torch._C._nn.elu",
+       x=lambda g, x, *, alpha, scale, input_scale: A.elu_backward(g, alpha, scale, input_scale, False, x))
+define("elu_backward", "g, x, *, alpha=1.0, scale=1.0, input_scale=1.0, is_result=False", E, "torch.ops.aten.elu_backward",
+       bind=lambda g, alpha, scale, input_scale, is_result, x: (
+           (g, x), {"alpha": alpha, "scale": scale, "input_scale": input_scale, "is_result": is_result}),
+       forward=lambda g, x, *, alpha, scale, input_scale, is_result: A.elu_backward(g, alpha, scale, input_scale, is_result, x),
+       meaning=lambda g, x, **attributes: g * elu_slope(x, **attributes),
+       g=lambda h, x, *, alpha, scale, input_scale, is_result: A.elu_backward(h, alpha, scale, input_scale, is_result, x),
+       x=lambda h, g, x, *, alpha, scale, input_scale, is_result:
+           elu_bend(h, g, x, alpha=alpha, scale=scale, input_scale=input_scale, is_result=is_result))
+define("celu", "x, alpha=1.0", E, "torch.celu", x=lambda g, x, *, alpha: A.elu_backward(g, alpha, 1.0, 1.0 / alpha, False, x))
+define("selu", "x", E, "torch.selu",
+       x=lambda g, x: A.elu_backward(g, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0, False, x))
+define("gelu", "x, *, approximate='none'", E, "torch._C._nn.gelu",
+       x=lambda g, x, *, approximate: A.gelu_backward(g, x, approximate=approximate))
+define("gelu_backward", "g, x, *, approximate='none'", E, "torch.ops.aten.gelu_backward",
+       meaning=lambda g, x, *, approximate: g * gelu_slope(x, approximate=approximate),
+       g=lambda h, x, *, approximate: A.gelu_backward(h, x, approximate=approximate),
+       x=lambda h, g, x, *, approximate: h * g * gelu_bend(x, approximate=approximate))
+define("silu", "x", E, "torch._C._nn.silu", x=lambda g, x: A.silu_backward(g, x))
+define("silu_backward", "g, x", E, "torch.ops.aten.silu_backward", meaning=lambda g, x: g * H(silu_slope(x)),
+       g=lambda h, x: A.silu_backward(h, x), x=lambda h, g, x: h * g * silu_bend(x))
+define("softplus", "x, beta=1, threshold=20", E, "torch._C._nn.softplus F.softplus", x=softplus_x)
+define("softplus_backward", "g, x, beta=1, threshold=20", E, "torch.ops.aten.softplus_backward",
+       meaning=lambda g, x, *, beta, threshold: torch.where(x * beta > threshold, g, g * (x * beta).sigmoid()),
+       g=lambda h, x, *, beta, threshold: A.softplus_backward(h, x, beta, threshold),
+       x=lambda h, g, x, *, beta, threshold: masked(
+           x * beta <= threshold, A.sigmoid_backward(h * g * beta, (x * beta).sigmoid())))
+# ----- composed -----
+define("log_sigmoid", "x", E, "torch._C._nn.log_sigmoid F.logsigmoid", x=lambda g, x: g * (-x).sigmoid())
+define("mish", "x", E, "torch._C._nn.mish", x=lambda g, x: g * mish_slope(x))
+define("hardtanh", "x, min_val=-1.0, max_val=1.0", E, "torch._C._nn.hardtanh",
+       x=lambda g, x, *, min_val, max_val: masked((x > min_val) & (x < max_val), g))
+define("relu6", "x", E, "torch._C._nn.relu6", x=lambda g, x: masked((x > 0) & (x < 6), g))
+define("hardsigmoid", "x", E, "torch._C._nn.hardsigmoid", x=lambda g, x: masked((x > -3) & (x < 3), g / 6))
+define("hardswish", "x", E, "torch._C._nn.hardswish", x=hardswish_x)
+define("softshrink", "x, lambd=0.5", E, "torch._C._nn.softshrink F.softshrink",
+       x=lambda g, x, *, lambd: g.masked_fill((x >= -lambd) & (x <= lambd), 0))
+define("hardshrink", "x, lambd=0.5", E, "torch.hardshrink T.hardshrink F.hardshrink",
+       x=lambda g, x, *, lambd: g.masked_fill((x >= -lambd) & (x <= lambd), 0))
+define("prelu_kernel", "x, weight", E, "torch._prelu_kernel",
+       x=lambda g, x, weight: torch.where(x > 0, g, g * weight), weight=prelu_weight)
+define("glu", "x, dim=-1", PURE | REDUCES, "torch._C._nn.glu", x=glu_x)
+# ----- softmax -----
+define("softmax", "x, dim=-1, dtype=None", PURE | REDUCES, "torch.softmax T.softmax torch.special.softmax",
+       x=lambda g, ans, ans_dtype, *, dim: A._softmax_backward_data(g, ans, dim, ans_dtype))
+define("softmax_backward", "g, y, dim=-1, dtype=None", PURE, "torch.ops.aten._softmax_backward_data",
+       meaning=lambda g, y, *, dim, dtype: y * (g - (g * y).sum(dim, keepdim=True)),
+       g=lambda h, y, *, dim, dtype: A._softmax_backward_data(h, y, dim, dtype),
+       y=lambda h, g, y, *, dim: h * g - h * (g * y).sum(dim, keepdim=True) - g * (h * y).sum(dim, keepdim=True))
+define("log_softmax", "x, dim=-1, dtype=None", PURE | REDUCES, "torch.log_softmax T.log_softmax torch.special.log_softmax",
+       x=lambda g, ans, ans_dtype, *, dim: A._log_softmax_backward_data(g, ans, dim, ans_dtype))
+define("log_softmax_backward", "g, y, dim=-1, dtype=None", PURE, "torch.ops.aten._log_softmax_backward_data",
+       meaning=lambda g, y, *, dim, dtype: g - y.exp() * g.sum(dim, keepdim=True),
+       g=lambda h, y, *, dim: h - (h * y.exp()).sum(dim, keepdim=True),
+       y=lambda h, g, y, *, dim: -(h * y.exp()) * g.sum(dim, keepdim=True))

@@ -1,0 +1,132 @@
+"""Rules: arithmetic, powers, rounding, extrema, selection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt.ops.helpers import NUMBER, H, masked, times, zero
+from autograd_opt.ops.table import COMMUTATIVE, ELEMENTWISE, PURE, define
+
+E = ELEMENTWISE | PURE
+
+
+def pow_base(g: Any, x: Any, y: Any) -> Any:
+    """Cotangent of x in x ** y; 0 where y is 0, also at x = 0."""
+    if isinstance(y, NUMBER):
+        if y == 0:
+            return torch.zeros_like(g)
+        return g * H(x * 2 if y == 2 else y * x ** (y - 1))
+    return g * H(torch.where(y == 0, 0.0, y * x ** (y - 1)))
+
+
+def pow_exponent(g: Any, x: Any, y: Any, ans: Any) -> Any:
+    """Cotangent of y in x ** y; 0 where x is 0 and the real part of y is not negative."""
+    if isinstance(x, NUMBER):
+        log = torch.log(torch.scalar_tensor(x, dtype=ans.dtype, device=ans.device)) if isinstance(x, complex) or x < 0 \
+            else torch.scalar_tensor(x, dtype=ans.dtype, device=ans.device).log()
+        if x != 0:
+            return g * H(ans * log)
+        return g * torch.where((y.real if y.is_complex() else y) >= 0, 0.0, H(ans * log))
+    at_zero = (x == 0) & ((y.real if y.is_complex() else y) >= 0)
+    return g * torch.where(at_zero, 0.0, H(ans * x.log()))
+
+
+def copysign_x(g: Any, x: Any, ans: Any) -> Any:
+    return g * torch.where(x == 0, 0.0, ans / x)
+
+
+# ----- sums and products -----
+define("add", "x, y, *, alpha=1", E | COMMUTATIVE, "torch.add T.add T.__add__ T.__radd__", inplace="T.__iadd__",
+       x=lambda g: g, y=lambda g, *, alpha: times(g, alpha))
+define("sub", "x, y, *, alpha=1", E, "torch.sub torch.subtract T.sub T.subtract T.__sub__", inplace="T.__isub__",
+       x=lambda g: g, y=lambda g, *, alpha: -g if alpha == 1 else g * -H(alpha))
+define("rsub", "x, y, *, alpha=1", E, "torch.rsub T.__rsub__",
+       x=lambda g, *, alpha: -g if alpha == 1 else g * -H(alpha), y=lambda g: g)
+define("mul", "x, y", E | COMMUTATIVE, "torch.mul torch.multiply T.mul T.multiply T.__mul__ T.__rmul__",
+       inplace="T.__imul__",
+       x=lambda g, y: g * H(y), y=lambda g, x: g * H(x))
+define("div", "x, y", E, "torch.div torch.divide torch.true_divide T.div T.divide T.true_divide T.__truediv__ T.__div__",
+       inplace="T.__itruediv__ T.__idiv__",
+       x=lambda g, y: g / H(y), y=lambda g, x, y: -g * H((x / y) / y))
+define("div_rounded", "x, y, *, rounding_mode=None", E, forward=torch.div, x=zero, y=zero)
+define("neg", "x", E, "torch.neg torch.negative T.neg T.negative T.__neg__", x=lambda g: -g)
+define("reciprocal", "x", E, "torch.reciprocal T.reciprocal", x=lambda g, ans: -g * H(ans * ans))
+define("square", "x", E, "torch.square T.square", x=lambda g, x: g * H(x * 2))
+define("fmod", "x, y", E, "torch.fmod T.fmod",
+       x=lambda g: g, y=lambda g, x, y: -g * torch.div(x, y, rounding_mode="trunc"))
+define("remainder", "x, y", E, "torch.remainder T.remainder T.__mod__", inplace="T.__imod__",
+       x=lambda g: g, y=lambda g, x, y: -g * torch.div(x, y, rounding_mode="floor"))
+define("hypot", "x, y", E, "torch.hypot T.hypot", x=lambda g, x, ans: g * (x / ans), y=lambda g, y, ans: g * (y / ans))
+define("atan2", "x, y", E, "torch.atan2 torch.arctan2 T.atan2 T.arctan2",
+       x=lambda g, x, y: g * y * (x * x + y * y).reciprocal(), y=lambda g, x, y: g * -x * (x * x + y * y).reciprocal())
+define("addcmul", "x, y, z, *, value=1", E, "torch.addcmul T.addcmul",
+       x=lambda g: g, y=lambda g, z, *, value: g * H(z * value), z=lambda g, y, *, value: g * H(y * value))
+define("addcdiv", "x, y, z, *, value=1", E, "torch.addcdiv T.addcdiv",
+       x=lambda g: g, y=lambda g, z, *, value: g * H(value / z),
+       z=lambda g, y, z, *, value: -g * H(value * y / (z * z)))
+define("lerp", "x, y, weight", E, "torch.lerp T.lerp",
+       x=lambda g, weight: g * H(1 - weight), y=lambda g, weight: g * H(weight), weight=lambda g, x, y: g * H(y - x))
+# ----- powers -----
+define("pow", "x, y", E, "torch.pow T.pow T.__pow__", inplace="T.__ipow__", x=pow_base, y=pow_exponent)
+define("float_power", "x, y", E, "torch.float_power T.float_power",
+       x=lambda g, x, y: pow_base(g, x.to(g.dtype), y), y=lambda g, x, y, ans: pow_exponent(g, x, y, ans))
+define("sqrt", "x", E, "torch.sqrt T.sqrt", x=lambda g, ans: g / (2 * H(ans)))
+define("rsqrt", "x", E, "torch.rsqrt T.rsqrt", x=lambda g, ans: -0.5 * g * H(ans ** 3))
+# ----- rounding and signs -----
+for _name, _calls in {
+    "floor": "torch.floor T.floor", "ceil": "torch.ceil T.ceil", "trunc": "torch.trunc torch.fix T.trunc T.fix",
+    "sign": "torch.sign T.sign", "heaviside": "torch.heaviside T.heaviside",
+}.items():
+    define(_name, "x, y=?" if _name == "heaviside" else "x", E, _calls, x=zero)
+define("round", "x, *, decimals=0", E, "torch.round T.round", x=zero)
+define("frac", "x", E, "torch.frac T.frac", x=lambda g: g)
+define("abs", "x", E, "torch.abs torch.absolute T.abs T.absolute T.__abs__", x=lambda g, x: g * x.sgn())
+define("copysign", "x, y", E, "torch.copysign T.copysign", x=copysign_x, y=zero)
+define("nan_to_num", "x, nan=None, posinf=None, neginf=None", E, "torch.nan_to_num T.nan_to_num",
+       x=lambda g, x: g * torch.isfinite(x))
+define("positive", "x", E, "torch.positive T.positive T.__pos__", x=lambda g: g)
+define("deg2rad", "x", E, "torch.deg2rad T.deg2rad", x=lambda g: g * 0.017453292519943295769236907684886)
+define("rad2deg", "x", E, "torch.rad2deg T.rad2deg", x=lambda g: g * 57.295779513082320876798154814105)
+define("ldexp", "x, y", E, "torch.ldexp T.ldexp",
+       x=lambda g, y: g * torch.pow(2.0, y), y=lambda g, ans: g * ans * 0.6931471805599453)
+# ----- extrema: ties share half -----
+define("maximum", "x, y", E | COMMUTATIVE, "torch.maximum T.maximum",
+       x=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x < y, 0),
+       y=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x > y, 0))
+define("minimum", "x, y", E | COMMUTATIVE, "torch.minimum T.minimum",
+       x=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x > y, 0),
+       y=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x < y, 0))
+define("fmax", "x, y", E, "torch.fmax T.fmax",
+       x=lambda g, x, y: masked((x >= y) | y.isnan(), g), y=lambda g, x, y: masked(~((x >= y) | y.isnan()), g))
+define("fmin", "x, y", E, "torch.fmin T.fmin",
+       x=lambda g, x, y: masked((x <= y) | y.isnan(), g), y=lambda g, x, y: masked(~((x <= y) | y.isnan()), g))
+
+
+# ----- selection -----
+def clamp_x(g: Any, x: Any, min: Any, max: Any) -> Any:
+    if min is None:
+        return masked(x <= max, g) if max is not None else g
+    return masked(x >= min, g) if max is None else masked((x >= min) & (x <= max), g)
+
+
+def clamp_min(g: Any, x: Any, min: Any, max: Any) -> Any:
+    return masked(x < min if max is None else (min < max) & (x < min), g)
+
+
+def clamp_max(g: Any, x: Any, min: Any, max: Any) -> Any:
+    return masked(x > max if min is None else (x > max) | (max < min), g)
+
+
+define("clamp", "x, min=?, max=?", E, "torch.clamp torch.clip T.clamp T.clip", x=clamp_x, min=clamp_min, max=clamp_max)
+define("clamp_min", "x, min", E, "torch.clamp_min T.clamp_min",
+       x=lambda g, x, min: masked(x >= min, g), min=lambda g, x, min: masked(x < min, g))
+define("clamp_max", "x, max", E, "torch.clamp_max T.clamp_max",
+       x=lambda g, x, max: masked(x <= max, g), max=lambda g, x, max: masked(x > max, g))
+define("where", "condition, x, y", E, "torch.where",
+       x=lambda g, condition: torch.where(condition, g, 0.0), y=lambda g, condition: torch.where(condition, 0.0, g))
+define("where_method", "x, condition, y", E, "T.where",
+       x=lambda g, condition: torch.where(condition, g, 0.0), y=lambda g, condition: torch.where(condition, 0.0, g))
+define("masked_fill", "x, mask, value", E, "torch.masked_fill T.masked_fill",
+       x=lambda g, mask: g.masked_fill(mask, 0), value=lambda g, mask: torch.where(mask, g, 0.0))

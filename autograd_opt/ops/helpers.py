@@ -1,0 +1,95 @@
+"""Words that rules share; each works on numbers, recorded tensors and symbols."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function
+
+NUMBER = (int, float, complex)
+
+
+def primitive(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a Python function an operation that a mode, or a symbol, sees whole.
+
+    It follows torch's own protocol, so that a line of the table can name it as its `forward`.
+    """
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if has_torch_function(args):
+            return handle_torch_function(wrapper, args, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def H(x: Any) -> Any:
+    """The complex conjugate; the value itself where it is real."""
+    if isinstance(x, torch.Tensor):
+        return x.conj() if x.is_complex() else x
+    return x.conjugate() if isinstance(x, complex) else x
+
+
+def zero(g: Any) -> Any:
+    """The rule of a piecewise constant function."""
+    return torch.zeros_like(g)
+
+
+def times(g: Any, factor: Any) -> Any:
+    """`g * conj(factor)` for a number, without a kernel for 1."""
+    return g if isinstance(factor, NUMBER) and factor == 1 else g * H(factor)
+
+
+def masked(keep: Any, g: Any) -> Any:
+    """`g` where `keep` holds, 0 elsewhere (also where `g` is not finite)."""
+    return torch.where(keep, g, 0.0)
+
+
+def axes(dim: Any, n: int) -> tuple[int, ...]:
+    """Axis numbers as non-negative integers; all axes for None or ()."""
+    if dim is None or dim == () or dim == []:
+        return tuple(range(n))
+    if isinstance(dim, int):
+        dim = (dim,)
+    return tuple(d % n if n else 0 for d in dim)
+
+
+def restore(t: Any, x_shape: Any, dim: Any, keepdim: bool) -> Any:
+    """A reduced tensor with the removed axes back, as axes of length 1."""
+    n = len(x_shape)
+    if n == 0 or keepdim:
+        return t
+    if dim is None or dim == () or dim == []:
+        return t.reshape((1,) * n)
+    for d in sorted(axes(dim, n)):
+        t = t.unsqueeze(d)
+    return t
+
+
+def expand_reduced(g: Any, x_shape: Any, dim: Any, keepdim: bool) -> Any:
+    """The cotangent of a reduction, back over the axes that it removed."""
+    n = len(x_shape)
+    if n == 0:
+        return g
+    if dim is None or dim == () or dim == []:
+        return (g if not keepdim else g.reshape(())).expand(x_shape)
+    return restore(g, x_shape, dim, keepdim).expand(x_shape)
+
+
+def count(shape: Any, dim: Any) -> int:
+    """How many elements a reduction over `dim` takes together."""
+    n = 1
+    for d in axes(dim, len(shape)):
+        n *= shape[d] if shape else 1
+    return n
+
+
+def parts_of(g: Any, metas: Any) -> list[Any]:
+    """The cotangents of all outputs of a call, zeros for those that got none."""
+    return [
+        torch.zeros(meta[0], dtype=meta[1], device=meta[2]) if part is None and meta is not None else part
+        for part, meta in zip(g.parts, metas, strict=True)
+    ]

@@ -1,0 +1,186 @@
+"""Rules: indexing, gathering, scattering."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt.ops.helpers import primitive
+from autograd_opt.ops.shape import place
+from autograd_opt.ops.table import PURE, REDUCES, VARIADIC, VIEW, choose, define
+
+SLOT = "#"
+"""Stands in an index template for the next index tensor."""
+
+
+def is_basic(entry: Any) -> bool:
+    return entry is None or entry is Ellipsis or isinstance(entry, slice) or (isinstance(entry, int) and not isinstance(entry, bool))
+
+
+def normal(index: Any) -> tuple[Any, ...]:
+    """The index as a tuple, 0-dimensional integer tensors as integers."""
+    if isinstance(index, torch.Tensor) or not isinstance(index, tuple):
+        index = (index,)
+    return tuple(
+        int(e) if isinstance(e, torch.Tensor) and not e.ndim and e.dtype not in (torch.bool, torch.uint8) else
+        e if is_basic(e) or isinstance(e, (torch.Tensor, bool)) else torch.as_tensor(e)
+        for e in index
+    )
+
+
+def fill(template: Any, tensors: Any) -> tuple[Any, ...]:
+    """The template with its slots filled."""
+    rest = iter(tensors)
+    return tuple(next(rest) if e == SLOT and isinstance(e, str) else e for e in template)
+
+
+def pick_index(x: Any, index: Any) -> str:
+    return "slice" if all(is_basic(e) for e in normal(index)) else "index"
+
+
+def bind_slice(x: Any, index: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (x,), {"index": normal(index)}
+
+
+def bind_index(x: Any, index: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    entries = normal(index)
+    tensors = tuple(e for e in entries if isinstance(e, torch.Tensor))
+    return (x, *tensors), {"index": tuple(SLOT if isinstance(e, torch.Tensor) else e for e in entries)}
+
+
+@primitive
+def place_add(g: Any, *tensors: Any, shape: Any, index: Any) -> Any:
+    """Zeros of `shape` with `g` added at an index by tensors."""
+    out = g.new_zeros(tuple(shape))
+    return index_put(out, fill(index, tensors), g)
+
+
+def index_put(out: Any, index: tuple[Any, ...], g: Any) -> Any:
+    """out[index] += g, counting repeated positions."""
+    if all(isinstance(e, torch.Tensor) for e in index):
+        return out.index_put_(index, g, accumulate=True)
+    positions = torch.arange(out.numel(), device=out.device).reshape(out.shape)[index]
+    out.view(-1).index_add_(0, positions.reshape(-1), g.expand(positions.shape).reshape(-1))
+    return out
+
+
+def index_back(g: Any, values: Any, shapes: Any, *, index: Any) -> list[Any]:
+    return [place_add(g, *values[1:], shape=tuple(shapes[0]), index=index)]
+
+
+def gather_back(g: Any, index: Any, x_shape: Any, *, dim: int) -> Any:
+    return torch.zeros(x_shape, dtype=g.dtype, device=g.device).scatter_add(dim, index, g)
+
+
+def index_select_back(g: Any, index: Any, x_shape: Any, *, dim: int) -> Any:
+    zeros = torch.zeros(x_shape, dtype=g.dtype, device=g.device)
+    return zeros.index_add(dim, index, g) if len(x_shape) else zeros + g.sum()
+
+
+def index_add_source(g: Any, index: Any, source_shape: Any, *, dim: int, alpha: Any) -> Any:
+    picked = g.index_select(dim, index) if g.ndim else g
+    picked = picked.reshape(source_shape) if len(source_shape) != g.ndim else picked
+    return picked if alpha == 1 else picked * alpha
+
+
+def index_copy_source(g: Any, index: Any, source_shape: Any, *, dim: int) -> Any:
+    return (g.index_select(dim, index) if g.ndim else g).reshape(source_shape)
+
+
+def take_back(g: Any, index: Any, x_shape: Any) -> Any:
+    n = 1
+    for d in x_shape:
+        n *= d
+    return torch.zeros(n, dtype=g.dtype, device=g.device).index_add(0, index.reshape(-1) % max(n, 1), g.reshape(-1)).reshape(x_shape)
+
+
+def take_along_back(g: Any, index: Any, x_shape: Any, *, dim: int | None) -> Any:
+    if dim is None:
+        return take_back(g, index, x_shape)
+    n = len(x_shape)
+    wide = tuple(x_shape[d] if d == dim % n else max(x_shape[d], g.shape[d]) for d in range(n))
+    return torch.zeros(wide, dtype=g.dtype, device=g.device).scatter_add(dim, index.expand(g.shape), g).sum_to_size(tuple(x_shape))
+
+
+def scatter_x(g: Any, index: Any, *, dim: int) -> Any:
+    return g.scatter(dim, index, 0)
+
+
+def bind_scatter(x: Any, dim: int, index: Any, src: Any = None, value: Any = None, *, reduce: Any = None) -> Any:
+    if reduce is not None:
+        raise TypeError("reduce has no rule")
+    return (x, index, value if src is None else src), {"dim": dim}
+
+
+def bind_repeat_interleave(x: Any, repeats: Any = None, dim: Any = None, *, output_size: Any = None) -> Any:
+    if repeats is None:
+        raise TypeError("the form of one argument makes indices")
+    if isinstance(repeats, torch.Tensor):
+        return (x, repeats), {"dim": dim, "repeats": None}
+    return (x, None), {"dim": dim, "repeats": repeats}
+
+
+def repeat_interleave_back(g: Any, x_shape: Any, counts: Any, *, dim: int | None, repeats: int | None) -> Any:
+    n = 1
+    for d in x_shape:
+        n *= d
+    shape = (n,) if dim is None else tuple(x_shape)
+    d = 0 if dim is None else dim
+    if not len(shape):
+        return g.sum()
+    steps = torch.arange(shape[d], device=g.device)
+    index = torch.repeat_interleave(steps, repeats if counts is None else counts)
+    return torch.zeros(shape, dtype=g.dtype, device=g.device).index_add(d, index, g).reshape(x_shape)
+
+
+# ----- x[...] -----
+define("slice", "x, index=()", VIEW | PURE, forward=torch.Tensor.__getitem__, bind=bind_slice,
+       x=lambda g, x_shape, *, index: place(g, x_shape, index))
+define("index", "*tensors, index=()", VARIADIC | PURE, bind=bind_index,
+       forward=lambda x, *tensors, index: x[fill(index, tensors)], joint=index_back)
+choose("T.__getitem__", pick_index)
+define("place_add", "*tensors, shape=(), index=()", VARIADIC | PURE, forward=place_add,
+       bind=lambda *tensors, shape, index: (tensors, {"shape": shape, "index": index}),
+       joint=lambda h, values, *, index: [h[fill(index, values[1:])]])
+# ----- by an index tensor along one axis -----
+define("gather", "x, index, *, dim=0", PURE, "torch.gather T.gather",
+       bind=lambda x, dim, index, *, sparse_grad=False: ((x, index), {"dim": dim}),
+       forward=lambda x, index, *, dim: torch.gather(x, dim, index), x=gather_back)
+define("take_along_dim", "x, index, dim=None", PURE, "torch.take_along_dim T.take_along_dim",
+       bind=lambda x, indices, dim=None: ((x, indices), {"dim": dim}), x=take_along_back)
+define("take", "x, index", PURE, "torch.take T.take", x=take_back)
+define("index_select", "x, index, *, dim=0", PURE, "torch.index_select T.index_select",
+       bind=lambda x, dim, index: ((x, index), {"dim": dim}),
+       forward=lambda x, index, *, dim: torch.index_select(x, dim, index), x=index_select_back)
+define("index_add", "x, index, source, *, dim=0, alpha=1", PURE | REDUCES, "torch.index_add T.index_add", inplace="T.index_add_",
+       bind=lambda x, dim, index, source, *, alpha=1: ((x, index, source), {"dim": dim, "alpha": alpha}),
+       forward=lambda x, index, source, *, dim, alpha: torch.index_add(x, dim, index, source, alpha=alpha),
+       x=lambda g: g, source=index_add_source)
+define("index_copy", "x, index, source, *, dim=0", PURE | REDUCES, "torch.index_copy T.index_copy", inplace="T.index_copy_",
+       bind=lambda x, dim, index, source: ((x, index, source), {"dim": dim}),
+       forward=lambda x, index, source, *, dim: torch.index_copy(x, dim, index, source),
+       x=lambda g, index, *, dim: g.index_fill(dim, index, 0), source=index_copy_source)
+define("index_fill", "x, index, value, *, dim=0", PURE | REDUCES, "torch.index_fill T.index_fill", inplace="T.index_fill_",
+       bind=lambda x, dim, index, value: ((x, index, value), {"dim": dim}),
+       forward=lambda x, index, value, *, dim: torch.index_fill(x, dim, index, value),
+       x=lambda g, index, *, dim: g.index_fill(dim, index, 0),
+       value=lambda g, index, *, dim: g.index_select(dim, index.unique()).sum() if g.ndim else g)
+define("scatter", "x, index, src, *, dim=0", PURE, "torch.scatter T.scatter", inplace="T.scatter_", bind=bind_scatter,
+       forward=lambda x, index, src, *, dim: torch.scatter(x, dim, index, src),
+       x=scatter_x, src=lambda g, index, src_shape, *, dim: scatter_src(g, index, src_shape, dim))
+define("scatter_add", "x, index, src, *, dim=0", PURE, "torch.scatter_add T.scatter_add", inplace="T.scatter_add_",
+       bind=lambda x, dim, index, src: ((x, index, src), {"dim": dim}),
+       forward=lambda x, index, src, *, dim: torch.scatter_add(x, dim, index, src),
+       x=lambda g: g, src=lambda g, index, src_shape, *, dim: scatter_src(g, index, src_shape, dim))
+define("repeat_interleave", "x, counts, *, dim=None, repeats=None", PURE, "torch.repeat_interleave T.repeat_interleave",
+       bind=bind_repeat_interleave, x=repeat_interleave_back,
+       forward=lambda x, counts, *, dim, repeats: torch.repeat_interleave(x, repeats if counts is None else counts, dim))
+
+
+def scatter_src(g: Any, index: Any, src_shape: Any, dim: int) -> Any:
+    """What was read of `src`: the corner of the shape of `index`."""
+    picked = g.gather(dim, index)
+    if tuple(picked.shape) == tuple(src_shape):
+        return picked
+    return place(picked, src_shape, tuple(slice(0, n) for n in picked.shape))

@@ -1,0 +1,75 @@
+"""Rules: linear algebra (formulas: Giles 2008; torch's conventions for complex numbers)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt.ops.helpers import H
+from autograd_opt.ops.products import T
+from autograd_opt.ops.table import MULTI, PURE, REDUCES, define
+
+R = PURE | REDUCES
+
+
+def solve_is_vector(a_shape: Any, b_shape: Any) -> bool:
+    return len(b_shape) == 1 or (len(a_shape) - 1 == len(b_shape) and tuple(a_shape[:-1]) == tuple(b_shape))
+
+
+def solve_back(g: Any, needs: Any, a: Any, ans: Any, a_shape: Any, b_shape: Any, *, left: bool) -> list[Any]:
+    gb = torch.linalg.solve(T(a), g, left=left)
+    if not needs[0]:
+        return [None, gb]
+    if solve_is_vector(a_shape, b_shape):
+        return [-gb.unsqueeze(-1) * H(ans).unsqueeze(-2), gb]
+    return [-(gb @ T(ans)) if left else -(T(ans) @ gb), gb]
+
+
+def triangle(g: Any, upper: bool, unitriangular: bool) -> Any:
+    k = 1 if unitriangular else 0
+    return g.triu(k) if upper else g.tril(-k)
+
+
+def solve_triangular_back(g: Any, needs: Any, a: Any, ans: Any, *, upper: bool, left: bool, unitriangular: bool) -> list[Any]:
+    gb = torch.linalg.solve_triangular(T(a), g, upper=not upper, left=left, unitriangular=unitriangular)
+    ga = triangle(-(gb @ T(ans)) if left else -(T(ans) @ gb), upper, unitriangular) if needs[0] else None
+    return [ga, gb]
+
+
+def cholesky_back(g: Any, ans: Any, *, upper: bool) -> Any:
+    """L^-H phi(L^H g) L^-1, phi halving the diagonal of the lower triangle; symmetrized."""
+    lower, g = (T(ans), T(g)) if upper else (ans, g)
+    phi = (T(lower) @ g).tril()
+    phi = phi - torch.diag_embed(phi.diagonal(0, -2, -1) / 2) if not phi.is_complex() else \
+        phi - torch.diag_embed((phi.diagonal(0, -2, -1) - phi.diagonal(0, -2, -1).real / 2))
+    middle = (phi + T(phi)) / 2
+    left = torch.linalg.solve_triangular(T(lower), middle, upper=True)
+    return torch.linalg.solve_triangular(lower, left, upper=False, left=False)
+
+
+def det_like(g: Any, a: Any) -> Any:
+    """g times the conjugate transpose of the inverse."""
+    eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device).expand(a.shape)
+    return torch.linalg.solve(T(a), g.unsqueeze(-1).unsqueeze(-1) * eye)
+
+
+def slogdet_back(g: Any, a: Any, node: Any) -> Any:
+    sign, log = g.parts
+    if not a.is_complex():
+        return det_like(log if log is not None else torch.zeros_like(sign), a)
+    found = torch.linalg.slogdet(a)[0]
+    total = 0 if log is None else log
+    if sign is not None:
+        total = total - 1j * (H(sign) * found).imag
+    return det_like(total if isinstance(total, torch.Tensor) else torch.zeros_like(found), a)
+
+
+define("linalg_inv", "x", PURE, "torch.linalg.inv torch.inverse T.inverse", x=lambda g, ans: -(T(ans) @ g @ T(ans)))
+define("linalg_solve", "a, b, *, left=True", R, "torch.linalg.solve", joint=solve_back)
+define("linalg_solve_triangular", "a, b, *, upper=False, left=True, unitriangular=False", R, "torch.linalg.solve_triangular",
+       joint=solve_triangular_back)
+define("linalg_cholesky", "x, *, upper=False", PURE, "torch.linalg.cholesky", x=cholesky_back)
+define("cholesky", "x, upper=False", PURE, "torch.cholesky T.cholesky", x=cholesky_back)
+define("linalg_slogdet", "a", MULTI | PURE, "torch.linalg.slogdet torch.slogdet T.slogdet", a=slogdet_back)
+define("logdet", "a", PURE, "torch.logdet T.logdet", a=det_like)

@@ -1,0 +1,174 @@
+"""Rules: loss functions.  `reduction` is torch's number: 0 none, 1 mean, 2 sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+from autograd_opt.ops.table import PURE, REDUCES, choose, decompose, define
+
+A = torch.ops.aten
+R = PURE | REDUCES
+
+
+def mean_over(g: Any, shape: Any, reduction: int) -> Any:
+    """The cotangent of one element of a loss of `shape`."""
+    n = 1
+    for d in shape:
+        n *= d
+    return g / n if reduction == 1 else g
+
+
+def reduced(loss: Any, reduction: int) -> Any:
+    return loss.mean() if reduction == 1 else loss.sum() if reduction == 2 else loss
+
+
+def smooth_l1_x(g: Any, x: Any, y: Any, *, reduction: int, beta: float) -> Any:
+    d = x - y
+    return mean_over(g, d.shape, reduction) * torch.where(d.abs() < beta, d / beta, d.sign())
+
+
+def huber_x(g: Any, x: Any, y: Any, *, reduction: int, delta: float) -> Any:
+    d = x - y
+    return mean_over(g, d.shape, reduction) * torch.where(d.abs() <= delta, d, delta * d.sign())
+
+
+def bce_x(g: Any, x: Any, y: Any, weight: Any, *, reduction: int) -> Any:
+    g = mean_over(g, x.shape, reduction) * (x - y) / ((1 - x) * x).clamp(min=1e-12)
+    return g if weight is None else g * weight
+
+
+def bce_y(g: Any, x: Any, weight: Any, *, reduction: int) -> Any:
+    g = -mean_over(g, x.shape, reduction) * x.logit()
+    return g if weight is None else g * weight
+
+
+def bce_logits_x(g: Any, x: Any, y: Any, weight: Any, pos_weight: Any, *, reduction: int) -> Any:
+    g = mean_over(g, x.shape, reduction)
+    if pos_weight is None:
+        g = g * (x.sigmoid() - y)
+    else:
+        t = pos_weight * y
+        g = g * ((t + 1 - y) * x.sigmoid() - t)
+    return g if weight is None else g * weight
+
+
+def bce_logits_y(g: Any, x: Any, weight: Any, pos_weight: Any, *, reduction: int) -> Any:
+    g = mean_over(g, x.shape, reduction)
+    log_sigmoid = torch.nn.functional.logsigmoid
+    g = -g * x if pos_weight is None else g * (log_sigmoid(-x) - pos_weight * log_sigmoid(x))
+    return g if weight is None else g * weight
+
+
+def pick_nll(x: Any, *args: Any, **kwargs: Any) -> str | None:
+    return "nll_loss" if x.ndim in (1, 2) else "nll_loss2d" if x.ndim == 4 else None
+
+
+def twice_mean(shape: Any, reduction: int) -> float:
+    n = 1
+    for d in shape:
+        n *= d
+    return 2.0 / n if reduction == 1 and n else 2.0
+
+
+# ----- regression -----
+define("mse_loss", "x, y, reduction=1", R, "torch._C._nn.mse_loss",
+       x=lambda g, x, y, *, reduction: A.mse_loss_backward(g, x, y, reduction),
+       y=lambda g, x, y, *, reduction: A.mse_loss_backward(g, y, x, reduction))
+define("mse_loss_backward", "g, x, y, reduction=1", R, "torch.ops.aten.mse_loss_backward",
+       meaning=lambda g, x, y, *, reduction: g * twice_mean(x.shape, reduction) * (x - y),
+       g=lambda h, x, y, *, reduction: h * twice_mean(x.shape, reduction) * (x - y),
+       x=lambda h, g, x_shape, *, reduction: h * g * twice_mean(x_shape, reduction),
+       y=lambda h, g, x_shape, *, reduction: -h * g * twice_mean(x_shape, reduction))
+define("smooth_l1_loss", "x, y, reduction=1, beta=1.0", R, "torch._C._nn.smooth_l1_loss",
+       x=smooth_l1_x, y=lambda g, x, y, *, reduction, beta: -smooth_l1_x(g, x, y, reduction=reduction, beta=beta))
+define("huber_loss", "x, y, reduction=1, delta=1.0", R, "torch._C._nn.huber_loss",
+       x=huber_x, y=lambda g, x, y, *, reduction, delta: -huber_x(g, x, y, reduction=reduction, delta=delta))
+define("soft_margin_loss", "x, y, reduction=1", R, "torch._C._nn.soft_margin_loss",
+       x=lambda g, x, y, *, reduction: mean_over(g, x.shape, reduction) * -y * (-y * x).sigmoid())
+# ----- classification -----
+define("binary_cross_entropy", "x, y, weight=?, reduction=1", R, "torch._C._nn.binary_cross_entropy", x=bce_x, y=bce_y)
+define("binary_cross_entropy_with_logits", "x, y, weight=?, pos_weight=?, reduction=1", R,
+       "torch.binary_cross_entropy_with_logits", x=bce_logits_x, y=bce_logits_y)
+for _name in ("nll_loss", "nll_loss2d"):
+    define(_name, "x, target, weight=?, reduction=1, ignore_index=-100", PURE, forward=torch._C._nn.nll_loss_nd,
+           kernel=lambda x, target, weight, *, reduction, ignore_index, _f=getattr(A, f"{_name}_forward"):
+               _f(x, target, weight, reduction, ignore_index),
+           x=(lambda g, x, target, weight, extra, *, reduction, ignore_index:
+              A.nll_loss_backward(g, x, target, weight, reduction, ignore_index, extra)) if _name == "nll_loss" else
+             (lambda g, x, target, weight, extra, *, reduction, ignore_index:
+              A.nll_loss2d_backward(g, x, target, weight, reduction, ignore_index, extra)))
+    define(f"{_name}_backward", "g, x, target, weight=?, reduction=1, ignore_index=-100, total_weight=None", 0,
+           f"torch.ops.aten.{_name}_backward",
+           bind=lambda g, x, target, weight, reduction, ignore_index, total_weight: (
+               (g, x, target, weight),
+               {"reduction": reduction, "ignore_index": ignore_index, "total_weight": total_weight}),
+           g=lambda h, target, weight, *, reduction, ignore_index:
+               torch._C._nn.nll_loss_nd(h, target, weight, reduction, ignore_index),
+           x=lambda h: torch.zeros_like(h))
+choose("torch._C._nn.nll_loss_nd", pick_nll)
+
+
+@decompose("torch._C._nn.cross_entropy_loss")
+def cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100,
+                  label_smoothing: float = 0.0) -> Any:
+    """torch's own composition."""
+    dim = 0 if x.ndim == 1 else 1
+    classes = x.shape[dim]
+    if target.is_floating_point() and target.shape == x.shape:
+        log_p = x.log_softmax(dim, target.dtype)
+        if label_smoothing > 0:
+            target = target * (1 - label_smoothing) + label_smoothing / classes
+        loss = log_p * target
+        if weight is not None:
+            loss = loss * weight.reshape((-1,) + (1,) * (x.ndim - dim - 1))
+        if reduction == 1:
+            return -loss.sum() / (x.numel() / classes)
+        return -loss.sum() if reduction == 2 else -loss.sum(dim)
+    log_p = x.log_softmax(dim)
+    nll = torch._C._nn.nll_loss_nd(log_p, target, weight, reduction, ignore_index)
+    if label_smoothing == 0:
+        return nll
+    spread = log_p if weight is None else log_p * weight.reshape((-1,) + (1,) * (x.ndim - dim - 1))
+    ignored = target == ignore_index
+    smooth = -(spread.sum(dim)).masked_fill(ignored, 0)
+    if reduction == 1:
+        total = (~ignored).sum() if weight is None else weight[target.masked_select(~ignored)].sum()
+        smooth = smooth.sum() / total
+    elif reduction == 2:
+        smooth = smooth.sum()
+    return (1 - label_smoothing) * nll + smooth * (label_smoothing / classes)
+
+
+@decompose("torch._C._nn.l1_loss")
+def l1_loss(x: Any, y: Any, reduction: int = 1) -> Any:
+    return reduced((x - y).abs(), reduction)
+
+
+@decompose("torch.kl_div")
+def kl_div(x: Any, y: Any, reduction: int = 1, *, log_target: bool = False) -> Any:
+    return reduced(y.exp() * (y - x) if log_target else torch.xlogy(y, y) - y * x, reduction)
+
+
+@decompose("torch.hinge_embedding_loss")
+def hinge_embedding_loss(x: Any, y: Any, margin: float = 1.0, reduction: int = 1) -> Any:
+    below = torch.where(y != 1, (margin - x).clamp_min(0), 0.0)
+    return reduced(below + torch.where(y != -1, x, 0.0), reduction)
+
+
+@decompose("torch.margin_ranking_loss")
+def margin_ranking_loss(x: Any, other: Any, y: Any, margin: float = 0.0, reduction: int = 1) -> Any:
+    return reduced((-y * (x - other) + margin).clamp_min(0), reduction)
+
+
+@decompose("torch.poisson_nll_loss")
+def poisson_nll_loss(x: Any, y: Any, log_input: bool, full: bool, eps: float, reduction: int) -> Any:
+    loss = x.exp() - y * x if log_input else x - y * (x + eps).log()
+    if full:
+        stirling = y * y.log() - y + 0.5 * (2 * torch.pi * y).log()
+        loss = loss + stirling.masked_fill(y <= 1, 0)
+    return reduced(loss, reduction)
+
+

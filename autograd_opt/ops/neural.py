@@ -1,0 +1,218 @@
+"""Rules: convolutions, pooling, normalization, embedding, dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autograd_opt.ops.table import PURE, choose, define
+
+A = torch.ops.aten
+
+
+# ----- convolution -----
+def spread(value: Any, n: int) -> list[int]:
+    """An int or a tuple as a list of n ints."""
+    return [value] * n if isinstance(value, int) else list(value) * (n if len(value) == 1 else 1)
+
+
+def bind_conv(n: int) -> Callable[..., Any]:
+    def bind(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+             groups: int = 1) -> Any:
+        if x.is_complex() or weight.is_complex():
+            raise TypeError("complex convolutions are composed of real ones")
+        if padding == "same":
+            raise TypeError("'same' may pad unevenly")
+        return (x, weight, bias), {
+            "stride": spread(stride, n), "padding": spread(0 if padding == "valid" else padding, n),
+            "dilation": spread(dilation, n), "groups": groups}
+    return bind
+
+
+def bind_conv_transpose(n: int) -> Callable[..., Any]:
+    def bind(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+             groups: int = 1, dilation: Any = 1) -> Any:
+        if x.is_complex() or weight.is_complex():
+            raise TypeError("complex convolutions are composed of real ones")
+        return (x, weight, bias), {
+            "stride": spread(stride, n), "padding": spread(padding, n),
+            "output_padding": spread(output_padding, n), "groups": groups, "dilation": spread(dilation, n)}
+    return bind
+
+
+def convolution_back(g: Any, needs: Any, x: Any, weight: Any, bias_shape: Any, stride: Any, padding: Any, dilation: Any,
+                     groups: int, transposed: bool, output_padding: Any) -> list[Any]:
+    single = x.ndim == weight.ndim - 1
+    if single:
+        g, x = g.unsqueeze(0), x.unsqueeze(0)
+    grads = list(A.convolution_backward(g, x, weight, list(bias_shape) or None, stride, padding, dilation, transposed,
+                                        output_padding, groups, list(needs)))
+    if single and grads[0] is not None:
+        grads[0] = grads[0].squeeze(0)
+    return grads
+
+
+def conv_back(g: Any, needs: Any, x: Any, weight: Any, bias_shape: Any, *, stride: Any, padding: Any, dilation: Any,
+              groups: int) -> list[Any]:
+    return convolution_back(g, needs, x, weight, bias_shape, stride, padding, dilation, groups, False, [0] * len(stride))
+
+
+def conv_transpose_back(g: Any, needs: Any, x: Any, weight: Any, bias_shape: Any, *, stride: Any, padding: Any,
+                        output_padding: Any, groups: int, dilation: Any) -> list[Any]:
+    return convolution_back(g, needs, x, weight, bias_shape, stride, padding, dilation, groups, True, output_padding)
+
+
+for _n in (1, 2, 3):
+    define(f"conv{_n}d", "x, weight, bias=?, stride=1, padding=0, dilation=1, groups=1", PURE, f"torch.conv{_n}d",
+           bind=bind_conv(_n), joint=conv_back)
+    define(f"conv_transpose{_n}d", "x, weight, bias=?, stride=1, padding=0, output_padding=0, groups=1, dilation=1", PURE,
+           f"torch.conv_transpose{_n}d", bind=bind_conv_transpose(_n), joint=conv_transpose_back)
+
+
+# ----- pooling -----
+def pool_stride(kernel: Any, stride: Any) -> Any:
+    return kernel if stride is None or stride == () or stride == [] else stride
+
+
+def avg_pool_rule(backward: Any, n: int) -> Callable[..., Any]:
+    def rule(g: Any, x: Any, *, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
+             divisor_override: Any) -> Any:
+        return backward(g, x, spread(kernel_size, n), spread(pool_stride(kernel_size, stride), n), spread(padding, n),
+                        ceil_mode, count_include_pad, divisor_override)
+    return rule
+
+
+def max_pool_rule(backward: Any, n: int) -> Callable[..., Any]:
+    def rule(g: Any, x: Any, extra: Any, *, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
+             ceil_mode: bool) -> Any:
+        return backward(g, x, spread(kernel_size, n), spread(pool_stride(kernel_size, stride), n), spread(padding, n),
+                        spread(dilation, n), ceil_mode, extra)
+    return rule
+
+
+def max_pool_kernel(forward: Any) -> Callable[..., Any]:
+    def kernel(x: Any, *, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
+        return forward(x, kernel_size, pool_stride(kernel_size, stride), padding, dilation, ceil_mode)
+    return kernel
+
+
+for _n in (2, 3):
+    define(f"avg_pool{_n}d", "x, kernel_size=1, stride=None, padding=0, ceil_mode=False, count_include_pad=True, "
+           "divisor_override=None", PURE, f"torch._C._nn.avg_pool{_n}d",
+           x=avg_pool_rule(getattr(A, f"avg_pool{_n}d_backward"), _n))
+    define(f"max_pool{_n}d", "x, kernel_size=1, stride=None, padding=0, dilation=1, ceil_mode=False", PURE,
+           f"torch.max_pool{_n}d", kernel=max_pool_kernel(getattr(torch._C._nn, f"max_pool{_n}d_with_indices")),
+           x=max_pool_rule(getattr(A, f"max_pool{_n}d_with_indices_backward"), _n))
+define("adaptive_avg_pool2d", "x, output_size=1", PURE, "torch._C._nn.adaptive_avg_pool2d",
+       x=lambda g, x: A._adaptive_avg_pool2d_backward(g, x))
+define("adaptive_avg_pool3d", "x, output_size=1", PURE, "torch._C._nn.adaptive_avg_pool3d",
+       x=lambda g, x: A._adaptive_avg_pool3d_backward(g, x))
+
+
+# ----- normalization -----
+def layer_norm_kernel(x: Any, weight: Any, bias: Any, *, normalized_shape: Any, eps: float) -> Any:
+    out, mean, rstd = torch.native_layer_norm(x, normalized_shape, weight, bias, eps)
+    return out, (mean, rstd)
+
+
+def layer_norm_back(g: Any, needs: Any, x: Any, weight: Any, bias: Any, extra: Any, *, normalized_shape: Any) -> Any:
+    return A.native_layer_norm_backward(g, x, normalized_shape, *extra, weight, bias, list(needs))
+
+
+def bind_layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5,
+                    cudnn_enable: bool = True) -> Any:
+    return (x, weight, bias), {"normalized_shape": list(normalized_shape), "eps": eps}
+
+
+def group_norm_kernel(x: Any, weight: Any, bias: Any, *, num_groups: int, eps: float) -> Any:
+    n, c = x.shape[:2]
+    out, mean, rstd = torch.native_group_norm(x, weight, bias, n, c, x[0, 0].numel() if n * c else 1, num_groups, eps)
+    return out, (mean, rstd)
+
+
+def group_norm_back(g: Any, needs: Any, x: Any, weight: Any, extra: Any, *, num_groups: int) -> Any:
+    n, c = x.shape[:2]
+    size = x.numel() // (n * c) if n * c else 1
+    return A.native_group_norm_backward(g.contiguous(), x.contiguous(), *extra, weight, n, c, size, num_groups, list(needs))
+
+
+def bind_group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
+                    cudnn_enabled: bool = True) -> Any:
+    if not x.numel():
+        raise TypeError("no rule for an empty input")
+    return (x, weight, bias), {"num_groups": num_groups, "eps": eps}
+
+
+def bind_batch_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float,
+                    eps: float, cudnn_enabled: bool = True) -> Any:
+    return (x, weight, bias, running_mean, running_var), {
+        "training": training, "momentum": momentum, "eps": eps, "cudnn_enabled": cudnn_enabled}
+
+
+def batch_norm_kernel(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, *, training: bool,
+                      momentum: float, eps: float, cudnn_enabled: bool) -> Any:
+    out, *extra = torch._batch_norm_impl_index(
+        x, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)
+    return out, extra
+
+
+def batch_norm_train(g: Any, needs: Any, x: Any, weight: Any, extra: Any, *, eps: float) -> Any:
+    mean, var, reserved, impl = extra
+    return A._batch_norm_impl_index_backward(impl, x, g, weight, None, None, mean, var, True, eps, list(needs[:3]), reserved)
+
+
+def batch_norm_eval(g: Any, needs: Any, x: Any, weight: Any, running_mean: Any, running_var: Any, extra: Any, *,
+                    eps: float) -> Any:
+    mean, var, reserved, impl = extra
+    return A._batch_norm_impl_index_backward(
+        impl, x, g, weight, running_mean, running_var, mean, var, False, eps, list(needs[:3]), reserved)
+
+
+BATCH_NORM = "x, weight=?, bias=?, running_mean=?, running_var=?, training=False, momentum=0.1, eps=1e-05, cudnn_enabled=True"
+define("layer_norm", "x, weight=?, bias=?, *, normalized_shape=(), eps=1e-05", PURE, "torch.layer_norm F.layer_norm",
+       bind=bind_layer_norm, kernel=layer_norm_kernel, joint=layer_norm_back,
+       forward=lambda x, weight, bias, *, normalized_shape, eps: torch.layer_norm(x, normalized_shape, weight, bias, eps))
+define("group_norm", "x, weight=?, bias=?, *, num_groups=1, eps=1e-05", PURE, "torch.group_norm",
+       bind=bind_group_norm, kernel=group_norm_kernel, joint=group_norm_back,
+       forward=lambda x, weight, bias, *, num_groups, eps: torch.group_norm(x, num_groups, weight, bias, eps))
+define("batch_norm_train", BATCH_NORM, 0, bind=bind_batch_norm, forward=torch.batch_norm, kernel=batch_norm_kernel,
+       joint=batch_norm_train)
+define("batch_norm_eval", BATCH_NORM, PURE, bind=bind_batch_norm, forward=torch.batch_norm, kernel=batch_norm_kernel,
+       joint=batch_norm_eval)
+choose("torch.batch_norm", lambda *args, **kwargs: "batch_norm_train" if kwargs.get("training", args[5] if len(args) > 5 else 0)
+       else "batch_norm_eval")
+
+
+# ----- embedding -----
+def bind_embedding(weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False,
+                   sparse: bool = False) -> Any:
+    if sparse:
+        raise TypeError("sparse gradients have no rule")
+    return (weight, indices), {"padding_idx": padding_idx, "scale_grad_by_freq": scale_grad_by_freq}
+
+
+def embedding_back(g: Any, indices: Any, weight_shape: Any, *, padding_idx: int, scale_grad_by_freq: bool) -> Any:
+    return A.embedding_dense_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq)
+
+
+define("embedding", "weight, indices, padding_idx=-1, scale_grad_by_freq=False", PURE, "torch.embedding",
+       bind=bind_embedding, weight=embedding_back)
+
+
+# ----- dropout -----
+def bind_dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    if inplace or not training or p == 0 or x.is_cuda:
+        raise TypeError("returns its argument, or draws from another stream")
+    return (x,), {"p": p, "training": training}
+
+
+def dropout_kernel(x: Any, *, p: float, training: bool) -> Any:
+    """torch's own steps, the mask kept."""
+    noise = torch.zeros_like(x) if p == 1 else torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
+    return x * noise, noise
+
+
+define("dropout", "x, p=0.5, training=True", 0, "torch.dropout F.dropout", bind=bind_dropout, kernel=dropout_kernel,
+       x=lambda g, extra: g * extra)

@@ -1,0 +1,82 @@
+"""Rules: matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt.ops.helpers import H, times
+from autograd_opt.ops.table import MULTI, PURE, REDUCES, VARIADIC, define  # noqa: F401
+
+R = PURE | REDUCES
+
+
+def T(x: Any) -> Any:
+    """Conjugate transpose of the last two axes."""
+    return H(x).mT
+
+
+def matmul_x(g: Any, y: Any, x_shape: Any, y_shape: Any) -> Any:
+    if len(y_shape) == 1:
+        return g * H(y) if len(x_shape) == 1 else g.unsqueeze(-1) * H(y)
+    if len(x_shape) == 1:
+        return (H(y) @ g.unsqueeze(-1)).squeeze(-1)
+    return g @ T(y)
+
+
+def matmul_y(g: Any, x: Any, x_shape: Any, y_shape: Any) -> Any:
+    if len(x_shape) == 1:
+        return g * H(x) if len(y_shape) == 1 else H(x).unsqueeze(-1) * g.unsqueeze(-2)
+    if len(y_shape) == 1:
+        return (T(x) @ g.unsqueeze(-1)).squeeze(-1) if len(x_shape) == 2 else \
+            T(x.reshape(-1, x_shape[-1])) @ g.reshape(-1)
+    if len(y_shape) == 2 and len(x_shape) > 2:
+        return T(x.reshape(-1, x_shape[-1])) @ g.reshape(-1, y_shape[-1])
+    return T(x) @ g
+
+
+def linear_x(g: Any, weight: Any, weight_shape: Any) -> Any:
+    return g.unsqueeze(-1) * H(weight) if len(weight_shape) == 1 else g @ H(weight)
+
+
+def linear_weight(g: Any, x: Any, x_shape: Any, weight_shape: Any) -> Any:
+    if len(weight_shape) == 1:
+        return T(x.reshape(-1, x_shape[-1])) @ g.reshape(-1)
+    if len(x_shape) == 1:
+        return g.unsqueeze(-1) * H(x)
+    if len(x_shape) == 2:
+        return g.mT @ H(x)
+    return g.reshape(-1, g.shape[-1]).mT @ H(x.reshape(-1, x_shape[-1]))
+
+
+def dot_rule(g: Any, other: Any) -> Any:
+    return g * H(other)
+
+
+# ----- two operands -----
+define("matmul", "x, y", R, "torch.matmul T.matmul T.__matmul__ torch.linalg.matmul", x=matmul_x, y=matmul_y)
+define("mm", "x, y", PURE, "torch.mm T.mm", x=lambda g, y: g @ T(y), y=lambda g, x: T(x) @ g)
+define("bmm", "x, y", PURE, "torch.bmm T.bmm", x=lambda g, y: g.bmm(T(y)), y=lambda g, x: T(x).bmm(g))
+define("mv", "x, y", PURE, "torch.mv T.mv", x=lambda g, y: g.unsqueeze(-1) * H(y), y=lambda g, x: T(x) @ g)
+define("dot", "x, y", PURE, "torch.dot T.dot", x=lambda g, y: g * H(y), y=lambda g, x: g * H(x))
+define("vdot", "x, y", PURE, "torch.vdot T.vdot", x=lambda g, y: H(g) * y, y=lambda g, x: g * x)
+define("outer", "x, y", PURE, "torch.outer torch.ger T.outer T.ger", x=lambda g, y: g @ H(y), y=lambda g, x: g.mT @ H(x))
+define("linear", "x, weight, bias=?", R, "torch._C._nn.linear",
+       x=linear_x, weight=linear_weight, bias=lambda g: g)
+# ----- with a summand -----
+define("addmm", "x, y, z, *, beta=1, alpha=1", R, "torch.addmm T.addmm", inplace="T.addmm_",
+       x=lambda g, *, beta: times(g, beta), y=lambda g, z, *, alpha: times(g @ T(z), alpha),
+       z=lambda g, y, *, alpha: times(T(y) @ g, alpha))
+define("baddbmm", "x, y, z, *, beta=1, alpha=1", R, "torch.baddbmm T.baddbmm", inplace="T.baddbmm_",
+       x=lambda g, *, beta: times(g, beta), y=lambda g, z, *, alpha: times(g.bmm(T(z)), alpha),
+       z=lambda g, y, *, alpha: times(T(y).bmm(g), alpha))
+define("addbmm", "x, y, z, *, beta=1, alpha=1", R, "torch.addbmm T.addbmm", inplace="T.addbmm_",
+       x=lambda g, *, beta: times(g, beta), y=lambda g, z, *, alpha: times(g @ T(z), alpha),
+       z=lambda g, y, *, alpha: times(T(y) @ g, alpha))
+define("addmv", "x, y, z, *, beta=1, alpha=1", R, "torch.addmv T.addmv", inplace="T.addmv_",
+       x=lambda g, *, beta: times(g, beta), y=lambda g, z, *, alpha: times(g.unsqueeze(-1) * H(z), alpha),
+       z=lambda g, y, *, alpha: times(T(y) @ g, alpha))
+define("addr", "x, y, z, *, beta=1, alpha=1", R, "torch.addr T.addr", inplace="T.addr_",
+       x=lambda g, *, beta: times(g, beta), y=lambda g, z, *, alpha: times(g @ H(z), alpha),
+       z=lambda g, y, *, alpha: times(g.mT @ H(y), alpha))

@@ -1,0 +1,214 @@
+"""Rules: sums, means, products, norms, extrema over axes, scans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autograd_opt.ops.helpers import H, axes, count, expand_reduced, masked, restore
+from autograd_opt.ops.table import MULTI, PURE, REDUCES, choose, define
+
+R = PURE | REDUCES
+
+
+def where_extreme(g: Any, x: Any, ans: Any, dim: Any, keepdim: bool) -> Any:
+    """The cotangent of an extremum, shared evenly among the elements that attain it."""
+    at = (x == restore(ans, x.shape, dim, keepdim)) | x.isnan()
+    g = restore(g, x.shape, dim, keepdim)
+    return g * at / (at.sum() if dim is None else at.sum(axes(dim, x.ndim), keepdim=True) if x.ndim else at.sum())
+
+
+def all_extreme(g: Any, x: Any, ans: Any) -> Any:
+    at = torch.where(ans.isnan(), x.isnan(), x == ans)
+    return masked(at, (g / at.sum()).expand(x.shape))
+
+
+def put_back(g: Any, x: Any, index: Any, dim: int = -1, keepdim: bool = True) -> Any:
+    if not x.ndim:
+        return g
+    if not keepdim:
+        g, index = g.unsqueeze(dim), index.unsqueeze(dim)
+    return torch.zeros(x.shape, dtype=g.dtype, device=g.device).scatter(dim, index, g)
+
+
+def prod_x(g: Any, x: Any, ans: Any, *, dim: Any, keepdim: bool) -> Any:
+    """g * ans / x, and the product of the others where an element is 0."""
+    g, ans = restore(g, x.shape, dim, keepdim), restore(ans, x.shape, dim, keepdim)
+    if not bool((x == 0).any()):
+        return g * H(ans / x)
+    if not x.ndim:
+        return g
+    flat = x.reshape(-1) if dim is None else x
+    d = 0 if dim is None else dim
+    one = torch.ones_like(flat.narrow(d, 0, 1))
+    n = flat.shape[d]
+    before = torch.cat([one, flat.narrow(d, 0, n - 1)], d).cumprod(d)
+    after = torch.cat([one, flat.narrow(d, 1, n - 1).flip(d)], d).cumprod(d).flip(d)
+    return g * H((before * after).reshape(x.shape))
+
+
+def var_x(g: Any, x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
+    n = count(x.shape, dim) - correction
+    mean = x.mean(axes(dim, x.ndim), keepdim=True) if x.ndim else x
+    g = restore(g, x.shape, dim, keepdim)
+    return (2.0 / n if n > 0 else math.inf) * g * (x - mean)
+
+
+def std_x(g: Any, x: Any, ans: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
+    return var_x((g / (ans * 2)).masked_fill(ans == 0, 0), x, dim, correction, keepdim)
+
+
+def moments_x(g: Any, x: Any, x_shape: Any, *, dim: Any, correction: Any, keepdim: bool, root: bool) -> Any:
+    """var_mean and std_mean."""
+    spread, mean = g.parts
+    total = None
+    if spread is not None:
+        if root:
+            total = std_x(spread, x, x.std(axes(dim, x.ndim), correction=correction, keepdim=keepdim), dim, correction, keepdim)
+        else:
+            total = var_x(spread, x, dim, correction, keepdim)
+    if mean is not None:
+        part = expand_reduced(mean, x_shape, dim, keepdim) / count(x_shape, dim)
+        total = part if total is None else total + part
+    return total
+
+
+def bind_var(x: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if unbiased is not None:
+        correction = int(unbiased)
+    return (x,), {"dim": dim, "correction": 1 if correction is None else correction, "keepdim": keepdim}
+
+
+def bind_moments(root: bool) -> Callable[..., Any]:
+    def bind(*args: Any, **kwargs: Any) -> Any:
+        operands, attributes = bind_var(*args, **kwargs)
+        return operands, {**attributes, "root": root}
+    return bind
+
+
+def norm_x(g: Any, x: Any, ans: Any, *, ord: Any, dim: Any, keepdim: bool) -> Any:
+    """The subgradients of least norm, as torch chooses them."""
+    g, ans = restore(g, x.shape, dim, keepdim), restore(ans, x.shape, dim, keepdim)
+    if x.dtype != ans.dtype and not x.is_complex():
+        x = x.to(ans.dtype)
+    if ord == 0:
+        return torch.zeros_like(x)
+    if ord == 1:
+        return x.sgn() * g
+    if ord == 2:
+        return g * (x / ans).masked_fill(ans == 0, 0)
+    if math.isinf(ord):
+        at = (x.abs() == ans) | x.isnan() if x.ndim else torch.ones_like(x, dtype=torch.bool)
+        return x.sgn() * (g / at.sum(axes(dim, x.ndim), keepdim=True) if x.ndim else g) * at
+    if ord < 1:
+        return x.sgn() * (x.abs() ** (ord - 1)).masked_fill(x == 0, 0) * g * ans ** (1 - ord)
+    scaled = (g / ans ** (ord - 1)).masked_fill(ans == 0, 0)
+    return (x.sgn() * x.abs() ** (ord - 1) if ord < 2 else x * x.abs() ** (ord - 2)) * scaled
+
+
+def dist_x(g: Any, x: Any, y: Any, ans: Any, *, p: Any) -> Any:
+    d = x - y
+    return norm_x(g, d, ans, ord=p, dim=None, keepdim=False)
+
+
+def logcumsumexp_x(g: Any, x: Any, ans: Any, *, dim: int) -> Any:
+    """Positive and negative cotangents apart, each in logarithms."""
+    log_g = g.abs().log()
+    up = torch.where(g > 0, log_g, -math.inf)
+    down = torch.where(g < 0, log_g, -math.inf)
+
+    def back(t: Any) -> Any:
+        return ((t - ans).flip(dim).logcumsumexp(dim).flip(dim) + x).exp()
+    return back(up) - back(down)
+
+
+def bind_logcumsumexp(x: Any, dim: int) -> Any:
+    if x.is_complex():
+        raise TypeError("no rule for complex")
+    return (x,), {"dim": dim}
+
+
+def logsumexp_x(g: Any, x: Any, ans: Any, *, dim: Any, keepdim: bool) -> Any:
+    g, ans = restore(g, x.shape, dim, keepdim), restore(ans, x.shape, dim, keepdim)
+    return g * H((x - ans).exp())
+
+
+# ----- sums -----
+define("sum", "x, dim=None, keepdim=False, *, dtype=None", R, "torch.sum T.sum",
+       x=lambda g, x_shape, *, dim, keepdim: expand_reduced(g, x_shape, dim, keepdim))
+define("nansum", "x, dim=None, keepdim=False, *, dtype=None", R, "torch.nansum T.nansum",
+       x=lambda g, x, x_shape, *, dim, keepdim: expand_reduced(g, x_shape, dim, keepdim) * ~x.isnan())
+define("mean", "x, dim=None, keepdim=False, *, dtype=None", R, "torch.mean T.mean",
+       x=lambda g, x_shape, *, dim, keepdim: expand_reduced(g, x_shape, dim, keepdim) / count(x_shape, dim))
+define("sum_to_size", "x, *size", R, "T.sum_to_size", x=lambda g, x_shape: g.expand(x_shape))
+define("prod", "x, dim=None, keepdim=False, *, dtype=None", R, "torch.prod T.prod", x=prod_x)
+define("logsumexp", "x, dim=None, keepdim=False", R, "torch.logsumexp T.logsumexp torch.special.logsumexp", x=logsumexp_x)
+define("var", "x, dim=None, *, correction=1, keepdim=False", R, "torch.var T.var", bind=bind_var,
+       x=lambda g, x, *, dim, correction, keepdim: var_x(g, x, dim, correction, keepdim))
+define("std", "x, dim=None, *, correction=1, keepdim=False", R, "torch.std T.std", bind=bind_var,
+       x=lambda g, x, ans, *, dim, correction, keepdim: std_x(g, x, ans, dim, correction, keepdim))
+define("var_mean", "x, dim=None, *, correction=1, keepdim=False, root=False", R | MULTI, "torch.var_mean",
+       bind=bind_moments(False), x=moments_x)
+define("std_mean", "x, dim=None, *, correction=1, keepdim=False, root=True", R | MULTI, "torch.std_mean",
+       bind=bind_moments(True), x=moments_x)
+# ----- norms -----
+define("vector_norm", "x, ord=2, dim=None, keepdim=False, *, dtype=None", R, "torch.linalg.vector_norm", x=norm_x)
+define("dist", "x, y, p=2", R, "torch.dist T.dist", x=dist_x,
+       y=lambda g, x, y, ans, *, p: -dist_x(g, x, y, ans, p=p))
+# ----- extrema -----
+for _name in ("amax", "amin"):
+    define(_name, "x, dim=None, keepdim=False", R, f"torch.{_name} T.{_name}",
+           bind=lambda x, dim=(), keepdim=False: ((x,), {"dim": dim, "keepdim": keepdim}),
+           x=lambda g, x, ans, *, dim, keepdim: where_extreme(g, x, ans, dim, keepdim))
+
+
+def define_picked(name: str, attributes: str, calls: str, indices: Callable[..., Any]) -> None:
+    """An operator that returns (values, indices); `indices` finds them again."""
+    def rule(g: Any, x: Any, node: Any) -> Any:
+        found = {**node.op.attributes, **node.attributes}
+        index = indices(x, **found)
+        return put_back(g.parts[0], x, index, found.get("dim", -1), found.get("keepdim", True))
+    define(name, f"x, {attributes}", R | MULTI, calls, x=rule)
+
+
+for _name in ("max", "min"):
+    define(f"{_name}_all", "x", R, forward=getattr(torch, _name), x=all_extreme)
+define_picked("max_dim", "dim=0, keepdim=False", "", torch.argmax)
+define_picked("min_dim", "dim=0, keepdim=False", "", torch.argmin)
+define_picked("sort", "dim=-1, descending=False, *, stable=False", "torch.sort T.sort",
+              lambda x, dim, descending, stable: torch.sort(x, stable=stable, dim=dim, descending=descending)[1])
+define_picked("topk", "k=1, dim=-1, largest=True, sorted=True", "torch.topk T.topk", lambda x, **a: torch.topk(x, **a)[1])
+define_picked("kthvalue", "k=1, dim=-1, keepdim=False", "torch.kthvalue T.kthvalue", lambda x, **a: torch.kthvalue(x, **a)[1])
+define_picked("mode", "dim=-1, keepdim=False", "torch.mode T.mode", lambda x, **a: torch.mode(x, **a)[1])
+for _name in ("median", "nanmedian"):
+    define(f"{_name}_all", "x", R, forward=getattr(torch, _name), x=all_extreme)
+    define_picked(f"{_name}_dim", "dim=0, keepdim=False", "",
+                  lambda x, _f=getattr(torch, _name), **a: _f(x, **a)[1])
+    choose(f"torch.{_name} T.{_name}",
+           lambda *args, _n=_name, **kwargs: f"{_n}_dim" if len(args) + len(kwargs) > 1 else f"{_n}_all")
+for _name in ("cummax", "cummin"):
+    define(_name, "x, dim=0", R | MULTI, f"torch.{_name} T.{_name}",
+           x=lambda g, x, node, *, dim: torch.zeros_like(x).scatter_add(
+               dim, getattr(torch, node.op.name)(x, dim)[1], g.parts[0]) if x.ndim else g.parts[0])
+
+
+def overloaded(name: str, both: str) -> Callable[..., str | None]:
+    """max and min: of all elements, over an axis, or of two tensors."""
+    def pick(x: Any, dim: Any = None, *args: Any, **kwargs: Any) -> str | None:
+        if isinstance(dim, torch.Tensor) or "other" in kwargs:
+            return both
+        return f"{name}_all" if dim is None and not args and not kwargs else f"{name}_dim"
+    return pick
+
+
+choose("torch.max T.max", overloaded("max", "maximum"))
+choose("torch.min T.min", overloaded("min", "minimum"))
+# ----- scans -----
+define("cumsum", "x, dim=0, *, dtype=None", R, "torch.cumsum T.cumsum", inplace="T.cumsum_",
+       x=lambda g, *, dim: g.flip(dim).cumsum(dim).flip(dim) if g.ndim else g)
+define("logcumsumexp", "x, dim=0", R, "torch.logcumsumexp T.logcumsumexp", bind=bind_logcumsumexp, x=logcumsumexp_x)

@@ -1,0 +1,185 @@
+"""Rules: views, rearrangements, joining and splitting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt.ops.helpers import H, parts_of, primitive
+from autograd_opt.ops.table import ELEMENTWISE, MULTI, PURE, REDUCES, VARIADIC, VIEW, define
+
+V = VIEW | PURE
+
+
+@primitive
+def place(g: Any, shape: Any, index: Any) -> Any:
+    """Zeros of `shape` with `g` at a basic `index`: what the rule of a slice needs."""
+    out = g.new_zeros(tuple(shape))
+    out[index] = g
+    return out
+
+
+def at_axis(dim: int, n: int, entry: Any) -> tuple[Any, ...]:
+    """A basic index that is `entry` on axis `dim` of `n` and everything on the others."""
+    return (slice(None),) * (dim % n) + (entry,)
+
+
+def reshaped(g: Any, x_shape: Any) -> Any:
+    return g.reshape(x_shape)
+
+
+def permuted(g: Any, *, dims: Any) -> Any:
+    n = len(dims)
+    back = [0] * n
+    for i, d in enumerate(dims):
+        back[d % n] = i
+    return g.permute(back)
+
+
+def moved(g: Any, *, source: Any, destination: Any) -> Any:
+    return g.movedim(destination, source)
+
+
+def narrowed(g: Any, x_shape: Any, *, dim: int, start: Any, length: int) -> Any:
+    start = int(start) % x_shape[dim] if x_shape[dim] and int(start) < 0 else int(start)
+    return place(g, x_shape, at_axis(dim, len(x_shape), slice(start, start + length)))
+
+
+def selected(g: Any, x_shape: Any, *, dim: int, index: Any) -> Any:
+    return place(g, x_shape, at_axis(dim, len(x_shape), int(index)))
+
+
+def repeated(g: Any, x_shape: Any, *, repeats: Any) -> Any:
+    return fold_repeats(g, x_shape, tuple(repeats))
+
+
+def fold_repeats(g: Any, x_shape: Any, repeats: tuple[int, ...]) -> Any:
+    """Sum the copies that `repeat` made."""
+    n = max(len(repeats), len(x_shape))
+    repeats = (1,) * (n - len(repeats)) + tuple(int(r) for r in repeats)
+    shape = (1,) * (n - len(x_shape)) + tuple(x_shape)
+    if not n:
+        return g
+    if 0 in repeats:
+        return torch.zeros(x_shape, dtype=g.dtype, device=g.device)
+    pairs = [k for pair in zip(repeats, shape, strict=True) for k in pair]
+    return g.reshape(pairs).sum(tuple(range(0, 2 * n, 2))).reshape(x_shape)
+
+
+def joined(g: Any, shapes: Any, ans_shape: Any, *, dim: int) -> list[Any]:
+    """One slice of the cotangent for each tensor of a `cat`; its legacy empty tensors get zeros."""
+    n, start, out = len(ans_shape), 0, []
+    for shape in shapes:
+        if len(shape) != n:
+            out.append(g.new_zeros(shape))
+            continue
+        length = shape[dim]
+        out.append(g.narrow(dim, start, length))
+        start += length
+    return out
+
+
+def split_again(g: Any, x_shape: Any, ans_shape: Any, *, dim: int) -> Any:
+    return torch.cat(parts_of(g, ans_shape), dim)
+
+
+def diagonal_back(g: Any, x_shape: Any, *, offset: int, dim1: int, dim2: int) -> Any:
+    return torch.ops.aten.diagonal_backward(g, tuple(x_shape), offset, dim1, dim2)
+
+
+def rolled(g: Any, *, shifts: Any, dims: Any) -> Any:
+    back = [-s for s in shifts] if isinstance(shifts, (tuple, list)) else -shifts
+    return g.roll(back, dims)
+
+
+def bind_list(tensors: Any, dim: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return tuple(tensors), {"dim": dim}
+
+
+def bind_stack(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return tuple(tensors), {}
+
+
+def bind_pad(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if mode != "constant":
+        raise TypeError("only constant padding has a rule")
+    return (x,), {"pad": tuple(pad), "mode": mode, "value": value}
+
+
+def bind_flip(x: Any, *dims: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (x,), {"dims": tuple(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else dims}
+
+
+# ----- views with another shape -----
+define("place", "g, shape=(), index=()", PURE, forward=place,
+       bind=lambda g, shape, index: ((g,), {"shape": tuple(shape), "index": index}), g=lambda h, *, index: h[index])
+for _name, _attributes, _calls in (
+    ("view", "*shape", "T.view"), ("reshape", "*shape", "torch.reshape T.reshape"),
+    ("flatten", "start_dim=0, end_dim=-1", "torch.flatten T.flatten"), ("ravel", "", "torch.ravel T.ravel"),
+    ("squeeze", "*dim", "torch.squeeze T.squeeze"), ("unsqueeze", "dim=0", "torch.unsqueeze T.unsqueeze"),
+    ("unflatten", "dim=0, sizes=()", "torch.unflatten"), ("unsafe_view", "size=()", "torch._unsafe_view torch.ops.aten._unsafe_view"),
+    ("reshape_alias", "size=()", "torch.ops.aten.view"),
+):
+    define(_name, f"x, {_attributes}", V, _calls, x=reshaped)
+for _name, _calls in (("view_as", "T.view_as"), ("reshape_as", "T.reshape_as")):
+    define(_name, "x, y", V, _calls, x=reshaped)
+define("permute", "x, *dims", V, "torch.permute T.permute", x=permuted)
+define("transpose", "x, dim0=0, dim1=0", V, "torch.transpose torch.swapaxes torch.swapdims T.transpose T.swapaxes T.swapdims",
+       x=lambda g, *, dim0, dim1: g.transpose(dim0, dim1))
+define("t", "x", V, "torch.t T.t", x=lambda g: g.t())
+define("T", "x", V, "T.T.__get__", x=lambda g: g.permute(tuple(range(g.ndim - 1, -1, -1))))
+define("mT", "x", V, "T.mT.__get__", x=lambda g: g.mT)
+define("H", "x", V, "T.H.__get__", x=lambda g: H(g).mT if g.ndim else H(g))
+define("mH", "x", V, "T.mH.__get__ torch.adjoint T.adjoint", x=lambda g: H(g).mT)
+define("movedim", "x, source=0, destination=0", V, "torch.movedim torch.moveaxis T.movedim T.moveaxis", x=moved)
+define("expand", "x, *size", V | REDUCES, "T.expand", x=lambda g: g)
+define("broadcast_to", "x, size=()", V | REDUCES, "torch.broadcast_to T.broadcast_to", x=lambda g: g)
+define("expand_as", "x, y", V | REDUCES, "T.expand_as", x=lambda g: g)
+define("narrow", "x, dim=0, start=0, length=0", V, "torch.narrow T.narrow", x=narrowed)
+define("select", "x, dim=0, index=0", V, "torch.select T.select", x=selected)
+define("diagonal", "x, offset=0, dim1=0, dim2=1", V, "torch.diagonal T.diagonal", x=diagonal_back)
+define("linalg_diagonal", "x, *, offset=0, dim1=-2, dim2=-1", V, "torch.linalg.diagonal", x=diagonal_back)
+define("diagonal_backward", "g, shape=(), offset=0, dim1=0, dim2=1", PURE, "torch.ops.aten.diagonal_backward",
+       g=lambda h, *, offset, dim1, dim2: h.diagonal(offset, dim1, dim2))
+define("unfold", "x, dimension=0, size=1, step=1", V, "T.unfold", x=lambda g, x_shape, *, dimension, size, step:
+       torch.ops.aten.unfold_backward(g, tuple(x_shape), dimension, size, step))
+define("unfold_backward", "g, shape=(), dim=0, size=1, step=1", PURE, "torch.ops.aten.unfold_backward",
+       g=lambda h, *, dim, size, step: h.unfold(dim, size, step))
+# ----- copies in another order -----
+define("diag_embed", "x, offset=0, dim1=-2, dim2=-1", PURE, "torch.diag_embed T.diag_embed",
+       x=lambda g, *, offset, dim1, dim2: g.diagonal(offset, dim1, dim2))
+define("tril", "x, diagonal=0", PURE, "torch.tril T.tril", inplace="T.tril_", x=lambda g, *, diagonal: g.tril(diagonal))
+define("triu", "x, diagonal=0", PURE, "torch.triu T.triu", inplace="T.triu_", x=lambda g, *, diagonal: g.triu(diagonal))
+define("trace", "x", PURE, "torch.trace T.trace",
+       x=lambda g, x_shape: g * torch.eye(*x_shape, dtype=g.dtype, device=g.device))
+define("flip", "x, *, dims=()", PURE, "torch.flip T.flip", bind=bind_flip, x=lambda g, *, dims: g.flip(dims))
+define("fliplr", "x", PURE, "torch.fliplr T.fliplr", x=lambda g: g.fliplr())
+define("flipud", "x", PURE, "torch.flipud T.flipud", x=lambda g: g.flipud())
+define("rot90", "x, k=1, dims=None", PURE, "torch.rot90 T.rot90",
+       bind=lambda x, k=1, dims=(0, 1): ((x,), {"k": k, "dims": tuple(dims)}), x=lambda g, *, k, dims: g.rot90(-k, dims))
+define("roll", "x, shifts=0, dims=()", PURE, "torch.roll T.roll", x=rolled)
+define("repeat", "x, *repeats", PURE, "T.repeat", x=repeated)
+define("tile", "x, *dims", PURE, "torch.tile T.tile", x=lambda g, x_shape, *, dims: fold_repeats(g, x_shape, tuple(dims)))
+define("pad", "x, pad=(), mode='constant', value=None", PURE, "F.pad torch._C._nn.pad", bind=bind_pad,
+       x=lambda g, *, pad: torch.nn.functional.pad(g, [-p for p in pad]))
+define("constant_pad_nd", "x, pad=(), value=0", PURE, "torch.constant_pad_nd",
+       x=lambda g, *, pad: torch.nn.functional.pad(g, [-p for p in pad]))
+define("pixel_shuffle", "x, upscale_factor=1", PURE, "torch.pixel_shuffle F.pixel_shuffle",
+       x=lambda g, *, upscale_factor: torch.pixel_unshuffle(g, upscale_factor))
+define("pixel_unshuffle", "x, downscale_factor=1", PURE, "torch.pixel_unshuffle F.pixel_unshuffle",
+       x=lambda g, *, downscale_factor: torch.pixel_shuffle(g, downscale_factor))
+define("channel_shuffle", "x, groups=1", PURE, "torch.channel_shuffle torch.native_channel_shuffle F.channel_shuffle",
+       x=lambda g, *, groups: torch.channel_shuffle(g, g.shape[1] // groups))
+# ----- joining and splitting -----
+define("cat", "*tensors, dim=0", VARIADIC | PURE | REDUCES, "torch.cat torch.concat torch.concatenate",
+       bind=bind_list, forward=lambda *tensors, dim: torch.cat(tensors, dim), joint=joined)
+define("stack", "*tensors, dim=0", VARIADIC | PURE | REDUCES, "torch.stack", bind=bind_list,
+       forward=lambda *tensors, dim: torch.stack(tensors, dim), joint=lambda g, *, dim: list(g.unbind(dim)))
+define("split", "x, split_size=1, dim=0", V | MULTI, "torch._VF.split", x=split_again)
+define("split_with_sizes", "x, split_sizes=(), dim=0", V | MULTI, "torch._VF.split_with_sizes T.split_with_sizes", x=split_again)
+define("chunk", "x, chunks=1, dim=0", V | MULTI, "torch.chunk T.chunk", x=split_again)
+define("tensor_split", "x, indices_or_sections=1, dim=0", V | MULTI, "torch.tensor_split T.tensor_split", x=split_again)
+define("unbind", "x, dim=0", V | MULTI, "torch.unbind T.unbind",
+       x=lambda g, ans_shape, *, dim: torch.stack(parts_of(g, ans_shape), dim))
+_ = ELEMENTWISE

@@ -1,0 +1,221 @@
+"""The operator table: one operator, one line, its rules written in recordable operations.
+
+A rule is a function of the cotangent `g` and of exactly what it reads, by name:
+
+    ans                 the output                ans_shape, ans_dtype   its metadata
+    x, y, ...           an operand by its name    x_shape, x_dtype       its metadata
+    needs               tuple of bools: which operands require grad (joint rules)
+    values, shapes      all operands / all shapes (operators on lists of tensors)
+    extra, task, node   for the general mechanisms only (opaque calls, custom functions)
+    keyword-only names  attributes
+
+What a node saves follows from these names and from nothing else.  A rule may return a
+cotangent of the broadcast shape or dtype: the executor sums and casts it on the edge.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from autograd_opt.node import Op, Vjp
+
+ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC = (1 << k for k in range(8))
+HOT = {"add": 1, "sub": 2, "mul": 3, "neg": 4}
+ANSWER = 1 << 31
+
+Rule = Callable[..., Any]
+Binder = Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
+
+OPS: dict[str, Op] = {}
+"""Every operator by name."""
+BINDERS: dict[str, Binder] = {}
+"""How a call's arguments become operands and attributes, by operator name."""
+CALLS: dict[Any, str | Callable[..., str | None]] = {}
+"""torch callable -> operator name, or a function of its arguments that picks one."""
+INPLACE: dict[Any, str] = {}
+"""In-place torch callable -> name of the operator that computes the new value."""
+DECOMPOSE: dict[Any, Rule] = {}
+"""torch callable without an operator of its own -> Python function that computes it by recordable calls."""
+FIXED = {"ans": 1, "ans_shape": 2, "needs": 3, "shapes": 4, "values": 5, "ans_dtype": 6, "task": 7, "node": 8, "extra": 9}
+RENAMES = {"axis": "dim", "keepdims": "keepdim", "input": None, "other": None}
+NAMESPACES = {"torch": torch, "T": torch.Tensor, "F": torch.nn.functional}
+
+
+def resolve(path: str) -> Any:
+    """The torch callable behind `torch.x`, `T.x` (Tensor), `F.x` (functional), `torch.a.b`."""
+    head, *rest = path.split(".")
+    found: Any = NAMESPACES[head]
+    for name in rest:
+        found = getattr(found, name, None)
+    return found
+
+
+def signature_of(text: str) -> tuple[tuple[str, ...], dict[str, Any], Binder]:
+    """Operands, attribute defaults and binder of a signature such as `x, y, *, alpha=1`.
+
+    Names without a default are operands; `x=?` is an operand that may be absent; `*dims`
+    collects positional integers (or one tuple) into an attribute.
+    """
+    operands: list[str] = []
+    attributes: dict[str, Any] = {}
+    parameters, body = [], []
+    namespace: dict[str, Any] = {"_pack": _pack}
+    for part in (p.strip() for p in text.split(",") if p.strip()):
+        if part == "*":
+            parameters.append(part)
+        elif part.startswith("*"):
+            name = part[1:]
+            attributes[name] = ()
+            parameters.append(f"*{name}")
+            body.append(f"{name}=_pack({name})")
+        elif "=" in part:
+            name, default = (s.strip() for s in part.split("="))
+            if default == "?":
+                operands.append(name)
+                parameters.append(f"{name}=None")
+            else:
+                attributes[name] = eval(default, {"torch": torch})
+                namespace[f"_{name}"] = attributes[name]
+                parameters.append(f"{name}=_{name}")
+        else:
+            operands.append(part)
+            parameters.append(part)
+    fields = ", ".join(f"{a!r}: {a}" for a in attributes)
+    source = f"def bind({', '.join(parameters)}):\n"
+    source += "".join(f"    {line}\n" for line in body)
+    source += f"    return ({''.join(o + ', ' for o in operands)}), {{{fields}}}\n"
+    exec(source, namespace)
+    return tuple(operands), attributes, namespace["bind"]
+
+
+def _pack(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(values) == 1 and isinstance(values[0], (tuple, list)):
+        return tuple(values[0])
+    return values
+
+
+def make_vjp(rule: Rule | None, operands: tuple[str, ...], attributes: dict[str, Any]) -> Vjp | None:
+    """Read off a rule's parameters what it needs."""
+    if rule is None:
+        return None
+    codes: list[int] = []
+    wanted: list[str] = []
+    mask = 0
+    for k, p in enumerate(inspect.signature(rule).parameters.values()):
+        if p.kind is p.KEYWORD_ONLY:
+            wanted.append(p.name)
+        elif k == 0:
+            continue
+        elif p.name in FIXED:
+            codes.append(FIXED[p.name])
+            mask |= ANSWER if p.name == "ans" else (1 << 31) - 1 if p.name == "values" else 0
+        elif p.name in operands:
+            i = operands.index(p.name)
+            codes.append(16 + i)
+            mask |= 1 << min(i, 30)
+        elif p.name.endswith("_shape") and p.name[:-6] in operands:
+            codes.append(64 + operands.index(p.name[:-6]))
+        elif p.name.endswith("_dtype") and p.name[:-6] in operands:
+            codes.append(128 + operands.index(p.name[:-6]))
+        else:
+            raise ValueError(f"a rule names {p.name!r}, which is neither an operand nor a known word")
+    unknown = [a for a in wanted if a not in attributes]
+    if unknown:
+        raise ValueError(f"a rule names the attributes {unknown}, which the signature lacks")
+    return Vjp(rule, tuple(codes), tuple(wanted), mask)
+
+
+def define(
+    name: str,
+    signature: str,
+    flags: int = 0,
+    calls: str = "",
+    *,
+    joint: Rule | None = None,
+    inplace: str = "",
+    bind: Binder | None = None,
+    forward: Callable[..., Any] | None = None,
+    meaning: Callable[..., Any] | None = None,
+    kernel: Callable[..., Any] | None = None,
+    **rules: Rule | None,
+) -> Op:
+    """Add one operator.
+
+    Parameters
+    ----------
+    name : the operator's name; unique.
+    signature : operands and attributes, as `signature_of` reads them.
+    flags : ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, VARIADIC (operands are a list of tensors).
+    calls : torch callables that compute it, as `resolve` reads them, separated by blanks.
+    joint : one rule that returns the cotangents of all operands.
+    inplace : callables that compute it into operand 0; for ELEMENTWISE operators those
+        spelled as the calls with an underscore behind are found without being named.
+    bind : replaces the generated binder; raises TypeError for a call that the rules do not cover.
+    forward : canonical call `forward(*operands, **attributes)`; default: the first of `calls`.
+    kernel : `kernel(*operands, **attributes) -> (result, extra)`, run instead of the call where a
+        gradient is wanted; `extra` is what the rules read under that name (statistics, indices, masks).
+    meaning : the same value by elementary recordable operations, for fused kernels.
+    rules : operand name to rule.
+    """
+    operands, attributes, binder = signature_of(signature)
+    if name in OPS:
+        raise ValueError(f"operator {name!r} is defined twice")
+    vjps = [make_vjp(rules.pop(o, None), operands, attributes) for o in operands]
+    if rules:
+        raise ValueError(f"{name}: rules for {sorted(rules)}, which are not operands")
+    functions = [f for f in (resolve(c) for c in calls.split()) if f is not None]
+    op = Op(name, len(OPS) + 1, operands, attributes, flags, vjps,
+            make_vjp(joint, operands, attributes), forward or (functions[0] if functions else None),
+            HOT.get(name, 0), kernel)
+    op.meaning = meaning
+    OPS[name] = op
+    BINDERS[name] = bind or binder
+    for function in functions:
+        CALLS.setdefault(function, name)
+    if flags & ELEMENTWISE:
+        inplace += "".join(f" {c}_" for c in calls.split() if not c.endswith("_"))
+    for call in inplace.split():
+        function = resolve(call)
+        if function is not None:
+            INPLACE.setdefault(function, name)
+    return op
+
+
+def choose(calls: str, pick: Callable[..., str | None]) -> None:
+    """For overloaded callables: `pick(*args, **kwargs)` names the operator, or None for opaque."""
+    for call in calls.split():
+        function = resolve(call)
+        if function is not None:
+            CALLS[function] = pick
+
+
+def decompose(calls: str) -> Callable[[Rule], Rule]:
+    """Register a Python function that computes `calls` by recordable calls."""
+    def register(function: Rule) -> Rule:
+        for call in calls.split():
+            found = resolve(call)
+            if found is not None:
+                DECOMPOSE[found] = function
+        return function
+    return register
+
+
+def rename(kwargs: dict[str, Any], operands: Iterable[str]) -> dict[str, Any]:
+    """torch's and NumPy's spelling of keyword arguments, in the table's words."""
+    names = tuple(operands)
+    out = {}
+    for key, value in kwargs.items():
+        if key in ("input", "self") and names:
+            key = names[0]
+        elif key in ("other", "mat2", "vec2", "tensor2") and len(names) > 1 and key not in names:
+            key = names[1]
+        elif key == "axis":
+            key = "dim"
+        elif key == "keepdims":
+            key = "keepdim"
+        out[key] = value
+    return out

@@ -1,0 +1,138 @@
+"""ReferenceManager: who is held strongly, who only weakly, and how `.grad` is written.
+
+Strongly held: leaves that require grad, what a rule saved, values kept for reuse within a
+budget.  Every other intermediate is known by a borrowed pointer that its own finalizer
+clears (see `node.pyx`); constants are held by weak references.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt import node as nodes
+from autograd_opt.hooks import run_leaf_hooks, run_post_accumulate
+
+Tensor = torch.Tensor
+
+
+class ReferenceManager:
+    """The references of one graph, for reading and for limits.
+
+    Parameters
+    ----------
+    tape : the graph's staging area, which owns the counts.
+    """
+
+    def __init__(self, tape: Any):
+        self.tape = tape
+
+    def leaves(self) -> list[Tensor]:
+        """The leaves that require grad, in order of first use."""
+        pairs = [(node.index, t) for node, t in self.tape.leaf_items() if node.requires_grad]
+        return [t for _, t in sorted(pairs, key=lambda p: p[0])]
+
+    def saved_bytes(self) -> int:
+        """Bytes of the distinct storages that rules have saved and not released."""
+        seen: dict[int, int] = {}
+        for node in self.tape.snapshot():
+            for t in node.saved_tensors():
+                storage = t.untyped_storage()
+                seen[storage._cdata] = storage.nbytes()
+        return sum(seen.values())
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes held now only for reuse."""
+        return int(self.tape.kept_bytes)
+
+    @property
+    def allowance(self) -> int:
+        """Bytes that may be held only for reuse, before anything has been saved by it."""
+        return int(self.tape.allowance)
+
+    @allowance.setter
+    def allowance(self, value: int) -> None:
+        self.tape.allowance = int(value)
+
+    def release(self) -> None:
+        """Drop every value held only for reuse."""
+        self.tape.forget_values()
+
+
+def requires_grad(t: Tensor) -> bool:
+    """Does `t` take part in differentiation: a node that requires grad, or a leaf?"""
+    node = t.__dict__.get("_node")
+    if node is not None and not node.is_leaf:
+        return bool(node.requires_grad)
+    if "_requires_grad" in t.__dict__:
+        return bool(t.__dict__["_requires_grad"])
+    with torch._C.DisableTorchFunction():
+        return bool(torch._C.TensorBase.requires_grad.__get__(t))
+
+
+def accumulate(task: Any, node: Any, g: Tensor) -> None:
+    """What the executor does with the complete cotangent of a leaf."""
+    t = node.tensor
+    if t is None:
+        return
+    replaced = run_leaf_hooks(t, g, task)
+    if replaced is None:
+        return
+    add_to_grad(t, replaced, task.create_graph)
+    run_post_accumulate(t, task)
+
+
+def add_to_grad(t: Tensor, g: Tensor, create_graph: bool) -> None:
+    """t.grad += g by torch's rules of identity, layout and sharing.
+
+    Without `create_graph` an existing `.grad` is written in place; a first one takes the
+    cotangent itself only when nobody else can see its memory and its strides are those that
+    torch gives, else a copy.
+    """
+    old = t.grad
+    if create_graph:
+        t.grad = own_copy(g, t) if old is None else old + g
+        return
+    with torch._C.DisableTorchFunction():
+        if old is None:
+            t.grad = own_copy(g, t)
+        elif old.is_sparse and not g.is_sparse:
+            t.grad = g + old
+        else:
+            old.add_(g)
+
+
+def own_copy(g: Tensor, t: Tensor) -> Tensor:
+    """`g` in memory of its own with the layout that torch gives to `t.grad`."""
+    if g.layout is not torch.strided:
+        return g.clone()
+    with torch._C.DisableTorchFunction():
+        if getattr(g, "_node", None) is None and nodes.sole_owner(g, 3) and not g._is_view() \
+                and same_layout(g, t) and not g._is_zerotensor() and not g.is_conj() and not g.is_neg():
+            return g.as_subclass(Tensor) if type(g) is not Tensor else g
+        dense = is_dense(t)
+    if getattr(g, "_node", None) is not None and g.requires_grad:
+        return g.clone(memory_format=torch.preserve_format if dense else torch.contiguous_format)
+    with torch._C.DisableTorchFunction():
+        out = torch.empty_strided(t.shape, t.stride(), dtype=g.dtype, device=g.device) if dense \
+            else torch.empty(t.shape, dtype=g.dtype, device=g.device)
+        return out.copy_(g)
+
+
+def is_dense(t: Tensor) -> bool:
+    """Non-overlapping and dense: torch then gives `.grad` the strides of `t`."""
+    if t.is_contiguous():
+        return True
+    expected = 1
+    for stride, size in sorted((s, n) for s, n in zip(t.stride(), t.shape, strict=True) if n != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def same_layout(g: Tensor, t: Tensor) -> bool:
+    """Are the strides of `g` those that torch would give to the gradient of `t`?"""
+    return g.stride() == t.stride() if is_dense(t) else g.is_contiguous()

@@ -1,0 +1,148 @@
+"""CustomTensor: a real torch.Tensor whose operators are recorded by the active graph.
+
+The class adds nothing to the tensor but a handle to its node; it owns no graph state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt.errors import GraphError, at
+from autograd_opt.node import get_recording
+
+
+class CustomTensor(torch.Tensor):
+    """A torch tensor that an `AutogradGraph` can record.
+
+    Made by `autograd_opt.tensor` (leaves) and by every recorded operation.  Outside any
+    graph it computes as a plain tensor does, and nothing is recorded.
+    """
+
+    _node: Any
+    _requires_grad: bool
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls that no mode has taken: those outside any context compute as plain torch."""
+        from autograd_opt import dispatch
+        if get_recording() is not None:
+            return dispatch.call(func, args, kwargs or {})
+        return outside(func, args, kwargs or {})
+
+    # A context's mode would see each of these reads; in the class they cost a tenth.
+    @property
+    def requires_grad(self) -> bool:
+        node = self.__dict__.get("_node")
+        if node is not None and not node.is_leaf:
+            return bool(node.requires_grad)
+        return bool(self.__dict__.get("_requires_grad", False))
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        from autograd_opt.tensor_api import change_requires_grad
+        change_requires_grad(self, bool(value))
+
+    @property
+    def is_leaf(self) -> bool:
+        node = self.__dict__.get("_node")
+        return node is None or bool(node.is_leaf) or not node.requires_grad
+
+    @property
+    def grad_fn(self) -> Any:
+        from autograd_opt.tensor_api import get_grad_fn
+        return get_grad_fn(None, (self,), {})
+
+    @property
+    def retains_grad(self) -> bool:
+        from autograd_opt.tensor_api import get_retains_grad
+        return get_retains_grad(None, (self,), {})
+
+    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+                 inputs: Any = None) -> None:
+        """Accumulate the gradients of this tensor into the leaves of its graph."""
+        from autograd_opt.backward import backward
+        backward(self, None if gradient is None else (gradient,), retain_graph, create_graph, inputs)
+
+    def register_hook(self, hook: Any) -> Any:
+        """Call `hook(cotangent)` whenever a run has this tensor's cotangent; it may replace it."""
+        from autograd_opt.hooks import register_tensor_hook
+        return register_tensor_hook(self, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        """Call `hook(tensor)` after a run has written this leaf's `.grad`."""
+        from autograd_opt.hooks import register_post_accumulate
+        return register_post_accumulate(self, hook)
+
+    def retain_grad(self) -> None:
+        """Let backward fill `.grad` although this is not a leaf."""
+        from autograd_opt.hooks import retain_grad
+        retain_grad(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            if not self.is_leaf:
+                raise GraphError(at("only graph leaves can be pickled: use .detach() first"))
+            return tensor, (self.detach().as_subclass(torch.Tensor), None, None, self.requires_grad)
+
+
+def outside(func: Any, args: Any, kwargs: Any) -> Any:
+    """Run a torch call on CustomTensors outside any context: nothing is recorded."""
+    from autograd_opt.dispatch import SPECIAL
+    with torch._C.DisableTorchFunction():
+        if func in SPECIAL:
+            return SPECIAL[func](func, args, kwargs)
+        result = func(*args, **kwargs)
+        return mark(result)
+
+
+def mark(result: Any) -> Any:
+    """Results of calls outside a context stay CustomTensors, whose backward says why it fails."""
+    if type(result) is torch.Tensor:
+        result.__class__ = CustomTensor
+    elif isinstance(result, (tuple, list)):
+        for r in result:
+            mark(r)
+    return result
+
+
+def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = True) -> CustomTensor:
+    """A new leaf.
+
+    Parameters
+    ----------
+    data : what `torch.tensor` takes, or a tensor (copied, never aliased).
+    dtype, device : as in `torch.tensor`.
+    requires_grad : whether backward accumulates into its `.grad`.
+
+    Raises
+    ------
+    RuntimeError : `requires_grad` for a dtype that is neither floating nor complex.
+
+    >>> tensor([1.0, 2.0]).requires_grad
+    True
+    """
+    with torch._C.DisableTorchFunction():
+        if isinstance(data, torch.Tensor):
+            plain = data.detach().as_subclass(torch.Tensor).to(dtype=dtype, device=device, copy=True)
+        else:
+            plain = torch.tensor(data, dtype=dtype, device=device)
+        if requires_grad and not (plain.is_floating_point() or plain.is_complex()):
+            raise GraphError(at(
+                "only Tensors of floating point and complex dtype can require gradients, not "
+                f"{plain.dtype}: pass floats, dtype=..., or requires_grad=False"
+            ))
+        plain.__class__ = CustomTensor
+        plain._requires_grad = bool(requires_grad)  # type: ignore[attr-defined]
+        return plain  # type: ignore[return-value]
+
+
+def revive(node: Any, value: torch.Tensor) -> torch.Tensor:
+    """A tensor object for `node`, whose own has died, over the value kept for its rule."""
+    with torch._C.DisableTorchFunction():
+        alias = value.detach()
+        alias.__class__ = CustomTensor
+        alias._node = node  # type: ignore[attr-defined]
+        return alias
+

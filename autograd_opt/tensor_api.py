@@ -1,0 +1,242 @@
+"""The parts of the tensor API that speak of gradients, memory or modes, inside a context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt import backward, errors, hooks, recorder, references
+from autograd_opt import node as nodes
+from autograd_opt.dispatch import special
+from autograd_opt.tensor import CustomTensor
+
+Tensor = torch.Tensor
+Base = torch._C.TensorBase
+ESCAPED, NO_MERGE = 512, 2048
+
+
+def getter(name: str) -> Any:
+    return getattr(Tensor, name).__get__
+
+
+def setter(name: str) -> Any:
+    return getattr(Tensor, name).__set__
+
+
+# ----- backward -----
+@special(Tensor.backward)
+def tensor_backward(func: Any, args: Any, kwargs: Any) -> None:
+    def call(self: Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False,
+             inputs: Any = None) -> None:
+        backward.backward(self, None if gradient is None else (gradient,), retain_graph, create_graph, inputs)
+    call(*args, **kwargs)
+
+
+@special(torch.autograd.backward)
+def autograd_backward(func: Any, args: Any, kwargs: Any) -> None:
+    def call(tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, create_graph: bool = False,
+             grad_variables: Any = None, inputs: Any = None) -> None:
+        backward.backward(tensors, grad_tensors if grad_variables is None else grad_variables,
+                          retain_graph, create_graph, inputs)
+    call(*args, **kwargs)
+
+
+@special(torch.autograd.grad)
+def autograd_grad(func: Any, args: Any, kwargs: Any) -> Any:
+    return backward.grad(*args, **kwargs)
+
+
+# ----- what requires grad -----
+@special(getter("requires_grad"))
+def get_requires_grad(func: Any, args: Any, kwargs: Any) -> bool:
+    return references.requires_grad(args[0])
+
+
+@special(setter("requires_grad"))
+def set_requires_grad(func: Any, args: Any, kwargs: Any) -> None:
+    change_requires_grad(args[0], bool(args[1]))
+
+
+@special(Tensor.requires_grad_)
+def requires_grad_(func: Any, args: Any, kwargs: Any) -> Tensor:
+    def call(self: Tensor, requires_grad: bool = True) -> Tensor:
+        change_requires_grad(self, bool(requires_grad))
+        return self
+    return call(*args, **kwargs)
+
+
+def change_requires_grad(t: Tensor, value: bool) -> None:
+    """Set the flag of a leaf; refuse what torch refuses."""
+    node = t.__dict__.get("_node")
+    if node is not None and not node.is_leaf and node.requires_grad:
+        if not value:
+            raise errors.GraphError(errors.at(
+                "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
+                "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+            ))
+        return
+    with torch._C.DisableTorchFunction():
+        if value and not (t.is_floating_point() or t.is_complex()):
+            raise errors.GraphError(errors.at("only Tensors of floating point dtype can require gradients"))
+        if type(t) is CustomTensor:
+            if node is not None and not node.is_leaf:
+                nodes.become_leaf(t)
+            t._requires_grad = value  # type: ignore[attr-defined]
+        else:
+            Base.requires_grad.__set__(t, value)
+
+
+@special(getter("is_leaf"))
+def get_is_leaf(func: Any, args: Any, kwargs: Any) -> bool:
+    node = args[0].__dict__.get("_node")
+    return node is None or node.is_leaf or not node.requires_grad
+
+
+@special(getter("grad_fn"))
+def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
+    t = args[0]
+    node = t.__dict__.get("_node")
+    if node is None or node.is_leaf or not node.requires_grad:
+        return None
+    return nodes.handle_of(t) if nodes.get_active() is not None else node
+
+
+@special(getter("retains_grad"))
+def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
+    node = args[0].__dict__.get("_node")
+    return node is not None and not node.is_leaf and node.hooks is not None and node.hooks.retain
+
+
+@special(getter("output_nr"))
+def get_output_nr(func: Any, args: Any, kwargs: Any) -> int:
+    return 0
+
+
+@special(Tensor.retain_grad)
+def retain_grad(func: Any, args: Any, kwargs: Any) -> None:
+    hooks.retain_grad(*args)
+
+
+@special(Tensor.register_hook)
+def register_hook(func: Any, args: Any, kwargs: Any) -> Any:
+    return hooks.register_tensor_hook(*args, **kwargs)
+
+
+@special(Tensor.register_post_accumulate_grad_hook)
+def register_post_accumulate_grad_hook(func: Any, args: Any, kwargs: Any) -> Any:
+    return hooks.register_post_accumulate(*args, **kwargs)
+
+
+# ----- detaching -----
+def detached(t: Tensor) -> Tensor:
+    """An alias without history, a CustomTensor where `t` is one."""
+    with torch._C.DisableTorchFunction():
+        alias = Base.detach(t)
+        if type(t) is CustomTensor and type(alias) is Tensor:
+            alias.__class__ = CustomTensor
+        return alias
+
+
+@special(Tensor.detach, torch.detach)
+def detach(func: Any, args: Any, kwargs: Any) -> Tensor:
+    return detached(*args)
+
+
+@special(Tensor.detach_, torch.detach_)
+def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
+    (t,) = args
+    with torch._C.DisableTorchFunction():
+        if t._is_view():
+            raise errors.GraphError(errors.at("Can't detach views in-place. Use detach() instead."))
+        if type(t) is CustomTensor:
+            nodes.become_leaf(t)
+            t._requires_grad = False
+            return t  # type: ignore[no-any-return]
+        return Base.detach_(t)
+
+
+@special(getter("data"))
+def get_data(func: Any, args: Any, kwargs: Any) -> Tensor:
+    escaped(args[0])
+    with torch._C.DisableTorchFunction():
+        return args[0].data  # type: ignore[no-any-return]
+
+
+# ----- memory that leaves torch -----
+def escaped(t: Any) -> None:
+    """The memory of `t` can now change unseen: its value is never reused."""
+    if isinstance(t, Tensor) and nodes.get_active() is not None:
+        with torch._C.DisableTorchFunction():
+            nodes.handle_of(t).mark(ESCAPED | NO_MERGE)
+            if t._is_view() and t._base is not None:
+                nodes.handle_of(t._base).mark(ESCAPED | NO_MERGE)
+
+
+def refuse_grad(t: Tensor, what: str) -> None:
+    if references.requires_grad(t):
+        raise errors.GraphError(errors.at(
+            f"Can't call {what} on Tensor that requires grad. Use tensor.detach().{what} instead."
+        ))
+
+
+@special(Tensor.numpy)
+def numpy(func: Any, args: Any, kwargs: Any) -> Any:
+    if not kwargs.get("force", len(args) > 1 and args[1]):
+        refuse_grad(args[0], "numpy()")
+    escaped(args[0])
+    return recorder.run_raw(func, args, kwargs)
+
+
+@special(Tensor.__array__, Tensor.__dlpack__)
+def array(func: Any, args: Any, kwargs: Any) -> Any:
+    refuse_grad(args[0], "numpy()" if func is Tensor.__array__ else "__dlpack__()")
+    escaped(args[0])
+    return recorder.run_raw(func, args, kwargs)
+
+
+@special(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.share_memory_, setter("data"), Tensor.set_,
+         Tensor.resize_, Tensor.resize_as_)
+def memory(func: Any, args: Any, kwargs: Any) -> Any:
+    escaped(args[0])
+    if func == Base.set_ or func == setter("data"):
+        with torch._C.DisableTorchFunction():
+            result = func(*args, **kwargs)
+            nodes.wrote(args[0])
+            return result
+    return recorder.run_raw(func, args, kwargs)
+
+
+# ----- copies of leaves -----
+@special(Tensor.__deepcopy__)
+def deepcopy(func: Any, args: Any, kwargs: Any) -> Tensor:
+    t, memo = args
+    if type(t) is not CustomTensor:
+        return recorder.run_raw(func, args, kwargs)  # type: ignore[no-any-return]
+    if not t.is_leaf:
+        raise errors.GraphError(errors.at(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
+        ))
+    if id(t) in memo:
+        return memo[id(t)]  # type: ignore[no-any-return]
+    with torch._C.DisableTorchFunction():
+        copy = t.detach().clone(memory_format=torch.preserve_format)
+        copy.__class__ = CustomTensor
+        copy._requires_grad = references.requires_grad(t)
+        if t.grad is not None:
+            copy.grad = t.grad.detach().clone()
+    memo[id(t)] = copy
+    return copy
+
+
+@special(Tensor.__repr__)
+def represent(func: Any, args: Any, kwargs: Any) -> str:
+    """As torch prints it, with this library's grad_fn."""
+    t = args[0]
+    with torch._C.DisableTorchFunction():
+        node = t.__dict__.get("_node")
+        plain = t.detach().as_subclass(Tensor)
+        text = Tensor.__repr__(plain, **kwargs)
+    if node is not None and not node.is_leaf and node.requires_grad:
+        return text[:-1] + f", grad_fn=<{node.name()}>)"
+    return text[:-1] + ", requires_grad=True)" if references.requires_grad(t) else text

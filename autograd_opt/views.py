@@ -1,0 +1,162 @@
+"""Writes through views: they reach the base, and every other view of it.
+
+torch knows the base of every view (`_base`), its geometry and the version counter that all
+share.  A write through a view moves the base to a node that combines the base's old node
+with the written part; any view whose counter has moved on is then read off the base's new
+node, by geometry, the next time it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt import errors, recorder
+from autograd_opt import node as nodes
+from autograd_opt.ops.table import define
+
+Tensor = torch.Tensor
+MULTI_VIEWS = frozenset("unbind split split_with_sizes chunk tensor_split hsplit vsplit dsplit".split())
+
+
+def geometry(view: Tensor, base: Tensor) -> dict[str, Any]:
+    """Where `view` lies in `base`, as attributes of the operators below."""
+    return {
+        "size": tuple(view.shape), "stride": tuple(view.stride()),
+        "offset": view.storage_offset() - base.storage_offset(),
+        "base_size": tuple(base.shape), "base_stride": tuple(base.stride()),
+    }
+
+
+def protect(node: Any, base_node: Any) -> None:
+    """Refuse writes through views that torch refuses."""
+    if not base_node.requires_grad and not node.requires_grad:
+        return
+    if node.op.name == "output" and node.operands and node.operands[0].op.name in MULTI_VIEWS:
+        name = node.operands[0].op.name.title()
+        raise errors.InplaceError(errors.at(
+            f"Output {node.raw_attributes['i']} of {name} is a view and is being modified inplace. This view is the "
+            "output of a function that returns multiple views. Such functions do not allow the output views to be "
+            "modified inplace. You should replace the inplace operation by an out-of-place one."
+        ))
+    if base_node.requires_grad and not node.requires_grad and (node.is_leaf or node.operands[0] is base_node):
+        raise errors.InplaceError(errors.at(
+            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
+            "this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both "
+            "the view and the inplace either both inside the no_grad block (if you don't want the inplace to be "
+            "tracked) or both outside (if you want the inplace to be tracked)."
+        ))
+
+
+def before_write(target: Tensor) -> Any:
+    """(base, its node before the write) when `target` is a view, else None."""
+    if not target._is_view() or target._base is None:
+        return None
+    base = target._base
+    if base.dtype != target.dtype:
+        raise errors.UnsupportedError(errors.at(
+            f"an in-place write through a view of another dtype ({base.dtype} seen as {target.dtype}) is not "
+            "supported: write to the base"
+        ))
+    return base, nodes.handle_of(base)
+
+
+def after_write(base: Any, part: Any, target: Tensor) -> None:
+    """Move the base, then the written view, to their new nodes."""
+    tensor, node = base
+    where = geometry(target, tensor)
+    recorder.record_write(PLACE, [node, part], (tensor, target), where, tensor)
+    attach_region(tensor, target, where)
+
+
+def attach_region(base: Tensor, view: Tensor, where: dict[str, Any]) -> Any:
+    """A node that reads `view` off the base's current node."""
+    fresh = recorder.record_write(REGION, [nodes.handle_of(base)], (base,), where, view)
+    fresh.view = True
+    return fresh
+
+
+def refresh(tape: Any, node: Any, view: Tensor) -> Any:
+    """The current node of a view whose memory has been written since its own was made."""
+    base = view._base
+    base_node = None if base is None else nodes.handle_of(base)
+    if base_node is None or not base_node.requires_grad or base_node.index < node.index:
+        nodes.set_version(node, view)
+        return node
+    if base.dtype != view.dtype:
+        raise errors.UnsupportedError(errors.at("a view of another dtype was used after its base was written"))
+    return attach_region(base, view, geometry(view, base))
+
+
+def rewritten(node: Any, t: Tensor) -> Any:
+    """The node of a tensor whose memory was written without a record (under no_grad, say).
+
+    The gradient still flows to what computed it, as in torch; the value is a new one.
+    """
+    return recorder.record_write(WRITTEN, [node], (t,), {}, t)
+
+
+# The operators: linear in every operand, each one's rule is another of them. -------------
+def restride(g: Tensor, base_size: Any, base_stride: Any) -> Tensor:
+    """`g` in fresh memory with the base's strides."""
+    out = torch.empty_strided(base_size, base_stride, dtype=g.dtype, device=g.device)
+    return out.copy_(g)
+
+
+def region(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> Tensor:
+    """The part of `x` that a view with this geometry shows."""
+    return restride(x, base_size, base_stride).as_strided(size, stride, offset).clone()
+
+
+def erase(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> Tensor:
+    """`x` with that part zero."""
+    out = restride(x, base_size, base_stride)
+    out.as_strided(size, stride, offset).zero_()
+    return out
+
+
+def embed(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> Tensor:
+    """Zeros with that part `x`."""
+    out = torch.empty_strided(base_size, base_stride, dtype=x.dtype, device=x.device).zero_()
+    out.as_strided(size, stride, offset).copy_(x)
+    return out
+
+
+def place(x: Tensor, part: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> Tensor:
+    """`x` with that part replaced by `part`."""
+    out = restride(x, base_size, base_stride)
+    out.as_strided(size, stride, offset).copy_(part)
+    return out
+
+
+def recorded(name: str, function: Any) -> Any:
+    """The operator as a function that records itself."""
+    def call(x: Tensor, **where: Any) -> Tensor:
+        if nodes.get_recording() is None:
+            return function(x, **where)  # type: ignore[no-any-return]
+        return recorder.apply(OPS_BY_NAME[name], function, (x,), where, (x,), where)  # type: ignore[no-any-return]
+    return call
+
+
+_region, _erase, _embed = recorded("view_region", region), recorded("view_erase", erase), recorded("view_embed", embed)
+_GEO = "size=(), stride=(), offset=0, base_size=(), base_stride=()"
+
+
+def _where(size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> dict[str, Any]:
+    return {"size": size, "stride": stride, "offset": offset, "base_size": base_size, "base_stride": base_stride}
+
+
+def rule(function: Any) -> Any:
+    """A rule that applies one of the operators with the node's own geometry."""
+    def vjp(g: Any, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> Any:
+        return function(g, **_where(size, stride, offset, base_size, base_stride))
+    return vjp
+
+
+REGION = define("view_region", f"x, *, {_GEO}", 0, forward=region, x=rule(_embed))
+ERASE = define("view_erase", f"x, *, {_GEO}", 0, forward=erase, x=rule(_erase))
+EMBED = define("view_embed", f"x, *, {_GEO}", 0, forward=embed, x=rule(_region))
+PLACE = define("view_place", f"x, part, *, {_GEO}", 0, forward=place, x=rule(_erase), part=rule(_region))
+WRITTEN = define("written", "x", 0, x=lambda g: g)
+OPS_BY_NAME = {op.name: op for op in (REGION, ERASE, EMBED, PLACE)}

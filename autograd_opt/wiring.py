@@ -1,0 +1,32 @@
+"""Wiring done once at import: the tensor class, its operators, and torch's entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autograd_opt import dispatch, function, inplace, modes, node, ops, recorder, tensor_api, views
+from autograd_opt.ops.table import OPS, define
+from autograd_opt.tensor import CustomTensor
+
+LEAF = define("leaf", "", 0)
+OUTPUT = define("output", "x, *, i=0", 0, x=lambda g: g)
+
+
+def general(name: str) -> Callable[..., Any]:
+    """The route of a hot operator when its fast path does not apply."""
+    method = getattr(torch.Tensor, name)
+    return lambda *args: dispatch.call(method, args, {})
+
+
+def install() -> None:
+    """Bind everything; importing the package calls this."""
+    node.install(CustomTensor, LEAF, OUTPUT, views.WRITTEN)
+    recorder.install(CustomTensor, OUTPUT, OPS, general)
+    function.install()
+    modes.install()
+
+
+__all__ = ["inplace", "install", "ops", "tensor_api", "views"]

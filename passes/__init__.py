@@ -1,0 +1,91 @@
+"""The optimizer: flat integer arrays in, leaders and liveness out.
+
+Sees integers and byte strings only, neither torch nor sympy. Read in this
+order: `flags` and `keys`, what a node is; `table` and `dag`, a graph as arrays;
+`cse` (its specification is `cse_py`) with `refine`, and `prune`, the passes;
+`check`, the rules they keep; `registry` and `pipeline`, running them.
+"""
+
+from autograd_opt.passes.bisection import first_bad_merge
+from autograd_opt.passes.check import check
+from autograd_opt.passes.cse import cse
+from autograd_opt.passes.effort import Effort
+from autograd_opt.passes.errors import (
+    NodeTableError,
+    PassResultError,
+    UnknownPassError,
+)
+from autograd_opt.passes.flags import (
+    COMMUTATIVE,
+    EFFECT,
+    KEEP,
+    LEAF,
+    NEVER_MERGES,
+    NEVER_PRUNED,
+    NOMERGE,
+    PINNED,
+)
+from autograd_opt.passes.keys import KeyInterner
+from autograd_opt.passes.leaders import (
+    Leaders,
+    first_merges,
+    identity_leaders,
+    merged_nodes,
+)
+from autograd_opt.passes.pipeline import (
+    Certificate,
+    Merge,
+    Optimized,
+    PassReport,
+    Pipeline,
+)
+from autograd_opt.passes.prune import prune
+from autograd_opt.passes.refine import refine
+from autograd_opt.passes.registry import (
+    Pass,
+    PassResult,
+    PassState,
+    get_pass,
+    pass_names,
+    register_pass,
+    unregister_pass,
+)
+from autograd_opt.passes.table import NodeTable
+
+__all__ = [
+    "COMMUTATIVE",
+    "EFFECT",
+    "KEEP",
+    "LEAF",
+    "NEVER_MERGES",
+    "NEVER_PRUNED",
+    "NOMERGE",
+    "PINNED",
+    "Certificate",
+    "Effort",
+    "KeyInterner",
+    "Leaders",
+    "Merge",
+    "NodeTable",
+    "NodeTableError",
+    "Optimized",
+    "Pass",
+    "PassReport",
+    "PassResult",
+    "PassResultError",
+    "PassState",
+    "Pipeline",
+    "UnknownPassError",
+    "check",
+    "cse",
+    "first_bad_merge",
+    "first_merges",
+    "get_pass",
+    "identity_leaders",
+    "merged_nodes",
+    "pass_names",
+    "prune",
+    "refine",
+    "register_pass",
+    "unregister_pass",
+]

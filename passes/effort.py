@@ -1,0 +1,39 @@
+"""Work counted, and the switches that change how much is done.
+
+Tests hold cost by these counts, never by the clock.
+"""
+
+import os
+from dataclasses import dataclass
+
+__all__ = ["Effort", "checks_forced", "degenerate_hash_forced"]
+
+
+@dataclass(slots=True)
+class Effort:
+    """What one run of :func:`~autograd_opt.passes.cse` did.
+
+    Attributes
+    ----------
+    probes : int
+        Slots of the hash table looked at.
+    comparisons : int
+        Pairs of nodes whose full content was compared.
+    refined : bool
+        True when too many probes were needed and partition refinement,
+        which needs no hash, took over.
+    """
+
+    probes: int = 0
+    comparisons: int = 0
+    refined: bool = False
+
+
+def degenerate_hash_forced() -> bool:
+    """Whether ``AUTOGRAD_OPT_DEGENERATE_HASH=1`` makes every hash 0."""
+    return os.environ.get("AUTOGRAD_OPT_DEGENERATE_HASH") == "1"
+
+
+def checks_forced() -> bool:
+    """Whether ``AUTOGRAD_OPT_CHECK=1`` checks the built-in passes as well."""
+    return os.environ.get("AUTOGRAD_OPT_CHECK") == "1"

@@ -1,0 +1,77 @@
+"""Arithmetic on ``leader``: for each node, the node that computes its value.
+
+``leader[i] <= i``, ``leader[leader[i]] == leader[i]``, and ``leader[i] == i``
+where nothing was merged.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Leaders", "first_merges", "identity_leaders", "merged_nodes"]
+
+Leaders = NDArray[np.int32]
+
+
+def identity_leaders(n: int) -> Leaders:
+    """Leaders of a graph of `n` nodes in which nothing is merged.
+
+    Examples
+    --------
+    >>> identity_leaders(3)
+    array([0, 1, 2], dtype=int32)
+    """
+    return np.arange(n, dtype=np.int32)
+
+
+def merged_nodes(leader: Leaders, start: Leaders | None = None) -> NDArray[np.intp]:
+    """Nodes that have a leader other than themselves, in order.
+
+    Parameters
+    ----------
+    leader : int32[n]
+    start : int32[n], optional
+        Leaders before the pass; what was merged there already is left out.
+
+    Examples
+    --------
+    >>> merged_nodes(np.array([0, 1, 1, 0], dtype=np.int32))
+    array([2, 3])
+    """
+    if start is None:
+        start = identity_leaders(len(leader))
+    return np.flatnonzero((leader != start) & (start == identity_leaders(len(start))))
+
+
+def first_merges(leader: Leaders, start: Leaders, limit: int) -> Leaders:
+    """Keep the first `limit` merges of a pass, in node order, and undo the rest.
+
+    A value is merged by what comes before it only, so the kept merges are
+    sound without the others: a bad merge can be found by bisection.
+
+    Parameters
+    ----------
+    leader, start : int32[n]
+        Leaders after and before the pass.
+    limit : int
+        How many new merges to keep.
+
+    Returns
+    -------
+    int32[n]
+        New array; `leader` itself when it has no more merges than `limit`.
+
+    Examples
+    --------
+    >>> leader = np.array([0, 0, 2, 2], dtype=np.int32)
+    >>> first_merges(leader, identity_leaders(4), limit=1)
+    array([0, 0, 2, 3], dtype=int32)
+    """
+    if limit < 0:
+        raise ValueError(f"limit is a number of merges, at least 0, not {limit}")
+    merged = merged_nodes(leader, start)
+    if len(merged) <= limit:
+        return leader
+    cut = merged[limit]
+    kept = leader.copy()
+    kept[cut:] = start[cut:]
+    return kept[kept]

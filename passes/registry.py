@@ -1,0 +1,135 @@
+"""Passes by name. A pass reads a table and returns leaders, liveness, or both."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autograd_opt.passes.cse import cse
+from autograd_opt.passes.effort import Effort
+from autograd_opt.passes.errors import UnknownPassError
+from autograd_opt.passes.leaders import Leaders
+from autograd_opt.passes.prune import prune
+from autograd_opt.passes.table import NodeTable
+
+__all__ = [
+    "Pass",
+    "PassResult",
+    "PassState",
+    "get_pass",
+    "pass_names",
+    "register_pass",
+    "unregister_pass",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PassState:
+    """What the passes before this one have decided; the arrays are read-only."""
+
+    outputs: NDArray[np.int64]
+    leader: Leaders
+    alive: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What a pass decides; None leaves things as they were.
+
+    What changed is counted by the pipeline, not claimed by the pass.
+    """
+
+    leader: Leaders | None = None
+    alive: NDArray[np.uint8] | None = None
+    effort: Effort | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A named function from a table and a state to a result.
+
+    Parameters
+    ----------
+    name : str
+    run : callable
+        ``run(table, state) -> PassResult``.
+    exact : bool
+        The pass merges only nodes of equal keys whose operands have equal
+        leaders; the checker then holds it to that.
+    trusted : bool
+        Results are checked only when the pipeline is told to check everything.
+    """
+
+    name: str
+    run: Callable[[NodeTable, PassState], PassResult]
+    exact: bool = False
+    trusted: bool = False
+
+
+_registered: dict[str, Pass] = {}
+
+
+def register_pass(
+    name: str,
+    run: Callable[[NodeTable, PassState], PassResult],
+    *,
+    exact: bool = False,
+    trusted: bool = False,
+) -> Pass:
+    """Make a pass available by name, to every pipeline built from now on.
+
+    Raises
+    ------
+    ValueError
+        If the name is taken.
+
+    Examples
+    --------
+    >>> nothing = register_pass("nothing", lambda table, state: PassResult())
+    >>> get_pass("nothing") is nothing
+    True
+    >>> unregister_pass("nothing")
+    """
+    if name in _registered:
+        raise ValueError(f"a pass named {name!r} is registered already: choose another")
+    _registered[name] = Pass(name, run, exact, trusted)
+    return _registered[name]
+
+
+def unregister_pass(name: str) -> None:
+    """Forget a pass that was registered under `name`."""
+    del _registered[get_pass(name).name]
+
+
+def get_pass(name: str) -> Pass:
+    """Return the pass registered under `name`.
+
+    Raises
+    ------
+    UnknownPassError
+        If there is none; the message suggests the nearest name.
+    """
+    try:
+        return _registered[name]
+    except KeyError:
+        raise UnknownPassError(name, _registered) from None
+
+
+def pass_names() -> list[str]:
+    """Return the names of all registered passes, in order of registration."""
+    return list(_registered)
+
+
+def _cse(table: NodeTable, state: PassState) -> PassResult:
+    effort = Effort()
+    leader = cse(table, leader=state.leader, effort=effort)
+    return PassResult(leader=leader, effort=effort)
+
+
+def _prune(table: NodeTable, state: PassState) -> PassResult:
+    return PassResult(alive=prune(table, state.outputs, state.leader))
+
+
+register_pass("cse", _cse, exact=True, trusted=True)
+register_pass("prune", _prune, trusted=True)

@@ -1,0 +1,105 @@
+"""Compiled modules and the mapping of folders to packages; everything else is in pyproject.toml."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CCompilerError, ExecError, PlatformError
+
+OLDEST = (3, 11)
+DEBUG = os.environ.get("AUTOGRAD_OPT_DEBUG_BUILD") == "1"
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": DEBUG,
+    "wraparound": False,            # a negative index is a bug, which the debug build shows
+    "initializedcheck": DEBUG,
+    "cdivision": True,
+    "binding": True,
+    "embedsignature": True,
+}
+FOLDERS = {"passes": "autograd_opt.passes", "benchmarks": "autograd_opt.benchmarks"}
+"""Top-level folders and the package that each is installed as; never under its own name."""
+
+
+def stop(reason: str) -> SystemExit:
+    return SystemExit(f"autograd_opt cannot be built: {reason}")
+
+
+def packages() -> list[str]:
+    found = find_packages(include=["autograd_opt", "autograd_opt.*"])
+    for folder, package in FOLDERS.items():
+        found += [package, *(f"{package}.{name}" for name in find_packages(folder))]
+    return found
+
+
+def compiled_modules() -> list[Extension]:
+    """One extension for each .pyx file, named by the package that its folder is installed as."""
+    places = [*Path("autograd_opt").rglob("*.pyx"), *(f for d in FOLDERS for f in Path(d).rglob("*.pyx"))]
+    extensions = []
+    for source in sorted(places):
+        first, *rest = source.with_suffix("").parts
+        name = ".".join([FOLDERS.get(first, first), *rest])
+        extensions.append(Extension(name, [str(source)], extra_compile_args=["-O1", "-g"] if DEBUG else ["-O3"]))
+    if not extensions:
+        raise stop("no .pyx files beside setup.py; build from a complete checkout or source distribution")
+    return extensions
+
+
+def compiler() -> str:
+    """The C compiler that will be called."""
+    configured = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    return configured.split()[0]
+
+
+class BuildExtensions(build_ext):
+    """build_ext that says in one sentence what a machine lacks."""
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.parallel = True
+
+    def finalize_options(self) -> None:
+        from Cython.Build import cythonize
+
+        # Below build/, each kind in a folder of its own: C text is reused while it is up to date.
+        folder = "build/cython-debug" if DEBUG else "build/cython"
+        self.distribution.ext_modules = cythonize(
+            self.distribution.ext_modules, compiler_directives=DIRECTIVES, build_dir=folder, quiet=True
+        )
+        super().finalize_options()
+
+    def run(self) -> None:
+        if os.name == "posix" and shutil.which(compiler()) is None:
+            raise stop(
+                f"no C compiler, {compiler()!r} is not on the PATH. Install one (Debian, Ubuntu: apt install gcc; "
+                "Fedora: dnf install gcc; macOS: xcode-select --install) or name yours in the variable CC."
+            )
+        header = Path(sysconfig.get_paths()["include"], "Python.h")
+        if not header.exists():
+            raise stop(
+                f"{header} is missing. Install the headers of this Python "
+                "(Debian, Ubuntu: apt install python3-dev; Fedora: dnf install python3-devel)."
+            )
+        try:
+            super().run()
+        except (CCompilerError, ExecError, PlatformError) as error:
+            raise stop(f"the C compiler {compiler()!r} failed: {error}") from None
+
+
+if sys.version_info < OLDEST:
+    raise stop(f"it needs Python {OLDEST[0]}.{OLDEST[1]} or newer, this is {sys.version.split()[0]} ({sys.executable}).")
+
+setup(
+    packages=packages(),
+    package_dir={package: folder for folder, package in FOLDERS.items()},
+    package_data={"": ["*.pyx", "*.pxd", "*.pyi", "py.typed"]},
+    include_package_data=False,
+    ext_modules=compiled_modules(),
+    cmdclass={"build_ext": BuildExtensions},
+)

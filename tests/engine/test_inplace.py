@@ -1,0 +1,309 @@
+"""In-place writes and views: what torch does, in every graph mode."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.differential import compare
+
+X = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], dtype=torch.float64)
+Y = torch.tensor([[1.25, 0.5, -2.0], [0.1, 3.0, 0.7]], dtype=torch.float64)
+R = torch.tensor([0.3, 0.6, 0.9], dtype=torch.float64)
+
+
+def simple_add_(x, y):
+    z = x * 2
+    z.add_(y)
+    return z * x
+
+
+def mul_keeps_old_value(x, y):
+    z = x * 2
+    z.mul_(y)
+    return z + x
+
+
+def augmented(x, y):
+    z = x * y
+    z += y
+    z *= 3
+    z -= x
+    return z
+
+
+def fan_out_before(x, y):
+    z = x + 0
+    a = z + 1
+    z.add_(y)
+    return a * z
+
+
+def saved_then_written(x, y):
+    z = x * 2
+    w = z * y
+    z.add_(1)
+    return w
+
+
+def saved_output_written(x, y):
+    z = x.exp()
+    z.add_(1)
+    return z * y
+
+
+def not_saved_then_written(x, y):
+    z = x * 2
+    w = z + y
+    z.add_(1)
+    return w * z
+
+
+def relu_(x, y):
+    z = x * y
+    torch.relu_(z)
+    return z
+
+
+def leaf_written(x, y):
+    x.add_(1)
+    return x
+
+
+def view_of_leaf_written(x, y):
+    x[0].add_(1)
+    return x
+
+
+def leaf_written_no_grad(x, y):
+    a = x * y
+    with torch.no_grad():
+        y.add_(0)
+    return x * y + 1
+
+
+def write_through_view(x, y):
+    z = x * 2
+    v = z.view(-1)
+    v.mul_(3)
+    return z * y
+
+
+def write_base_then_use_view(x, y):
+    z = x * 2
+    v = z[0]
+    z.mul_(y)
+    return v + z[1]
+
+
+def sibling_views(x, y):
+    z = x + 0
+    a, b = z[0], z.view(-1)
+    a.mul_(2)
+    b.add_(1)
+    return a.sum() * z + b.sum()
+
+
+def view_of_view(x, y):
+    z = x * 1
+    v = z.t()[1:]
+    v.mul_(y.t()[1:])
+    return z + v.sum()
+
+
+def base_gains_gradient_through_view(x, y):
+    z = torch.zeros(2, 3, dtype=torch.float64)
+    z[0].copy_(x[0])
+    z[1, 1:].add_(y[1, 1:])
+    return z * x
+
+
+def setitem_scalar(x, y):
+    z = x * y
+    z[0, 1] = 7.0
+    return z * x
+
+
+def setitem_tensor(x, y):
+    z = x * 1
+    z[:, 0] = y[:, 1]
+    return z * z
+
+
+def setitem_mask(x, y):
+    z = x * 1
+    z[z > 0] = 0.5
+    return z * y
+
+
+def setitem_index(x, y):
+    z = x * 1
+    z[:, torch.tensor([0, 2])] = y[:, :2]
+    return z * z
+
+
+def setitem_broadcast(x, y):
+    z = x * 1
+    z[1:] = y[0]
+    return z * y
+
+
+def zero_and_fill(x, y):
+    z = x * 1
+    z.zero_()
+    w = y * 1
+    w.fill_(2.0)
+    return (z + x) * (w + y)
+
+
+def fill_tensor(x, y):
+    z = x * 1
+    z.fill_(y.sum())
+    return z
+
+
+def copy_broadcast(x, y):
+    z = x * 1
+    z.copy_(y[0])
+    return z * z
+
+
+def unbind_written(x, y):
+    a, b = (x * 1).unbind()
+    a.add_(1)
+    return a + b
+
+
+def view_in_no_grad_written(x, y):
+    z = x * 1
+    with torch.no_grad():
+        v = z[0]
+    v.mul_(2)
+    return z
+
+
+def expanded_written(x, y):
+    z = (x[0] * 1).expand(2, 3)
+    z.add_(y)
+    return z
+
+
+def inplace_metadata(x, y):
+    z = x * 1
+    z.t_()
+    z.unsqueeze_(0)
+    return z.squeeze(0).t() * y
+
+
+def detach_shares(x, y):
+    z = x * 1
+    w = z * y
+    z.detach().add_(1)
+    return w
+
+
+def data_write(x, y):
+    z = x * 1
+    w = z * y
+    z.data.mul_(2)
+    return w
+
+
+def clamp_inplace(x, y):
+    z = x * 2
+    z.clamp_(-1, 1)
+    return z * y
+
+
+def masked_fill_(x, y):
+    z = x * 2
+    z.masked_fill_(x > 0, 3.0)
+    return z * y
+
+
+def index_add_(x, y):
+    z = x * 2
+    z.index_add_(1, torch.tensor([0, 2]), y[:, :2])
+    return z * y
+
+
+def out_refused(x, y):
+    return torch.mul(x, y, out=torch.empty(2, 3, dtype=torch.float64))
+
+
+def inplace_on_non_grad_target(x, y):
+    z = torch.ones(2, 3, dtype=torch.float64)
+    z.mul_(x)
+    z.add_(y)
+    return z
+
+
+def twins_then_write(x, y):
+    b = x * 2
+    c = x * 2
+    b.add_(y)
+    return b * c + (x * 2)
+
+
+def twins_write_saved(x, y):
+    b = x * 2
+    c = x * 2
+    d = b * y
+    c.add_(1)
+    return d * c
+
+
+def twin_views(x, y):
+    z = x * y
+    u, v = z.view(-1), z.view(-1)
+    u.mul_(2)
+    return v + z.view(-1)
+
+
+def write_between_twins(x, y):
+    z = x * 1
+    a = z.sin()
+    z.add_(1)
+    b = z.sin()
+    return a * b + y
+
+
+def copy_between_twins(x, y):
+    z = x * 1
+    c1 = z.cos()
+    c1.copy_(y)
+    c2 = z.cos()
+    return c1 * c2
+
+
+def as_strided_write(x, y):
+    z = x * 1
+    z.as_strided((2,), (4,), 0).mul_(5)
+    return z * y
+
+
+def normal_inplace(x, y):
+    z = x * 1
+    z.normal_()
+    return z * y
+
+
+def dropout_inplace(x, y):
+    z = x * y
+    torch.nn.functional.dropout(z, 0.5, inplace=True)
+    return z
+
+
+def cumsum_(x, y):
+    z = x * y
+    z.cumsum_(1)
+    return z * x
+
+
+PROGRAMS = [f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == __name__
+            and not name.startswith("test")]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_as_torch(program):
+    compare(program, X, Y)
