@@ -48,6 +48,16 @@ cdef extern from *:
         if (r == NULL) PyErr_Clear();
         return r;
     }
+    static CYTHON_INLINE PyObject *ao_frame_code(PyObject *frame) {
+        return (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
+    }
+    static CYTHON_INLINE PyObject *ao_frame_back(PyObject *frame) {
+        return (PyObject *)PyFrame_GetBack((PyFrameObject *)frame);
+    }
+    static CYTHON_INLINE int ao_frame_lasti(PyObject *frame) {
+        return PyFrame_GetLasti((PyFrameObject *)frame);
+    }
+    static CYTHON_INLINE PyObject *ao_frame(void) { return (PyObject *)PyEval_GetFrame(); }
     static CYTHON_INLINE int ao_has_weakrefs(PyObject *o) {
         Py_ssize_t off = Py_TYPE(o)->tp_weaklistoffset;
         return off > 0 && *(PyObject **)((char *)o + off) != NULL;
@@ -59,4 +69,8 @@ cdef extern from *:
     object ao_builtin0(object func)
     void ao_set_type(object o, object type)
     PyObject *ao_try_attr(object o, object name)
+    PyObject *ao_frame()
+    PyObject *ao_frame_code(PyObject *frame)
+    PyObject *ao_frame_back(PyObject *frame)
+    int ao_frame_lasti(PyObject *frame)
     bint ao_has_weakrefs(object o)

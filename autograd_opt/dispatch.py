@@ -28,13 +28,9 @@ SPECIAL: dict[Any, Handler] = {}
 
 
 class RecorderMode(TorchFunctionMode):
-    """The mode; one instance per thread, pushed while a graph records."""
+    """The mode; one instance serves every thread, pushed while a graph records."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        handler = HANDLERS.get(func)
-        if handler is None:
-            handler = HANDLERS[func] = classify(func)
-        return handler(func, args, kwargs or {})
+    __torch_function__ = recorder.torch_function
 
 
 MODE = RecorderMode()
@@ -75,38 +71,20 @@ def classify(func: Any) -> Handler:
     return opaque.handler
 
 
-def raw(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run without recording: the result has no gradient."""
-    return recorder.run_raw(func, args, kwargs)
+raw = recorder.Raw()
+"""Run without recording: the result has no gradient."""
 
 
 def by_name(name: str) -> Handler:
     """Record as operator `name`."""
-    op, bind = OPS[name], BINDERS[name]
-    apply, operands_of = recorder.apply, op.operands
-
-    def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs:
-            if kwargs.get("out") is not None:
-                from autograd_opt import inplace
-                return inplace.out_handler(func, args, kwargs)
-            try:
-                operands, attributes = bind(*args, **rename(kwargs, operands_of))
-            except TypeError:
-                return unbindable(func, args, kwargs)
-        else:
-            try:
-                operands, attributes = bind(*args)
-            except TypeError:
-                return unbindable(func, args, kwargs)
-        return apply(op, func, args, kwargs, operands, attributes)
-
-    return handler
+    return recorder.Recorded(OPS[name], BINDERS[name], rename, unbindable)
 
 
 def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A spelling that the table does not know: torch decides whether it is valid."""
-    from autograd_opt import opaque
+    from autograd_opt import inplace, opaque
+    if kwargs.get("out") is not None:
+        return inplace.out_handler(func, args, kwargs)
     if isinstance(func, types.FunctionType):
         if func not in BODIES:
             BODIES[func] = decomposed(func)
@@ -148,11 +126,11 @@ def decomposed(func: types.FunctionType) -> Handler:
                                   func.__defaults__, func.__closure__)
         body.__kwdefaults__ = func.__kwdefaults__
 
-    def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with MODE:
-            return body(*args, **kwargs)
+    def whole(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from autograd_opt import opaque
+        return opaque.handler(func, args, kwargs)
 
-    return handler
+    return recorder.Decomposed(body, MODE, whole)
 
 
 def special(*functions: Any) -> Callable[[Handler], Handler]:
@@ -181,5 +159,7 @@ METADATA = frozenset("""
     greater greater_equal less less_equal not_equal isreal isin signbit multinomial
 """.split())
 """Names whose results never carry a gradient."""
+
+recorder.install_routes(HANDLERS, classify)
 
 __all__ = ["HANDLERS", "METADATA", "MODE", "RecorderMode", "call", "errors", "special"]

@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t, uint32_t
 from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0
 from autograd_opt.node cimport (
     ELEMENTWISE, FIX0, FIX1, FIXN, LEAF, MULTI, NEEDS_ANS, OVERWRITTEN, PINNED, REQUIRES_GRAD,
-    SCALAR0, SCALAR1, SPENT, Node, Op, Tape, Vjp, active_tape, set_paused, shape_of, version_of,
+    SCALAR0, SCALAR1, SPENT, Node, Op, is_float, Tape, Vjp, active_tape, set_paused, shape_of, version_of,
 )
 from autograd_opt import errors
 
@@ -241,7 +241,7 @@ cdef class GraphTask:
                 return 0
         if node.flags & LEAF:
             if self.accumulate and node.flags & REQUIRES_GRAD:
-                self.accumulator(self, node, g)
+                self.accumulator(self, node, g, Py_REFCNT(g) <= 2)   # 2: `run`, and this frame
             return 0
         self.executed += 1
         if node.flags & SPENT and not stateless(node):
@@ -293,7 +293,8 @@ cdef class GraphTask:
         cdef Node other
         cdef Py_ssize_t i
         cdef bint r0, r1
-        if not self.create_graph and node.more is None and op.hot and node.hooks is None:
+        if not self.create_graph and node.more is None and op.hot and node.attrs is None and is_float(node.dtype) \
+                and self.collected is None:
             r0 = node.in0 is not None and node.in0.flags & REQUIRES_GRAD
             r1 = node.in1 is not None and node.in1.flags & REQUIRES_GRAD
             if op.hot == MUL:
@@ -546,11 +547,29 @@ cdef bint stateless(Node node):
     return mask == 0
 
 
+cdef object operand_shape(object g):
+    """The shape of a cotangent, from its node where a mode would see the read."""
+    return g.shape if getattr(g, "_node", None) is not None else shape_of(g)
+
+
+cdef object sum_to(object g, object have, object shape):
+    """Sum over the axes that broadcasting added or stretched."""
+    cdef Py_ssize_t lead = len(have) - len(shape), i
+    leading = tuple(range(lead))
+    inner = tuple([i for i in range(lead, len(have)) if shape[i - lead] == 1 and have[i] != 1])
+    if not inner:
+        return g.sum(leading) if lead else g
+    if not lead:
+        return g.sum(inner, keepdim=True)
+    return g.sum(leading + inner, keepdim=True).reshape(shape)
+
+
 cdef object fit(object g, Node operand):
     """Sum `g` over broadcast axes and cast it to the operand's dtype (real part of complex)."""
     cdef object shape = operand.shape
-    if shape_of(g) != shape:
-        g = g.sum_to_size(shape)
+    cdef object have = operand_shape(g)
+    if have != shape:
+        g = sum_to(g, have, shape)
     if ao_get(get_dtype, g) is not operand.dtype:
         if g.is_complex() and not operand.dtype.is_complex:
             g = g.real

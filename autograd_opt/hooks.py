@@ -109,14 +109,14 @@ def user_code(task: Any) -> Iterator[None]:
     if task.create_graph:
         yield
         return
-    old = nodes.resume(0)
+    nodes.resume(0)
     grad_mode = torch._C.is_grad_enabled()
     try:
         with torch._C._EnableTorchFunction():
             yield
     finally:
+        nodes.pause()
         torch._C._set_grad_enabled(grad_mode)
-        nodes.resume(old)
 
 
 def hooks_of(node: Any) -> NodeHooks:

@@ -13,6 +13,7 @@ cdef enum OpFlag:
     MULTI = 32           # several outputs: operand of `output` nodes
     JOINT = 64           # one rule returns the cotangents of all operands
     VARIADIC = 128       # takes any number of operands, as a list
+    MOVES = 256          # the result may be on another device than the operands
 
 # What a node is (Node.flags).
 cdef enum NodeFlag:
@@ -92,7 +93,7 @@ cdef class Tape:
     cdef Py_ssize_t n, capacity, floor
     cdef public bint optimize, consumed, sources
     cdef public bint plain       # no saved-tensor hooks, no autocast: fast paths allowed
-    cdef bint sweeping
+    cdef bint sweeping, guarded
     cdef list trash
     cdef object guard            # disables torch functions around one kernel
     cdef dict leaves             # id(tensor) -> (leaf Node, tensor or weakref)

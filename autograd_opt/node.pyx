@@ -21,7 +21,8 @@ from cpython.ref cimport Py_INCREF, Py_DECREF, Py_XDECREF
 from libc.string cimport memset
 
 from autograd_opt.ctorch cimport (
-    ao_builtin0, ao_get, ao_has_weakrefs, ao_set_type, ao_try_attr,
+    ao_builtin0, ao_frame, ao_frame_back, ao_frame_code, ao_frame_lasti, ao_get, ao_has_weakrefs, ao_set_type,
+    ao_try_attr,
 )
 cimport cython
 
@@ -38,9 +39,7 @@ cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object o)
     void PyErr_Fetch(PyObject **t, PyObject **v, PyObject **tb)
     void PyErr_Restore(PyObject *t, PyObject *v, PyObject *tb)
-    PyObject *PyEval_GetFrame()
-    object PyFrame_GetCode(object frame)
-    int PyFrame_GetLasti(object frame)
+    PyObject *PyDict_GetItem(object d, object key)
     ctypedef void (*destructor)(PyObject *)
     ctypedef struct PyTypeObject:
         destructor tp_finalize
@@ -429,20 +428,28 @@ cdef tuple INTERNAL_FOLDERS = (
 
 cdef object current_source(Node node):
     """Remember the position (code object, instruction) of the innermost frame of the user's."""
-    cdef PyObject *top = PyEval_GetFrame()
-    if top == NULL:
+    cdef PyObject *frame = ao_frame()
+    cdef PyObject *back
+    cdef PyObject *known
+    cdef object code
+    if frame == NULL:
         return None
-    frame = <object>top
-    while frame is not None:
-        code = PyFrame_GetCode(frame)
-        internal = _internal.get(code)
-        if internal is None:
-            internal = _internal[code] = code.co_filename.startswith(INTERNAL_FOLDERS)
-        if not internal:
+    Py_INCREF(<object>frame)
+    while frame != NULL:
+        code = <object>ao_frame_code(frame)
+        Py_DECREF(code)                  # the cast above has taken a reference of its own
+        known = PyDict_GetItem(_internal, code)
+        if known == NULL:
+            _internal[code] = code.co_filename.startswith(INTERNAL_FOLDERS)
+            known = PyDict_GetItem(_internal, code)
+        if <object>known is False:
             node.code = code
-            node.lasti = PyFrame_GetLasti(frame)
+            node.lasti = ao_frame_lasti(frame)
+            Py_DECREF(<object>frame)
             return None
-        frame = frame.f_back
+        back = ao_frame_back(frame)
+        Py_DECREF(<object>frame)
+        frame = back
 
 
 cdef Node handle(Tape tape, object t):

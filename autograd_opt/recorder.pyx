@@ -8,7 +8,7 @@ from libc.string cimport memcpy
 
 from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0
 from autograd_opt.node cimport (
-    COMMUTATIVE, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, MULTI, NEEDS_ANS, NO_MERGE, OVERWRITTEN,
+    COMMUTATIVE, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, MULTI, MOVES, NEEDS_ANS, NO_MERGE, OVERWRITTEN,
     PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, VARIADIC, VIEW, Entry, Node, Op, Tape, attach,
     current_source, encode, encode_attributes, fresh_vn, handle, is_float, release_handle, new_node, recording, same_device, shape_of,
     version_of,
@@ -90,8 +90,9 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
     if tp == NULL:
         return None
     tape = <Tape>tp
-    if not tape.plain or type(a) is not CustomTensor:
+    if not tape.plain or tape.guarded or type(a) is not CustomTensor:
         return None
+    tape.guarded = True
     ao_method0(guard_enter, tape.guard)
     try:
         na = handle(tape, a)
@@ -166,6 +167,7 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
             if mask & 0x80000000:
                 node.flags |= NEEDS_ANS
     finally:
+        tape.guarded = False
         ao_method(guard_exit, tape.guard, NOTHING)
     node.in0 = na
     na.live += 1
@@ -219,8 +221,9 @@ cdef object fast_unary(Kernel k, object a):
     if tp == NULL:
         return None
     tape = <Tape>tp
-    if not tape.plain or type(a) is not CustomTensor or ao_builtin0(any_autocast) is True:
+    if not tape.plain or tape.guarded or type(a) is not CustomTensor or ao_builtin0(any_autocast) is True:
         return None
+    tape.guarded = True
     ao_method0(guard_enter, tape.guard)
     try:
         na = handle(tape, a)
@@ -256,6 +259,7 @@ cdef object fast_unary(Kernel k, object a):
             if op.need0 & 0x80000000:
                 node.flags |= NEEDS_ANS
     finally:
+        tape.guarded = False
         ao_method(guard_exit, tape.guard, NOTHING)
     node.in0 = na
     na.live += 1
@@ -267,18 +271,41 @@ cdef object fast_unary(Kernel k, object a):
 
 
 # Everything that has no hot path ------------------------------------------------------
+cdef class Guard:
+    """Torch functions off for a region: the tape's own switch, or a fresh one where that is in use."""
+    cdef object switch
+    cdef Tape tape
+
+    cdef int enter(self, Tape tape) except -1:
+        if tape is not None and not tape.guarded:
+            tape.guarded = True
+            self.tape = tape
+            self.switch = tape.guard
+        else:
+            self.tape = None
+            self.switch = torch._C.DisableTorchFunction()
+        ao_method0(guard_enter, self.switch)
+        return 0
+
+    cdef int leave(self) except -1:
+        if self.tape is not None:
+            self.tape.guarded = False
+        ao_method(guard_exit, self.switch, NOTHING)
+        return 0
+
+
 def run_raw(func, args, kwargs):
     """Call `func` with every torch-function route switched off."""
     cdef PyObject *tp = recording()
+    cdef Guard guard
     if tp == NULL:
         return func(*args, **kwargs)
-    tape = <Tape>tp
-    guard = torch._C.DisableTorchFunction()
-    ao_method0(guard_enter, guard)
+    guard = Guard.__new__(Guard)
+    guard.enter(<Tape>tp)
     try:
-        return func(*args, **kwargs)
+        return func(*args, **kwargs) if kwargs else func(*args)
     finally:
-        ao_method(guard_exit, guard, NOTHING)
+        guard.leave()
 
 
 def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
@@ -289,27 +316,33 @@ def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
     requires grad, or when values are numbered (`optimize=True`).
     """
     cdef PyObject *tp = recording()
-    cdef Tape tape = <Tape>tp
+    cdef Tape tape
+    cdef Guard guard
+    if tp == NULL:
+        return func(*args, **kwargs)
+    tape = <Tape>tp
+    guard = Guard.__new__(Guard)
+    guard.enter(tape)
+    try:
+        return apply_guarded(tape, op, func, args, kwargs, operands, attrs)
+    finally:
+        guard.leave()
+
+
+cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs):
     cdef Node n, node, first
     cdef list nodes = []
-    cdef bint req = False, grad = grad_on(), pure
-    cdef object r = None, key = None, value, guard, extra = None
-    cdef bint view = False
-    guard = torch._C.DisableTorchFunction()
-    ao_method0(guard_enter, guard)
-    try:
-        for t in operands:
-            if isinstance(t, Tensor):
-                n = handle(tape, t)
-                if n.flags & REQUIRES_GRAD:
-                    req = True
-                nodes.append(n)
-            else:
-                nodes.append(None)
-    finally:
-        ao_method(guard_exit, guard, NOTHING)
+    cdef bint req = False, grad = grad_on(), view = False
+    cdef object r = None, key = None, value, extra = None, entry = None
+    for t in operands:
+        if isinstance(t, Tensor):
+            n = handle(tape, t)
+            if n.flags & REQUIRES_GRAD:
+                req = True
+            nodes.append(n)
+        else:
+            nodes.append(None)
     req = req and grad
-    entry = None
     if tape.optimize and op.flags & PURE and not op.flags & MULTI:
         key = make_key(op, nodes, operands, attrs, req, grad)
         if key is not None:
@@ -326,17 +359,15 @@ def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
                 if r is None:
                     tape.recomputed += 1
     if r is None:
-        ao_method0(guard_enter, guard)
-        try:
-            if op.kernel is not None and req:
-                r, extra = op.kernel(*operands, **attrs)
-            else:
-                r = func(*args, **kwargs)
-            view = op.flags & VIEW and isinstance(r, Tensor) and r._is_view()
-        finally:
-            ao_method(guard_exit, guard, NOTHING)
+        if op.kernel is not None and req:
+            r, extra = op.kernel(*operands, **attrs)
+        elif kwargs:
+            r = func(*args, **kwargs)
+        else:
+            r = func(*args)
         if not (req or tape.optimize):
             return r
+        view = op.flags & VIEW and isinstance(r, Tensor) and r._is_view()
     if isinstance(r, Tensor):
         for t in operands:
             if t is r:
@@ -388,19 +419,29 @@ cdef object make_key(Op op, list nodes, tuple operands, dict attrs, bint req, bi
     return b"".join(parts)
 
 
+cdef object device_of(Op op, list nodes, object r):
+    """The device of a result: its first operand's, but for operators that move values."""
+    cdef Node n
+    if not op.flags & MOVES:
+        for n in nodes:
+            if n is not None:
+                return n.device
+    return same_device(ao_get(get_device, r))
+
+
 cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, object r, object extra=None):
     """A node with its operands, what its rules save, and the metadata of output `r`."""
     cdef Node node = new_node(op), n
     cdef uint32_t mask = 0, fix = 0
     cdef Py_ssize_t i, count = len(nodes)
-    cdef object guard = torch._C.DisableTorchFunction()
+    cdef Guard guard = Guard.__new__(Guard)
     node.attrs = attrs if attrs else None
-    ao_method0(guard_enter, guard)
+    guard.enter(tape)
     try:
         if r is not None:
             node.shape = shape_of(r)
             node.dtype = ao_get(get_dtype, r)
-            node.device = same_device(ao_get(get_device, r))
+            node.device = device_of(op, nodes, r)
             node.version = version_of(r)
             if node.dtype.is_floating_point or node.dtype.is_complex:
                 if req:
@@ -457,7 +498,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
                     versions[i] = version_of(operands[i])
             node.saved_more = (values, versions, extra)
     finally:
-        ao_method(guard_exit, guard, NOTHING)
+        guard.leave()
     for n in nodes:
         if n is not None:
             n.live += 1
@@ -564,6 +605,100 @@ def record_value(Op op, list nodes, tuple operands, dict attrs, value, extra=Non
         node.value = value.detach()
     tape.append(node)
     return node
+
+
+# The routes of the torch-function mode. ------------------------------------------------
+cdef class Recorded:
+    """How one operator is run: bound to operands and attributes, then recorded."""
+    cdef Op op
+    cdef object bind, rename, fallback
+    cdef Py_ssize_t n
+
+    def __init__(self, Op op, bind, rename, fallback):
+        self.op, self.bind, self.rename, self.fallback = op, bind, rename, fallback
+        # where every positional argument is an operand there is nothing to bind
+        self.n = 0 if op.attributes or op.flags & VARIADIC else len(op.operands)
+
+    def __call__(self, func, args, kwargs):
+        return self.run(func, args, kwargs)
+
+    cdef object run(self, object func, tuple args, dict kwargs):
+        cdef tuple operands
+        cdef dict attrs
+        if not kwargs and self.n and len(args) == self.n:
+            return apply(self.op, func, args, kwargs, args, None)
+        try:
+            if kwargs:
+                if kwargs.get("out") is not None:
+                    return self.fallback(func, args, kwargs)
+                operands, attrs = self.bind(*args, **self.rename(kwargs, self.op.operands))
+            else:
+                operands, attrs = self.bind(*args)
+        except TypeError:
+            return self.fallback(func, args, kwargs)
+        return apply(self.op, func, args, kwargs, operands, attrs)
+
+
+cdef class Decomposed:
+    """Python code of torch's own, run with the mode on so that its calls are recorded one by one."""
+    cdef object body, mode, whole
+    cdef list running
+
+    def __init__(self, body, mode, whole):
+        self.body, self.mode, self.whole = body, mode, whole
+        self.running = []
+
+    def __call__(self, func, args, kwargs):
+        return self.run(func, args, kwargs)
+
+    cdef object run(self, object func, tuple args, dict kwargs):
+        # a body that hands its own arguments back to the mode under the same name is taken whole
+        for before in self.running:
+            if len(before) == len(args) and all([a is b for a, b in zip(before, args)]):
+                return self.whole(func, args, kwargs)
+        self.running.append(args)
+        push(self.mode)
+        try:
+            return self.body(*args, **kwargs)
+        finally:
+            pop()
+            for i in range(len(self.running) - 1, -1, -1):
+                if self.running[i] is args:      # another thread's may be above it
+                    del self.running[i]
+                    break
+
+
+cdef class Raw:
+    """Run without recording."""
+
+    def __call__(self, func, args, kwargs):
+        return run_raw(func, args, kwargs)
+
+
+cdef object push = torch._C._push_on_torch_function_stack
+cdef object pop = torch._C._pop_torch_function_stack
+cdef dict handlers = {}
+cdef object classify = None
+
+
+def torch_function(self, func, types, args=(), kwargs=None):
+    """The mode's `__torch_function__`: one dictionary look-up, then the callable's route."""
+    handler = handlers.get(func)
+    if handler is None:
+        handler = handlers[func] = classify(func)
+    if kwargs is None:
+        kwargs = {}
+    if type(handler) is Recorded:
+        return (<Recorded>handler).run(func, args, kwargs)
+    if type(handler) is Decomposed:
+        return (<Decomposed>handler).run(func, args, kwargs)
+    return handler(func, args, kwargs)
+
+
+def install_routes(dict table, classifier):
+    """The dictionary of routes, and what fills it on a callable's first sight."""
+    global handlers, classify
+    handlers, classify = table, classifier
 
 
 # The operators of CustomTensor. --------------------------------------------------------

@@ -72,19 +72,22 @@ def requires_grad(t: Tensor) -> bool:
         return bool(torch._C.TensorBase.requires_grad.__get__(t))
 
 
-def accumulate(task: Any, node: Any, g: Tensor) -> None:
-    """What the executor does with the complete cotangent of a leaf."""
+def accumulate(task: Any, node: Any, g: Tensor, sole: bool) -> None:
+    """What the executor does with the complete cotangent of a leaf.
+
+    `sole` says that the run alone holds the tensor object `g`.
+    """
     t = node.tensor
     if t is None:
         return
     replaced = run_leaf_hooks(t, g, task)
     if replaced is None:
         return
-    add_to_grad(t, replaced, task.create_graph)
+    add_to_grad(t, replaced, task.create_graph, sole and replaced is g and t._backward_hooks is None)
     run_post_accumulate(t, task)
 
 
-def add_to_grad(t: Tensor, g: Tensor, create_graph: bool) -> None:
+def add_to_grad(t: Tensor, g: Tensor, create_graph: bool, sole: bool = False) -> None:
     """t.grad += g by torch's rules of identity, layout and sharing.
 
     Without `create_graph` an existing `.grad` is written in place; a first one takes the
@@ -93,24 +96,23 @@ def add_to_grad(t: Tensor, g: Tensor, create_graph: bool) -> None:
     """
     old = t.grad
     if create_graph:
-        t.grad = own_copy(g, t) if old is None else old + g
+        t.grad = own_copy(g, t, sole) if old is None else old + g
         return
     with torch._C.DisableTorchFunction():
         if old is None:
-            t.grad = own_copy(g, t)
+            t.grad = own_copy(g, t, sole)
         elif old.is_sparse and not g.is_sparse:
             t.grad = g + old
         else:
             old.add_(g)
 
 
-def own_copy(g: Tensor, t: Tensor) -> Tensor:
+def own_copy(g: Tensor, t: Tensor, sole: bool = False) -> Tensor:
     """`g` in memory of its own with the layout that torch gives to `t.grad`."""
     if g.layout is not torch.strided:
         return g.clone()
     with torch._C.DisableTorchFunction():
-        if getattr(g, "_node", None) is None and nodes.sole_owner(g, 3) and not g._is_view() \
-                and same_layout(g, t) and not g._is_zerotensor() and not g.is_conj() and not g.is_neg():
+        if sole and getattr(g, "_node", None) is None and unshared(g) and same_layout(g, t):
             return g.as_subclass(Tensor) if type(g) is not Tensor else g
         dense = is_dense(t)
     if getattr(g, "_node", None) is not None and g.requires_grad:
@@ -119,6 +121,13 @@ def own_copy(g: Tensor, t: Tensor) -> Tensor:
         out = torch.empty_strided(t.shape, t.stride(), dtype=g.dtype, device=g.device) if dense \
             else torch.empty(t.shape, dtype=g.dtype, device=g.device)
         return out.copy_(g)
+
+
+def unshared(g: Tensor) -> bool:
+    """Is `g` the only tensor over its memory, and its memory what it seems?"""
+    storage: Any = g.untyped_storage()
+    return bool(torch._C._storage_Use_Count(storage._cdata) == 2      # `g` and `storage`
+                and not (g.is_conj() or g.is_neg() or g._is_zerotensor()))
 
 
 def is_dense(t: Tensor) -> bool:

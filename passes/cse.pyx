@@ -11,9 +11,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 import numpy as np
 
+from autograd_opt.passes import flags as _flags
 from autograd_opt.passes.cse_py import cse as twin
 from autograd_opt.passes.effort import degenerate_hash_forced
-from autograd_opt.passes.flags import COMMUTATIVE, NEVER_MERGES
 from autograd_opt.passes.leaders import first_merges, identity_leaders
 from autograd_opt.passes.refine import refine
 
@@ -27,8 +27,8 @@ cdef extern from *:
     """
     void prefetch "AUTOGRAD_OPT_PREFETCH"(const void *) noexcept nogil
 
-cdef uint8_t commutative = COMMUTATIVE
-cdef uint8_t never_merges = NEVER_MERGES
+cdef uint8_t commutative = _flags.COMMUTATIVE
+cdef uint8_t never_merges = _flags.NEVER_MERGES
 cdef uint64_t odd = 0x9E3779B97F4A7C15u  # 2^64 / golden ratio
 cdef uint64_t tag_bits = 0xFFFFFFFF00000000u
 

@@ -8,11 +8,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 import numpy as np
 
-from autograd_opt.passes.flags import NEVER_PRUNED
+from autograd_opt.passes import flags as _flags
 from autograd_opt.passes.leaders import identity_leaders
 from autograd_opt.passes.prune_py import prune as twin
 
-cdef uint8_t never_pruned = NEVER_PRUNED
+cdef uint8_t never_pruned = _flags.NEVER_PRUNED
 
 
 cdef int sweep(

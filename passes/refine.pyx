@@ -13,12 +13,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 import numpy as np
 
-from autograd_opt.passes.flags import COMMUTATIVE, NEVER_MERGES
+from autograd_opt.passes import flags as _flags
 from autograd_opt.passes.leaders import identity_leaders
 from autograd_opt.passes.refine_py import refine as twin
 
-cdef uint8_t commutative = COMMUTATIVE
-cdef uint8_t never_merges = NEVER_MERGES
+cdef uint8_t commutative = _flags.COMMUTATIVE
+cdef uint8_t never_merges = _flags.NEVER_MERGES
 
 
 cdef class _Refinement:

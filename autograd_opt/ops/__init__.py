@@ -4,7 +4,9 @@ from autograd_opt.ops import (
     activations,
     arithmetic,
     complex,
+    composite,
     elementary,
+    fourier,
     indexing,
     linalg,
     losses,
@@ -17,6 +19,6 @@ from autograd_opt.ops.table import BINDERS, CALLS, DECOMPOSE, INPLACE, OPS, choo
 
 __all__ = [
     "BINDERS", "CALLS", "DECOMPOSE", "INPLACE", "OPS", "choose", "decompose", "define",
-    "activations", "arithmetic", "complex", "elementary", "indexing", "linalg", "losses",
-    "neural", "products", "reductions", "shape",
+    "activations", "arithmetic", "complex", "composite", "elementary", "fourier", "indexing",
+    "linalg", "losses", "neural", "products", "reductions", "shape",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.helpers import H, masked
+from autograd_opt.ops.helpers import H, masked, zero
 from autograd_opt.ops.table import ELEMENTWISE, PURE, REDUCES, define
 
 E = ELEMENTWISE | PURE
@@ -63,10 +63,6 @@ def hardswish_x(g: Any, x: Any) -> Any:
     return torch.where(x <= -3, 0.0, torch.where(x < 3, g * (x / 3 + 0.5), g))
 
 
-def prelu_weight(g: Any, x: Any) -> Any:
-    return torch.where(x > 0, 0.0, x * g)
-
-
 def glu_x(g: Any, x: Any, *, dim: int) -> Any:
     a, b = x.chunk(2, dim)
     s = b.sigmoid()
@@ -88,14 +84,14 @@ define("relu", "x", E, "torch.relu T.relu", x=lambda g, ans: A.threshold_backwar
 define("threshold_backward", "g, x, *, threshold=0", E, "torch.ops.aten.threshold_backward",
        bind=lambda g, x, threshold: ((g, x), {"threshold": threshold}),
        meaning=lambda g, x, *, threshold: masked(x > threshold, g),
-       g=lambda h, x, *, threshold: A.threshold_backward(h, x, threshold), x=lambda h: torch.zeros_like(h))
+       g=lambda h, x, *, threshold: A.threshold_backward(h, x, threshold), x=zero)
 define("threshold", "x, threshold=0, value=0", E, "torch.threshold",
        x=lambda g, x, *, threshold: A.threshold_backward(g, x, threshold))
 define("leaky_relu", "x, negative_slope=0.01", E, "torch._C._nn.leaky_relu",
        x=lambda g, x, *, negative_slope: A.leaky_relu_backward(g, x, negative_slope, False))
 define("leaky_relu_backward", "g, x, negative_slope=0.01, self_is_result=False", E, "torch.ops.aten.leaky_relu_backward",
        meaning=lambda g, x, *, negative_slope, self_is_result: torch.where(x > 0, g, g * negative_slope),
-       g=lambda h, x, *, negative_slope: A.leaky_relu_backward(h, x, negative_slope, False), x=lambda h: torch.zeros_like(h))
+       g=lambda h, x, *, negative_slope: A.leaky_relu_backward(h, x, negative_slope, False), x=zero)
 define("elu", "x, alpha=1.0, scale=1.0, input_scale=1.0", E, "torch._C._nn.elu",
        x=lambda g, x, *, alpha, scale, input_scale: A.elu_backward(g, alpha, scale, input_scale, False, x))
 define("elu_backward", "g, x, *, alpha=1.0, scale=1.0, input_scale=1.0, is_result=False", E, "torch.ops.aten.elu_backward",
@@ -128,16 +124,23 @@ define("softplus_backward", "g, x, beta=1, threshold=20", E, "torch.ops.aten.sof
 define("log_sigmoid", "x", E, "torch._C._nn.log_sigmoid F.logsigmoid", x=lambda g, x: g * (-x).sigmoid())
 define("mish", "x", E, "torch._C._nn.mish", x=lambda g, x: g * mish_slope(x))
 define("hardtanh", "x, min_val=-1.0, max_val=1.0", E, "torch._C._nn.hardtanh",
-       x=lambda g, x, *, min_val, max_val: masked((x > min_val) & (x < max_val), g))
-define("relu6", "x", E, "torch._C._nn.relu6", x=lambda g, x: masked((x > 0) & (x < 6), g))
+       x=lambda g, x, *, min_val, max_val: A.hardtanh_backward(g, x, min_val, max_val))
+define("relu6", "x", E, "torch._C._nn.relu6", x=lambda g, x: A.hardtanh_backward(g, x, 0, 6))
+define("hardtanh_backward", "g, x, min_val=-1.0, max_val=1.0", E, "torch.ops.aten.hardtanh_backward",
+       meaning=lambda g, x, *, min_val, max_val: masked((x > min_val) & (x < max_val), g),
+       g=lambda h, x, *, min_val, max_val: A.hardtanh_backward(h, x, min_val, max_val), x=zero)
 define("hardsigmoid", "x", E, "torch._C._nn.hardsigmoid", x=lambda g, x: masked((x > -3) & (x < 3), g / 6))
 define("hardswish", "x", E, "torch._C._nn.hardswish", x=hardswish_x)
 define("softshrink", "x, lambd=0.5", E, "torch._C._nn.softshrink F.softshrink",
-       x=lambda g, x, *, lambd: g.masked_fill((x >= -lambd) & (x <= lambd), 0))
+       x=lambda g, x, *, lambd: A.softshrink_backward(g, x, lambd))
 define("hardshrink", "x, lambd=0.5", E, "torch.hardshrink T.hardshrink F.hardshrink",
-       x=lambda g, x, *, lambd: g.masked_fill((x >= -lambd) & (x <= lambd), 0))
+       x=lambda g, x, *, lambd: A.hardshrink_backward(g, x, lambd))
+for _name in ("softshrink_backward", "hardshrink_backward"):
+    define(_name, "g, x, lambd=0.5", E, f"torch.ops.aten.{_name}",
+           meaning=lambda g, x, *, lambd: masked((x < -lambd) | (x > lambd), g),
+           g=lambda h, x, *, lambd: A.hardshrink_backward(h, x, lambd), x=zero)
 define("prelu_kernel", "x, weight", E, "torch._prelu_kernel",
-       x=lambda g, x, weight: torch.where(x > 0, g, g * weight), weight=prelu_weight)
+       joint=lambda g, x, weight: A._prelu_kernel_backward(g, x, weight))
 define("glu", "x, dim=-1", PURE | REDUCES, "torch._C._nn.glu", x=glu_x)
 # ----- softmax -----
 define("softmax", "x, dim=-1, dtype=None", PURE | REDUCES, "torch.softmax T.softmax torch.special.softmax",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from autograd_opt.ops.helpers import NUMBER, H, masked, times, zero
-from autograd_opt.ops.table import COMMUTATIVE, ELEMENTWISE, PURE, define
+from autograd_opt.ops.table import COMMUTATIVE, ELEMENTWISE, PURE, choose, define
 
 E = ELEMENTWISE | PURE
 
@@ -47,10 +47,11 @@ define("rsub", "x, y, *, alpha=1", E, "torch.rsub T.__rsub__",
 define("mul", "x, y", E | COMMUTATIVE, "torch.mul torch.multiply T.mul T.multiply T.__mul__ T.__rmul__",
        inplace="T.__imul__",
        x=lambda g, y: g * H(y), y=lambda g, x: g * H(x))
-define("div", "x, y", E, "torch.div torch.divide torch.true_divide T.div T.divide T.true_divide T.__truediv__ T.__div__",
-       inplace="T.__itruediv__ T.__idiv__",
+define("div", "x, y", E, "torch.true_divide T.true_divide T.__truediv__ T.__div__",
+       forward=torch.div, inplace="T.__itruediv__ T.__idiv__ T.div_ T.divide_",
        x=lambda g, y: g / H(y), y=lambda g, x, y: -g * H((x / y) / y))
 define("div_rounded", "x, y, *, rounding_mode=None", E, forward=torch.div, x=zero, y=zero)
+choose("torch.div torch.divide T.div T.divide", lambda *args, rounding_mode=None, **kwargs: "div_rounded" if rounding_mode else "div")
 define("neg", "x", E, "torch.neg torch.negative T.neg T.negative T.__neg__", x=lambda g: -g)
 define("reciprocal", "x", E, "torch.reciprocal T.reciprocal", x=lambda g, ans: -g * H(ans * ans))
 define("square", "x", E, "torch.square T.square", x=lambda g, x: g * H(x * 2))
@@ -128,5 +129,6 @@ define("where", "condition, x, y", E, "torch.where",
        x=lambda g, condition: torch.where(condition, g, 0.0), y=lambda g, condition: torch.where(condition, 0.0, g))
 define("where_method", "x, condition, y", E, "T.where",
        x=lambda g, condition: torch.where(condition, g, 0.0), y=lambda g, condition: torch.where(condition, 0.0, g))
+define("fill", "x, value", E, "torch.fill T.fill", inplace="T.fill_", x=zero, value=lambda g: g)
 define("masked_fill", "x, mask, value", E, "torch.masked_fill T.masked_fill",
        x=lambda g, mask: g.masked_fill(mask, 0), value=lambda g, mask: torch.where(mask, g, 0.0))

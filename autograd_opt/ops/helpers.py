@@ -48,6 +48,11 @@ def masked(keep: Any, g: Any) -> Any:
     return torch.where(keep, g, 0.0)
 
 
+def summed(g: Any, shape: Any) -> Any:
+    """`g` summed over broadcast axes, where the executor cannot see that it must be."""
+    return g if g.shape == shape else g.sum_to_size(tuple(shape))
+
+
 def axes(dim: Any, n: int) -> tuple[int, ...]:
     """Axis numbers as non-negative integers; all axes for None or ()."""
     if dim is None or dim == () or dim == []:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from autograd_opt.ops.helpers import primitive
-from autograd_opt.ops.shape import place
+from autograd_opt.ops.shape import at_axis, place
 from autograd_opt.ops.table import PURE, REDUCES, VARIADIC, VIEW, choose, define
 
 SLOT = "#"
@@ -100,7 +100,8 @@ def take_along_back(g: Any, index: Any, x_shape: Any, *, dim: int | None) -> Any
         return take_back(g, index, x_shape)
     n = len(x_shape)
     wide = tuple(x_shape[d] if d == dim % n else max(x_shape[d], g.shape[d]) for d in range(n))
-    return torch.zeros(wide, dtype=g.dtype, device=g.device).scatter_add(dim, index.expand(g.shape), g).sum_to_size(tuple(x_shape))
+    return torch.zeros(wide, dtype=g.dtype, device=g.device).scatter_add(
+        dim, index.expand(g.shape) % wide[dim], g).sum_to_size(tuple(x_shape))
 
 
 def scatter_x(g: Any, index: Any, *, dim: int) -> Any:
@@ -134,6 +135,34 @@ def repeat_interleave_back(g: Any, x_shape: Any, counts: Any, *, dim: int | None
     return torch.zeros(shape, dtype=g.dtype, device=g.device).index_add(d, index, g).reshape(x_shape)
 
 
+def bind_index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    entries = tuple(indices)
+    tensors = tuple(e for e in entries if e is not None)
+    return (x, values, *tensors), {
+        "index": tuple(SLOT if e is not None else slice(None) for e in entries), "accumulate": accumulate}
+
+
+def index_put_back(g: Any, needs: Any, values: Any, shapes: Any, *, index: Any, accumulate: bool) -> list[Any]:
+    entries = fill(index, values[2:])
+    gx = gv = None
+    if needs[0]:
+        none = tuple(None if isinstance(e, slice) else e for e in entries)
+        gx = g if accumulate else g.index_put(none, torch.zeros((), dtype=g.dtype, device=g.device))
+    if needs[1]:
+        gv = g[entries].sum_to_size(tuple(shapes[1]))
+    return [gx, gv]
+
+
+def masked_scatter_source(g: Any, mask: Any, source_shape: Any) -> Any:
+    picked = g.masked_select(mask)
+    return torch.nn.functional.pad(picked, (0, torch.Size(source_shape).numel() - picked.numel())).reshape(source_shape)
+
+
+def masked_select_back(g: Any, mask: Any, x_shape: Any) -> Any:
+    wide = torch.broadcast_shapes(tuple(x_shape), mask.shape)
+    return torch.zeros(wide, dtype=g.dtype, device=g.device).masked_scatter(mask, g).sum_to_size(tuple(x_shape))
+
+
 # ----- x[...] -----
 define("slice", "x, index=()", VIEW | PURE, forward=torch.Tensor.__getitem__, bind=bind_slice,
        x=lambda g, x_shape, *, index: place(g, x_shape, index))
@@ -165,7 +194,8 @@ define("index_fill", "x, index, value, *, dim=0", PURE | REDUCES, "torch.index_f
        bind=lambda x, dim, index, value: ((x, index, value), {"dim": dim}),
        forward=lambda x, index, value, *, dim: torch.index_fill(x, dim, index, value),
        x=lambda g, index, *, dim: g.index_fill(dim, index, 0),
-       value=lambda g, index, *, dim: g.index_select(dim, index.unique()).sum() if g.ndim else g)
+       value=lambda g, index, *, dim: torch.where(
+           torch.zeros(g.shape, dtype=torch.bool, device=g.device).index_fill(dim, index, True), g, 0.0).sum() if g.ndim else g)
 define("scatter", "x, index, src, *, dim=0", PURE, "torch.scatter T.scatter", inplace="T.scatter_", bind=bind_scatter,
        forward=lambda x, index, src, *, dim: torch.scatter(x, dim, index, src),
        x=scatter_x, src=lambda g, index, src_shape, *, dim: scatter_src(g, index, src_shape, dim))
@@ -184,3 +214,26 @@ def scatter_src(g: Any, index: Any, src_shape: Any, dim: int) -> Any:
     if tuple(picked.shape) == tuple(src_shape):
         return picked
     return place(picked, src_shape, tuple(slice(0, n) for n in picked.shape))
+
+
+# ----- writing into a copy -----
+define("index_put", "*tensors, index=(), accumulate=False", VARIADIC | PURE, "torch.index_put T.index_put",
+       inplace="T.index_put_ torch.index_put_", bind=bind_index_put, joint=index_put_back,
+       forward=lambda x, values, *tensors, index, accumulate: torch.index_put(
+           x, tuple(None if isinstance(e, slice) else e for e in fill(index, tensors)), values, accumulate))
+define("put", "x, index, source, accumulate=False", PURE, "torch.put T.put", inplace="T.put_",
+       x=lambda g, index, source_dtype, *, accumulate: g if accumulate else g.put(
+           index, torch.zeros(index.shape, dtype=g.dtype, device=g.device)),
+       source=lambda g, index, source_shape: g.take(index).reshape(source_shape))
+define("masked_scatter", "x, mask, source", PURE | REDUCES, "torch.masked_scatter T.masked_scatter", inplace="T.masked_scatter_",
+       x=lambda g, mask: g.masked_fill(mask, 0), source=masked_scatter_source)
+define("masked_select", "x, mask", PURE, "torch.masked_select T.masked_select", x=masked_select_back)
+define("select_scatter", "x, source, dim=0, index=0", PURE, "torch.select_scatter T.select_scatter",
+       x=lambda g, source_shape, *, dim, index: g.select_scatter(g.new_zeros(source_shape), dim, index),
+       source=lambda g, *, dim, index: g.select(dim, index))
+define("slice_scatter", "x, source, dim=0, start=None, end=None, step=1", PURE, "torch.slice_scatter T.slice_scatter",
+       x=lambda g, source_shape, *, dim, start, end, step: g.slice_scatter(g.new_zeros(source_shape), dim, start, end, step),
+       source=lambda g, *, dim, start, end, step: g[at_axis(dim, g.ndim, slice(start, end, step))])
+define("diagonal_scatter", "x, source, offset=0, dim1=0, dim2=1", PURE, "torch.diagonal_scatter T.diagonal_scatter",
+       x=lambda g, source_shape, *, offset, dim1, dim2: g.diagonal_scatter(g.new_zeros(source_shape), offset, dim1, dim2),
+       source=lambda g, *, offset, dim1, dim2: g.diagonal(offset, dim1, dim2))

@@ -65,6 +65,8 @@ def slogdet_back(g: Any, a: Any, node: Any) -> Any:
     return det_like(total if isinstance(total, torch.Tensor) else torch.zeros_like(found), a)
 
 
+define("linalg_cross", "x, y, *, dim=-1", R, "torch.linalg.cross",
+       x=lambda g, y, *, dim: torch.linalg.cross(H(y), g, dim=dim), y=lambda g, x, *, dim: torch.linalg.cross(g, H(x), dim=dim))
 define("linalg_inv", "x", PURE, "torch.linalg.inv torch.inverse T.inverse", x=lambda g, ans: -(T(ans) @ g @ T(ans)))
 define("linalg_solve", "a, b, *, left=True", R, "torch.linalg.solve", joint=solve_back)
 define("linalg_solve_triangular", "a, b, *, upper=False, left=True, unitriangular=False", R, "torch.linalg.solve_triangular",

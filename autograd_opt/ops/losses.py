@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 
-from autograd_opt.ops.table import PURE, REDUCES, choose, decompose, define
+from autograd_opt.ops.helpers import summed
+from autograd_opt.ops.table import PURE, REDUCES, decompose, define
 
 A = torch.ops.aten
 R = PURE | REDUCES
@@ -27,12 +28,12 @@ def reduced(loss: Any, reduction: int) -> Any:
 
 def smooth_l1_x(g: Any, x: Any, y: Any, *, reduction: int, beta: float) -> Any:
     d = x - y
-    return mean_over(g, d.shape, reduction) * torch.where(d.abs() < beta, d / beta, d.sign())
+    return summed(mean_over(g, d.shape, reduction) * torch.where(d.abs() < beta, d / beta, d.sign()), x.shape)
 
 
 def huber_x(g: Any, x: Any, y: Any, *, reduction: int, delta: float) -> Any:
     d = x - y
-    return mean_over(g, d.shape, reduction) * torch.where(d.abs() <= delta, d, delta * d.sign())
+    return summed(mean_over(g, d.shape, reduction) * torch.where(d.abs() <= delta, d, delta * d.sign()), x.shape)
 
 
 def bce_x(g: Any, x: Any, y: Any, weight: Any, *, reduction: int) -> Any:
@@ -62,10 +63,6 @@ def bce_logits_y(g: Any, x: Any, weight: Any, pos_weight: Any, *, reduction: int
     return g if weight is None else g * weight
 
 
-def pick_nll(x: Any, *args: Any, **kwargs: Any) -> str | None:
-    return "nll_loss" if x.ndim in (1, 2) else "nll_loss2d" if x.ndim == 4 else None
-
-
 def twice_mean(shape: Any, reduction: int) -> float:
     n = 1
     for d in shape:
@@ -73,19 +70,32 @@ def twice_mean(shape: Any, reduction: int) -> float:
     return 2.0 / n if reduction == 1 and n else 2.0
 
 
+@decompose("torch._C._nn.nll_loss_nd")
+def nll_loss_nd(x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
+    """By rank: vectors and matrices, images, and everything else as an image of one row."""
+    if x.ndim <= 2:
+        return torch._C._nn.nll_loss(x, target, weight, reduction, ignore_index)
+    if x.ndim == 4:
+        return torch._C._nn.nll_loss2d(x, target, weight, reduction, ignore_index)
+    n, c = x.shape[:2]
+    rest = x[0, 0].numel() if n * c else 0
+    out = torch._C._nn.nll_loss2d(x.reshape(n, c, 1, rest), target.reshape(n, 1, rest), weight, reduction, ignore_index)
+    return out.reshape(target.shape) if reduction == 0 else out
+
+
 # ----- regression -----
 define("mse_loss", "x, y, reduction=1", R, "torch._C._nn.mse_loss",
-       x=lambda g, x, y, *, reduction: A.mse_loss_backward(g, x, y, reduction),
-       y=lambda g, x, y, *, reduction: A.mse_loss_backward(g, y, x, reduction))
+       x=lambda g, x, y, *, reduction: summed(A.mse_loss_backward(g, x, y, reduction), x.shape),
+       y=lambda g, x, y, *, reduction: summed(A.mse_loss_backward(g, y, x, reduction), y.shape))
 define("mse_loss_backward", "g, x, y, reduction=1", R, "torch.ops.aten.mse_loss_backward",
        meaning=lambda g, x, y, *, reduction: g * twice_mean(x.shape, reduction) * (x - y),
        g=lambda h, x, y, *, reduction: h * twice_mean(x.shape, reduction) * (x - y),
        x=lambda h, g, x_shape, *, reduction: h * g * twice_mean(x_shape, reduction),
        y=lambda h, g, x_shape, *, reduction: -h * g * twice_mean(x_shape, reduction))
 define("smooth_l1_loss", "x, y, reduction=1, beta=1.0", R, "torch._C._nn.smooth_l1_loss",
-       x=smooth_l1_x, y=lambda g, x, y, *, reduction, beta: -smooth_l1_x(g, x, y, reduction=reduction, beta=beta))
+       x=smooth_l1_x, y=lambda g, x, y, *, reduction, beta: smooth_l1_x(g, y, x, reduction=reduction, beta=beta))
 define("huber_loss", "x, y, reduction=1, delta=1.0", R, "torch._C._nn.huber_loss",
-       x=huber_x, y=lambda g, x, y, *, reduction, delta: -huber_x(g, x, y, reduction=reduction, delta=delta))
+       x=huber_x, y=lambda g, x, y, *, reduction, delta: huber_x(g, y, x, reduction=reduction, delta=delta))
 define("soft_margin_loss", "x, y, reduction=1", R, "torch._C._nn.soft_margin_loss",
        x=lambda g, x, y, *, reduction: mean_over(g, x.shape, reduction) * -y * (-y * x).sigmoid())
 # ----- classification -----
@@ -93,7 +103,7 @@ define("binary_cross_entropy", "x, y, weight=?, reduction=1", R, "torch._C._nn.b
 define("binary_cross_entropy_with_logits", "x, y, weight=?, pos_weight=?, reduction=1", R,
        "torch.binary_cross_entropy_with_logits", x=bce_logits_x, y=bce_logits_y)
 for _name in ("nll_loss", "nll_loss2d"):
-    define(_name, "x, target, weight=?, reduction=1, ignore_index=-100", PURE, forward=torch._C._nn.nll_loss_nd,
+    define(_name, "x, target, weight=?, reduction=1, ignore_index=-100", PURE, f"torch._C._nn.{_name}",
            kernel=lambda x, target, weight, *, reduction, ignore_index, _f=getattr(A, f"{_name}_forward"):
                _f(x, target, weight, reduction, ignore_index),
            x=(lambda g, x, target, weight, extra, *, reduction, ignore_index:
@@ -106,9 +116,8 @@ for _name in ("nll_loss", "nll_loss2d"):
                (g, x, target, weight),
                {"reduction": reduction, "ignore_index": ignore_index, "total_weight": total_weight}),
            g=lambda h, target, weight, *, reduction, ignore_index:
-               torch._C._nn.nll_loss_nd(h, target, weight, reduction, ignore_index),
+               nll_loss_nd(h, target, weight, reduction, ignore_index),
            x=lambda h: torch.zeros_like(h))
-choose("torch._C._nn.nll_loss_nd", pick_nll)
 
 
 @decompose("torch._C._nn.cross_entropy_loss")

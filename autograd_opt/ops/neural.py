@@ -24,7 +24,10 @@ def bind_conv(n: int) -> Callable[..., Any]:
         if x.is_complex() or weight.is_complex():
             raise TypeError("complex convolutions are composed of real ones")
         if padding == "same":
-            raise TypeError("'same' may pad unevenly")
+            total = [d * (k - 1) for d, k in zip(spread(dilation, n), weight.shape[2:], strict=True)]
+            if any(t % 2 for t in total):
+                raise TypeError("pads unevenly")
+            padding = [t // 2 for t in total]
         return (x, weight, bias), {
             "stride": spread(stride, n), "padding": spread(0 if padding == "valid" else padding, n),
             "dilation": spread(dilation, n), "groups": groups}
@@ -76,6 +79,13 @@ def pool_stride(kernel: Any, stride: Any) -> Any:
     return kernel if stride is None or stride == () or stride == [] else stride
 
 
+def bind_max_pool(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+                  return_indices: bool = False) -> Any:
+    if return_indices:
+        raise TypeError("indices are another operator's")
+    return (x,), {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+
+
 def avg_pool_rule(backward: Any, n: int) -> Callable[..., Any]:
     def rule(g: Any, x: Any, *, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
              divisor_override: Any) -> Any:
@@ -103,11 +113,11 @@ for _n in (2, 3):
            "divisor_override=None", PURE, f"torch._C._nn.avg_pool{_n}d",
            x=avg_pool_rule(getattr(A, f"avg_pool{_n}d_backward"), _n))
     define(f"max_pool{_n}d", "x, kernel_size=1, stride=None, padding=0, dilation=1, ceil_mode=False", PURE,
-           f"torch.max_pool{_n}d", kernel=max_pool_kernel(getattr(torch._C._nn, f"max_pool{_n}d_with_indices")),
+           f"torch.max_pool{_n}d F.max_pool{_n}d", bind=bind_max_pool, kernel=max_pool_kernel(getattr(torch._C._nn, f"max_pool{_n}d_with_indices")),
            x=max_pool_rule(getattr(A, f"max_pool{_n}d_with_indices_backward"), _n))
-define("adaptive_avg_pool2d", "x, output_size=1", PURE, "torch._C._nn.adaptive_avg_pool2d",
+define("adaptive_avg_pool2d", "x, output_size=1", PURE, "torch._adaptive_avg_pool2d",
        x=lambda g, x: A._adaptive_avg_pool2d_backward(g, x))
-define("adaptive_avg_pool3d", "x, output_size=1", PURE, "torch._C._nn.adaptive_avg_pool3d",
+define("adaptive_avg_pool3d", "x, output_size=1", PURE, "torch._adaptive_avg_pool3d",
        x=lambda g, x: A._adaptive_avg_pool3d_backward(g, x))
 
 
@@ -132,16 +142,29 @@ def group_norm_kernel(x: Any, weight: Any, bias: Any, *, num_groups: int, eps: f
     return out, (mean, rstd)
 
 
-def group_norm_back(g: Any, needs: Any, x: Any, weight: Any, extra: Any, *, num_groups: int) -> Any:
+def group_norm_back(g: Any, needs: Any, x: Any, weight: Any, extra: Any, *, num_groups: int, eps: float) -> Any:
     n, c = x.shape[:2]
+    if torch.is_grad_enabled():  # the kernel has no derivative: recorded runs need the formula
+        return group_norm_formula(g, x, weight, num_groups, eps)
     size = x.numel() // (n * c) if n * c else 1
     return A.native_group_norm_backward(g.contiguous(), x.contiguous(), *extra, weight, n, c, size, num_groups, list(needs))
 
 
+def group_norm_formula(g: Any, x: Any, weight: Any, groups: int, eps: float) -> list[Any]:
+    n, c = x.shape[:2]
+    channel = (1, c) + (1,) * (x.ndim - 2)
+    rest = tuple(d for d in range(x.ndim) if d != 1)
+    grouped = x.reshape(n, groups, -1)
+    centered = grouped - grouped.mean(-1, keepdim=True)
+    rstd = ((centered * centered).mean(-1, keepdim=True) + eps).rsqrt()
+    normal = centered * rstd
+    gw = (g if weight is None else g * weight.reshape(channel)).reshape(n, groups, -1)
+    gx = rstd * (gw - gw.mean(-1, keepdim=True) - normal * (gw * normal).mean(-1, keepdim=True))
+    return [gx.reshape(x.shape), (g * normal.reshape(x.shape)).sum(rest), g.sum(rest)]
+
+
 def bind_group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
                     cudnn_enabled: bool = True) -> Any:
-    if not x.numel():
-        raise TypeError("no rule for an empty input")
     return (x, weight, bias), {"num_groups": num_groups, "eps": eps}
 
 
@@ -203,13 +226,15 @@ define("embedding", "weight, indices, padding_idx=-1, scale_grad_by_freq=False",
 
 # ----- dropout -----
 def bind_dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    if inplace or not training or p == 0 or x.is_cuda:
-        raise TypeError("returns its argument, or draws from another stream")
+    if inplace or x.is_cuda:
+        raise TypeError("writes, or draws from another stream")
     return (x,), {"p": p, "training": training}
 
 
 def dropout_kernel(x: Any, *, p: float, training: bool) -> Any:
     """torch's own steps, the mask kept."""
+    if not training or p == 0 or not x.numel():
+        return x, None
     noise = torch.zeros_like(x) if p == 1 else torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
     return x * noise, noise
 

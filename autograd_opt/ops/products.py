@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from autograd_opt.ops.helpers import H, times
-from autograd_opt.ops.table import MULTI, PURE, REDUCES, VARIADIC, define  # noqa: F401
+from autograd_opt.ops.table import PURE, REDUCES, VARIADIC, define
 
 R = PURE | REDUCES
 
@@ -30,9 +30,9 @@ def matmul_y(g: Any, x: Any, x_shape: Any, y_shape: Any) -> Any:
         return g * H(x) if len(y_shape) == 1 else H(x).unsqueeze(-1) * g.unsqueeze(-2)
     if len(y_shape) == 1:
         return (T(x) @ g.unsqueeze(-1)).squeeze(-1) if len(x_shape) == 2 else \
-            T(x.reshape(-1, x_shape[-1])) @ g.reshape(-1)
+            T(x.flatten(0, -2)) @ g.flatten()
     if len(y_shape) == 2 and len(x_shape) > 2:
-        return T(x.reshape(-1, x_shape[-1])) @ g.reshape(-1, y_shape[-1])
+        return T(x.flatten(0, -2)) @ g.flatten(0, -2)
     return T(x) @ g
 
 
@@ -42,16 +42,51 @@ def linear_x(g: Any, weight: Any, weight_shape: Any) -> Any:
 
 def linear_weight(g: Any, x: Any, x_shape: Any, weight_shape: Any) -> Any:
     if len(weight_shape) == 1:
-        return T(x.reshape(-1, x_shape[-1])) @ g.reshape(-1)
+        return T(x.flatten(0, -2)) @ g.flatten()
     if len(x_shape) == 1:
         return g.unsqueeze(-1) * H(x)
     if len(x_shape) == 2:
         return g.mT @ H(x)
-    return g.reshape(-1, g.shape[-1]).mT @ H(x.reshape(-1, x_shape[-1]))
+    return g.flatten(0, -2).mT @ H(x.flatten(0, -2))
 
 
-def dot_rule(g: Any, other: Any) -> Any:
-    return g * H(other)
+def bind_einsum(equation: str, operands: Any, path: Any = None) -> Any:
+    """Only plain equations have a rule: no ellipsis, no letter twice in an operand, equal sizes."""
+    equation = equation.replace(" ", "")
+    left, arrow, out = equation.partition("->")
+    terms = left.split(",")
+    sizes: dict[str, int] = {}
+    if "." in equation or len(terms) != len(operands):
+        raise TypeError("no rule for this equation")
+    for term, t in zip(terms, operands, strict=True):
+        if len(set(term)) != len(term) or len(term) != t.ndim:
+            raise TypeError("no rule for this equation")
+        for letter, n in zip(term, t.shape, strict=True):
+            if sizes.setdefault(letter, n) != n:
+                raise TypeError("no rule for broadcasting")
+    if not arrow:
+        out = "".join(sorted(c for c in sizes if left.count(c) == 1))
+    return tuple(operands), {"equation": f"{left}->{out}", "path": path}
+
+
+def einsum_back(g: Any, needs: Any, values: Any, shapes: Any, *, equation: str) -> list[Any]:
+    """Each operand's cotangent is an einsum of `g` and the other operands."""
+    left, _, out = equation.partition("->")
+    terms = left.split(",")
+    grads: list[Any] = []
+    for k, term in enumerate(terms):
+        if not needs[k]:
+            grads.append(None)
+            continue
+        rest = [t for i, t in enumerate(terms) if i != k]
+        known = set(out).union(*rest)
+        seen = "".join(c for c in term if c in known)
+        part = torch.einsum(",".join([out, *rest]) + "->" + seen, g, *(H(v) for i, v in enumerate(values) if i != k))
+        for i, c in enumerate(term):
+            if c not in known:
+                part = part.unsqueeze(i)
+        grads.append(part.expand(shapes[k]) if len(seen) < len(term) else part)
+    return grads
 
 
 # ----- two operands -----
@@ -80,3 +115,5 @@ define("addmv", "x, y, z, *, beta=1, alpha=1", R, "torch.addmv T.addmv", inplace
 define("addr", "x, y, z, *, beta=1, alpha=1", R, "torch.addr T.addr", inplace="T.addr_",
        x=lambda g, *, beta: times(g, beta), y=lambda g, z, *, alpha: times(g @ H(z), alpha),
        z=lambda g, y, *, alpha: times(g.mT @ H(y), alpha))
+define("einsum", "*tensors, equation='', path=None", VARIADIC | PURE, "torch._VF.einsum", bind=bind_einsum, joint=einsum_back,
+       forward=lambda *tensors, equation, path: torch.einsum(equation, *tensors))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.helpers import H, axes, count, expand_reduced, masked, restore
+from autograd_opt.ops.helpers import H, axes, count, expand_reduced, masked, restore, summed
 from autograd_opt.ops.table import MULTI, PURE, REDUCES, choose, define
 
 R = PURE | REDUCES
@@ -92,12 +92,12 @@ def bind_moments(root: bool) -> Callable[..., Any]:
 
 
 def norm_x(g: Any, x: Any, ans: Any, *, ord: Any, dim: Any, keepdim: bool) -> Any:
-    """The subgradients of least norm, as torch chooses them."""
+    """The subgradients of least norm, as torch chooses them; none for the count of non-zeros."""
+    if ord == 0:
+        return None
     g, ans = restore(g, x.shape, dim, keepdim), restore(ans, x.shape, dim, keepdim)
     if x.dtype != ans.dtype and not x.is_complex():
         x = x.to(ans.dtype)
-    if ord == 0:
-        return torch.zeros_like(x)
     if ord == 1:
         return x.sgn() * g
     if ord == 2:
@@ -113,7 +113,12 @@ def norm_x(g: Any, x: Any, ans: Any, *, ord: Any, dim: Any, keepdim: bool) -> An
 
 def dist_x(g: Any, x: Any, y: Any, ans: Any, *, p: Any) -> Any:
     d = x - y
-    return norm_x(g, d, ans, ord=p, dim=None, keepdim=False)
+    g = norm_x(g, d, ans, ord=p, dim=None, keepdim=False)
+    return g if g is None else summed(g, x.shape)
+
+
+def dist_y(g: Any, x: Any, y: Any, ans: Any, *, p: Any) -> Any:
+    return dist_x(g, y, x, ans, p=p)
 
 
 def logcumsumexp_x(g: Any, x: Any, ans: Any, *, dim: int) -> Any:
@@ -159,7 +164,7 @@ define("std_mean", "x, dim=None, *, correction=1, keepdim=False, root=True", R |
 # ----- norms -----
 define("vector_norm", "x, ord=2, dim=None, keepdim=False, *, dtype=None", R, "torch.linalg.vector_norm", x=norm_x)
 define("dist", "x, y, p=2", R, "torch.dist T.dist", x=dist_x,
-       y=lambda g, x, y, ans, *, p: -dist_x(g, x, y, ans, p=p))
+       y=dist_y)
 # ----- extrema -----
 for _name in ("amax", "amin"):
     define(_name, "x, dim=None, keepdim=False", R, f"torch.{_name} T.{_name}",

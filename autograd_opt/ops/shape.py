@@ -146,6 +146,16 @@ define("unfold", "x, dimension=0, size=1, step=1", V, "T.unfold", x=lambda g, x_
        torch.ops.aten.unfold_backward(g, tuple(x_shape), dimension, size, step))
 define("unfold_backward", "g, shape=(), dim=0, size=1, step=1", PURE, "torch.ops.aten.unfold_backward",
        g=lambda h, *, dim, size, step: h.unfold(dim, size, step))
+for _name, _signature, _rule in (
+    ("view_copy", "x, size=()", reshaped), ("unsqueeze_copy", "x, dim=0", reshaped), ("squeeze_copy", "x, *dim", reshaped),
+    ("permute_copy", "x, dims=()", permuted), ("narrow_copy", "x, dim=0, start=0, length=0", narrowed),
+    ("transpose_copy", "x, dim0=0, dim1=0", lambda g, *, dim0, dim1: g.transpose(dim0, dim1)),
+    ("t_copy", "x", lambda g: g.t()), ("expand_copy", "x, size=()", lambda g: g), ("alias_copy", "x", lambda g: g),
+    ("diagonal_copy", "x, offset=0, dim1=0, dim2=1", diagonal_back), ("select_copy", "x, dim=0, index=0", selected),
+    ("unfold_copy", "x, dimension=0, size=1, step=1", lambda g, x_shape, *, dimension, size, step:
+        torch.ops.aten.unfold_backward(g, tuple(x_shape), dimension, size, step)),
+):
+    define(_name, _signature, PURE | REDUCES, f"torch.{_name}", x=_rule)
 # ----- copies in another order -----
 define("diag_embed", "x, offset=0, dim1=-2, dim2=-1", PURE, "torch.diag_embed T.diag_embed",
        x=lambda g, *, offset, dim1, dim2: g.diagonal(offset, dim1, dim2))
@@ -180,6 +190,17 @@ define("split", "x, split_size=1, dim=0", V | MULTI, "torch._VF.split", x=split_
 define("split_with_sizes", "x, split_sizes=(), dim=0", V | MULTI, "torch._VF.split_with_sizes T.split_with_sizes", x=split_again)
 define("chunk", "x, chunks=1, dim=0", V | MULTI, "torch.chunk T.chunk", x=split_again)
 define("tensor_split", "x, indices_or_sections=1, dim=0", V | MULTI, "torch.tensor_split T.tensor_split", x=split_again)
+for _name, _attributes in (
+    ("hsplit", "indices=1"), ("vsplit", "indices=1"), ("dsplit", "indices=1"),
+):
+    define(_name, f"x, {_attributes}", V | MULTI, f"torch.{_name} T.{_name}",
+           x=lambda g, x_shape, ans_shape, node: torch.cat(
+               parts_of(g, ans_shape), {"vsplit": 0, "dsplit": 2}.get(node.op.name, min(1, len(x_shape) - 1))))
+define("unsafe_split", "x, split_size=1, dim=0", PURE | MULTI, "torch.unsafe_split T.unsafe_split", x=split_again)
+define("unsafe_chunk", "x, chunks=1, dim=0", PURE | MULTI, "torch.unsafe_chunk T.unsafe_chunk", x=split_again)
+define("split_with_sizes_copy", "x, split_sizes=(), dim=0", PURE | MULTI, "torch.split_with_sizes_copy", x=split_again)
+define("unbind_copy", "x, dim=0", PURE | MULTI, "torch.unbind_copy",
+       x=lambda g, ans_shape, *, dim: torch.stack(parts_of(g, ans_shape), dim))
 define("unbind", "x, dim=0", V | MULTI, "torch.unbind T.unbind",
        x=lambda g, ans_shape, *, dim: torch.stack(parts_of(g, ans_shape), dim))
 _ = ELEMENTWISE

@@ -23,7 +23,7 @@ import torch
 
 from autograd_opt.node import Op, Vjp
 
-ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC = (1 << k for k in range(8))
+ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES = (1 << k for k in range(9))
 HOT = {"add": 1, "sub": 2, "mul": 3, "neg": 4}
 ANSWER = 1 << 31
 

@@ -1,0 +1,253 @@
+"""torch's composite functions, written as recordable calls with the same kernels in the same order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt.ops.helpers import H
+from autograd_opt.ops.table import decompose
+
+NUMBER = (int, float)
+
+
+# ----- joining -----
+@decompose("torch._VF.broadcast_tensors")
+def broadcast_tensors(*tensors: Any) -> Any:
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        tensors = tuple(tensors[0])
+    shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+    return tuple(t.expand(shape) for t in tensors)
+
+
+@decompose("torch.meshgrid")
+def meshgrid(*tensors: Any, indexing: str | None = None) -> Any:
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        tensors = tuple(tensors[0])
+    if indexing not in (None, "ij", "xy"):
+        raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    swap = indexing == "xy" and len(tensors) > 1
+    if swap:
+        tensors = (tensors[1], tensors[0], *tensors[2:])
+    n = len(tensors)
+    shape = [t.numel() for t in tensors]
+    grids = [t.reshape((1,) * i + (-1,) + (1,) * (n - i - 1)).expand(shape) for i, t in enumerate(tensors)]
+    if swap:
+        grids[0], grids[1] = grids[1], grids[0]
+    return tuple(grids)
+
+
+def at_least(n: int) -> Any:
+    def one(t: Any) -> Any:
+        if t.ndim >= n:
+            return t
+        if n < 3 or not t.ndim:
+            return t.reshape((1,) * (n - t.ndim) + tuple(t.shape))
+        return t.reshape((1,) + tuple(t.shape) + (1,)) if t.ndim == 1 else t.unsqueeze(-1)
+
+    def function(tensors: Any) -> Any:
+        return tuple(one(t) for t in tensors) if isinstance(tensors, (tuple, list)) else one(tensors)
+    return function
+
+
+atleast_1d = decompose("torch._VF.atleast_1d")(at_least(1))
+atleast_2d = decompose("torch._VF.atleast_2d")(at_least(2))
+atleast_3d = decompose("torch._VF.atleast_3d")(at_least(3))
+
+
+@decompose("torch.hstack")
+def hstack(tensors: Any) -> Any:
+    tensors = atleast_1d(list(tensors))
+    return torch.cat(tensors, 0 if tensors and tensors[0].ndim == 1 else 1)
+
+
+@decompose("torch.vstack torch.row_stack")
+def vstack(tensors: Any) -> Any:
+    return torch.cat(atleast_2d(list(tensors)), 0)
+
+
+@decompose("torch.dstack")
+def dstack(tensors: Any) -> Any:
+    return torch.cat(atleast_3d(list(tensors)), 2)
+
+
+@decompose("torch.column_stack")
+def column_stack(tensors: Any) -> Any:
+    return hstack([t.reshape(t.numel(), 1) if t.ndim <= 1 else t for t in tensors])
+
+
+@decompose("torch._C._VariableFunctions.block_diag")
+def block_diag(tensors: Any) -> Any:
+    blocks = atleast_2d(list(tensors))
+    width, left, rows = sum(b.shape[1] for b in blocks), 0, []
+    for b in blocks:
+        rows.append(torch.nn.functional.pad(b, (left, width - left - b.shape[1])))
+        left += b.shape[1]
+    return torch.cat(rows, 0)
+
+
+@decompose("torch._VF.cartesian_prod")
+def cartesian_prod(tensors: Any) -> Any:
+    if len(tensors) == 1:
+        return tensors[0]
+    return torch.stack([t.flatten() for t in meshgrid(*tensors)], 1)
+
+
+# ----- products -----
+@decompose("torch._VF.tensordot")
+def tensordot(a: Any, b: Any, dims_a: Any, dims_b: Any) -> Any:
+    for i, j in zip(dims_a, dims_b, strict=True):
+        if a.shape[i] == 1 != b.shape[j]:
+            b = b.sum(j, keepdim=True)
+        elif b.shape[j] == 1 != a.shape[i]:
+            a = a.sum(i, keepdim=True)
+    dims_a, dims_b = [d % a.ndim for d in dims_a], [d % b.ndim for d in dims_b]
+    free_a = [d for d in range(a.ndim) if d not in dims_a]
+    free_b = [d for d in range(b.ndim) if d not in dims_b]
+    shape = [a.shape[d] for d in free_a] + [b.shape[d] for d in free_b]
+    inner = torch.Size([a.shape[d] for d in dims_a]).numel()
+    rows, columns = (torch.Size(s).numel() for s in (shape[:len(free_a)], shape[len(free_a):]))
+    return (a.permute(free_a + dims_a).reshape(rows, inner) @ b.permute(dims_b + free_b).reshape(inner, columns)).reshape(shape)
+
+
+@decompose("torch.kron T.kron")
+def kron(input: Any, other: Any) -> Any:
+    n = max(input.ndim, other.ndim)
+    a = (1,) * (n - input.ndim) + tuple(input.shape)
+    b = (1,) * (n - other.ndim) + tuple(other.shape)
+    left = input.reshape([k for d in a for k in (d, 1)])
+    right = other.reshape([k for d in b for k in (1, d)])
+    return (left * right).reshape([i * j for i, j in zip(a, b, strict=True)])
+
+
+@decompose("torch.inner T.inner")
+def inner(input: Any, other: Any) -> Any:
+    return input * other if not input.ndim or not other.ndim else tensordot(input, other, [-1], [-1])
+
+
+@decompose("torch.linalg.vecdot")
+def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
+    return (H(x) * y).sum(dim)
+
+
+# ----- norms -----
+def vector_norm(x: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    return torch.linalg.vector_norm(x, ord, dim, keepdim, dtype=dtype)
+
+
+@decompose("torch.linalg.norm")
+def linalg_norm(A: Any = None, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
+                input: Any = None) -> Any:
+    x = input if A is None else A
+    if isinstance(dim, int):
+        dim = (dim,)
+    if ord is None or (dim is not None and len(dim) == 1) or (dim is None and x.ndim == 1):
+        return vector_norm(x, 2 if ord is None else ord, dim, keepdim, dtype)
+    return torch.linalg.matrix_norm(x, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
+
+
+@decompose("torch.pairwise_distance F.pairwise_distance")
+def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
+    return vector_norm(x1 - x2 + eps, p, -1, keepdim, None)
+
+
+@decompose("torch.triplet_margin_loss")
+def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6,
+                        swap: bool = False, reduction: int = 1) -> Any:
+    near = pairwise_distance(anchor, positive, p, eps)
+    far = pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        far = torch.minimum(far, pairwise_distance(positive, negative, p, eps))
+    loss = (margin + near - far).clamp_min(0)
+    return loss.mean() if reduction == 1 else loss.sum() if reduction == 2 else loss
+
+
+# ----- rearrangements -----
+@decompose("torch.diag T.diag")
+def diag(input: Any, diagonal: int = 0) -> Any:
+    return torch.diag_embed(input, diagonal) if input.ndim == 1 else torch.diagonal_copy(input, diagonal)
+
+
+@decompose("torch.diagflat T.diagflat")
+def diagflat(input: Any, offset: int = 0) -> Any:
+    return torch.diag_embed(input.reshape(-1), offset)
+
+
+@decompose("torch.msort T.msort")
+def msort(input: Any) -> Any:
+    return input.sort(0)[0]
+
+
+@decompose("torch.diff T.diff")
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    if n == 0:
+        return input.clone()
+    ends = [t for t in (prepend, input, append) if t is not None]
+    x = torch.cat(ends, dim) if len(ends) > 1 else input
+    for _ in range(min(n, x.shape[dim])):
+        size = x.shape[dim]
+        last, first = x.narrow(dim, 1, size - 1), x.narrow(dim, 0, size - 1)
+        x = last ^ first if x.dtype == torch.bool else last - first
+    return x
+
+
+@decompose("torch.nanmean T.nanmean")
+def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    factor = (~input.isnan()).sum(dim, keepdim)
+    return torch.nansum(input, dim, keepdim, dtype=dtype) / factor
+
+
+# ----- layers -----
+@decompose("torch.prelu T.prelu F.prelu")
+def prelu(input: Any, weight: Any) -> Any:
+    if input.ndim != weight.ndim:
+        weight = weight.reshape([weight.numel() if d == 1 else 1 for d in range(input.ndim)])
+    return torch._prelu_kernel(input, weight)
+
+
+@decompose("torch.avg_pool1d F.avg_pool1d")
+def avg_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+               count_include_pad: bool = True) -> Any:
+    k, s, p = (v[0] if isinstance(v, (tuple, list)) and v else v for v in (kernel_size, stride or kernel_size, padding))
+    return torch._C._nn.avg_pool2d(
+        input.unsqueeze(-2), (1, k), (1, s), (0, p), ceil_mode, count_include_pad).squeeze(-2)
+
+
+@decompose("torch.adaptive_avg_pool1d F.adaptive_avg_pool1d")
+def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
+    size = output_size[0] if isinstance(output_size, (tuple, list)) else output_size
+    return adaptive_avg_pool2d(input.unsqueeze(-2), (1, size)).squeeze(-2)
+
+
+def wanted_size(size: Any, shape: Any) -> list[int]:
+    sizes = [size] * len(shape) if isinstance(size, int) else list(size)
+    return [n if s is None else s for s, n in zip(sizes, shape, strict=True)]
+
+
+@decompose("torch._C._nn.adaptive_avg_pool2d")
+def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
+    size = wanted_size(output_size, input.shape[-2:])
+    return input.mean((-1, -2), keepdim=True) if size == [1, 1] else torch._adaptive_avg_pool2d(input, size)
+
+
+@decompose("torch._C._nn.adaptive_avg_pool3d")
+def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
+    size = wanted_size(output_size, input.shape[-3:])
+    return input.mean((-1, -2, -3), keepdim=True) if size == [1, 1, 1] else torch._adaptive_avg_pool3d(input, size)
+
+
+@decompose("torch.max_pool1d")
+def max_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+               ceil_mode: bool = False) -> Any:
+    k, s, p, d = (v[0] if isinstance(v, (tuple, list)) and v else v
+                  for v in (kernel_size, stride or kernel_size, padding, dilation))
+    return torch.max_pool2d(input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode).squeeze(-2)
+
+
+@decompose("F.max_pool1d")
+def max_pool1d_of_module(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+                         ceil_mode: bool = False, return_indices: bool = False) -> Any:
+    if return_indices:
+        return torch.max_pool1d_with_indices(input, kernel_size, stride or kernel_size, padding, dilation, ceil_mode)
+    return max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode)

@@ -1,0 +1,168 @@
+"""A graph read once into plain data: what pictures, pages, reports and JSON are made of.
+
+Nothing here holds a node or a tensor, so a scene outlives its graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autograd_opt import optimize, printing
+from autograd_opt.passes import PassReport
+
+PINNED_FLAGS = 4096 | 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One node."""
+
+    index: int
+    kind: str
+    """`leaf`, `constant`, `operation` or `opaque`."""
+    op: str
+    text: str
+    attributes: dict[str, Any]
+    operands: tuple[int | None, ...]
+    type: str
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    device: str | None
+    bytes: int
+    requires_grad: bool
+    pinned: bool
+    source: str | None
+    leader: int
+    alive: bool
+    is_output: bool
+    module: str = ""
+    merged: tuple[int, ...] = ()
+    """The nodes that this one stands for, itself first; empty where it stands for itself alone."""
+
+    @property
+    def state(self) -> str:
+        """`merged` into another node, `pruned`, or `kept`."""
+        return "merged" if self.leader != self.index else "kept" if self.alive else "pruned"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "index": self.index, "kind": self.kind, "op": self.op, "expression": self.text,
+            "attributes": {name: jsonable(value) for name, value in self.attributes.items()},
+            "operands": list(self.operands),
+            "shape": None if self.shape is None else list(self.shape),
+            "dtype": self.dtype, "device": self.device, "type": self.type, "bytes": self.bytes,
+            "requires_grad": self.requires_grad, "pinned": self.pinned, "source": self.source,
+            "module": self.module, "leader": self.leader, "alive": self.alive,
+            "is_output": self.is_output, "merged": list(self.merged),
+        }
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A graph as written, with what the passes decide about it."""
+
+    name: str
+    items: list[Item]
+    outputs: tuple[int, ...]
+    passes: tuple[PassReport, ...]
+
+    def kept(self) -> list[Item]:
+        """The nodes that the passes leave."""
+        return [item for item in self.items if item.state == "kept"]
+
+    def optimized_items(self) -> list[Item]:
+        """The nodes that the passes leave, operands led to their leaders."""
+        items = self.items
+        return [
+            replace(item, operands=tuple(None if o is None else items[o].leader for o in item.operands))
+            for item in self.kept()
+        ]
+
+    def groups(self) -> list[Item]:
+        """The nodes that stand for others too."""
+        return [item for item in self.items if item.merged]
+
+    def edges(self, items: Sequence[Item]) -> int:
+        """Operand edges of `items`, parallel ones counted."""
+        return sum(o is not None for item in items for o in item.operands)
+
+
+def root_numbers(graph: Any, outputs: Any = None) -> list[int]:
+    """Record numbers of `outputs`; by default every unused node whose value was or can be used."""
+    if outputs is not None:
+        return [int(i) for i in graph.root_numbers(outputs)]
+    nodes = graph.tape.snapshot()
+    used = {o.index for n in nodes for o in n.operands if o is not None}
+    sinks = [n for n in nodes if n.index not in used and not n.is_leaf]
+    # a node that is dead without a backward run having spent it was dropped by the user
+    wanted = [n.index for n in sinks if n.alive or n.spent]
+    return wanted or [n.index for n in sinks]
+
+
+def scene_of(graph: Any, outputs: Any = None) -> Scene:
+    """Read `graph` and run its passes for `outputs` (default: what nothing else uses)."""
+    if graph.tape is None or len(graph.tape) == 0:
+        return Scene(graph.label, [], (), ())
+    roots = root_numbers(graph, outputs)
+    table, result = optimize.run_passes(graph.tape, roots, graph.pipeline)
+    leader, alive = result.leader.tolist(), result.alive.tolist()
+    effects = (table.flags & 2).tolist()
+    members: dict[int, list[int]] = {}
+    for i, j in enumerate(leader):
+        if i != j:
+            members.setdefault(j, [j]).append(i)
+    names = module_names(graph)
+    wanted = set(roots)
+    items = [
+        item_of(node, leader[i], bool(alive[i]) or bool(effects[i]), i in wanted, names(i), tuple(members.get(i, ())))
+        for i, node in enumerate(graph.tape.snapshot())
+    ]
+    return Scene(graph.label, items, tuple(roots), tuple(result.reports))
+
+
+def module_names(graph: Any) -> Any:
+    """Record number -> name of the module that made it, where a model is followed."""
+    from autograd_opt.modules import names_of
+    return names_of(graph)
+
+
+def item_of(node: Any, leader: int, alive: bool, is_output: bool, module: str, merged: tuple[int, ...]) -> Item:
+    """Plain data of one node."""
+    several = node.dtype is None
+    return Item(
+        index=node.index, kind=kind_of(node), op=printing.operator_text(node), text=printing.expression(node),
+        attributes=node.attributes if not several or node.raw_attributes else {},
+        operands=tuple(None if o is None or o.index < 0 else o.index for o in node.operands),
+        type=printing.type_text(node), shape=None if several else tuple(node.shape),
+        dtype=None if several else str(node.dtype).removeprefix("torch."),
+        device=None if node.device is None else str(node.device), bytes=0 if several else int(node.bytes),
+        requires_grad=node.requires_grad, pinned=is_pinned(node), source=node.source,
+        leader=leader, alive=alive, is_output=is_output, module=module, merged=merged,
+    )
+
+
+def is_pinned(node: Any) -> bool:
+    """Does a hook, `retain_grad` or an escape keep this node's own cotangent or value?"""
+    return bool(node.flags & 4096)
+
+
+def kind_of(node: Any) -> str:
+    """`leaf`, `constant`, `opaque` or `operation`."""
+    if node.is_leaf:
+        return "leaf" if node.requires_grad else "constant"
+    return "opaque" if printing.is_opaque(node) else "operation"
+
+
+def jsonable(value: Any) -> Any:
+    """A value that JSON has, or the text printed for it."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, (tuple, list)):
+        return [jsonable(v) for v in value]
+    return printing.value_text(value)
