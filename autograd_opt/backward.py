@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge
 
-from autograd_opt import errors, references
+from autograd_opt import errors, references, runs
 from autograd_opt import node as nodes
+from autograd_opt.dispatch import MODE
 from autograd_opt.executor import GraphTask
+from autograd_opt.hooks import run_leaf_hooks
 
 Tensor = torch.Tensor
 Tensors = Tensor | Sequence[Any]
 
 
 def as_tuple(x: Any) -> tuple[Any, ...]:
-    return (x,) if isinstance(x, Tensor) or not isinstance(x, (list, tuple)) else tuple(x)
+    """A tensor, an edge or a sequence of them, as a tuple."""
+    return tuple(x) if isinstance(x, (list, tuple)) and not isinstance(x, GradientEdge) else (x,)
 
 
 def tape_for(roots: Sequence[Any], what: str) -> Any:
@@ -32,18 +36,47 @@ def tape_for(roots: Sequence[Any], what: str) -> Any:
 
 
 def root_nodes(tape: Any, roots: Sequence[Any]) -> list[Any]:
-    """The node of each root, or torch's error for one without a graph."""
+    """The node of each root (a tensor or a gradient edge), or torch's error for one without a graph."""
     found = []
     for i, root in enumerate(roots):
-        if not isinstance(root, Tensor):
-            raise errors.ArgumentTypeError(errors.at(f"expected a Tensor to differentiate, got {type(root).__name__}"))
-        node = nodes.handle_of(root)
-        if not node.requires_grad:
-            raise errors.GraphError(errors.at(
-                f"element {i} of tensors does not require grad and does not have a grad_fn"
-            ))
+        node = edge_node(root)
+        if node is None:
+            if not isinstance(root, Tensor):
+                raise errors.ArgumentTypeError(errors.at(
+                    f"expected a Tensor to differentiate, got {type(root).__name__}"
+                ))
+            node = nodes.handle_of(root)
+            if not node.requires_grad:
+                raise errors.GraphError(errors.at(
+                    f"element {i} of tensors does not require grad and does not have a grad_fn"
+                ))
         found.append(node)
     return found
+
+
+def edge_node(edge: Any) -> Any:
+    """The node that a `GradientEdge` (or a node itself) stands for; None for anything else."""
+    if isinstance(edge, nodes.Node):
+        return edge
+    if not isinstance(edge, GradientEdge):
+        return None
+    if not isinstance(edge.node, nodes.Node):
+        raise errors.GraphError(errors.at(
+            "a GradientEdge made by torch's own autograd was used in an AutogradGraph: make it inside the context"
+        ))
+    return output_of(edge.node, edge.output_nr)
+
+
+def output_of(node: Any, number: int) -> Any:
+    """The node of one output of a multi-output node; the node itself for any other."""
+    if not node.op.flags & MULTI:
+        return node
+    tape = nodes.get_active()
+    for index in range(node.index + 1, len(tape)):
+        other = tape.node(index)
+        if other.op.name == "output" and other.operands[0] is node and other.raw_attributes["i"] == number:
+            return other
+    raise errors.GraphError(errors.at(f"output {number} of {node.op.name} is no longer part of the graph"))
 
 
 def make_cotangents(roots: Sequence[Tensor], given: Sequence[Any], batched: bool = False) -> list[Tensor]:
@@ -52,6 +85,9 @@ def make_cotangents(roots: Sequence[Tensor], given: Sequence[Any], batched: bool
         raise errors.GraphError(errors.at(f"got {len(roots)} tensors and {len(given)} gradients"))
     out = []
     for i, (root, g) in enumerate(zip(roots, given, strict=True)):
+        if edge_node(root) is not None:
+            out.append(edge_cotangent(edge_node(root), g))
+            continue
         if g is None:
             if root.numel() != 1:
                 raise errors.GraphError(errors.at("grad can be implicitly created only for scalar outputs"))
@@ -59,7 +95,7 @@ def make_cotangents(roots: Sequence[Tensor], given: Sequence[Any], batched: bool
                 raise errors.GraphError(errors.at(
                     f"grad can be implicitly created only for real scalar outputs but got {root.dtype}"
                 ))
-            out.append(torch.ones_like(root.detach(), memory_format=torch.preserve_format).as_subclass(Tensor))
+            out.append(seed(root))
             continue
         if not isinstance(g, Tensor):
             raise errors.ArgumentTypeError(errors.at(
@@ -87,6 +123,27 @@ def make_cotangents(roots: Sequence[Tensor], given: Sequence[Any], batched: bool
     return out
 
 
+def seed(root: Tensor) -> Tensor:
+    """The cotangent of a real scalar; one tensor for all of a kind, so that runs on one output share work."""
+    tape = nodes.get_active()
+    key = (root.shape, root.dtype, root.device)
+    ones = tape.seeds.get(key)
+    if ones is None or ones._version != 0:
+        ones = torch.ones(root.shape, dtype=root.dtype, device=root.device)
+        if tape.optimize:
+            tape.seeds[key] = ones
+    return ones  # type: ignore[no-any-return]
+
+
+def edge_cotangent(node: Any, g: Any) -> Tensor:
+    """The cotangent of a root given as an edge: ones for one real number, else what the caller gave."""
+    if g is not None:
+        return g  # type: ignore[no-any-return]
+    if math.prod(node.shape) != 1 or not node.dtype.is_floating_point:
+        raise errors.GraphError(errors.at("grad can be implicitly created only for scalar outputs"))
+    return torch.ones(node.shape, dtype=node.dtype, device=node.device)
+
+
 def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | None = None,
              create_graph: bool = False, inputs: Any = None) -> None:
     """`torch.autograd.backward` with this library's engine."""
@@ -100,21 +157,14 @@ def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | No
     with torch._C.DisableTorchFunction():
         found = root_nodes(tape, roots)
         cotangents = make_cotangents(roots, given)
+        targets = None if inputs is None else input_nodes(inputs)
     if create_graph:
         warnings.warn(
             "Using backward() with create_graph=True will create a reference cycle between the parameter and its "
             "gradient which can cause a memory leak. We recommend using autograd.grad when creating the graph to "
             "avoid this.", stacklevel=3)
     retain = create_graph if retain_graph is None else bool(retain_graph)
-    if inputs is None:
-        execute(tape, found, cotangents, None, retain, create_graph)
-        return
-    targets = input_nodes(inputs)
-    captured = execute(tape, found, cotangents, targets, retain, create_graph)
-    task = GraphTask(tape, True, create_graph, False)
-    for t, g in zip(inputs, captured, strict=True):
-        if g is not None:
-            references.add_to_grad(t, g, task.create_graph)
+    execute(tape, found, cotangents, targets, retain, create_graph, True)
 
 
 def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_graph: bool | None = None,
@@ -140,9 +190,13 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
     if is_grads_batched:
         results = batched(tape, found, cotangents, targets, retain, create_graph)
     else:
-        results = execute(tape, found, cotangents, targets, retain, create_graph)
+        results = execute(tape, found, cotangents, targets, retain, create_graph, False)
     for i, (t, g) in enumerate(zip(wanted, results, strict=True)):
         if g is None and materialize_grads:
+            if not isinstance(t, Tensor):
+                raise errors.GraphError(errors.at(
+                    "materialize_grads cannot be used when the given input is a GradientEdge"
+                ))
             results[i] = torch.zeros_like(t)
         elif g is None and not allow_unused:
             raise errors.GraphError(errors.at(
@@ -156,8 +210,9 @@ def input_nodes(inputs: Sequence[Any]) -> list[Any]:
     """The nodes to capture; None for a tensor that the graph has not seen."""
     targets = []
     for t in inputs:
-        if isinstance(t, nodes.Node):
-            targets.append(t)
+        node = edge_node(t)
+        if node is not None:
+            targets.append(node)
             continue
         if not isinstance(t, Tensor):
             raise errors.ArgumentTypeError(errors.at(f"expected Tensors as inputs, got {type(t).__name__}"))
@@ -168,37 +223,106 @@ def input_nodes(inputs: Sequence[Any]) -> list[Any]:
 
 
 def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[Any] | None,
-            retain: bool, create_graph: bool) -> list[Any]:
+            retain: bool, create_graph: bool, accumulate: bool) -> list[Any]:
     """Optimize if asked for, then run one GraphTask; leaves every mode as it was."""
+    if runs.too_deep():
+        return on_fresh_thread(execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate)
     graph = tape.graph()
     merge = graph.prepare(roots, inputs, not retain) if graph is not None else False
     task = GraphTask(tape, retain, create_graph, merge)
-    task.anomaly = bool(graph is not None and graph.anomaly) or torch.is_anomaly_enabled()
-    if create_graph:
-        with torch._C._EnableTorchFunction(), torch.enable_grad():
-            result = task.run(roots, cotangents, inputs, inputs is None, references.accumulate)
-    else:
-        old = nodes.pause()
-        grad_mode = torch._C.is_grad_enabled()
-        try:
-            with torch._C.DisableTorchFunction():
-                torch._C._set_grad_enabled(False)
-                result = task.run(roots, cotangents, inputs, inputs is None, references.accumulate)
-        finally:
-            with torch._C.DisableTorchFunction():
-                torch._C._set_grad_enabled(grad_mode)
-            nodes.resume(old)
+    anomaly = bool(graph is not None and graph.anomaly) or torch.is_anomaly_enabled()
+    task.anomaly = anomaly and (torch.is_anomaly_check_nan_enabled() or not torch.is_anomaly_enabled())
+    run = runs.Run(task, roots, inputs)
+    stack = runs.stack()
+    stack.append(run)
+    try:
+        result = recorded_run(run, cotangents, accumulate) if create_graph \
+            else numeric_run(run, cotangents, accumulate)
+    except Exception as error:
+        if anomaly:
+            errors.report_forward(error)
+        raise
+    finally:
+        stack.pop()
     if not retain:
         tape.consumed = True
-    for callback in task.callbacks:
-        callback()
+    runs.finish(run)
     return result if result is not None else []
+
+
+def recorded_run(run: runs.Run, cotangents: list[Tensor], accumulate: bool) -> Any:
+    """Execute with every operation of the rules recorded (`create_graph`)."""
+    with torch._C._EnableTorchFunction(), MODE, torch.enable_grad():
+        return captured(run, run.task.run(run.roots, cotangents, run.targets, run.targets is None, references.accumulate),
+                        accumulate)
+
+
+def captured(run: runs.Run, results: Any, accumulate: bool) -> Any:
+    """The cotangents of the targets after their leaves' hooks; `accumulate` adds them into `.grad`."""
+    if run.targets is None:
+        return results
+    done: dict[int, Any] = {}
+    for i, (node, g) in enumerate(zip(run.targets, results, strict=True)):
+        if g is None or (not accumulate and not node.is_leaf):
+            continue
+        if node.index not in done:
+            if accumulate:
+                references.accumulate(run.task, node, g)
+            else:
+                g = run_leaf_hooks(node.tensor, g, run.task)
+            done[node.index] = g
+        results[i] = done[node.index]
+    return results
+
+
+def numeric_run(run: runs.Run, cotangents: list[Tensor], accumulate: bool) -> Any:
+    """Execute on plain values: nothing is recorded but what hooks and functions record."""
+    was_paused = nodes.get_recording() is None
+    nodes.pause()
+    grad_mode = torch._C.is_grad_enabled()
+    try:
+        with torch._C.DisableTorchFunction():
+            torch._C._set_grad_enabled(False)
+            return captured(run, run.task.run(run.roots, cotangents, run.targets, run.targets is None, references.accumulate),
+                            accumulate)
+    finally:
+        with torch._C.DisableTorchFunction():
+            torch._C._set_grad_enabled(grad_mode)
+        if not was_paused:
+            nodes.resume(0)
+
+
+def on_fresh_thread(function: Any, tape: Any, *args: Any) -> Any:
+    """Call `function(tape, *args)` on a thread with an empty stack, under this thread's modes; wait for it."""
+    graph = tape.graph()
+    here = threading.get_ident()
+    state = modes.thread_state()
+    outcome: list[Any] = []
+
+    def body() -> None:
+        if graph is not None:
+            graph.thread = threading.get_ident()
+        try:
+            with modes.restored(state, tape):
+                outcome.append((function(tape, *args), None))
+        except BaseException as error:
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=body, name="autograd_opt-nested-run")
+    thread.start()
+    thread.join()
+    if graph is not None:
+        graph.thread = here
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
 
 
 def batched(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any],
             retain: bool, create_graph: bool) -> list[Any]:
     """One run for each slice of the cotangents, results stacked."""
     n = cotangents[0].shape[0]
-    rows = [execute(tape, roots, [c[k] for c in cotangents], targets, retain or k < n - 1, create_graph)
+    rows = [execute(tape, roots, [c[k] for c in cotangents], targets, retain or k < n - 1, create_graph, False)
             for k in range(n)]
     return [None if rows[0][j] is None else torch.stack([row[j] for row in rows]) for j in range(len(targets))]

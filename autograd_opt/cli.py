@@ -20,6 +20,9 @@ from rich.console import Console
 FAILED, USAGE, MISSING, INTERRUPTED = 1, 2, 3, 130
 """Exit codes other than 0."""
 
+WIDTH = 120
+"""Columns of what is written to a file or a pipe."""
+
 COMMANDS = {
     "bench": ("autograd_opt.benchmarks.command:bench", "Time this library against torch eager and its peers."),
     "demo": ("autograd_opt.demo:demo", "Train on real digits, then optimize a step with repeated work."),
@@ -60,7 +63,8 @@ def console(json: bool = False) -> Console:
 
     Colour and moving progress appear on terminals only; NO_COLOR is honoured.
     """
-    return Console(stderr=json, highlight=False, soft_wrap=False)
+    screen = Console(stderr=json, highlight=False)
+    return screen if screen.is_terminal else Console(stderr=json, highlight=False, width=WIDTH)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0
 from autograd_opt.node cimport (
-    ELEMENTWISE, FIX0, FIX1, FIXN, LEAF, MULTI, NEEDS_ANS, OVERWRITTEN, PINNED, REQUIRES_GRAD,
+    ELEMENTWISE, FIX0, FIX1, FIXN, LEAF, MERGED, MULTI, NEEDS_ANS, OVERWRITTEN, OWN, PINNED, REQUIRES_GRAD,
     SCALAR0, SCALAR1, SPENT, Node, Op, is_float, Tape, Vjp, active_tape, set_paused, shape_of, version_of,
 )
 from autograd_opt import errors
@@ -57,13 +57,14 @@ cdef class GraphTask:
     cdef int64_t *heap
     cdef Py_ssize_t count, capacity
     cdef dict overflow           # index -> cotangent, where an outer run holds the slot
-    cdef set owned               # ids of buffers that this run allocated
+    cdef set owned               # record numbers whose waiting sum this run allocated
     cdef dict captures           # index -> list of positions in `captured`
     cdef readonly list captured
     cdef set needed              # indices to execute, or None for all
     cdef bint accumulate
     cdef object accumulator      # references.accumulate
     cdef readonly Py_ssize_t executed
+    cdef bint own                # is what sends now reached itself, or only through a twin?
     cdef public bint anomaly
     cdef readonly list callbacks
     cdef dict collected          # operand number -> cotangent, while post-hooks wait for them
@@ -77,6 +78,7 @@ cdef class GraphTask:
         self.capacity = 64
         self.heap = <int64_t *>PyMem_Malloc(self.capacity * sizeof(int64_t))
         self.overflow = {}
+        self.owned = set()
         self.callbacks = []
         self.accumulate = True
 
@@ -128,13 +130,14 @@ cdef class GraphTask:
     cdef int send(self, Node node, object g) except -1:
         """Add cotangent `g` to what is waiting for `node`."""
         cdef object old
-        if self.merge and node.leader is not None and not node.flags & PINNED \
-                and not node.leader.flags & (PINNED | SPENT) and node.leader.index >= 0 \
-                and (self.captures is None or (node.index not in self.captures
-                                               and node.leader.index not in self.captures)):
+        if self.merge and node.flags & MERGED:
+            if node.flags & SPENT and not stateless(node):
+                raise errors.freed(node)
+            if not self.retain and self.own:
+                self.tape.spend_twin(node)
             node = node.leader
-            if node.leader is not None:
-                return self.send(node, g)
+        elif self.own:
+            node.flags |= OWN
         if self.needed is not None and node.index not in self.needed:
             return 0
         if node.index < 0:
@@ -149,7 +152,7 @@ cdef class GraphTask:
             old = <object>node.cotangent
             node.cotangent = NULL
             Py_DECREF(old)               # `old` still holds it
-            g = self.add(old, g)
+            g = self.add(node.index, old, g)
             Py_INCREF(g)
             node.cotangent = <PyObject *>g
             return 0
@@ -158,28 +161,27 @@ cdef class GraphTask:
             self.overflow[node.index] = g
             node.live += 1
             return self.push_index(node.index)
-        del self.overflow[node.index]
-        self.overflow[node.index] = self.add(old, g)
+        self.overflow[node.index] = self.add(-1, old, g)
         return 0
 
-    cdef object add(self, object old, object g):
-        """old + g, in place when `old` is a buffer that only this run holds."""
+    cdef object add(self, int64_t slot, object old, object g):
+        """old + g, in place when `old` is a sum that was made for this very slot."""
         cdef object r
         if self.create_graph:
             return old + g
         if g.is_sparse or old.is_sparse:
             return g + old if old.is_sparse and not g.is_sparse else old + g
-        if self.owned is not None and id(old) in self.owned:
+        if slot in self.owned:
             ao_method(iadd, old, (g,))
             return old
         r = ao_method(add, old, (g,))
-        if self.owned is None:
-            self.owned = set()
-        self.owned.add(id(r))
+        if slot >= 0:
+            self.owned.add(slot)
         return r
 
     cdef object take(self, Node node):
         cdef object g
+        self.owned.discard(node.index)
         if node.task == self.id and node.cotangent != NULL:
             g = <object>node.cotangent
             node.cotangent = NULL
@@ -213,8 +215,13 @@ cdef class GraphTask:
             for i, node in enumerate(inputs):
                 if node is not None and node.index >= 0:
                     self.captures.setdefault(node.index, []).append(i)
+            if self.merge:
+                self.tape.resolve(self.captures if intermediate(inputs) else None)
             self.needed = needed_for(roots, self.captures, self.merge)
+        elif self.merge:
+            self.tape.resolve(None)
         try:
+            self.own = True
             for node, g in zip(roots, cotangents):
                 self.send(node, g)
             while self.count:
@@ -244,6 +251,8 @@ cdef class GraphTask:
                 self.accumulator(self, node, g, Py_REFCNT(g) <= 2)   # 2: `run`, and this frame
             return 0
         self.executed += 1
+        self.own = bool(node.flags & OWN)
+        node.flags &= ~<uint32_t>OWN
         if node.flags & SPENT and not stateless(node):
             raise errors.freed(node)
         try:
@@ -254,8 +263,9 @@ cdef class GraphTask:
         except Exception as error:
             errors.locate(error, node)
             raise
-        if not self.retain:
+        if not self.retain and self.own:
             self.tape.spend(node)
+            self.tape.drain()
         return 0
 
     cdef int with_hooks(self, Node node, Op op, object g) except -1:
@@ -336,7 +346,7 @@ cdef class GraphTask:
     cdef bint leads(self, Node node):
         if node.index in self.needed:
             return True
-        return self.merge and node.leader is not None
+        return self.merge and node.flags & MERGED
 
     cdef object call(self, Node node, Vjp vjp, object g):
         """Call one rule with what it names."""
@@ -412,9 +422,21 @@ cdef class GraphTask:
                 self.overflow[parent.index] = whole
             parent.live += 1
             self.push_index(parent.index)
+        if self.own:
+            parent.flags |= OWN
         old = whole.parts[i]
-        whole.parts[i] = g if old is None else self.add(old, g)
+        whole.parts[i] = g if old is None else self.add(-1, old, g)
         return 0
+
+
+cdef bint intermediate(inputs):
+    """Is any of these nodes something other than a leaf?"""
+    cdef Node node
+    for other in inputs:
+        node = other
+        if node is not None and not node.flags & LEAF:
+            return True
+    return False
 
 
 cdef set needed_for(list roots, dict targets, bint merge):
@@ -431,7 +453,7 @@ cdef set needed_for(list roots, dict targets, bint merge):
         for other in node.operands:
             if other is not None:
                 stack.append(other)
-        if merge and node.leader is not None:
+        if merge and node.flags & MERGED:
             stack.append(node.leader)
     needed = set(targets)
     for index in sorted(seen):
@@ -443,7 +465,7 @@ cdef set needed_for(list roots, dict targets, bint merge):
                 needed.add(index)
                 break
         else:
-            if merge and node.leader is not None and node.leader.index in needed:
+            if merge and node.flags & MERGED and node.leader.index in needed:
                 needed.add(index)
     return needed
 

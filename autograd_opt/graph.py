@@ -181,14 +181,14 @@ class AutogradGraph:
         """A new DAG: what the passes leave of the graph for `outputs` (default: every sink)."""
         self.require_thread("used")
         table, result = optimize.run_passes(self.tape, self.root_numbers(outputs), self.pipeline)
-        return table.to_dag(self.dag, result.leader, result.alive)
+        return table.to_dag(self.tape.snapshot(), result.leader, result.alive)[0]  # type: ignore[no-any-return]
 
     def root_numbers(self, outputs: Any = None) -> list[int]:
         """Record numbers of `outputs`, or of every node that nothing uses."""
         if outputs is not None:
             return [n.index for n in engine.root_nodes(self.tape, engine.as_tuple(outputs))]
         used = {o.index for n in self.tape.snapshot() for o in n.operands if o is not None}
-        return [n.index for n in self.tape.snapshot() if n.index not in used and not n.is_leaf]
+        return [n.index for n in self.tape.snapshot() if n.index not in used and not n.is_leaf and (n.alive or n.spent)]
 
     def verify(self, outputs: Any = None, inputs: Any = None, **options: Any) -> Any:
         """Prove that the optimized gradients equal the unoptimized ones.
@@ -250,8 +250,19 @@ class AutogradGraph:
         from autograd_opt.draw import draw
         return draw(self, path, optimized)
 
-    def _repr_svg_(self) -> str:
-        return str(self.draw())
+    def to_html(self, path: Any = None, optimized: bool = False) -> Any:
+        """A self-contained page to browse the graph."""
+        from autograd_opt.page import to_html
+        return to_html(self, path)
+
+    def follow(self, *models: Any) -> Any:
+        """Remember the names of these models' modules for pictures and reports."""
+        from autograd_opt.modules import follow
+        return follow(self, *models)
+
+    def _repr_html_(self) -> str:
+        from autograd_opt.page import notebook_html
+        return str(notebook_html(self))
 
 
 def autograd_graph(optimize: bool = False, **options: Any) -> AutogradGraph:

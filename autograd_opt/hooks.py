@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from autograd_opt import errors
+from autograd_opt import errors, runs
 from autograd_opt import node as nodes
+from autograd_opt.dispatch import MODE
 
 Tensor = torch.Tensor
 _ids = itertools.count()
@@ -112,7 +113,7 @@ def user_code(task: Any) -> Iterator[None]:
     nodes.resume(0)
     grad_mode = torch._C.is_grad_enabled()
     try:
-        with torch._C._EnableTorchFunction():
+        with torch._C._EnableTorchFunction(), MODE:
             yield
     finally:
         nodes.pause()

@@ -31,6 +31,8 @@ cdef enum NodeFlag:
     NO_MERGE = 2048
     PINNED = 4096        # keeps its own cotangent: hooks, retain_grad, named
     CONSTANT = 8192
+    OWN = 131072         # this run has reached the node itself, not only its twins
+    MERGED = 65536       # cotangents go to `leader` instead; set by Tape.resolve
     WROTE = 32768        # a leaf whose memory was written since its last use
     FIXN = 16384         # FIX0 for any operand of three or more
 
@@ -97,7 +99,10 @@ cdef class Tape:
     cdef list trash
     cdef object guard            # disables torch functions around one kernel
     cdef dict leaves             # id(tensor) -> (leaf Node, tensor or weakref)
-    cdef public Py_ssize_t hits, recomputed, epoch, twins
+    cdef public Py_ssize_t hits, recomputed, epoch, twins, changes
+    cdef Py_ssize_t resolved, resolved_changes
+    cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
+    cdef public dict escaped     # storage -> storage object, of memory visible outside torch
     cdef public Py_ssize_t saved_bytes, kept_bytes, peak_kept_bytes, allowance
     cdef Entry *table
     cdef size_t mask, used
@@ -119,6 +124,10 @@ cdef class Tape:
     cdef void unlink(self, Node node) noexcept
     cdef int keep(self, Node node, object tensor) except -1
     cdef int compact(self) except -1
+    cdef int resolve(self, dict captured) except -1
+    cdef void spend_twin(self, Node node) noexcept
+    cdef int lead(self, Node node, Node target) except -1
+    cdef int mergeable(self, Node node, dict captured) except -1
     cdef Py_ssize_t nbytes(self, object shape, object dtype) except -1
 
 cdef int64_t fresh_vn()

@@ -199,7 +199,7 @@ cdef class Node:
     def hooks(self, value):
         self.hooks = value
         if value is not None:
-            self.flags |= PINNED
+            self.mark(PINNED)
 
     @property
     def view(self):
@@ -260,10 +260,13 @@ cdef class Node:
 
     def pin(self):
         """Keep this node's own cotangent: it is never merged."""
-        self.flags |= PINNED
+        self.mark(PINNED)
 
     def mark(self, uint32_t flags):
+        cdef Tape tape = tape_by_id(self.tape_id)
         self.flags |= flags
+        if tape is not None:
+            tape.changes += 1
 
     def name(self):
         """The operator's name, as `grad_fn.name()` gives it in torch."""
@@ -312,6 +315,7 @@ cdef int release_handle(Tape tape, object t) except -1:
     """The tensor `t` is about to belong to a newer node than its own."""
     cdef PyObject *p
     cdef Node old
+    tape.changes += 1
     if type(t) is CustomTensor:
         t.__dict__.pop(MARK, None)
         p = ao_try_attr(t, NODE)
@@ -352,6 +356,7 @@ def wrote(t):
     cdef Node node
     if tape is None:
         return
+    tape.changes += 1
     entry = tape.leaves.get(id(t))
     if entry is not None:
         (<Node>entry).flags |= WROTE
@@ -367,7 +372,8 @@ def pause():
 
 
 def resume(int old):
-    set_paused(old)
+    """Restore what `pause` or `resume` returned; returns the state until now."""
+    return set_paused(old)
 
 
 def get_active():
@@ -480,6 +486,8 @@ cdef Node handle(Tape tape, object t):
                 if tape.optimize:
                     if version_of(t) != node.version:
                         return tape.rewritten(node, t)
+                    if tape.escaped and not node.flags & ESCAPED and tape.shares_escaped(t):
+                        node.mark(ESCAPED | NO_MERGE)
                     if node.flags & ESCAPED:
                         node.vn = fresh_vn()
                 return node
@@ -547,6 +555,7 @@ cdef int tensor_died(Node node, object tensor) except -1:
     return 0
 
 
+@cython.no_gc_clear
 cdef class Tape:
     """The staging area of one graph: nodes in record order, leaves, value table."""
 
@@ -564,6 +573,7 @@ cdef class Tape:
         self.leaves = {}
         self.general = {}
         self.ring = deque()
+        self.escaped, self.seeds = {}, {}
         self.guard = torch._C.DisableTorchFunction()
         _tapes[self.id] = <size_t><PyObject *>self
         if optimize:
@@ -632,6 +642,8 @@ cdef class Tape:
             mark = bool(getattr(t, MARK, False))
         else:
             mark = ao_get(get_requires_grad, t) is True
+        if entry is not None and mark != bool((<Node>entry).flags & REQUIRES_GRAD):
+            entry = None                 # what was recorded so far keeps the flag of its time
         if entry is not None:
             node = <Node>entry
         else:
@@ -641,19 +653,22 @@ cdef class Tape:
             node = new_node(LEAF_OP)
             node.flags = LEAF
             self.describe(node, t)
+            if self.optimize and (borrowed(t) or self.escaped and self.shares_escaped(t)):
+                node.flags |= ESCAPED | NO_MERGE
             self.append(node)
             self.leaves[id(t)] = node
             if type(t) is CustomTensor:
                 PyObject_GenericSetAttr(t, NODE, node)
-        if mark:
-            node.flags |= REQUIRES_GRAD
-            node.value = t
-        else:
-            node.flags &= ~<uint32_t>REQUIRES_GRAD
-            if node.value is None:
+        if entry is None:
+            if mark:
+                node.flags |= REQUIRES_GRAD
+                node.value = t
+            else:
                 node.value = weakref.ref(t, self.forgetter(id(t), node))
         if entry is None or not (self.optimize or node.flags & WROTE):
             return node
+        if self.escaped and not node.flags & ESCAPED and self.shares_escaped(t):
+            node.mark(ESCAPED | NO_MERGE)
         now = node if node.view is None else <Node>node.view
         version = leaf_version(t)
         if version != now.version or node.flags & (ESCAPED | WROTE):
@@ -663,6 +678,17 @@ cdef class Tape:
         if now is not node:
             now.flags = (now.flags & ~<uint32_t>REQUIRES_GRAD) | (node.flags & REQUIRES_GRAD)
         return now
+
+    def shares_escaped(self, t):
+        """Does `t` lie in memory that is visible outside torch?"""
+        return t.layout is STRIDED_LAYOUT and t.untyped_storage()._cdata in self.escaped
+
+    def escape(self, t):
+        """The memory of `t` can change unseen from now on."""
+        self.changes += 1
+        if t.layout is STRIDED_LAYOUT:
+            storage = t.untyped_storage()
+            self.escaped[storage._cdata] = storage
 
     cdef Node above(self, Node below, object t):
         """A `written` node for the present memory of the leaf `t`."""
@@ -779,7 +805,21 @@ cdef class Tape:
             return
         node.flags |= SPENT
         self.release(node)
-        self.unlink(node)
+
+    cdef void spend_twin(self, Node node) noexcept:
+        """A freeing run has gone through the leader of `node` in its place: spend it, and the
+        merged nodes below it, as if the run had passed through them."""
+        cdef Node twin
+        stack = [node]
+        while stack:
+            twin = <Node>stack.pop()
+            if twin.flags & SPENT:
+                continue
+            self.spend(twin)
+            for other in twin.operands:
+                if other is not None and (<Node>other).flags & MERGED:
+                    stack.append(other)
+        self.drain()
 
     cdef void unlink(self, Node node) noexcept:
         """The node no longer keeps its operands alive."""
@@ -812,7 +852,7 @@ cdef class Tape:
                         node.view = None
                     if not node.flags & SPENT:
                         self.release(node)
-                        self.unlink(node)
+                    self.unlink(node)
             item = None
         self.sweeping = False
 
@@ -885,7 +925,8 @@ cdef class Tape:
                 flag |= 4 | 16
             if node.op.flags & COMMUTATIVE and node.in0 is not None and node.in1 is not None:
                 flag |= 8
-            if node.flags & (NO_MERGE | ESCAPED):
+            if node.flags & (NO_MERGE | ESCAPED) or node.in0 is not None and node.in0.flags & ESCAPED \
+                    or node.in1 is not None and node.in1.flags & ESCAPED:
                 flag |= 32
             flags[i] = flag
             if node.more is not None:
@@ -893,6 +934,8 @@ cdef class Tape:
                     if other is not None:
                         append(other.index)
                         m += 1
+                        if other.flags & ESCAPED:
+                            flags[i] |= 32
             else:
                 if node.in0 is not None:
                     append(node.in0.index)
@@ -904,20 +947,87 @@ cdef class Tape:
         return key_array, offset_array, operands, flag_array, meta_array
 
     def set_leaders(self, leader):
-        """Merge node i into node leader[i]; where they are equal, keep node i apart."""
+        """Merge node i into node leader[i]; where they are equal, keep node i apart.
+
+        A leader that is dead or spent can no longer be differentiated: the first member of
+        its class that can takes its place.
+        """
         cdef Py_ssize_t i
         cdef Node node, target
         cdef const int[::1] view = leader
+        cdef dict heirs = {}
         for i in range(min(self.n, view.shape[0])):
             node = <Node>self.nodes[i]
-            target = None if view[i] == i else <Node>self.nodes[view[i]]
-            if node.leader is not target:
-                if target is not None:
-                    target.live += 1
-                old = node.leader
-                node.leader = target
-                if old is not None and not node.flags & (SPENT | DEAD):
-                    self.decrement(<Node>old)
+            target = None
+            if view[i] != i:
+                target = <Node>self.nodes[view[i]]
+                if target.flags & (DEAD | SPENT):
+                    target = heirs.get(view[i])
+                    if target is None and not node.flags & (DEAD | SPENT):
+                        heirs[view[i]] = node
+            self.lead(node, target)
+        self.changes += 1
+
+    cdef int lead(self, Node node, Node target) except -1:
+        cdef Node old = node.leader
+        if old is target:
+            return 0
+        if node.flags & DEAD:
+            return 0                     # its leader has been let go already
+        if target is not None:
+            target.live += 1
+        node.leader = target
+        if old is not None:
+            self.decrement(old)
+        return 0
+
+    cdef int resolve(self, dict captured) except -1:
+        """Decide which nodes hand their cotangent to their leader in the next run.
+
+        Incremental: nodes recorded since the last time, or all of them once a hook, a write,
+        an escape or a request for an intermediate's own gradient may have changed the answer.
+        """
+        cdef Py_ssize_t i
+        cdef Node node
+        if captured is not None or self.changes != self.resolved_changes:
+            self.resolved = 0
+        for i in range(self.resolved, self.n):
+            node = <Node>self.nodes[i]
+            if node.leader is not None:
+                if self.mergeable(node, captured):
+                    node.flags |= MERGED
+                else:
+                    node.flags &= ~<uint32_t>MERGED
+        self.resolved = 0 if captured is not None else self.n
+        self.resolved_changes = self.changes
+        return 0
+
+    cdef int mergeable(self, Node node, dict captured) except -1:
+        """May `node` hand its cotangent to its leader?
+
+        Both must be whole and nobody's own business, and each pair of operands must end at
+        one node: a merge below that was refused refuses those above it.
+        """
+        cdef Node leader = node.leader
+        cdef uint32_t never = PINNED | NO_MERGE | ESCAPED | DEAD | OVERWRITTEN
+        if (node.flags | leader.flags) & (never | SPENT) or leader.index < 0 or leader.index >= node.index:
+            return 0
+        if captured is not None and (node.index in captured or leader.index in captured):
+            return 0
+        if not intact(leader) or not intact(node):
+            return 0
+        if node.more is not None or leader.more is not None:
+            mine, theirs = node.operands, leader.operands
+            if len(mine) != len(theirs):
+                return 0
+            return all([end(<Node>a) is end(<Node>b) for a, b in zip(mine, theirs)])
+        if end(node.in0) is end(leader.in0) and end(node.in1) is end(leader.in1):
+            return 1
+        return node.op.flags & COMMUTATIVE and end(node.in0) is end(leader.in1) and end(node.in1) is end(leader.in0)
+
+    def resolve_merges(self, dict captured=None):
+        """`resolve`, for the executor's caller and for tests."""
+        self.resolve(captured)
 
     def forget_values(self):
         """Drop every value kept for reuse."""
@@ -948,12 +1058,9 @@ cdef class Tape:
         keep = []
         for i in range(self.n):
             node = <Node>self.nodes[i]
-            if node.live > 0 and not node.flags & SPENT:
+            if node.live > 0:
                 keep.append(node)
-                if node.leader is not None and node.leader.live <= 0:
-                    node.leader = None
             else:
-                # a spent node whose tensor is alive comes back when that tensor is used
                 node.index = -1
                 node.in0 = node.in1 = None
                 node.more = None
@@ -972,6 +1079,7 @@ cdef class Tape:
         self.n = k
         self.floor = 2 * k + 64
         self.consumed = False
+        self.resolved = 0
         self.epoch += 1
         for node in old:
             Py_DECREF(node)
@@ -998,6 +1106,8 @@ cdef class Tape:
             Py_XDECREF(node.cotangent)
             node.cotangent = NULL
         self.ring.clear()
+        self.escaped.clear()
+        self.seeds.clear()
         self.kept_bytes = 0
         self.leaves.clear()
         self.general.clear()
@@ -1078,9 +1188,42 @@ cdef object pass_key(Node node):
 cdef dict _devices = {}
 
 
+cdef inline Node end(Node node):
+    """Where the cotangent of `node` goes."""
+    return node.leader if node is not None and node.flags & MERGED else node
+
+
+cdef bint intact(Node node) except -1:
+    """Is everything that the rules of `node` have saved unwritten, and not escaped?"""
+    if node.x0 is not None and not node.flags & SCALAR0:
+        if node.in0.flags & ESCAPED or version_of(node.x0) != node.v0:
+            return False
+    if node.x1 is not None and not node.flags & SCALAR1:
+        if node.in1.flags & ESCAPED or version_of(node.x1) != node.v1:
+            return False
+    if node.flags & NEEDS_ANS:
+        value = <object>node.tensor if node.tensor != NULL else node.value
+        if value is None or version_of(value) != node.version:
+            return False
+    if node.saved_more is not None:
+        for other, t, version in zip(node.more, node.saved_more[0], node.saved_more[1]):
+            if other is not None and t is not None:
+                if (<Node>other).flags & ESCAPED or version_of(t) != version:
+                    return False
+    return True
+
+
 cdef object same_device(object device):
     """One object per device, so that nodes compare devices by identity."""
     return _devices.setdefault(device, device)
+
+
+cdef object STRIDED_LAYOUT = torch.strided
+
+
+cdef bint borrowed(object t):
+    """Is the memory of `t` owned by somebody else (numpy, say), who may write it unseen?"""
+    return t.layout is STRIDED_LAYOUT and not t.is_meta and not t.untyped_storage().resizable()
 
 
 cdef uint32_t leaf_version(object t) except? 4294967295:

@@ -8,8 +8,8 @@ from libc.string cimport memcpy
 
 from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0
 from autograd_opt.node cimport (
-    COMMUTATIVE, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, MULTI, MOVES, NEEDS_ANS, NO_MERGE, OVERWRITTEN,
-    PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, VARIADIC, VIEW, Entry, Node, Op, Tape, attach,
+    COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, MULTI, MOVES, NEEDS_ANS, NO_MERGE, OVERWRITTEN,
+    PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, Entry, Node, Op, Tape, attach,
     current_source, encode, encode_attributes, fresh_vn, handle, is_float, release_handle, new_node, recording, same_device, shape_of,
     version_of,
 )
@@ -124,6 +124,8 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
                 e = tape.find(kb, na.vn, kind)
             else:
                 e = tape.find(na.vn, kb, kind)
+            if e.first != NULL and nb is not None and (<Node>e.first).in0.vn != na.vn and a.stride() != b.stride():
+                e = tape.find(na.vn, kb, kind | (1 << 7))   # operands in another order: equal values, another layout
             if e.first != NULL:
                 value = live_value(<Node>e.holder)
                 if value is not None:
@@ -194,9 +196,12 @@ cdef inline int finish(Tape tape, Node node, Entry *e) except -1:
         node.vn = fresh_vn()
         e.first = e.holder = <PyObject *>node
         tape.used += 1
+        return 0
+    first = <Node>e.first
+    node.vn = first.vn
+    if first.flags & (DEAD | SPENT):         # the number outlives its value; the leader does not
+        e.first = e.holder = <PyObject *>node
     else:
-        first = <Node>e.first
-        node.vn = first.vn
         node.leader = first
         first.live += 1
         tape.twins += 1
@@ -385,9 +390,12 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         else:
             first = <Node>(<list>entry)[0]
             node.vn = first.vn
-            node.leader = first
-            first.live += 1
-            tape.twins += 1
+            if first.flags & (DEAD | SPENT):
+                (<list>entry)[0] = node
+            else:
+                node.leader = first
+                first.live += 1
+                tape.twins += 1
             (<list>entry)[1] = node
         if tape.sources:
             current_source(node)
@@ -408,6 +416,8 @@ cdef object make_key(Op op, list nodes, tuple operands, dict attrs, bint req, bi
         for n, t in zip(nodes, operands):
             if n is not None:
                 parts.append(b"#%d" % n.vn)
+                if not is_float(n.dtype):        # promotion may ask for the default dtype
+                    parts.append(encode(torch.get_default_dtype()))
             else:
                 parts.append(encode(t))
         if attrs:

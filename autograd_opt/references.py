@@ -72,19 +72,27 @@ def requires_grad(t: Tensor) -> bool:
         return bool(torch._C.TensorBase.requires_grad.__get__(t))
 
 
-def accumulate(task: Any, node: Any, g: Tensor, sole: bool) -> None:
-    """What the executor does with the complete cotangent of a leaf.
+def accumulate(task: Any, node: Any, g: Tensor, sole: bool = False) -> None:
+    """What the executor does with the complete cotangent of a leaf (or of a tensor in `inputs=`).
 
-    `sole` says that the run alone holds the tensor object `g`.
+    The order is torch's: hooks of the tensor, pre-hooks of the leaf's node, `.grad`,
+    post-accumulate hooks, post-hooks of the node.  `sole` says that the run alone holds the
+    tensor object `g`.
     """
     t = node.tensor
     if t is None:
         return
-    replaced = run_leaf_hooks(t, g, task)
+    hooks = node.hooks if node.is_leaf else None
+    replaced = run_leaf_hooks(t, g, task) if node.is_leaf else g
+    if hooks is not None:
+        replaced = hooks.prepare(node, replaced, task)
     if replaced is None:
         return
     add_to_grad(t, replaced, task.create_graph, sole and replaced is g and t._backward_hooks is None)
-    run_post_accumulate(t, task)
+    if node.is_leaf:
+        run_post_accumulate(t, task)
+        if hooks is not None and hooks.post:
+            hooks.after(task, (), replaced, node)
 
 
 def add_to_grad(t: Tensor, g: Tensor, create_graph: bool, sole: bool = False) -> None:

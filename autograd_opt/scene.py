@@ -13,7 +13,7 @@ from typing import Any
 from autograd_opt import optimize, printing
 from autograd_opt.passes import PassReport
 
-PINNED_FLAGS = 4096 | 2048
+PINNED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,8 @@ def scene_of(graph: Any, outputs: Any = None) -> Scene:
     if graph.tape is None or len(graph.tape) == 0:
         return Scene(graph.label, [], (), ())
     roots = root_numbers(graph, outputs)
-    table, result = optimize.run_passes(graph.tape, roots, graph.pipeline)
+    _, result = optimize.run_passes(graph.tape, roots, graph.pipeline)
     leader, alive = result.leader.tolist(), result.alive.tolist()
-    effects = (table.flags & 2).tolist()
     members: dict[int, list[int]] = {}
     for i, j in enumerate(leader):
         if i != j:
@@ -118,7 +117,7 @@ def scene_of(graph: Any, outputs: Any = None) -> Scene:
     names = module_names(graph)
     wanted = set(roots)
     items = [
-        item_of(node, leader[i], bool(alive[i]) or bool(effects[i]), i in wanted, names(i), tuple(members.get(i, ())))
+        item_of(node, leader[i], bool(alive[i]), i in wanted, names(i), tuple(members.get(i, ())))
         for i, node in enumerate(graph.tape.snapshot())
     ]
     return Scene(graph.label, items, tuple(roots), tuple(result.reports))
@@ -146,8 +145,8 @@ def item_of(node: Any, leader: int, alive: bool, is_output: bool, module: str, m
 
 
 def is_pinned(node: Any) -> bool:
-    """Does a hook, `retain_grad` or an escape keep this node's own cotangent or value?"""
-    return bool(node.flags & 4096)
+    """Does a hook or `retain_grad` keep this node's own cotangent?"""
+    return bool(node.flags & PINNED)
 
 
 def kind_of(node: Any) -> str:

@@ -165,12 +165,12 @@ def get_data(func: Any, args: Any, kwargs: Any) -> Tensor:
 
 # ----- memory that leaves torch -----
 def escaped(t: Any) -> None:
-    """The memory of `t` can now change unseen: its value is never reused."""
-    if isinstance(t, Tensor) and nodes.get_active() is not None:
+    """The memory of `t` can now change unseen: no value in it is ever reused."""
+    tape = nodes.get_active()
+    if isinstance(t, Tensor) and tape is not None:
         with torch._C.DisableTorchFunction():
+            tape.escape(t)
             nodes.handle_of(t).mark(ESCAPED | NO_MERGE)
-            if t._is_view() and t._base is not None:
-                nodes.handle_of(t._base).mark(ESCAPED | NO_MERGE)
 
 
 def refuse_grad(t: Tensor, what: str) -> None:

@@ -82,6 +82,8 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     base = view._base
     base_node = None if base is None else nodes.handle_of(base)
     if base_node is None or not base_node.requires_grad or base_node.index < node.index:
+        if tape.optimize:
+            return rewritten(node, view)
         nodes.set_version(node, view)
         return node
     if base.dtype != view.dtype:

@@ -76,10 +76,10 @@ def softplus_x(g: Any, x: Any, *, beta: Any, threshold: Any) -> Any:
 # ----- with a fused backward kernel -----
 define("tanh", "x", E, "torch.tanh T.tanh", x=lambda g, ans: A.tanh_backward(g, ans))
 define("tanh_backward", "g, y", E, "torch.ops.aten.tanh_backward", meaning=lambda g, y: g * H(1 - y * y),
-       g=lambda h, y: A.tanh_backward(h, y), y=lambda h, g, y: -2 * h * H(y * g) if not y.is_complex() else h * (-2 * H(g) * y))
+       g=lambda h, y: A.tanh_backward(h, y), y=lambda h, g, y: H(h) * g * H(y * -2))
 define("sigmoid", "x", E, "torch.sigmoid T.sigmoid torch.special.expit", x=lambda g, ans: A.sigmoid_backward(g, ans))
 define("sigmoid_backward", "g, y", E, "torch.ops.aten.sigmoid_backward", meaning=lambda g, y: g * H((1 - y) * y),
-       g=lambda h, y: A.sigmoid_backward(h, y), y=lambda h, g, y: h * H(g) * (1 - 2 * y))
+       g=lambda h, y: A.sigmoid_backward(h, y), y=lambda h, g, y: H(h) * g * H(1 - 2 * y))
 define("relu", "x", E, "torch.relu T.relu", x=lambda g, ans: A.threshold_backward(g, ans, 0))
 define("threshold_backward", "g, x, *, threshold=0", E, "torch.ops.aten.threshold_backward",
        bind=lambda g, x, threshold: ((g, x), {"threshold": threshold}),

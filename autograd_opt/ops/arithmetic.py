@@ -91,12 +91,12 @@ define("positive", "x", E, "torch.positive T.positive T.__pos__", x=lambda g: g)
 define("deg2rad", "x", E, "torch.deg2rad T.deg2rad", x=lambda g: g * 0.017453292519943295769236907684886)
 define("rad2deg", "x", E, "torch.rad2deg T.rad2deg", x=lambda g: g * 57.295779513082320876798154814105)
 define("ldexp", "x, y", E, "torch.ldexp T.ldexp",
-       x=lambda g, y: g * torch.pow(2.0, y), y=lambda g, ans: g * ans * 0.6931471805599453)
+       x=lambda g, y: g * H(torch.pow(2.0, y)), y=lambda g, ans: g * H(ans) * 0.6931471805599453)
 # ----- extrema: ties share half -----
-define("maximum", "x, y", E | COMMUTATIVE, "torch.maximum T.maximum",
+define("maximum", "x, y", E, "torch.maximum T.maximum",
        x=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x < y, 0),
        y=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x > y, 0))
-define("minimum", "x, y", E | COMMUTATIVE, "torch.minimum T.minimum",
+define("minimum", "x, y", E, "torch.minimum T.minimum",
        x=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x > y, 0),
        y=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x < y, 0))
 define("fmax", "x, y", E, "torch.fmax T.fmax",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from autograd_opt.ops.helpers import H, masked
-from autograd_opt.ops.table import COMMUTATIVE, ELEMENTWISE, PURE, define
+from autograd_opt.ops.table import ELEMENTWISE, PURE, define
 
 E = ELEMENTWISE | PURE
 TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
@@ -59,9 +59,9 @@ define("log", "x", E, "torch.log T.log", x=lambda g, x: g / H(x))
 define("log2", "x", E, "torch.log2 T.log2", x=lambda g, x: g / H(x * LN2))
 define("log10", "x", E, "torch.log10 T.log10", x=lambda g, x: g / H(x * LN10))
 define("log1p", "x", E, "torch.log1p T.log1p torch.special.log1p", x=lambda g, x: g / H(x + 1))
-define("logaddexp", "x, y", E | COMMUTATIVE, "torch.logaddexp T.logaddexp",
+define("logaddexp", "x, y", E, "torch.logaddexp T.logaddexp",
        x=lambda g, x, y: g / H(1 + (y - x).exp()), y=lambda g, x, y: g / H(1 + (x - y).exp()))
-define("logaddexp2", "x, y", E | COMMUTATIVE, "torch.logaddexp2 T.logaddexp2",
+define("logaddexp2", "x, y", E, "torch.logaddexp2 T.logaddexp2",
        x=lambda g, x, y: g / (1 + (y - x).exp2()), y=lambda g, x, y: g / (1 + (x - y).exp2()))
 define("xlogy", "x, y", E, "torch.xlogy T.xlogy torch.special.xlogy", x=xlogy_x, y=lambda g, x, y: g * x / y)
 define("xlog1py", "x, y", E, "torch.special.xlog1py", x=xlog1py_x, y=lambda g, x, y: g * x / (y + 1))

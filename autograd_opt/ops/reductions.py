@@ -26,12 +26,12 @@ def all_extreme(g: Any, x: Any, ans: Any) -> Any:
     return masked(at, (g / at.sum()).expand(x.shape))
 
 
-def put_back(g: Any, x: Any, index: Any, dim: int = -1, keepdim: bool = True) -> Any:
-    if not x.ndim:
+def put_back(g: Any, x_shape: Any, index: Any, dim: int, keepdim: bool) -> Any:
+    if not len(x_shape):
         return g
     if not keepdim:
         g, index = g.unsqueeze(dim), index.unsqueeze(dim)
-    return torch.zeros(x.shape, dtype=g.dtype, device=g.device).scatter(dim, index, g)
+    return torch.zeros(x_shape, dtype=g.dtype, device=g.device).scatter(dim, index, g)
 
 
 def prod_x(g: Any, x: Any, ans: Any, *, dim: Any, keepdim: bool) -> Any:
@@ -122,10 +122,13 @@ def dist_y(g: Any, x: Any, y: Any, ans: Any, *, p: Any) -> Any:
 
 
 def logcumsumexp_x(g: Any, x: Any, ans: Any, *, dim: int) -> Any:
-    """Positive and negative cotangents apart, each in logarithms."""
+    """Positive and negative cotangents apart, each in logarithms (the least finite one for 0: its own derivative exists)."""
+    if not x.ndim:
+        return g
+    least = torch.finfo(g.dtype).min
     log_g = g.abs().log()
-    up = torch.where(g > 0, log_g, -math.inf)
-    down = torch.where(g < 0, log_g, -math.inf)
+    up = torch.where(g > 0, log_g, least)
+    down = torch.where(g < 0, log_g, least)
 
     def back(t: Any) -> Any:
         return ((t - ans).flip(dim).logcumsumexp(dim).flip(dim) + x).exp()
@@ -172,34 +175,46 @@ for _name in ("amax", "amin"):
            x=lambda g, x, ans, *, dim, keepdim: where_extreme(g, x, ans, dim, keepdim))
 
 
-def define_picked(name: str, attributes: str, calls: str, indices: Callable[..., Any]) -> None:
-    """An operator that returns (values, indices); `indices` finds them again."""
-    def rule(g: Any, x: Any, node: Any) -> Any:
+def define_picked(name: str, attributes: str, calls: str, function: Callable[..., Any]) -> None:
+    """An operator that returns (values, indices); the rule reads the indices."""
+    def kernel(x: Any, **found: Any) -> Any:
+        result = function(x, **found)
+        return result, result[1].detach()
+
+    def rule(g: Any, x_shape: Any, extra: Any, node: Any) -> Any:
         found = {**node.op.attributes, **node.attributes}
-        index = indices(x, **found)
-        return put_back(g.parts[0], x, index, found.get("dim", -1), found.get("keepdim", True))
-    define(name, f"x, {attributes}", R | MULTI, calls, x=rule)
+        return put_back(g.parts[0], x_shape, extra, found.get("dim", -1), found.get("keepdim", True))
+    define(name, f"x, {attributes}", R | MULTI, calls, forward=function, kernel=kernel, x=rule)
+
+
+def scan_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(x: Any, *, dim: int) -> Any:
+        result = function(x, dim)
+        return result, result[1].detach()
+    return kernel
+
+
+def scan_back(g: Any, x_shape: Any, index: Any, dim: int) -> Any:
+    return torch.zeros(x_shape, dtype=g.dtype, device=g.device).scatter_add(dim, index, g) if len(x_shape) else g
 
 
 for _name in ("max", "min"):
     define(f"{_name}_all", "x", R, forward=getattr(torch, _name), x=all_extreme)
-define_picked("max_dim", "dim=0, keepdim=False", "", torch.argmax)
-define_picked("min_dim", "dim=0, keepdim=False", "", torch.argmin)
+define_picked("max_dim", "dim=0, keepdim=False", "", torch.max)
+define_picked("min_dim", "dim=0, keepdim=False", "", torch.min)
 define_picked("sort", "dim=-1, descending=False, *, stable=False", "torch.sort T.sort",
-              lambda x, dim, descending, stable: torch.sort(x, stable=stable, dim=dim, descending=descending)[1])
-define_picked("topk", "k=1, dim=-1, largest=True, sorted=True", "torch.topk T.topk", lambda x, **a: torch.topk(x, **a)[1])
-define_picked("kthvalue", "k=1, dim=-1, keepdim=False", "torch.kthvalue T.kthvalue", lambda x, **a: torch.kthvalue(x, **a)[1])
-define_picked("mode", "dim=-1, keepdim=False", "torch.mode T.mode", lambda x, **a: torch.mode(x, **a)[1])
+              lambda x, dim, descending, stable: torch.sort(x, stable=stable, dim=dim, descending=descending))
+define_picked("topk", "k=1, dim=-1, largest=True, sorted=True", "torch.topk T.topk", torch.topk)
+define_picked("kthvalue", "k=1, dim=-1, keepdim=False", "torch.kthvalue T.kthvalue", torch.kthvalue)
+define_picked("mode", "dim=-1, keepdim=False", "torch.mode T.mode", torch.mode)
 for _name in ("median", "nanmedian"):
     define(f"{_name}_all", "x", R, forward=getattr(torch, _name), x=all_extreme)
-    define_picked(f"{_name}_dim", "dim=0, keepdim=False", "",
-                  lambda x, _f=getattr(torch, _name), **a: _f(x, **a)[1])
+    define_picked(f"{_name}_dim", "dim=0, keepdim=False", "", getattr(torch, _name))
     choose(f"torch.{_name} T.{_name}",
            lambda *args, _n=_name, **kwargs: f"{_n}_dim" if len(args) + len(kwargs) > 1 else f"{_n}_all")
 for _name in ("cummax", "cummin"):
-    define(_name, "x, dim=0", R | MULTI, f"torch.{_name} T.{_name}",
-           x=lambda g, x, node, *, dim: torch.zeros_like(x).scatter_add(
-               dim, getattr(torch, node.op.name)(x, dim)[1], g.parts[0]) if x.ndim else g.parts[0])
+    define(_name, "x, dim=0", R | MULTI, f"torch.{_name} T.{_name}", kernel=scan_kernel(getattr(torch, _name)),
+           x=lambda g, x_shape, extra, *, dim: scan_back(g.parts[0], x_shape, extra, dim))
 
 
 def overloaded(name: str, both: str) -> Callable[..., str | None]:

@@ -1,0 +1,51 @@
+# Each target is enough on a machine with Python 3.11 and a C compiler: it makes .venv,
+# installs the pinned torch, builds, and runs.
+#
+#   make demo     train on real digits, then optimize a step with repeated work
+#   make test     the whole test suite
+#   make bench    the tables of docs/results (make bench WORKLOAD=chain for one)
+#   make lint     ruff, mypy and stubtest
+#   make clean    remove .venv and everything built
+#
+# Without a GPU the CPU build of torch is much smaller:
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+WORKLOAD ?=
+ARGS ?=
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+SOURCES := $(wildcard autograd_opt/*.pyx autograd_opt/*.pxd passes/*.pyx)
+
+.PHONY: demo test bench lint clean
+
+demo: $(VENV)/.built
+	$(BIN)/autograd-opt demo $(ARGS)
+
+test: $(VENV)/.built
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.built
+	$(BIN)/python -m benchmarks $(WORKLOAD) $(ARGS)
+
+lint: $(VENV)/.linted
+	$(BIN)/ruff check .
+	$(BIN)/python scripts/typecheck.py
+
+$(VENV)/.built: pyproject.toml setup.py constraints.txt $(SOURCES)
+	@test -n "$(PYTHON)" || { echo "no python3.11 on the PATH: install Python 3.11 or pass PYTHON=/path/to/it" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is older than Python 3.11: pass PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) and building: minutes, most of them torch"
+	$(PIP) -e ".[demo,test]"
+	@touch $@
+
+$(VENV)/.linted: $(VENV)/.built
+	$(PIP) -e ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find autograd_opt passes -name '*.so' -delete

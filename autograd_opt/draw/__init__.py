@@ -1,0 +1,81 @@
+"""Pictures of a graph: SVG, PNG, DOT and Mermaid.
+
+`boxes` says what is drawn, `style` how each kind of node looks, `layout` where (by graphviz's
+`dot` where that program is installed, else by a layered layout of its own), and `svg`, `png`,
+`dot`, `mermaid` write it.  Every format shows the same: merged nodes in the colour of their
+group, pruned nodes struck out, leaves, constants, outputs, pinned and opaque nodes by shape.
+A graph of more than 120 nodes is drawn in blocks, one for each module call where models are
+followed (`graph.follow(model)`), else one for each source line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from autograd_opt import errors
+from autograd_opt.draw import dot, mermaid, png, svg
+from autograd_opt.draw.boxes import LIMIT, Picture, picture_of
+from autograd_opt.draw.layout import arrange
+from autograd_opt.scene import scene_of
+
+ENDINGS = (".svg", ".png", ".dot", ".mmd")
+
+__all__ = ["ENDINGS", "draw", "draw_comparison", "to_dot", "to_mermaid"]
+
+
+def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int = LIMIT) -> Any:
+    """A picture of `graph`.
+
+    Parameters
+    ----------
+    path : where to write, by ending .svg, .png, .dot or .mmd (Mermaid); None returns SVG text.
+    optimized : what the passes leave, instead of the graph as written.
+    limit : draw blocks instead of single nodes where there are more nodes than this.
+
+    Returns
+    -------
+    The SVG text, or `path` as a `Path`.
+
+    Raises
+    ------
+    ArgumentError : an unknown ending.
+    """
+    pictures = [picture_of(scene_of(graph), optimized, limit)]
+    return _write(pictures, path)
+
+
+def draw_comparison(graph: Any, path: Any = None, *, limit: int = LIMIT) -> Any:
+    """Before and after side by side: `.svg`, `.png`, or SVG text when `path` is None."""
+    scene = scene_of(graph)
+    return _write([picture_of(scene, optimized, limit) for optimized in (False, True)], path)
+
+
+def to_dot(graph: Any, optimized: bool = False, *, limit: int = LIMIT) -> str:
+    """The graph in Graphviz's language."""
+    return dot.text(picture_of(scene_of(graph), optimized, limit))
+
+
+def to_mermaid(graph: Any, optimized: bool = False, *, limit: int = LIMIT) -> str:
+    """The graph in Mermaid's language."""
+    return mermaid.text(picture_of(scene_of(graph), optimized, limit))
+
+
+def _write(pictures: list[Picture], path: Any) -> Any:
+    if path is None:
+        return svg.text([(p, arrange(p)) for p in pictures])
+    path = Path(path)
+    ending = path.suffix.lower()
+    if ending == ".svg":
+        path.write_text(svg.text([(p, arrange(p)) for p in pictures]), encoding="utf-8")
+    elif ending == ".png":
+        png.write([(p, arrange(p)) for p in pictures], path)
+    elif ending == ".dot":
+        path.write_text("\n".join(map(dot.text, pictures)), encoding="utf-8")
+    elif ending == ".mmd":
+        path.write_text("\n".join(map(mermaid.text, pictures)), encoding="utf-8")
+    else:
+        raise errors.ArgumentError(errors.at(
+            f"a picture's path ends in one of {', '.join(ENDINGS)}, not {path.suffix or path.name!r}"
+        ))
+    return path

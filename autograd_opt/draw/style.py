@@ -1,0 +1,42 @@
+"""How each kind of node looks, in every format.
+
+==============  =============================
+leaf            rectangle, bold
+constant        rectangle, dashed
+operation       rounded rectangle
+opaque call     parallelogram
+pinned          hexagon
+output          double outline
+block           rectangle with a folded look
+merged group    the fill colour of the group
+pruned          grey, struck out
+==============  =============================
+"""
+
+from __future__ import annotations
+
+PALETTE = (
+    "#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#ffff99",
+    "#8dd3c7", "#fccde5", "#bebada", "#d9d98c", "#80b1d3", "#fdb462",
+)
+"""Fills of merged groups: light enough for black text, told apart also without colour vision
+by the number printed behind the group's name."""
+PLAIN = "#ffffff"
+LEAF = "#eef2f5"
+PRUNED = "#f4f4f4"
+INK, FAINT, LINK = "#1b1f24", "#9aa0a6", "#b35900"
+FONT = "DejaVu Sans, Helvetica, Arial, sans-serif"
+SIZE = 12.0
+SMALL = 9.5
+
+
+def group_colour(group: int) -> str:
+    """Fill of merged group number `group`."""
+    return PALETTE[group % len(PALETTE)]
+
+
+def shape_of(kind: str, pinned: bool) -> str:
+    """`rectangle`, `dashed`, `rounded`, `parallelogram`, `hexagon` or `block`."""
+    if pinned:
+        return "hexagon"
+    return {"leaf": "rectangle", "constant": "dashed", "opaque": "parallelogram", "block": "block"}.get(kind, "rounded")

@@ -1,0 +1,159 @@
+"""The backward runs that are under way in a thread, innermost last, and what torch asks of them.
+
+torch's own Python code (multi-grad hooks, module hooks, callbacks) asks its engine about
+the current run through a few entry points; inside one of this library's runs they answer
+for it, everywhere else they are torch's.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autograd_opt import errors
+from autograd_opt import node as nodes
+
+_local = threading.local()
+FRAMES = 0.4
+"""A nested run that starts deeper than this part of the recursion limit continues in a thread of its own."""
+DEPTH = 40
+"""As many nested runs share one thread at most."""
+FIRST_ID = 1 << 40
+"""Task numbers start here, so that they never equal one of torch's."""
+
+
+class Run:
+    """One backward run: what it started from, what it was asked for, what comes at its end."""
+
+    __slots__ = ("callbacks", "node", "roots", "targets", "task", "_reached")
+
+    def __init__(self, task: Any, roots: list[Any], targets: list[Any] | None):
+        self.task, self.roots, self.targets = task, roots, targets
+        self.callbacks: list[Callable[[], Any]] = []
+        self.node: Any = None
+        self._reached: set[int] | None = None
+
+    def executes(self, node: Any) -> bool:
+        """Does this run execute `node`?"""
+        if self._reached is None:
+            self._reached = self.reached()
+        return node.index in self._reached
+
+    def reached(self) -> set[int]:
+        """Record numbers on a path from a root, and to a target where there are any."""
+        seen: dict[int, Any] = {}
+        stack = list(self.roots)
+        while stack:
+            node = stack.pop()
+            if node.index in seen or node.index < 0:
+                continue
+            seen[node.index] = node
+            stack += [n for n in node.operands if n is not None and n.requires_grad]
+        if self.targets is None:
+            return set(seen)
+        wanted = {n.index for n in self.targets if n is not None}
+        leading: set[int] = set()
+        for index in sorted(seen):
+            if any(n is not None and (n.index in wanted or n.index in leading) for n in seen[index].operands):
+                leading.add(index)
+        return leading
+
+
+def stack() -> list[Run]:
+    """The runs of this thread."""
+    return _local.__dict__.setdefault("stack", [])  # type: ignore[no-any-return]
+
+
+def current() -> Run | None:
+    """The innermost run of this thread."""
+    runs = _local.__dict__.get("stack")
+    return runs[-1] if runs else None
+
+
+def too_deep() -> bool:
+    """Would one more nested run endanger this thread's stack?"""
+    runs = stack()
+    if not runs:
+        return False
+    if len(runs) >= DEPTH:
+        return True
+    frame, count, limit = sys._getframe(), 0, int(FRAMES * sys.getrecursionlimit())
+    while frame is not None and count < limit:
+        frame, count = frame.f_back, count + 1  # type: ignore[assignment]
+    return count >= limit
+
+
+def finish(run: Run) -> None:
+    """Call the callbacks, also those that callbacks add."""
+    done = 0
+    while done < len(run.callbacks):
+        run.callbacks[done]()
+        done += 1
+
+
+# What torch's own Python code asks. ----------------------------------------------------
+def current_graph_task_id() -> int:
+    run = current()
+    return _original["_current_graph_task_id"]() if run is None else FIRST_ID + run.task.id
+
+
+def will_engine_execute_node(node: Any) -> bool:
+    run = current()
+    if run is None or not isinstance(node, nodes.Node):
+        return bool(_original["_will_engine_execute_node"](node))
+    if node.is_leaf and run.targets is not None and node in run.targets:
+        raise errors.GraphError(
+            "_will_engine_execute_node was asked about a leaf that is one of the `inputs`: whether it accumulates "
+            "depends on the call"
+        )
+    return run.executes(node)
+
+
+def current_autograd_node() -> Any:
+    run = current()
+    return _original["_current_autograd_node"]() if run is None else run.node
+
+
+def execution_order() -> list[Any]:
+    run = current()
+    if run is None:
+        return _original["_current_graph_task_execution_order"]()  # type: ignore[no-any-return]
+    tape = nodes.get_active()
+    return [tape.node(i) for i in sorted(run.reached(), reverse=True)]
+
+
+class Engine(type(torch.autograd.Variable._execution_engine)):  # type: ignore[misc]
+    """torch's engine object, whose callbacks go to the run that is under way."""
+
+    def queue_callback(self, callback: Callable[[], Any]) -> None:
+        run = current()
+        if run is None:
+            super().queue_callback(callback)
+        else:
+            run.callbacks.append(callback)
+
+    def is_checkpoint_valid(self) -> bool:
+        """Re-entrant checkpoints need a run that accumulates into every leaf."""
+        run = current()
+        return bool(super().is_checkpoint_valid()) if run is None else run.targets is None
+
+
+_original: dict[str, Callable[..., Any]] = {}
+
+
+def install() -> None:
+    """Put the entry points in place; done once at import."""
+    for name, function in {
+        "_current_graph_task_id": current_graph_task_id,
+        "_will_engine_execute_node": will_engine_execute_node,
+        "_current_autograd_node": current_autograd_node,
+        "_current_graph_task_execution_order": execution_order,
+    }.items():
+        _original[name] = getattr(torch._C, name)
+        setattr(torch._C, name, function)
+    torch.autograd.Variable._execution_engine = Engine()
+    torch.autograd.graph.Node.register(nodes.Node)

@@ -1,0 +1,110 @@
+"""Saved-tensor hooks: what `torch.autograd.graph.saved_tensors_hooks` does to values saved here.
+
+While a pair of hooks is on, every tensor that a rule saves goes through the pack hook when
+the operation is recorded, and through the unpack hook when a backward run reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from autograd_opt import errors
+from autograd_opt import node as nodes
+
+C = torch._C
+Tensor = torch.Tensor
+
+
+class Packed:
+    """What a pack hook returned, and whose value it stands for."""
+
+    __slots__ = ("held", "node", "unpack")
+
+    def __init__(self, unpack: Callable[[Any], Any], held: Any, node: Any):
+        self.unpack, self.held, self.node = unpack, held, node
+
+    def value(self) -> Tensor:
+        """Ask the unpack hook; under `create_graph` the result is connected to its node."""
+        from autograd_opt import runs
+        with user_state():
+            t = self.unpack(self.held)
+        if not isinstance(t, Tensor):
+            raise errors.ArgumentTypeError(
+                f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(t).__name__}"
+            )
+        run = runs.current()
+        if run is None or not run.task.create_graph or self.node is None or not self.node.requires_grad:
+            return t
+        return connected(t, self.node)
+
+
+def connected(t: Tensor, node: Any) -> Tensor:
+    """An alias of `t` whose gradient belongs to `node`."""
+    from autograd_opt import recorder, views
+    from autograd_opt.tensor import CustomTensor
+    if node.tensor is t:
+        return t
+    with C.DisableTorchFunction():
+        alias = t.detach()
+        if type(alias) is Tensor:
+            alias.__class__ = CustomTensor
+        alias.__dict__.pop("_requires_grad", None)
+        recorder.record_write(views.WRITTEN, [node], (alias,), {}, alias)
+    return alias
+
+
+@contextmanager
+def user_state() -> Iterator[None]:
+    """The state that user code expects, called from inside a kernel's guard or a run."""
+    from autograd_opt.dispatch import MODE
+    paused = nodes.get_active() is not None and nodes.get_recording() is None
+    if paused:
+        nodes.resume(0)
+    grad_mode = C.is_grad_enabled()
+    try:
+        with C._EnableTorchFunction(), MODE:
+            yield
+    finally:
+        C._set_grad_enabled(grad_mode)
+        if paused:
+            nodes.pause()
+
+
+def pack(t: Any, node: Any, is_output: bool = False) -> Any:
+    """Hand `t`, whose node is `node`, to the innermost pack hook; `t` itself where there is none."""
+    hooks = C._autograd._top_saved_tensors_default_hooks(False)
+    if hooks is None:
+        return t
+    before = version(t)
+    given = t.detach() if is_output else t
+    with user_state():
+        C._set_grad_enabled(False)
+        held = hooks[0](given)
+    if version(t) != before:
+        raise errors.GraphError(errors.at(
+            "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot "
+            "be modified by in-place operations as this can lead to unexpected side-effects: write to a clone()"
+        ))
+    return Packed(hooks[1], held, node)
+
+
+def version(t: Tensor) -> int:
+    with C.DisableTorchFunction():
+        return 0 if t.is_inference() else t._version
+
+
+def pack_extra(extra: Any) -> Any:
+    """Pack the tensors that a kernel saved for its rule besides its operands."""
+    return tree_map(lambda e: pack(e, None) if isinstance(e, Tensor) else e, extra)
+
+
+def unpack_extra(extra: Any) -> Any:
+    """What `pack_extra` was given."""
+    if isinstance(extra, (tuple, list)):
+        return type(extra)(unpack_extra(e) for e in extra)
+    return extra.value() if type(extra) is Packed else extra

@@ -1,0 +1,735 @@
+"""What operators mean: one line each, over any number domain.
+
+A line computes on arrays whose elements belong to a `Domain`: sympy expressions, residues
+modulo a prime, intervals.  numpy moves elements about; the domain adds, multiplies and
+applies functions.  A kink is `D.branch(d, above, below, share)`: `above` where d > 0,
+`below` where d < 0, and at d = 0 both with the weights `share`, 1 - share, which is how
+the derivative there is stated (relu 0, clamp 1, maximum 1/2, as torch has them).
+
+To give an operator a meaning, add one line to `MEANING`.  Fused kernels need none when
+the operator table states their `meaning` in torch's own operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from autograd_opt.ops.table import OPS
+from autograd_opt.verify.ir import Head, Program, Vocabulary
+from autograd_opt.verify.trace import CONSTANT, FULL, MERGED, PULLBACK, WORDS, Tracer, Untraceable, recording_paused
+
+Array = Any
+Meaning = Callable[..., Any]
+
+
+class Outside(Exception):
+    """No meaning, or none in this domain."""
+
+
+class TooLarge(Exception):
+    """More scalar operations than the budget allows."""
+
+
+class Domain:
+    """Arithmetic on object arrays of scalars with Python operators; subclasses say what a scalar is."""
+
+    budget = 1_000_000
+
+    def __init__(self) -> None:
+        self.spent = 0
+
+    def charge(self, n: int) -> None:
+        """Count `n` scalar operations."""
+        self.spent += n
+        if self.spent > self.budget:
+            raise TooLarge(f"more than {self.budget} scalar operations")
+
+    # --- scalars ---
+    def scalar(self, value: Any) -> Any:
+        """A Python number as a scalar, exactly."""
+        raise NotImplementedError
+
+    def function(self, name: str, x: Any) -> Any:
+        """A named function of one scalar."""
+        raise Outside(f"{name} in {type(self).__name__}")
+
+    def raised(self, x: Any, y: Any) -> Any:
+        """x ** y for scalars."""
+        raise Outside("a power")
+
+    def sign(self, x: Any) -> int:
+        """-1, 0 or 1."""
+        raise Outside("a comparison")
+
+    # --- arrays ---
+    def array(self, values: Any, shape: Sequence[int]) -> Array:
+        """Numbers as an array of scalars."""
+        out = np.empty(tuple(shape), dtype=object)
+        flat = np.asarray(values, dtype=object).reshape(-1) if not isinstance(values, (int, float, Fraction)) else None
+        if flat is None:
+            out.fill(self.scalar(values))
+        else:
+            out.reshape(-1)[:] = [self.scalar(v) for v in flat]
+        return out
+
+    def number(self, value: Any) -> Array:
+        return self.array(value, ())
+
+    def lift(self, x: Any) -> Array:
+        """Booleans and integers as scalars; arrays of scalars as they are."""
+        x = np.asarray(x)
+        return x if x.dtype == self.dtype else self.array(x.tolist() if x.ndim else x.item(), x.shape)
+
+    dtype: Any = np.dtype(object)
+
+    def binary(self, op: Callable[[Any, Any], Any], x: Array, y: Array) -> Array:
+        x, y = self.lift(x), self.lift(y)
+        out = np.asarray(op(x, y), dtype=object)
+        self.charge(out.size)
+        return out
+
+    def add(self, x: Array, y: Array) -> Array:
+        return self.binary(np.add, x, y)
+
+    def sub(self, x: Array, y: Array) -> Array:
+        return self.binary(np.subtract, x, y)
+
+    def mul(self, x: Array, y: Array) -> Array:
+        return self.binary(np.multiply, x, y)
+
+    def div(self, x: Array, y: Array) -> Array:
+        return self.binary(np.true_divide, x, y)
+
+    def neg(self, x: Array) -> Array:
+        return self.mul(self.number(-1), x)
+
+    def scale(self, k: Any, x: Array) -> Array:
+        return x if isinstance(k, (int, float)) and k == 1 else self.mul(self.number(k), x)
+
+    def call(self, name: str, x: Array) -> Array:
+        """A named function, elementwise."""
+        x = self.lift(x)
+        self.charge(4 * x.size)
+        out = np.empty(x.shape, dtype=object)
+        out.reshape(-1)[:] = [self.function(name, v) for v in x.reshape(-1)]
+        return out
+
+    def power(self, x: Array, y: Array) -> Array:
+        x, y = np.broadcast_arrays(self.lift(x), self.lift(y))
+        self.charge(4 * x.size)
+        out = np.empty(x.shape, dtype=object)
+        out.reshape(-1)[:] = [self.raised(a, b) for a, b in zip(x.reshape(-1), y.reshape(-1), strict=True)]
+        return out
+
+    def signs(self, x: Array) -> Any:
+        """The sign of every element as an int array."""
+        x = np.asarray(x)
+        if x.dtype != self.dtype:
+            return np.sign(x.astype(np.int64))
+        out = np.empty(x.shape, dtype=np.int64)
+        out.reshape(-1)[:] = [self.sign(v) for v in x.reshape(-1)]
+        return out
+
+    def compare(self, x: Array, y: Array) -> Any:
+        """The sign of x - y."""
+        if np.asarray(x).dtype != self.dtype and np.asarray(y).dtype != self.dtype:
+            return np.sign(np.asarray(x).astype(np.int64) - np.asarray(y).astype(np.int64))
+        return self.signs(self.sub(x, y))
+
+    def select(self, test: Any, x: Array, y: Array) -> Array:
+        test, x, y = np.broadcast_arrays(np.asarray(test, dtype=bool), self.lift(x), self.lift(y))
+        return np.where(test, x, y)
+
+    def branch(self, d: Array, above: Array, below: Array, share: Any) -> Array:
+        """`above` where d > 0, `below` where d < 0, their mean with weight `share` where d = 0."""
+        s = self.signs(d)
+        above, below = np.broadcast_to(self.lift(above), s.shape), np.broadcast_to(self.lift(below), s.shape)
+        if not (s == 0).any():
+            return np.where(s > 0, above, below)
+        tie = self.add(self.scale(share, above), self.scale(1 - share, below))
+        return np.where(s > 0, above, np.where(s < 0, below, tie))
+
+    def sum(self, x: Array, axes: tuple[int, ...], keepdim: bool = False) -> Array:
+        x = self.lift(x)
+        self.charge(x.size)
+        if not x.size:
+            return self.array(0, np.zeros(x.shape).sum(axis=axes, keepdims=keepdim).shape)
+        return np.asarray(x.sum(axis=axes, keepdims=keepdim), dtype=object)
+
+    def matmul(self, x: Array, y: Array) -> Array:
+        x, y = self.lift(x), self.lift(y)
+        self.charge(2 * x.size * (y.shape[-1] if y.ndim > 1 else 1))
+        if not x.shape[-1]:
+            return self.array(0, np.matmul(np.zeros(x.shape), np.zeros(y.shape)).shape)
+        return np.asarray(np.matmul(x, y), dtype=object)
+
+
+def axes_of(dim: Any, n: int) -> tuple[int, ...]:
+    if dim is None or dim == () or dim == []:
+        return tuple(range(n))
+    return tuple(d % n if n else 0 for d in ((dim,) if isinstance(dim, int) else dim)) if n else ()
+
+
+def packed(shape: Any) -> tuple[int, ...]:
+    return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else tuple(shape)
+
+
+# ----- the words used below -----
+def sigmoid(D: Domain, x: Array) -> Array:
+    return D.div(D.number(1), D.add(D.number(1), D.call("exp", D.neg(x))))
+
+
+def mean(D: Domain, x: Array, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Array:
+    axes = axes_of(dim, x.ndim)
+    n = math.prod(x.shape[a] for a in axes)
+    return D.div(D.sum(x, axes, keepdim), D.number(n))
+
+
+def var(D: Domain, x: Array, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Array:
+    axes = axes_of(dim, x.ndim)
+    n = math.prod(x.shape[a] for a in axes)
+    d = D.sub(x, mean(D, x, dim, True))
+    return D.div(D.sum(D.mul(d, d), axes, keepdim), D.number(n - correction))
+
+
+def softmax(D: Domain, x: Array, dim: int = -1, dtype: Any = None) -> Array:
+    e = D.call("exp", x)
+    return D.div(e, D.sum(e, axes_of(dim, x.ndim), True))
+
+
+def logsumexp(D: Domain, x: Array, dim: Any = None, keepdim: bool = False) -> Array:
+    return D.call("log", D.sum(D.call("exp", x), axes_of(dim, x.ndim), keepdim))
+
+
+def layer_norm(D: Domain, x: Array, weight: Array | None, bias: Array | None, normalized_shape: Any = (),
+               eps: float = 1e-5) -> Array:
+    dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    out = D.div(D.sub(x, mean(D, x, dims, True)), D.call("sqrt", D.add(var(D, x, dims, 0, True), D.number(eps))))
+    out = out if weight is None else D.mul(out, weight)
+    return out if bias is None else D.add(out, bias)
+
+
+def reduction(D: Domain, loss: Array, how: Any) -> Array:
+    return mean(D, loss) if how in (1, "mean") else D.sum(loss, axes_of(None, loss.ndim)) if how in (2, "sum") else loss
+
+
+def product(D: Domain, x: Array, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Array:
+    if dim is None:
+        x, dim = x.reshape(-1), 0
+    parts = [np.take(x, [k], axis=dim) for k in range(x.shape[dim])]
+    out = parts[0]
+    for part in parts[1:]:
+        out = D.mul(out, part)
+    return out if keepdim else out.squeeze(dim)
+
+
+def extreme(D: Domain, x: Array, dim: Any, keepdim: bool, s: int) -> Array:
+    """The largest (s = 1) or smallest element; ties share evenly, here for two elements."""
+    axes = axes_of(dim, x.ndim)
+    flat = np.moveaxis(x, axes, range(len(axes))).reshape(-1, *[x.shape[a] for a in range(x.ndim) if a not in axes])
+    if flat.shape[0] > 2:
+        raise Outside("an extremum of more than two elements")
+    out = flat[0]
+    for other in flat[1:]:
+        out = D.branch(D.scale(s, D.sub(out, other)), out, other, Fraction(1, 2))
+    return out.reshape([1 if a in axes else x.shape[a] for a in range(x.ndim)]) if keepdim else out
+
+
+def clamp(D: Domain, x: Array, lo: Any = None, hi: Any = None) -> Array:
+    if lo is not None:
+        x = D.branch(D.sub(x, lo), x, lo, 1)
+    return x if hi is None else D.branch(D.sub(x, hi), hi, x, 0)
+
+
+def unary(name: str) -> Meaning:
+    return lambda D, x: D.call(name, x)
+
+
+def compare(test: Callable[[Any], Any]) -> Meaning:
+    return lambda D, x, y: test(D.compare(x, y))
+
+
+def logical(op: Callable[..., Any]) -> Meaning:
+    return lambda D, *xs: op(*[np.asarray(x, dtype=bool) for x in xs])
+
+
+def place(D: Domain, g: Array, shape: Any = (), index: Any = ()) -> Array:
+    out = D.array(0, shape)
+    out[index] = g
+    return out
+
+
+def accumulate(D: Domain, shape: Any, index: Any, g: Array) -> Array:
+    """Zeros with `g` added at positions that may repeat."""
+    size = math.prod(shape)
+    where = np.arange(size).reshape(shape)[index]
+    out = D.array(0, (size,))
+    for k, v in zip(where.reshape(-1), np.broadcast_to(g, where.shape).reshape(-1), strict=True):
+        out[k] = D.add(out[k:k + 1], np.asarray([v], dtype=out.dtype))[0]
+    return out.reshape(shape)
+
+
+def filled(index: Any, tensors: Iterable[Any]) -> Any:
+    rest = iter(tensors)
+    return tuple(next(rest) if isinstance(e, str) else e for e in index)
+
+
+def along(x: Array, index: Any, dim: int) -> Any:
+    """The index arrays that numpy needs for torch's gather along `dim`."""
+    grid = list(np.indices(index.shape))
+    grid[dim % max(x.ndim, 1)] = index
+    return tuple(grid)
+
+
+def scattered(D: Domain, x: Any, index: Any, src: Array, dim: int = 0) -> Array:
+    """x with src added along `dim` at index."""
+    g = np.asarray(src)[tuple(slice(0, n) for n in index.shape)]
+    shape = x if isinstance(x, tuple) else x.shape
+    out = accumulate(D, shape, along(np.empty(shape), index, dim), g)
+    return out if isinstance(x, tuple) else D.add(x, out)
+
+
+def index_added(D: Domain, x: Any, index: Any, source: Array, dim: int = 0, alpha: Any = 1) -> Array:
+    shape = x if isinstance(x, tuple) else x.shape
+    out = accumulate(D, shape, (slice(None),) * dim + (index,), D.scale(alpha, source))
+    return out if isinstance(x, tuple) else D.add(x, out)
+
+
+def index_copied(D: Domain, x: Any, index: Any, source: Array, dim: int = 0) -> Array:
+    out = D.array(0, x) if isinstance(x, tuple) else x.copy()
+    out[(slice(None),) * dim + (index,)] = source
+    return out
+
+
+def sum_to(D: Domain, x: Array, size: Any) -> Array:
+    size = packed(size)
+    lead = x.ndim - len(size)
+    axes = tuple(range(lead)) + tuple(a for a in range(lead, x.ndim) if size[a - lead] == 1 and x.shape[a] != 1)
+    return D.sum(x, axes, True).reshape(size) if axes else x.reshape(size)
+
+
+def expanded(x: Array, size: Any) -> Array:
+    size = packed(size)
+    lead = len(size) - x.ndim
+    return np.broadcast_to(x, tuple(x.shape[k - lead] if s == -1 else s for k, s in enumerate(size)))
+
+
+def squeezed(x: Array, dim: Any) -> Array:
+    dims = [d for d in axes_of(packed(dim) if isinstance(dim, tuple) else dim, x.ndim) if x.shape[d] == 1]
+    return x.squeeze(tuple(dims))
+
+
+def matmul_affine(D: Domain, x: Array, y: Array, z: Array, beta: Any = 1, alpha: Any = 1) -> Array:
+    return D.add(D.scale(beta, x), D.scale(alpha, D.matmul(y, z)))
+
+
+def linear(D: Domain, x: Array, weight: Array, bias: Array | None = None) -> Array:
+    out = D.matmul(x, np.swapaxes(weight, -1, -2) if weight.ndim > 1 else weight)
+    return out if bias is None else D.add(out, bias)
+
+
+def cumsum(D: Domain, x: Array, dim: int = 0, dtype: Any = None) -> Array:
+    out = x.copy()
+    for k in range(1, x.shape[dim]):
+        at = (slice(None),) * (dim % x.ndim)
+        out[(*at, k)] = D.add(out[(*at, k - 1)], x[(*at, k)])
+    return out
+
+
+def nll(D: Domain, x: Array, target: Any, weight: Array | None = None, reduction: int = 1, ignore_index: int = -100) -> Array:
+    if weight is not None or (target == ignore_index).any():
+        raise Outside("nll_loss with weights or ignored targets")
+    picked = D.neg(x[np.arange(len(target)), target] if x.ndim == 2 else x[target])
+    return picked if reduction == 0 else D.sum(picked, axes_of(None, picked.ndim)) if reduction == 2 else mean(D, picked)
+
+
+def nll_back(D: Domain, g: Array, ans: Array, x: Array, target: Any, weight: Any = None, reduction: int = 1, **_: Any) -> Array:
+    g = D.neg(g if reduction != 1 else D.div(g, D.number(max(target.size, 1))))
+    return accumulate(D, x.shape, (np.arange(len(target)), target) if x.ndim == 2 else target, g)
+
+
+def integer(x: Any) -> Any:
+    """A number or an integer array; numpy computes with indices itself."""
+    x = np.asarray(x)
+    if x.dtype != object:
+        return x
+    if x.ndim == 0 and int(x.item()) == x.item():
+        return int(x.item())
+    raise Outside("a remainder of real numbers")
+
+
+def windows(x_shape: Any, w_shape: Any, stride: Any, dilation: Any) -> Any:
+    """Output size, and for each kernel offset the slice of the padded input that meets it."""
+    n = len(w_shape) - 2
+    out = [(x_shape[2 + d] - dilation[d] * (w_shape[2 + d] - 1) - 1) // stride[d] + 1 for d in range(n)]
+    return out, [(o, (slice(None), slice(None), *[slice(o[d] * dilation[d], o[d] * dilation[d] + stride[d] * out[d], stride[d])
+                                                 for d in range(n)])) for o in np.ndindex(*w_shape[2:])]
+
+
+def convolution(D: Domain, x: Array, w: Array, b: Array | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+                groups: int = 1) -> Array:
+    n = w.ndim - 2
+    stride, padding, dilation = ([v] * n if isinstance(v, int) else v for v in (stride, padding, dilation))
+    if groups != 1 or x.ndim != n + 2:
+        raise Outside("a grouped or unbatched convolution")
+    x = padded(D, x, [p for d in reversed(padding) for p in (d, d)])
+    size, offsets = windows(x.shape, w.shape, stride, dilation)
+    out = D.array(0, (x.shape[0], w.shape[0], math.prod(size)))
+    for o, at in offsets:
+        out = D.add(out, D.matmul(w[(slice(None), slice(None), *o)], x[at].reshape(*x.shape[:2], -1)))
+    out = out if b is None else D.add(out, b[:, None])
+    return out.reshape(*out.shape[:2], *size)
+
+
+def convolution_back(D: Domain, g: Array, x: Array, w: Array, **a: Any) -> tuple[Array, Array, Array]:
+    """aten::convolution_backward: the cotangents of input, weight and bias."""
+    stride, padding, dilation, transposed, _, groups = (a[f"#{k}"] for k in range(4, 10))
+    if transposed or groups != 1:
+        raise Outside("a grouped or transposed convolution")
+    wide = padded(D, x, [p for d in reversed(padding) for p in (d, d)])
+    _, offsets = windows(wide.shape, w.shape, stride, dilation)
+    gx, gw = D.array(0, wide.shape), D.array(0, w.shape)
+    flat = g.reshape(*g.shape[:2], -1)
+    for o, at in offsets:
+        kernel = w[(slice(None), slice(None), *o)]
+        gx[at] = D.add(gx[at], D.matmul(kernel.T, flat).reshape(gx[at].shape))
+        piece = D.matmul(flat, np.swapaxes(wide[at].reshape(*wide.shape[:2], -1), -1, -2))
+        gw[(slice(None), slice(None), *o)] = D.sum(piece, (0,))
+    inner = tuple(slice(p, s - p) for p, s in zip(padding, wide.shape[2:], strict=True))
+    return gx[(slice(None), slice(None), *inner)], gw, D.sum(flat, (0, 2))
+
+
+def diagonal_back(D: Domain, g: Array, shape: Any = (), offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
+    out = D.array(0, shape)
+    where = np.diagonal(np.arange(math.prod(shape)).reshape(shape), offset, dim1, dim2)
+    out.reshape(-1)[where] = g
+    return out
+
+
+def movement(op: Callable[..., Any]) -> Meaning:
+    return lambda D, x, **a: op(x, **a)
+
+
+def wrapped(pad: Any, n: int) -> list[tuple[int, int]]:
+    pairs = [(pad[2 * k], pad[2 * k + 1]) for k in range(len(pad) // 2)]
+    return [(0, 0)] * (n - len(pairs)) + pairs[::-1]
+
+
+def padded(D: Domain, x: Array, pad: Any = (), mode: str = "constant", value: Any = None) -> Array:
+    pairs = wrapped(pad, x.ndim)
+    if mode != "constant":
+        raise Outside(f"padding mode {mode}")
+    crop = tuple(slice(max(0, -a), s - max(0, -b)) for (a, b), s in zip(pairs, x.shape, strict=True))
+    x = x[crop]
+    out = D.array(value or 0, [max(0, a) + s + max(0, b) for (a, b), s in zip(pairs, x.shape, strict=True)])
+    out[tuple(slice(max(0, a), max(0, a) + s) for (a, b), s in zip(pairs, x.shape, strict=True))] = x
+    return out
+
+
+HALF = Fraction(1, 2)
+MEANING: dict[str, Meaning] = {
+    # ----- arithmetic -----
+    "add": lambda D, x, y, alpha=1: D.add(x, D.scale(alpha, y)),
+    "sub": lambda D, x, y, alpha=1: D.sub(x, D.scale(alpha, y)),
+    "rsub": lambda D, x, y, alpha=1: D.sub(y, D.scale(alpha, x)),
+    "mul": lambda D, x, y: D.mul(x, y),
+    "div": lambda D, x, y: D.div(x, y),
+    "neg": lambda D, x: D.neg(x),
+    "positive": lambda D, x: x,
+    "reciprocal": lambda D, x: D.div(D.number(1), x),
+    "square": lambda D, x: D.mul(x, x),
+    "addcmul": lambda D, x, y, z, value=1: D.add(x, D.scale(value, D.mul(y, z))),
+    "addcdiv": lambda D, x, y, z, value=1: D.add(x, D.scale(value, D.div(y, z))),
+    "lerp": lambda D, x, y, weight: D.add(x, D.mul(weight, D.sub(y, x))),
+    "pow": lambda D, x, y: D.power(x, y),
+    "float_power": lambda D, x, y: D.power(x, y),
+    "sqrt": unary("sqrt"),
+    "rsqrt": lambda D, x: D.div(D.number(1), D.call("sqrt", x)),
+    "hypot": lambda D, x, y: D.call("sqrt", D.add(D.mul(x, x), D.mul(y, y))),
+    "deg2rad": lambda D, x: D.mul(D.number(0.017453292519943295769236907684886), x),
+    "rad2deg": lambda D, x: D.mul(D.number(57.295779513082320876798154814105), x),
+    # ----- kinks -----
+    "abs": lambda D, x: D.branch(x, x, D.neg(x), HALF),
+    "sign": lambda D, x: D.lift(D.signs(x)),
+    "sgn": lambda D, x: D.lift(D.signs(x)),
+    "relu": lambda D, x: D.branch(x, x, D.number(0), 0),
+    "relu6": lambda D, x: D.branch(D.sub(x, D.number(6)), D.number(6), D.branch(x, x, D.number(0), 0), 1),
+    "threshold": lambda D, x, threshold=0, value=0: D.branch(D.sub(x, D.number(threshold)), x, D.number(value), 0),
+    "leaky_relu": lambda D, x, negative_slope=0.01: D.branch(x, x, D.scale(negative_slope, x), 0),
+    "hardtanh": lambda D, x, min_val=-1.0, max_val=1.0: D.branch(
+        D.sub(x, D.number(max_val)), D.number(max_val),
+        D.branch(D.sub(x, D.number(min_val)), x, D.number(min_val), 0), 1),
+    "hardsigmoid": lambda D, x: D.branch(D.sub(x, D.number(3)), D.number(1), D.branch(
+        D.add(x, D.number(3)), D.div(D.add(x, D.number(3)), D.number(6)), D.number(0), 0), 1),
+    "softshrink": lambda D, x, lambd=0.5: D.branch(D.sub(x, D.number(lambd)), D.sub(x, D.number(lambd)), D.branch(
+        D.add(x, D.number(lambd)), D.number(0), D.add(x, D.number(lambd)), 1), 0),
+    "prelu_kernel": lambda D, x, weight: D.branch(x, x, D.mul(weight, x), 0),
+    "elu": lambda D, x, alpha=1.0, scale=1.0, input_scale=1.0: D.branch(
+        x, D.scale(scale, x), D.scale(alpha, D.scale(scale, D.sub(D.call("exp", D.scale(input_scale, x)), D.number(1)))), 0),
+    "celu": lambda D, x, alpha=1.0: D.branch(x, x, D.scale(alpha, D.sub(D.call("exp", D.div(x, D.number(alpha))), D.number(1))), 0),
+    "maximum": lambda D, x, y: D.branch(D.sub(x, y), x, y, HALF),
+    "minimum": lambda D, x, y: D.branch(D.sub(x, y), y, x, HALF),
+    "fmax": lambda D, x, y: D.branch(D.sub(x, y), x, y, 1),
+    "fmin": lambda D, x, y: D.branch(D.sub(x, y), y, x, 0),
+    "clamp": lambda D, x, min=None, max=None: clamp(D, x, min, max),
+    "clamp_min": lambda D, x, min: clamp(D, x, min),
+    "clamp_max": lambda D, x, max: clamp(D, x, None, max),
+    "amax": lambda D, x, dim=None, keepdim=False: extreme(D, x, dim, keepdim, 1),
+    "amin": lambda D, x, dim=None, keepdim=False: extreme(D, x, dim, keepdim, -1),
+    "max_all": lambda D, x: extreme(D, x, None, False, 1),
+    "min_all": lambda D, x: extreme(D, x, None, False, -1),
+    "where": lambda D, condition, x, y: D.select(condition, x, y),
+    "where_method": lambda D, x, condition, y: D.select(condition, x, y),
+    "masked_fill": lambda D, x, mask, value: D.select(mask, value, x),
+    "remainder": lambda D, x, y: np.mod(x, integer(y)), "fmod": lambda D, x, y: np.fmod(x, integer(y)),
+    # ----- exponentials, logarithms, powers -----
+    "exp": unary("exp"), "log": unary("log"),
+    "exp2": lambda D, x: D.call("exp", D.mul(D.number(math.log(2)), x)),
+    "expm1": lambda D, x: D.sub(D.call("exp", x), D.number(1)),
+    "log2": lambda D, x: D.div(D.call("log", x), D.number(math.log(2))),
+    "log10": lambda D, x: D.div(D.call("log", x), D.number(math.log(10))),
+    "log1p": lambda D, x: D.call("log", D.add(D.number(1), x)),
+    "logaddexp": lambda D, x, y: D.call("log", D.add(D.call("exp", x), D.call("exp", y))),
+    "xlogy": lambda D, x, y: D.mul(x, D.call("log", y)),
+    "xlog1py": lambda D, x, y: D.mul(x, D.call("log", D.add(D.number(1), y))),
+    "logit": lambda D, x, eps=None: D.call("log", D.div(x, D.sub(D.number(1), x))),
+    "entr": lambda D, x: D.neg(D.mul(x, D.call("log", x))),
+    # ----- trigonometric, hyperbolic -----
+    **{name: unary(name) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+                                      "erf", "erfc", "erfinv", "lgamma", "digamma")},
+    "tanh": unary("tanh"),
+    "atan2": lambda D, x, y: D.call("atan", D.div(x, y)),
+    "sinc": lambda D, x: D.div(D.call("sin", D.mul(D.number(math.pi), x)), D.mul(D.number(math.pi), x)),
+    "ndtr": lambda D, x: D.mul(D.number(HALF), D.add(D.number(1), D.call("erf", D.mul(D.number(math.sqrt(0.5)), x)))),
+    "polygamma": lambda D, x, n=0: D.call(f"polygamma{n}", x),
+    # ----- activations -----
+    "sigmoid": sigmoid,
+    "silu": lambda D, x: D.mul(x, sigmoid(D, x)),
+    "log_sigmoid": lambda D, x: D.call("log", sigmoid(D, x)),
+    "softplus": lambda D, x, beta=1, threshold=20: D.branch(
+        D.sub(D.scale(beta, x), D.number(threshold)), x,
+        D.div(D.call("log", D.add(D.number(1), D.call("exp", D.scale(beta, x)))), D.number(beta)), 0),
+    "gelu": lambda D, x, approximate="none": D.mul(x, D.mul(D.number(HALF), D.add(D.number(1), D.call(
+        "erf", D.mul(D.number(math.sqrt(0.5)), x))))) if approximate == "none" else D.mul(x, D.mul(D.number(HALF), D.add(
+            D.number(1), D.call("tanh", D.mul(D.number(0.7978845608028654), D.add(x, D.mul(D.number(0.044715), D.mul(
+                x, D.mul(x, x))))))))),
+    "glu": lambda D, x, dim=-1: D.mul(np.split(x, 2, dim)[0], sigmoid(D, np.split(x, 2, dim)[1])),
+    "softmax": softmax,
+    "log_softmax": lambda D, x, dim=-1, dtype=None: D.sub(x, logsumexp(D, x, dim, True)),
+    # ----- sums, products, norms -----
+    "sum": lambda D, x, dim=None, keepdim=False, dtype=None: D.sum(x, axes_of(dim, x.ndim), keepdim),
+    "nansum": lambda D, x, dim=None, keepdim=False, dtype=None: D.sum(x, axes_of(dim, x.ndim), keepdim),
+    "mean": mean, "prod": product, "logsumexp": logsumexp, "var": var, "cumsum": cumsum,
+    "std": lambda D, x, dim=None, correction=1, keepdim=False: D.call("sqrt", var(D, x, dim, correction, keepdim)),
+    "sum_to_size": lambda D, x, size=(): sum_to(D, x, size),
+    "vector_norm": lambda D, x, ord=2, dim=None, keepdim=False, dtype=None: D.call(
+        "sqrt", D.sum(D.mul(x, x), axes_of(dim, x.ndim), keepdim)) if ord == 2 else refuse("this order of norm"),
+    "layer_norm": layer_norm,
+    # ----- matrix products -----
+    "matmul": lambda D, x, y: D.matmul(x, y), "mm": lambda D, x, y: D.matmul(x, y), "bmm": lambda D, x, y: D.matmul(x, y),
+    "mv": lambda D, x, y: D.matmul(x, y), "dot": lambda D, x, y: D.matmul(x, y), "vdot": lambda D, x, y: D.matmul(x, y),
+    "outer": lambda D, x, y: D.mul(x[:, None], y[None, :]),
+    "linear": linear,
+    "addmm": matmul_affine, "baddbmm": matmul_affine, "addmv": matmul_affine,
+    "addbmm": lambda D, x, y, z, beta=1, alpha=1: D.add(D.scale(beta, x), D.scale(alpha, D.sum(D.matmul(y, z), (0,)))),
+    "addr": lambda D, x, y, z, beta=1, alpha=1: D.add(D.scale(beta, x), D.scale(alpha, D.mul(y[:, None], z[None, :]))),
+    "trace": lambda D, x: D.sum(np.diagonal(x), (0,)),
+    "aten::convolution_backward": convolution_back, "diagonal_backward": diagonal_back, "conv1d": convolution, "conv2d": convolution, "conv3d": convolution,
+    # ----- losses -----
+    "mse_loss": lambda D, x, y, reduction=1: _reduce(D, D.mul(D.sub(x, y), D.sub(x, y)), reduction),
+    "smooth_l1_loss": lambda D, x, y, reduction=1, beta=1.0: _reduce(D, huber(D, D.sub(x, y), beta, 1 / Fraction(beta)), reduction),
+    "huber_loss": lambda D, x, y, reduction=1, delta=1.0: _reduce(D, huber(D, D.sub(x, y), delta, Fraction(1)), reduction),
+    "soft_margin_loss": lambda D, x, y, reduction=1: _reduce(
+        D, D.call("log", D.add(D.number(1), D.call("exp", D.neg(D.mul(y, x))))), reduction),
+    "binary_cross_entropy_with_logits": lambda D, x, y, weight=None, pos_weight=None, reduction=1: _reduce(
+        D, D.neg(D.add(D.mul(y, D.call("log", sigmoid(D, x))), D.mul(
+            D.sub(D.number(1), y), D.call("log", sigmoid(D, D.neg(x)))))), reduction)
+        if weight is None and pos_weight is None else refuse("weights"),
+    "nll_loss": nll,
+    # ----- data movement -----
+    "view": movement(lambda x, shape=(): x.reshape(packed(shape))), "reshape": movement(lambda x, shape=(): x.reshape(packed(shape))),
+    "unsafe_view": movement(lambda x, size=(): x.reshape(size)), "reshape_alias": movement(lambda x, size=(): x.reshape(size)),
+    "ravel": movement(lambda x: x.reshape(-1)), "view_as": lambda D, x, y: x.reshape(y.shape),
+    "reshape_as": lambda D, x, y: x.reshape(y.shape), "expand_as": lambda D, x, y: np.broadcast_to(x, y.shape),
+    "flatten": movement(lambda x, start_dim=0, end_dim=-1: x.reshape(
+        *x.shape[:start_dim], -1, *x.shape[end_dim % max(x.ndim, 1) + 1:])),
+    "unflatten": movement(lambda x, dim=0, sizes=(): x.reshape(*x.shape[:dim % x.ndim], *sizes, *x.shape[dim % x.ndim + 1:])),
+    "squeeze": movement(lambda x, dim=(): squeezed(x, dim)),
+    "unsqueeze": movement(lambda x, dim=0: np.expand_dims(x, dim)),
+    "permute": movement(lambda x, dims=(): x.transpose(packed(dims))),
+    "transpose": movement(lambda x, dim0=0, dim1=0: np.swapaxes(x, dim0, dim1)), "t": movement(lambda x: x.T),
+    "T": movement(lambda x: x.T), "mT": movement(lambda x: np.swapaxes(x, -1, -2)),
+    "H": movement(lambda x: x.T), "mH": movement(lambda x: np.swapaxes(x, -1, -2)),
+    "movedim": movement(lambda x, source=0, destination=0: np.moveaxis(x, source, destination)),
+    "expand": movement(lambda x, size=(): expanded(x, size)), "broadcast_to": movement(lambda x, size=(): expanded(x, size)),
+    "narrow": movement(lambda x, dim=0, start=0, length=0: x[(slice(None),) * (dim % x.ndim) + (slice(start, start + length),)]),
+    "select": movement(lambda x, dim=0, index=0: x[(slice(None),) * (dim % x.ndim) + (index,)]),
+    "diagonal": movement(lambda x, offset=0, dim1=0, dim2=1: np.diagonal(x, offset, dim1, dim2)),
+    "slice": movement(lambda x, index=(): x[index]),
+    "tril": lambda D, x, diagonal=0: D.select(np.tri(*x.shape[-2:], k=diagonal, dtype=bool), x, D.number(0)),
+    "triu": lambda D, x, diagonal=0: D.select(~np.tri(*x.shape[-2:], k=diagonal - 1, dtype=bool), x, D.number(0)),
+    "flip": movement(lambda x, dims=(): np.flip(x, packed(dims))), "fliplr": movement(np.fliplr), "flipud": movement(np.flipud),
+    "roll": movement(lambda x, shifts=0, dims=(): np.roll(x, shifts, packed(dims) if isinstance(dims, tuple) and dims else dims or None)),
+    "rot90": movement(lambda x, k=1, dims=(0, 1): np.rot90(x, k, dims)),
+    "repeat": movement(lambda x, repeats=(): np.tile(x, packed(repeats))),
+    "tile": movement(lambda x, dims=(): np.tile(x, packed(dims))),
+    "pad": padded, "constant_pad_nd": lambda D, x, pad=(), value=0: padded(D, x, pad, "constant", value),
+    "cat": lambda D, *xs, dim=0: np.concatenate(xs, dim), "stack": lambda D, *xs, dim=0: np.stack(xs, dim),
+    "diag_embed": lambda D, x, offset=0, dim1=-2, dim2=-1: embedded(D, x) if (offset, dim1, dim2) == (0, -2, -1) else refuse("axes"),
+    "place": place,
+    "place_add": lambda D, g, *t, shape=(), index=(): accumulate(D, tuple(shape), filled(index, t), g),
+    "index": lambda D, x, *t, index=(): x[filled(index, t)],
+    "gather": lambda D, x, index, dim=0: x[along(x, index, dim)],
+    "take_along_dim": lambda D, x, index, dim=None: np.take_along_axis(x, index, dim),
+    "take": lambda D, x, index: x.reshape(-1)[index],
+    "index_select": lambda D, x, index, dim=0: np.take(x, index, axis=dim),
+    "index_copy": index_copied, "index_add": index_added, "scatter_add": scattered,
+    "embedding": lambda D, weight, indices, padding_idx=-1, scale_grad_by_freq=False: weight[indices],
+    "split": lambda D, x, split_size=1, dim=0: tuple(np.split(x, range(split_size, x.shape[dim], split_size), dim)),
+    "split_with_sizes": lambda D, x, split_sizes=(), dim=0: tuple(np.split(x, np.cumsum(split_sizes)[:-1], dim)),
+    "chunk": lambda D, x, chunks=1, dim=0: tuple(np.split(x, range(-(-x.shape[dim] // chunks), x.shape[dim], -(-x.shape[dim] // chunks)), dim)),
+    "unbind": lambda D, x, dim=0: tuple(np.take(x, k, axis=dim) for k in range(x.shape[dim])),
+    "output": lambda D, x, i=0: x[i],
+    **{name: movement(lambda x: x) for name in ("clone", "contiguous", "detach", "conj", "conj_physical", "resolve_conj",
+                                                "resolve_neg", "real")},
+    "to": lambda D, x, dtype=None: x if dtype is None or dtype.is_floating_point else refuse("a cast to integers"),
+    # ----- tests -----
+    "gt": compare(lambda s: s > 0), "ge": compare(lambda s: s >= 0), "lt": compare(lambda s: s < 0),
+    "le": compare(lambda s: s <= 0), "eq": compare(lambda s: s == 0), "ne": compare(lambda s: s != 0),
+    "logical_and": logical(np.logical_and), "logical_or": logical(np.logical_or), "logical_not": logical(np.logical_not),
+    "logical_xor": logical(np.logical_xor), "isnan": lambda D, x: np.zeros(x.shape, bool),
+    "isinf": lambda D, x: np.zeros(x.shape, bool), "isfinite": lambda D, x: np.ones(x.shape, bool),
+}
+PULLBACKS: dict[str, Meaning] = {"nll_loss": nll_back}
+"""What the private rules of some operators compute: (g, ans, *operands)."""
+
+
+def _reduce(D: Domain, loss: Array, how: Any) -> Array:
+    return reduction(D, loss, how)
+
+
+def huber(D: Domain, d: Array, delta: float, factor: Fraction) -> Array:
+    size = D.branch(d, d, D.neg(d), HALF)
+    inner = D.scale(factor * HALF, D.mul(d, d))
+    outer = D.scale(factor * Fraction(delta), D.sub(size, D.number(Fraction(delta) * HALF)))
+    return D.branch(D.sub(size, D.number(delta)), outer, inner, 0)
+
+
+def embedded(D: Domain, x: Array) -> Array:
+    out = D.array(0, (*x.shape, x.shape[-1]))
+    n = np.arange(x.shape[-1])
+    out[..., n, n] = x
+    return out
+
+
+def refuse(what: str) -> Any:
+    raise Outside(what)
+
+
+# ----- running programs -----
+def known(op: str) -> bool:
+    """Has the operator a meaning of its own, or one in the operator table?"""
+    return op in MEANING or (op in OPS and OPS[op].meaning is not None)
+
+
+def apply(D: Domain, vocabulary: Vocabulary, head: Head, args: Sequence[Array], types: Sequence[int]) -> Any:
+    """The value of one instruction."""
+    if head.op == FULL:
+        return D.array(head.value("value"), vocabulary.types[head.type].shape or ())
+    if head.op == CONSTANT:
+        return constant(D, head, vocabulary)
+    if head.op == PULLBACK:
+        rule = PULLBACKS.get(head.value("#of"))
+        if rule is None or head.value("#operand") != 0:
+            raise Outside(f"the derivative of {head.value('#of')} is torch's own")
+        return rule(D, *args, **{k: v for k, v in head.values().items() if not k.startswith("#") and v is not None})
+    values = head.values()
+    table = OPS.get(head.op)
+    names = table.operands if table is not None else WORDS[head.op][0] if head.op in WORDS else ()
+    if head.op in MEANING:
+        operands = list(args)
+        if any(n in values for n in names) or len(args) < len(names):
+            rest, operands = iter(args), []
+            for n in names:
+                if n in values:
+                    value = values.pop(n)
+                    operands.append(vocabulary.types[head.type].shape if value == "zeros" else
+                                    None if value is None else D.number(value))
+                else:
+                    found = next(rest, None)
+                    operands.append(found)
+            while operands and operands[-1] is None:
+                operands.pop()
+        return MEANING[head.op](D, *operands, **values)
+    if table is not None and table.meaning is not None:
+        return by_formula(D, vocabulary, table, head, args, types)
+    raise Outside(f"{head.op} has no meaning")
+
+
+def constant(D: Domain, head: Head, vocabulary: Vocabulary) -> Array:
+    value, dtype = head.value("value"), head.value("dtype")
+    shape = vocabulary.types[head.type].shape or ()
+    if dtype.is_floating_point:
+        return D.array(np.asarray(value, dtype=object), shape) if shape else D.array(value, ())
+    return np.asarray(value, dtype=bool if "bool" in str(dtype) else np.int64).reshape(shape)
+
+
+def by_formula(D: Domain, vocabulary: Vocabulary, op: Any, head: Head, args: Sequence[Array], types: Sequence[int]) -> Array:
+    """A fused kernel by the formula in the operator table, traced."""
+    key = (op.name, head, tuple(types))
+    cache = vocabulary.__dict__.setdefault("formulas", {})
+    if key not in cache:
+        tracer = Tracer(vocabulary, len(args), vocabulary.types[head.type].device)
+        values = {**{k: v for k, v in op.attributes.items()}, **head.values()}
+        rest = iter(range(len(args)))
+        operands = []
+        with recording_paused(), tracer:
+            for n in op.operands:
+                operands.append(values.pop(n) if n in values else tracer.value(types[k := next(rest)], k))
+            try:
+                out = op.meaning(*operands, **{k: v for k, v in values.items() if k in op.attributes})
+            except Untraceable as error:
+                raise Outside(str(error)) from error
+        cache[key] = tracer.steps, out.position
+    steps, last = cache[key]
+    env = list(args)
+    kinds = list(types)
+    for number, refs in steps:
+        inner = vocabulary.heads[number]
+        env.append(apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs]))
+        kinds.append(inner.type)
+    return env[last]
+
+
+def evaluate(D: Domain, program: Program, wanted: Iterable[int], free: Callable[[int, Head, tuple[int, ...]], Any]) -> dict[int, Any]:
+    """Values of the instructions at `wanted` and of all that they read.
+
+    `free(position, head, shape)` supplies leaves, seeds and draws.
+    """
+    vocabulary = program.vocabulary
+    needed = bytearray(len(program.heads))
+    stack = list(wanted)
+    while stack:
+        k = stack.pop()
+        if not needed[k]:
+            needed[k] = 1
+            stack += program.operands[k]
+    values: dict[int, Any] = {}
+    for k in range(len(needed)):
+        if not needed[k]:
+            continue
+        head = vocabulary.heads[program.heads[k]]
+        operands = program.operands[k]
+        if head.op == MERGED:
+            values[k] = values[operands[0]]
+        elif head.effect or head.op == "leaf":
+            values[k] = free(k, head, vocabulary.types[head.type].shape or ())
+        else:
+            types = [vocabulary.heads[program.heads[o]].type for o in operands]
+            values[k] = apply(D, vocabulary, head, [values[o] for o in operands], types)
+    return values

@@ -1,0 +1,48 @@
+"""Programs out of a saved verification."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from autograd_opt.errors import ArgumentError
+from autograd_opt.verify.ir import Head, Program, Type, Vocabulary
+from autograd_opt.verify.verdict import Verification
+
+
+def programs_of(saved: Verification) -> tuple[Program, Program, list[int]]:
+    """The two programs and the leaders that the verdict is about.
+
+    Raises
+    ------
+    ArgumentError : the file holds no programs, or damaged ones.
+    """
+    raw = saved.programs
+    if raw is None:
+        raise ArgumentError("this verification was saved without its programs: use autograd_opt.verify.verifier.save")
+    try:
+        vocabulary = Vocabulary()
+        vocabulary.types = [Type(None if s is None else tuple(s), d, v, tuple(p)) for s, d, v, p in raw["types"]]
+        vocabulary.heads = [Head(o, tuple((k, t) for k, t in a), ty, bool(g), e) for o, a, ty, g, e in raw["heads"]]
+        vocabulary._heads = {h: k for k, h in enumerate(vocabulary.heads)}
+        if any(not 0 <= h.type < len(vocabulary.types) for h in vocabulary.heads):
+            raise ValueError("a type that is not there")
+        return program(raw["original"], vocabulary), program(raw["optimized"], vocabulary), [int(x) for x in raw["leader"]]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ArgumentError(f"the saved programs are damaged ({error}): verify the graph anew") from error
+
+
+def program(raw: dict[str, Any], vocabulary: Vocabulary) -> Program:
+    """One program; every reference is checked."""
+    heads = [int(h) for h in raw["heads"]]
+    operands = [tuple(int(x) for x in o) for o in raw["operands"]]
+    if len(heads) != len(operands) or any(not 0 <= h < len(vocabulary.heads) for h in heads):
+        raise ValueError("heads and operands do not fit")
+    if any(not 0 <= x < k for k, o in enumerate(operands) for x in o):
+        raise ValueError("an operand comes after its use")
+    gradients = [None if x is None else int(x) for x in raw["gradients"]]
+    values = [int(x) for x in raw["values"]]
+    if any(x is not None and not 0 <= x < len(heads) for x in (*gradients, *values)):
+        raise ValueError("a goal that is not there")
+    return Program(vocabulary, heads, operands, array("q", [int(x) for x in raw["origin"]]), int(raw["forward"]),
+                   values, gradients, {int(k): int(v) for k, v in raw["cotangents"]})

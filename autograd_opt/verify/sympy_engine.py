@@ -1,0 +1,190 @@
+"""sympy end to end: whole gradients of small graphs, elementwise, in a process that is ended when it takes too long."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sympy
+
+from autograd_opt.errors import ArgumentError
+from autograd_opt.verify.ir import Head, Program
+from autograd_opt.verify.lemmas import by_cases
+from autograd_opt.verify.meaning import Outside, TooLarge, evaluate
+from autograd_opt.verify.symbols import NeedCase, Symbols, fresh, is_zero
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What sympy found; `equal` is None when it did not finish or the graph is outside its reach."""
+
+    equal: bool | None
+    message: str
+    conditions: tuple[str, ...] = ()
+
+
+def free_symbols(names: Mapping[int, str] | None = None) -> Any:
+    """Leaves and seeds as arrays of symbols, the same for both programs."""
+    made: dict[Any, Any] = {}
+
+    def free(position: int, head: Head, shape: tuple[int, ...]) -> Any:
+        key = head.op, head.effect
+        if key not in made:
+            if head.op == "seed":
+                made[key] = fresh(f"g{head.effect - 1}_", shape) if shape else np.array(sympy.Integer(1), dtype=object)
+            elif head.op == "leaf":
+                name = (names or {}).get(head.effect - 1, f"x{head.effect - 1}")
+                made[key] = fresh(name + ("_" if shape and np.prod(shape) > 1 else ""), shape)
+            else:
+                raise Outside(f"{head.op} has no meaning")
+        return made[key]
+    return free
+
+
+def differ(original: Program, optimized: Program, goals: Sequence[tuple[str, int | None, int | None]], limit: int) -> str:
+    """The first goal that sympy does not show equal, or an empty string.
+
+    Raises
+    ------
+    Outside, TooLarge : sympy is not asked.
+    """
+    def run(D: Symbols) -> str:
+        D.budget, D.named = limit, False
+        free = free_symbols()
+        a = evaluate(D, original, [x for _, x, _ in goals if x is not None], free)
+        b = evaluate(D, optimized, [y for _, _, y in goals if y is not None], free)
+        for name, x, y in goals:
+            left = None if x is None else np.asarray(a[x])
+            right = None if y is None else np.asarray(b[y])
+            some = left if left is not None else right
+            if some is None:
+                continue
+            zero = np.full(some.shape, sympy.Integer(0), dtype=object)
+            for p, q in zip((zero if left is None else left).reshape(-1), (zero if right is None else right).reshape(-1), strict=True):
+                if not is_zero(D.settled(p - q)):
+                    return name
+        return ""
+    notes: set[str] = set()
+    wrong = by_cases(run, notes)
+    return wrong or (f"the case {', '.join(notes)} = 0 is open" if notes else "")
+
+
+def denominators(program: Program, wanted: Sequence[int], limit: int) -> tuple[str, ...]:
+    """What sympy's cancelling takes to be nonzero: divisors and arguments of logarithms met along the way."""
+    ops = set()
+    stack, seen = list(wanted), set()
+    while stack:
+        k = stack.pop()
+        if k not in seen:
+            seen.add(k)
+            ops.add(program.vocabulary.heads[program.heads[k]].op)
+            stack += program.operands[k]
+    risky = sorted(ops & {"div", "reciprocal", "log", "sqrt", "rsqrt", "pow", "addcdiv", "atan2", "xlogy"})
+    return (f"defined and nonzero: divisors and arguments of {', '.join(risky)}",) if risky else ()
+
+
+def compare(original: Program, optimized: Program, goals: Sequence[tuple[str, int | None, int | None]], *,
+            limit: int = 600, seconds: float = 20.0) -> Answer:
+    """Ask sympy, within `seconds` and up to `limit` scalar operations, whether all goals are equal."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_work, args=(sender, original, optimized, list(goals), limit), daemon=True)
+    child.start()
+    sender.close()
+    try:
+        if not receiver.poll(seconds):
+            return Answer(None, f"no answer in {seconds} s")
+        equal, message = receiver.recv()
+    except EOFError:
+        return Answer(None, "the process ended without an answer")
+    finally:
+        child.kill()
+        child.join()
+        receiver.close()
+    wanted = [x for _, x, _ in goals if x is not None]
+    return Answer(equal, message, denominators(original, wanted, limit) if equal else ())
+
+
+def _work(sender: Any, original: Program, optimized: Program, goals: Any, limit: int) -> None:
+    try:
+        wrong = differ(original, optimized, goals, limit)
+        sender.send((not wrong, f"not shown equal: {wrong}" if wrong else "all elements equal"))
+    except (Outside, TooLarge) as error:
+        sender.send((None, f"not asked: {error}"))
+    except Exception as error:
+        sender.send((None, f"{type(error).__name__}: {error}"))
+
+
+@dataclass(frozen=True)
+class GradientExpression:
+    """A gradient as sympy expressions, with its common subexpressions named.
+
+    Attributes
+    ----------
+    elements : object array of expressions, of the leaf's shape.
+    operations : how many operations they take once common subexpressions are shared.
+    """
+
+    leaf: str
+    elements: Any
+
+    @property
+    def shared(self) -> tuple[list[tuple[Any, Any]], list[Any]]:
+        """(names and subexpressions, reduced elements), as `sympy.cse` gives them."""
+        found = sympy.cse(list(self.elements.reshape(-1)), symbols=sympy.numbered_symbols("t"))
+        return found[0], list(found[1])
+
+    @property
+    def operations(self) -> int:
+        named, reduced = self.shared
+        return int(sum(sympy.count_ops(e) for _, e in named) + sum(sympy.count_ops(e) for e in reduced))
+
+    def lines(self) -> list[tuple[str, Any]]:
+        """(name, expression), subexpressions first."""
+        named, reduced = self.shared
+        out = [(str(s), e) for s, e in named]
+        if self.elements.size == 1:
+            return [*out, (f"d/d{self.leaf}", reduced[0])]
+        places = [",".join(map(str, i)) for i in np.ndindex(self.elements.shape)]
+        return [*out, *((f"d/d{self.leaf}[{p}]", e) for p, e in zip(places, reduced, strict=True))]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name} = {e}" for name, e in self.lines())
+
+    def latex(self) -> str:
+        """A LaTeX `align*` environment."""
+        rows = []
+        for name, e in self.lines():
+            left = sympy.latex(sympy.Symbol(name)) if not name.startswith("d/d") else \
+                r"\frac{\partial L}{\partial " + sympy.latex(sympy.Symbol(name[3:].replace("[", "_{").replace("]", "}"))) + "}"
+            rows.append(f"{left} &= {sympy.latex(e)}")
+        return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"
+
+    def _repr_latex_(self) -> str:
+        return self.latex()
+
+
+def gradient_expression(program: Program, position: int | None, leaf: str, *, names: Mapping[int, str] | None = None,
+                        limit: int = 600) -> GradientExpression:
+    """The cotangent at `position` as sympy expressions.
+
+    Raises
+    ------
+    ArgumentError : the graph is above `limit` scalar operations, branches on values, or has
+        an operator without meaning.
+    """
+    if position is None:
+        raise ArgumentError(f"no output depends on {leaf}")
+    D = Symbols(budget=limit, named=False)
+    try:
+        values = evaluate(D, program, [position], free_symbols(names))
+    except TooLarge as error:
+        raise ArgumentError(f"the gradient of {leaf} takes {error}: pass a larger limit, or take a smaller graph") from error
+    except NeedCase as need:
+        raise ArgumentError(f"the gradient of {leaf} branches on the sign of {need.difference}") from need
+    except Outside as error:
+        raise ArgumentError(f"the gradient of {leaf} has no expression: {error}") from error
+    return GradientExpression(leaf, np.asarray(values[position], dtype=object))

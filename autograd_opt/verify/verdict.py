@@ -1,0 +1,243 @@
+"""What a verification says: proved, refuted or undecided, and never a bool.
+
+A verdict states what was shown (bit for bit or over the reals, for which shapes, under
+which conditions, by which means) and is bound to the two graphs by their hashes, so that
+it cannot be passed off as a verdict about another graph.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NoReturn
+
+from autograd_opt.errors import ArgumentError, VerificationError
+
+FORMAT = 1
+
+
+class Status(StrEnum):
+    """The three answers."""
+
+    PROVED = "proved"
+    REFUTED = "refuted"
+    UNDECIDED = "undecided"
+
+
+class Reason(StrEnum):
+    """Every way of being undecided, and what helps."""
+
+    UNSUPPORTED = "unsupported operator"
+    CONDITION = "undischarged condition"
+    UNDERIVED = "no derivation"
+    BUDGET = "budget"
+    TIMEOUT = "timeout"
+    FRAGMENT = "outside the fragment"
+    EQUAL_IN_FIELD = "equal in the field, not derived"
+    NO_WITNESS = "differs in the field, no real witness"
+    SPECIAL_VALUES = "differs in special values only"
+    ONLY_REAL = "proved over the reals only"
+    NOTHING = "nothing compared"
+    RELEASED = "graph released"
+    EFFECT = "effect merged or dropped"
+    PRUNED = "needed node pruned"
+    MALFORMED = "malformed input"
+    FOREIGN = "verdict of another graph"
+    TOO_LARGE = "too large"
+    FAILED = "engine failed"
+
+
+REMEDY: dict[Reason, str] = {
+    Reason.UNSUPPORTED: "give the operator a meaning (autograd_opt.verify.meaning) or keep its twins unmerged",
+    Reason.CONDITION: "pass the condition in assume=",
+    Reason.BUDGET: "pass a larger budget=Budget(...)",
+    Reason.TIMEOUT: "raise Budget.sympy_seconds",
+    Reason.ONLY_REAL: "ask for exact='real', or run only passes that keep the bits",
+    Reason.NOTHING: "name outputs that depend on a leaf which requires grad",
+    Reason.RELEASED: "verify before the graph is cleared or its nodes are forgotten",
+    Reason.TOO_LARGE: "verify a smaller instance of the same structure",
+    Reason.FOREIGN: "verify this graph anew",
+}
+
+
+class NoBool:
+    """A three-valued answer has no truth value."""
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a verdict is proved, refuted or undecided, not true or false: "
+                        "compare .status, or call .require('proved')")
+
+
+@dataclass(frozen=True)
+class Counterexample(NoBool):
+    """A point at which the two gradients (or values) differ, with rigorous bounds.
+
+    `point` maps leaves to nested lists of rationals (as text), `original` and `optimized`
+    are closed intervals that contain the two values and do not meet.
+    """
+
+    kind: str
+    goal: str
+    element: tuple[int, ...]
+    point: Mapping[str, Any]
+    original: tuple[str, str]
+    optimized: tuple[str, str]
+    shapes: str = "actual"
+
+    def __str__(self) -> str:
+        def show(bounds: tuple[str, str]) -> str:
+            return bounds[0] if bounds[0] == bounds[1] else f"[{bounds[0]}, {bounds[1]}]"
+        where = ", ".join(f"{k} = {_flat(v)}" for k, v in self.point.items())
+        at = f"{list(self.element)}" if self.element else ""
+        return f"{self.goal}{at}: {show(self.original)} as written, {show(self.optimized)} optimized, at {where}"
+
+
+def _flat(value: Any) -> str:
+    return json.dumps(value).replace('"', "") if isinstance(value, (list, tuple)) else str(value)
+
+
+@dataclass(frozen=True)
+class Verdict(NoBool):
+    """The answer for one goal: a leaf's gradient or an output's value."""
+
+    goal: str
+    status: Status
+    exact: str | None = None
+    reason: Reason | None = None
+    message: str = ""
+
+    def __str__(self) -> str:
+        tail = f" ({self.exact})" if self.exact else f" ({self.reason}: {self.message})" if self.reason else ""
+        return f"{self.goal}: {self.status}{tail}"
+
+
+@dataclass(frozen=True)
+class Verification(NoBool):
+    """The answer for a graph: overall and per goal.
+
+    Attributes
+    ----------
+    status : `proved`, `refuted` or `undecided`.
+    exact : `bitwise` (the same kernels meet the same operands) or `real` (equal over the reals).
+    scope : `all shapes of this structure` or `these shapes`.
+    conditions : what must hold beyond the definedness of the original.
+    reason, message : why undecided, and what to do.
+    counterexample, culprit : the point, and the node (with source line) that is wrong.
+    trust : what the proof rests on: lemmas, versions.
+    evidence : what engines saw that proves nothing by itself.
+    stats : counts and seconds.
+    goals : one `Verdict` per leaf and output.
+    original, optimized : hashes of the two joint graphs.
+
+    Examples
+    --------
+    >>> v = Verification(Status.UNDECIDED, reason=Reason.NOTHING, message="no leaf")
+    >>> print(v)
+    undecided: nothing compared: no leaf
+    >>> if v: pass
+    Traceback (most recent call last):
+    ...
+    TypeError: a verdict is proved, refuted or undecided, not true or false: compare .status, or call .require('proved')
+    """
+
+    status: Status
+    exact: str | None = None
+    scope: str | None = None
+    conditions: tuple[str, ...] = ()
+    reason: Reason | None = None
+    message: str = ""
+    counterexample: Counterexample | None = None
+    culprit: str | None = None
+    trust: Mapping[str, Any] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    goals: tuple[Verdict, ...] = ()
+    original: str = ""
+    optimized: str = ""
+    engine: str = ""
+    programs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def leaves(self) -> tuple[Verdict, ...]:
+        """The verdicts on the leaves' gradients."""
+        return tuple(g for g in self.goals if g.goal.startswith("gradient"))
+
+    def require(self, status: str = "proved") -> Verification:
+        """Raise VerificationError with the whole report unless the status is this one."""
+        if self.status != Status(status):
+            raise VerificationError(str(self))
+        return self
+
+    def __str__(self) -> str:
+        head = str(self.status)
+        if self.status is Status.PROVED:
+            head += f": optimized = original, {self.exact}, {self.scope}, by {self.engine}"
+        elif self.status is Status.UNDECIDED:
+            head += f": {self.reason}" + (f": {self.message}" if self.message else "")
+        lines = [head]
+        if self.counterexample is not None:
+            lines.append(f"  {self.counterexample}")
+        if self.culprit:
+            lines.append(f"  culprit: {self.culprit}")
+        lines += [f"  under: {c}" for c in self.conditions]
+        lines += [f"  evidence: {e}" for e in self.evidence]
+        lines += [f"  {g}" for g in self.goals if g.status is not self.status]
+        if self.reason in REMEDY:
+            lines.append(f"  what to do: {REMEDY[self.reason]}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        colour = {"proved": "#060", "refuted": "#900", "undecided": "#850"}[self.status]
+        rows = "".join(f"<tr><td>{html.escape(g.goal)}</td><td>{g.status}</td><td>{g.exact or g.reason or ''}</td></tr>"
+                       for g in self.goals)
+        return (f"<div><b style='color:{colour}'>{self.status}</b><pre>{html.escape(str(self))}</pre>"
+                f"<table>{rows}</table></div>")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        out = asdict(self)
+        out["format"] = FORMAT
+        return out
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The verdict as JSON; also written to `path` when given."""
+        text = json.dumps(self.to_dict(), indent=None, default=str)
+        if path is not None:
+            Path(path).write_text(text)
+        return text
+
+    @classmethod
+    def from_json(cls, text: str | Path) -> Verification:
+        """Read a verdict back from text or from a file.
+
+        Raises
+        ------
+        ArgumentError : the text is damaged or of another format.
+        """
+        try:
+            raw = json.loads(text.read_text() if isinstance(text, Path) else text)
+            if raw.pop("format") != FORMAT:
+                raise ValueError("another format")
+            raw["status"] = Status(raw["status"])
+            raw["reason"] = None if raw["reason"] is None else Reason(raw["reason"])
+            raw["conditions"], raw["evidence"] = tuple(raw["conditions"]), tuple(raw["evidence"])
+            c = raw["counterexample"]
+            if c is not None:
+                for k in ("element", "original", "optimized"):
+                    c[k] = tuple(c[k])
+                raw["counterexample"] = Counterexample(**c)
+            raw["goals"] = tuple(
+                Verdict(**{**g, "status": Status(g["status"]), "reason": None if g["reason"] is None else Reason(g["reason"])})
+                for g in raw["goals"])
+            return cls(**raw)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ArgumentError(f"this is no saved verification, or a damaged one ({error}): verify the graph anew") from error
+
+
+def undecided(reason: Reason, message: str = "", **more: Any) -> Verification:
+    """A Verification that says why there is no answer."""
+    return Verification(Status.UNDECIDED, reason=reason, message=message, **more)

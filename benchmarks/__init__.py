@@ -1,0 +1,1 @@
+"""Workloads, and how they are measured; installed as autograd_opt.benchmarks."""

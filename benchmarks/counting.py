@@ -1,0 +1,133 @@
+"""What does not depend on the clock: kernels run, kernels an FX trace keeps, bytes alive at the peak."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .workload import Workload
+
+FREE = frozenset("""
+    _lazy_clone alias detach detach_ view _unsafe_view reshape _reshape_alias expand t transpose permute squeeze
+    unsqueeze select slice split split_with_sizes unbind chunk diagonal as_strided lift_fresh unfold narrow
+    real imag view_as_real view_as_complex movedim empty empty_like empty_strided new_empty new_empty_strided
+    is_same_size sym_size sym_stride sym_numel _local_scalar_dense item resize_ set_ _has_compatible_shallow_copy_type
+""".split())
+"""aten operators that run no kernel over data: views, aliases, copy-on-write clones, bare allocations."""
+
+
+def launches(operator: Any) -> bool:
+    """Does a call of this aten operator run a kernel?"""
+    name = operator._schema.name.removeprefix("aten::")
+    return name not in FREE
+
+
+class KernelCounter(TorchDispatchMode):
+    """Counts the kernels that torch is asked to run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += launches(func)
+        return func(*args, **(kwargs or {}))
+
+
+def kernels(run: Callable[[], Any]) -> int:
+    """Kernels of one step."""
+    run()
+    with KernelCounter() as counter:
+        run()
+    return counter.count
+
+
+def traced_kernels(workload: Workload) -> tuple[int, int] | None:
+    """Kernels in the step traced by `make_fx`, before and after torch's own `fx_graph_cse`.
+
+    None where the step cannot be traced.
+    """
+    from torch._functorch.compile_utils import fx_graph_cse
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    leaves = [leaf.detach().clone().requires_grad_() for leaf in workload.leaves]
+    try:
+        graph = make_fx(functional(workload))(*leaves).graph
+        graph.eliminate_dead_code()
+        merged = fx_graph_cse(graph)
+        merged.eliminate_dead_code()
+    except Exception:  # whatever the tracer cannot follow is a property of the tracer, printed as such
+        return None
+    return calls(graph), calls(merged)
+
+
+def calls(graph: torch.fx.Graph) -> int:
+    return sum(
+        node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and launches(node.target)
+        for node in graph.nodes
+    )
+
+
+def functional(workload: Workload) -> Callable[..., Any]:
+    """The step as a function from leaves to results, which is what a tracer can take."""
+
+    def step(*leaves: Tensor) -> Any:
+        out = called(workload, leaves)
+        return torch.autograd.grad(out, leaves, allow_unused=True) if workload.backward else out
+
+    return step
+
+
+def called(workload: Workload, leaves: tuple[Tensor, ...]) -> Any:
+    if workload.module is None:
+        return workload.forward(*leaves)
+    names = [name for name, _ in workload.module.named_parameters()]
+    with torch.nn.utils.stateless._reparametrize_module(workload.module, dict(zip(names, leaves, strict=True))):
+        return workload.forward()
+
+
+def peak_bytes(run: Callable[[], Any]) -> int:
+    """Most bytes of tensors alive at once during one step, beyond those alive before it.
+
+    Read from torch's allocator, so that storage shared copy-on-write counts once.
+    """
+    run()
+    with quiet_profiler(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recording:
+        run()
+    events = memory_events(recording)
+    alive = peak = 0
+    for _, change in sorted(events, key=lambda event: event[0]):
+        alive += change
+        peak = max(peak, alive)
+    return peak
+
+
+@contextmanager
+def quiet_profiler() -> Iterator[None]:
+    """Keep the profiler's own start and stop lines, written by C++ code, off stderr."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
+
+
+def memory_events(recording: Any) -> list[tuple[int, int]]:
+    """(time, bytes allocated or, negative, released) of every allocator call."""
+    results = recording.profiler.kineto_results
+    return [(e.start_ns(), e.nbytes()) for e in results.events() if e.name() == "[memory]"]
+
+

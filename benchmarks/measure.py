@@ -1,0 +1,165 @@
+"""How a workload is timed: all ways of running it in turns, medians, their ratios.
+
+Before any timing, every way must give the gradients of torch eager.  Then each round runs
+each way once for a block of steps, in an order that changes from round to round, so that
+drift of the machine falls on all alike; a ratio is the median over the rounds of the time
+beside that of torch eager in the same round.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import autograd_opt as ao
+
+from .workload import Leaf, Workload, torch_leaf
+from .workloads import Make
+
+EAGER = "torch eager"
+BLOCK_SECONDS = 0.02
+"""Steps are timed in blocks of about this length, by the clock of `time.perf_counter`."""
+TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-9}
+"""Largest difference, relative to the largest entry, between gradients that differ by rounding only."""
+
+
+@dataclass
+class Variant:
+    """One way of running a workload."""
+
+    name: str
+    workload: Workload
+    run: Callable[[], Any]
+
+
+@dataclass
+class Timing:
+    """What the rounds gave for one variant."""
+
+    seconds: float
+    ratio: float
+    spread: tuple[float, float]
+    """First and third quartile of the ratio."""
+    difference: float
+    """Largest difference of its gradients from torch eager's, relative to the largest entry."""
+
+
+def recorded(workload: Workload, **options: Any) -> Callable[[], Any]:
+    """The workload's step inside a graph of its own."""
+
+    def run() -> Any:
+        with ao.AutogradGraph(**options):
+            return workload.step()
+
+    return run
+
+
+def own_variants(make: Make, leaf: Leaf = ao.tensor) -> list[Variant]:
+    """torch eager, and this library without and with optimization."""
+    eager = make(leaf=torch_leaf)
+    variants = [Variant(EAGER, eager, eager.step)]
+    for optimize in (False, True):
+        workload = make(leaf=leaf)
+        variants.append(Variant(f"optimize={optimize}", workload, recorded(workload, optimize=optimize)))
+    return variants
+
+
+def gradients(variant: Variant) -> list[Tensor]:
+    """The results of one step, with the same random numbers for every variant."""
+    torch.manual_seed(0)
+    out = variant.run()
+    return [t.detach().clone() for t in variant.workload.results(out)]
+
+
+def difference(found: list[Tensor], expected: list[Tensor]) -> float:
+    """Largest difference, relative to the largest entry of each tensor."""
+    worst = 0.0
+    for a, b in zip(found, expected, strict=True):
+        scale = float(b.abs().max().nan_to_num()) or 1.0
+        gap = float((a - b).abs().max()) / scale
+        worst = max(worst, float("inf") if gap != gap else gap)
+    return worst
+
+
+def differences(variants: list[Variant]) -> dict[str, float]:
+    """Compare every variant with the first.
+
+    Raises
+    ------
+    ValueError
+        If a gradient differs by more than rounding explains; such a variant is not timed.
+    """
+    expected = gradients(variants[0])
+    out = {}
+    for variant in variants:
+        found = gradients(variant)
+        out[variant.name] = difference(found, expected)
+        limit = TOLERANCE.get(expected[0].dtype, 0.0)
+        if not out[variant.name] <= limit:
+            raise ValueError(
+                f"{variant.workload.name}: gradients of {variant.name} differ from torch eager's by "
+                f"{out[variant.name]:.1e} of the largest entry; the limit is {limit:.0e}"
+            )
+    return out
+
+
+def block_length(variant: Variant) -> int:
+    """Steps in a block of about `BLOCK_SECONDS`, after warm-up."""
+    for _ in range(3):
+        variant.run()
+    begin = time.perf_counter()
+    variant.run()
+    return max(1, round(BLOCK_SECONDS / (time.perf_counter() - begin)))
+
+
+def measure(variants: list[Variant], repeats: int, on_round: Callable[[], None] = lambda: None) -> dict[str, Timing]:
+    """Time the variants in turns; the first is what ratios are taken of."""
+    found = differences(variants)
+    fresh = any(v.workload.advance for v in variants)
+    steps = 1 if fresh else min(block_length(v) for v in variants)
+    times: dict[str, list[float]] = {v.name: [] for v in variants}
+    order = list(variants)
+    shuffle = random.Random(0).shuffle
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(repeats):
+            if fresh:
+                for variant in variants:
+                    if variant.workload.advance is not None:
+                        variant.workload.advance()
+            shuffle(order)
+            for variant in order:
+                times[variant.name].append(block(variant.run, steps))
+            gc.collect(0)
+            on_round()
+    finally:
+        if collecting:
+            gc.enable()
+    base = times[variants[0].name]
+    return {name: timing(seconds, base, found[name]) for name, seconds in times.items()}
+
+
+def block(run: Callable[[], Any], steps: int) -> float:
+    """Seconds a step."""
+    begin = time.perf_counter()
+    for _ in range(steps):
+        run()
+    return (time.perf_counter() - begin) / steps
+
+
+def timing(seconds: list[float], base: list[float], difference: float) -> Timing:
+    """Medians over the rounds."""
+    ratios = sorted(a / b for a, b in zip(seconds, base, strict=True))
+    quarter = len(ratios) // 4
+    return Timing(
+        statistics.median(seconds), statistics.median(ratios), (ratios[quarter], ratios[-1 - quarter]), difference
+    )

@@ -1,0 +1,67 @@
+"""The long sweep: `python -m tests.fuzz --examples 20000`.
+
+Every program has a seed; a difference is shrunk, printed once per kind with its seed, and
+counted.  The exit code is 1 where any program differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import re
+import sys
+import time
+import warnings
+from collections import Counter
+
+import torch
+
+from tests.fuzz.oracle import differs, shrink
+from tests.programs import from_seed
+
+
+def kind_of(error: Exception) -> str:
+    """What differences of one cause have in common: the message without names and numbers."""
+    first = f"{type(error).__name__}: {error}".splitlines()[0]
+    return re.sub(r"<.*?>|\bv?\d+(\.\d+)?\b|\b[xywsfzcdim]\b|optimize=\w+|kind=\w+|allowance=\d+", "·", first)[:90]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--examples", type=int, default=20_000, help="how many programs (20000)")
+    parser.add_argument("--first", type=int, default=0, help="first seed (0)")
+    parser.add_argument("--length", type=int, default=20, help="longest program (20)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
+    parser.add_argument("--kinds", type=int, default=20, help="stop after so many kinds of difference (20)")
+    arguments = parser.parse_args()
+    faulthandler.enable()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    kinds: Counter[str] = Counter()
+    start = time.monotonic()
+    done = 0
+    for seed in range(arguments.first, arguments.first + arguments.examples):
+        if time.monotonic() - start > arguments.seconds or len(kinds) >= arguments.kinds:
+            break
+        program = from_seed(seed, arguments.length)
+        error = differs(program)
+        done += 1
+        if error is not None:
+            small = shrink(program)
+            final = differs(small) or error
+            kind = kind_of(final)
+            kinds[kind] += 1
+            if kinds[kind] <= 2:
+                print(f"===== seed {seed} ({type(final).__name__})\n{final}", flush=True)
+                if not isinstance(final, AssertionError):
+                    print(small, flush=True)
+        if done % 1000 == 0:
+            print(f"... {done} programs, {sum(kinds.values())} differ, {time.monotonic() - start:.0f} s", flush=True)
+    print(f"{done} programs, {sum(kinds.values())} differ, {time.monotonic() - start:.0f} s")
+    for kind, n in kinds.most_common():
+        print(f"{n:6d}  {kind}")
+    return 1 if kinds else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""Run one program under torch eager and in every graph mode, and compare all that a user can see."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+import autograd_opt as ao
+from tests.programs import CONSTANTS, LEAVES, Program, environment
+
+Tensor = torch.Tensor
+Mode = dict[str, Any]
+MODES: tuple[Mode, ...] = (
+    {"kind": "custom", "optimize": False},
+    {"kind": "plain", "optimize": False},
+    {"kind": "custom", "optimize": True},
+    {"kind": "plain", "optimize": True},
+    {"kind": "custom", "optimize": True, "allowance": 0},
+)
+
+
+@dataclass
+class Sight:
+    """One variable as a user sees it."""
+
+    value: Tensor
+    requires_grad: bool
+    is_leaf: bool
+    grad: Tensor | None
+    stride: tuple[int, ...]
+
+
+@dataclass
+class Outcome:
+    """All that a run left behind."""
+
+    error: Exception | None = None
+    stopped: int = -1
+    sights: dict[str, Sight] = field(default_factory=dict)
+    seen: dict[str, list[Tensor]] = field(default_factory=dict)
+    state: Tensor = field(default_factory=lambda: torch.empty(0))
+    shared: list[tuple[str, ...]] = field(default_factory=list)
+    same: list[tuple[str, str]] = field(default_factory=list)
+
+
+def plain(t: Tensor) -> Tensor:
+    """The values of `t` now, in memory of their own."""
+    with torch._C.DisableTorchFunction():
+        return torch._C.TensorBase.detach(t).as_subclass(Tensor).resolve_conj().clone(memory_format=torch.contiguous_format)
+
+
+def make_inputs(kind: str) -> dict[str, Tensor]:
+    """Fresh leaves and constants."""
+    if kind == "custom":
+        made = {k: ao.tensor(v) for k, v in LEAVES.items()}
+        return {**made, **{k: ao.tensor(v, requires_grad=False) if k == "d" else v.clone() for k, v in CONSTANTS.items()}}
+    return {**{k: v.clone().requires_grad_() for k, v in LEAVES.items()}, **{k: v.clone() for k, v in CONSTANTS.items()}}
+
+
+def execute(program: Program, inputs: dict[str, Tensor]) -> Outcome:
+    """Run the statements until one raises, then look at everything."""
+    env = environment(dict(inputs))
+    out = Outcome()
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for k, code in enumerate(program.code):
+            try:
+                exec(code, env)
+            except Exception as error:
+                out.error, out.stopped = error, k
+                break
+        names = [n for n, t in env.items() if isinstance(t, Tensor)]
+        out.state = torch.get_rng_state()
+        for name in names:
+            t = env[name]
+            grad = t.grad if t.is_leaf or t.retains_grad else None
+            out.sights[name] = Sight(plain(t), t.requires_grad, t.is_leaf, None if grad is None else plain(grad), t.stride())
+        out.seen = {k: [plain(g) for g in v] for k, v in env["seen"].items()}
+        out.same = [(a, b) for a in names for b in names if a < b and env[a] is env[b]]
+        out.shared = aliases({n: env[n] for n in names if n not in program.loose})
+    return out
+
+
+def aliases(tensors: dict[str, Tensor]) -> list[tuple[str, ...]]:
+    """For each variable, those that change with a write to it."""
+    found = []
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        values = {n: t.detach() for n, t in tensors.items()}
+        for name, t in values.items():
+            if torch._debug_has_internal_overlap(t) or not t.numel():
+                continue
+            before = {n: v.clone() for n, v in values.items()}
+            t.bitwise_not_() if t.dtype in (torch.bool, torch.int64) else t.fill_(1234.5)
+            found.append((name, *[n for n, v in values.items() if bits(v) != bits(before[n])]))
+            t.copy_(before[name])
+    return found
+
+
+def bits(t: Tensor) -> bytes:
+    """The bytes of a tensor's values, every NaN the same."""
+    t = t.detach().resolve_conj().resolve_neg().contiguous()
+    if t.is_complex():
+        t = torch.view_as_real(t)
+    if t.is_floating_point() and bool((nan := t.isnan()).any()):
+        t = t.masked_fill(nan, float("nan"))
+    return t.numpy().tobytes()
+
+
+class Difference(AssertionError):
+    """A run differs from torch eager's."""
+
+
+def scale_of(reference: Outcome) -> float:
+    """The largest finite magnitude in the run: what rounding errors are relative to."""
+    largest = 1.0
+    for sight in reference.sights.values():
+        for t in (sight.value, sight.grad):
+            if t is not None and (t.is_floating_point() or t.is_complex()) and t.numel():
+                finite = t.abs()[torch.isfinite(t)]
+                if finite.numel():
+                    largest = max(largest, float(finite.max()))
+    return largest
+
+
+def close(a: Tensor, b: Tensor, scale: float, coarse: bool) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    rough = coarse or a.dtype in (torch.float32, torch.complex64)
+    rtol, atol = (1e-3, 1e-4 * scale) if rough else (1e-7, 1e-9 * scale)
+    return torch.allclose(a, b, rtol, atol, equal_nan=True)
+
+
+def check(reference: Outcome, mine: Outcome, program: Program, label: str) -> None:
+    """Raise `Difference` where the two runs differ."""
+
+    def fail(what: str) -> None:
+        raise Difference(f"{label}: {what}\n--- program ---\n{program}")
+
+    if reference.error is not None or mine.error is not None:
+        if reference.error is None or mine.error is None or mine.stopped != reference.stopped or \
+                not isinstance(mine.error, type(reference.error)):
+            fail(f"torch raises {reference.error!r} in statement {reference.stopped}, "
+                 f"this library {mine.error!r} in {mine.stopped}")
+    derived = reference.error is not None and any(
+        word in program.statements[reference.stopped] for word in ("backward(", "autograd.grad("))
+    scale = scale_of(reference)
+    coarse = any(s.value.dtype == torch.float32 and n not in ("f",) or s.grad is not None and n == "f"
+                 for n, s in reference.sights.items())
+    if list(reference.sights) != list(mine.sights):
+        fail(f"variables {list(mine.sights)} instead of {list(reference.sights)}")
+    for name, theirs in reference.sights.items():
+        ours = mine.sights[name]
+        if name in program.loose:
+            equal = close(ours.value, theirs.value, scale, coarse)
+        else:
+            equal = ours.value.dtype == theirs.value.dtype and ours.value.shape == theirs.value.shape \
+                and bits(ours.value) == bits(theirs.value)
+        if not equal:
+            fail(f"{name} is\n{ours.value}\ninstead of\n{theirs.value}")
+        if ours.requires_grad != theirs.requires_grad or ours.is_leaf != theirs.is_leaf:
+            fail(f"{name}: requires_grad {ours.requires_grad}, is_leaf {ours.is_leaf} "
+                 f"instead of {theirs.requires_grad}, {theirs.is_leaf}")
+        if ours.stride != theirs.stride and name not in program.loose:
+            fail(f"{name} has strides {ours.stride} instead of {theirs.stride}")
+        if derived:
+            continue
+        if (ours.grad is None) != (theirs.grad is None) or \
+                ours.grad is not None and not close(ours.grad, theirs.grad, scale, coarse):
+            fail(f"{name}.grad is\n{ours.grad}\ninstead of\n{theirs.grad}")
+    if mine.same != reference.same:
+        fail(f"one object under two names: {mine.same} instead of {reference.same}")
+    if mine.shared != reference.shared:
+        fail(f"writes reach {mine.shared} instead of {reference.shared}")
+    if not torch.equal(mine.state, reference.state):
+        fail("another generator state")
+    if not derived:
+        if sorted(mine.seen) != sorted(reference.seen):
+            fail(f"hooks called: {sorted(mine.seen)} instead of {sorted(reference.seen)}")
+        for key, sights in reference.seen.items():
+            ours_seen = mine.seen[key]
+            if len(ours_seen) != len(sights) or not all(
+                    close(a, b, scale, coarse) for a, b in zip(ours_seen, sights, strict=True)):
+                fail(f"hook {key} saw {ours_seen} instead of {sights}")
+
+
+def eager(program: Program) -> Outcome:
+    """The reference."""
+    return execute(program, make_inputs("plain"))
+
+
+def compare(program: Program, modes: Sequence[Mode] = MODES) -> None:
+    """Assert that a program does in every mode what it does in torch eager."""
+    reference = eager(program)
+    for mode in modes:
+        options = {k: v for k, v in mode.items() if k != "kind"}
+        inputs = make_inputs(mode["kind"])
+        with ao.AutogradGraph(**options):
+            mine = execute(program, inputs)
+        check(reference, mine, program, ", ".join(f"{k}={v}" for k, v in mode.items()))
+
+
+def differs(program: Program, modes: Sequence[Mode] = MODES) -> Exception | None:
+    """The difference, or any other failure, of a program; None where there is none."""
+    try:
+        compare(program, modes)
+    except Exception as error:
+        return error
+    return None
+
+
+def shrink(program: Program, modes: Sequence[Mode] = MODES) -> Program:
+    """A shorter program with a difference of the same kind: statements go while it stays valid and differs."""
+    reference = eager(program)
+
+    def bad(candidate: Program) -> bool:
+        outcome = eager(candidate)
+        if isinstance(outcome.error, (NameError, SyntaxError, IndentationError)):
+            return False
+        if (outcome.error is None) != (reference.error is None):
+            return False
+        return differs(candidate, modes) is not None
+
+    step = max(1, len(program.statements) // 2)
+    while True:
+        k, before = 0, len(program.statements)
+        while k < len(program.statements):
+            candidate = program.without(k, k + step)
+            if candidate.statements and bad(candidate):
+                program = candidate
+            else:
+                k += step
+        if step == 1 and len(program.statements) == before:
+            return program
+        step = max(1, step // 2)

@@ -1,0 +1,64 @@
+"""A wrong installation is one clear sentence."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autograd_opt import _environment
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("version", ["2.13.0", "2.13.4+cpu", "2.13.0a0+git1234"])
+def test_tested_versions_of_torch_pass(version: str) -> None:
+    _environment.check_torch(version)
+
+
+@pytest.mark.parametrize("version", ["2.12.1", "2.14.0", "3.0", "1.13.1+cu117"])
+def test_other_versions_of_torch_are_refused(version: str) -> None:
+    with pytest.raises(ImportError, match=f"2.13 only, this is {version}".replace("+", r"\+")):
+        _environment.check_torch(version)
+
+
+def test_a_missing_torch_is_named() -> None:
+    program = "import sys; sys.modules['torch'] = None; import autograd_opt"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("ImportError: autograd_opt needs torch 2.13")
+
+
+def build(**environment: str) -> subprocess.CompletedProcess[str]:
+    """Start a build of the extensions; it is expected to stop before it compiles."""
+    program = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", environment.pop("OUT")]
+    return subprocess.run(program, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
+                          check=False)
+
+
+def test_a_missing_compiler_is_named(tmp_path: Path) -> None:
+    done = build(CC="no-such-compiler", OUT=str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        "autograd_opt cannot be built: no C compiler, 'no-such-compiler' is not on the PATH"
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_an_old_python_is_named() -> None:
+    program = (
+        "import sys; sys.version_info = (3, 10, 13, 'final', 0); sys.argv = ['setup.py', '--version'];"
+        "exec(compile(open('setup.py').read(), 'setup.py', 'exec'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "autograd_opt cannot be built: it needs Python 3.11 or newer" in done.stderr.splitlines()[-1]
+
+
+def test_one_version_everywhere() -> None:
+    import importlib.metadata
+
+    import autograd_opt
+
+    assert importlib.metadata.version("autograd_opt") == autograd_opt.__version__

@@ -1,0 +1,246 @@
+"""Random whole torch programs, as source text, for comparison with torch eager.
+
+`generate(choices)` writes a program statement by statement and runs each statement in torch
+eager at once, so that shapes fit and most programs are valid; a statement that torch refuses
+is dropped, or kept as the program's last.  `choices` is hypothesis (`programs()`) or a seeded
+generator (`from_seed`).  A program prints as the Python that it is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, Protocol
+
+import torch
+from hypothesis import strategies as st
+
+Tensor = torch.Tensor
+Env = dict[str, Any]
+
+LEAVES: dict[str, Tensor] = {
+    "x": torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], dtype=torch.float64),
+    "y": torch.tensor([0.3, -0.6, 0.9], dtype=torch.float64),
+    "w": torch.tensor([[0.2, -0.4, 0.7], [1.1, 0.0, -0.0], [0.6, -0.9, 0.3]], dtype=torch.float64),
+    "s": torch.tensor(0.75, dtype=torch.float64),
+    "f": torch.tensor([0.25, -1.5, 3.0], dtype=torch.float32),
+    "z": torch.tensor([0.5 + 1.0j, -1.0 + 0.25j, 2.0 - 0.5j], dtype=torch.complex128),
+}
+"""Leaves that require grad."""
+CONSTANTS: dict[str, Tensor] = {
+    "c": torch.tensor([[1.0, -2.0, 0.5], [0.0, 3.0, -1.5]], dtype=torch.float64),
+    "d": torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64),
+    "i": torch.tensor([2, 0, 1]),
+    "m": torch.tensor([[True, False, True], [False, True, True]]),
+}
+"""Tensors that do not; `d` equals a row of `x`, and no two are one value."""
+LITERALS = ("1", "1.0", "True", "0.0", "-0.0", "2", "2.0", "0.5", "-3", "nan", "inf", "False", "0")
+
+
+class Choices(Protocol):
+    def integer(self, low: int, high: int) -> int: ...
+
+
+class Seeded:
+    """Choices from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def integer(self, low: int, high: int) -> int:
+        return self.random.randint(low, high)
+
+
+class Drawn:
+    """Choices by hypothesis, which shrinks them."""
+
+    def __init__(self, draw: Callable[[Any], int]) -> None:
+        self.draw = draw
+
+    def integer(self, low: int, high: int) -> int:
+        return low if low == high else self.draw(st.integers(low, high))
+
+
+@dataclass
+class Program:
+    """Statements over the leaves and constants above.
+
+    `loose` names variables that descend from a gradient: those are compared with a tolerance.
+    """
+
+    statements: list[str]
+    loose: frozenset[str] = frozenset()
+    _code: list[CodeType] = field(default_factory=list, repr=False)
+
+    @property
+    def code(self) -> list[CodeType]:
+        """One code object for each statement."""
+        if len(self._code) != len(self.statements):
+            self._code = [compile(s, f"<statement {k}>", "exec") for k, s in enumerate(self.statements)]
+        return self._code
+
+    def without(self, start: int, stop: int) -> Program:
+        """The program without some of its statements, for shrinking."""
+        return Program(self.statements[:start] + self.statements[stop:], self.loose)
+
+    def __str__(self) -> str:
+        return "\n".join(self.statements)
+
+    __repr__ = __str__
+
+
+def environment(leaves: Env) -> Env:
+    """The names that a program may use; `seen` collects what hooks saw, by label."""
+    seen: dict[str, list[Any]] = {}
+
+    def see(label: str) -> Callable[[Any], None]:
+        def hook(g: Any) -> None:
+            seen.setdefault(label, []).append(g.detach().clone())
+        return hook
+
+    def see_grad(label: str) -> Callable[[Any], None]:
+        def hook(t: Any) -> None:
+            seen.setdefault(label, []).append(t.grad.detach().clone())
+        return hook
+
+    return {"torch": torch, "F": torch.nn.functional, "nan": float("nan"), "inf": float("inf"), "seen": seen,
+            "see": see, "see_grad": see_grad, "handles": [], **leaves}
+
+
+class Writer:
+    """A program being written, and its variables as torch eager has them so far."""
+
+    def __init__(self, choices: Choices) -> None:
+        self.choices = choices
+        leaves = {k: v.clone().requires_grad_() for k, v in LEAVES.items()}
+        self.env = environment({**leaves, **{k: v.clone() for k, v in CONSTANTS.items()}})
+        self.names = [*LEAVES, *CONSTANTS]
+        self.statements: list[str] = []
+        self.expressions: list[str] = []
+        self.loose: set[str] = set()
+        self.count = 0
+
+    # Choosing --------------------------------------------------------------------------
+    def one(self, options: Sequence[Any]) -> Any:
+        return options[self.choices.integer(0, len(options) - 1)]
+
+    def maybe(self, percent: int) -> bool:
+        return self.choices.integer(0, 99) >= 100 - percent
+
+    def new(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def pick(self, fits: Callable[[Tensor], bool] = lambda t: True) -> str | None:
+        """A variable, newer ones more often."""
+        names = [n for n in self.names if isinstance(self.env.get(n), Tensor) and fits(self.env[n])]
+        if not names:
+            return None
+        k = max(self.choices.integer(0, len(names) - 1), self.choices.integer(0, len(names) - 1))
+        return names[k]
+
+    def real(self) -> str:
+        return self.pick(lambda t: t.is_floating_point()) or "x"
+
+    def tracked(self) -> str | None:
+        return self.pick(lambda t: t.requires_grad)
+
+    def literal(self) -> str:
+        return str(self.one(LITERALS))
+
+    def operand(self, other: str) -> str:
+        """A second operand that broadcasts with `other`, or a number."""
+        if self.maybe(25):
+            return self.literal()
+        shape = self.env[other].shape
+
+        def fits(t: Tensor) -> bool:
+            try:
+                torch.broadcast_shapes(shape, t.shape)
+            except RuntimeError:
+                return False
+            return t.is_floating_point()
+        return self.pick(fits) or "s"
+
+    # Running ----------------------------------------------------------------------------
+    def add(self, statement: str, targets: Sequence[str] = (), expression: str = "") -> bool:
+        """Run a statement in torch eager; drop it, or end the program with it, where torch refuses it.
+
+        Returns whether the program goes on.
+        """
+        try:
+            exec(compile(statement, "<program>", "exec"), self.env)
+        except Exception:
+            if self.maybe(20):
+                self.statements.append(statement)
+                return False
+            return True
+        self.statements.append(statement)
+        for name in targets:
+            if name not in self.names:
+                self.names.append(name)
+        if expression:
+            self.expressions.append(expression)
+        self.taint(statement, targets)
+        return True
+
+    def taint(self, statement: str, targets: Sequence[str]) -> None:
+        """Whatever reads a gradient, or a variable that did, is compared with a tolerance."""
+        words = set("".join(ch if ch.isalnum() or ch == "_" else " " for ch in statement).split())
+        if not ("autograd.grad" in statement or ".grad " in statement or ".grad)" in statement or words & self.loose):
+            return
+        self.loose.update(targets)
+        if writes(statement):
+            memory = {storage(self.env[w]) for w in words if isinstance(self.env.get(w), Tensor)}
+            self.loose.update(n for n in self.names if isinstance(self.env.get(n), Tensor)
+                              and storage(self.env[n]) in memory)
+
+
+def storage(t: Tensor) -> int:
+    return t.untyped_storage().data_ptr()
+
+
+def writes(statement: str) -> bool:
+    return "_(" in statement or "] =" in statement or "= " in statement and statement.split("=")[0][-1:] in "+-*/"
+
+
+def generate(choices: Choices, length: int = 20) -> Program:
+    """Write one program of about `length` statements, its last a backward over several variables."""
+    from tests.statements import FINAL, STATEMENTS
+    writer = Writer(choices)
+    state = torch.get_rng_state()
+    grad_mode = torch.is_grad_enabled()
+    torch.manual_seed(0)
+    try:
+        for _ in range(choices.integer(4, length)):
+            if not choose(writer, STATEMENTS)(writer):
+                break
+        else:
+            FINAL(writer)
+    finally:
+        torch.set_grad_enabled(grad_mode)
+        torch.set_rng_state(state)
+    return Program(writer.statements, frozenset(writer.loose))
+
+
+def choose(writer: Writer, table: Sequence[tuple[int, Any]]) -> Any:
+    """An entry of a table of (weight, entry)."""
+    k = writer.choices.integer(0, sum(weight for weight, _ in table) - 1)
+    for weight, entry in table:
+        k -= weight
+        if k < 0:
+            return entry
+    raise AssertionError("unreachable")
+
+
+def from_seed(seed: int, length: int = 20) -> Program:
+    """The program of one seed."""
+    return generate(Seeded(seed), length)
+
+
+@st.composite
+def programs(draw: Any, length: int = 20) -> Program:
+    """Hypothesis strategy for whole programs."""
+    return generate(Drawn(draw), length)
