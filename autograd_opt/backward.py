@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +11,12 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge
 
-from autograd_opt import errors, references, runs
+from autograd_opt import errors, modes, references, runs
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
 from autograd_opt.executor import GraphTask
 from autograd_opt.hooks import run_leaf_hooks
+from autograd_opt.ops.table import MULTI
 
 Tensor = torch.Tensor
 Tensors = Tensor | Sequence[Any]
@@ -253,25 +256,25 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
 def recorded_run(run: runs.Run, cotangents: list[Tensor], accumulate: bool) -> Any:
     """Execute with every operation of the rules recorded (`create_graph`)."""
     with torch._C._EnableTorchFunction(), MODE, torch.enable_grad():
-        return captured(run, run.task.run(run.roots, cotangents, run.targets, run.targets is None, references.accumulate),
-                        accumulate)
+        return engine_run(run, cotangents, accumulate)
 
 
-def captured(run: runs.Run, results: Any, accumulate: bool) -> Any:
+def engine_run(run: runs.Run, cotangents: list[Tensor], accumulate: bool) -> Any:
     """The cotangents of the targets after their leaves' hooks; `accumulate` adds them into `.grad`."""
+    results = run.task.run(run.roots, cotangents, run.targets, run.targets is None, references.accumulate)
     if run.targets is None:
         return results
     done: dict[int, Any] = {}
     for i, (node, g) in enumerate(zip(run.targets, results, strict=True)):
         if g is None or (not accumulate and not node.is_leaf):
             continue
-        if node.index not in done:
+        if id(node) not in done:
             if accumulate:
                 references.accumulate(run.task, node, g)
             else:
                 g = run_leaf_hooks(node.tensor, g, run.task)
-            done[node.index] = g
-        results[i] = done[node.index]
+            done[id(node)] = g
+        results[i] = done[id(node)]
     return results
 
 
@@ -283,8 +286,7 @@ def numeric_run(run: runs.Run, cotangents: list[Tensor], accumulate: bool) -> An
     try:
         with torch._C.DisableTorchFunction():
             torch._C._set_grad_enabled(False)
-            return captured(run, run.task.run(run.roots, cotangents, run.targets, run.targets is None, references.accumulate),
-                            accumulate)
+            return engine_run(run, cotangents, accumulate)
     finally:
         with torch._C.DisableTorchFunction():
             torch._C._set_grad_enabled(grad_mode)

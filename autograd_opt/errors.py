@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from types import FrameType
 from typing import Any
 
@@ -120,7 +121,8 @@ def freed(node: Any) -> FreedGraphError:
 
 def modified(node: Any, i: int) -> InplaceError:
     """A saved tensor was written after it was saved; torch's wording first."""
-    which = "the output" if i < 0 else f"operand {i} ({node.op.operands[min(i, len(node.op.operands) - 1)]})"
+    names = node.op.operands
+    which = "the output" if i < 0 else f"operand {i} ({names[i]})" if i < len(names) else f"operand {i}"
     return InplaceError(
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: {which} of {node.op.name}"
@@ -134,10 +136,22 @@ def locate(error: BaseException, node: Any) -> None:
     if node.source and not getattr(error, "_autograd_opt_located", False):
         try:
             error._autograd_opt_located = True  # type: ignore[attr-defined]
+            error._autograd_opt_node = (node.name(), node.source)  # type: ignore[attr-defined]
         except AttributeError:
             return
         if hasattr(error, "add_note"):
             error.add_note(f"while differentiating {node.op.name}, recorded at {node.source}")
+
+
+def report_forward(error: BaseException) -> None:
+    """Anomaly mode: warn where the operation that failed in backward was recorded."""
+    node = getattr(error, "_autograd_opt_node", None)
+    if node is not None:
+        name, place = node
+        warnings.warn(
+            f"Error detected in {name}. The forward call that caused the error was recorded at {place}.",
+            stacklevel=4,
+        )
 
 
 def check_nan(g: Any, node: Any) -> None:

@@ -19,6 +19,8 @@ from autograd_opt.node cimport (
     SCALAR0, SCALAR1, SPENT, Node, Op, is_float, Tape, Vjp, active_tape, set_paused, shape_of, version_of,
 )
 from autograd_opt import errors
+from autograd_opt.node cimport PACKED
+from autograd_opt.saved import Packed, unpack_extra
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object o)
@@ -131,10 +133,10 @@ cdef class GraphTask:
         """Add cotangent `g` to what is waiting for `node`."""
         cdef object old
         if self.merge and node.flags & MERGED:
-            if node.flags & SPENT and not stateless(node):
+            if node.flags & SPENT and node.task != self.id and not stateless(node):
                 raise errors.freed(node)
             if not self.retain and self.own:
-                self.tape.spend_twin(node)
+                self.tape.spend_twin(node, self.id)
             node = node.leader
         elif self.own:
             node.flags |= OWN
@@ -209,6 +211,16 @@ cdef class GraphTask:
         cdef Py_ssize_t i
         self.accumulate = accumulate
         self.accumulator = accumulator
+        self.tape.running += 1
+        try:
+            return self.execute(roots, cotangents, inputs)
+        finally:
+            self.tape.running -= 1
+            self.tape.floor = min(self.tape.floor, self.tape.n + 64)
+
+    cdef object execute(self, list roots, list cotangents, inputs):
+        cdef Node node
+        cdef Py_ssize_t i
         if inputs is not None:
             self.captures = {}
             self.captured = [None] * len(inputs)
@@ -480,15 +492,21 @@ cdef object saved(Node node, int i):
     if node.saved_more is not None:
         values, versions = node.saved_more[0], node.saved_more[1]
         t = values[i]
+        if type(t) is Packed:
+            return t.value()
         if node.more[i] is not None and t is not None and version_of(t) != versions[i]:
             return stale(node, i)
         return t
     if i == 0:
         t = node.x0
+        if type(t) is Packed:
+            return t.value()
         if t is not None and not node.flags & SCALAR0 and version_of(t) != node.v0:
             return stale(node, 0)
     else:
         t = node.x1
+        if type(t) is Packed:
+            return t.value()
         if t is not None and not node.flags & SCALAR1 and version_of(t) != node.v1:
             return stale(node, 1)
     return t
@@ -497,6 +515,10 @@ cdef object saved(Node node, int i):
 cdef object answer(GraphTask task, Node node):
     """The output of `node`, unchanged; with its handle when the run is recorded."""
     cdef object t
+    if node.flags & PACKED:
+        if node.value is None:
+            raise errors.freed(node)
+        return node.value.value()
     if node.flags & OVERWRITTEN:
         return stale(node, -1)
     if node.tensor != NULL:
@@ -551,7 +573,7 @@ cdef object argument(GraphTask task, Node node, int code):
     if code == 9:
         if node.saved_more is None:
             raise errors.freed(node)
-        return node.saved_more[2]
+        return unpack_extra(node.saved_more[2])
     raise AssertionError(code)
 
 

@@ -60,64 +60,99 @@ class NodeHooks:
 
     def before(self, node: Any, g: Any, task: Any) -> Any:
         """Tensor pre-hooks and `retain_grad`; returns the cotangent to go on with."""
-        with user_code(task):
-            for fn in list(self.tensor.values()):
-                g = checked(fn, fn(g), g)
-            if self.retain:
-                t = node.tensor
-                if t is not None:
-                    t.grad = g if t.grad is None else t.grad + g
+        if self.tensor:
+            with user_code(task, node):
+                for fn in list(self.tensor.values()):
+                    g = checked(fn, fn(g), g)
+        if self.retain:
+            t = node.tensor
+            if t is not None:
+                with user_code(task, node):
+                    t.grad = g.clone() if t.grad is None else t.grad + g
         return g
 
     def prepare(self, node: Any, g: Any, task: Any) -> Any:
-        """Node pre-hooks; they see and may replace the tuple of cotangents."""
+        """Node pre-hooks; they see and may replace the tuple of cotangents, one for each output."""
         if not self.pre:
             return g
-        with user_code(task):
+        seen = parts_of(g)
+        with user_code(task, node):
             for fn in list(self.pre.values()):
-                result = fn((g,))
-                if result is not None:
-                    g = result[0] if isinstance(result, tuple) else result
-        return g
+                seen = replaced(fn, fn(seen), seen)
+        if hasattr(g, "parts"):
+            g.parts[:] = seen
+            return g
+        return seen[0]
 
-    def after(self, task: Any, results: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
+    def after(self, task: Any, results: tuple[Any, ...], g: Any, node: Any = None) -> tuple[Any, ...]:
         """Node post-hooks; they see (cotangents of operands, cotangents of outputs)."""
-        with user_code(task):
+        seen = parts_of(g)
+        with user_code(task, node):
             for fn in list(self.post.values()):
-                result = fn(results, (g,))
-                if result is not None:
-                    results = result if isinstance(result, tuple) else (result,)
+                results = replaced(fn, fn(results, seen), results)
         return results
 
 
-def checked(fn: Any, result: Any, g: Tensor) -> Tensor:
-    """What a tensor hook returned, if it may replace the cotangent."""
+def parts_of(g: Any) -> tuple[Any, ...]:
+    """The cotangents of a node's outputs."""
+    return tuple(g.parts) if hasattr(g, "parts") else (g,)
+
+
+def replaced(fn: Any, result: Any, seen: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a node hook returned, if it may replace the cotangents it has seen."""
     if result is None:
-        return g
-    name = getattr(fn, "__name__", type(fn).__name__)
+        return seen
+    result = result if isinstance(result, tuple) else (result,)
+    if len(result) != len(seen):
+        raise errors.GraphError(
+            f"hook '{name_of(fn)}' has returned an incorrect number of values (got {len(result)}, but expected "
+            f"{len(seen)})"
+        )
+    return tuple(old if old is None else checked(fn, new, old, True) for new, old in zip(result, seen, strict=True))
+
+
+def name_of(fn: Any) -> str:
+    """How messages call a hook."""
+    return str(getattr(fn, "__name__", type(fn).__name__))
+
+
+def checked(fn: Any, result: Any, g: Tensor, none: bool = False) -> Any:
+    """What a tensor hook returned, if it may replace the cotangent; `none`: may it drop it?"""
+    if result is None:
+        return None if none else g
     if not isinstance(result, Tensor):
         raise errors.ArgumentTypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
     if result.shape != g.shape:
-        raise errors.GraphError(f"hook '{name}' has changed the size of value")
+        raise errors.GraphError(f"hook '{name_of(fn)}' has changed the size of value")
     if result.dtype != g.dtype:
-        raise errors.GraphError(f"hook '{name}' has changed the type of value (was {g.dtype} got {result.dtype})")
+        raise errors.GraphError(
+            f"hook '{name_of(fn)}' has changed the type of value (was {g.dtype} got {result.dtype})"
+        )
     return result
 
 
 @contextmanager
-def user_code(task: Any) -> Iterator[None]:
-    """Inside a run, the state that user code expects: torch functions on, recording possible."""
-    if task.create_graph:
-        yield
-        return
-    nodes.resume(0)
-    grad_mode = torch._C.is_grad_enabled()
+def user_code(task: Any, node: Any = None) -> Iterator[None]:
+    """Inside a run, the state that user code expects: torch functions seen, recording possible."""
+    run = runs.current()
+    before = run.node if run is not None else None
+    if run is not None:
+        run.node = node
     try:
-        with torch._C._EnableTorchFunction(), MODE:
+        if task.create_graph:
             yield
+            return
+        nodes.resume(0)
+        grad_mode = torch._C.is_grad_enabled()
+        try:
+            with torch._C._EnableTorchFunction(), MODE:
+                yield
+        finally:
+            nodes.pause()
+            torch._C._set_grad_enabled(grad_mode)
     finally:
-        nodes.pause()
-        torch._C._set_grad_enabled(grad_mode)
+        if run is not None:
+            run.node = before
 
 
 def hooks_of(node: Any) -> NodeHooks:

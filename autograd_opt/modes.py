@@ -1,18 +1,23 @@
-"""Modes that torch keeps to itself: saved-tensor hooks are noticed by their own class.
+"""Modes that torch keeps to itself, and torch's helpers that bypass torch functions.
 
-Their installation does not pass through any torch function, so entering and leaving
-`saved_tensors_hooks` tells the active graph here, per thread.
+Installing saved-tensor hooks does not pass through any torch function, so entering and
+leaving `saved_tensors_hooks` tells the active graph here, per thread.  The hooks may be
+called by torch itself, inside one opaque call; they then find the graph's modes in place.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
+import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from autograd_opt import node as nodes
 
+C = torch._C
 _local = threading.local()
 
 
@@ -28,14 +33,67 @@ def _shift(by: int) -> None:
         tape.plain = _local.depth == 0
 
 
+def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`hook`, run under the graph's modes also when torch calls it inside an opaque call."""
+    def call(value: Any) -> Any:
+        if nodes.get_active() is None or nodes.get_recording() is not None:
+            return hook(value)
+        from autograd_opt.opaque import excluded_autograd
+        from autograd_opt.saved import user_state
+        with excluded_autograd(), user_state():
+            return hook(value)
+    return call
+
+
+class ThreadState(NamedTuple):
+    """What a run that moves to another thread takes along."""
+
+    grad_mode: bool
+    hooks: tuple[Any, Any] | None
+    depth: int
+    graphs: list[Any]
+    runs: list[Any]
+    paused: bool
+
+
+def thread_state() -> ThreadState:
+    """The calling thread's modes, as far as a backward run depends on them."""
+    from autograd_opt import graph, runs
+    return ThreadState(
+        C.is_grad_enabled(), C._autograd._top_saved_tensors_default_hooks(False), getattr(_local, "depth", 0),
+        list(graph._local.__dict__.get("stack", ())), list(runs.stack()), nodes.get_recording() is None,
+    )
+
+
+@contextmanager
+def restored(state: ThreadState, tape: Any) -> Iterator[None]:
+    """Put `state` in place in a new thread; `runs` are known, but count anew for the depth."""
+    from autograd_opt import graph
+    from autograd_opt.dispatch import MODE
+    graph._local.stack = state.graphs
+    _local.depth = state.depth
+    nodes.set_active_tape(tape)
+    try:
+        with C._AutoDispatchBelowAutograd(), MODE, torch.set_grad_enabled(state.grad_mode):
+            if state.hooks is None:
+                yield
+            else:
+                C._autograd._push_saved_tensors_default_hooks(*state.hooks)
+                try:
+                    yield
+                finally:
+                    C._autograd._pop_saved_tensors_default_hooks()
+    finally:
+        nodes.set_active_tape(None)
+
+
 def install() -> None:
     """Let `saved_tensors_hooks` and its subclasses report to the active graph."""
-    enter, leave = saved_tensors_hooks.__enter__, saved_tensors_hooks.__exit__
+    leave = saved_tensors_hooks.__exit__
 
-    def __enter__(self: Any) -> Any:
-        result = enter(self)
+    def __enter__(self: Any) -> None:
+        C._autograd._push_saved_tensors_default_hooks(at_home(self.pack_hook), at_home(self.unpack_hook))
         _shift(1)
-        return result
 
     def __exit__(self: Any, *exc: Any) -> Any:
         _shift(-1)
@@ -43,3 +101,53 @@ def install() -> None:
 
     saved_tensors_hooks.__enter__ = __enter__  # type: ignore[method-assign]
     saved_tensors_hooks.__exit__ = __exit__  # type: ignore[method-assign]
+    replace("UndefinedGrad", undefined_grad)
+    replace("DelayedError", delayed_error)
+
+
+# torch's own C functions for tests and for `once_differentiable`. -------------------------
+def replace(name: str, make: Callable[..., Any]) -> None:
+    """Let `torch._C._functions.<name>` give this library's function inside a context."""
+    original = getattr(C._functions, name)
+
+    def construct(*args: Any) -> Any:
+        return make(*args) if nodes.get_recording() is not None else original(*args)
+
+    setattr(C._functions, name, construct)
+
+
+def undefined_grad() -> Callable[..., Any]:
+    """The identity, whose cotangent is None."""
+    from autograd_opt.function import CustomFunction
+
+    class UndefinedGrad(CustomFunction):
+        @staticmethod
+        def forward(ctx: Any, *tensors: Any) -> Any:
+            ctx.set_materialize_grads(False)
+            out = tuple(t.detach() for t in tensors)
+            return out[0] if len(out) == 1 else out
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Any) -> Any:
+            return (None,) * len(cotangents)
+
+    return UndefinedGrad.apply
+
+
+def delayed_error(message: str | bytes, outputs: int) -> Callable[..., Any]:
+    """The identity, whose derivative raises `message`."""
+    from autograd_opt import errors
+    from autograd_opt.function import CustomFunction
+    text = message.decode() if isinstance(message, bytes) else message
+
+    class DelayedError(CustomFunction):
+        @staticmethod
+        def forward(ctx: Any, *tensors: Any) -> Any:
+            out = tuple(t.detach() for t in tensors)
+            return out[0] if len(out) == 1 else out
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Any) -> Any:
+            raise errors.GraphError(text)
+
+    return DelayedError.apply

@@ -34,6 +34,7 @@ cdef enum NodeFlag:
     OWN = 131072         # this run has reached the node itself, not only its twins
     MERGED = 65536       # cotangents go to `leader` instead; set by Tape.resolve
     WROTE = 32768        # a leaf whose memory was written since its last use
+    PACKED = 1048576     # `value` is what a pack hook made of the output
     FIXN = 16384         # FIX0 for any operand of three or more
 
 cdef class Vjp:
@@ -94,6 +95,7 @@ cdef class Tape:
     cdef PyObject **nodes        # owned
     cdef Py_ssize_t n, capacity, floor
     cdef public bint optimize, consumed, sources
+    cdef public Py_ssize_t running   # backward runs under way: record numbers must not move
     cdef public bint plain       # no saved-tensor hooks, no autocast: fast paths allowed
     cdef bint sweeping, guarded
     cdef list trash
@@ -125,7 +127,7 @@ cdef class Tape:
     cdef int keep(self, Node node, object tensor) except -1
     cdef int compact(self) except -1
     cdef int resolve(self, dict captured) except -1
-    cdef void spend_twin(self, Node node) noexcept
+    cdef void spend_twin(self, Node node, int64_t task) noexcept
     cdef int lead(self, Node node, Node target) except -1
     cdef int mergeable(self, Node node, dict captured) except -1
     cdef Py_ssize_t nbytes(self, object shape, object dtype) except -1

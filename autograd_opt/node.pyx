@@ -270,18 +270,36 @@ cdef class Node:
 
     def name(self):
         """The operator's name, as `grad_fn.name()` gives it in torch."""
-        return "AccumulateGrad" if self.flags & LEAF else f"{self.op.name.title().replace('_', '')}Backward"
+        if self.flags & LEAF:
+            return "AccumulateGrad"
+        if self.op is OUTPUT_OP:
+            return (<Node>self.in0).name() if self.in0 is not None else "OutputBackward"
+        if self.attrs is not None and "function" in self.attrs:
+            return f"{self.attrs['function']}Backward"
+        return f"{self.op.name.title().replace('_', '')}Backward"
+
+    @property
+    def variable(self):
+        """The tensor that a leaf's node accumulates into."""
+        return getattr(self, 'tensor') if self.flags & LEAF else None
 
     @property
     def next_functions(self):
         """(node, 0) for each operand that requires grad, (None, 0) for the others."""
         return tuple(
-            (n, 0) if n is not None and (<Node>n).flags & REQUIRES_GRAD else (None, 0)
+            edge(n) if n is not None and (<Node>n).flags & REQUIRES_GRAD else (None, 0)
             for n in self.operands
         )
 
     def __repr__(self):
         return f"<{self.name()} %{self.index}>" if not self.flags & LEAF else f"<leaf %{self.index}>"
+
+
+cdef tuple edge(Node node):
+    """(function, number of its output), as torch shows an operand."""
+    if node.op is OUTPUT_OP and node.in0 is not None:
+        return (node.in0, node.attrs["i"])
+    return (node, 0)
 
 
 cdef int64_t fresh_vn():
@@ -541,6 +559,9 @@ cdef int tensor_died(Node node, object tensor) except -1:
         tape = tape_by_id(node.tape_id)
         if tape is None:
             return 0
+    if node.flags & PACKED:
+        tape.decrement(node)
+        return 0
     wanted = node.flags & NEEDS_ANS and not node.flags & SPENT and node.live > 1
     if (wanted or (tape.optimize and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN)
                    and tape.keep(node, tensor))):
@@ -806,7 +827,7 @@ cdef class Tape:
         node.flags |= SPENT
         self.release(node)
 
-    cdef void spend_twin(self, Node node) noexcept:
+    cdef void spend_twin(self, Node node, int64_t task) noexcept:
         """A freeing run has gone through the leader of `node` in its place: spend it, and the
         merged nodes below it, as if the run had passed through them."""
         cdef Node twin
@@ -816,6 +837,7 @@ cdef class Tape:
             if twin.flags & SPENT:
                 continue
             self.spend(twin)
+            twin.task = task             # spent by this run, which may come here again
             for other in twin.operands:
                 if other is not None and (<Node>other).flags & MERGED:
                     stack.append(other)
@@ -1040,7 +1062,9 @@ cdef class Tape:
 
     def compact_if_due(self):
         """Called when the array reaches `floor`."""
-        if self.consumed or self.n > (1 << 20):
+        if self.running:                 # a run holds record numbers
+            self.floor = self.n + (self.n >> 1) + 64
+        elif self.consumed or self.n > (1 << 20):
             self.compact()
         else:
             self.floor = min(2 * self.n + 64, (1 << 20) + 1) if self.n < (1 << 20) else 2 * self.n

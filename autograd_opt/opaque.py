@@ -43,6 +43,16 @@ def included_autograd() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def excluded_autograd() -> Iterator[None]:
+    """Inside a context: exclude autograd's dispatch keys again, where an opaque call had included them."""
+    exclude = C._dispatch_tls_local_exclude_set()
+    for key in AUTOGRAD_KEYS:
+        exclude = exclude.add(key)
+    with C._ForceDispatchKeyGuard(C._dispatch_tls_local_include_set(), exclude):
+        yield
+
+
 AUTOGRAD_KEYS = [k for name, k in C.DispatchKey.__members__.items() if name.startswith("Autograd")]
 
 
@@ -132,7 +142,9 @@ def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         new_args, new_kwargs = tree_unflatten(leaves, spec)
         out = func(*new_args, **new_kwargs)
         flat, out_spec = tree_flatten(out)
-        where = [i for i, o in enumerate(flat) if isinstance(o, torch.Tensor)]
+        given = {id(d): first[k] for k, d in unique.items()}
+        flat = [given.get(id(o), o) for o in flat]      # a call that returns its argument returns the user's
+        where = [i for i, o in enumerate(flat) if isinstance(o, torch.Tensor) and id(o) not in first]
         call = OpaqueCall(getattr(func, "__name__", str(func)), list(unique.values()), [flat[i] for i in where])
     if where:
         with C.DisableTorchFunction():

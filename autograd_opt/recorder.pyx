@@ -14,6 +14,8 @@ from autograd_opt.node cimport (
     version_of,
 )
 
+from autograd_opt.node cimport PACKED
+
 cdef object base = torch._C.TensorBase
 cdef object lazy_clone = base.__dict__["_lazy_clone"]
 cdef object get_dtype = base.__dict__["dtype"]
@@ -348,7 +350,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         else:
             nodes.append(None)
     req = req and grad
-    if tape.optimize and op.flags & PURE and not op.flags & MULTI:
+    if tape.optimize and tape.plain and op.flags & PURE and not op.flags & MULTI:
         key = make_key(op, nodes, operands, attrs, req, grad)
         if key is not None:
             entry = tape.general.get(key)
@@ -382,6 +384,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         node = fill(tape, op, nodes, operands, attrs, req, r, extra)
         if view:
             node.view = True
+        if not tape.plain:
+            pack_saved(tape, node, r)
         if key is None:
             node.vn = fresh_vn() if tape.optimize else 0
         elif entry is None:
@@ -515,6 +519,37 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
     return node
 
 
+cdef int pack_saved(Tape tape, Node node, object r) except -1:
+    """Hand everything that the node's rules save to the saved-tensor hooks that are on.
+
+    Such a node is never merged: its hooks are part of what it does.
+    """
+    from autograd_opt.saved import pack, pack_extra
+    cdef Py_ssize_t i
+    node.flags |= NO_MERGE
+    if not node.flags & REQUIRES_GRAD or node.op.flags & VARIADIC and node.op.joint is not None and not node.op.need0:
+        return 0
+    try:
+        if node.x0 is not None and not node.flags & SCALAR0:
+            node.x0 = pack(node.x0, node.in0)
+        if node.x1 is not None and not node.flags & SCALAR1:
+            node.x1 = pack(node.x1, node.in1)
+        if node.saved_more is not None:
+            values, versions, extra = node.saved_more
+            values = [t if n is None or t is None else pack(t, n) for t, n in zip(values, node.more)]
+            node.saved_more = (values, versions, pack_extra(extra))
+        if node.flags & NEEDS_ANS and r is not None:
+            node.value = pack(r, node, True)
+            if type(node.value) is not CustomTensor and type(node.value) is not Tensor:
+                node.flags |= PACKED
+            else:
+                node.value = None
+    except BaseException:
+        tape.unlink(node)
+        raise
+    return 0
+
+
 cdef object record_outputs(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, object r, object extra=None):
     """One node for the call, and one `output` node for each of its tensors."""
     cdef Node parent, node
@@ -522,6 +557,8 @@ cdef object record_outputs(Tape tape, Op op, list nodes, tuple operands, dict at
     if not isinstance(r, (tuple, list)):
         return r
     parent = fill(tape, op, nodes, operands, attrs, req, None, extra)
+    if not tape.plain:
+        pack_saved(tape, parent, None)
     parent.vn = fresh_vn()
     if tape.sources:
         current_source(parent)
@@ -587,6 +624,8 @@ def record_write(Op op, list nodes, tuple operands, dict attrs, target, extra=No
     """
     cdef Tape tape = <Tape>recording()
     cdef Node node = fill(tape, op, nodes, operands, attrs, any_requires(nodes), target, extra)
+    if not tape.plain:
+        pack_saved(tape, node, target)
     node.vn = fresh_vn()
     if tape.sources:
         current_source(node)
@@ -608,10 +647,12 @@ def record_value(Op op, list nodes, tuple operands, dict attrs, value, extra=Non
     """A node whose value no tensor of the user's shows: the written part of a base."""
     cdef Tape tape = <Tape>recording()
     cdef Node node = fill(tape, op, nodes, operands, attrs, True, value, extra)
+    if not tape.plain:
+        pack_saved(tape, node, value)
     node.vn = fresh_vn()
     if tape.sources:
         current_source(node)
-    if node.flags & NEEDS_ANS:
+    if node.flags & NEEDS_ANS and not node.flags & PACKED:
         node.value = value.detach()
     tape.append(node)
     return node

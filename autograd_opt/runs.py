@@ -29,7 +29,7 @@ FIRST_ID = 1 << 40
 class Run:
     """One backward run: what it started from, what it was asked for, what comes at its end."""
 
-    __slots__ = ("callbacks", "node", "roots", "targets", "task", "_reached")
+    __slots__ = ("_reached", "callbacks", "node", "roots", "targets", "task")
 
     def __init__(self, task: Any, roots: list[Any], targets: list[Any] | None):
         self.task, self.roots, self.targets = task, roots, targets

@@ -99,7 +99,9 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
     node = t.__dict__.get("_node")
     if node is None or node.is_leaf or not node.requires_grad:
         return None
-    return nodes.handle_of(t) if nodes.get_active() is not None else node
+    if nodes.get_active() is not None:
+        node = nodes.handle_of(t)
+    return node.operands[0] if node.op.name == "output" and node.operands else node
 
 
 @special(getter("retains_grad"))
@@ -110,7 +112,8 @@ def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
 
 @special(getter("output_nr"))
 def get_output_nr(func: Any, args: Any, kwargs: Any) -> int:
-    return 0
+    node = args[0].__dict__.get("_node")
+    return int(node.raw_attributes["i"]) if node is not None and node.op.name == "output" else 0
 
 
 @special(Tensor.retain_grad)

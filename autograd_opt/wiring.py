@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt import dispatch, function, inplace, modes, node, ops, recorder, tensor_api, views
+from autograd_opt import dispatch, function, inplace, modes, node, ops, recorder, runs, tensor_api, views
 from autograd_opt.ops.table import OPS, define
 from autograd_opt.tensor import CustomTensor
 
@@ -27,6 +27,7 @@ def install() -> None:
     recorder.install(CustomTensor, OUTPUT, OPS, general)
     function.install()
     modes.install()
+    runs.install()
 
 
 __all__ = ["inplace", "install", "ops", "tensor_api", "views"]

@@ -135,7 +135,12 @@ class Writer:
 
     def pick(self, fits: Callable[[Tensor], bool] = lambda t: True) -> str | None:
         """A variable, newer ones more often."""
-        names = [n for n in self.names if isinstance(self.env.get(n), Tensor) and fits(self.env[n])]
+        def usable(name: str) -> bool:
+            try:
+                return isinstance(self.env.get(name), Tensor) and fits(self.env[name])
+            except RuntimeError:        # torch refuses to look at a view that a write has made ambiguous
+                return False
+        names = [n for n in self.names if usable(n)]
         if not names:
             return None
         k = max(self.choices.integer(0, len(names) - 1), self.choices.integer(0, len(names) - 1))

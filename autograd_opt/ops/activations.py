@@ -76,10 +76,10 @@ def softplus_x(g: Any, x: Any, *, beta: Any, threshold: Any) -> Any:
 # ----- with a fused backward kernel -----
 define("tanh", "x", E, "torch.tanh T.tanh", x=lambda g, ans: A.tanh_backward(g, ans))
 define("tanh_backward", "g, y", E, "torch.ops.aten.tanh_backward", meaning=lambda g, y: g * H(1 - y * y),
-       g=lambda h, y: A.tanh_backward(h, y), y=lambda h, g, y: H(h) * g * H(y * -2))
+       g=lambda h, y: A.tanh_backward(h, H(y)), y=lambda h, g, y: H(h) * g * H(y * -2))
 define("sigmoid", "x", E, "torch.sigmoid T.sigmoid torch.special.expit", x=lambda g, ans: A.sigmoid_backward(g, ans))
 define("sigmoid_backward", "g, y", E, "torch.ops.aten.sigmoid_backward", meaning=lambda g, y: g * H((1 - y) * y),
-       g=lambda h, y: A.sigmoid_backward(h, y), y=lambda h, g, y: H(h) * g * H(1 - 2 * y))
+       g=lambda h, y: A.sigmoid_backward(h, H(y)), y=lambda h, g, y: H(h) * g * H(1 - 2 * y))
 define("relu", "x", E, "torch.relu T.relu", x=lambda g, ans: A.threshold_backward(g, ans, 0))
 define("threshold_backward", "g, x, *, threshold=0", E, "torch.ops.aten.threshold_backward",
        bind=lambda g, x, threshold: ((g, x), {"threshold": threshold}),
@@ -113,7 +113,7 @@ define("gelu_backward", "g, x, *, approximate='none'", E, "torch.ops.aten.gelu_b
        x=lambda h, g, x, *, approximate: h * g * gelu_bend(x, approximate=approximate))
 define("silu", "x", E, "torch._C._nn.silu", x=lambda g, x: A.silu_backward(g, x))
 define("silu_backward", "g, x", E, "torch.ops.aten.silu_backward", meaning=lambda g, x: g * H(silu_slope(x)),
-       g=lambda h, x: A.silu_backward(h, x), x=lambda h, g, x: h * g * silu_bend(x))
+       g=lambda h, x: A.silu_backward(h, H(x)), x=lambda h, g, x: H(h) * g * H(silu_bend(x)))
 define("softplus", "x, beta=1, threshold=20", E, "torch._C._nn.softplus F.softplus", x=softplus_x)
 define("softplus_backward", "g, x, beta=1, threshold=20", E, "torch.ops.aten.softplus_backward",
        meaning=lambda g, x, *, beta, threshold: torch.where(x * beta > threshold, g, g * (x * beta).sigmoid()),

@@ -26,6 +26,14 @@ def reduced(loss: Any, reduction: int) -> Any:
     return loss.mean() if reduction == 1 else loss.sum() if reduction == 2 else loss
 
 
+def mse_back(g: Any, x: Any, y: Any, reduction: int) -> Any:
+    """By the fused kernel, which divides by the size of `x`: so `x` must have the whole shape."""
+    if x.shape == y.shape:
+        return A.mse_loss_backward(g, x, y, reduction)
+    wide, y = torch.broadcast_tensors(x, y)
+    return summed(A.mse_loss_backward(g, wide, y, reduction), x.shape)
+
+
 def smooth_l1_x(g: Any, x: Any, y: Any, *, reduction: int, beta: float) -> Any:
     d = x - y
     return summed(mean_over(g, d.shape, reduction) * torch.where(d.abs() < beta, d / beta, d.sign()), x.shape)
@@ -85,8 +93,8 @@ def nll_loss_nd(x: Any, target: Any, weight: Any = None, reduction: int = 1, ign
 
 # ----- regression -----
 define("mse_loss", "x, y, reduction=1", R, "torch._C._nn.mse_loss",
-       x=lambda g, x, y, *, reduction: summed(A.mse_loss_backward(g, x, y, reduction), x.shape),
-       y=lambda g, x, y, *, reduction: summed(A.mse_loss_backward(g, y, x, reduction), y.shape))
+       x=lambda g, x, y, *, reduction: mse_back(g, x, y, reduction),
+       y=lambda g, x, y, *, reduction: mse_back(g, y, x, reduction))
 define("mse_loss_backward", "g, x, y, reduction=1", R, "torch.ops.aten.mse_loss_backward",
        meaning=lambda g, x, y, *, reduction: g * twice_mean(x.shape, reduction) * (x - y),
        g=lambda h, x, y, *, reduction: h * twice_mean(x.shape, reduction) * (x - y),

@@ -14,7 +14,7 @@ The entry point is `verify`; each engine is one file with one entry point:
 from __future__ import annotations
 
 from autograd_opt.verify.verdict import Counterexample, Reason, Status, Verdict, Verification
-from autograd_opt.verify.verifier import ENGINES, Budget, assert_optimization_proved, replay, verify
+from autograd_opt.verify.verifier import ENGINES, Budget, assert_optimization_proved, expression, replay, save, verify
 
 __all__ = ["ENGINES", "Budget", "Counterexample", "Reason", "Status", "Verdict", "Verification",
-           "assert_optimization_proved", "replay", "verify"]
+           "assert_optimization_proved", "expression", "replay", "save", "verify"]

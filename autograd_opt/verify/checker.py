@@ -161,7 +161,7 @@ class Checker:
         self.vocabulary = vocabulary
         self.table: dict[Any, int] = {}
         self.sums: dict[int, tuple[tuple[int, Any], ...]] = {}
-        self.linear: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}
+        self.linear: dict[int, tuple[int, tuple[int, ...], int]] = {}
         self.expansions, self.deadline = expansions, deadline
         self.spent = 0
         self.count = 0
@@ -177,16 +177,19 @@ class Checker:
         return found
 
     def apply(self, head: int, operands: tuple[int, ...], linear_in: tuple[int, ...]) -> int:
-        """The value number of an operation on value numbers."""
+        """The value number of an operation on value numbers; `linear` keeps where it can be opened."""
         if len(operands) == 2 and head in self.commutes and operands[1] < operands[0]:
             operands = operands[::-1]
+            linear_in = tuple([1 - s for s in linear_in])
         key = (head, operands)
         found = self.table.get(key)
         if found is None:
             found = self.table[key] = self.count
             self.count += 1
-            if linear_in:
-                self.linear[found] = (head, operands, linear_in)
+            for slot in linear_in:
+                if operands[slot] in self.sums or operands[slot] in self.linear:
+                    self.linear[found] = (head, operands, slot)
+                    break
         return found
 
     def name(self, combo: Combo, type: int) -> int:
@@ -388,16 +391,19 @@ class Checker:
         if vn in self.sums:
             heapq.heappush(sums, -vn)
         elif vn in self.linear:
-            _, operands, linear_in = self.linear[vn]
-            if any(operands[s] in self.sums for s in linear_in):
-                heapq.heappush(later, -vn)
+            heapq.heappush(later, -vn)
 
-    def opened(self, vn: int) -> list[tuple[int, Any]]:
-        """A linear operator over a named sum, term by term."""
-        head, operands, linear_in = self.linear[vn]
-        slot = next(s for s in linear_in if operands[s] in self.sums)
-        return [(self.apply(head, (*operands[:slot], term, *operands[slot + 1:]), linear_in), k)
-                for term, k in self.sums[operands[slot]]]
+    def opened(self, vn: int) -> Sequence[tuple[int, Any]]:
+        """Linear operators over a named sum, however deep it lies, term by term."""
+        path = []
+        while vn not in self.sums:
+            path.append(self.linear[vn])
+            vn = path[-1][1][path[-1][2]]
+        self.spent += len(path) * len(self.sums[vn])
+        terms: Sequence[tuple[int, Any]] = self.sums[vn]
+        for head, operands, slot in reversed(path):
+            terms = [(self.apply(head, (*operands[:slot], term, *operands[slot + 1:]), (slot,)), k) for term, k in terms]
+        return terms
 
 
 def check(original: Program, optimized: Program, leader: Sequence[int], *, expansions: int = 1_000_000,

@@ -141,6 +141,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "conv1d": (on((1, 2, 4), (1, 2, 2), (1,), stride=[1], padding=[1], dilation=[1], groups=1),),
     "conv2d": (on((1, 2, 3, 3), (2, 2, 2, 2), (2,), stride=[1, 2], padding=[1, 0], dilation=[1, 1], groups=1),
                on((1, 2, 2, 3), (2, 2, 1, 2), None, stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1)),
+    "conv3d": (on((1, 1, 2, 2, 2), (1, 1, 2, 1, 2), (1,), stride=[1, 1, 1], padding=[0, 0, 0], dilation=[1, 1, 1], groups=1),),
     "diagonal": (on((2, 3), offset=0), on((3, 3), offset=1)),
     "diagonal_backward": (on((2,), shape=(2, 3)),), "place": (on((2,), shape=(2, 3), index=(slice(None), 1)),),
     "place_add": (on((3, 2), (3,), values=I0, shape=(3, 2), index=("#",), needs=(0,)),),

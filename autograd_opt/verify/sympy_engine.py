@@ -80,7 +80,10 @@ def denominators(program: Program, wanted: Sequence[int], limit: int) -> tuple[s
         k = stack.pop()
         if k not in seen:
             seen.add(k)
-            ops.add(program.vocabulary.heads[program.heads[k]].op)
+            head = program.vocabulary.heads[program.heads[k]]
+            exponent = head.value("y")
+            if head.op != "pow" or not isinstance(exponent, (int, float)) or exponent < 0 or exponent != int(exponent):
+                ops.add(head.op)
             stack += program.operands[k]
     risky = sorted(ops & {"div", "reciprocal", "log", "sqrt", "rsqrt", "pow", "addcdiv", "atan2", "xlogy"})
     return (f"defined and nonzero: divisors and arguments of {', '.join(risky)}",) if risky else ()

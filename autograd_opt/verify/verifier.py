@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,10 @@ class Task:
             message = str(field_found)
         return undecided(reason, message, evidence=tuple(evidence), **common)
 
+    def names_of_leaves(self) -> dict[int, str]:
+        """Symbols of the leaves: x0, x1, ... by record number."""
+        return {i: f"x{i}" for i, n in enumerate(self.nodes) if n.is_leaf}
+
     def names(self) -> dict[int, str]:
         """How counterexamples call the leaves."""
         return {i: f"%{i}" for i, n in enumerate(self.nodes) if n.is_leaf}
@@ -218,16 +223,11 @@ class Task:
             for i, keep in enumerate(self.alive):
                 if not keep and i in needed:
                     return Reason.PRUNED, f"{self.line(i)} is dropped, but outputs need it"
-                if not keep and self.leader[i] == i and not pure[i] and not self.nodes[i].is_leaf and self.has_effect(i):
-                    return Reason.EFFECT, f"{self.line(i)} is dropped, but draws random numbers or has another effect"
         return None
 
     def is_free(self, i: int) -> bool:
         """A random draw or a leaf: two of them are two free values, so a point can show the mistake."""
         return self.nodes[i].is_leaf or self.nodes[i].op.name in DRAWS
-
-    def has_effect(self, i: int) -> bool:
-        return self.nodes[i].op.name in DRAWS
 
     def needed(self) -> set[int]:
         """Positions that the outputs read, in the optimized program."""
@@ -253,8 +253,7 @@ class Task:
 
     def trust(self) -> dict[str, Any]:
         """Versions and the lemmas that a proof of this graph uses."""
-        import sympy
-        return {"python": platform.python_version(), "torch": torch.__version__, "sympy": sympy.__version__,
+        return {"python": platform.python_version(), "torch": torch.__version__, "sympy": version("sympy"),
                 "lemmas": sorted({h.op for h in self.vocabulary.heads if h.op in checker.LINEAR})}
 
     def line(self, i: int) -> str:
@@ -307,7 +306,6 @@ def save(path: str | Path, nodes: Sequence[Any], roots: Sequence[Any], leaves: S
     """Verify and write a certificate that `replay` checks without the graph."""
     task = Task(nodes, roots, leaves, leader, None)
     found = task.run(ENGINES, Budget(), "real", (), 0)
-    from dataclasses import replace
     found = replace(found, programs=task.certificate())
     found.to_json(path)
     return found
@@ -320,8 +318,6 @@ def replay(saved: Verification | str | Path, budget: Budget | None = None) -> Ve
     ------
     ArgumentError : the file is damaged, or holds no programs.
     """
-    from dataclasses import replace
-
     from autograd_opt.verify.replaying import programs_of
     v = saved if isinstance(saved, Verification) else Verification.from_json(saved)
     original, optimized, leader = programs_of(v)
@@ -333,6 +329,34 @@ def replay(saved: Verification | str | Path, budget: Budget | None = None) -> Ve
     if all(outcome.equal) and outcome.equal:
         return replace(v, status=Status.PROVED, exact="bitwise" if all(outcome.bitwise) else "real", reason=None, message="")
     return undecided(Reason.UNDERIVED, "the saved programs are not proved equal", original=v.original, optimized=v.optimized)
+
+
+def expression(nodes: Sequence[Any], roots: Sequence[Any], leaf: Any, leader: Sequence[int] | None = None, *,
+               optimized: bool = True, names: dict[int, str] | None = None, limit: int = 600) -> Any:
+    """The gradient of `leaf` as sympy expressions, before or after optimization.
+
+    Parameters
+    ----------
+    optimized : of the optimized sweep; False: of the graph as written.
+    names : record number of a leaf to the name of its symbols.
+    limit : scalar operations above which it refuses.
+
+    Returns
+    -------
+    GradientExpression : prints as text, `.latex()`, common subexpressions named.
+
+    Raises
+    ------
+    ArgumentError : too large, branches on values, or without meaning.
+    """
+    from autograd_opt.verify.sympy_engine import gradient_expression
+    try:
+        task = Task(nodes, roots, [leaf], leader, None)
+    except Malformed as error:
+        raise ArgumentError(str(error)) from error
+    names = {**task.names_of_leaves(), **(names or {})}
+    program = task.optimized if optimized else task.original
+    return gradient_expression(program, program.gradients[0], names[task.leaves[0]], names=names, limit=limit)
 
 
 def assert_optimization_proved(fn: Callable[..., Any], *inputs: Any, engines: Sequence[str] = ENGINES,
@@ -365,4 +389,4 @@ def assert_optimization_proved(fn: Callable[..., Any], *inputs: Any, engines: Se
     return found
 
 
-__all__ = ["ENGINES", "Budget", "Program", "Task", "assert_optimization_proved", "replay", "save", "verify"]
+__all__ = ["ENGINES", "Budget", "Program", "Task", "assert_optimization_proved", "expression", "replay", "save", "verify"]

@@ -28,8 +28,8 @@ class Sight:
     """One variable as a user sees it."""
 
     value: Tensor
-    requires_grad: bool
-    is_leaf: bool
+    requires_grad: bool | None
+    is_leaf: bool | None
     grad: Tensor | None
     stride: tuple[int, ...]
 
@@ -76,14 +76,21 @@ def execute(program: Program, inputs: dict[str, Tensor]) -> Outcome:
                 break
         names = [n for n, t in env.items() if isinstance(t, Tensor)]
         out.state = torch.get_rng_state()
-        for name in names:
-            t = env[name]
-            grad = t.grad if t.is_leaf or t.retains_grad else None
-            out.sights[name] = Sight(plain(t), t.requires_grad, t.is_leaf, None if grad is None else plain(grad), t.stride())
+        out.sights = {name: look(env[name]) for name in names}
         out.seen = {k: [plain(g) for g in v] for k, v in env["seen"].items()}
         out.same = [(a, b) for a in names for b in names if a < b and env[a] is env[b]]
         out.shared = aliases({n: env[n] for n in names if n not in program.loose})
     return out
+
+
+def look(t: Tensor) -> Sight:
+    """What a user can see of one tensor."""
+    try:
+        leaf = t.is_leaf
+    except RuntimeError:        # a view that a write has made ambiguous
+        return Sight(plain(t), None, None, None, t.stride())
+    grad = t.grad if leaf or t.retains_grad else None
+    return Sight(plain(t), t.requires_grad, leaf, None if grad is None else plain(grad), t.stride())
 
 
 def aliases(tensors: dict[str, Tensor]) -> list[tuple[str, ...]]:
@@ -92,7 +99,7 @@ def aliases(tensors: dict[str, Tensor]) -> list[tuple[str, ...]]:
     with torch._C.DisableTorchFunction(), torch.no_grad():
         values = {n: t.detach() for n, t in tensors.items()}
         for name, t in values.items():
-            if torch._debug_has_internal_overlap(t) or not t.numel():
+            if torch._debug_has_internal_overlap(t) or not t.numel() or t.is_inference():
                 continue
             before = {n: v.clone() for n, v in values.items()}
             t.bitwise_not_() if t.dtype in (torch.bool, torch.int64) else t.fill_(1234.5)
@@ -103,12 +110,14 @@ def aliases(tensors: dict[str, Tensor]) -> list[tuple[str, ...]]:
 
 def bits(t: Tensor) -> bytes:
     """The bytes of a tensor's values, every NaN the same."""
+    if t.is_meta:
+        return b""
     t = t.detach().resolve_conj().resolve_neg().contiguous()
     if t.is_complex():
         t = torch.view_as_real(t)
     if t.is_floating_point() and bool((nan := t.isnan()).any()):
         t = t.masked_fill(nan, float("nan"))
-    return t.numpy().tobytes()
+    return (t.float() if t.dtype is torch.bfloat16 else t).numpy().tobytes()
 
 
 class Difference(AssertionError):
@@ -162,6 +171,8 @@ def check(reference: Outcome, mine: Outcome, program: Program, label: str) -> No
                 and bits(ours.value) == bits(theirs.value)
         if not equal:
             fail(f"{name} is\n{ours.value}\ninstead of\n{theirs.value}")
+        if theirs.is_leaf is None:
+            continue
         if ours.requires_grad != theirs.requires_grad or ours.is_leaf != theirs.is_leaf:
             fail(f"{name}: requires_grad {ours.requires_grad}, is_leaf {ours.is_leaf} "
                  f"instead of {theirs.requires_grad}, {theirs.is_leaf}")

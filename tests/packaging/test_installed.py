@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "autograd_opt", "passes", "benchmarks")
 PROBE = """
-import importlib.util, json, sys
-import autograd_opt, autograd_opt.passes.cse as cse, autograd_opt.benchmarks.workloads
+import importlib.util, sys
+import autograd_opt, autograd_opt.passes.cse, autograd_opt.benchmarks.workloads
 assert importlib.util.find_spec("passes") is None, "a top-level `passes` was installed"
 assert importlib.util.find_spec("benchmarks") is None, "a top-level `benchmarks` was installed"
 t = autograd_opt.tensor([1.0, 2.0])
@@ -30,7 +30,7 @@ with autograd_opt.AutogradGraph(optimize=True):
     ((t + 1) * (t + 1)).sum().backward()
 assert t.grad.tolist() == [4.0, 6.0]
 print(autograd_opt.__file__)
-print(cse.__file__)
+print(sys.modules["autograd_opt.passes.cse"].__file__)
 """
 
 

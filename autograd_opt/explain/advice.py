@@ -1,0 +1,102 @@
+"""One sentence on what to change, read off the source: names, loops, calls."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from autograd_opt.explain.places import Spot
+
+
+@functools.lru_cache(maxsize=256)
+def tree_of(file: str) -> ast.Module | None:
+    """The parsed file, or None where it cannot be read."""
+    try:
+        with open(file, encoding="utf-8") as stream:
+            return ast.parse(stream.read())
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def enclosing(file: str, line: int, kinds: tuple[type[ast.AST], ...]) -> ast.AST | None:
+    """The innermost node of `kinds` whose body holds a line."""
+    tree = tree_of(file)
+    best: Any = None
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, kinds) and node.lineno <= line <= (node.end_lineno or 0):  # type: ignore[attr-defined]
+            if best is None or node.lineno >= best.lineno:  # type: ignore[attr-defined]
+                best = node
+    return best  # type: ignore[no-any-return]
+
+
+LOOPS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+def loop_at(spot: Spot) -> int | None:
+    """Line of the innermost loop around a spot, within its own function."""
+    function = enclosing(spot.file, spot.line, FUNCTIONS)
+    loop = enclosing(spot.file, spot.line, LOOPS)
+    if loop is None or (function is not None and loop.lineno < function.lineno):  # type: ignore[attr-defined]
+        return None
+    # the iterable of a loop is computed once
+    if isinstance(loop, (ast.For, ast.AsyncFor)) and loop.lineno == spot.line and loop.body[0].lineno > spot.line:
+        return None
+    return int(loop.lineno)  # type: ignore[attr-defined]
+
+
+def subject(spot: Spot) -> str:
+    """What a spot computes: the assigned name, the call, or the operation."""
+    statement = enclosing(spot.file, spot.line, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr))
+    if isinstance(statement, ast.Assign) and all(isinstance(t, (ast.Name, ast.Attribute, ast.Tuple)) for t in statement.targets):
+        names = ", ".join(ast.unparse(t) for t in statement.targets)
+        if len(names) <= 40:
+            return f"`{names}`"
+    if isinstance(statement, (ast.Return, ast.Expr, ast.AnnAssign)) and statement.value is not None:
+        text = ast.unparse(statement.value)
+        if len(text) <= 50:
+            return f"`{text}`"
+    return "this"
+
+
+def advise(chains: Sequence[tuple[Spot, ...]], loop: bool, rows: Sequence[Any]) -> str:
+    """The sentence for one finding."""
+    spots = [chain[-1] for chain in chains if chain]
+    if not spots:
+        return "torch itself repeats this; nothing in the user's code asks for it"
+    first = spots[0]
+    if all(row.place.spots and row.place.spots[-1].backward for row in rows):
+        return backward_advice(chains, loop)
+    if loop:
+        return loop_advice(chains[0])
+    if len({(s.file, s.line) for s in spots}) == 1:
+        return f"{first} asks for the same value {len(spots)} times: compute it once and use the result"
+    others = ", ".join(dict.fromkeys(map(str, spots[1:])))
+    return f"compute {subject(first)} once, at {first}, and use it at {others}"
+
+
+def loop_advice(chain: tuple[Spot, ...]) -> str:
+    """Where to move what a loop repeats."""
+    inner = chain[-1]
+    line = loop_at(inner)
+    if line is not None:
+        return f"compute {subject(inner)} once, before the loop at {str(inner).rsplit(':', 1)[0]}:{line}"
+    for spot in reversed(chain[:-1]):
+        line = loop_at(spot)
+        if line is not None:
+            outer = f"{str(spot).rsplit(':', 1)[0]}:{line}"
+            return f"compute {subject(inner)} once, outside the loop at {outer}, and keep it for {inner}"
+    return f"compute {subject(inner)} at {inner} once and keep it: it is asked for again and again with the same operands"
+
+
+def backward_advice(chains: Sequence[tuple[Spot, ...]], loop: bool) -> str:
+    """Work that gradients repeat."""
+    lines = [next((s for s in reversed(chain) if not s.backward), chain[-1]) for chain in chains if chain]
+    places = list(dict.fromkeys(map(str, lines)))
+    if len(places) > 1:
+        return (f"the backward runs at {', '.join(places)} share this work: ask for these gradients in one call, "
+                "or run them in one AutogradGraph(optimize=True)")
+    return (f"the backward run at {places[0]} computes the same twice for different operands: "
+            "an AutogradGraph(optimize=True) around it shares it")

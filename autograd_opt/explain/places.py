@@ -1,0 +1,152 @@
+"""Where an operation was asked for: the user's frames, and the path through modules.
+
+Frames of torch, of this library and of the standard library's launcher are left out.  An
+operation of a backward run also knows the line whose forward operation it differentiates.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+CALL = nn.Module._call_impl.__code__
+OPTIMIZERS = os.path.join(TORCH, "optim") + os.sep
+DEEPEST = 16
+"""Frames kept, from the innermost outwards."""
+MOST_SEQUENCES = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """One position in the user's code; two calls on one line are two spots."""
+
+    file: str
+    line: int
+    function: str
+    instruction: int
+    backward: bool = False
+    """The derivative of what stands there."""
+
+    def __str__(self) -> str:
+        text = f"{short(self.file)}:{self.line}"
+        return f"derivative of {text}" if self.backward else text
+
+    @property
+    def installed(self) -> bool:
+        """Is this an installed package's file, not the user's own?"""
+        return "site-packages" in self.file or self.file.startswith(LIBRARY)
+
+
+@dataclass(eq=False)
+class Place:
+    """A chain of spots, outermost first, with what was seen there."""
+
+    spots: tuple[Spot, ...]
+    module: str
+    in_optimizer: bool
+    count: int = 0
+    covered: int = 0
+    """Operations here that repeat others, or that others repeat."""
+    forward: Place | None = field(default=None, repr=False)
+
+    @property
+    def innermost(self) -> Spot | None:
+        """The innermost spot."""
+        return self.spots[-1] if self.spots else None
+
+
+def short(file: str) -> str:
+    """A file name as people write it: relative where it is below the working folder, else its last two parts."""
+    if file.startswith("<"):
+        return file
+    relative = os.path.relpath(file)
+    if not relative.startswith(".."):
+        return relative
+    return os.sep.join(file.split(os.sep)[-2:])
+
+
+class Places:
+    """Finds and interns places."""
+
+    def __init__(self) -> None:
+        self.spots: dict[tuple[CodeType, int], Spot | None] = {}
+        self.interned: dict[Any, Place] = {}
+        self.sequences: dict[int, Place] = {}
+        self.names: dict[int, tuple[nn.Module, str]] = {}
+
+    def here(self, frame: FrameType | None) -> Place:
+        """The place of the operation that is running, `frame` being any frame of this library's above it."""
+        spots: list[Spot] = []
+        modules: list[nn.Module] = []
+        optimizer = False
+        while frame is not None and len(spots) < DEEPEST:
+            code = frame.f_code
+            key = (code, frame.f_lasti)
+            spot = self.spots.get(key, False)
+            if spot is False:
+                spot = self.spots[key] = spot_of(frame)
+            if spot is not None:
+                spots.append(spot)
+            elif code is CALL:
+                modules.append(frame.f_locals["self"])
+            elif not optimizer and code.co_filename.startswith(OPTIMIZERS):
+                optimizer = True
+            frame = frame.f_back
+        spots.reverse()
+        module = self.path(modules) if modules else ""
+        node = torch._C._current_autograd_node()
+        forward = None
+        if node is not None:
+            forward = self.sequences.get(node._sequence_nr())
+            if forward is not None and forward.innermost is not None:
+                inner = forward.innermost
+                spots.append(Spot(inner.file, inner.line, inner.function, inner.instruction, True))
+                module = module or forward.module
+        interned = (*spots, module, optimizer)
+        place = self.interned.get(interned)
+        if place is None:
+            place = self.interned[interned] = Place(tuple(spots), module, optimizer, forward=forward)
+        if torch.is_grad_enabled():
+            self.sequences.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)
+            if len(self.sequences) > MOST_SEQUENCES:
+                for sequence in list(self.sequences)[:MOST_SEQUENCES // 4]:
+                    del self.sequences[sequence]
+        return place
+
+    def path(self, modules: list[nn.Module]) -> str:
+        """The innermost of the modules by its name in the outermost: `ViT.blocks.3.attention`."""
+        inner, root = modules[0], modules[-1]
+        known = self.names.get(id(inner))
+        if known is not None and known[0] is inner:
+            return known[1]
+        base = type(root).__name__
+        for name, module in root.named_modules():
+            self.names[id(module)] = (module, f"{base}.{name}" if name else base)
+        if id(inner) not in self.names:
+            # made during the call: no module of the model
+            self.names[id(inner)] = (inner, f"{base}.({type(inner).__name__})")
+        return self.names[id(inner)][1]
+
+
+def spot_of(frame: FrameType) -> Spot | None:
+    """The spot of a frame, None where it is not the user's."""
+    file = frame.f_code.co_filename
+    if file.startswith((TORCH, HERE)) or file.startswith("<frozen") or file == "<string>":
+        return None
+    if file.startswith(LIBRARY) and "site-packages" not in file:
+        return None
+    return Spot(file, frame.f_lineno, frame.f_code.co_name, frame.f_lasti)
+
+
+def caller() -> FrameType:
+    """The frame above the caller's."""
+    return sys._getframe(2)

@@ -1,0 +1,479 @@
+"""The mode that sees every operation of a program, and what it counts.
+
+It works below torch's autograd, so that backward runs, optimizers and modules are seen as the
+kernels that they run; it changes neither an operation nor its operands.  Where watching costs
+more than the budget allows, a timer takes the mode off for a while, and the program runs at
+its own speed; the report says how much of it was watched.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from autograd_opt.explain import purity
+from autograd_opt.explain.places import Place, Places
+from autograd_opt.explain.values import Values, geometry
+
+Tensor = torch.Tensor
+MOST_KEYS = 200_000
+"""Operations remembered; the oldest quarter is forgotten beyond."""
+TICK = 0.02
+"""Seconds of processor time between two looks at the budget."""
+FREE = 1.0
+"""Seconds that watching may cost however short the program is."""
+CHECKED = 3
+"""Repeats of one row whose values are compared."""
+
+
+@dataclass(eq=False, slots=True)
+class Record:
+    """The first run of an operation."""
+
+    values: tuple[int, ...]
+    place: Place
+    address: int
+    writes: int
+    geometry: Any
+    repeated: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Row:
+    """All repeats of operations of one place by one operator at another place."""
+
+    op: str
+    first: Place
+    place: Place
+    type: str
+    count: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+    written: int = 0
+    """Repeats whose result was written afterwards: they need memory of their own."""
+    checked: int = 0
+    different: int = 0
+    """Compared repeats that held another value: not reported as repeats."""
+
+
+@dataclass(eq=False, slots=True)
+class Miss:
+    """Near misses of one kind between two places."""
+
+    op: str
+    first: Place
+    place: Place
+    reason: str
+    count: int = 0
+    seconds: float = 0.0
+
+
+class Watch(TorchDispatchMode):
+    """What `explain()` returns: a context that watches, then a report of what was found.
+
+    Attributes
+    ----------
+    budget : the cost of watching that is allowed, as a share of the program's own time.
+    operations, seconds : kernel-level operations watched and their time.
+    own_seconds, total_seconds, watched_seconds : what watching cost, the time inside the
+        context, and the part of it in which operations were watched.
+    """
+
+    def __init__(self, budget: float = 1.0) -> None:
+        super().__init__()
+        self.budget = budget
+        self.values, self.places = Values(), Places()
+        self.keys: dict[Any, Record] = {}
+        self.loose: dict[Any, Record] = {}
+        self.alike: dict[Any, Record] = {}
+        self.rows: dict[Any, Row] = {}
+        self.misses: dict[Any, Miss] = {}
+        self.operations = 0
+        self.seconds = self.own_seconds = self.total_seconds = self.watched_seconds = 0.0
+        self.windows = 1
+        self.overhead = 0.0
+        self.running = False
+
+    # Life -----------------------------------------------------------------------------
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """A compiled region stays compiled; its inner operations are not seen."""
+        return True
+
+    def __enter__(self) -> Watch:
+        self.overhead = idle_cost()
+        self.running = True
+        self._process = os.getpid()
+        self._begin = self._window = time.perf_counter()
+        super().__enter__()
+        self._depth = torch._C._len_torch_dispatch_stack()
+        self._timer = Timer(self)
+        self._timer.start()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._timer.stop()
+        self.running = False
+        now = time.perf_counter()
+        self.total_seconds += now - self._begin
+        if self.watching():
+            self.watched_seconds += now - self._window
+            super().__exit__(*exc)
+        for table in (self.keys, self.loose, self.alike):
+            table.clear()
+        self.values.forget()
+        self.places.names.clear()
+
+    def watching(self) -> bool:
+        """Is the mode the innermost one of this thread now?"""
+        n = torch._C._len_torch_dispatch_stack()
+        return n > 0 and torch._C._get_dispatch_stack_at(n - 1) is self
+
+    def look(self, frame: FrameType | None) -> None:
+        """Called by the timer: take the mode off, or put it back, as the budget says."""
+        if not self.running or os.getpid() != self._process:
+            return
+        while frame is not None:         # torch has taken the mode off itself while its handler runs
+            if frame.f_code is HANDLER:
+                return
+            frame = frame.f_back
+        now = time.perf_counter()
+        spare = FREE + self.budget * (now - self._begin - self.own_seconds) - self.own_seconds
+        if self.watching():
+            if spare < 0:
+                self.watched_seconds += now - self._window
+                super().__exit__(None, None, None)
+        elif spare > FREE / 2 and torch._C._len_torch_dispatch_stack() == self._depth - 1:
+            self.values.forget()         # memory may have been written unseen meanwhile
+            self.loose.clear()
+            self.windows += 1
+            self._window = time.perf_counter()
+            super().__enter__()
+
+    # One operation --------------------------------------------------------------------
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        begin = time.perf_counter()
+        kwargs = kwargs or {}
+        if types:                        # a tensor class with a dispatch of its own
+            return func(*args, **kwargs)
+        kind = purity.kind_of(func)
+        key = Key(self.values, kind, args, kwargs)
+        start = time.perf_counter()
+        result = func(*args, **kwargs)
+        seconds = time.perf_counter() - start
+        self.record(kind, key, args, kwargs, result, seconds)
+        self.operations += 1
+        self.seconds += seconds
+        self.own_seconds += time.perf_counter() - begin - seconds + self.overhead
+        return result
+
+    def record(self, kind: purity.Kind, key: Key, args: Any, kwargs: Any, result: Any, seconds: float) -> None:
+        """Give the outputs their numbers; count a repeat or a near miss."""
+        verdict = kind.verdict
+        if verdict == purity.RANDOM and purity.is_certain(kind, args, kwargs):
+            verdict = purity.PURE
+        place = self.places.here(sys._getframe(2))
+        for i in kind.written:
+            self.wrote(args, kwargs, i, kind.name, place)
+        outputs = [r for r in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(r, Tensor)]
+        if not outputs or verdict in (purity.UNKNOWN, purity.UNDEFINED) or verdict == purity.EFFECT and kind.written:
+            if verdict == purity.EFFECT:  # the value repeats although the call must not be left out
+                first = self.keys.get(key.exact)
+                if first is None or len(first.values) != len(outputs):
+                    self.number(key, kind, place, outputs)
+                else:
+                    for t, value in zip(outputs, first.values, strict=True):
+                        self.values.give(t, value)
+            return
+        if verdict == purity.RANDOM:
+            for t in outputs:
+                self.values.give(t, self.values.fresh())
+            return
+        place.count += verdict == purity.PURE
+        first = self.keys.get(key.exact)
+        if first is None or len(first.values) != len(outputs):
+            self.number(key, kind, place, outputs)
+            if verdict == purity.PURE and not kind.written:
+                self.near(kind, key, place, seconds)
+            return
+        row = None
+        if verdict == purity.PURE and any(t.numel() for t in outputs):
+            row = self.repeat(kind, first, place, outputs, seconds)
+            if row.different:
+                self.number(key, kind, place, outputs)
+                return
+        for t, value in zip(outputs, first.values, strict=True):
+            self.values.give(t, value, row)
+
+    def number(self, key: Key, kind: purity.Kind, place: Place, outputs: list[Tensor]) -> None:
+        """The first run of a key."""
+        numbers = tuple(self.values.fresh() for _ in outputs)
+        for t, value in zip(outputs, numbers, strict=True):
+            self.values.give(t, value)
+        memory = self.values.memory(outputs[0]) if outputs else None
+        if memory is None:
+            return
+        record = Record(numbers, place, memory.ref.cdata, memory.writes, geometry(outputs[0]))
+        if len(self.keys) >= MOST_KEYS:
+            for old in list(self.keys)[:MOST_KEYS // 4]:
+                del self.keys[old]
+            self.loose.clear()
+            self.alike.clear()
+        self.keys[key.exact] = record
+
+    def repeat(self, kind: purity.Kind, first: Record, place: Place, outputs: list[Tensor], seconds: float) -> Row:
+        """Count an operation that has been run before on the same values."""
+        row = self.rows.get((kind.number, first.place, place))
+        if row is None:
+            t = outputs[0]
+            from autograd_opt.printing import dtype_text
+            text = f"{dtype_text(t.dtype)}[{', '.join(map(str, t.shape))}]"
+            row = self.rows[kind.number, first.place, place] = Row(kind.name, first.place, place, text)
+        if row.checked < CHECKED:
+            same = self.compare(first, outputs[0])
+            if same is not None:
+                row.checked += 1
+                row.different += not same
+        row.count += 1
+        row.seconds += seconds
+        row.bytes += sum(t.numel() * t.element_size() for t in outputs)
+        place.covered += 1
+        if not first.repeated:
+            first.repeated = True
+            first.place.covered += 1
+        return row
+
+    def compare(self, first: Record, t: Tensor) -> bool | None:
+        """Does `t` hold the bits of the first run's output?  None where that is gone or written."""
+        memory = self.values.memories.get(first.address)
+        if memory is None or memory.writes != first.writes or first.geometry != geometry(t) or t.is_complex():
+            return None
+        storage = torch.UntypedStorage._new_with_weak_ptr(first.address)
+        if storage is None:
+            return None
+        offset, shape, stride, dtype = first.geometry
+        other = torch.empty(0, dtype=dtype, device=t.device).set_(storage, offset, shape, stride)  # type: ignore[call-overload]
+        return bool(((other == t) | ((other != other) & (t != t))).all())
+
+    def wrote(self, args: Any, kwargs: Any, i: int, name: str, place: Place) -> None:
+        """Argument `i` was written."""
+        target = args[i] if i < len(args) else None
+        targets = [target] if i < len(args) else [v for k, v in kwargs.items() if k.startswith("out")]
+        for t in targets:
+            for one in t if isinstance(t, (list, tuple)) else (t,):
+                if isinstance(one, Tensor):
+                    maker = self.values.written(one, (name, place))
+                    if maker is not None:
+                        maker.written += 1
+
+    # Near misses ------------------------------------------------------------------------
+    def near(self, kind: purity.Kind, key: Key, place: Place, seconds: float) -> None:
+        """Was this operation run before on the same memory, or on equal values elsewhere?"""
+        record = self.keys.get(key.exact)
+        if record is None or not key.tensors:
+            return
+        first = self.loose.get(key.by_location)
+        if first is not None:
+            reason = written_reason(key)
+            if reason is not None:
+                self.miss(kind, first, place, reason, seconds)
+        self.loose[key.by_location] = record
+        if key.by_content is not None:
+            first = self.alike.setdefault(key.by_content, record)
+            if first is not record:
+                i = key.content_operand
+                self.miss(kind, first, place, f"operand {i} is another tensor with the same values", seconds)
+
+    def miss(self, kind: purity.Kind, first: Record, place: Place, reason: str, seconds: float) -> None:
+        """Count a near miss."""
+        found = self.misses.get((kind.number, first.place, place, reason))
+        if found is None:
+            found = Miss(kind.name, first.place, place, reason)
+            self.misses[kind.number, first.place, place, reason] = found
+        found.count += 1
+        found.seconds += seconds
+
+    # Reading ------------------------------------------------------------------------------
+    @property
+    def report(self) -> Any:
+        """What was found, as a `Findings`."""
+        from autograd_opt.explain.findings import findings_of
+        return findings_of(self)
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+    def _repr_html_(self) -> str:
+        return str(self.report._repr_html_())
+
+    def __rich__(self) -> Any:
+        return self.report
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dict(self.report.to_dict())
+
+
+HANDLER = inspect.unwrap(Watch.__torch_dispatch__).__code__
+
+
+def written_reason(key: Key) -> str | None:
+    """Which operand was written since, by what and where; None for an optimizer's step."""
+    for i, memory in enumerate(key.memories):
+        if memory is not None and memory.writer is not None:
+            name, place = memory.writer
+            if place.in_optimizer or place.innermost is None:
+                return None
+            return f"operand {i} was written between them by {name} at {place.innermost}"
+    return None
+
+
+class Key:
+    """The key of one call: exact, by location of its operands, by content of small unknown ones."""
+
+    __slots__ = ("by_content", "by_location", "content_operand", "exact", "memories", "tensors")
+
+    def __init__(self, values: Values, kind: purity.Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        exact: list[Any] = [kind.number]
+        location: list[Any] = [kind.number]
+        content: list[Any] = [kind.number]
+        self.content_operand = -1
+        self.tensors = 0
+        self.memories: list[Any] = []
+
+        def visit(value: Any) -> None:
+            if isinstance(value, Tensor):
+                number, where, known = values.number(value)
+                self.tensors += 1
+                exact.append((number,))
+                location.append((where,))
+                if known is not None:
+                    self.content_operand = self.tensors - 1
+                content.append((number if known is None else known,))
+                self.memories.append(values.memory(value))
+                return
+            if isinstance(value, (list, tuple)):
+                parts = (f"[{len(value)}",)
+                for table in (exact, location, content):
+                    table.extend(parts)
+                for v in value:
+                    visit(v)
+                return
+            text = encode(value)
+            exact.append(text)
+            location.append(text)
+            content.append(text)
+
+        for i, value in enumerate(args):
+            if i not in kind.ignored:
+                visit(value)
+        for name in sorted(kwargs):
+            if name != "out":
+                visit(name)
+                visit(kwargs[name])
+        self.exact, self.by_location = tuple(exact), tuple(location)
+        self.by_content = tuple(content) if self.content_operand >= 0 else None
+
+
+def encode(value: Any) -> Any:
+    """A hashable that is equal for equal arguments only: 1, 1.0 and True differ, so do 0.0 and -0.0."""
+    kind = type(value)
+    if kind is float:
+        return value.hex()
+    if kind is int:
+        return value
+    if kind is bool:
+        return "T" if value else "F"
+    if kind is str:
+        return f"s{value}"
+    if value is None or kind in (torch.dtype, torch.device, torch.layout, torch.memory_format):
+        return value
+    try:
+        hash(value)
+    except TypeError:
+        return object()
+    return (kind, value)
+
+
+def idle_cost(repeats: int = 200) -> float:
+    """Seconds that a dispatch mode costs an operation before its handler has begun."""
+    class Idle(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    x = torch.zeros(1)
+
+    def run() -> float:
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            x.neg()
+        return (time.perf_counter() - begin) / repeats
+
+    run()
+    bare = run()
+    with Idle():
+        run()
+        watched = run()
+    return max(0.0, watched - bare)
+
+
+class Timer:
+    """Looks at the budget now and then, between two steps of the program's own Python.
+
+    A signal of processor time does it, which no sleeping or waiting program notices; in other
+    threads than the main one, or where the program uses that signal itself, the mode stays on.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.old: Any = None
+        self.active = False
+
+    def start(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGVTALRM) not in (signal.SIG_DFL, signal.SIG_IGN, None):
+            return
+        self.old = signal.signal(signal.SIGVTALRM, lambda number, frame: self.watch.look(frame))
+        signal.siginterrupt(signal.SIGVTALRM, False)
+        signal.setitimer(signal.ITIMER_VIRTUAL, TICK, TICK)
+        self.active = True
+
+    def stop(self) -> None:
+        if self.active:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, self.old)
+            self.active = False
+
+
+def explain(budget: float = 1.0) -> Watch:
+    """Watch the torch operations of a block and report the work that it does twice.
+
+    Parameters
+    ----------
+    budget : what watching may cost, as a share of the block's own time (beside one second);
+        beyond it parts of the block run unwatched, at full speed.
+
+    Returns
+    -------
+    A context manager; after it, `print(e)`, `e.report`, `e.to_dict()`.
+
+    >>> import torch, autograd_opt as ao
+    >>> x = torch.ones(1000)
+    >>> with ao.explain() as e:
+    ...     for _ in range(3):
+    ...         y = x.exp() * 2
+    >>> e.report.findings[0].count
+    4
+    """
+    return Watch(budget)

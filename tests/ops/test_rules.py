@@ -1,0 +1,79 @@
+"""Every rule of the operator table against torch eager: value, gradient, gradient of the gradient."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import autograd_opt as ao
+from autograd_opt.node import Vjp
+from autograd_opt.ops.table import OPS
+from tests.ops.checker import check
+from tests.ops.rows import ROWS, Row
+
+GENERAL = {"output", "opaque", "opaque_multi"}
+"""Mechanisms, not operators of the table."""
+SEEN: set[tuple[str, str]] = set()
+RAN: set[str] = set()
+
+
+def run(row: Row, optimize: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own deprecations of the functions under test
+        check(row.function, row.make(), row.order, optimize, SEEN)
+    RAN.add(row.name)
+
+
+@pytest.mark.parametrize("optimize", [False, True], ids=["plain", "optimize"])
+@pytest.mark.parametrize("row", ROWS, ids=[r.name for r in ROWS])
+def test_row(row: Row, optimize: bool) -> None:
+    run(row, optimize)
+
+
+def test_every_rule_is_exercised() -> None:
+    for row in ROWS:
+        if row.name not in RAN:  # tests run in any order, or this one alone
+            run(row, False)
+    wanted = set()
+    for op in OPS.values():
+        if op.name in GENERAL or not getattr(op, "forward", None):
+            continue
+        for name, vjp in zip(op.operands, op.vjps, strict=True):
+            if vjp is not None:
+                wanted.add((op.name, name))
+        if op.joint is not None:
+            wanted.add((op.name, op.operands[0] if op.operands else "*"))
+    assert sorted(wanted - SEEN) == []
+
+
+@pytest.mark.parametrize(("name", "operand", "function"), [
+    ("mul", 0, lambda x, y: torch.special.expit(x) * y), ("div", 1, lambda x, y: x / y), ("exp", 0, lambda x, y: x.exp() + y),
+    ("matmul", 1, lambda x, y: x @ y.mT), ("sum", 0, lambda x, y: x.sum(0) * y), ("where", 1, lambda x, y: torch.where(x > 0, x, y)),
+    ("tanh_backward", 1, lambda x, y: torch.tanh(x) * y), ("slice", 0, lambda x, y: x[1:] * y[1:]),
+])
+def test_a_rule_wrong_by_a_twentieth_of_a_percent_fails(name: str, operand: int, function: Any) -> None:
+    rows = [torch.rand(3, 4, dtype=torch.float64, requires_grad=True), torch.rand(3, 4, dtype=torch.float64, requires_grad=True)]
+    check(function, rows)
+    op = OPS[name]
+    right = op.vjps[operand]
+    op.vjps[operand] = Vjp(lambda *args, **kwargs: 1.0005 * right.fn(*args, **kwargs), right.codes, right.attributes, right.needs)
+    try:
+        with pytest.raises(AssertionError, match="differs from torch"):
+            check(function, rows)
+    finally:
+        op.vjps[operand] = right
+    check(function, rows)
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "smooth_l1_loss"])
+def test_a_loss_called_below_torch_functional_may_broadcast(name: str) -> None:
+    loss, arguments = getattr(torch._C._nn, name), (1,) if name == "mse_loss" else (1, 1.0)
+    x = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    y = torch.linspace(0.0, 2.0, 4, dtype=torch.float64, requires_grad=True)
+    with ao.AutogradGraph() as graph:
+        found = graph.grad(loss(x, y, *arguments), (x, y))
+    wanted = torch.autograd.grad(loss(x.expand(4), y, *arguments), (x, y))
+    torch.testing.assert_close(found, wanted)

@@ -1,0 +1,103 @@
+"""The checker on programs of its own: what is equal, what is not, and what it costs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+import autograd_opt as ao
+from autograd_opt.verify import Status, verify
+from autograd_opt.verify.checker import LINEAR, check, exact
+from autograd_opt.verify.ir import Vocabulary, convert, decode, encode
+from autograd_opt.verify.lemmas import CASES
+from autograd_opt.verify.trace import Differentiator
+
+FLOATS = [0.0, -0.0, 1.0, float("inf"), float("nan"), 1e-300]
+
+
+@pytest.mark.parametrize("value", [None, True, False, 0, -7, "a'b\\", (1, (2, None), "x"), slice(1, None, 2), Ellipsis,
+                                   torch.float32, torch.device("cpu"), 1 + 2j, *FLOATS], ids=repr)
+def test_attributes_survive_by_their_bits(value):
+    assert encode(decode(encode(value))) == encode(value)
+
+
+def test_attributes_that_compare_equal_are_told_apart():
+    assert len({encode(v) for v in (1, 1.0, True, 0.0, -0.0, 0, False, "1")}) == 8
+
+
+@pytest.mark.parametrize(("value", "wanted"), [(2, 2), (0.5, 0.5), (-3, -3), (0.1, None), (257.5, None), (1e30, None),
+                                               (float("nan"), None), (float("inf"), None)])
+def test_only_numbers_that_every_dtype_holds_are_folded(value, wanted):
+    assert exact(encode(value)) == wanted
+
+
+def test_every_line_of_the_linear_table_has_a_lemma():
+    assert set(LINEAR) - set(CASES) <= {"clone", "contiguous", "output", "to"}
+
+
+def programs(graph, root, leader=None):
+    nodes = graph.tape.snapshot()
+    recorded = convert(nodes, Vocabulary())
+    where = {id(n): i for i, n in enumerate(nodes)}
+    leader = leader or [where[id(n.leader)] if n.leader is not None else i for i, n in enumerate(nodes)]
+    leaves = [i for i, n in enumerate(nodes) if n.is_leaf and n.requires_grad]
+    d = Differentiator(recorded)
+    return d.program(range(len(nodes)), [where[id(root)]], leaves), d.program(leader, [where[id(root)]], leaves), leader
+
+
+def test_the_work_is_linear():
+    """One leaf read n times, and a chain: expansions grow with n, not with its square."""
+    counts = []
+    for n in (200, 2000):
+        with ao.AutogradGraph(optimize=True) as graph:
+            a = ao.tensor([1.0, 2.0])
+            x = a * 1.5
+            for _ in range(n):
+                x = x + (a * 1.5).sin() * a
+            loss = x.sum()
+            original, optimized, leader = programs(graph, loss.grad_fn)
+            out = check(original, optimized, leader)
+        assert all(out.equal)
+        counts.append(out.stats["expansions"])
+    assert counts[1] <= 12 * counts[0]
+
+
+def test_a_chain_of_100_000_nodes():
+    with ao.AutogradGraph(optimize=True) as graph:
+        x = ao.tensor([1.0, 2.0])
+        b = ao.tensor([0.5, 0.5])
+        for _ in range(25_000):
+            x = (x * b) + (x * b).sin()
+        loss = x.sum()
+        v = verify(graph.tape.snapshot(), [loss.grad_fn], engines=("linear",))
+    assert v.status is Status.PROVED
+    assert v.stats["merged"] == 25_000
+
+
+def random_program(rng, optimize=True, n=None):
+    graph = ao.AutogradGraph(optimize=optimize)
+    graph.__enter__()
+    pool = [ao.tensor(torch.rand(2, dtype=torch.float64) + 0.5) for _ in range(3)]
+    for _ in range(n or rng.randint(4, 25)):
+        x, y = rng.choice(pool[-8:]), rng.choice(pool[-8:])
+        pool.append(rng.choice([
+            lambda: x + y, lambda: x - y, lambda: x * y, lambda: x.sin(), lambda: x.tanh(), lambda: x * 0.5, lambda: -x,
+            lambda: x.sigmoid(), lambda: (x * y).relu(), lambda: x.sum() * y, lambda: torch.maximum(x, y),
+        ])())
+    return graph, sum(pool[3:]).sum()
+
+
+def test_random_programs_are_proved():
+    rng = random.Random(5)
+    merged = 0
+    for k in range(150):
+        graph, loss = random_program(rng)
+        try:
+            v = verify(graph.tape.snapshot(), [loss.grad_fn])
+        finally:
+            graph.__exit__(None, None, None)
+        assert v.status is Status.PROVED, f"program {k}: {v}"
+        merged += v.stats["merged"]
+    assert merged > 100
