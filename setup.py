@@ -93,7 +93,8 @@ class BuildExtensions(build_ext):
 
 
 if sys.version_info < OLDEST:
-    raise stop(f"it needs Python {OLDEST[0]}.{OLDEST[1]} or newer, this is {sys.version.split()[0]} ({sys.executable}).")
+    found = sys.version.split()[0]
+    raise stop(f"it needs Python {OLDEST[0]}.{OLDEST[1]} or newer, this is {found} ({sys.executable}).")
 
 setup(
     packages=packages(),

@@ -19,7 +19,8 @@ COMPILED = ("autograd_opt.node", "autograd_opt.recorder", "autograd_opt.executor
 def check() -> None:
     """Raise ImportError with one sentence when something is missing or of a wrong version."""
     if sys.version_info < OLDEST_PYTHON:
-        raise ImportError(f"autograd_opt needs Python {_dotted(OLDEST_PYTHON)} or newer; this is {sys.version.split()[0]}")
+        found = sys.version.split()[0]
+        raise ImportError(f"autograd_opt needs Python {_dotted(OLDEST_PYTHON)} or newer; this is {found}")
     try:
         from torch.version import __version__
     except ImportError as error:
@@ -46,9 +47,10 @@ def check_torch(version: str) -> None:
     """
     found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if not OLDEST_TORCH <= found < FIRST_UNTESTED_TORCH:
-        wanted = f"torch>={_dotted(OLDEST_TORCH)},<{_dotted(FIRST_UNTESTED_TORCH)}"
+        oldest, beyond = _dotted(OLDEST_TORCH), _dotted(FIRST_UNTESTED_TORCH)
         raise ImportError(
-            f"autograd_opt was tested with torch {_dotted(OLDEST_TORCH)} only, this is {version}: pip install {wanted!r}"
+            f"autograd_opt was tested with torch {oldest} only, this is {version}: "
+            f"pip install 'torch>={oldest},<{beyond}'"
         )
 
 

@@ -15,7 +15,7 @@ from autograd_opt import errors, modes, references, runs
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
 from autograd_opt.executor import GraphTask
-from autograd_opt.hooks import run_leaf_hooks
+from autograd_opt.hooks import retain_grad, run_leaf_hooks
 from autograd_opt.ops.table import MULTI
 
 Tensor = torch.Tensor
@@ -161,6 +161,9 @@ def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | No
         found = root_nodes(tape, roots)
         cotangents = make_cotangents(roots, given)
         targets = None if inputs is None else input_nodes(inputs)
+        for t in inputs or ():
+            if isinstance(t, Tensor):
+                retain_grad(t)
     if create_graph:
         warnings.warn(
             "Using backward() with create_graph=True will create a reference cycle between the parameter and its "
@@ -200,7 +203,7 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
                 raise errors.GraphError(errors.at(
                     "materialize_grads cannot be used when the given input is a GradientEdge"
                 ))
-            results[i] = torch.zeros_like(t)
+            results[i] = torch.zeros_like(t, requires_grad=create_graph)
         elif g is None and not allow_unused:
             raise errors.GraphError(errors.at(
                 f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
@@ -235,50 +238,56 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
     task = GraphTask(tape, retain, create_graph, merge)
     anomaly = bool(graph is not None and graph.anomaly) or torch.is_anomaly_enabled()
     task.anomaly = anomaly and (torch.is_anomaly_check_nan_enabled() or not torch.is_anomaly_enabled())
-    run = runs.Run(task, roots, inputs)
+    run = runs.Run(task, roots, inputs, accumulate)
     stack = runs.stack()
     stack.append(run)
     try:
-        result = recorded_run(run, cotangents, accumulate) if create_graph \
-            else numeric_run(run, cotangents, accumulate)
+        result = recorded_run(run, cotangents) if create_graph else numeric_run(run, cotangents)
+        if not retain:
+            tape.consumed = True
+        runs.finish(run)
     except Exception as error:
         if anomaly:
             errors.report_forward(error)
         raise
     finally:
         stack.pop()
-    if not retain:
-        tape.consumed = True
-    runs.finish(run)
     return result if result is not None else []
 
 
-def recorded_run(run: runs.Run, cotangents: list[Tensor], accumulate: bool) -> Any:
+def recorded_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     """Execute with every operation of the rules recorded (`create_graph`)."""
     with torch._C._EnableTorchFunction(), MODE, torch.enable_grad():
-        return engine_run(run, cotangents, accumulate)
+        return engine_run(run, cotangents)
 
 
-def engine_run(run: runs.Run, cotangents: list[Tensor], accumulate: bool) -> Any:
-    """The cotangents of the targets after their leaves' hooks; `accumulate` adds them into `.grad`."""
+def engine_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
+    """Execute; the results are the cotangents of the targets after their leaves' hooks."""
     results = run.task.run(run.roots, cotangents, run.targets, run.targets is None, references.accumulate)
     if run.targets is None:
         return results
     done: dict[int, Any] = {}
     for i, (node, g) in enumerate(zip(run.targets, results, strict=True)):
-        if g is None or (not accumulate and not node.is_leaf):
+        if g is None:
             continue
         if id(node) not in done:
-            if accumulate:
-                references.accumulate(run.task, node, g)
-            else:
-                g = run_leaf_hooks(node.tensor, g, run.task)
-            done[id(node)] = g
+            done[id(node)] = arrive(run, node, g)
         results[i] = done[id(node)]
     return results
 
 
-def numeric_run(run: runs.Run, cotangents: list[Tensor], accumulate: bool) -> Any:
+def arrive(run: runs.Run, node: Any, g: Tensor) -> Any:
+    """What happens at a target, besides being captured."""
+    if run.accumulates:
+        if node.is_leaf:
+            references.accumulate(run.task, node, g)
+        elif node.hooks is not None and not run.leads(node):
+            node.hooks.prepare(node, g, run.task)   # torch executes such a node, and drops its results
+        return g
+    return run_leaf_hooks(node.tensor, g, run.task) if node.is_leaf else g
+
+
+def numeric_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     """Execute on plain values: nothing is recorded but what hooks and functions record."""
     was_paused = nodes.get_recording() is None
     nodes.pause()
@@ -286,7 +295,7 @@ def numeric_run(run: runs.Run, cotangents: list[Tensor], accumulate: bool) -> An
     try:
         with torch._C.DisableTorchFunction():
             torch._C._set_grad_enabled(False)
-            return engine_run(run, cotangents, accumulate)
+            return engine_run(run, cotangents)
     finally:
         with torch._C.DisableTorchFunction():
             torch._C._set_grad_enabled(grad_mode)

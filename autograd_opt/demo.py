@@ -131,7 +131,9 @@ def gradients(model: nn.Module) -> list[Tensor]:
     return [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
 
-def median_seconds(runs: dict[str, Callable[[], object]], repeats: int, on_round: Callable[[], None]) -> dict[str, float]:
+def median_seconds(
+    runs: dict[str, Callable[[], object]], repeats: int, on_round: Callable[[], None]
+) -> dict[str, float]:
     """Median time of each, run in turns so that all see the same machine."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(repeats):
@@ -230,7 +232,11 @@ def demo(folder: Path, epochs: int, repeats: int, as_json: bool) -> None:
     begin = time.perf_counter()
     with progress_bar(out) as progress:
         bar = progress.add_task("training", total=steps)
-        train(model, digits, epochs, lambda loss: progress.update(bar, advance=1, description=f"training, loss {loss:.3f}"))
+
+        def on_step(loss: float) -> None:
+            progress.update(bar, advance=1, description=f"training, loss {loss:.3f}")
+
+        train(model, digits, epochs, on_step)
     seconds = time.perf_counter() - begin
     share = accuracy(model, digits.test_images, digits.test_labels)
     out.print(

@@ -154,10 +154,10 @@ def report_forward(error: BaseException) -> None:
         )
 
 
-def check_nan(g: Any, node: Any) -> None:
-    """Anomaly mode: raise when a rule made a NaN."""
+def check_nan(g: Any, node: Any, i: int = 0) -> None:
+    """Anomaly mode: raise when a rule made a NaN for operand `i`."""
     parts = [p for p in getattr(g, "parts", [g]) if p is not None]
-    for i, part in enumerate(parts):
+    for part in parts:
         if part.is_floating_point() and bool(torch.isnan(part.detach()).any()):
             raise GraphError(
                 f"Function '{node.name()}' returned nan values in its {i}th output."

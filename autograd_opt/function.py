@@ -6,14 +6,17 @@ class's own backward is the rule of the node.
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import warnings
+from typing import Any, NamedTuple
 
 import torch
 
-from autograd_opt import errors, recorder
+from autograd_opt import errors, modes, recorder, views
 from autograd_opt import node as nodes
 from autograd_opt.hooks import user_code
 from autograd_opt.ops.table import MULTI, VARIADIC, define
+from autograd_opt.saved import Packed, pack
 from autograd_opt.tensor import revive
 
 Tensor = torch.Tensor
@@ -32,6 +35,8 @@ class Context:
         self._dirty: tuple[Any, ...] = ()
         self._non_differentiable: tuple[Any, ...] = ()
         self._materialize = True
+        self._materialize_non_diff_grads = True
+        self._clear_on_access = False
         self.metadata: dict[str, Any] = {}
 
     def save_for_backward(self, *tensors: Any) -> None:
@@ -53,6 +58,17 @@ class Context:
         self._materialize = value
 
     @property
+    def to_save(self) -> tuple[Any, ...]:
+        """What `save_for_backward` was given; only inside forward."""
+        return self._to_save
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """torch's old name of `saved_tensors`."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
+
+    @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What `save_for_backward` was given, checked to be unwritten since."""
         if self._saved is None:
@@ -64,9 +80,11 @@ class Context:
             )
         out = []
         for i, (t, version) in enumerate(self._saved):
-            if t is not None:
+            if type(t) is Packed:
+                t = t.value()
+            elif t is not None:
                 with torch._C.DisableTorchFunction():
-                    if t._version != version:
+                    if version_of(t) != version:
                         raise errors.InplaceError(
                             "one of the variables needed for gradient computation has been modified by an inplace "
                             f"operation: saved tensor {i} is at version {t._version}; expected version {version} "
@@ -75,11 +93,14 @@ class Context:
                 if i in self._output_nodes and torch.is_grad_enabled() and nodes.get_recording() is not None:
                     t = revive(self._output_nodes[i], t)
             out.append(t)
+        if self._clear_on_access:
+            self._saved = None
         return tuple(out)
 
-    def _finish(self, outputs: list[Any]) -> None:
+    def _finish(self, outputs: list[Any], grad: bool) -> None:
         """After forward: remember what was saved, outputs as aliases without their handles."""
-        saved = []
+        saved: list[tuple[Any, int]] = []
+        hooked = grad and modes.hooks_active()
         for t in self._to_save:
             if t is None:
                 saved.append((None, 0))
@@ -93,9 +114,24 @@ class Context:
             if slots:
                 self._slots[len(saved)] = slots[0]
                 t = t.detach()
-            saved.append((t, t._version))
+            node = nodes.handle_of(t, False) if hooked and not slots else None
+            version = version_of(t)
+            saved.append((pack(t, node) if hooked else t, version))
         self._saved = saved
         self._to_save = ()
+
+    def _connect(self, found: dict[int, Any]) -> None:
+        """Tell the saved outputs their nodes, which keep derivatives of any order connected."""
+        self._output_nodes = {k: found[i] for k, i in self._slots.items() if i in found}
+        for k, node in self._output_nodes.items():
+            t = self._saved[k][0] if self._saved is not None else None
+            if type(t) is Packed:
+                t.node = node
+
+
+def version_of(t: Tensor) -> int:
+    """The version counter; an inference tensor has none and cannot be written outside its mode."""
+    return 0 if t.is_inference() else t._version
 
 
 class CustomFunction(torch.autograd.Function):
@@ -132,72 +168,117 @@ def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Forward without recording, then one node for the whole call."""
+    with_setup = cls.setup_context is not torch.autograd.function._SingleLevelFunction.setup_context
+    if with_setup:
+        bound = inspect.signature(cls.forward).bind(*args, **kwargs)
+        bound.apply_defaults()
+        args, kwargs = bound.args, bound.kwargs
     with torch._C.DisableTorchFunction():
         positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         found = [nodes.handle_of(args[i]) for i in positions]
         enabled = torch.is_grad_enabled()
+        versions = [version_of(args[i]) for i in positions]
+        old_base = {i: views.base_of(args[i]) for i in positions}
     by_position = dict(zip(positions, found, strict=True))
     needs = tuple(enabled and i in by_position and by_position[i].requires_grad for i in range(len(args)))
     ctx = Context(needs)
+    ctx._clear_on_access = bool(getattr(cls, "clear_saved_tensors_on_access", False))
     with torch.no_grad():
-        if cls.setup_context is not torch.autograd.function._SingleLevelFunction.setup_context:
+        if with_setup:
             result = cls.forward(*args, **kwargs)
             cls.setup_context(ctx, args, result)
         else:
             result = cls.forward(ctx, *args, **kwargs)
     single = not isinstance(result, (tuple, list))
     outputs = [result] if single else list(result)
+    call = Call(cls, ctx, args, positions, found, versions, old_base, any(needs))
     with torch._C.DisableTorchFunction():
-        outputs = finish(cls, ctx, args, outputs, found, positions, any(needs))
+        outputs = finish(call, outputs)
     return outputs[0] if single else tuple(outputs)
 
 
-def finish(cls: Any, ctx: Context, args: tuple[Any, ...], outputs: list[Any], found: list[Any],
-           positions: list[int], grad: bool) -> list[Any]:
+class Call(NamedTuple):
+    """One application of a Function: its arguments and their nodes from before the forward."""
+
+    function: Any
+    ctx: Context
+    args: tuple[Any, ...]
+    positions: list[int]
+    found: list[Any]
+    versions: list[int]
+    old_base: dict[int, Any]
+    grad: bool
+
+    def is_input(self, t: Any) -> bool:
+        return any(t is self.args[i] for i in self.positions)
+
+    def is_dirty(self, t: Any) -> bool:
+        return any(t is d for d in self.ctx._dirty)
+
+
+def check_dirty(call: Call) -> None:
+    """Refuse writes that the gradient cannot follow."""
+    for node, i in zip(call.found, call.positions, strict=True):
+        t = call.args[i]
+        if not call.is_dirty(t) or not call.grad:
+            continue
+        if node.is_leaf and node.requires_grad:
+            raise errors.InplaceError(errors.at(
+                "a leaf Variable that requires grad has been used in an in-place operation."))
+        base = call.old_base[i]
+        if base is not None and base[1].is_leaf and base[1].requires_grad:
+            raise errors.InplaceError(errors.at(
+                "a view of a leaf Variable that requires grad is being used in an in-place operation."))
+
+
+def finish(call: Call, outputs: list[Any]) -> list[Any]:
     """Attach the node to the differentiable outputs."""
+    ctx, args, positions = call.ctx, call.args, call.positions
     tensors = [i for i, o in enumerate(outputs) if isinstance(o, Tensor)]
-    dirty = [t for t in ctx._dirty if isinstance(t, Tensor)]
-    for k, i in enumerate(positions):
-        if any(args[i] is d for d in dirty) and grad:
-            if found[k].is_leaf and found[k].requires_grad:
-                raise errors.InplaceError(errors.at(
-                    "a leaf Variable that requires grad has been used in an in-place operation."))
-            if args[i]._is_view() and nodes.handle_of(args[i]._base).is_leaf and args[i]._base.requires_grad:
-                raise errors.InplaceError(errors.at(
-                    "a view of a leaf Variable that requires grad is being used in an in-place operation."))
-            if args[i]._is_view():
-                raise errors.UnsupportedError(errors.at(
-                    f"{cls.__name__} marks a view as dirty, which is not supported: write to the base, or to a clone()"
-                ))
+    check_dirty(call)
     tracked = [i for i in tensors if not any(outputs[i] is n for n in ctx._non_differentiable)
                and (outputs[i].is_floating_point() or outputs[i].is_complex())]
     before = list(outputs)
-    if grad:
-        for i in tracked:
-            o = outputs[i]
-            if any(o is args[p] for p in positions) and not any(o is d for d in dirty):
-                outputs[i] = o.view_as(o).detach()
-            elif type(o) is not Tensor and o.__dict__.get("_node") is not None and not any(o is d for d in dirty):
-                outputs[i] = o.detach().as_subclass(Tensor)
-    for i in tensors:
-        if i not in tracked and grad and any(outputs[i] is args[p] for p in positions):
-            outputs[i] = outputs[i].detach()
-    ctx._finish(before)
-    if not grad or not tracked:
+    replaced: dict[int, Tensor] = {}
+    for i in tensors if call.grad else ():
+        o = outputs[i]
+        if call.is_dirty(o):
+            continue
+        if id(o) in replaced:
+            outputs[i] = replaced[id(o)]
+        elif call.is_input(o):
+            outputs[i] = replaced[id(o)] = o.view_as(o).as_subclass(Tensor) if i in tracked else o.detach()
+        elif i in tracked and type(o) is not Tensor and o.__dict__.get("_node") is not None:
+            outputs[i] = replaced[id(o)] = o.detach().as_subclass(Tensor)
+    last = {id(outputs[i]): i for i in tracked}
+    tracked = [i for i in tracked if last[id(outputs[i])] == i]     # a tensor returned twice: its last place
+    ctx._finish(before, call.grad)
+    if not call.grad or not tracked:
+        for i in tensors:
+            if call.is_dirty(outputs[i]):
+                nodes.wrote(outputs[i])
         return outputs
     operands = tuple(args[i] for i in positions)
-    metas = [(o.shape, o.dtype, o.device) for o in (outputs[i] for i in tracked)]
-    extra = (cls, ctx, positions, len(args), len(outputs), tracked, metas)
-    attributes = {"function": cls.__name__}
-    old = [found[k] for k in range(len(positions))]
+    metas = {i: (outputs[i].shape, outputs[i].dtype, outputs[i].device) for i in tensors}
+    extra = (call.function, ctx, positions, len(args), len(outputs), tracked, metas)
+    attributes = {"function": call.function.__name__}
     if len(tracked) == 1:
-        node = recorder.record_write(FUNCTION, old, operands, attributes, outputs[tracked[0]], extra)
-        found_nodes = {tracked[0]: node}
-    else:
-        recorder.record_writes(FUNCTION_MULTI, old, operands, attributes, [outputs[i] for i in tracked], extra)
-        found_nodes = {i: outputs[i]._node for i in tracked}
-    # The context and the node refer to each other until the node is released, which the tape does.
-    ctx._output_nodes = {k: found_nodes[i] for k, i in ctx._slots.items() if i in found_nodes}
+        (i,) = tracked
+        base = next((call.old_base[p] for p in positions if args[p] is outputs[i]), None)
+        if base is None:
+            node = views.rewrite(FUNCTION, call.found, operands, attributes, outputs[i], extra)
+        else:
+            node = recorder.record_value(FUNCTION, call.found, operands, attributes, outputs[i], extra)
+            views.after_write(base, node, outputs[i])
+        ctx._connect({i: node})
+        return outputs
+    if any(call.is_dirty(outputs[i]) and outputs[i]._is_view() for i in tracked):
+        raise errors.UnsupportedError(errors.at(
+            f"{call.function.__name__} has several outputs and marks a view as dirty, which is not supported: "
+            "write to the base, or to a clone()"
+        ))
+    recorder.record_writes(FUNCTION_MULTI, call.found, operands, attributes, [outputs[i] for i in tracked], extra)
+    ctx._connect({i: outputs[i]._node for i in tracked})
     return outputs
 
 
@@ -206,13 +287,18 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
     cls, ctx, positions, n_args, n_outputs, tracked, metas = extra
     parts = g.parts if hasattr(g, "parts") else [g]
     cotangents: list[Any] = [None] * n_outputs
-    for i, part, (shape, dtype, device) in zip(tracked, parts, metas, strict=True):
-        if part is None and ctx._materialize:
-            part = torch.zeros(shape, dtype=dtype, device=device)
+    for i, part in zip(tracked, parts, strict=True):
         cotangents[i] = part
-    with user_code(task):
-        function = cls.backward if cls.backward is not torch.autograd.Function.backward else cls.vjp
-        results = function(ctx, *cotangents)
+    if ctx._materialize:
+        for i, (shape, dtype, device) in metas.items():
+            if cotangents[i] is None and (i in tracked or ctx._materialize_non_diff_grads):
+                cotangents[i] = torch.zeros(shape, dtype=dtype, device=device)
+    with user_code(task, node):
+        function = rule_of(cls)
+        if getattr(cls, "boxed_grads_call", False):
+            results = function(ctx, cotangents)
+        else:
+            results = function(ctx, *cotangents)
     name = f"{cls.__name__}Backward"
     if not isinstance(results, tuple):
         results = (results,)
@@ -223,6 +309,22 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
             f"function {name} returned an incorrect number of gradients (expected {n_args}, got {len(results)})"
         )
     return [check(name, i, results[i], n) for i, n in zip(positions, node.operands, strict=True)]
+
+
+def rule_of(cls: Any) -> Any:
+    """The class's `backward`, which may also be named `vjp`."""
+    base = torch.autograd.Function
+    if cls.backward is not base.backward and cls.vjp is not base.vjp:
+        raise errors.GraphError(
+            "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement "
+            "one of them."
+        )
+    if cls.backward is base.backward and cls.vjp is base.vjp:
+        raise errors.UnsupportedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
+            "backward mode AD."
+        )
+    return cls.vjp if cls.vjp is not base.vjp else cls.backward
 
 
 def check(name: str, i: int, g: Any, node: Any) -> Any:

@@ -110,10 +110,10 @@ def replace(name: str, make: Callable[..., Any]) -> None:
     """Let `torch._C._functions.<name>` give this library's function inside a context."""
     original = getattr(C._functions, name)
 
-    def construct(*args: Any) -> Any:
+    def construct(cls: Any, *args: Any) -> Any:
         return make(*args) if nodes.get_recording() is not None else original(*args)
 
-    setattr(C._functions, name, construct)
+    setattr(C._functions, name, type(name, (), {"__new__": construct}))
 
 
 def undefined_grad() -> Callable[..., Any]:
@@ -124,7 +124,7 @@ def undefined_grad() -> Callable[..., Any]:
         @staticmethod
         def forward(ctx: Any, *tensors: Any) -> Any:
             ctx.set_materialize_grads(False)
-            out = tuple(t.detach() for t in tensors)
+            out = tuple(None if t is None else t.detach() for t in tensors)
             return out[0] if len(out) == 1 else out
 
         @staticmethod
@@ -143,7 +143,7 @@ def delayed_error(message: str | bytes, outputs: int) -> Callable[..., Any]:
     class DelayedError(CustomFunction):
         @staticmethod
         def forward(ctx: Any, *tensors: Any) -> Any:
-            out = tuple(t.detach() for t in tensors)
+            out = tuple(None if t is None else t.detach() for t in tensors)
             return out[0] if len(out) == 1 else out
 
         @staticmethod

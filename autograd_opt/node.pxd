@@ -31,6 +31,8 @@ cdef enum NodeFlag:
     NO_MERGE = 2048
     PINNED = 4096        # keeps its own cotangent: hooks, retain_grad, named
     CONSTANT = 8192
+    KEPT = 262144        # `value` is kept for reuse
+    CLONE = 524288       # the tensor is a copy-on-write clone, which cost no memory so far
     OWN = 131072         # this run has reached the node itself, not only its twins
     MERGED = 65536       # cotangents go to `leader` instead; set by Tape.resolve
     WROTE = 32768        # a leaf whose memory was written since its last use
@@ -73,6 +75,7 @@ cdef class Node:
     cdef object shape, dtype, device
     cdef int64_t vn              # value number
     cdef Node leader             # the first node of the same value, or None
+    cdef PyObject *holder        # of a leader, borrowed: the newest node whose value may be alive
     cdef object hooks            # NodeHooks or None
     cdef object view             # ViewInfo or None
     cdef PyObject *cotangent     # owned, while a run has it pending
@@ -88,7 +91,6 @@ cdef struct Entry:
     int64_t b
     uint64_t kind
     PyObject *first              # borrowed Node: the leader
-    PyObject *holder             # borrowed Node: the newest one whose value may be alive
 
 cdef class Tape:
     cdef readonly int64_t id
@@ -105,10 +107,12 @@ cdef class Tape:
     cdef Py_ssize_t resolved, resolved_changes
     cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
     cdef public dict escaped     # storage -> storage object, of memory visible outside torch
-    cdef public Py_ssize_t saved_bytes, kept_bytes, peak_kept_bytes, allowance
+    cdef int missed(self, Node node) except -1
+    cdef public Py_ssize_t missed_bytes, saved_bytes, kept_bytes, peak_kept_bytes
+    cdef Py_ssize_t allowance
     cdef Entry *table
     cdef size_t mask, used
-    cdef dict general            # key bytes -> [first Node, holder Node]
+    cdef dict general            # key -> leader
     cdef object ring             # deque of nodes whose value is kept for reuse
     cdef public object graph     # weak reference to the AutogradGraph
     cdef object last_shape, last_dtype
@@ -124,7 +128,9 @@ cdef class Tape:
     cdef void spend(self, Node node) noexcept
     cdef void drain(self) noexcept
     cdef void unlink(self, Node node) noexcept
-    cdef int keep(self, Node node, object tensor) except -1
+    cdef int keep(self, Node node) except -1
+    cdef int evict(self, Py_ssize_t limit) except -1
+    cdef Py_ssize_t budget(self)
     cdef int compact(self) except -1
     cdef int resolve(self, dict captured) except -1
     cdef void spend_twin(self, Node node, int64_t task) noexcept

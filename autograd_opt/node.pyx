@@ -563,10 +563,14 @@ cdef int tensor_died(Node node, object tensor) except -1:
         tape.decrement(node)
         return 0
     wanted = node.flags & NEEDS_ANS and not node.flags & SPENT and node.live > 1
-    if (wanted or (tape.optimize and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN)
-                   and tape.keep(node, tensor))):
+    if node.flags & CLONE:
+        node.flags &= ~<uint32_t>CLONE
+        tape.saved_bytes -= tape.nbytes(node.shape, node.dtype)
+        tape.evict(tape.budget())
+    kept = tape.optimize and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN) and tape.keep(node)
+    if wanted or kept:
         if ao_has_weakrefs(tensor):
-            tensor = tensor.detach() if type(tensor) is PlainTensor else torch._C.TensorBase.detach(tensor)
+            tensor = torch._C.TensorBase.detach(tensor)
         else:
             PyObject_GenericSetAttr(tensor, NODE, None)
         if type(tensor) is CustomTensor:
@@ -810,7 +814,7 @@ cdef class Tape:
         if node.saved_more is not None:
             self.trash.append(node.saved_more)
             node.saved_more = None
-        if node.value is not None and node.flags & NEEDS_ANS:
+        if node.value is not None and node.flags & NEEDS_ANS and not node.flags & KEPT:
             self.trash.append(node.value)
             node.value = None
 
@@ -888,25 +892,54 @@ cdef class Tape:
         self.last_shape, self.last_dtype, self.last_bytes = shape, dtype, n
         return n
 
-    cdef int keep(self, Node node, object tensor) except -1:
-        """Keep a dead tensor's value for reuse, oldest out first; false when it is too large."""
-        cdef Py_ssize_t size = self.nbytes(node.shape, node.dtype)
-        cdef Py_ssize_t limit = self.allowance + self.saved_bytes
-        cdef Node old
-        if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI):
+    cdef int missed(self, Node node) except -1:
+        """A known value has to be computed again because it was not kept: allow to keep more.
+
+        So a program without repeats keeps nothing, and its peak of memory is torch's.
+        """
+        self.recomputed += 1
+        self.missed_bytes += self.nbytes(node.shape, node.dtype)
+        return 0
+
+    cdef Py_ssize_t budget(self):
+        """Bytes that may be held only for reuse: what living clones save, and a small advance.
+
+        The advance grows with what had to be computed again for want of it, up to `allowance`.
+        """
+        return self.saved_bytes + min(self.allowance, 4 * self.missed_bytes)
+
+    cdef int keep(self, Node node) except -1:
+        """Take the value of `node`, whose tensor is dying, into what is held for reuse."""
+        cdef Py_ssize_t size = self.nbytes(node.shape, node.dtype), limit = self.budget()
+        if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or node.holder == NULL:
             return 0
-        while self.kept_bytes + size > limit:
-            old = <Node>self.ring.popleft()
-            self.kept_bytes -= self.nbytes(old.shape, old.dtype)
-            if not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD):
-                if old.value is not None:
-                    self.trash.append(old.value)
-                    old.value = None
+        self.evict(limit - size)
+        node.flags |= KEPT
         self.ring.append(node)
         self.kept_bytes += size
         if self.kept_bytes > self.peak_kept_bytes:
             self.peak_kept_bytes = self.kept_bytes
         return 1
+
+    cdef int evict(self, Py_ssize_t limit) except -1:
+        """Let go of the oldest values held for reuse until they take at most `limit` bytes."""
+        cdef Node old
+        while self.kept_bytes > limit and self.ring:
+            old = <Node>self.ring.popleft()
+            self.kept_bytes -= self.nbytes(old.shape, old.dtype)
+            old.flags &= ~<uint32_t>KEPT
+            if not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD):
+                old.value = None
+        return 0
+
+    @property
+    def allowance(self):
+        return self.allowance
+
+    @allowance.setter
+    def allowance(self, Py_ssize_t value):
+        self.allowance = value
+        self.evict(self.budget())
 
     def arrays(self):
         """The graph as flat arrays for `autograd_opt.passes.NodeTable`.
@@ -1053,11 +1086,7 @@ cdef class Tape:
 
     def forget_values(self):
         """Drop every value kept for reuse."""
-        cdef Node node
-        while self.ring:
-            node = <Node>self.ring.popleft()
-            if not node.flags & NEEDS_ANS or node.flags & (SPENT | DEAD):
-                node.value = None
+        self.evict(0)
         self.kept_bytes = 0
 
     def compact_if_due(self):

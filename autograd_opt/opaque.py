@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autograd_opt import node as nodes
 from autograd_opt import recorder
@@ -22,25 +21,44 @@ from autograd_opt.ops.table import MULTI, VARIADIC, define
 C = torch._C
 
 
-@contextmanager
-def torch_autograd(grad: bool = True) -> Iterator[None]:
+class torch_autograd:  # noqa: N801  (used as a function in `with`)
     """Inside a context: torch's own autograd for one call, no recording, no torch functions."""
-    old = nodes.pause()
-    try:
-        with C.DisableTorchFunction(), included_autograd(), torch.set_grad_enabled(grad):
-            yield
-    finally:
-        nodes.resume(old)
+
+    __slots__ = ("grad", "guard", "included", "mode", "old")
+
+    def __init__(self, grad: bool = True):
+        self.grad = grad
+
+    def __enter__(self) -> None:
+        self.old = nodes.pause()
+        self.guard = C.DisableTorchFunction()
+        self.guard.__enter__()
+        self.included = included_autograd()
+        self.included.__enter__()
+        self.mode = C.is_grad_enabled()
+        C._set_grad_enabled(self.grad)
+
+    def __exit__(self, *exc: Any) -> None:
+        C._set_grad_enabled(self.mode)
+        self.included.__exit__(*exc)
+        self.guard.__exit__(*exc)
+        nodes.resume(self.old)
 
 
-@contextmanager
-def included_autograd() -> Iterator[None]:
-    """Undo, for a while, the exclusion of autograd's dispatch keys."""
+_without: dict[int, Any] = {}
+
+
+def included_autograd() -> Any:
+    """A guard that undoes, for a while, the exclusion of autograd's dispatch keys."""
     exclude = C._dispatch_tls_local_exclude_set()
-    for key in AUTOGRAD_KEYS:
-        exclude = exclude.remove(key)
-    with C._ForceDispatchKeyGuard(C._dispatch_tls_local_include_set(), exclude):
-        yield
+    raw = exclude.raw_repr()
+    without = _without.get(raw)
+    if without is None:
+        without = exclude
+        for key in AUTOGRAD_KEYS:
+            without = without.remove(key)
+        _without[raw] = without
+    return C._ForceDispatchKeyGuard(C._dispatch_tls_local_include_set(), without)
 
 
 @contextmanager
@@ -118,40 +136,27 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
 
 def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a call whole."""
-    leaves, spec = tree_flatten((args, kwargs))
-    if not torch.is_grad_enabled():
+    if not torch._C.is_grad_enabled() or nodes.get_recording() is None:
         return recorder.run_raw(func, args, kwargs)
-    tape = nodes.get_recording()
-    operands: list[torch.Tensor] = []
-    positions: list[int] = []
-    for i, leaf in enumerate(leaves):
-        if isinstance(leaf, torch.Tensor):
-            node = nodes.handle_of(leaf)
-            if node is not None and node.requires_grad:
-                operands.append(leaf)
-                positions.append(i)
-    if not operands or tape is None:
+    tensors: list[torch.Tensor] = []
+    recorder.collect(args, tensors)
+    recorder.collect(kwargs, tensors)
+    originals = {id(t): t for t in tensors if nodes.handle_of(t).requires_grad}
+    if not originals:
         return recorder.run_raw(func, args, kwargs)
     with torch_autograd():
-        unique: dict[int, torch.Tensor] = {}
-        for i, t in zip(positions, operands, strict=True):
-            if id(t) not in unique:
-                unique[id(t)] = t.detach().as_subclass(torch.Tensor).requires_grad_()
-            leaves[i] = unique[id(t)]
-        first = {id(t): t for t in operands}
-        new_args, new_kwargs = tree_unflatten(leaves, spec)
-        out = func(*new_args, **new_kwargs)
-        flat, out_spec = tree_flatten(out)
-        given = {id(d): first[k] for k, d in unique.items()}
-        flat = [given.get(id(o), o) for o in flat]      # a call that returns its argument returns the user's
-        where = [i for i, o in enumerate(flat) if isinstance(o, torch.Tensor) and id(o) not in first]
-        call = OpaqueCall(getattr(func, "__name__", str(func)), list(unique.values()), [flat[i] for i in where])
-    if where:
-        with C.DisableTorchFunction():
-            results = record(call, list(first.values()), [flat[i] for i in where])
-        for i, r in zip(where, results, strict=True):
-            flat[i] = r
-    return tree_unflatten(flat, out_spec)
+        unique = {k: t.detach().as_subclass(torch.Tensor).requires_grad_() for k, t in originals.items()}
+        out = func(*recorder.substitute(args, unique), **recorder.substitute(kwargs, unique))
+        # a call that returns its argument returns the user's
+        given: dict[int, torch.Tensor] = {id(d): originals[k] for k, d in unique.items()}
+        found: list[torch.Tensor] = []
+        recorder.collect(out, found)
+        outputs = list({id(o): o for o in found if id(o) not in given}.values())
+        call = OpaqueCall(getattr(func, "__name__", str(func)), list(unique.values()), outputs)
+    with C.DisableTorchFunction():
+        results = record(call, list(originals.values()), outputs)
+    given.update((id(o), r) for o, r in zip(outputs, results, strict=True))
+    return recorder.substitute(out, given)
 
 
 OPAQUE = define("opaque", "*tensors, call=''", VARIADIC, joint=pull_back, bind=lambda *a: (a, {}))

@@ -3,12 +3,13 @@
 import torch
 
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0
+from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_try_attr
 from autograd_opt.node cimport (
-    COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, MULTI, MOVES, NEEDS_ANS, NO_MERGE, OVERWRITTEN,
+    CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, LEAF, MULTI, MOVES, NEEDS_ANS, NO_MERGE, OVERWRITTEN,
     PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, Entry, Node, Op, Tape, attach,
     current_source, encode, encode_attributes, fresh_vn, handle, is_float, release_handle, new_node, recording, same_device, shape_of,
     version_of,
@@ -18,6 +19,9 @@ from autograd_opt.node cimport PACKED
 
 cdef object base = torch._C.TensorBase
 cdef object lazy_clone = base.__dict__["_lazy_clone"]
+cdef object get_requires_grad = base.__dict__["requires_grad"]
+cdef object NODE = "_node"
+cdef object MARK = "_requires_grad"
 cdef object get_dtype = base.__dict__["dtype"]
 cdef object get_device = base.__dict__["device"]
 cdef object guard_enter = torch._C.DisableTorchFunction.__dict__["__enter__"]
@@ -28,11 +32,31 @@ cdef tuple NOTHING = (None, None, None)
 cdef tuple EMPTY = ()
 cdef object CustomTensor = None
 cdef object Tensor = torch.Tensor
+cdef object Parameter = torch.nn.Parameter
 cdef object slow_call = None             # dispatch.call, set by install()
 cdef Op OUTPUT = None
 
 cdef inline bint grad_on():
     return ao_builtin0(grad_enabled) is True
+
+
+cdef inline bint ordinary(object t):
+    """A tensor without a behaviour of its own."""
+    return type(t) is CustomTensor or type(t) is Tensor or type(t) is Parameter
+
+
+cdef inline bint tracked(object t) except -1:
+    """Does `t` require grad?  Asked before anything is registered for it."""
+    cdef PyObject *p
+    if type(t) is not CustomTensor:
+        return ao_get(get_requires_grad, t) is True
+    p = ao_try_attr(t, NODE)
+    if p != NULL:
+        found = <object>p
+        Py_DECREF(found)
+        if found is not None and not (<Node>found).flags & LEAF:
+            return (<Node>found).flags & REQUIRES_GRAD != 0
+    return getattr(t, MARK, False)
 
 
 cdef object live_value(Node node):
@@ -54,18 +78,13 @@ cdef class Kernel:
     cdef object descr
     cdef Op op
     cdef object slow
-    cdef object same
+    cdef int arity
 
     def __init__(self, name, Op op, slow):
         self.descr = base.__dict__[name]
         self.op = op
         self.slow = slow
-
-    def binary(self, a, b):
-        return binary(self, a, b, False)
-
-    def unary(self, a):
-        return unary(self, a)
+        self.arity = len(op.operands)
 
 
 cdef inline object binary(Kernel k, object a, object b, bint reflected):
@@ -88,15 +107,18 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
     cdef int64_t kb = 0
     cdef double number
     cdef Entry *e = NULL
+    cdef bint cloned = False
     cdef object tb, r = None, value
     if tp == NULL:
         return None
     tape = <Tape>tp
-    if not tape.plain or tape.guarded or type(a) is not CustomTensor:
+    if not tape.plain or tape.guarded or not ordinary(a):
         return None
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
     try:
+        if not tape.optimize and not tracked(a) and not (ordinary(b) and tracked(b)):
+            return ao_method(k.descr, a, (b,)) if not reflected else None
         na = handle(tape, a)
         if not is_float(na.dtype):
             return None
@@ -110,7 +132,7 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
                 return None
             kb = b
             kind = 2
-        elif tb is CustomTensor or isinstance(b, Tensor):
+        elif ordinary(b):
             nb = handle(tape, b)
             if nb.dtype is not na.dtype or nb.device is not na.device:
                 return None
@@ -129,7 +151,7 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
             if e.first != NULL and nb is not None and (<Node>e.first).in0.vn != na.vn and a.stride() != b.stride():
                 e = tape.find(na.vn, kb, kind | (1 << 7))   # operands in another order: equal values, another layout
             if e.first != NULL:
-                value = live_value(<Node>e.holder)
+                value = live_value(<Node>(<Node>e.first).holder)
                 if value is not None:
                     r = ao_method0(lazy_clone, value)
                     value = None
@@ -139,10 +161,11 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
         if r is None:
             r = ao_method(k.descr, a, (b,))
             if e != NULL and e.first != NULL:
-                tape.recomputed += 1
+                tape.missed(<Node>e.first)
         else:
+            cloned = True
             tape.hits += 1
-            tape.saved_bytes += tape.nbytes(na.shape, na.dtype)
+            tape.saved_bytes += tape.nbytes((<Node>e.first).shape, na.dtype)
         node = new_node(op)
         if nb is None or nb.shape is na.shape or nb.shape == na.shape:
             node.shape = na.shape
@@ -155,6 +178,8 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
         node.dtype = na.dtype
         node.device = na.device
         node.flags = mask
+        if cloned:
+            node.flags |= CLONE
         if req:
             node.flags |= REQUIRES_GRAD
             mask = 0
@@ -196,18 +221,18 @@ cdef inline int finish(Tape tape, Node node, Entry *e) except -1:
         return 0
     if e.first == NULL:
         node.vn = fresh_vn()
-        e.first = e.holder = <PyObject *>node
+        e.first = node.holder = <PyObject *>node
         tape.used += 1
         return 0
     first = <Node>e.first
     node.vn = first.vn
     if first.flags & (DEAD | SPENT):         # the number outlives its value; the leader does not
-        e.first = e.holder = <PyObject *>node
+        e.first = node.holder = <PyObject *>node
     else:
         node.leader = first
         first.live += 1
         tape.twins += 1
-        e.holder = <PyObject *>node
+        first.holder = <PyObject *>node
     return 0
 
 
@@ -224,15 +249,18 @@ cdef object fast_unary(Kernel k, object a):
     cdef bint req
     cdef uint64_t kind
     cdef Entry *e = NULL
+    cdef bint cloned = False
     cdef object r = None, value
     if tp == NULL:
         return None
     tape = <Tape>tp
-    if not tape.plain or tape.guarded or type(a) is not CustomTensor or ao_builtin0(any_autocast) is True:
+    if not tape.plain or tape.guarded or not ordinary(a) or ao_builtin0(any_autocast) is True:
         return None
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
     try:
+        if not tape.optimize and not tracked(a):
+            return ao_method(k.descr, a, EMPTY)
         na = handle(tape, a)
         if not is_float(na.dtype):
             return None
@@ -243,7 +271,7 @@ cdef object fast_unary(Kernel k, object a):
             kind |= (req << 3) | (<uint64_t>op.id << 8)
             e = tape.find(na.vn, 0, kind)
             if e.first != NULL:
-                value = live_value(<Node>e.holder)
+                value = live_value(<Node>(<Node>e.first).holder)
                 if value is not None:
                     r = ao_method0(lazy_clone, value)
                     value = None
@@ -252,14 +280,17 @@ cdef object fast_unary(Kernel k, object a):
         if r is None:
             r = ao_method(k.descr, a, EMPTY)
             if e != NULL and e.first != NULL:
-                tape.recomputed += 1
+                tape.missed(<Node>e.first)
         else:
+            cloned = True
             tape.hits += 1
-            tape.saved_bytes += tape.nbytes(na.shape, na.dtype)
+            tape.saved_bytes += tape.nbytes((<Node>e.first).shape, na.dtype)
         node = new_node(op)
         node.shape, node.dtype, node.device = na.shape, na.dtype, na.device
+        if cloned:
+            node.flags = CLONE
         if req:
-            node.flags = REQUIRES_GRAD
+            node.flags |= REQUIRES_GRAD
             if op.need0 & 1:
                 node.x0 = a
                 node.v0 = na.version if tape.optimize else version_of(a)
@@ -278,41 +309,48 @@ cdef object fast_unary(Kernel k, object a):
 
 
 # Everything that has no hot path ------------------------------------------------------
-cdef class Guard:
-    """Torch functions off for a region: the tape's own switch, or a fresh one where that is in use."""
+cdef object all_disabled = torch._C._is_torch_function_all_disabled
+
+
+cdef inline object enter(Tape tape):
+    """Switch torch functions off; what `leave` needs: None where they are off already.
+
+    The tape's own switch cannot be entered twice, so a region inside a region takes part in
+    the outer one, or a switch of its own where user code has turned torch functions on.
+    """
     cdef object switch
-    cdef Tape tape
+    if tape.guarded:
+        if ao_builtin0(all_disabled) is True:
+            return None
+        switch = torch._C.DisableTorchFunction()
+    else:
+        tape.guarded = True
+        switch = tape.guard
+    ao_method0(guard_enter, switch)
+    return switch
 
-    cdef int enter(self, Tape tape) except -1:
-        if tape is not None and not tape.guarded:
-            tape.guarded = True
-            self.tape = tape
-            self.switch = tape.guard
-        else:
-            self.tape = None
-            self.switch = torch._C.DisableTorchFunction()
-        ao_method0(guard_enter, self.switch)
-        return 0
 
-    cdef int leave(self) except -1:
-        if self.tape is not None:
-            self.tape.guarded = False
-        ao_method(guard_exit, self.switch, NOTHING)
+cdef inline int leave(Tape tape, object switch) except -1:
+    if switch is None:
         return 0
+    if switch is tape.guard:
+        tape.guarded = False
+    ao_method(guard_exit, switch, NOTHING)
+    return 0
 
 
 def run_raw(func, args, kwargs):
     """Call `func` with every torch-function route switched off."""
     cdef PyObject *tp = recording()
-    cdef Guard guard
+    cdef Tape tape
     if tp == NULL:
         return func(*args, **kwargs)
-    guard = Guard.__new__(Guard)
-    guard.enter(<Tape>tp)
+    tape = <Tape>tp
+    switch = enter(tape)
     try:
         return func(*args, **kwargs) if kwargs else func(*args)
     finally:
-        guard.leave()
+        leave(tape, switch)
 
 
 def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
@@ -324,23 +362,27 @@ def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
     """
     cdef PyObject *tp = recording()
     cdef Tape tape
-    cdef Guard guard
     if tp == NULL:
         return func(*args, **kwargs)
     tape = <Tape>tp
-    guard = Guard.__new__(Guard)
-    guard.enter(tape)
+    switch = enter(tape)
     try:
         return apply_guarded(tape, op, func, args, kwargs, operands, attrs)
     finally:
-        guard.leave()
+        leave(tape, switch)
 
 
 cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs):
     cdef Node n, node, first
     cdef list nodes = []
-    cdef bint req = False, grad = grad_on(), view = False
+    cdef bint req = False, grad = grad_on(), view = False, cloned = False
     cdef object r = None, key = None, value, extra = None, entry = None
+    if not tape.optimize:
+        for t in operands:
+            if isinstance(t, Tensor) and tracked(t):
+                break
+        else:
+            return func(*args, **kwargs) if kwargs else func(*args)
     for t in operands:
         if isinstance(t, Tensor):
             n = handle(tape, t)
@@ -355,16 +397,18 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         if key is not None:
             entry = tape.general.get(key)
             if entry is not None and not op.flags & VIEW:
-                value = live_value(<Node>(<list>entry)[1])
+                first = <Node>(<Node>entry).holder
+                value = live_value(first)
                 if value is not None:
-                    extra = extra_of(<Node>(<list>entry)[1])
+                    extra = extra_of(first)
                     if extra is not None or op.kernel is None or not req:
                         r = ao_method0(lazy_clone, value)
+                        cloned = True
                         tape.hits += 1
-                        tape.saved_bytes += tape.nbytes((<Node>(<list>entry)[0]).shape, (<Node>(<list>entry)[0]).dtype)
+                        tape.saved_bytes += tape.nbytes(first.shape, first.dtype)
                     value = None
                 if r is None:
-                    tape.recomputed += 1
+                    tape.missed(first)
     if r is None:
         if op.kernel is not None and req:
             r, extra = op.kernel(*operands, **attrs)
@@ -384,23 +428,27 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         node = fill(tape, op, nodes, operands, attrs, req, r, extra)
         if view:
             node.view = True
+        if cloned:
+            node.flags |= CLONE
         if not tape.plain:
             pack_saved(tape, node, r)
         if key is None:
             node.vn = fresh_vn() if tape.optimize else 0
         elif entry is None:
             node.vn = fresh_vn()
-            tape.general[key] = [node, node]
+            node.holder = <PyObject *>node
+            tape.general[key] = node
         else:
-            first = <Node>(<list>entry)[0]
+            first = <Node>entry
             node.vn = first.vn
-            if first.flags & (DEAD | SPENT):
-                (<list>entry)[0] = node
+            if first.flags & (DEAD | SPENT):         # the number outlives its value; the leader does not
+                node.holder = <PyObject *>node
+                tape.general[key] = node
             else:
                 node.leader = first
                 first.live += 1
                 tape.twins += 1
-            (<list>entry)[1] = node
+                first.holder = <PyObject *>node
         if tape.sources:
             current_source(node)
         attach(tape, node, r)
@@ -413,24 +461,45 @@ cdef object extra_of(Node node):
 
 
 cdef object make_key(Op op, list nodes, tuple operands, dict attrs, bint req, bint grad):
+    """What two calls must have in common to be one value; None where that cannot be said.
+
+    A tuple compared element by element: value numbers as ints, everything else frozen so that
+    values of different type or bits are never equal.
+    """
     cdef Node n
     cdef list parts
+    if ao_builtin0(any_autocast) is True:
+        return None
+    parts = [(op.id << 2) | (req << 1) | grad]
     try:
-        parts = [b"%d|%d|%d|" % (op.id, req, grad)]
         for n, t in zip(nodes, operands):
-            if n is not None:
-                parts.append(b"#%d" % n.vn)
-                if not is_float(n.dtype):        # promotion may ask for the default dtype
-                    parts.append(encode(torch.get_default_dtype()))
+            if n is None:
+                parts.append(frozen(t))
             else:
-                parts.append(encode(t))
+                parts.append(n.vn)
+                if not is_float(n.dtype):        # promotion may ask for the default dtype
+                    parts.append(torch.get_default_dtype())
         if attrs:
-            parts.append(encode_attributes(attrs))
-        if ao_builtin0(any_autocast) is True:
-            return None
+            for name, value in attrs.items():
+                parts.append(name)
+                parts.append(frozen(value))
     except TypeError:
         return None
-    return b"".join(parts)
+    return tuple(parts)
+
+
+cdef object frozen(object v):
+    """A hashable stand-in, equal exactly for values of one type and the same bits."""
+    t = type(v)
+    if v is None or t is str or t is torch.dtype:
+        return v
+    if t is bool:
+        return b"T" if v else b"F"
+    if t is int:
+        return ("i", v)
+    if t is tuple or t is list or t is torch.Size:
+        return ("(", *[frozen(x) for x in v])
+    return encode(v)
 
 
 cdef object device_of(Op op, list nodes, object r):
@@ -448,9 +517,8 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
     cdef Node node = new_node(op), n
     cdef uint32_t mask = 0, fix = 0
     cdef Py_ssize_t i, count = len(nodes)
-    cdef Guard guard = Guard.__new__(Guard)
+    cdef object switch = enter(tape)
     node.attrs = attrs if attrs else None
-    guard.enter(tape)
     try:
         if r is not None:
             node.shape = shape_of(r)
@@ -512,7 +580,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
                     versions[i] = version_of(operands[i])
             node.saved_more = (values, versions, extra)
     finally:
-        guard.leave()
+        leave(tape, switch)
     for n in nodes:
         if n is not None:
             n.live += 1
@@ -658,14 +726,48 @@ def record_value(Op op, list nodes, tuple operands, dict attrs, value, extra=Non
     return node
 
 
+# Tensors inside arguments and results. --------------------------------------------------
+def collect(x, list out):
+    """Append every tensor inside nested tuples, lists and dicts to `out`, in order."""
+    if isinstance(x, Tensor):
+        out.append(x)
+    elif isinstance(x, (tuple, list)):
+        for y in x:
+            collect(y, out)
+    elif isinstance(x, dict):
+        for y in x.values():
+            collect(y, out)
+
+
+def substitute(x, dict by_id):
+    """The same structure with every tensor replaced by `by_id[id(tensor)]`, where there is one."""
+    cdef type t = type(x) if not isinstance(x, Tensor) else None
+    if t is None:
+        return by_id.get(id(x), x)
+    if t is tuple:
+        return tuple([substitute(y, by_id) for y in x])
+    if t is list:
+        return [substitute(y, by_id) for y in x]
+    if isinstance(x, dict):
+        return t([(k, substitute(y, by_id)) for k, y in x.items()])
+    if isinstance(x, tuple):
+        items = [substitute(y, by_id) for y in x]
+        return t(*items) if hasattr(x, "_make") else t(items)
+    return x
+
+
 # The routes of the torch-function mode. ------------------------------------------------
 cdef class Recorded:
     """How one operator is run: bound to operands and attributes, then recorded."""
     cdef Op op
-    cdef object bind, rename, fallback
+    cdef object bind, rename, fallback, whole
+    cdef Kernel kernel
     cdef Py_ssize_t n
 
     def __init__(self, Op op, bind, rename, fallback):
+        from autograd_opt.opaque import handler
+        self.kernel = KERNELS.get(op.name)
+        self.whole = handler             # under autocast: torch casts, and differentiates the casts
         self.op, self.bind, self.rename, self.fallback = op, bind, rename, fallback
         # where every positional argument is an operand there is nothing to bind
         self.n = 0 if op.attributes or op.flags & VARIADIC else len(op.operands)
@@ -676,6 +778,14 @@ cdef class Recorded:
     cdef object run(self, object func, tuple args, dict kwargs):
         cdef tuple operands
         cdef dict attrs
+        cdef object r
+        if ao_builtin0(any_autocast) is True:
+            return self.whole(func, args, kwargs)
+        if self.kernel is not None and not kwargs and len(args) == self.kernel.arity:
+            r = fast_unary(self.kernel, args[0]) if self.kernel.arity == 1 \
+                else fast_binary(self.kernel, args[0], args[1], False)
+            if r is not None:
+                return r
         if not kwargs and self.n and len(args) == self.n:
             return apply(self.op, func, args, kwargs, args, None)
         try:
@@ -753,72 +863,26 @@ def install_routes(dict table, classifier):
 
 
 # The operators of CustomTensor. --------------------------------------------------------
-cdef Kernel K_ADD, K_SUB, K_MUL, K_DIV, K_NEG, K_EXP, K_LOG, K_SIN, K_COS, K_TANH, K_SIGMOID, K_SQRT, K_RELU, K_ABS
+cdef dict KERNELS = {}                   # operator name -> Kernel
+UNARY = tuple("""abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc exp exp2 expm1 floor lgamma log
+    log10 log1p log2 neg reciprocal relu round rsqrt sigmoid sin sinh sqrt square tan tanh trunc""".split())
+BINARY = tuple("add sub mul div pow atan2 maximum minimum hypot".split())
+DUNDER = {"add": "__add__", "sub": "__sub__", "mul": "__mul__", "div": "__truediv__", "neg": "__neg__",
+          "pow": "__pow__", "abs": "__abs__"}
 
 
-def t_add(self, other):
-    return binary(K_ADD, self, other, False)
+def unary_method(Kernel k):
+    """The method of CustomTensor for one operand."""
+    def method(self):
+        return unary(k, self)
+    return method
 
 
-def t_radd(self, other):
-    # torch computes `other + self` as self.add(other); the node says what was computed
-    return binary(K_ADD, self, other, False)
-
-
-def t_sub(self, other):
-    return binary(K_SUB, self, other, False)
-
-
-def t_mul(self, other):
-    return binary(K_MUL, self, other, False)
-
-
-def t_rmul(self, other):
-    return binary(K_MUL, self, other, False)
-
-
-def t_truediv(self, other):
-    return binary(K_DIV, self, other, False)
-
-
-def t_neg(self):
-    return unary(K_NEG, self)
-
-
-def t_exp(self):
-    return unary(K_EXP, self)
-
-
-def t_log(self):
-    return unary(K_LOG, self)
-
-
-def t_sin(self):
-    return unary(K_SIN, self)
-
-
-def t_cos(self):
-    return unary(K_COS, self)
-
-
-def t_tanh(self):
-    return unary(K_TANH, self)
-
-
-def t_sigmoid(self):
-    return unary(K_SIGMOID, self)
-
-
-def t_sqrt(self):
-    return unary(K_SQRT, self)
-
-
-def t_relu(self):
-    return unary(K_RELU, self)
-
-
-def t_abs(self):
-    return unary(K_ABS, self)
+def binary_method(Kernel k):
+    """The method of CustomTensor for two operands."""
+    def method(self, other):
+        return binary(k, self, other, False)
+    return method
 
 
 cdef object read(object descr, object t):
@@ -860,28 +924,21 @@ def t_size(self, dim=None):
     return shape if dim is None else shape[dim]
 
 
-HOT = {
-    "add": ("__add__", t_add), "sub": ("__sub__", t_sub), "mul": ("__mul__", t_mul),
-    "div": ("__truediv__", t_truediv), "neg": ("__neg__", t_neg), "exp": ("exp", t_exp),
-    "log": ("log", t_log), "sin": ("sin", t_sin), "cos": ("cos", t_cos), "tanh": ("tanh", t_tanh),
-    "sigmoid": ("sigmoid", t_sigmoid), "sqrt": ("sqrt", t_sqrt), "relu": ("relu", t_relu),
-    "abs": ("abs", t_abs),
-}
-
-
 def install(custom, Op output, dict ops, slow):
     """Bind the hot operators into `custom`; `slow(function)` gives each one's general route."""
     global CustomTensor, OUTPUT
-    global K_ADD, K_SUB, K_MUL, K_DIV, K_NEG, K_EXP, K_LOG, K_SIN, K_COS, K_TANH, K_SIGMOID, K_SQRT, K_RELU, K_ABS
     CustomTensor, OUTPUT = custom, output
-    kernels = {name: Kernel(name, ops[name], slow(name)) for name in HOT}
-    K_ADD, K_SUB, K_MUL, K_DIV = kernels["add"], kernels["sub"], kernels["mul"], kernels["div"]
-    K_NEG, K_EXP, K_LOG, K_SIN = kernels["neg"], kernels["exp"], kernels["log"], kernels["sin"]
-    K_COS, K_TANH, K_SIGMOID = kernels["cos"], kernels["tanh"], kernels["sigmoid"]
-    K_SQRT, K_RELU, K_ABS = kernels["sqrt"], kernels["relu"], kernels["abs"]
-    for name, (attribute, method) in HOT.items():
-        setattr(custom, attribute, method)
-    custom.__radd__, custom.__rmul__ = t_radd, t_rmul
+    for name in UNARY + BINARY:
+        if name not in ops:
+            continue
+        k = KERNELS[name] = Kernel(name, ops[name], slow(name))
+        method = unary_method(k) if name in UNARY else binary_method(k)
+        if name in DUNDER:
+            setattr(custom, DUNDER[name], method)
+        if name in UNARY and name not in ("round",):
+            setattr(custom, name, method)
+    # torch computes `number + self` as self.add(number), and the node says what was computed
+    custom.__radd__, custom.__rmul__ = binary_method(KERNELS["add"]), binary_method(KERNELS["mul"])
     custom.shape, custom.dtype = property(p_shape), property(p_dtype)
     custom.device, custom.ndim = property(p_device), property(p_ndim)
     custom.dim, custom.size = t_dim, t_size

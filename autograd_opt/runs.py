@@ -29,10 +29,10 @@ FIRST_ID = 1 << 40
 class Run:
     """One backward run: what it started from, what it was asked for, what comes at its end."""
 
-    __slots__ = ("_reached", "callbacks", "node", "roots", "targets", "task")
+    __slots__ = ("_reached", "accumulates", "callbacks", "node", "roots", "targets", "task")
 
-    def __init__(self, task: Any, roots: list[Any], targets: list[Any] | None):
-        self.task, self.roots, self.targets = task, roots, targets
+    def __init__(self, task: Any, roots: list[Any], targets: list[Any] | None, accumulates: bool):
+        self.task, self.roots, self.targets, self.accumulates = task, roots, targets, accumulates
         self.callbacks: list[Callable[[], Any]] = []
         self.node: Any = None
         self._reached: set[int] | None = None
@@ -42,6 +42,11 @@ class Run:
         if self._reached is None:
             self._reached = self.reached()
         return node.index in self._reached
+
+    def leads(self, node: Any) -> bool:
+        """Is `node` executed on the way to another target?"""
+        wanted = {n.index for n in self.targets or () if n is not None}
+        return any(n is not None and (n.index in wanted or self.executes(n)) for n in node.operands)
 
     def reached(self) -> set[int]:
         """Record numbers on a path from a root, and to a target where there are any."""
@@ -60,7 +65,7 @@ class Run:
         for index in sorted(seen):
             if any(n is not None and (n.index in wanted or n.index in leading) for n in seen[index].operands):
                 leading.add(index)
-        return leading
+        return leading | (wanted & seen.keys()) if self.accumulates else leading
 
 
 def stack() -> list[Run]:
@@ -105,10 +110,10 @@ def will_engine_execute_node(node: Any) -> bool:
     run = current()
     if run is None or not isinstance(node, nodes.Node):
         return bool(_original["_will_engine_execute_node"](node))
-    if node.is_leaf and run.targets is not None and node in run.targets:
+    if node.is_leaf and not run.accumulates:
         raise errors.GraphError(
-            "_will_engine_execute_node was asked about a leaf that is one of the `inputs`: whether it accumulates "
-            "depends on the call"
+            "A leaf node was passed to _will_engine_execute_node but we are currently running autograd.grad(). This "
+            "is currently not supported."
         )
     return run.executes(node)
 
@@ -139,7 +144,7 @@ class Engine(type(torch.autograd.Variable._execution_engine)):  # type: ignore[m
     def is_checkpoint_valid(self) -> bool:
         """Re-entrant checkpoints need a run that accumulates into every leaf."""
         run = current()
-        return bool(super().is_checkpoint_valid()) if run is None else run.targets is None
+        return bool(super().is_checkpoint_valid()) if run is None else run.accumulates and run.targets is None
 
 
 _original: dict[str, Callable[..., Any]] = {}

@@ -14,10 +14,22 @@ import torch
 
 from autograd_opt import errors, recorder
 from autograd_opt import node as nodes
+from autograd_opt.hooks import hooks_of
 from autograd_opt.ops.table import define
 
 Tensor = torch.Tensor
 MULTI_VIEWS = frozenset("unbind split split_with_sizes chunk tensor_split hsplit vsplit dsplit".split())
+
+
+def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[str, Any], target: Tensor,
+            extra: Any = None) -> Any:
+    """Move `target`, written already, to a node of its own; `retain_grad` follows the newest one."""
+    old = target.__dict__.get("_node")
+    node = recorder.record_write(op, found, operands, attributes, target, extra)
+    if old is not None and not old.is_leaf and old.hooks is not None and old.hooks.retain:
+        old.hooks.retain = False
+        hooks_of(node).retain = True
+    return node
 
 
 def geometry(view: Tensor, base: Tensor) -> dict[str, Any]:
@@ -49,6 +61,11 @@ def protect(node: Any, base_node: Any) -> None:
         ))
 
 
+def base_of(t: Tensor) -> Any:
+    """(base, its node) when `t` is a view, else None."""
+    return (t._base, nodes.handle_of(t._base)) if t._is_view() and t._base is not None else None
+
+
 def before_write(target: Tensor) -> Any:
     """(base, its node before the write) when `target` is a view, else None."""
     if not target._is_view() or target._base is None:
@@ -66,13 +83,13 @@ def after_write(base: Any, part: Any, target: Tensor) -> None:
     """Move the base, then the written view, to their new nodes."""
     tensor, node = base
     where = geometry(target, tensor)
-    recorder.record_write(PLACE, [node, part], (tensor, target), where, tensor)
+    rewrite(PLACE, [node, part], (tensor, target), where, tensor)
     attach_region(tensor, target, where)
 
 
 def attach_region(base: Tensor, view: Tensor, where: dict[str, Any]) -> Any:
     """A node that reads `view` off the base's current node."""
-    fresh = recorder.record_write(REGION, [nodes.handle_of(base)], (base,), where, view)
+    fresh = rewrite(REGION, [nodes.handle_of(base)], (base,), where, view)
     fresh.view = True
     return fresh
 
@@ -96,7 +113,7 @@ def rewritten(node: Any, t: Tensor) -> Any:
 
     The gradient still flows to what computed it, as in torch; the value is a new one.
     """
-    return recorder.record_write(WRITTEN, [node], (t,), {}, t)
+    return rewrite(WRITTEN, [node], (t,), {}, t)
 
 
 # The operators: linear in every operand, each one's rule is another of them. -------------

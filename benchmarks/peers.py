@@ -47,7 +47,7 @@ def jax_jit(name: str, make: Make) -> Variant:
 
     def run() -> Any:
         for leaf, g in zip(workload.leaves, gradient(arrays), strict=True):
-            leaf.grad = torch.from_dlpack(g)
+            leaf.grad = torch.utils.dlpack.from_dlpack(g)
 
     return Variant("jax.jit", workload, run)
 

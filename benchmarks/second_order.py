@@ -6,6 +6,7 @@ derivative in the equation, as the authors' programs have it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -24,7 +25,7 @@ def layers(widths: list[int], leaf: Leaf) -> list[Tensor]:
     """Weights and biases of a tanh network, Xavier-initialized."""
     generator = torch.Generator().manual_seed(0)
     parameters = []
-    for n, m in zip(widths, widths[1:], strict=False):
+    for n, m in itertools.pairwise(widths):
         parameters.append(leaf(torch.randn(n, m, generator=generator) * math.sqrt(2 / (n + m))))
         parameters.append(leaf(torch.zeros(1, m)))
     return parameters

@@ -48,17 +48,19 @@ def loop_at(spot: Spot) -> int | None:
 
 
 def subject(spot: Spot) -> str:
-    """What a spot computes: the assigned name, the call, or the operation."""
-    statement = enclosing(spot.file, spot.line, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr))
-    if isinstance(statement, ast.Assign) and all(isinstance(t, (ast.Name, ast.Attribute, ast.Tuple)) for t in statement.targets):
-        names = ", ".join(ast.unparse(t) for t in statement.targets)
-        if len(names) <= 40:
-            return f"`{names}`"
-    if isinstance(statement, (ast.Return, ast.Expr, ast.AnnAssign)) and statement.value is not None:
-        text = ast.unparse(statement.value)
-        if len(text) <= 50:
-            return f"`{text}`"
-    return "this"
+    """What a spot computes: the expression itself, or the name it is assigned to."""
+    if spot.text and len(spot.text) <= 50 and spot.text.endswith(")"):
+        return f"`{spot.text}`"
+    return assigned(spot) or (f"`{spot.text}`" if 0 < len(spot.text) <= 50 else "this")
+
+
+def assigned(spot: Spot) -> str:
+    """The names that a spot's statement assigns, or nothing."""
+    statement = enclosing(spot.file, spot.line, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr))
+    if not isinstance(statement, ast.Assign):
+        return ""
+    names = ", ".join(ast.unparse(t).strip("()") for t in statement.targets)
+    return f"`{names}`" if len(names) <= 40 else ""
 
 
 def advise(chains: Sequence[tuple[Spot, ...]], loop: bool, rows: Sequence[Any]) -> str:
@@ -80,15 +82,16 @@ def advise(chains: Sequence[tuple[Spot, ...]], loop: bool, rows: Sequence[Any]) 
 def loop_advice(chain: tuple[Spot, ...]) -> str:
     """Where to move what a loop repeats."""
     inner = chain[-1]
+    what = assigned(inner) or subject(inner)
     line = loop_at(inner)
     if line is not None:
-        return f"compute {subject(inner)} once, before the loop at {str(inner).rsplit(':', 1)[0]}:{line}"
+        return f"compute {what} once, before the loop at {str(inner).rsplit(':', 1)[0]}:{line}"
     for spot in reversed(chain[:-1]):
         line = loop_at(spot)
         if line is not None:
             outer = f"{str(spot).rsplit(':', 1)[0]}:{line}"
-            return f"compute {subject(inner)} once, outside the loop at {outer}, and keep it for {inner}"
-    return f"compute {subject(inner)} at {inner} once and keep it: it is asked for again and again with the same operands"
+            return f"compute {what} once, outside the loop at {outer}, and keep it for {inner}"
+    return f"compute {what} at {inner} once and keep it: it is asked for again and again with the same operands"
 
 
 def backward_advice(chains: Sequence[tuple[Spot, ...]], loop: bool) -> str:

@@ -152,15 +152,13 @@ def repeated_spots(places: Iterable[Place]) -> set[tuple[Spot, ...]]:
 
 
 def site(row: Row, heads: set[tuple[Spot, ...]]) -> Any:
-    """What a finding is gathered by: (is it a loop, chain to the place that is to change)."""
+    """What a finding is gathered by: is it a loop, and the chain to the place that is to change."""
     a, b = row.first.spots, row.place.spots
-    if a == b:
-        for depth in range(1, len(b)):
-            if b[:depth] in heads and not all(s.installed for s in b[:depth]):
-                return True, b[:depth]
-        return True, b
-    first, _ = differing(a, b)
-    return False, first
+    if a == b and b:
+        head = next((b[:n] for n in range(1, len(b)) if b[:n] in heads and not b[n - 1].installed), b)
+        # the operations of one line are moved together
+        return True, head[:-1], head[-1].file, head[-1].line, head[-1].backward
+    return False, differing(a, b)[0]
 
 
 def differing(a: tuple[Spot, ...], b: tuple[Spot, ...]) -> tuple[tuple[Spot, ...], tuple[Spot, ...]]:
@@ -173,7 +171,9 @@ def differing(a: tuple[Spot, ...], b: tuple[Spot, ...]) -> tuple[tuple[Spot, ...
 
 def finding(key: Any, rows: list[Row]) -> Finding:
     """One finding from its rows."""
-    loop, chain = key
+    loop, chain = key[0], key[1]
+    if loop:
+        chain = rows[0].place.spots[:len(chain) + 1]
     saved = [(row, row.count - row.written, row.seconds * (row.count - row.written) / row.count) for row in rows]
     others: Counter[tuple[Spot, ...]] = Counter()
     for row, count, _ in saved:

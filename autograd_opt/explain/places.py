@@ -6,8 +6,9 @@ operation of a backward run also knows the line whose forward operation it diffe
 
 from __future__ import annotations
 
+import itertools
+import linecache
 import os
-import sys
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
@@ -33,6 +34,8 @@ class Spot:
     line: int
     function: str
     instruction: int
+    text: str = ""
+    """The expression that runs, as written."""
     backward: bool = False
     """The derivative of what stands there."""
 
@@ -55,7 +58,7 @@ class Place:
     in_optimizer: bool
     count: int = 0
     covered: int = 0
-    """Operations here that repeat others, or that others repeat."""
+    """Operations here that repeat one of this same place, or that such a one repeats."""
     forward: Place | None = field(default=None, repr=False)
 
     @property
@@ -109,7 +112,7 @@ class Places:
             forward = self.sequences.get(node._sequence_nr())
             if forward is not None and forward.innermost is not None:
                 inner = forward.innermost
-                spots.append(Spot(inner.file, inner.line, inner.function, inner.instruction, True))
+                spots.append(Spot(inner.file, inner.line, inner.function, inner.instruction, inner.text, True))
                 module = module or forward.module
         interned = (*spots, module, optimizer)
         place = self.interned.get(interned)
@@ -144,9 +147,14 @@ def spot_of(frame: FrameType) -> Spot | None:
         return None
     if file.startswith(LIBRARY) and "site-packages" not in file:
         return None
-    return Spot(file, frame.f_lineno, frame.f_code.co_name, frame.f_lasti)
+    return Spot(file, frame.f_lineno, frame.f_code.co_name, frame.f_lasti, segment(frame.f_code, frame.f_lasti))
 
 
-def caller() -> FrameType:
-    """The frame above the caller's."""
-    return sys._getframe(2)
+def segment(code: CodeType, instruction: int) -> str:
+    """The source text of one instruction, where it stands on one line."""
+    position = next(itertools.islice(code.co_positions(), instruction // 2, None), (None,) * 4)
+    first, last, begin, end = position
+    if first is None or first != last or begin is None or end is None:
+        return ""
+    line = linecache.getline(code.co_filename, first)
+    return line.encode()[begin:end].decode(errors="replace")

@@ -30,7 +30,7 @@ class Memory:
         self.writes = 0
         self.values: dict[Any, int] = {}
         self.locations: dict[Any, int] = {}
-        self.contents: dict[Any, Any] = {}
+        self.contents: dict[Any, int] = {}
         self.writer: Any = None          # (operator name, place) of the last write
         self.maker: Any = None           # the row that counts the repeat that made it
 
@@ -75,11 +75,11 @@ class Values:
             del self.memories[address]
         self.limit = 2 * len(self.memories) + SWEEP
 
-    def number(self, t: torch.Tensor) -> tuple[int, int, Any]:
-        """(value number, location number, content of a small tensor of unknown origin or None)."""
+    def number(self, t: torch.Tensor) -> tuple[int, int, int | None, Memory | None]:
+        """(value number, location number, number of equal content or None, storage)."""
         memory = self.memory(t)
         if memory is None:
-            return self.fresh(), 0, None
+            return self.fresh(), 0, None, None
         where = geometry(t)
         value = memory.values.get(where)
         if value is None:
@@ -91,7 +91,7 @@ class Values:
         location = memory.locations.get(where)
         if location is None:
             location = memory.locations[where] = self.fresh()
-        return value, location, memory.contents.get(where)
+        return value, location, memory.contents.get(where), memory
 
     def give(self, t: torch.Tensor, value: int, maker: Any = None) -> None:
         """Output `t` has the value `value`; an alias of what is known keeps its number."""

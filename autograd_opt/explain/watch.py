@@ -30,7 +30,7 @@ MOST_KEYS = 200_000
 """Operations remembered; the oldest quarter is forgotten beyond."""
 TICK = 0.02
 """Seconds of processor time between two looks at the budget."""
-FREE = 1.0
+FREE = 0.5
 """Seconds that watching may cost however short the program is."""
 CHECKED = 3
 """Repeats of one row whose values are compared."""
@@ -89,7 +89,7 @@ class Watch(TorchDispatchMode):
         context, and the part of it in which operations were watched.
     """
 
-    def __init__(self, budget: float = 1.0) -> None:
+    def __init__(self, budget: float = 0.8) -> None:
         super().__init__()
         self.budget = budget
         self.values, self.places = Values(), Places()
@@ -102,13 +102,18 @@ class Watch(TorchDispatchMode):
         self.seconds = self.own_seconds = self.total_seconds = self.watched_seconds = 0.0
         self.windows = 1
         self.overhead = 0.0
-        self.running = False
+        self.running = self.tired = self._looking = False
 
     # Life -----------------------------------------------------------------------------
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         """A compiled region stays compiled; its inner operations are not seen."""
         return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """The handler is called as it is: torch's wrapper around it would cost more than it does."""
+        return False
 
     def __enter__(self) -> Watch:
         self.overhead = idle_cost()
@@ -126,8 +131,9 @@ class Watch(TorchDispatchMode):
         self.running = False
         now = time.perf_counter()
         self.total_seconds += now - self._begin
-        if self.watching():
+        if not self.tired:
             self.watched_seconds += now - self._window
+        if self.watching():
             super().__exit__(*exc)
         for table in (self.keys, self.loose, self.alike):
             table.clear()
@@ -141,30 +147,35 @@ class Watch(TorchDispatchMode):
 
     def look(self, frame: FrameType | None) -> None:
         """Called by the timer: take the mode off, or put it back, as the budget says."""
-        if not self.running or os.getpid() != self._process:
+        if not self.tired or self._looking or not self.running or os.getpid() != self._process:
             return
-        while frame is not None:         # torch has taken the mode off itself while its handler runs
-            if frame.f_code is HANDLER:
-                return
-            frame = frame.f_back
+        if inside_dispatch(frame):       # torch has taken the mode off itself while a handler runs
+            return
+        self._looking = True             # the next signal may come while this one is handled
+        try:
+            self.switch()
+        finally:
+            self._looking = False
+
+    def switch(self) -> None:
+        """Take the mode off where it is on; put it back once the program has earned it."""
+        if self.watching():
+            super().__exit__(None, None, None)
         now = time.perf_counter()
         spare = FREE + self.budget * (now - self._begin - self.own_seconds) - self.own_seconds
-        if self.watching():
-            if spare < 0:
-                self.watched_seconds += now - self._window
-                super().__exit__(None, None, None)
-        elif spare > FREE / 2 and torch._C._len_torch_dispatch_stack() == self._depth - 1:
+        if spare > FREE / 2 and torch._C._len_torch_dispatch_stack() == self._depth - 1:
             self.values.forget()         # memory may have been written unseen meanwhile
             self.loose.clear()
             self.windows += 1
-            self._window = time.perf_counter()
+            self.tired = False
+            self._window = now
             super().__enter__()
 
     # One operation --------------------------------------------------------------------
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         begin = time.perf_counter()
         kwargs = kwargs or {}
-        if types:                        # a tensor class with a dispatch of its own
+        if types or self.tired:          # a tensor class with a dispatch of its own, or no budget left
             return func(*args, **kwargs)
         kind = purity.kind_of(func)
         key = Key(self.values, kind, args, kwargs)
@@ -174,7 +185,11 @@ class Watch(TorchDispatchMode):
         self.record(kind, key, args, kwargs, result, seconds)
         self.operations += 1
         self.seconds += seconds
-        self.own_seconds += time.perf_counter() - begin - seconds + self.overhead
+        now = time.perf_counter()
+        self.own_seconds += now - begin - seconds + self.overhead
+        if self.own_seconds > FREE + self.budget * (now - self._begin - self.own_seconds):
+            self.tired = True            # until the timer finds a moment to take the mode off
+            self.watched_seconds += now - self._window
         return result
 
     def record(self, kind: purity.Kind, key: Key, args: Any, kwargs: Any, result: Any, seconds: float) -> None:
@@ -247,10 +262,9 @@ class Watch(TorchDispatchMode):
         row.count += 1
         row.seconds += seconds
         row.bytes += sum(t.numel() * t.element_size() for t in outputs)
-        place.covered += 1
-        if not first.repeated:
+        if first.place is place:
+            place.covered += 1 if first.repeated else 2
             first.repeated = True
-            first.place.covered += 1
         return row
 
     def compare(self, first: Record, t: Tensor) -> bool | None:
@@ -324,7 +338,21 @@ class Watch(TorchDispatchMode):
         return dict(self.report.to_dict())
 
 
+DISPATCH = tuple(
+    os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), name)
+    for name in (f"_library{os.sep}", "_ops.py", "_compile.py", f"_dynamo{os.sep}", os.path.join("utils", "_python_dispatch.py"))
+)
+"""Files of torch whose functions it may call between taking a mode off and calling its handler."""
 HANDLER = inspect.unwrap(Watch.__torch_dispatch__).__code__
+
+
+def inside_dispatch(frame: FrameType | None) -> bool:
+    """Is an operation being dispatched in this chain of frames?"""
+    while frame is not None:
+        if frame.f_code is HANDLER or frame.f_code.co_filename.startswith(DISPATCH):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def written_reason(key: Key) -> str | None:
@@ -353,14 +381,14 @@ class Key:
 
         def visit(value: Any) -> None:
             if isinstance(value, Tensor):
-                number, where, known = values.number(value)
+                number, where, known, memory = values.number(value)
                 self.tensors += 1
                 exact.append((number,))
                 location.append((where,))
                 if known is not None:
                     self.content_operand = self.tensors - 1
                 content.append((number if known is None else known,))
-                self.memories.append(values.memory(value))
+                self.memories.append(memory)
                 return
             if isinstance(value, (list, tuple)):
                 parts = (f"[{len(value)}",)
@@ -456,12 +484,12 @@ class Timer:
             self.active = False
 
 
-def explain(budget: float = 1.0) -> Watch:
+def explain(budget: float = 0.8) -> Watch:
     """Watch the torch operations of a block and report the work that it does twice.
 
     Parameters
     ----------
-    budget : what watching may cost, as a share of the block's own time (beside one second);
+    budget : what watching may cost, as a share of the block's own time (beside half a second);
         beyond it parts of the block run unwatched, at full speed.
 
     Returns

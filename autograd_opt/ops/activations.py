@@ -89,22 +89,28 @@ define("threshold", "x, threshold=0, value=0", E, "torch.threshold",
        x=lambda g, x, *, threshold: A.threshold_backward(g, x, threshold))
 define("leaky_relu", "x, negative_slope=0.01", E, "torch._C._nn.leaky_relu",
        x=lambda g, x, *, negative_slope: A.leaky_relu_backward(g, x, negative_slope, False))
-define("leaky_relu_backward", "g, x, negative_slope=0.01, self_is_result=False", E, "torch.ops.aten.leaky_relu_backward",
+define("leaky_relu_backward", "g, x, negative_slope=0.01, self_is_result=False", E,
+       "torch.ops.aten.leaky_relu_backward",
        meaning=lambda g, x, *, negative_slope, self_is_result: torch.where(x > 0, g, g * negative_slope),
        g=lambda h, x, *, negative_slope: A.leaky_relu_backward(h, x, negative_slope, False), x=zero)
 define("elu", "x, alpha=1.0, scale=1.0, input_scale=1.0", E, "torch._C._nn.elu",
        x=lambda g, x, *, alpha, scale, input_scale: A.elu_backward(g, alpha, scale, input_scale, False, x))
-define("elu_backward", "g, x, *, alpha=1.0, scale=1.0, input_scale=1.0, is_result=False", E, "torch.ops.aten.elu_backward",
+define("elu_backward", "g, x, *, alpha=1.0, scale=1.0, input_scale=1.0, is_result=False", E,
+       "torch.ops.aten.elu_backward",
        bind=lambda g, alpha, scale, input_scale, is_result, x: (
            (g, x), {"alpha": alpha, "scale": scale, "input_scale": input_scale, "is_result": is_result}),
-       forward=lambda g, x, *, alpha, scale, input_scale, is_result: A.elu_backward(g, alpha, scale, input_scale, is_result, x),
+       forward=lambda g, x, *, alpha, scale, input_scale, is_result:
+           A.elu_backward(g, alpha, scale, input_scale, is_result, x),
        meaning=lambda g, x, **attributes: g * elu_slope(x, **attributes),
-       g=lambda h, x, *, alpha, scale, input_scale, is_result: A.elu_backward(h, alpha, scale, input_scale, is_result, x),
+       g=lambda h, x, *, alpha, scale, input_scale, is_result:
+           A.elu_backward(h, alpha, scale, input_scale, is_result, x),
        x=lambda h, g, x, *, alpha, scale, input_scale, is_result:
            elu_bend(h, g, x, alpha=alpha, scale=scale, input_scale=input_scale, is_result=is_result))
-define("celu", "x, alpha=1.0", E, "torch.celu", x=lambda g, x, *, alpha: A.elu_backward(g, alpha, 1.0, 1.0 / alpha, False, x))
+define("celu", "x, alpha=1.0", E, "torch.celu",
+       x=lambda g, x, *, alpha: A.elu_backward(g, alpha, 1.0, 1.0 / alpha, False, x))
 define("selu", "x", E, "torch.selu",
-       x=lambda g, x: A.elu_backward(g, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0, False, x))
+       x=lambda g, x: A.elu_backward(g, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0,
+       False, x))
 define("gelu", "x, *, approximate='none'", E, "torch._C._nn.gelu",
        x=lambda g, x, *, approximate: A.gelu_backward(g, x, approximate=approximate))
 define("gelu_backward", "g, x, *, approximate='none'", E, "torch.ops.aten.gelu_backward",
@@ -149,7 +155,8 @@ define("softmax_backward", "g, y, dim=-1, dtype=None", PURE, "torch.ops.aten._so
        meaning=lambda g, y, *, dim, dtype: y * (g - (g * y).sum(dim, keepdim=True)),
        g=lambda h, y, *, dim, dtype: A._softmax_backward_data(h, y, dim, dtype),
        y=lambda h, g, y, *, dim: h * g - h * (g * y).sum(dim, keepdim=True) - g * (h * y).sum(dim, keepdim=True))
-define("log_softmax", "x, dim=-1, dtype=None", PURE | REDUCES, "torch.log_softmax T.log_softmax torch.special.log_softmax",
+define("log_softmax", "x, dim=-1, dtype=None", PURE | REDUCES,
+       "torch.log_softmax T.log_softmax torch.special.log_softmax",
        x=lambda g, ans, ans_dtype, *, dim: A._log_softmax_backward_data(g, ans, dim, ans_dtype))
 define("log_softmax_backward", "g, y, dim=-1, dtype=None", PURE, "torch.ops.aten._log_softmax_backward_data",
        meaning=lambda g, y, *, dim, dtype: g - y.exp() * g.sum(dim, keepdim=True),

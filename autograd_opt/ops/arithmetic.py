@@ -33,6 +33,10 @@ def pow_exponent(g: Any, x: Any, y: Any, ans: Any) -> Any:
     return g * torch.where(at_zero, 0.0, H(ans * x.log()))
 
 
+def pick_division(*args: Any, rounding_mode: str | None = None, **kwargs: Any) -> str:
+    return "div_rounded" if rounding_mode else "div"
+
+
 def copysign_x(g: Any, x: Any, ans: Any) -> Any:
     return g * torch.where(x == 0, 0.0, ans / x)
 
@@ -51,7 +55,7 @@ define("div", "x, y", E, "torch.true_divide T.true_divide T.__truediv__ T.__div_
        forward=torch.div, inplace="T.__itruediv__ T.__idiv__ T.div_ T.divide_",
        x=lambda g, y: g / H(y), y=lambda g, x, y: -g * H((x / y) / y))
 define("div_rounded", "x, y, *, rounding_mode=None", E, forward=torch.div, x=zero, y=zero)
-choose("torch.div torch.divide T.div T.divide", lambda *args, rounding_mode=None, **kwargs: "div_rounded" if rounding_mode else "div")
+choose("torch.div torch.divide T.div T.divide", pick_division)
 define("neg", "x", E, "torch.neg torch.negative T.neg T.negative T.__neg__", x=lambda g: -g)
 define("reciprocal", "x", E, "torch.reciprocal T.reciprocal", x=lambda g, ans: -g * H(ans * ans))
 define("square", "x", E, "torch.square T.square", x=lambda g, x: g * H(x * 2))
@@ -78,16 +82,16 @@ define("rsqrt", "x", E, "torch.rsqrt T.rsqrt", x=lambda g, ans: -0.5 * g * H(ans
 # ----- rounding and signs -----
 for _name, _calls in {
     "floor": "torch.floor T.floor", "ceil": "torch.ceil T.ceil", "trunc": "torch.trunc torch.fix T.trunc T.fix",
-    "sign": "torch.sign T.sign", "heaviside": "torch.heaviside T.heaviside",
+    "sign": "torch.sign T.sign",
 }.items():
-    define(_name, "x, y=?" if _name == "heaviside" else "x", E, _calls, x=zero)
+    define(_name, "x", E, _calls, x=zero)
 define("round", "x, *, decimals=0", E, "torch.round T.round", x=zero)
 define("frac", "x", E, "torch.frac T.frac", x=lambda g: g)
 define("abs", "x", E, "torch.abs torch.absolute T.abs T.absolute T.__abs__", x=lambda g, x: g * x.sgn())
 define("copysign", "x, y", E, "torch.copysign T.copysign", x=copysign_x, y=zero)
 define("nan_to_num", "x, nan=None, posinf=None, neginf=None", E, "torch.nan_to_num T.nan_to_num",
        x=lambda g, x: g * torch.isfinite(x))
-define("positive", "x", E, "torch.positive T.positive T.__pos__", x=lambda g: g)
+define("positive", "x", E, "torch.positive T.positive T.__pos__")
 define("deg2rad", "x", E, "torch.deg2rad T.deg2rad", x=lambda g: g * 0.017453292519943295769236907684886)
 define("rad2deg", "x", E, "torch.rad2deg T.rad2deg", x=lambda g: g * 57.295779513082320876798154814105)
 define("ldexp", "x, y", E, "torch.ldexp T.ldexp",

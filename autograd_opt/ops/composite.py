@@ -108,7 +108,8 @@ def tensordot(a: Any, b: Any, dims_a: Any, dims_b: Any) -> Any:
     shape = [a.shape[d] for d in free_a] + [b.shape[d] for d in free_b]
     inner = torch.Size([a.shape[d] for d in dims_a]).numel()
     rows, columns = (torch.Size(s).numel() for s in (shape[:len(free_a)], shape[len(free_a):]))
-    return (a.permute(free_a + dims_a).reshape(rows, inner) @ b.permute(dims_b + free_b).reshape(inner, columns)).reshape(shape)
+    return (a.permute(free_a + dims_a).reshape(rows, inner) @ b.permute(dims_b + free_b).reshape(inner,
+        columns)).reshape(shape)
 
 
 @decompose("torch.kron T.kron")
@@ -153,7 +154,8 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
 
 
 @decompose("torch.triplet_margin_loss")
-def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6,
+def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
+                        eps: float = 1e-6,
                         swap: bool = False, reduction: int = 1) -> Any:
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)

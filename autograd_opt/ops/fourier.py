@@ -68,8 +68,10 @@ def bind_many(x: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
 
 
 for _suffix, _bind in (("", bind_one), ("2", bind_two), ("n", bind_many)):
-    for _name, _rule in (("fft", c2c(fft.ifftn)), ("ifft", c2c(fft.fftn)), ("rfft", rfftn_back), ("irfft", irfftn_back)):
-        define(f"{_name}{_suffix or '1'}", "x, *, s=None, dim=None, norm=None", R, f"torch.fft.{_name}{_suffix}", bind=_bind,
+    for _name, _rule in (("fft", c2c(fft.ifftn)), ("ifft", c2c(fft.fftn)), ("rfft", rfftn_back),
+        ("irfft", irfftn_back)):
+        define(f"{_name}{_suffix or '1'}", "x, *, s=None, dim=None, norm=None", R, f"torch.fft.{_name}{_suffix}",
+               bind=_bind,
                forward=getattr(fft, f"{_name}n"), x=_rule)
 
 

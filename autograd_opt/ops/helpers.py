@@ -23,6 +23,7 @@ def primitive(function: Callable[..., Any]) -> Callable[..., Any]:
             return handle_torch_function(wrapper, args, *args, **kwargs)
         return function(*args, **kwargs)
 
+    wrapper.primitive = True  # type: ignore[attr-defined]
     return wrapper
 
 

@@ -15,7 +15,8 @@ SLOT = "#"
 
 
 def is_basic(entry: Any) -> bool:
-    return entry is None or entry is Ellipsis or isinstance(entry, slice) or (isinstance(entry, int) and not isinstance(entry, bool))
+    return entry is None or entry is Ellipsis or isinstance(entry,
+        slice) or (isinstance(entry, int) and not isinstance(entry, bool))
 
 
 def normal(index: Any) -> tuple[Any, ...]:
@@ -36,7 +37,15 @@ def fill(template: Any, tensors: Any) -> tuple[Any, ...]:
 
 
 def pick_index(x: Any, index: Any) -> str:
+    if type(index) is int or (type(index) is tuple and all(is_basic(e) for e in index)):
+        return "slice"
     return "slice" if all(is_basic(e) for e in normal(index)) else "index"
+
+
+def bind_gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if sparse_grad:
+        raise TypeError("sparse gradients have no rule")
+    return (x, index), {"dim": dim}
 
 
 def bind_slice(x: Any, index: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -92,7 +101,8 @@ def take_back(g: Any, index: Any, x_shape: Any) -> Any:
     n = 1
     for d in x_shape:
         n *= d
-    return torch.zeros(n, dtype=g.dtype, device=g.device).index_add(0, index.reshape(-1) % max(n, 1), g.reshape(-1)).reshape(x_shape)
+    return torch.zeros(n, dtype=g.dtype, device=g.device).index_add(0, index.reshape(-1) % max(n, 1),
+        g.reshape(-1)).reshape(x_shape)
 
 
 def take_along_back(g: Any, index: Any, x_shape: Any, *, dim: int | None) -> Any:
@@ -131,7 +141,8 @@ def repeat_interleave_back(g: Any, x_shape: Any, counts: Any, *, dim: int | None
     if not len(shape):
         return g.sum()
     steps = torch.arange(shape[d], device=g.device)
-    index = torch.repeat_interleave(steps, repeats if counts is None else counts)
+    times: Any = repeats if counts is None else counts
+    index = torch.repeat_interleave(steps, times)
     return torch.zeros(shape, dtype=g.dtype, device=g.device).index_add(d, index, g).reshape(x_shape)
 
 
@@ -174,28 +185,31 @@ define("place_add", "*tensors, shape=(), index=()", VARIADIC | PURE, forward=pla
        joint=lambda h, values, *, index: [h[fill(index, values[1:])]])
 # ----- by an index tensor along one axis -----
 define("gather", "x, index, *, dim=0", PURE, "torch.gather T.gather",
-       bind=lambda x, dim, index, *, sparse_grad=False: ((x, index), {"dim": dim}),
-       forward=lambda x, index, *, dim: torch.gather(x, dim, index), x=gather_back)
+       bind=bind_gather, forward=lambda x, index, *, dim: torch.gather(x, dim, index), x=gather_back)
 define("take_along_dim", "x, index, dim=None", PURE, "torch.take_along_dim T.take_along_dim",
        bind=lambda x, indices, dim=None: ((x, indices), {"dim": dim}), x=take_along_back)
 define("take", "x, index", PURE, "torch.take T.take", x=take_back)
 define("index_select", "x, index, *, dim=0", PURE, "torch.index_select T.index_select",
        bind=lambda x, dim, index: ((x, index), {"dim": dim}),
        forward=lambda x, index, *, dim: torch.index_select(x, dim, index), x=index_select_back)
-define("index_add", "x, index, source, *, dim=0, alpha=1", PURE | REDUCES, "torch.index_add T.index_add", inplace="T.index_add_",
+define("index_add", "x, index, source, *, dim=0, alpha=1", PURE | REDUCES, "torch.index_add T.index_add",
+       inplace="T.index_add_",
        bind=lambda x, dim, index, source, *, alpha=1: ((x, index, source), {"dim": dim, "alpha": alpha}),
        forward=lambda x, index, source, *, dim, alpha: torch.index_add(x, dim, index, source, alpha=alpha),
        x=lambda g: g, source=index_add_source)
-define("index_copy", "x, index, source, *, dim=0", PURE | REDUCES, "torch.index_copy T.index_copy", inplace="T.index_copy_",
+define("index_copy", "x, index, source, *, dim=0", PURE | REDUCES, "torch.index_copy T.index_copy",
+       inplace="T.index_copy_",
        bind=lambda x, dim, index, source: ((x, index, source), {"dim": dim}),
        forward=lambda x, index, source, *, dim: torch.index_copy(x, dim, index, source),
        x=lambda g, index, *, dim: g.index_fill(dim, index, 0), source=index_copy_source)
-define("index_fill", "x, index, value, *, dim=0", PURE | REDUCES, "torch.index_fill T.index_fill", inplace="T.index_fill_",
+define("index_fill", "x, index, value, *, dim=0", PURE | REDUCES, "torch.index_fill T.index_fill",
+       inplace="T.index_fill_",
        bind=lambda x, dim, index, value: ((x, index, value), {"dim": dim}),
        forward=lambda x, index, value, *, dim: torch.index_fill(x, dim, index, value),
        x=lambda g, index, *, dim: g.index_fill(dim, index, 0),
        value=lambda g, index, *, dim: torch.where(
-           torch.zeros(g.shape, dtype=torch.bool, device=g.device).index_fill(dim, index, True), g, 0.0).sum() if g.ndim else g)
+           torch.zeros(g.shape, dtype=torch.bool, device=g.device).index_fill(dim, index, True), g,
+           0.0).sum() if g.ndim else g)
 define("scatter", "x, index, src, *, dim=0", PURE, "torch.scatter T.scatter", inplace="T.scatter_", bind=bind_scatter,
        forward=lambda x, index, src, *, dim: torch.scatter(x, dim, index, src),
        x=scatter_x, src=lambda g, index, src_shape, *, dim: scatter_src(g, index, src_shape, dim))
@@ -205,7 +219,8 @@ define("scatter_add", "x, index, src, *, dim=0", PURE, "torch.scatter_add T.scat
        x=lambda g: g, src=lambda g, index, src_shape, *, dim: scatter_src(g, index, src_shape, dim))
 define("repeat_interleave", "x, counts, *, dim=None, repeats=None", PURE, "torch.repeat_interleave T.repeat_interleave",
        bind=bind_repeat_interleave, x=repeat_interleave_back,
-       forward=lambda x, counts, *, dim, repeats: torch.repeat_interleave(x, repeats if counts is None else counts, dim))
+       forward=lambda x, counts, *, dim, repeats:
+           torch.repeat_interleave(x, repeats if counts is None else counts, dim))
 
 
 def scatter_src(g: Any, index: Any, src_shape: Any, dim: int) -> Any:
@@ -225,15 +240,18 @@ define("put", "x, index, source, accumulate=False", PURE, "torch.put T.put", inp
        x=lambda g, index, source_dtype, *, accumulate: g if accumulate else g.put(
            index, torch.zeros(index.shape, dtype=g.dtype, device=g.device)),
        source=lambda g, index, source_shape: g.take(index).reshape(source_shape))
-define("masked_scatter", "x, mask, source", PURE | REDUCES, "torch.masked_scatter T.masked_scatter", inplace="T.masked_scatter_",
+define("masked_scatter", "x, mask, source", PURE | REDUCES, "torch.masked_scatter T.masked_scatter",
+       inplace="T.masked_scatter_",
        x=lambda g, mask: g.masked_fill(mask, 0), source=masked_scatter_source)
 define("masked_select", "x, mask", PURE, "torch.masked_select T.masked_select", x=masked_select_back)
 define("select_scatter", "x, source, dim=0, index=0", PURE, "torch.select_scatter T.select_scatter",
        x=lambda g, source_shape, *, dim, index: g.select_scatter(g.new_zeros(source_shape), dim, index),
        source=lambda g, *, dim, index: g.select(dim, index))
 define("slice_scatter", "x, source, dim=0, start=None, end=None, step=1", PURE, "torch.slice_scatter T.slice_scatter",
-       x=lambda g, source_shape, *, dim, start, end, step: g.slice_scatter(g.new_zeros(source_shape), dim, start, end, step),
+       x=lambda g, source_shape, *, dim, start, end, step:
+           g.slice_scatter(g.new_zeros(source_shape), dim, start, end, step),
        source=lambda g, *, dim, start, end, step: g[at_axis(dim, g.ndim, slice(start, end, step))])
 define("diagonal_scatter", "x, source, offset=0, dim1=0, dim2=1", PURE, "torch.diagonal_scatter T.diagonal_scatter",
-       x=lambda g, source_shape, *, offset, dim1, dim2: g.diagonal_scatter(g.new_zeros(source_shape), offset, dim1, dim2),
+       x=lambda g, source_shape, *, offset, dim1, dim2:
+           g.diagonal_scatter(g.new_zeros(source_shape), offset, dim1, dim2),
        source=lambda g, *, offset, dim1, dim2: g.diagonal(offset, dim1, dim2))

@@ -31,7 +31,8 @@ def triangle(g: Any, upper: bool, unitriangular: bool) -> Any:
     return g.triu(k) if upper else g.tril(-k)
 
 
-def solve_triangular_back(g: Any, needs: Any, a: Any, ans: Any, *, upper: bool, left: bool, unitriangular: bool) -> list[Any]:
+def solve_triangular_back(g: Any, needs: Any, a: Any, ans: Any, *, upper: bool, left: bool,
+                          unitriangular: bool) -> list[Any]:
     gb = torch.linalg.solve_triangular(T(a), g, upper=not upper, left=left, unitriangular=unitriangular)
     ga = triangle(-(gb @ T(ans)) if left else -(T(ans) @ gb), upper, unitriangular) if needs[0] else None
     return [ga, gb]
@@ -42,7 +43,7 @@ def cholesky_back(g: Any, ans: Any, *, upper: bool) -> Any:
     lower, g = (T(ans), T(g)) if upper else (ans, g)
     phi = (T(lower) @ g).tril()
     phi = phi - torch.diag_embed(phi.diagonal(0, -2, -1) / 2) if not phi.is_complex() else \
-        phi - torch.diag_embed((phi.diagonal(0, -2, -1) - phi.diagonal(0, -2, -1).real / 2))
+        phi - torch.diag_embed(phi.diagonal(0, -2, -1) - phi.diagonal(0, -2, -1).real / 2)
     middle = (phi + T(phi)) / 2
     left = torch.linalg.solve_triangular(T(lower), middle, upper=True)
     return torch.linalg.solve_triangular(lower, left, upper=False, left=False)
@@ -65,11 +66,73 @@ def slogdet_back(g: Any, a: Any, node: Any) -> Any:
     return det_like(total if isinstance(total, torch.Tensor) else torch.zeros_like(found), a)
 
 
+def eigh_kernel(x: Any, *, UPLO: str) -> Any:
+    result = torch.linalg.eigh(x, UPLO)
+    return result, tuple(t.detach() for t in result)
+
+
+def eigh_back(g: Any, x: Any, extra: Any, *, UPLO: str) -> Any:
+    """V (diag(gL) + V^H gV / (Lj - Li)) V^H; recorded runs differentiate through L and V too."""
+    values, vectors = torch.linalg.eigh(x, UPLO) if torch.is_grad_enabled() else extra
+    g_values, g_vectors = g.parts
+    middle = torch.diag_embed(g_values).to(vectors.dtype) if g_values is not None else 0
+    if g_vectors is not None:
+        gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
+        gaps = gaps.masked_fill(torch.eye(x.shape[-1], dtype=torch.bool, device=x.device), 1)
+        inner = (T(vectors) @ g_vectors) / gaps
+        middle = middle + inner - torch.diag_embed(inner.diagonal(0, -2, -1))
+    return vectors @ middle @ T(vectors)
+
+
+def bind_svd(A: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
+    if A.is_complex() or (full_matrices and A.shape[-1] != A.shape[-2]):
+        raise TypeError("the rule covers reduced real factors")
+    return (A,), {"full_matrices": full_matrices, "driver": driver}
+
+
+def svd_kernel(x: Any, *, full_matrices: bool, driver: Any) -> Any:
+    result = torch.linalg.svd(x, full_matrices, driver=driver)
+    return result, tuple(t.detach() for t in result)
+
+
+def svd_back(g: Any, x: Any, extra: Any, *, full_matrices: bool, driver: Any) -> Any:
+    """The formula of reduced factors (Townsend 2016)."""
+    u, s, vh = torch.linalg.svd(x, full_matrices, driver=driver) if torch.is_grad_enabled() else extra
+    gu, gs, gvh = g.parts
+    m, n = x.shape[-2:]
+    middle = torch.diag_embed(gs) if gs is not None else 0
+    if gu is None and gvh is None:
+        return u @ middle @ vh
+    eye = torch.eye(s.shape[-1], dtype=torch.bool, device=x.device)
+    squares = s * s
+    gaps = (squares.unsqueeze(-2) - squares.unsqueeze(-1)).masked_fill(eye, 1)
+    rows, columns = s.unsqueeze(-1), s.unsqueeze(-2)
+    if gu is not None:
+        skew = u.mT @ gu
+        middle = middle + (skew - skew.mT) / gaps * columns
+    if gvh is not None:
+        skew = vh @ gvh.mT
+        middle = middle + rows * ((skew - skew.mT) / gaps)
+    out = u @ middle @ vh
+    if gu is not None and m > n:
+        rest = gu / columns
+        out = out + (rest - u @ (u.mT @ rest)) @ vh
+    if gvh is not None and n > m:
+        rest = gvh / rows
+        out = out + u @ (rest - (rest @ vh.mT) @ vh)
+    return out
+
+
 define("linalg_cross", "x, y, *, dim=-1", R, "torch.linalg.cross",
-       x=lambda g, y, *, dim: torch.linalg.cross(H(y), g, dim=dim), y=lambda g, x, *, dim: torch.linalg.cross(g, H(x), dim=dim))
+       x=lambda g, y, *, dim: torch.linalg.cross(H(y), g, dim=dim),
+       y=lambda g, x, *, dim: torch.linalg.cross(g, H(x), dim=dim))
+define("linalg_eigh", "x, UPLO='L'", MULTI | PURE, "torch.linalg.eigh", kernel=eigh_kernel, x=eigh_back)
+define("linalg_svd", "x, full_matrices=True, *, driver=None", MULTI | PURE, "torch.linalg.svd", bind=bind_svd,
+       kernel=svd_kernel, x=svd_back)
 define("linalg_inv", "x", PURE, "torch.linalg.inv torch.inverse T.inverse", x=lambda g, ans: -(T(ans) @ g @ T(ans)))
 define("linalg_solve", "a, b, *, left=True", R, "torch.linalg.solve", joint=solve_back)
-define("linalg_solve_triangular", "a, b, *, upper=False, left=True, unitriangular=False", R, "torch.linalg.solve_triangular",
+define("linalg_solve_triangular", "a, b, *, upper=False, left=True, unitriangular=False", R,
+       "torch.linalg.solve_triangular",
        joint=solve_triangular_back)
 define("linalg_cholesky", "x, *, upper=False", PURE, "torch.linalg.cholesky", x=cholesky_back)
 define("cholesky", "x, upper=False", PURE, "torch.cholesky T.cholesky", x=cholesky_back)

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-
 from autograd_opt.ops.helpers import summed
 from autograd_opt.ops.table import PURE, REDUCES, decompose, define
 
 A = torch.ops.aten
+NN: Any = torch._C._nn
 R = PURE | REDUCES
 
 
@@ -82,12 +82,12 @@ def twice_mean(shape: Any, reduction: int) -> float:
 def nll_loss_nd(x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
     """By rank: vectors and matrices, images, and everything else as an image of one row."""
     if x.ndim <= 2:
-        return torch._C._nn.nll_loss(x, target, weight, reduction, ignore_index)
+        return NN.nll_loss(x, target, weight, reduction, ignore_index)
     if x.ndim == 4:
-        return torch._C._nn.nll_loss2d(x, target, weight, reduction, ignore_index)
+        return NN.nll_loss2d(x, target, weight, reduction, ignore_index)
     n, c = x.shape[:2]
     rest = x[0, 0].numel() if n * c else 0
-    out = torch._C._nn.nll_loss2d(x.reshape(n, c, 1, rest), target.reshape(n, 1, rest), weight, reduction, ignore_index)
+    out = NN.nll_loss2d(x.reshape(n, c, 1, rest), target.reshape(n, 1, rest), weight, reduction, ignore_index)
     return out.reshape(target.shape) if reduction == 0 else out
 
 
@@ -112,7 +112,7 @@ define("binary_cross_entropy_with_logits", "x, y, weight=?, pos_weight=?, reduct
        "torch.binary_cross_entropy_with_logits", x=bce_logits_x, y=bce_logits_y)
 for _name in ("nll_loss", "nll_loss2d"):
     define(_name, "x, target, weight=?, reduction=1, ignore_index=-100", PURE, f"torch._C._nn.{_name}",
-           kernel=lambda x, target, weight, *, reduction, ignore_index, _f=getattr(A, f"{_name}_forward"):
+           kernel=lambda x, target, weight, *, reduction, ignore_index, _f=getattr(A, f"{_name}_forward"):  # noqa: B008
                _f(x, target, weight, reduction, ignore_index),
            x=(lambda g, x, target, weight, extra, *, reduction, ignore_index:
               A.nll_loss_backward(g, x, target, weight, reduction, ignore_index, extra)) if _name == "nll_loss" else
@@ -145,7 +145,7 @@ def cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = 1, i
             return -loss.sum() / (x.numel() / classes)
         return -loss.sum() if reduction == 2 else -loss.sum(dim)
     log_p = x.log_softmax(dim)
-    nll = torch._C._nn.nll_loss_nd(log_p, target, weight, reduction, ignore_index)
+    nll = nll_loss_nd(log_p, target, weight, reduction, ignore_index)
     if label_smoothing == 0:
         return nll
     spread = log_p if weight is None else log_p * weight.reshape((-1,) + (1,) * (x.ndim - dim - 1))

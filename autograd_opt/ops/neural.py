@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.table import PURE, choose, define
+from autograd_opt.ops.table import PURE, REDUCES, choose, define
 
 A = torch.ops.aten
 
@@ -59,7 +59,8 @@ def convolution_back(g: Any, needs: Any, x: Any, weight: Any, bias_shape: Any, s
 
 def conv_back(g: Any, needs: Any, x: Any, weight: Any, bias_shape: Any, *, stride: Any, padding: Any, dilation: Any,
               groups: int) -> list[Any]:
-    return convolution_back(g, needs, x, weight, bias_shape, stride, padding, dilation, groups, False, [0] * len(stride))
+    return convolution_back(g, needs, x, weight, bias_shape, stride, padding, dilation, groups, False,
+        [0] * len(stride))
 
 
 def conv_transpose_back(g: Any, needs: Any, x: Any, weight: Any, bias_shape: Any, *, stride: Any, padding: Any,
@@ -70,7 +71,8 @@ def conv_transpose_back(g: Any, needs: Any, x: Any, weight: Any, bias_shape: Any
 for _n in (1, 2, 3):
     define(f"conv{_n}d", "x, weight, bias=?, stride=1, padding=0, dilation=1, groups=1", PURE, f"torch.conv{_n}d",
            bind=bind_conv(_n), joint=conv_back)
-    define(f"conv_transpose{_n}d", "x, weight, bias=?, stride=1, padding=0, output_padding=0, groups=1, dilation=1", PURE,
+    define(f"conv_transpose{_n}d", "x, weight, bias=?, stride=1, padding=0, output_padding=0, groups=1, dilation=1",
+           PURE,
            f"torch.conv_transpose{_n}d", bind=bind_conv_transpose(_n), joint=conv_transpose_back)
 
 
@@ -79,11 +81,13 @@ def pool_stride(kernel: Any, stride: Any) -> Any:
     return kernel if stride is None or stride == () or stride == [] else stride
 
 
-def bind_max_pool(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+def bind_max_pool(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+                  ceil_mode: bool = False,
                   return_indices: bool = False) -> Any:
     if return_indices:
         raise TypeError("indices are another operator's")
-    return (x,), {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+    return (x,), {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation,
+        "ceil_mode": ceil_mode}
 
 
 def avg_pool_rule(backward: Any, n: int) -> Callable[..., Any]:
@@ -113,7 +117,8 @@ for _n in (2, 3):
            "divisor_override=None", PURE, f"torch._C._nn.avg_pool{_n}d",
            x=avg_pool_rule(getattr(A, f"avg_pool{_n}d_backward"), _n))
     define(f"max_pool{_n}d", "x, kernel_size=1, stride=None, padding=0, dilation=1, ceil_mode=False", PURE,
-           f"torch.max_pool{_n}d F.max_pool{_n}d", bind=bind_max_pool, kernel=max_pool_kernel(getattr(torch._C._nn, f"max_pool{_n}d_with_indices")),
+           f"torch.max_pool{_n}d F.max_pool{_n}d", bind=bind_max_pool,
+           kernel=max_pool_kernel(getattr(torch._C._nn, f"max_pool{_n}d_with_indices")),
            x=max_pool_rule(getattr(A, f"max_pool{_n}d_with_indices_backward"), _n))
 define("adaptive_avg_pool2d", "x, output_size=1", PURE, "torch._adaptive_avg_pool2d",
        x=lambda g, x: A._adaptive_avg_pool2d_backward(g, x))
@@ -147,7 +152,8 @@ def group_norm_back(g: Any, needs: Any, x: Any, weight: Any, extra: Any, *, num_
     if torch.is_grad_enabled():  # the kernel has no derivative: recorded runs need the formula
         return group_norm_formula(g, x, weight, num_groups, eps)
     size = x.numel() // (n * c) if n * c else 1
-    return A.native_group_norm_backward(g.contiguous(), x.contiguous(), *extra, weight, n, c, size, num_groups, list(needs))
+    return A.native_group_norm_backward(g.contiguous(), x.contiguous(), *extra, weight, n, c, size, num_groups,
+        list(needs))
 
 
 def group_norm_formula(g: Any, x: Any, weight: Any, groups: int, eps: float) -> list[Any]:
@@ -168,10 +174,16 @@ def bind_group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = Non
     return (x, weight, bias), {"num_groups": num_groups, "eps": eps}
 
 
-def bind_batch_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float,
+def bind_batch_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
+                    momentum: float,
                     eps: float, cudnn_enabled: bool = True) -> Any:
     return (x, weight, bias, running_mean, running_var), {
         "training": training, "momentum": momentum, "eps": eps, "cudnn_enabled": cudnn_enabled}
+
+
+def pick_batch_norm(*args: Any, **kwargs: Any) -> str:
+    training = args[5] if len(args) > 5 else kwargs.get("training")
+    return "batch_norm_train" if training else "batch_norm_eval"
 
 
 def batch_norm_kernel(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, *, training: bool,
@@ -183,7 +195,8 @@ def batch_norm_kernel(x: Any, weight: Any, bias: Any, running_mean: Any, running
 
 def batch_norm_train(g: Any, needs: Any, x: Any, weight: Any, extra: Any, *, eps: float) -> Any:
     mean, var, reserved, impl = extra
-    return A._batch_norm_impl_index_backward(impl, x, g, weight, None, None, mean, var, True, eps, list(needs[:3]), reserved)
+    return A._batch_norm_impl_index_backward(impl, x, g, weight, None, None, mean, var, True, eps, list(needs[:3]),
+        reserved)
 
 
 def batch_norm_eval(g: Any, needs: Any, x: Any, weight: Any, running_mean: Any, running_var: Any, extra: Any, *,
@@ -193,10 +206,12 @@ def batch_norm_eval(g: Any, needs: Any, x: Any, weight: Any, running_mean: Any, 
         impl, x, g, weight, running_mean, running_var, mean, var, False, eps, list(needs[:3]), reserved)
 
 
-BATCH_NORM = "x, weight=?, bias=?, running_mean=?, running_var=?, training=False, momentum=0.1, eps=1e-05, cudnn_enabled=True"
+BATCH_NORM = ("x, weight=?, bias=?, running_mean=?, running_var=?, "
+              "training=False, momentum=0.1, eps=1e-05, cudnn_enabled=True")
 define("layer_norm", "x, weight=?, bias=?, *, normalized_shape=(), eps=1e-05", PURE, "torch.layer_norm F.layer_norm",
        bind=bind_layer_norm, kernel=layer_norm_kernel, joint=layer_norm_back,
-       forward=lambda x, weight, bias, *, normalized_shape, eps: torch.layer_norm(x, normalized_shape, weight, bias, eps))
+       forward=lambda x, weight, bias, *, normalized_shape, eps:
+           torch.layer_norm(x, normalized_shape, weight, bias, eps))
 define("group_norm", "x, weight=?, bias=?, *, num_groups=1, eps=1e-05", PURE, "torch.group_norm",
        bind=bind_group_norm, kernel=group_norm_kernel, joint=group_norm_back,
        forward=lambda x, weight, bias, *, num_groups, eps: torch.group_norm(x, num_groups, weight, bias, eps))
@@ -204,8 +219,42 @@ define("batch_norm_train", BATCH_NORM, 0, bind=bind_batch_norm, forward=torch.ba
        joint=batch_norm_train)
 define("batch_norm_eval", BATCH_NORM, PURE, bind=bind_batch_norm, forward=torch.batch_norm, kernel=batch_norm_kernel,
        joint=batch_norm_eval)
-choose("torch.batch_norm", lambda *args, **kwargs: "batch_norm_train" if kwargs.get("training", args[5] if len(args) > 5 else 0)
-       else "batch_norm_eval")
+choose("torch.batch_norm", pick_batch_norm)
+
+
+# ----- normalization by formula -----
+def rms_norm_back(g: Any, needs: Any, x: Any, weight: Any, *, normalized_shape: Any, eps: float | None) -> list[Any]:
+    dims = tuple(range(-len(normalized_shape), 0))
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    least = torch.finfo(wide.dtype).eps if eps is None else eps
+    rstd = ((wide * wide).mean(dims, keepdim=True) + least).rsqrt()
+    normal = wide * rstd
+    gw = g if weight is None else g * weight
+    gx = rstd * (gw - normal * (gw * normal).mean(dims, keepdim=True)) if needs[0] else None
+    return [gx, g * normal]
+
+
+def bind_rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    if input.is_complex():
+        raise TypeError("the formula is for real numbers")
+    return (input, weight), {"normalized_shape": tuple(normalized_shape), "eps": eps}
+
+
+def bind_instance_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
+                       momentum: float, eps: float, cudnn_enabled: bool) -> Any:
+    if running_mean is not None or not use_input_stats:
+        raise TypeError("running statistics have no rule")
+    return (x, weight, bias), {"momentum": momentum, "eps": eps, "cudnn_enabled": cudnn_enabled}
+
+
+define("rms_norm", "x, weight=?, *, normalized_shape=(), eps=None", PURE | REDUCES, "torch.rms_norm", bind=bind_rms_norm,
+       joint=rms_norm_back,
+       forward=lambda x, weight, *, normalized_shape, eps: torch.rms_norm(x, normalized_shape, weight, eps))
+define("instance_norm", "x, weight=?, bias=?, *, momentum=0.1, eps=1e-05, cudnn_enabled=False", PURE,
+       "torch.instance_norm", bind=bind_instance_norm,
+       joint=lambda g, x, weight, *, eps: group_norm_formula(g, x, weight, x.shape[1], eps),
+       forward=lambda x, weight, bias, *, momentum, eps, cudnn_enabled:
+           torch.instance_norm(x, weight, bias, None, None, True, momentum, eps, cudnn_enabled))
 
 
 # ----- embedding -----

@@ -96,7 +96,13 @@ define("bmm", "x, y", PURE, "torch.bmm T.bmm", x=lambda g, y: g.bmm(T(y)), y=lam
 define("mv", "x, y", PURE, "torch.mv T.mv", x=lambda g, y: g.unsqueeze(-1) * H(y), y=lambda g, x: T(x) @ g)
 define("dot", "x, y", PURE, "torch.dot T.dot", x=lambda g, y: g * H(y), y=lambda g, x: g * H(x))
 define("vdot", "x, y", PURE, "torch.vdot T.vdot", x=lambda g, y: H(g) * y, y=lambda g, x: g * x)
-define("outer", "x, y", PURE, "torch.outer torch.ger T.outer T.ger", x=lambda g, y: g @ H(y), y=lambda g, x: g.mT @ H(x))
+define("outer", "x, y", PURE, "torch.outer torch.ger T.outer T.ger", x=lambda g, y: g @ H(y),
+       y=lambda g, x: g.mT @ H(x))
+define("bilinear", "x, y, weight, bias=?", R, "torch.bilinear",
+       x=lambda g, y, weight: torch.einsum("...o,oij,...j->...i", g, H(weight), H(y)),
+       y=lambda g, x, weight: torch.einsum("...o,oij,...i->...j", g, H(weight), H(x)),
+       weight=lambda g, x, y: torch.einsum(
+           "no,ni,nj->oij", *(t.reshape(-1, t.shape[-1]) for t in (g, H(x), H(y)))), bias=lambda g: g)
 define("linear", "x, weight, bias=?", R, "torch._C._nn.linear",
        x=linear_x, weight=linear_weight, bias=lambda g: g)
 # ----- with a summand -----
@@ -115,5 +121,6 @@ define("addmv", "x, y, z, *, beta=1, alpha=1", R, "torch.addmv T.addmv", inplace
 define("addr", "x, y, z, *, beta=1, alpha=1", R, "torch.addr T.addr", inplace="T.addr_",
        x=lambda g, *, beta: times(g, beta), y=lambda g, z, *, alpha: times(g @ H(z), alpha),
        z=lambda g, y, *, alpha: times(g.mT @ H(y), alpha))
-define("einsum", "*tensors, equation='', path=None", VARIADIC | PURE, "torch._VF.einsum", bind=bind_einsum, joint=einsum_back,
+define("einsum", "*tensors, equation='', path=None", VARIADIC | PURE, "torch._VF.einsum", bind=bind_einsum,
+       joint=einsum_back,
        forward=lambda *tensors, equation, path: torch.einsum(equation, *tensors))

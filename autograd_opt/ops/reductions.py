@@ -67,7 +67,8 @@ def moments_x(g: Any, x: Any, x_shape: Any, *, dim: Any, correction: Any, keepdi
     total = None
     if spread is not None:
         if root:
-            total = std_x(spread, x, x.std(axes(dim, x.ndim), correction=correction, keepdim=keepdim), dim, correction, keepdim)
+            total = std_x(spread, x, x.std(axes(dim, x.ndim), correction=correction, keepdim=keepdim), dim, correction,
+                keepdim)
         else:
             total = var_x(spread, x, dim, correction, keepdim)
     if mean is not None:
@@ -122,7 +123,7 @@ def dist_y(g: Any, x: Any, y: Any, ans: Any, *, p: Any) -> Any:
 
 
 def logcumsumexp_x(g: Any, x: Any, ans: Any, *, dim: int) -> Any:
-    """Positive and negative cotangents apart, each in logarithms (the least finite one for 0: its own derivative exists)."""
+    """Positive and negative cotangents apart, each in logarithms (the least finite one for 0)."""
     if not x.ndim:
         return g
     least = torch.finfo(g.dtype).min
@@ -155,7 +156,8 @@ define("mean", "x, dim=None, keepdim=False, *, dtype=None", R, "torch.mean T.mea
        x=lambda g, x_shape, *, dim, keepdim: expand_reduced(g, x_shape, dim, keepdim) / count(x_shape, dim))
 define("sum_to_size", "x, *size", R, "T.sum_to_size", x=lambda g, x_shape: g.expand(x_shape))
 define("prod", "x, dim=None, keepdim=False, *, dtype=None", R, "torch.prod T.prod", x=prod_x)
-define("logsumexp", "x, dim=None, keepdim=False", R, "torch.logsumexp T.logsumexp torch.special.logsumexp", x=logsumexp_x)
+define("logsumexp", "x, dim=None, keepdim=False", R, "torch.logsumexp T.logsumexp torch.special.logsumexp",
+       x=logsumexp_x)
 define("var", "x, dim=None, *, correction=1, keepdim=False", R, "torch.var T.var", bind=bind_var,
        x=lambda g, x, *, dim, correction, keepdim: var_x(g, x, dim, correction, keepdim))
 define("std", "x, dim=None, *, correction=1, keepdim=False", R, "torch.std T.std", bind=bind_var,

@@ -107,6 +107,12 @@ def bind_pad(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> tup
     return (x,), {"pad": tuple(pad), "mode": mode, "value": value}
 
 
+def bind_view(x: Any, *shape: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if shape and isinstance(shape[0], torch.dtype):
+        raise TypeError("a view of the bits has no gradient")
+    return (x,), {"shape": tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape}
+
+
 def bind_flip(x: Any, *dims: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (x,), {"dims": tuple(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else dims}
 
@@ -115,17 +121,20 @@ def bind_flip(x: Any, *dims: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 define("place", "g, shape=(), index=()", PURE, forward=place,
        bind=lambda g, shape, index: ((g,), {"shape": tuple(shape), "index": index}), g=lambda h, *, index: h[index])
 for _name, _attributes, _calls in (
-    ("view", "*shape", "T.view"), ("reshape", "*shape", "torch.reshape T.reshape"),
+    ("reshape", "*shape", "torch.reshape T.reshape"),
     ("flatten", "start_dim=0, end_dim=-1", "torch.flatten T.flatten"), ("ravel", "", "torch.ravel T.ravel"),
     ("squeeze", "*dim", "torch.squeeze T.squeeze"), ("unsqueeze", "dim=0", "torch.unsqueeze T.unsqueeze"),
-    ("unflatten", "dim=0, sizes=()", "torch.unflatten"), ("unsafe_view", "size=()", "torch._unsafe_view torch.ops.aten._unsafe_view"),
+    ("unflatten", "dim=0, sizes=()", "torch.unflatten torch._C.TensorBase.unflatten"),
+    ("unsafe_view", "size=()", "torch._unsafe_view torch.ops.aten._unsafe_view"),
     ("reshape_alias", "size=()", "torch.ops.aten.view"),
 ):
     define(_name, f"x, {_attributes}", V, _calls, x=reshaped)
+define("view", "x, *shape", V, "T.view", bind=bind_view, x=reshaped)
 for _name, _calls in (("view_as", "T.view_as"), ("reshape_as", "T.reshape_as")):
     define(_name, "x, y", V, _calls, x=reshaped)
 define("permute", "x, *dims", V, "torch.permute T.permute", x=permuted)
-define("transpose", "x, dim0=0, dim1=0", V, "torch.transpose torch.swapaxes torch.swapdims T.transpose T.swapaxes T.swapdims",
+define("transpose", "x, dim0=0, dim1=0", V,
+       "torch.transpose torch.swapaxes torch.swapdims T.transpose T.swapaxes T.swapdims",
        x=lambda g, *, dim0, dim1: g.transpose(dim0, dim1))
 define("t", "x", V, "torch.t T.t", x=lambda g: g.t())
 define("T", "x", V, "T.T.__get__", x=lambda g: g.permute(tuple(range(g.ndim - 1, -1, -1))))
@@ -134,7 +143,7 @@ define("H", "x", V, "T.H.__get__", x=lambda g: H(g).mT if g.ndim else H(g))
 define("mH", "x", V, "T.mH.__get__ torch.adjoint T.adjoint", x=lambda g: H(g).mT)
 define("movedim", "x, source=0, destination=0", V, "torch.movedim torch.moveaxis T.movedim T.moveaxis", x=moved)
 define("expand", "x, *size", V | REDUCES, "T.expand", x=lambda g: g)
-define("broadcast_to", "x, size=()", V | REDUCES, "torch.broadcast_to T.broadcast_to", x=lambda g: g)
+define("broadcast_to", "x, *size", V | REDUCES, "torch.broadcast_to T.broadcast_to", x=lambda g: g)
 define("expand_as", "x, y", V | REDUCES, "T.expand_as", x=lambda g: g)
 define("narrow", "x, dim=0, start=0, length=0", V, "torch.narrow T.narrow", x=narrowed)
 define("select", "x, dim=0, index=0", V, "torch.select T.select", x=selected)
@@ -147,7 +156,8 @@ define("unfold", "x, dimension=0, size=1, step=1", V, "T.unfold", x=lambda g, x_
 define("unfold_backward", "g, shape=(), dim=0, size=1, step=1", PURE, "torch.ops.aten.unfold_backward",
        g=lambda h, *, dim, size, step: h.unfold(dim, size, step))
 for _name, _signature, _rule in (
-    ("view_copy", "x, size=()", reshaped), ("unsqueeze_copy", "x, dim=0", reshaped), ("squeeze_copy", "x, *dim", reshaped),
+    ("view_copy", "x, size=()", reshaped), ("unsqueeze_copy", "x, dim=0", reshaped),
+    ("squeeze_copy", "x, *dim", reshaped),
     ("permute_copy", "x, dims=()", permuted), ("narrow_copy", "x, dim=0, start=0, length=0", narrowed),
     ("transpose_copy", "x, dim0=0, dim1=0", lambda g, *, dim0, dim1: g.transpose(dim0, dim1)),
     ("t_copy", "x", lambda g: g.t()), ("expand_copy", "x, size=()", lambda g: g), ("alias_copy", "x", lambda g: g),
@@ -167,10 +177,12 @@ define("flip", "x, *, dims=()", PURE, "torch.flip T.flip", bind=bind_flip, x=lam
 define("fliplr", "x", PURE, "torch.fliplr T.fliplr", x=lambda g: g.fliplr())
 define("flipud", "x", PURE, "torch.flipud T.flipud", x=lambda g: g.flipud())
 define("rot90", "x, k=1, dims=None", PURE, "torch.rot90 T.rot90",
-       bind=lambda x, k=1, dims=(0, 1): ((x,), {"k": k, "dims": tuple(dims)}), x=lambda g, *, k, dims: g.rot90(-k, dims))
+       bind=lambda x, k=1, dims=(0, 1): ((x,), {"k": k, "dims": tuple(dims)}),
+       x=lambda g, *, k, dims: g.rot90(-k, dims))
 define("roll", "x, shifts=0, dims=()", PURE, "torch.roll T.roll", x=rolled)
 define("repeat", "x, *repeats", PURE, "T.repeat", x=repeated)
-define("tile", "x, *dims", PURE, "torch.tile T.tile", x=lambda g, x_shape, *, dims: fold_repeats(g, x_shape, tuple(dims)))
+define("tile", "x, *dims", PURE, "torch.tile T.tile",
+       x=lambda g, x_shape, *, dims: fold_repeats(g, x_shape, tuple(dims)))
 define("pad", "x, pad=(), mode='constant', value=None", PURE, "F.pad torch._C._nn.pad", bind=bind_pad,
        x=lambda g, *, pad: torch.nn.functional.pad(g, [-p for p in pad]))
 define("constant_pad_nd", "x, pad=(), value=0", PURE, "torch.constant_pad_nd",
@@ -187,7 +199,8 @@ define("cat", "*tensors, dim=0", VARIADIC | PURE | REDUCES, "torch.cat torch.con
 define("stack", "*tensors, dim=0", VARIADIC | PURE | REDUCES, "torch.stack", bind=bind_list,
        forward=lambda *tensors, dim: torch.stack(tensors, dim), joint=lambda g, *, dim: list(g.unbind(dim)))
 define("split", "x, split_size=1, dim=0", V | MULTI, "torch._VF.split", x=split_again)
-define("split_with_sizes", "x, split_sizes=(), dim=0", V | MULTI, "torch._VF.split_with_sizes T.split_with_sizes", x=split_again)
+define("split_with_sizes", "x, split_sizes=(), dim=0", V | MULTI, "torch._VF.split_with_sizes T.split_with_sizes",
+       x=split_again)
 define("chunk", "x, chunks=1, dim=0", V | MULTI, "torch.chunk T.chunk", x=split_again)
 define("tensor_split", "x, indices_or_sections=1, dim=0", V | MULTI, "torch.tensor_split T.tensor_split", x=split_again)
 for _name, _attributes in (

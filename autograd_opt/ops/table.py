@@ -40,7 +40,8 @@ INPLACE: dict[Any, str] = {}
 """In-place torch callable -> name of the operator that computes the new value."""
 DECOMPOSE: dict[Any, Rule] = {}
 """torch callable without an operator of its own -> Python function that computes it by recordable calls."""
-FIXED = {"ans": 1, "ans_shape": 2, "needs": 3, "shapes": 4, "values": 5, "ans_dtype": 6, "task": 7, "node": 8, "extra": 9}
+FIXED = {"ans": 1, "ans_shape": 2, "needs": 3, "shapes": 4, "values": 5, "ans_dtype": 6, "task": 7, "node": 8,
+    "extra": 9}
 RENAMES = {"axis": "dim", "keepdims": "keepdim", "input": None, "other": None}
 NAMESPACES = {"torch": torch, "T": torch.Tensor, "F": torch.nn.functional}
 
@@ -62,7 +63,7 @@ def signature_of(text: str) -> tuple[tuple[str, ...], dict[str, Any], Binder]:
     """
     operands: list[str] = []
     attributes: dict[str, Any] = {}
-    parameters, body = [], []
+    parameters, body, collected = [], [], False
     namespace: dict[str, Any] = {"_pack": _pack}
     for part in (p.strip() for p in text.split(",") if p.strip()):
         if part == "*":
@@ -71,7 +72,8 @@ def signature_of(text: str) -> tuple[tuple[str, ...], dict[str, Any], Binder]:
             name = part[1:]
             attributes[name] = ()
             parameters.append(f"*{name}")
-            body.append(f"{name}=_pack({name})")
+            body.append(f"{name} = _pack({name}, _named, {name!r})")
+            collected = True
         elif "=" in part:
             name, default = (s.strip() for s in part.split("="))
             if default == "?":
@@ -84,6 +86,8 @@ def signature_of(text: str) -> tuple[tuple[str, ...], dict[str, Any], Binder]:
         else:
             operands.append(part)
             parameters.append(part)
+    if collected:
+        parameters.append("**_named")
     fields = ", ".join(f"{a!r}: {a}" for a in attributes)
     source = f"def bind({', '.join(parameters)}):\n"
     source += "".join(f"    {line}\n" for line in body)
@@ -92,7 +96,12 @@ def signature_of(text: str) -> tuple[tuple[str, ...], dict[str, Any], Binder]:
     return tuple(operands), attributes, namespace["bind"]
 
 
-def _pack(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _pack(values: tuple[Any, ...], named: dict[str, Any], name: str) -> tuple[Any, ...]:
+    """What `*name` collected, however it was spelled: f(1, 2), f((1, 2)), f(name=(1, 2))."""
+    if named:
+        if values or set(named) != {name}:
+            raise TypeError(f"unexpected arguments {sorted(named)}")
+        values = (named[name],)
     if len(values) == 1 and isinstance(values[0], (tuple, list)):
         return tuple(values[0])
     return values
@@ -174,6 +183,8 @@ def define(
     op.meaning = meaning
     OPS[name] = op
     BINDERS[name] = bind or binder
+    if getattr(forward, "primitive", False):
+        functions.append(forward)
     for function in functions:
         CALLS.setdefault(function, name)
     if flags & ELEMENTWISE:

@@ -7,7 +7,9 @@ The entry point is `verify`; each engine is one file with one entry point:
     field            exact evaluation modulo a prime: finds differences, proves nothing
     points           rational points with rigorous bounds: refutes
     sympy_engine     elementwise gradients of small graphs, in a subprocess with a limit
-    meaning, lemmas  what operators mean; sympy's proofs of every rule the checker composes
+    domain, meaning  number domains; what every operator means over them
+    evaluate         programs run over a domain
+    symbols, lemmas  sympy's proofs of every rule and every linearity that the checker composes
     verdict          what is answered
 """
 

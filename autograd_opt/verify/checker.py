@@ -31,19 +31,112 @@ COMMUTATIVE = frozenset({"add", "mul"})
 
 FIRST, BOTH = (0,), (0, 1)
 LINEAR: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys("""neg positive deg2rad rad2deg clone contiguous to conj conj_physical resolve_conj resolve_neg real
-        sum mean sum_to_size cumsum view reshape flatten ravel squeeze unsqueeze unflatten
-        unsafe_view reshape_alias view_as reshape_as permute transpose t T mT H mH movedim expand broadcast_to expand_as
-        narrow select diagonal diagonal_backward diag_embed tril triu trace flip
-        fliplr flipud rot90 roll repeat tile slice index place place_add
-        gather take index_select output split split_with_sizes chunk unbind
-        tanh_backward sigmoid_backward threshold_backward leaky_relu_backward elu_backward gelu_backward silu_backward
-        softplus_backward softmax_backward log_softmax_backward mse_loss_backward""".split(), FIRST),
-    **dict.fromkeys("mul matmul mm bmm mv dot outer".split(), BOTH),
-    "div": FIRST, "where": BOTH, "masked_fill": FIRST, "index_add": (1,), "scatter_add": (1,), "linear": BOTH,
-    "pad": FIRST, "constant_pad_nd": FIRST, **dict.fromkeys(("conv1d", "conv2d", "conv3d"), BOTH),
+    **dict.fromkeys(
+        [
+            "neg",
+            "positive",
+            "deg2rad",
+            "rad2deg",
+            "clone",
+            "contiguous",
+            "to",
+            "conj",
+            "conj_physical",
+            "resolve_conj",
+            "resolve_neg",
+            "real",
+            "sum",
+            "mean",
+            "sum_to_size",
+            "cumsum",
+            "view",
+            "reshape",
+            "flatten",
+            "ravel",
+            "squeeze",
+            "unsqueeze",
+            "unflatten",
+            "unsafe_view",
+            "reshape_alias",
+            "view_as",
+            "reshape_as",
+            "permute",
+            "transpose",
+            "t",
+            "T",
+            "mT",
+            "H",
+            "mH",
+            "movedim",
+            "expand",
+            "broadcast_to",
+            "expand_as",
+            "narrow",
+            "select",
+            "diagonal",
+            "diagonal_backward",
+            "diag_embed",
+            "tril",
+            "triu",
+            "trace",
+            "flip",
+            "fliplr",
+            "flipud",
+            "rot90",
+            "roll",
+            "repeat",
+            "tile",
+            "slice",
+            "index",
+            "place",
+            "place_add",
+            "gather",
+            "take",
+            "index_select",
+            "output",
+            "split",
+            "split_with_sizes",
+            "chunk",
+            "unbind",
+            "tanh_backward",
+            "sigmoid_backward",
+            "threshold_backward",
+            "leaky_relu_backward",
+            "elu_backward",
+            "gelu_backward",
+            "silu_backward",
+            "softplus_backward",
+            "softmax_backward",
+            "log_softmax_backward",
+            "mse_loss_backward",
+        ],
+        FIRST,
+    ),
+    **dict.fromkeys(["mul", "matmul", "mm", "bmm", "mv", "dot", "outer"], BOTH),
+    "div": FIRST,
+    "where": BOTH,
+    "masked_fill": FIRST,
+    "index_add": (1,),
+    "scatter_add": (1,),
+    "linear": BOTH,
+    "pad": FIRST,
+    "constant_pad_nd": FIRST,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), BOTH),
 }
 """Operator -> the operands in which it is linear, the others fixed; conditions in `slots`."""
+JOINTLY: dict[str, tuple[int, ...] | None] = {
+    "add": BOTH,
+    "sub": BOTH,
+    "rsub": BOTH,
+    "where": (1, 2),
+    "where_method": (0, 2),
+    "lerp": BOTH,
+    "index_add": (0, 2),
+    "scatter_add": (0, 2),
+    "cat": None,
+    "stack": None,
+}
+"""Operator -> the operands (None: all) in which it is linear taken together: f(x, y) = f(x, 0) + f(0, y)."""
 EXACT_BITS = 8
 """A number m * 2**e with m below 2**8 and small e is itself in every floating dtype."""
 
@@ -66,7 +159,7 @@ def slots(head: Head, floating: Sequence[bool]) -> tuple[int, ...]:
     if found is None or not all(floating[k] for k in found if k < len(floating)):
         return ()
     if op in ("mul", "div"):
-        if "x" in values:                      # number op tensor
+        if "x" in values:  # number op tensor
             return FIRST if op == "mul" else ()
         return FIRST if "y" in values else found
     if op == "masked_fill":
@@ -78,8 +171,22 @@ def slots(head: Head, floating: Sequence[bool]) -> tuple[int, ...]:
     if op in ("linear", "conv1d", "conv2d", "conv3d") and len(floating) > 2:
         return ()
     if op in ("pad", "constant_pad_nd"):
-        return FIRST if values.get("value", "N") in (*ZEROS, "N") and values.get("mode", "s'constant'") == "s'constant'" else ()
+        return (
+            FIRST
+            if values.get("value", "N") in (*ZEROS, "N") and values.get("mode", "s'constant'") == "s'constant'"
+            else ()
+        )
     return tuple(k for k in found if k < len(floating))
+
+
+def joint_slots(head: Head, floating: Sequence[bool]) -> tuple[int, ...]:
+    """The operands in which an instruction is linear together, with no number among its operands."""
+    if head.op not in JOINTLY or any(
+        k in ("x", "y", "condition", "weight", "src", "source") for k, _ in head.attributes
+    ):
+        return ()
+    found = JOINTLY[head.op] or tuple(range(len(floating)))
+    return found if found and found[-1] < len(floating) and all(floating[k] for k in found) else ()
 
 
 ZERO = "f" + "00" * 8
@@ -93,7 +200,7 @@ def exact(text: str) -> Fraction | None:
         return None
     number = Fraction(value)
     m, e = abs(number.numerator), number.denominator
-    if number == 0 or m % 2 == 0 and e > 1:
+    if number == 0 or (m % 2 == 0 and e > 1):
         return None
     return number if m < 1 << EXACT_BITS and e <= 1 << EXACT_BITS else None
 
@@ -151,7 +258,7 @@ def merged_heads(vocabulary: Vocabulary) -> set[int]:
 
 
 # ----- linear simulation -----
-PLAIN, PLUS, MINUS, SCALE, LINEARLY = range(5)
+PLAIN, PLUS, SCALE, LINEARLY, TOGETHER = range(5)
 
 
 class Checker:
@@ -161,7 +268,7 @@ class Checker:
         self.vocabulary = vocabulary
         self.table: dict[Any, int] = {}
         self.sums: dict[int, tuple[tuple[int, Any], ...]] = {}
-        self.linear: dict[int, tuple[int, tuple[int, ...], int]] = {}
+        self.linear: dict[int, tuple[Any, tuple[int, ...], int]] = {}
         self.expansions, self.deadline = expansions, deadline
         self.spent = 0
         self.count = 0
@@ -176,7 +283,7 @@ class Checker:
             self.count += 1
         return found
 
-    def apply(self, head: int, operands: tuple[int, ...], linear_in: tuple[int, ...]) -> int:
+    def apply(self, head: Any, operands: tuple[int, ...], linear_in: tuple[int, ...]) -> int:
         """The value number of an operation on value numbers; `linear` keeps where it can be opened."""
         if len(operands) == 2 and head in self.commutes and operands[1] < operands[0]:
             operands = operands[::-1]
@@ -195,7 +302,7 @@ class Checker:
     def name(self, combo: Combo, type: int) -> int:
         """One value number for a combination."""
         if len(combo) == 1:
-            (vn, k), = combo.items()
+            ((vn, k),) = combo.items()
             if k == 1:
                 return vn
         items = tuple(sorted(combo.items()))
@@ -204,8 +311,7 @@ class Checker:
         if found is None:
             found = self.table[key] = self.count
             self.count += 1
-            if items:
-                self.sums[found] = items
+            self.sums[found] = items
         return found
 
     # --- what an instruction is ---
@@ -224,15 +330,21 @@ class Checker:
                 found = PLUS, -1
             elif head.op == "neg" and same:
                 found = SCALE, -1
-            elif head.op == "mul" and same and len(types) == 1 and names in (["x"], ["y"]) \
-                    and exact(head.attributes[0][1]) is not None:
+            elif (
+                head.op == "mul"
+                and same
+                and len(types) == 1
+                and names in (["x"], ["y"])
+                and exact(head.attributes[0][1]) is not None
+            ):
                 found = SCALE, exact(head.attributes[0][1])
             elif head.effect or not self.floating(head.type):
                 found = PLAIN, ()
             else:
                 found = LINEARLY, slots(head, floating)
                 if not found[1]:
-                    found = PLAIN, ()
+                    together = joint_slots(head, floating)
+                    found = (TOGETHER, together) if len(together) > 1 else (PLAIN, ())
             self.kinds[key] = found
         return found
 
@@ -243,7 +355,9 @@ class Checker:
         return t.dtype.startswith(("float", "bfloat", "complex"))
 
     # --- one pass ---
-    def run(self, program: Program, claims: dict[int, Combo] | None = None, failed: list[tuple[int, str]] | None = None) -> list[Any]:
+    def run(
+        self, program: Program, claims: dict[int, Combo] | None = None, failed: list[tuple[int, str]] | None = None
+    ) -> list[Any]:
         """The state (value number, or combination) of every instruction.
 
         `claims` maps positions to combinations of value numbers that are checked there and
@@ -270,6 +384,8 @@ class Checker:
                 state = {a: detail} if type(a) is int else {v: k * detail for v, k in a.items()}
                 if len(state) == 1 and 1 in state.values():
                     state = next(iter(state))
+            elif kind == TOGETHER:
+                state = self.apart(head, key[1], args, detail, types[head])
             elif dict not in map(type, args):
                 if len(args) == 2 and args[1] < args[0] and head in self.commutes:
                     args = args[::-1]
@@ -304,7 +420,21 @@ class Checker:
                 del combo[vn]
         return self.name(combo, type_)
 
-    def distribute(self, head: int, types: tuple[int, ...], args: tuple[Any, ...], linear_in: tuple[int, ...]) -> Any:
+    def apart(
+        self, head: Any, types: tuple[int, ...], args: tuple[Any, ...], together: tuple[int, ...], type_: int
+    ) -> Any:
+        """f(x, y, ...) as f(x, 0, ...) + f(0, y, ...) + ...: each part is linear in one operand."""
+        fixed = [self.name(a, t) if type(a) is dict else a for a, t in zip(args, types, strict=True)]
+        rest = tuple([a for k, a in enumerate(fixed) if k not in together])
+        kinds = tuple([t for k, t in enumerate(types) if k not in together])
+        total: Any = None
+        for slot in together:
+            label = ("of", types[slot]) if head in self.commutes else slot
+            part = self.distribute((head, label), (*kinds, types[slot]), (*rest, args[slot]), (len(rest),))
+            total = part if total is None else self.plus(total, part, 1, type_)
+        return total
+
+    def distribute(self, head: Any, types: tuple[int, ...], args: tuple[Any, ...], linear_in: tuple[int, ...]) -> Any:
         """An operator on combinations: coefficients out, terms apart in one linear slot, the rest by name."""
         factor: Any = 1
         places: list[Any] = list(args)
@@ -313,7 +443,7 @@ class Checker:
             value = places[slot]
             if type(value) is dict:
                 if len(value) == 1:
-                    (vn, k), = value.items()
+                    ((vn, k),) = value.items()
                     places[slot] = vn
                     factor = factor * k
                 elif spread is None:
@@ -356,7 +486,8 @@ class Checker:
 
     def vanishes(self, difference: Combo) -> bool:
         """Expand named sums, youngest first, then linear operators over sums, until nothing is left."""
-        sums, later = [], []
+        sums: list[int] = []
+        later: list[int] = []
         for vn in difference:
             self.enqueue(vn, sums, later)
         while difference:
@@ -402,12 +533,20 @@ class Checker:
         self.spent += len(path) * len(self.sums[vn])
         terms: Sequence[tuple[int, Any]] = self.sums[vn]
         for head, operands, slot in reversed(path):
-            terms = [(self.apply(head, (*operands[:slot], term, *operands[slot + 1:]), (slot,)), k) for term, k in terms]
+            terms = [
+                (self.apply(head, (*operands[:slot], term, *operands[slot + 1 :]), (slot,)), k) for term, k in terms
+            ]
         return terms
 
 
-def check(original: Program, optimized: Program, leader: Sequence[int], *, expansions: int = 1_000_000,
-          deadline: float | None = None) -> Outcome:
+def check(
+    original: Program,
+    optimized: Program,
+    leader: Sequence[int],
+    *,
+    expansions: int = 1_000_000,
+    deadline: float | None = None,
+) -> Outcome:
     """Compare all goals of two programs: gradients of leaves, then values of outputs.
 
     Returns
@@ -423,8 +562,11 @@ def check(original: Program, optimized: Program, leader: Sequence[int], *, expan
     stats: dict[str, Any] = {"original": len(a), "optimized": len(b), "numbers": len(set(a) | set(b))}
     if all(bitwise):
         return Outcome(list(bitwise), bitwise, stats=stats)
-    failed = [(i, "its value is not that of its leader") for i in range(original.forward)
-              if leader[i] != i and a[i] != b[leader[i]]]
+    failed = [
+        (i, "its value is not that of its leader")
+        for i in range(original.forward)
+        if leader[i] != i and a[i] != b[leader[i]]
+    ]
     checker = Checker(vocabulary, expansions, deadline)
     outcome = Outcome([False] * len(pairs), bitwise, failed, stats=stats)
     try:
@@ -449,8 +591,9 @@ def check(original: Program, optimized: Program, leader: Sequence[int], *, expan
     return outcome
 
 
-def claims_of(original: Program, optimized: Program, leader: Sequence[int], states: list[Any],
-              checker: Checker) -> dict[int, Combo]:
+def claims_of(
+    original: Program, optimized: Program, leader: Sequence[int], states: list[Any], checker: Checker
+) -> dict[int, Combo]:
     """For every whole cotangent of the optimized sweep: the sum of the members' original ones."""
     members: dict[int, list[int]] = {}
     for i in original.cotangents:

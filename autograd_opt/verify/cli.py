@@ -42,9 +42,13 @@ def watching(budget: Budget, limit: int) -> Iterator[list[tuple[str, Verificatio
 @click.command("verify")
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout; what the script prints goes to stderr.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object on stdout; what the script prints goes to stderr."
+)
 @click.option("--seconds", default=30.0, show_default=True, help="Limit for one proof.")
-@click.option("--limit", default=50, show_default=True, help="Backward runs to verify; structures seen before are not counted.")
+@click.option(
+    "--limit", default=50, show_default=True, help="Backward runs to verify; structures seen before are not counted."
+)
 def verify_command(script: str, arguments: tuple[str, ...], as_json: bool, seconds: float, limit: int) -> None:
     """Run SCRIPT and prove, before each backward run, that optimized gradients equal unoptimized ones.
 
@@ -66,9 +70,14 @@ def verify_command(script: str, arguments: tuple[str, ...], as_json: bool, secon
         click.echo(json.dumps({"counts": counts, "runs": [{"graph": g, **v.to_dict()} for g, v in found]}, default=str))
     else:
         for label, v in found:
-            click.echo(f"{label}: {v}  [{v.stats.get('nodes', 0)} nodes, {v.stats.get('merged', 0)} merged, "
-                       f"{v.stats.get('seconds', 0.0):.3f} s]")
-        click.echo(", ".join(f"{n} {s}" for s, n in counts.items()) if found else
-                   "nothing to verify: no AutogradGraph(optimize=True) of the script ran backward")
+            click.echo(
+                f"{label}: {v}  [{v.stats.get('nodes', 0)} nodes, {v.stats.get('merged', 0)} merged, "
+                f"{v.stats.get('seconds', 0.0):.3f} s]"
+            )
+        click.echo(
+            ", ".join(f"{n} {s}" for s, n in counts.items())
+            if found
+            else "nothing to verify: no AutogradGraph(optimize=True) of the script ran backward"
+        )
     if not found or counts["proved"] != len(found):
         sys.exit(1)

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from autograd_opt.verify.domain import Domain, Outside, TooLarge
+from autograd_opt.verify.evaluate import evaluate
 from autograd_opt.verify.ir import Head, Program
-from autograd_opt.verify.meaning import Domain, Outside, TooLarge, evaluate
 
 P = (1 << 31) - 1
 POINTS = 2
@@ -133,8 +134,15 @@ class Field(Domain):
         return np.asarray((top * np.uint64(1 << 16) + np.matmul(low, y)) % np.uint64(P))
 
 
-def compare(original: Program, optimized: Program, goals: Sequence[tuple[str, int | None, int | None]], *,
-            budget: int = 2_000_000, seed: int = 0, nodes: Any = None) -> Found:
+def compare(
+    original: Program,
+    optimized: Program,
+    goals: Sequence[tuple[str, int | None, int | None]],
+    *,
+    budget: int = 2_000_000,
+    seed: int = 0,
+    nodes: Any = None,
+) -> Found:
     """Evaluate both programs at random points of the field.
 
     Parameters
@@ -186,5 +194,6 @@ def integers(head: Head, nodes: Any, program: Program) -> Any:
     if tensor is None:
         raise Outside("an integer tensor whose values are gone")
     import torch
+
     with torch._C.DisableTorchFunction():
         return tensor.detach().cpu().numpy()

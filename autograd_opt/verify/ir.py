@@ -19,6 +19,8 @@ import torch
 
 PURE, VIEW, MULTI = 4, 8, 32
 ADD = "add"
+DRAWS = frozenset({"dropout", "rand_like", "randn_like", "bernoulli", "normal", "feature_dropout", "alpha_dropout"})
+"""Operators whose result is a random draw: two of them are two free values."""
 
 
 class Malformed(Exception):
@@ -110,7 +112,7 @@ def decode(text: str) -> Any:
     while k < len(body):
         colon = body.index(":", k)
         size = int(body[k:colon])
-        out.append(decode(body[colon + 1:colon + 1 + size]))
+        out.append(decode(body[colon + 1 : colon + 1 + size]))
         k = colon + 2 + size
     return tuple(out)
 
@@ -139,8 +141,24 @@ class Vocabulary:
             self._types[key] = found
         return found
 
-    def head(self, op: str, attributes: tuple[tuple[str, str], ...], type: int, grad: bool = False,
-             effect: int = 0) -> int:
+    def spelled(self, type: int | None) -> Any:
+        """A type that means the same in every vocabulary."""
+        if type is None:
+            return None
+        t = self.types[type]
+        return t if not t.parts else t._replace(parts=tuple(map(self.spelled, t.parts)))
+
+    def intern(self, spelled: Any) -> int:
+        """The number of a type that `spelled` gave."""
+        t = spelled._replace(parts=tuple(None if p is None else self.intern(p) for p in spelled.parts))
+        found = self._types.setdefault(t, len(self.types))
+        if found == len(self.types):
+            self.types.append(t)
+        return found
+
+    def head(
+        self, op: str, attributes: tuple[tuple[str, str], ...], type: int, grad: bool = False, effect: int = 0
+    ) -> int:
         """The number of this head."""
         head = Head(op, attributes, type, grad, effect)
         found = self._heads.get(head)
@@ -197,9 +215,15 @@ class Program:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a certificate file."""
-        return {"heads": self.heads, "operands": [list(o) for o in self.operands], "origin": list(self.origin),
-                "forward": self.forward, "values": self.values, "gradients": self.gradients,
-                "cotangents": sorted(self.cotangents.items())}
+        return {
+            "heads": self.heads,
+            "operands": [list(o) for o in self.operands],
+            "origin": list(self.origin),
+            "forward": self.forward,
+            "values": self.values,
+            "gradients": self.gradients,
+            "cotangents": sorted(self.cotangents.items()),
+        }
 
 
 @dataclass
@@ -262,8 +286,9 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
     return recorded
 
 
-def attribute_bits(op: Any, attributes: dict[str, Any], places: tuple[int | None, ...], node: Any,
-                   versions: Any) -> tuple[tuple[str, str], ...]:
+def attribute_bits(
+    op: Any, attributes: dict[str, Any], places: tuple[int | None, ...], node: Any, versions: Any
+) -> tuple[tuple[str, str], ...]:
     """The attributes that differ from the operator's defaults, sorted by name, as text."""
     defaults = op.attributes
     out = []
@@ -285,6 +310,7 @@ def attribute_bits(op: Any, attributes: dict[str, Any], places: tuple[int | None
 def number_of(node: Any, k: int) -> Any:
     """The Python number (or None) at operand k of a node with three or more operands."""
     from autograd_opt.executor import node_saved
+
     if node.spent:
         raise LookupError("released")
     value = node_saved(node, k)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (an operator is one line)
 """What operators mean: one line each, over any number domain.
 
 A line computes on arrays whose elements belong to a `Domain`: sympy expressions, residues
@@ -13,160 +14,15 @@ the operator table states their `meaning` in torch's own operations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from autograd_opt.ops.table import OPS
-from autograd_opt.verify.ir import Head, Program, Vocabulary
-from autograd_opt.verify.trace import CONSTANT, FULL, MERGED, PULLBACK, WORDS, Tracer, Untraceable, recording_paused
+from autograd_opt.verify.domain import Array, Domain, Outside
 
-Array = Any
 Meaning = Callable[..., Any]
-
-
-class Outside(Exception):
-    """No meaning, or none in this domain."""
-
-
-class TooLarge(Exception):
-    """More scalar operations than the budget allows."""
-
-
-class Domain:
-    """Arithmetic on object arrays of scalars with Python operators; subclasses say what a scalar is."""
-
-    budget = 1_000_000
-
-    def __init__(self) -> None:
-        self.spent = 0
-
-    def charge(self, n: int) -> None:
-        """Count `n` scalar operations."""
-        self.spent += n
-        if self.spent > self.budget:
-            raise TooLarge(f"more than {self.budget} scalar operations")
-
-    # --- scalars ---
-    def scalar(self, value: Any) -> Any:
-        """A Python number as a scalar, exactly."""
-        raise NotImplementedError
-
-    def function(self, name: str, x: Any) -> Any:
-        """A named function of one scalar."""
-        raise Outside(f"{name} in {type(self).__name__}")
-
-    def raised(self, x: Any, y: Any) -> Any:
-        """x ** y for scalars."""
-        raise Outside("a power")
-
-    def sign(self, x: Any) -> int:
-        """-1, 0 or 1."""
-        raise Outside("a comparison")
-
-    # --- arrays ---
-    def array(self, values: Any, shape: Sequence[int]) -> Array:
-        """Numbers as an array of scalars."""
-        out = np.empty(tuple(shape), dtype=object)
-        flat = np.asarray(values, dtype=object).reshape(-1) if not isinstance(values, (int, float, Fraction)) else None
-        if flat is None:
-            out.fill(self.scalar(values))
-        else:
-            out.reshape(-1)[:] = [self.scalar(v) for v in flat]
-        return out
-
-    def number(self, value: Any) -> Array:
-        return self.array(value, ())
-
-    def lift(self, x: Any) -> Array:
-        """Booleans and integers as scalars; arrays of scalars as they are."""
-        x = np.asarray(x)
-        return x if x.dtype == self.dtype else self.array(x.tolist() if x.ndim else x.item(), x.shape)
-
-    dtype: Any = np.dtype(object)
-
-    def binary(self, op: Callable[[Any, Any], Any], x: Array, y: Array) -> Array:
-        x, y = self.lift(x), self.lift(y)
-        out = np.asarray(op(x, y), dtype=object)
-        self.charge(out.size)
-        return out
-
-    def add(self, x: Array, y: Array) -> Array:
-        return self.binary(np.add, x, y)
-
-    def sub(self, x: Array, y: Array) -> Array:
-        return self.binary(np.subtract, x, y)
-
-    def mul(self, x: Array, y: Array) -> Array:
-        return self.binary(np.multiply, x, y)
-
-    def div(self, x: Array, y: Array) -> Array:
-        return self.binary(np.true_divide, x, y)
-
-    def neg(self, x: Array) -> Array:
-        return self.mul(self.number(-1), x)
-
-    def scale(self, k: Any, x: Array) -> Array:
-        return x if isinstance(k, (int, float)) and k == 1 else self.mul(self.number(k), x)
-
-    def call(self, name: str, x: Array) -> Array:
-        """A named function, elementwise."""
-        x = self.lift(x)
-        self.charge(4 * x.size)
-        out = np.empty(x.shape, dtype=object)
-        out.reshape(-1)[:] = [self.function(name, v) for v in x.reshape(-1)]
-        return out
-
-    def power(self, x: Array, y: Array) -> Array:
-        x, y = np.broadcast_arrays(self.lift(x), self.lift(y))
-        self.charge(4 * x.size)
-        out = np.empty(x.shape, dtype=object)
-        out.reshape(-1)[:] = [self.raised(a, b) for a, b in zip(x.reshape(-1), y.reshape(-1), strict=True)]
-        return out
-
-    def signs(self, x: Array) -> Any:
-        """The sign of every element as an int array."""
-        x = np.asarray(x)
-        if x.dtype != self.dtype:
-            return np.sign(x.astype(np.int64))
-        out = np.empty(x.shape, dtype=np.int64)
-        out.reshape(-1)[:] = [self.sign(v) for v in x.reshape(-1)]
-        return out
-
-    def compare(self, x: Array, y: Array) -> Any:
-        """The sign of x - y."""
-        if np.asarray(x).dtype != self.dtype and np.asarray(y).dtype != self.dtype:
-            return np.sign(np.asarray(x).astype(np.int64) - np.asarray(y).astype(np.int64))
-        return self.signs(self.sub(x, y))
-
-    def select(self, test: Any, x: Array, y: Array) -> Array:
-        test, x, y = np.broadcast_arrays(np.asarray(test, dtype=bool), self.lift(x), self.lift(y))
-        return np.where(test, x, y)
-
-    def branch(self, d: Array, above: Array, below: Array, share: Any) -> Array:
-        """`above` where d > 0, `below` where d < 0, their mean with weight `share` where d = 0."""
-        s = self.signs(d)
-        above, below = np.broadcast_to(self.lift(above), s.shape), np.broadcast_to(self.lift(below), s.shape)
-        if not (s == 0).any():
-            return np.where(s > 0, above, below)
-        tie = self.add(self.scale(share, above), self.scale(1 - share, below))
-        return np.where(s > 0, above, np.where(s < 0, below, tie))
-
-    def sum(self, x: Array, axes: tuple[int, ...], keepdim: bool = False) -> Array:
-        x = self.lift(x)
-        self.charge(x.size)
-        if not x.size:
-            return self.array(0, np.zeros(x.shape).sum(axis=axes, keepdims=keepdim).shape)
-        return np.asarray(x.sum(axis=axes, keepdims=keepdim), dtype=object)
-
-    def matmul(self, x: Array, y: Array) -> Array:
-        x, y = self.lift(x), self.lift(y)
-        self.charge(2 * x.size * (y.shape[-1] if y.ndim > 1 else 1))
-        if not x.shape[-1]:
-            return self.array(0, np.matmul(np.zeros(x.shape), np.zeros(y.shape)).shape)
-        return np.asarray(np.matmul(x, y), dtype=object)
 
 
 def axes_of(dim: Any, n: int) -> tuple[int, ...]:
@@ -351,6 +207,10 @@ def nll(D: Domain, x: Array, target: Any, weight: Array | None = None, reduction
 def nll_back(D: Domain, g: Array, ans: Array, x: Array, target: Any, weight: Any = None, reduction: int = 1, **_: Any) -> Array:
     g = D.neg(g if reduction != 1 else D.div(g, D.number(max(target.size, 1))))
     return accumulate(D, x.shape, (np.arange(len(target)), target) if x.ndim == 2 else target, g)
+
+
+def triangle(x: Array, k: int) -> Any:
+    return np.tri(x.shape[-2], x.shape[-1], k, dtype=bool)
 
 
 def integer(x: Any) -> Any:
@@ -571,8 +431,8 @@ MEANING: dict[str, Meaning] = {
     "select": movement(lambda x, dim=0, index=0: x[(slice(None),) * (dim % x.ndim) + (index,)]),
     "diagonal": movement(lambda x, offset=0, dim1=0, dim2=1: np.diagonal(x, offset, dim1, dim2)),
     "slice": movement(lambda x, index=(): x[index]),
-    "tril": lambda D, x, diagonal=0: D.select(np.tri(*x.shape[-2:], k=diagonal, dtype=bool), x, D.number(0)),
-    "triu": lambda D, x, diagonal=0: D.select(~np.tri(*x.shape[-2:], k=diagonal - 1, dtype=bool), x, D.number(0)),
+    "tril": lambda D, x, diagonal=0: D.select(triangle(x, diagonal), x, D.number(0)),
+    "triu": lambda D, x, diagonal=0: D.select(~triangle(x, diagonal - 1), x, D.number(0)),
     "flip": movement(lambda x, dims=(): np.flip(x, packed(dims))), "fliplr": movement(np.fliplr), "flipud": movement(np.flipud),
     "roll": movement(lambda x, shifts=0, dims=(): np.roll(x, shifts, packed(dims) if isinstance(dims, tuple) and dims else dims or None)),
     "rot90": movement(lambda x, k=1, dims=(0, 1): np.rot90(x, k, dims)),
@@ -629,107 +489,3 @@ def embedded(D: Domain, x: Array) -> Array:
 
 def refuse(what: str) -> Any:
     raise Outside(what)
-
-
-# ----- running programs -----
-def known(op: str) -> bool:
-    """Has the operator a meaning of its own, or one in the operator table?"""
-    return op in MEANING or (op in OPS and OPS[op].meaning is not None)
-
-
-def apply(D: Domain, vocabulary: Vocabulary, head: Head, args: Sequence[Array], types: Sequence[int]) -> Any:
-    """The value of one instruction."""
-    if head.op == FULL:
-        return D.array(head.value("value"), vocabulary.types[head.type].shape or ())
-    if head.op == CONSTANT:
-        return constant(D, head, vocabulary)
-    if head.op == PULLBACK:
-        rule = PULLBACKS.get(head.value("#of"))
-        if rule is None or head.value("#operand") != 0:
-            raise Outside(f"the derivative of {head.value('#of')} is torch's own")
-        return rule(D, *args, **{k: v for k, v in head.values().items() if not k.startswith("#") and v is not None})
-    values = head.values()
-    table = OPS.get(head.op)
-    names = table.operands if table is not None else WORDS[head.op][0] if head.op in WORDS else ()
-    if head.op in MEANING:
-        operands = list(args)
-        if any(n in values for n in names) or len(args) < len(names):
-            rest, operands = iter(args), []
-            for n in names:
-                if n in values:
-                    value = values.pop(n)
-                    operands.append(vocabulary.types[head.type].shape if value == "zeros" else
-                                    None if value is None else D.number(value))
-                else:
-                    found = next(rest, None)
-                    operands.append(found)
-            while operands and operands[-1] is None:
-                operands.pop()
-        return MEANING[head.op](D, *operands, **values)
-    if table is not None and table.meaning is not None:
-        return by_formula(D, vocabulary, table, head, args, types)
-    raise Outside(f"{head.op} has no meaning")
-
-
-def constant(D: Domain, head: Head, vocabulary: Vocabulary) -> Array:
-    value, dtype = head.value("value"), head.value("dtype")
-    shape = vocabulary.types[head.type].shape or ()
-    if dtype.is_floating_point:
-        return D.array(np.asarray(value, dtype=object), shape) if shape else D.array(value, ())
-    return np.asarray(value, dtype=bool if "bool" in str(dtype) else np.int64).reshape(shape)
-
-
-def by_formula(D: Domain, vocabulary: Vocabulary, op: Any, head: Head, args: Sequence[Array], types: Sequence[int]) -> Array:
-    """A fused kernel by the formula in the operator table, traced."""
-    key = (op.name, head, tuple(types))
-    cache = vocabulary.__dict__.setdefault("formulas", {})
-    if key not in cache:
-        tracer = Tracer(vocabulary, len(args), vocabulary.types[head.type].device)
-        values = {**{k: v for k, v in op.attributes.items()}, **head.values()}
-        rest = iter(range(len(args)))
-        operands = []
-        with recording_paused(), tracer:
-            for n in op.operands:
-                operands.append(values.pop(n) if n in values else tracer.value(types[k := next(rest)], k))
-            try:
-                out = op.meaning(*operands, **{k: v for k, v in values.items() if k in op.attributes})
-            except Untraceable as error:
-                raise Outside(str(error)) from error
-        cache[key] = tracer.steps, out.position
-    steps, last = cache[key]
-    env = list(args)
-    kinds = list(types)
-    for number, refs in steps:
-        inner = vocabulary.heads[number]
-        env.append(apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs]))
-        kinds.append(inner.type)
-    return env[last]
-
-
-def evaluate(D: Domain, program: Program, wanted: Iterable[int], free: Callable[[int, Head, tuple[int, ...]], Any]) -> dict[int, Any]:
-    """Values of the instructions at `wanted` and of all that they read.
-
-    `free(position, head, shape)` supplies leaves, seeds and draws.
-    """
-    vocabulary = program.vocabulary
-    needed = bytearray(len(program.heads))
-    stack = list(wanted)
-    while stack:
-        k = stack.pop()
-        if not needed[k]:
-            needed[k] = 1
-            stack += program.operands[k]
-    values: dict[int, Any] = {}
-    for k in range(len(needed)):
-        if not needed[k]:
-            continue
-        head = vocabulary.heads[program.heads[k]]
-        operands = program.operands[k]
-        if head.op == MERGED:
-            values[k] = values[operands[0]]
-        elif head.effect or head.op == "leaf":
-            values[k] = free(k, head, vocabulary.types[head.type].shape or ())
-        else:
-            types = [vocabulary.heads[program.heads[o]].type for o in operands]
-            values[k] = apply(D, vocabulary, head, [values[o] for o in operands], types)
-    return values

@@ -18,16 +18,21 @@ import mpmath
 import numpy as np
 from mpmath import iv
 
+from autograd_opt.verify.domain import Domain, Outside, TooLarge
+from autograd_opt.verify.evaluate import evaluate
 from autograd_opt.verify.field import integers
-from autograd_opt.verify.ir import Head, Program
-from autograd_opt.verify.meaning import Domain, Outside, TooLarge, evaluate
+from autograd_opt.verify.ir import DRAWS, Head, Program
 from autograd_opt.verify.verdict import Counterexample
 
 PRECISION = 120
 POOLS: tuple[tuple[Fraction, ...], ...] = (
-    tuple(map(Fraction, (0, 1, -1, 2))), tuple(Fraction(k, 2) for k in (1, 2, 3, 5)),
-    tuple(Fraction(k, 2) for k in (-3, -2, -1, 1, 2, 3, 4)), tuple(Fraction(k, 7) for k in range(-15, 16)),
-    (Fraction(0),), (Fraction(1),))
+    tuple(map(Fraction, (0, 1, -1, 2))),
+    tuple(Fraction(k, 2) for k in (1, 2, 3, 5)),
+    tuple(Fraction(k, 2) for k in (-3, -2, -1, 1, 2, 3, 4)),
+    tuple(Fraction(k, 7) for k in range(-15, 16)),
+    (Fraction(0),),
+    (Fraction(1),),
+)
 
 
 def enclosed(x: Any) -> Any:
@@ -79,12 +84,29 @@ def divided(a: Any, b: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Any] = {
-    "exp": iv.exp, "sin": iv.sin, "cos": iv.cos, "tan": iv.tan, "atan": iv.atan if hasattr(iv, "atan") else None,
-    "sinh": lambda x: (iv.exp(x) - iv.exp(-x)) / 2, "cosh": lambda x: (iv.exp(x) + iv.exp(-x)) / 2,
+    "exp": iv.exp,
+    "sin": iv.sin,
+    "cos": iv.cos,
+    "tan": iv.tan,
+    "atan": iv.atan if hasattr(iv, "atan") else None,
+    "sinh": lambda x: (iv.exp(x) - iv.exp(-x)) / 2,
+    "cosh": lambda x: (iv.exp(x) + iv.exp(-x)) / 2,
     "tanh": lambda x: 1 - 2 / (iv.exp(2 * x) + 1),
     "asinh": lambda x: iv.log(x + iv.sqrt(x * x + 1)),
 }
-AT_ZERO = {"exp": 1, "sin": 0, "cos": 1, "tan": 0, "tanh": 0, "sinh": 0, "cosh": 1, "asinh": 0, "atan": 0, "erf": 0, "sqrt": 0}
+AT_ZERO = {
+    "exp": 1,
+    "sin": 0,
+    "cos": 1,
+    "tan": 0,
+    "tanh": 0,
+    "sinh": 0,
+    "cosh": 1,
+    "asinh": 0,
+    "atan": 0,
+    "erf": 0,
+    "sqrt": 0,
+}
 
 
 class Rational(Domain):
@@ -138,7 +160,7 @@ class Rational(Domain):
             if type(x) is Fraction:
                 if x == 0 and n < 0:
                     raise Outside("0 to a negative power")
-                return x ** n
+                return x**n
             return Interval(raw(x) ** n) if n >= 0 else Fraction(1) / Interval(raw(x) ** -n)
         v = raw(x)
         if v.a <= 0:
@@ -157,6 +179,7 @@ class Rational(Domain):
 
 def exact_root(x: Fraction) -> Fraction | None:
     from math import isqrt
+
     if x < 0:
         return None
     a, b = isqrt(x.numerator), isqrt(x.denominator)
@@ -177,9 +200,18 @@ def bounds(x: Any) -> tuple[str, str]:
     return mpmath.nstr(mpmath.mpf(x.v.a), 17), mpmath.nstr(mpmath.mpf(x.v.b), 17)
 
 
-def refute(original: Program, optimized: Program, goals: Sequence[tuple[str, int | None, int | None]], *,
-           names: Mapping[int, str], budget: int = 2_000_000, seconds: float = 10.0, seed: int = 0,
-           nodes: Any = None, tries: int = 24) -> Counterexample | str:
+def refute(
+    original: Program,
+    optimized: Program,
+    goals: Sequence[tuple[str, int | None, int | None]],
+    *,
+    names: Mapping[int, str],
+    budget: int = 2_000_000,
+    seconds: float = 10.0,
+    seed: int = 0,
+    nodes: Any = None,
+    tries: int = 24,
+) -> Counterexample | str:
     """Look for a point where a goal has two values; a readable one where that is possible.
 
     Returns
@@ -204,7 +236,8 @@ def refute(original: Program, optimized: Program, goals: Sequence[tuple[str, int
                     continue
                 if found is not None:
                     goal, element, a, b = found
-                    return Counterexample("value", goal, element, point, bounds(a), bounds(b))
+                    kind = "effect" if any(k.startswith("draw") for k in point) else "value"
+                    return Counterexample(kind, goal, element, point, bounds(a), bounds(b))
                 if some is goals:
                     break
             total -= D.spent
@@ -215,15 +248,24 @@ def refute(original: Program, optimized: Program, goals: Sequence[tuple[str, int
         iv.prec = with_precision
 
 
-def evaluate_at(D: Rational, original: Program, optimized: Program, goals: Any, pool: Sequence[Fraction], key: int,
-                names: Mapping[int, str], nodes: Any, point: dict[str, Any]) -> Any:
+def evaluate_at(
+    D: Rational,
+    original: Program,
+    optimized: Program,
+    goals: Any,
+    pool: Sequence[Fraction],
+    key: int,
+    names: Mapping[int, str],
+    nodes: Any,
+    point: dict[str, Any],
+) -> Any:
     """The first element that differs at one random point, or None."""
     made: dict[Any, Any] = {}
 
     def free(position: int, head: Head, shape: tuple[int, ...]) -> Any:
         if (head.op, head.effect) in made:
             return made[head.op, head.effect]
-        if head.op not in ("leaf", "seed") and not draws(head.op):
+        if head.op not in ("leaf", "seed") and head.op not in DRAWS:
             raise Outside(f"{head.op} has no meaning")
         given = integers(head, nodes, original)
         if given is None:
@@ -232,8 +274,13 @@ def evaluate_at(D: Rational, original: Program, optimized: Program, goals: Any, 
             given = np.empty(shape, dtype=object)
             one = head.op == "seed" and given.size == 1
             given.reshape(-1)[:] = [Fraction(1) if one else rng.choice(pool) for _ in range(given.size)]
-            name = names.get(head.effect - 1, f"%{head.effect - 1}") if head.op == "leaf" else \
-                f"seed {head.effect - 1}" if head.op == "seed" else f"draw %{head.effect - 1}"
+            name = (
+                names.get(head.effect - 1, f"%{head.effect - 1}")
+                if head.op == "leaf"
+                else f"seed {head.effect - 1}"
+                if head.op == "seed"
+                else f"draw %{head.effect - 1}"
+            )
             point[name] = nested(given)
         made[head.op, head.effect] = given
         return given
@@ -256,11 +303,9 @@ def evaluate_at(D: Rational, original: Program, optimized: Program, goals: Any, 
     return None
 
 
-def draws(op: str) -> bool:
-    from autograd_opt.verify.verifier import DRAWS
-    return op in DRAWS
-
-
 def nested(values: Any) -> Any:
-    return [nested(v) for v in values] if isinstance(values, np.ndarray) and values.ndim else \
-        str(values.item() if isinstance(values, np.ndarray) else values)
+    return (
+        [nested(v) for v in values]
+        if isinstance(values, np.ndarray) and values.ndim
+        else str(values.item() if isinstance(values, np.ndarray) else values)
+    )

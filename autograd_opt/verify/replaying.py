@@ -27,7 +27,11 @@ def programs_of(saved: Verification) -> tuple[Program, Program, list[int]]:
         vocabulary._heads = {h: k for k, h in enumerate(vocabulary.heads)}
         if any(not 0 <= h.type < len(vocabulary.types) for h in vocabulary.heads):
             raise ValueError("a type that is not there")
-        return program(raw["original"], vocabulary), program(raw["optimized"], vocabulary), [int(x) for x in raw["leader"]]
+        return (
+            program(raw["original"], vocabulary),
+            program(raw["optimized"], vocabulary),
+            [int(x) for x in raw["leader"]],
+        )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ArgumentError(f"the saved programs are damaged ({error}): verify the graph anew") from error
 
@@ -44,5 +48,13 @@ def program(raw: dict[str, Any], vocabulary: Vocabulary) -> Program:
     values = [int(x) for x in raw["values"]]
     if any(x is not None and not 0 <= x < len(heads) for x in (*gradients, *values)):
         raise ValueError("a goal that is not there")
-    return Program(vocabulary, heads, operands, array("q", [int(x) for x in raw["origin"]]), int(raw["forward"]),
-                   values, gradients, {int(k): int(v) for k, v in raw["cotangents"]})
+    return Program(
+        vocabulary,
+        heads,
+        operands,
+        array("q", [int(x) for x in raw["origin"]]),
+        int(raw["forward"]),
+        values,
+        gradients,
+        {int(k): int(v) for k, v in raw["cotangents"]},
+    )

@@ -9,12 +9,27 @@ from typing import Any
 import numpy as np
 import sympy
 
-from autograd_opt.verify.meaning import Domain, Outside
+from autograd_opt.verify.domain import Domain, Outside
 
-CONSTANTS: dict[float, Any] = {float(e): e for e in (
-    sympy.log(2), sympy.log(10), 2 / sympy.sqrt(sympy.pi), -2 / sympy.sqrt(sympy.pi), sympy.sqrt(sympy.pi) / 2,
-    sympy.sqrt(2) / 2, 1 / sympy.sqrt(2 * sympy.pi), sympy.sqrt(2 * sympy.pi), sympy.sqrt(2 / sympy.pi), sympy.pi,
-    sympy.pi / 180, 180 / sympy.pi, sympy.sqrt(2), -sympy.sqrt(2))}
+CONSTANTS: dict[float, Any] = {
+    float(e): e
+    for e in (
+        sympy.log(2),
+        sympy.log(10),
+        2 / sympy.sqrt(sympy.pi),
+        -2 / sympy.sqrt(sympy.pi),
+        sympy.sqrt(sympy.pi) / 2,
+        sympy.sqrt(2) / 2,
+        1 / sympy.sqrt(2 * sympy.pi),
+        sympy.sqrt(2 * sympy.pi),
+        sympy.sqrt(2 / sympy.pi),
+        sympy.pi,
+        sympy.pi / 180,
+        180 / sympy.pi,
+        sympy.sqrt(2),
+        -sympy.sqrt(2),
+    )
+}
 CONSTANTS[2 / math.sqrt(math.pi)] = 2 / sympy.sqrt(sympy.pi)
 CONSTANTS[-2 / math.sqrt(math.pi)] = -2 / sympy.sqrt(sympy.pi)
 CONSTANTS[math.sqrt(math.pi) / 2] = sympy.sqrt(sympy.pi) / 2
@@ -22,8 +37,16 @@ CONSTANTS[math.sqrt(2 * math.pi)] = sympy.sqrt(2 * sympy.pi)
 CONSTANTS[math.sqrt(0.5)] = sympy.sqrt(2) / 2
 CONSTANTS[math.sqrt(2 / math.pi)] = sympy.sqrt(2 / sympy.pi)
 """Doubles that stand for irrational numbers in rules, read as those numbers."""
-FUNCTIONS = {"asin": sympy.asin, "acos": sympy.acos, "atan": sympy.atan, "lgamma": sympy.loggamma, "digamma": sympy.digamma,
-             "erfinv": sympy.erfinv, "erfc": sympy.erfc, "sqrt": sympy.sqrt}
+FUNCTIONS = {
+    "asin": sympy.asin,
+    "acos": sympy.acos,
+    "atan": sympy.atan,
+    "lgamma": sympy.loggamma,
+    "digamma": sympy.digamma,
+    "erfinv": sympy.erfinv,
+    "erfc": sympy.erfc,
+    "sqrt": sympy.sqrt,
+}
 
 
 class NeedCase(Exception):
@@ -93,7 +116,7 @@ class Symbols(Domain):
                 return sympy.oo if value > 0 else -sympy.oo
             f = Fraction(value)
             if self.named:
-                near = f.limit_denominator(10 ** 7)
+                near = f.limit_denominator(10**7)
                 f = near if abs(near - f) <= Fraction(math.ulp(value)) else f
             return sympy.Rational(f.numerator, f.denominator)
         if isinstance(value, sympy.Expr):
@@ -106,7 +129,7 @@ class Symbols(Domain):
         return FUNCTIONS.get(name, getattr(sympy, name, None))(x)  # type: ignore[misc]
 
     def raised(self, x: Any, y: Any) -> Any:
-        return x ** y
+        return x**y
 
     def sign(self, x: Any) -> int:
         e = sympy.expand(x)
@@ -128,8 +151,9 @@ def fresh(prefix: str, shape: tuple[int, ...], positive: bool | None = None, **a
     """An array of real symbols named prefix0, prefix1, ..."""
     out = np.empty(shape, dtype=object)
     kind = {"positive": True} if positive else {"real": True}
-    out.reshape(-1)[:] = [sympy.Symbol(f"{prefix}{k}" if out.size > 1 else prefix, **kind, **assumptions)
-                          for k in range(out.size)]
+    out.reshape(-1)[:] = [
+        sympy.Symbol(f"{prefix}{k}" if out.size > 1 else prefix, **kind, **assumptions) for k in range(out.size)
+    ]
     return out
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import sympy
 
 from autograd_opt.errors import ArgumentError
+from autograd_opt.verify.domain import Outside, TooLarge
+from autograd_opt.verify.evaluate import evaluate
 from autograd_opt.verify.ir import Head, Program
 from autograd_opt.verify.lemmas import by_cases
-from autograd_opt.verify.meaning import Outside, TooLarge, evaluate
 from autograd_opt.verify.symbols import NeedCase, Symbols, fresh, is_zero
 
 
@@ -41,16 +42,20 @@ def free_symbols(names: Mapping[int, str] | None = None) -> Any:
             else:
                 raise Outside(f"{head.op} has no meaning")
         return made[key]
+
     return free
 
 
-def differ(original: Program, optimized: Program, goals: Sequence[tuple[str, int | None, int | None]], limit: int) -> str:
+def differ(
+    original: Program, optimized: Program, goals: Sequence[tuple[str, int | None, int | None]], limit: int
+) -> str:
     """The first goal that sympy does not show equal, or an empty string.
 
     Raises
     ------
     Outside, TooLarge : sympy is not asked.
     """
+
     def run(D: Symbols) -> str:
         D.budget, D.named = limit, False
         free = free_symbols()
@@ -63,10 +68,15 @@ def differ(original: Program, optimized: Program, goals: Sequence[tuple[str, int
             if some is None:
                 continue
             zero = np.full(some.shape, sympy.Integer(0), dtype=object)
-            for p, q in zip((zero if left is None else left).reshape(-1), (zero if right is None else right).reshape(-1), strict=True):
+            for p, q in zip(
+                (zero if left is None else left).reshape(-1),
+                (zero if right is None else right).reshape(-1),
+                strict=True,
+            ):
                 if not is_zero(D.settled(p - q)):
                     return name
         return ""
+
     notes: set[str] = set()
     wrong = by_cases(run, notes)
     return wrong or (f"the case {', '.join(notes)} = 0 is open" if notes else "")
@@ -89,8 +99,14 @@ def denominators(program: Program, wanted: Sequence[int], limit: int) -> tuple[s
     return (f"defined and nonzero: divisors and arguments of {', '.join(risky)}",) if risky else ()
 
 
-def compare(original: Program, optimized: Program, goals: Sequence[tuple[str, int | None, int | None]], *,
-            limit: int = 600, seconds: float = 20.0) -> Answer:
+def compare(
+    original: Program,
+    optimized: Program,
+    goals: Sequence[tuple[str, int | None, int | None]],
+    *,
+    limit: int = 600,
+    seconds: float = 20.0,
+) -> Answer:
     """Ask sympy, within `seconds` and up to `limit` scalar operations, whether all goals are equal."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -161,8 +177,13 @@ class GradientExpression:
         """A LaTeX `align*` environment."""
         rows = []
         for name, e in self.lines():
-            left = sympy.latex(sympy.Symbol(name)) if not name.startswith("d/d") else \
-                r"\frac{\partial L}{\partial " + sympy.latex(sympy.Symbol(name[3:].replace("[", "_{").replace("]", "}"))) + "}"
+            left = (
+                sympy.latex(sympy.Symbol(name))
+                if not name.startswith("d/d")
+                else r"\frac{\partial L}{\partial "
+                + sympy.latex(sympy.Symbol(name[3:].replace("[", "_{").replace("]", "}")))
+                + "}"
+            )
             rows.append(f"{left} &= {sympy.latex(e)}")
         return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"
 
@@ -170,8 +191,9 @@ class GradientExpression:
         return self.latex()
 
 
-def gradient_expression(program: Program, position: int | None, leaf: str, *, names: Mapping[int, str] | None = None,
-                        limit: int = 600) -> GradientExpression:
+def gradient_expression(
+    program: Program, position: int | None, leaf: str, *, names: Mapping[int, str] | None = None, limit: int = 600
+) -> GradientExpression:
     """The cotangent at `position` as sympy expressions.
 
     Raises
@@ -185,7 +207,9 @@ def gradient_expression(program: Program, position: int | None, leaf: str, *, na
     try:
         values = evaluate(D, program, [position], free_symbols(names))
     except TooLarge as error:
-        raise ArgumentError(f"the gradient of {leaf} takes {error}: pass a larger limit, or take a smaller graph") from error
+        raise ArgumentError(
+            f"the gradient of {leaf} takes {error}: pass a larger limit, or take a smaller graph"
+        ) from error
     except NeedCase as need:
         raise ArgumentError(f"the gradient of {leaf} branches on the sign of {need.difference}") from need
     except Outside as error:

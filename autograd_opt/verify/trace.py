@@ -26,20 +26,49 @@ PRIVATE = {7, 8, 9}
 """Argument codes of rules that read the run or the node itself: nothing here can trace those."""
 
 WORDS = {
-    name: signature_of(signature) for name, signature in {
-        "gt": "x, y", "ge": "x, y", "lt": "x, y", "le": "x, y", "eq": "x, y", "ne": "x, y", "to": "x, dtype=None",
-        "logical_and": "x, y", "logical_or": "x, y", "logical_not": "x", "logical_xor": "x, y", "isnan": "x",
-        "isinf": "x", "isfinite": "x", "clone": "x", "contiguous": "x", "detach": "x",
+    name: signature_of(signature)
+    for name, signature in {
+        "gt": "x, y",
+        "ge": "x, y",
+        "lt": "x, y",
+        "le": "x, y",
+        "eq": "x, y",
+        "ne": "x, y",
+        "to": "x, dtype=None",
+        "logical_and": "x, y",
+        "logical_or": "x, y",
+        "logical_not": "x",
+        "logical_xor": "x, y",
+        "isnan": "x",
+        "isinf": "x",
+        "isfinite": "x",
+        "clone": "x",
+        "contiguous": "x",
+        "detach": "x",
     }.items()
 }
 """Torch functions that rules use and that have no line in the operator table."""
-SAME = {"and": "logical_and", "bitwise_and": "logical_and", "or": "logical_or", "bitwise_or": "logical_or",
-        "invert": "logical_not", "bitwise_not": "logical_not", "type_as": "to", "float": "to", "double": "to"}
+SAME = {
+    "and": "logical_and",
+    "bitwise_and": "logical_and",
+    "or": "logical_or",
+    "bitwise_or": "logical_or",
+    "invert": "logical_not",
+    "bitwise_not": "logical_not",
+    "type_as": "to",
+    "float": "to",
+    "double": "to",
+}
 SWAPPED = {"rdiv": "div", "rtruediv": "div", "rpow": "pow", "rmatmul": "matmul"}
 BY_FORWARD = {op.forward: name for name, op in OPS.items() if op.forward is not None}
 CREATORS = {"zeros": 0.0, "zeros_like": 0.0, "new_zeros": 0.0, "ones": 1.0, "ones_like": 1.0, "new_ones": 1.0}
 ADDS_TO = {"index_add", "scatter_add"}
 """Operators that add into operand 0: linear in the rest where that is all zeros."""
+
+
+TRACED: dict[Any, Any] = {}
+"""What rules were traced to, by rule and signature, in words that every vocabulary understands."""
+TRACED_LIMIT = 20_000
 
 
 class Untraceable(Exception):
@@ -103,8 +132,12 @@ class Tracer(TorchFunctionMode):
             short = getattr(func, "__name__", "")
             if isinstance(result, torch.Tensor) and short in CREATORS:
                 return self.full(CREATORS[short], result)
-            if isinstance(result, torch.Tensor) and result.device.type == "meta" and "device" in kwargs \
-                    and not any(isinstance(a, Trace) for a in tree_flatten((args, kwargs))[0]):
+            if (
+                isinstance(result, torch.Tensor)
+                and result.device.type == "meta"
+                and "device" in kwargs
+                and not any(isinstance(a, Trace) for a in tree_flatten((args, kwargs))[0])
+            ):
                 made = func(*args, **{**kwargs, "device": "cpu"})
                 return self.known(self.constant(made), result)
             name, operands, attributes = self.canonical(func, args, kwargs)
@@ -119,8 +152,10 @@ class Tracer(TorchFunctionMode):
                 return result
             metas = tuple((r.shape, r.dtype, self.device) if isinstance(r, torch.Tensor) else None for r in result)
             parent = self.append(name, operands, attributes, self.vocabulary.type(metas, None, None))
-            made = [None if r is None else self.step("output", [parent], {"i": i} if i else {}, r)
-                    for i, r in enumerate(result)]
+            made = [
+                None if r is None else self.step("output", [parent], {"i": i} if i else {}, r)
+                for i, r in enumerate(result)
+            ]
             return type(result)(made)
 
     def canonical(self, func: Any, args: Any, kwargs: Any) -> tuple[str, list[Any], dict[str, Any]]:
@@ -200,7 +235,9 @@ class Tracer(TorchFunctionMode):
             raise Untraceable(f"{name} makes a tensor from nothing that is traced")
         if name in ("rand", "randn", "bernoulli", "dropout", "rand_like", "randn_like", "normal", "multinomial"):
             raise Untraceable("a rule draws random numbers")
-        position = self.append(name, operands, attributes, self.vocabulary.type(result.shape, result.dtype, self.device))
+        position = self.append(
+            name, operands, attributes, self.vocabulary.type(result.shape, result.dtype, self.device)
+        )
         return self.known(position, result)
 
     def known(self, position: int, result: torch.Tensor) -> Any:
@@ -226,15 +263,26 @@ class Tracer(TorchFunctionMode):
         if t.device.type == "meta" or t.numel() > 4096:
             raise Untraceable("a constant without readable values")
         data = encode(t.tolist()), encode(t.dtype)
-        head = self.vocabulary.head(CONSTANT, (("value", data[0]), ("dtype", data[1])),
-                                    self.vocabulary.type(t.shape, t.dtype, self.device))
+        head = self.vocabulary.head(
+            CONSTANT, (("value", data[0]), ("dtype", data[1])), self.vocabulary.type(t.shape, t.dtype, self.device)
+        )
         self.steps.append((head, ()))
         return self.places + len(self.steps) - 1
 
 
-def arguments(vjp: Any, op: Any, head: Head, types: Sequence[int | None], needs: Sequence[bool],
-              g: Any, ans: Callable[[], Any], operand: Callable[[int], Any], vocabulary: Vocabulary) -> tuple[list[Any], dict[str, Any]]:
+def arguments(
+    vjp: Any,
+    op: Any,
+    head: Head,
+    types: Sequence[int | None],
+    needs: Sequence[bool],
+    g: Any,
+    ans: Callable[[], Any],
+    operand: Callable[[int], Any],
+    vocabulary: Vocabulary,
+) -> tuple[list[Any], dict[str, Any]]:
     """What a rule is called with, by its argument codes."""
+
     def metadata(k: int) -> tuple[Any, Any]:
         t = types[k]
         if t is None:
@@ -256,10 +304,20 @@ def arguments(vjp: Any, op: Any, head: Head, types: Sequence[int | None], needs:
         elif code == 1:
             args.append(ans())
         elif code == 2:
-            args.append(torch.Size(shape or ()) if not parts_of_type else tuple(
-                None if p is None else (torch.Size(vocabulary.types[p].shape or ()),
-                                        getattr(torch, vocabulary.types[p].dtype), torch.device("meta"))
-                for p in parts_of_type))
+            args.append(
+                torch.Size(shape or ())
+                if not parts_of_type
+                else tuple(
+                    None
+                    if p is None
+                    else (
+                        torch.Size(vocabulary.types[p].shape or ()),
+                        getattr(torch, vocabulary.types[p].dtype),
+                        torch.device("meta"),
+                    )
+                    for p in parts_of_type
+                )
+            )
         elif code == 3:
             args.append(tuple(needs))
         elif code == 4:
@@ -274,8 +332,14 @@ def arguments(vjp: Any, op: Any, head: Head, types: Sequence[int | None], needs:
     return args, {a: values.get(a, op.attributes.get(a)) for a in vjp.attributes}
 
 
-def trace_rule(vocabulary: Vocabulary, op: Any, head: Head, types: Sequence[int | None], needs: Sequence[bool],
-               parts: Sequence[bool] | None = None) -> Template:
+def trace_rule(
+    vocabulary: Vocabulary,
+    op: Any,
+    head: Head,
+    types: Sequence[int | None],
+    needs: Sequence[bool],
+    parts: Sequence[bool] | None = None,
+) -> Template:
     """Run the rules of one signature.
 
     Environment of the template: the cotangent (or one place per part), the output, the
@@ -303,9 +367,11 @@ def trace_rule(vocabulary: Vocabulary, op: Any, head: Head, types: Sequence[int 
         return tracer.value(head.type, first)
 
     if parts is None:
+
         def g() -> Any:
             return tracer.value(head.type, 0)
     else:
+
         def g() -> Any:
             kinds = vocabulary.types[head.type].parts
             return Parts([tracer.value(kinds[k], k) if there else None for k, there in enumerate(parts)])
@@ -327,7 +393,9 @@ def trace_rule(vocabulary: Vocabulary, op: Any, head: Head, types: Sequence[int 
     return Template(tuple(tracer.steps), tuple(results))
 
 
-def settle(tracer: Tracer, vocabulary: Vocabulary, results: list[tuple[int, int]], k: int, type: Any, value: Any) -> None:
+def settle(
+    tracer: Tracer, vocabulary: Vocabulary, results: list[tuple[int, int]], k: int, type: Any, value: Any
+) -> None:
     """The edge rule: bring a cotangent to its operand's shape and dtype."""
     if value is None:
         return
@@ -349,6 +417,7 @@ def settle(tracer: Tracer, vocabulary: Vocabulary, results: list[tuple[int, int]
 def recording_paused() -> Iterator[None]:
     """No active graph sees what happens here."""
     from autograd_opt import node as nodes
+
     old = nodes.pause()
     try:
         yield
@@ -377,11 +446,15 @@ class Differentiator:
                 raise Malformed(f"node {i} is merged into {leader[i]}, which comes after it")
             heads[i] = vocabulary.head(MERGED, (), vocabulary.heads[heads[i]].type)
         if merged:
-            operands = [tuple([leader[o] for o in places if o is not None]) if leader[i] == i else (leader[i],)
-                        for i, places in enumerate(present)]
+            operands = [
+                tuple([leader[o] for o in places if o is not None]) if leader[i] == i else (leader[i],)
+                for i, places in enumerate(present)
+            ]
         else:
-            operands = [places if None not in places else tuple([o for o in places if o is not None])  # type: ignore[misc]
-                        for places in present]
+            operands = [
+                places if None not in places else tuple([o for o in places if o is not None])  # type: ignore[misc]
+                for places in present
+            ]
         program = Program(vocabulary, heads, operands, array("q", identity), n)
         program.values = [leader[r] for r in roots]
         self.sweep(program, leader, roots)
@@ -432,7 +505,12 @@ class Differentiator:
                 continue
             head_number = heads[i]
             parts = g if type(g) is list else None
-            key = (head_number, tuple(kinds), tuple(needs), None if parts is None else tuple([p is not None for p in parts]))
+            key = (
+                head_number,
+                tuple(kinds),
+                tuple(needs),
+                None if parts is None else tuple([p is not None for p in parts]),
+            )
             if key in self.templates:
                 template = self.templates[key]
             else:
@@ -448,8 +526,14 @@ class Differentiator:
             for k, position in template.results:
                 target = targets[k]
                 if node.op.name == "output":
-                    self.send_part(waiting, send_into=target, part=vocabulary_heads[heads[i]].value("i", 0),
-                                   g=environment[position], origin=i, program=program)
+                    self.send_part(
+                        waiting,
+                        send_into=target,
+                        part=vocabulary_heads[heads[i]].value("i", 0),
+                        g=environment[position],
+                        origin=i,
+                        program=program,
+                    )
                 else:
                     send(target, environment[position], i)  # type: ignore[arg-type]
 
@@ -461,7 +545,9 @@ class Differentiator:
         type_ = vocabulary.heads[program.heads[g]].type
         return program.append(vocabulary.head(HOOK, (), type_, False, i + 1), (g,), i)
 
-    def send_part(self, waiting: list[Any], send_into: int | None, part: int, g: int, origin: int, program: Program) -> None:
+    def send_part(
+        self, waiting: list[Any], send_into: int | None, part: int, g: int, origin: int, program: Program
+    ) -> None:
         """Add to one output's cotangent of a node with several."""
         assert send_into is not None
         vocabulary = program.vocabulary
@@ -469,8 +555,9 @@ class Differentiator:
         if waiting[send_into] is None:
             waiting[send_into] = [None] * len(kinds)
         old = waiting[send_into][part]
-        waiting[send_into][part] = g if old is None else program.append(
-            vocabulary.head(ADD, (), kinds[part]), (old, g), origin)
+        waiting[send_into][part] = (
+            g if old is None else program.append(vocabulary.head(ADD, (), kinds[part]), (old, g), origin)
+        )
 
     def template(self, head_number: int, op: Any, kinds: list[Any], needs: list[bool], parts: Any) -> Template | None:
         """The template of a signature; None where the rule cannot be traced."""
@@ -478,26 +565,56 @@ class Differentiator:
         head = vocabulary.heads[head_number]
         if op.name == "output":
             return Template((), ((0, 0),))
-        if op.joint is None and not any(k < len(op.vjps) and op.vjps[k] is not None for k, need in enumerate(needs) if need):
+        if op.joint is None and not any(
+            k < len(op.vjps) and op.vjps[k] is not None for k, need in enumerate(needs) if need
+        ):
             return Template((), ())
         if op.flags & MULTI and parts is None:
             return None
-        try:
-            present = None if parts is None else [p is not None for p in parts]
-            return trace_rule(vocabulary, op, head, kinds, needs, present)
-        except Exception as error:  # whatever a rule raises on traces means that it cannot be traced
-            self.unsupported[op.name] = str(error)
+        present = None if parts is None else tuple([p is not None for p in parts])
+        spelled = (head.op, head.attributes, vocabulary.spelled(head.type), tuple(map(vocabulary.spelled, kinds)))
+        key = (op, tuple(op.vjps), op.joint, spelled, tuple(needs), present)
+        known = TRACED.get(key)
+        if known is None:
+            try:
+                made = trace_rule(vocabulary, op, head, kinds, needs, present)
+            except Exception as error:  # whatever a rule raises on traces means that it cannot be traced
+                known = str(error)
+            else:
+                known = (
+                    [(vocabulary.heads[h], vocabulary.spelled(vocabulary.heads[h].type), r) for h, r in made.steps],
+                    made.results,
+                )
+            if len(TRACED) >= TRACED_LIMIT:
+                TRACED.clear()
+            TRACED[key] = known
+        if isinstance(known, str):
+            self.unsupported[op.name] = known
             return None
+        steps, results = known
+        return Template(
+            tuple((vocabulary.head(h.op, h.attributes, vocabulary.intern(t)), refs) for h, t, refs in steps), results
+        )
 
-    def opaque(self, program: Program, environment: list[Any], i: int, head_number: int, places: Any, kinds: list[Any],
-               needs: list[bool], op: Any, send: Any) -> None:
+    def opaque(
+        self,
+        program: Program,
+        environment: list[Any],
+        i: int,
+        head_number: int,
+        places: Any,
+        kinds: list[Any],
+        needs: list[bool],
+        op: Any,
+        send: Any,
+    ) -> None:
         """Cotangents of an untraceable rule: functions, otherwise unknown, of all it may read."""
         vocabulary = self.recorded.vocabulary
         head = vocabulary.heads[head_number]
         effect = 0 if self.recorded.pure[i] else i + 1
         reads = tuple([e for e in environment if e is not None])
         absent = encode(tuple([e is None for e in environment]))
-        targets = environment[-len(places):]
+        targets = environment[-len(places) :]
         for k in range(len(places) - 1, -1, -1):
             if needs[k]:
                 attributes = (("#of", encode(op.name)), ("#operand", encode(k)), ("#absent", absent), *head.attributes)

@@ -68,8 +68,9 @@ class NoBool:
     """A three-valued answer has no truth value."""
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("a verdict is proved, refuted or undecided, not true or false: "
-                        "compare .status, or call .require('proved')")
+        raise TypeError(
+            "a verdict is proved, refuted or undecided, not true or false: compare .status, or call .require('proved')"
+        )
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Counterexample(NoBool):
     def __str__(self) -> str:
         def show(bounds: tuple[str, str]) -> str:
             return bounds[0] if bounds[0] == bounds[1] else f"[{bounds[0]}, {bounds[1]}]"
+
         where = ", ".join(f"{k} = {_flat(v)}" for k, v in self.point.items())
         at = f"{list(self.element)}" if self.element else ""
         return f"{self.goal}{at}: {show(self.original)} as written, {show(self.optimized)} optimized, at {where}"
@@ -192,10 +194,14 @@ class Verification(NoBool):
 
     def _repr_html_(self) -> str:
         colour = {"proved": "#060", "refuted": "#900", "undecided": "#850"}[self.status]
-        rows = "".join(f"<tr><td>{html.escape(g.goal)}</td><td>{g.status}</td><td>{g.exact or g.reason or ''}</td></tr>"
-                       for g in self.goals)
-        return (f"<div><b style='color:{colour}'>{self.status}</b><pre>{html.escape(str(self))}</pre>"
-                f"<table>{rows}</table></div>")
+        rows = "".join(
+            f"<tr><td>{html.escape(g.goal)}</td><td>{g.status}</td><td>{g.exact or g.reason or ''}</td></tr>"
+            for g in self.goals
+        )
+        return (
+            f"<div><b style='color:{colour}'>{self.status}</b><pre>{html.escape(str(self))}</pre>"
+            f"<table>{rows}</table></div>"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -231,11 +237,20 @@ class Verification(NoBool):
                     c[k] = tuple(c[k])
                 raw["counterexample"] = Counterexample(**c)
             raw["goals"] = tuple(
-                Verdict(**{**g, "status": Status(g["status"]), "reason": None if g["reason"] is None else Reason(g["reason"])})
-                for g in raw["goals"])
+                Verdict(
+                    **{
+                        **g,
+                        "status": Status(g["status"]),
+                        "reason": None if g["reason"] is None else Reason(g["reason"]),
+                    }
+                )
+                for g in raw["goals"]
+            )
             return cls(**raw)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ArgumentError(f"this is no saved verification, or a damaged one ({error}): verify the graph anew") from error
+            raise ArgumentError(
+                f"this is no saved verification, or a damaged one ({error}): verify the graph anew"
+            ) from error
 
 
 def undecided(reason: Reason, message: str = "", **more: Any) -> Verification:

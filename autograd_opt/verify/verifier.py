@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import torch
 
 from autograd_opt.errors import ArgumentError
 from autograd_opt.verify import checker
-from autograd_opt.verify.ir import Malformed, Program, Recorded, Vocabulary, convert
+from autograd_opt.verify.ir import DRAWS, Malformed, Program, Recorded, Vocabulary, convert
 from autograd_opt.verify.trace import PULLBACK, Differentiator
 from autograd_opt.verify.verdict import Counterexample, Reason, Status, Verdict, Verification, undecided
 
@@ -42,10 +43,19 @@ class Budget:
     sympy_operations: int = 600
 
 
-def verify(nodes: Sequence[Any], roots: Sequence[Any], leaves: Sequence[Any] | None = None,
-           leader: Sequence[int] | None = None, *, alive: Sequence[int] | None = None,
-           engines: Sequence[str] = ENGINES, budget: Budget | None = None, exact: str = "real",
-           assume: Sequence[str] = (), seed: int = 0) -> Verification:
+def verify(
+    nodes: Sequence[Any],
+    roots: Sequence[Any],
+    leaves: Sequence[Any] | None = None,
+    leader: Sequence[int] | None = None,
+    *,
+    alive: Sequence[int] | None = None,
+    engines: Sequence[str] = ENGINES,
+    budget: Budget | None = None,
+    exact: str = "real",
+    assume: Sequence[str] = (),
+    seed: int = 0,
+) -> Verification:
     """Are the optimized values and gradients those of the graph as written?
 
     Parameters
@@ -78,10 +88,15 @@ def verify(nodes: Sequence[Any], roots: Sequence[Any], leaves: Sequence[Any] | N
     """
     unknown = set(engines) - set(ENGINES)
     if unknown or exact not in ("real", "bitwise"):
-        raise ArgumentError(f"unknown engines {sorted(unknown)}: choose from {ENGINES}" if unknown
-                            else f"exact={exact!r}: choose 'real' or 'bitwise'")
+        raise ArgumentError(
+            f"unknown engines {sorted(unknown)}: choose from {ENGINES}"
+            if unknown
+            else f"exact={exact!r}: choose 'real' or 'bitwise'"
+        )
     budget = budget or Budget()
     start = time.perf_counter()
+    collecting = gc.isenabled()
+    gc.disable()  # millions of tuples and no cycle among them: collections would only walk them again and again
     try:
         task = Task(nodes, roots, leaves, leader, alive)
         found = task.run(tuple(engines), budget, exact, tuple(assume), seed)
@@ -89,6 +104,9 @@ def verify(nodes: Sequence[Any], roots: Sequence[Any], leaves: Sequence[Any] | N
         return undecided(Reason.RELEASED if not len(nodes) else Reason.MALFORMED, str(error))
     except Exception as error:  # an engine that fails must never look like a proof, nor hide its failure
         return undecided(Reason.FAILED, f"{type(error).__name__}: {error}")
+    finally:
+        if collecting:
+            gc.enable()
     found.stats["seconds"] = time.perf_counter() - start  # type: ignore[index]
     return found
 
@@ -96,8 +114,14 @@ def verify(nodes: Sequence[Any], roots: Sequence[Any], leaves: Sequence[Any] | N
 class Task:
     """One graph and one optimization of it."""
 
-    def __init__(self, nodes: Sequence[Any], roots: Sequence[Any], leaves: Sequence[Any] | None,
-                 leader: Sequence[int] | None, alive: Sequence[int] | None):
+    def __init__(
+        self,
+        nodes: Sequence[Any],
+        roots: Sequence[Any],
+        leaves: Sequence[Any] | None,
+        leader: Sequence[int] | None,
+        alive: Sequence[int] | None,
+    ):
         if not len(nodes):
             raise Malformed("there are no nodes: the graph was cleared, or nothing was recorded")
         self.nodes = nodes
@@ -128,43 +152,82 @@ class Task:
         """The names of what is compared, gradients first."""
         return [f"gradient of %{i}" for i in self.leaves] + [f"value of %{i}" for i in self.roots]
 
-    def run(self, engines: tuple[str, ...], budget: Budget, exact: str, assume: tuple[str, ...], seed: int) -> Verification:
+    def run(
+        self, engines: tuple[str, ...], budget: Budget, exact: str, assume: tuple[str, ...], seed: int
+    ) -> Verification:
         """Ask the engines in order until one decides."""
-        stats: dict[str, Any] = {"nodes": len(self.nodes), "merged": sum(self.leader[i] != i for i in range(len(self.nodes)))}
-        common: dict[str, Any] = {"original": self.original.digest(), "optimized": self.optimized.digest(),
-                                  "stats": stats, "trust": self.trust()}
-        if not self.roots or not self.leaves or all(g is None for g in self.original.gradients + self.optimized.gradients):
+        stats: dict[str, Any] = {
+            "nodes": len(self.nodes),
+            "merged": sum(self.leader[i] != i for i in range(len(self.nodes))),
+        }
+        common: dict[str, Any] = {
+            "original": self.original.digest(),
+            "optimized": self.optimized.digest(),
+            "stats": stats,
+            "trust": self.trust(),
+        }
+        if (
+            not self.roots
+            or not self.leaves
+            or all(g is None for g in self.original.gradients + self.optimized.gradients)
+        ):
             return undecided(Reason.NOTHING, "no output reaches a leaf that requires grad", **common)
         wrong = self.effects()
         if wrong is not None:
             return undecided(*wrong, **common)
-        outcome = checker.check(self.original, self.optimized, self.leader, expansions=budget.expansions,
-                                deadline=time.monotonic() + budget.seconds)
+        outcome = checker.check(
+            self.original,
+            self.optimized,
+            self.leader,
+            expansions=budget.expansions,
+            deadline=time.monotonic() + budget.seconds,
+        )
         stats.update(outcome.stats)
         proved = outcome.bitwise if "linear" not in engines or exact == "bitwise" else outcome.equal
         goals = tuple(
-            Verdict(goal, Status.PROVED, "bitwise" if bits else "real") if ok else
-            Verdict(goal, Status.UNDECIDED, None, Reason.BUDGET if outcome.budget else Reason.UNDERIVED)
-            for goal, ok, bits in zip(self.goals, proved, outcome.bitwise, strict=True))
+            Verdict(goal, Status.PROVED, "bitwise" if bits else "real")
+            if ok
+            else Verdict(goal, Status.UNDECIDED, None, Reason.BUDGET if outcome.budget else Reason.UNDERIVED)
+            for goal, ok, bits in zip(self.goals, proved, outcome.bitwise, strict=True)
+        )
         if all(proved):
             bits = all(outcome.bitwise)
             return Verification(
-                Status.PROVED, "bitwise" if bits else "real", "all sizes with these broadcasts and branches",
-                self.conditions(bits), engine="structural" if bits else "linear", goals=goals, **common)
+                Status.PROVED,
+                "bitwise" if bits else "real",
+                "all sizes with these broadcasts and branches",
+                self.conditions(bits),
+                engine="structural" if bits else "linear",
+                goals=goals,
+                **common,
+            )
         culprit = self.describe(outcome.failed)
         common |= {"goals": goals, "culprit": culprit}
         if exact == "bitwise" and all(outcome.equal):
             return undecided(Reason.ONLY_REAL, "equal over the reals; sums are taken in another order", **common)
         return self.search(engines, budget, assume, seed, outcome, common)
 
-    def search(self, engines: tuple[str, ...], budget: Budget, assume: tuple[str, ...], seed: int, outcome: Any,
-               common: dict[str, Any]) -> Verification:
+    def search(
+        self,
+        engines: tuple[str, ...],
+        budget: Budget,
+        assume: tuple[str, ...],
+        seed: int,
+        outcome: Any,
+        common: dict[str, Any],
+    ) -> Verification:
         """No proof: look for a counterexample, then for evidence, then ask sympy."""
         from autograd_opt.verify import field, points, sympy_engine
+
         evidence: list[str] = []
         goals = [k for k, ok in enumerate(outcome.equal) if not ok]
-        pairs = list(zip(self.original.gradients + self.original.values,
-                         self.optimized.gradients + self.optimized.values, strict=True))
+        pairs = list(
+            zip(
+                [*self.original.gradients, *self.original.values],
+                [*self.optimized.gradients, *self.optimized.values],
+                strict=True,
+            )
+        )
         wanted = [(self.goals[k], *pairs[k]) for k in goals]
         reason, message = Reason.UNDERIVED, "no derivation was found"
         if outcome.budget:
@@ -174,28 +237,55 @@ class Task:
             reason, message = Reason.UNSUPPORTED, f"{name}: {why}"
         field_found = None
         if "field" in engines:
-            field_found = field.compare(self.original, self.optimized, wanted, budget=budget.elements, seed=seed,
-                                        nodes=self.nodes)
+            field_found = field.compare(
+                self.original, self.optimized, wanted, budget=budget.elements, seed=seed, nodes=self.nodes
+            )
             evidence.append(str(field_found))
         if "points" in engines:  # also where the field sees no difference: it never meets a kink
-            found = points.refute(self.original, self.optimized, wanted, names=self.names(), budget=budget.elements,
-                                  seconds=budget.seconds, seed=seed, nodes=self.nodes)
+            found = points.refute(
+                self.original,
+                self.optimized,
+                wanted,
+                names=self.names(),
+                budget=budget.elements,
+                seconds=budget.seconds,
+                seed=seed,
+                nodes=self.nodes,
+            )
             if isinstance(found, Counterexample):
-                verdicts = tuple(Verdict(g.goal, Status.REFUTED) if g.goal == found.goal else g for g in common["goals"])
-                return Verification(Status.REFUTED, counterexample=found, evidence=tuple(evidence),
-                                    **(common | {"goals": verdicts}), engine="points")
+                if found.kind == "value" and field_found is not None and field_found.equal:
+                    found = replace(found, kind="kink")
+                verdicts = tuple(
+                    Verdict(g.goal, Status.REFUTED) if g.goal == found.goal else g for g in common["goals"]
+                )
+                return Verification(
+                    Status.REFUTED,
+                    counterexample=found,
+                    evidence=tuple(evidence),
+                    **(common | {"goals": verdicts}),
+                    engine="points",
+                )
             evidence.append(f"points: {found}")
         if "sympy" in engines and (field_found is None or field_found.equal is not False):
-            answer = sympy_engine.compare(self.original, self.optimized, wanted, limit=budget.sympy_operations,
-                                          seconds=budget.sympy_seconds)
+            answer = sympy_engine.compare(
+                self.original, self.optimized, wanted, limit=budget.sympy_operations, seconds=budget.sympy_seconds
+            )
             evidence.append(f"sympy: {answer.message}")
             if answer.equal:
-                verdicts = tuple(g if g.status is Status.PROVED else Verdict(g.goal, Status.PROVED, "real")
-                                 for g in common["goals"])
+                verdicts = tuple(
+                    g if g.status is Status.PROVED else Verdict(g.goal, Status.PROVED, "real") for g in common["goals"]
+                )
                 missing = [c for c in answer.conditions if c not in assume]
                 if not missing:
-                    return Verification(Status.PROVED, "real", "these shapes", (*self.conditions(False), *answer.conditions),
-                                        engine="sympy", evidence=tuple(evidence), **(common | {"goals": verdicts, "culprit": None}))
+                    return Verification(
+                        Status.PROVED,
+                        "real",
+                        "these shapes",
+                        (*self.conditions(False), *answer.conditions),
+                        engine="sympy",
+                        evidence=tuple(evidence),
+                        **(common | {"goals": verdicts, "culprit": None}),
+                    )
                 reason, message = Reason.CONDITION, "; ".join(missing)
         if reason is Reason.UNDERIVED and field_found is not None and field_found.equal is not None:
             reason = Reason.EQUAL_IN_FIELD if field_found.equal else Reason.NO_WITNESS
@@ -245,16 +335,25 @@ class Task:
         if bitwise:
             return ("kernels are deterministic",)
         out = ["real arithmetic: sums may round differently"]
-        private = sorted({str(h.value("#of")) if h.op == PULLBACK else h.op for h in self.vocabulary.heads
-                          if checker.is_kernel(h.op)})
+        private = sorted(
+            {
+                str(h.value("#of")) if h.op == PULLBACK else h.op
+                for h in self.vocabulary.heads
+                if checker.is_kernel(h.op)
+            }
+        )
         if private:
             out.append(f"torch's own derivatives are linear: {', '.join(private)}")
         return tuple(out)
 
     def trust(self) -> dict[str, Any]:
         """Versions and the lemmas that a proof of this graph uses."""
-        return {"python": platform.python_version(), "torch": torch.__version__, "sympy": version("sympy"),
-                "lemmas": sorted({h.op for h in self.vocabulary.heads if h.op in checker.LINEAR})}
+        return {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "sympy": version("sympy"),
+            "lemmas": sorted({h.op for h in self.vocabulary.heads if h.op in checker.LINEAR}),
+        }
 
     def line(self, i: int) -> str:
         node = self.nodes[i]
@@ -270,11 +369,13 @@ class Task:
 
     def certificate(self) -> dict[str, Any]:
         """Both programs and their words, for a file that can be replayed."""
-        return {"types": [list(t) for t in self.vocabulary.types], "heads": [list(h) for h in self.vocabulary.heads],
-                "original": self.original.to_dict(), "optimized": self.optimized.to_dict(), "leader": list(self.leader)}
-
-
-DRAWS = frozenset({"dropout", "rand_like", "randn_like", "bernoulli", "normal", "feature_dropout", "alpha_dropout"})
+        return {
+            "types": [list(t) for t in self.vocabulary.types],
+            "heads": [list(h) for h in self.vocabulary.heads],
+            "original": self.original.to_dict(),
+            "optimized": self.optimized.to_dict(),
+            "leader": list(self.leader),
+        }
 
 
 def followed(nodes: Sequence[Any], where: dict[int, int]) -> list[int]:
@@ -301,8 +402,13 @@ def resolve(leader: list[int], n: int) -> list[int]:
     return leader
 
 
-def save(path: str | Path, nodes: Sequence[Any], roots: Sequence[Any], leaves: Sequence[Any] | None = None,
-         leader: Sequence[int] | None = None) -> Verification:
+def save(
+    path: str | Path,
+    nodes: Sequence[Any],
+    roots: Sequence[Any],
+    leaves: Sequence[Any] | None = None,
+    leader: Sequence[int] | None = None,
+) -> Verification:
     """Verify and write a certificate that `replay` checks without the graph."""
     task = Task(nodes, roots, leaves, leader, None)
     found = task.run(ENGINES, Budget(), "real", (), 0)
@@ -319,20 +425,34 @@ def replay(saved: Verification | str | Path, budget: Budget | None = None) -> Ve
     ArgumentError : the file is damaged, or holds no programs.
     """
     from autograd_opt.verify.replaying import programs_of
+
     v = saved if isinstance(saved, Verification) else Verification.from_json(saved)
     original, optimized, leader = programs_of(v)
     if (original.digest(), optimized.digest()) != (v.original, v.optimized):
         return undecided(Reason.FOREIGN, "the hashes are not those of the programs in the file")
     budget = budget or Budget()
-    outcome = checker.check(original, optimized, leader, expansions=budget.expansions,
-                            deadline=time.monotonic() + budget.seconds)
+    outcome = checker.check(
+        original, optimized, leader, expansions=budget.expansions, deadline=time.monotonic() + budget.seconds
+    )
     if all(outcome.equal) and outcome.equal:
-        return replace(v, status=Status.PROVED, exact="bitwise" if all(outcome.bitwise) else "real", reason=None, message="")
-    return undecided(Reason.UNDERIVED, "the saved programs are not proved equal", original=v.original, optimized=v.optimized)
+        return replace(
+            v, status=Status.PROVED, exact="bitwise" if all(outcome.bitwise) else "real", reason=None, message=""
+        )
+    return undecided(
+        Reason.UNDERIVED, "the saved programs are not proved equal", original=v.original, optimized=v.optimized
+    )
 
 
-def expression(nodes: Sequence[Any], roots: Sequence[Any], leaf: Any, leader: Sequence[int] | None = None, *,
-               optimized: bool = True, names: dict[int, str] | None = None, limit: int = 600) -> Any:
+def expression(
+    nodes: Sequence[Any],
+    roots: Sequence[Any],
+    leaf: Any,
+    leader: Sequence[int] | None = None,
+    *,
+    optimized: bool = True,
+    names: dict[int, str] | None = None,
+    limit: int = 600,
+) -> Any:
     """The gradient of `leaf` as sympy expressions, before or after optimization.
 
     Parameters
@@ -350,6 +470,7 @@ def expression(nodes: Sequence[Any], roots: Sequence[Any], leaf: Any, leader: Se
     ArgumentError : too large, branches on values, or without meaning.
     """
     from autograd_opt.verify.sympy_engine import gradient_expression
+
     try:
         task = Task(nodes, roots, [leaf], leader, None)
     except Malformed as error:
@@ -359,8 +480,13 @@ def expression(nodes: Sequence[Any], roots: Sequence[Any], leaf: Any, leader: Se
     return gradient_expression(program, program.gradients[0], names[task.leaves[0]], names=names, limit=limit)
 
 
-def assert_optimization_proved(fn: Callable[..., Any], *inputs: Any, engines: Sequence[str] = ENGINES,
-                               budget: Budget | None = None, exact: str = "real") -> Verification:
+def assert_optimization_proved(
+    fn: Callable[..., Any],
+    *inputs: Any,
+    engines: Sequence[str] = ENGINES,
+    budget: Budget | None = None,
+    exact: str = "real",
+) -> Verification:
     """For tests: record `fn(*inputs)` with optimization on, and require the proof.
 
     Parameters
@@ -380,13 +506,26 @@ def assert_optimization_proved(fn: Callable[..., Any], *inputs: Any, engines: Se
     1
     """
     import autograd_opt as ao
+
     with ao.AutogradGraph(optimize=True) as graph:
         out = fn(*inputs)
         outs = [o for o in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(o, torch.Tensor)]
-        found = verify(graph.tape.snapshot(), [o.grad_fn for o in outs], None, engines=engines, budget=budget, exact=exact)
+        found = verify(
+            graph.tape.snapshot(), [o.grad_fn for o in outs], None, engines=engines, budget=budget, exact=exact
+        )
     if found.status is not Status.PROVED:
         raise AssertionError(str(found))
     return found
 
 
-__all__ = ["ENGINES", "Budget", "Program", "Task", "assert_optimization_proved", "expression", "replay", "save", "verify"]
+__all__ = [
+    "ENGINES",
+    "Budget",
+    "Program",
+    "Task",
+    "assert_optimization_proved",
+    "expression",
+    "replay",
+    "save",
+    "verify",
+]

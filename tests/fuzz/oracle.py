@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.programs import CONSTANTS, LEAVES, Program, environment
 
 Tensor = torch.Tensor
 Mode = dict[str, Any]
+Differs = Callable[..., Exception | None]
 MODES: tuple[Mode, ...] = (
     {"kind": "custom", "optimize": False},
     {"kind": "plain", "optimize": False},
@@ -129,7 +132,7 @@ def scale_of(reference: Outcome) -> float:
     largest = 1.0
     for sight in reference.sights.values():
         for t in (sight.value, sight.grad):
-            if t is not None and (t.is_floating_point() or t.is_complex()) and t.numel():
+            if t is not None and (t.is_floating_point() or t.is_complex()) and t.numel() and not t.is_meta:
                 finite = t.abs()[torch.isfinite(t)]
                 if finite.numel():
                     largest = max(largest, float(finite.max()))
@@ -224,9 +227,34 @@ def differs(program: Program, modes: Sequence[Mode] = MODES) -> Exception | None
     return None
 
 
-def shrink(program: Program, modes: Sequence[Mode] = MODES) -> Program:
+def isolated(program: Program, modes: Sequence[Mode] = MODES) -> Exception | None:
+    """`differs` in a process of its own, so that a crash is a difference too."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        error = differs(program, modes)
+        with os.fdopen(writing, "w") as out:
+            out.write("" if error is None else f"{type(error).__name__}: {error}")
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        text = answer.read()
+    status = os.waitpid(child, 0)[1]
+    if status:
+        return Difference(f"the process ends with signal {status & 127}\n--- program ---\n{program}")
+    return Difference(text.partition(": ")[2]) if text else None
+
+
+def kind_of(error: Exception) -> str:
+    """What differences of one cause have in common: the message without names and numbers."""
+    first = f"{type(error).__name__}: {error}".splitlines()[0]
+    return re.sub(r"kind=.*?: |<.*?>|\bv?\d+(\.\d+)?\b|\b[xywsfzcdim]\b|in statement .*?, |in \d+$", "·", first)[:110]
+
+
+def shrink(program: Program, modes: Sequence[Mode] = MODES, differs: Differs = differs) -> Program:
     """A shorter program with a difference of the same kind: statements go while it stays valid and differs."""
-    reference = eager(program)
+    reference, kind = eager(program), kind_of(differs(program, modes) or AssertionError())
 
     def bad(candidate: Program) -> bool:
         outcome = eager(candidate)
@@ -234,7 +262,8 @@ def shrink(program: Program, modes: Sequence[Mode] = MODES) -> Program:
             return False
         if (outcome.error is None) != (reference.error is None):
             return False
-        return differs(candidate, modes) is not None
+        found = differs(candidate, modes)
+        return found is not None and kind_of(found) == kind
 
     step = max(1, len(program.statements) // 2)
     while True:

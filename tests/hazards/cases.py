@@ -160,6 +160,13 @@ with torch.autocast('cpu', torch.bfloat16):
     u = F.linear(p, p)
 b.sum().backward()
 """)
+case("09 gradient under autocast", """
+p = w.detach().float().requires_grad_()
+with torch.autocast('cpu', torch.bfloat16):
+    a = F.linear(p, p).tanh() + (p @ p).softmax(-1)
+    b = p * (p @ p) + p.exp()
+(a.float().sum() + b.float().sum()).backward()
+""")
 # ----- mutation ---------------------------------------------------------------------------------------
 case("10 write between twins", "u = x * 1; a = u.sin(); u.add_(1); b = u.sin(); (a + b * 2).sum().backward()")
 case("10 result overwritten", "a = x.cos(); a.copy_(c); b = x.cos(); (a * x + b * 2).sum().backward()")

@@ -29,14 +29,16 @@ def cotangents(tensors: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]
 
 def derivatives(function: Function, inputs: Sequence[torch.Tensor], grad: Function, order: int) -> list[list[Any]]:
     """[outputs, first gradients, second gradients], computed with `grad`."""
-    leaves = [t for t in inputs if t.requires_grad]
+    leaves = [t for t in inputs if isinstance(t, torch.Tensor) and t.requires_grad]
     roots = differentiable(function(*inputs))
     levels: list[list[Any]] = [roots]
     for k in range(1, order + 1):
         if not roots:
             break
-        found = grad(roots, leaves, cotangents(roots, k), create_graph=k < order, allow_unused=True)
+        given = [c.requires_grad_(k < order) for c in cotangents(roots, k)]
+        found = grad(roots, leaves, given, create_graph=k < order, allow_unused=True)
         levels.append(list(found))
+        leaves += given  # as gradgradcheck does: the gradient depends on its cotangent too
         roots = [g for g in found if g is not None and g.requires_grad]
     return [[None if t is None else t.detach().clone() for t in level] for level in levels]
 

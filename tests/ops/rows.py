@@ -1,3 +1,4 @@
+# ruff: noqa: B008  (a default argument binds the loop variable of a row)
 """One row an operator form: name, function, inputs by domain.
 
 A domain is a shape with an interval: `N` any sign and away from 0, `P` positive, `U` inside
@@ -100,9 +101,10 @@ row("numbers", lambda x: 2 - x + x / 3 - 4 / x + x * 2 % 0.7, N(3, 4))
 row("complex numbers", lambda x: (2j - x) * (1 + 1j) / x, C(3))
 row("real times complex", lambda x: x * 1j, N(3))
 row("div rounded", lambda x, y: torch.div(x, y, rounding_mode="floor"), N(3), N(3))
-same("neg reciprocal square sqrt rsqrt abs frac floor ceil trunc sign round nan_to_num positive deg2rad rad2deg", P(3, 4))
-same("neg reciprocal square sqrt rsqrt abs sgn exp log sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh sigmoid "
-     "log2 log10 log1p expm1 exp2", C(5))
+same("neg reciprocal square sqrt rsqrt abs frac floor ceil trunc sign round nan_to_num positive deg2rad rad2deg",
+    P(3, 4))
+same("neg reciprocal square sqrt rsqrt abs sgn exp log sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh "
+     "sigmoid log2 log10 log1p expm1 exp2", C(5))
 same("addcmul addcdiv", N(3, 4), N(4), P(3, 1))
 row("addcmul", lambda x, y, z: torch.addcmul(x, y, z, value=0.5), C(3), C(3), C(3))
 row("addcdiv", lambda x, y, z: torch.addcdiv(x, y, z, value=2), C(3), C(3), C(3))
@@ -117,7 +119,6 @@ row("rpow", lambda x: 2 ** x + 0.0 ** x, P(3))
 row("rpow negative", lambda x: (-2.0) ** x, torch.tensor([2.0, 3.0], dtype=torch.float64, requires_grad=True), order=1)
 row("complex pow", lambda x, y: x ** y + x ** 2 + 2j ** y, C(3), C(3))
 row("float_power", lambda x: torch.float_power(x, 3), N(3))
-row("heaviside", lambda x: torch.heaviside(x.detach(), torch.tensor(0.5, dtype=torch.float64)) * x, N(3))
 row("ldexp", lambda x, y: torch.ldexp(x, y), N(3), N(3))
 row("round", lambda x: torch.round(x, decimals=1), N(3))
 row("ties", lambda x: torch.maximum(x, x * 1) + torch.minimum(x * 1, x) + torch.fmax(x, x) + torch.fmin(x, x), N(3))
@@ -132,7 +133,8 @@ row("where method", lambda x, y: x.where(mask, y), N(3, 4), N(4))
 row("masked_fill", lambda x, v: x.masked_fill(mask, v) + x.masked_fill(mask, 2.0), N(3, 4), N())
 row("fill", lambda x, v: torch.fill(x, v) * x, N(3), N())
 # ----- elementary and special functions -----
-same("exp exp2 expm1 log log2 log10 log1p sin cos tan atan sinh cosh asinh tanh sigmoid erf erfc lgamma digamma sinc i0", P(3, 4))
+same("exp exp2 expm1 log log2 log10 log1p sin cos tan atan sinh cosh asinh tanh sigmoid erf erfc lgamma digamma "
+     "sinc i0", P(3, 4))
 same("asin acos atanh erfinv", U(3, 4))
 same("acosh", G(3))
 same("logaddexp logaddexp2 xlogy", P(3, 4), P(4))
@@ -163,9 +165,11 @@ row("threshold_backward", lambda g, x: A.threshold_backward(g, x, 0.1), N(3), N(
 for name in ("softmax", "log_softmax"):
     row(name, lambda x, f=getattr(torch, name): f(x, 1), N(3, 4))
     row(name, lambda x, f=getattr(torch, name): f(x, 0, torch.float64), Domain((3,), 0.1, 1, dtype=torch.float32))
-    row(f"{name}_backward", lambda g, y, f=getattr(A, f"_{name}_backward_data"): f(g, y, 1, torch.float64), N(3, 4), N(3, 4))
+    row(f"{name}_backward", lambda g, y, f=getattr(A, f"_{name}_backward_data"): f(g, y, 1, torch.float64), N(3, 4),
+        N(3, 4))
 # ----- reductions -----
-for name in ("sum", "mean", "nansum", "amax", "amin", "logsumexp", "var", "std", "prod", "median", "nanmedian", "max", "min",
+for name in ("sum", "mean", "nansum", "amax", "amin", "logsumexp", "var", "std", "prod", "median", "nanmedian", "max",
+    "min",
              "cummax", "cummin", "cumsum", "logcumsumexp", "mode"):
     row(f"{name} dim", lambda x, f=getattr(torch, name): f(x, 1), N(3, 4))
 for name in ("sum", "mean", "nansum", "amax", "amin", "var", "std", "prod", "median", "nanmedian", "max", "min"):
@@ -179,7 +183,8 @@ for name in ("max", "min", "median", "nanmedian", "mode"):
 row("kthvalue", lambda x: torch.kthvalue(x, 2, 1), N(3, 4))
 row("topk", lambda x: torch.topk(x, 2, 1), N(3, 4))
 row("sort", lambda x: (*torch.sort(x, 1), *torch.sort(x, 0, True), *torch.sort(x, stable=True, dim=0)), N(3, 4))
-row("ties", lambda x: (x.amax(), x.max(), x.amin(0)), torch.tensor([1.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True))
+row("ties", lambda x: (x.amax(), x.max(), x.amin(0)),
+    torch.tensor([1.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True))
 row("prod with zeros", lambda x: (x.prod(1), x[0].prod()),
     torch.tensor([[0.0, 2.0, 3.0], [0.0, 0.0, 1.0]], dtype=torch.float64, requires_grad=True))
 row("var_mean", lambda x: torch.var_mean(x, 1, correction=0), N(3, 4))
@@ -193,8 +198,10 @@ row("dist", torch.dist, N(3, 4), N(4))
 row("dist", lambda x, y: torch.dist(x, y, 3), N(), N(4))
 row("nanmean", lambda x: torch.nanmean(x, 0), N(3, 4))
 # ----- products -----
-for left, right in (((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (3,)),
-                    ((3,), (5, 3, 4)), ((5, 2, 3), (5, 3, 4)), ((2, 3), (5, 3, 4)), ((1, 2, 3), (5, 3, 4)), ((0, 3), (3, 4))):
+for left, right in (((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)),
+    ((5, 2, 3), (3,)),
+                    ((3,), (5, 3, 4)), ((5, 2, 3), (5, 3, 4)), ((2, 3), (5, 3, 4)), ((1, 2, 3), (5, 3, 4)),
+                    ((0, 3), (3, 4))):
     row(f"matmul {left} {right}", torch.matmul, N(*left), N(*right))
 row("complex matmul", torch.matmul, C(2, 2, 3), C(3, 4))
 row("mm", torch.mm, C(2, 3), C(3, 4))
@@ -210,7 +217,8 @@ row("baddbmm", lambda x, y, z: torch.baddbmm(x, y, z, beta=0.5, alpha=2), N(4), 
 row("addbmm", lambda x, y, z: torch.addbmm(x, y, z, beta=0.5, alpha=2), N(2, 4), N(2, 2, 3), N(2, 3, 4))
 row("addmv", lambda x, y, z: torch.addmv(x, y, z, beta=0.5, alpha=2), N(2), N(2, 3), N(3))
 row("addr", lambda x, y, z: torch.addr(x, y, z, beta=0.5, alpha=2), N(2, 3), N(2), N(3))
-for equation, shapes in (("ij,jk->ik", ((2, 3), (3, 4))), ("bij,bjk,k->bi", ((2, 2, 3), (2, 3, 4), (4,))), ("ij->j", ((2, 3),)),
+for equation, shapes in (("ij,jk->ik", ((2, 3), (3, 4))), ("bij,bjk,k->bi", ((2, 2, 3), (2, 3, 4), (4,))),
+    ("ij->j", ((2, 3),)),
                          ("i,j", ((2,), (3,))), ("ij,kl->k", ((2, 3), (4, 2)))):
     row(f"einsum {equation}", lambda *xs, e=equation: torch.einsum(e, *xs), *(N(*s) for s in shapes))
 row("complex einsum", lambda x, y: torch.einsum("ij,jk->ik", x, y), C(2, 3), C(3, 2))
@@ -220,20 +228,27 @@ row("cross", lambda x, y: torch.linalg.cross(x, y), N(4, 3), N(1, 3))
 # ----- views, joins -----
 for name, view in {
     "view": lambda x: x.view(4, 3), "reshape": lambda x: x.t().reshape(-1), "flatten": lambda x: x.flatten(),
-    "ravel": lambda x: x.ravel(), "unflatten": lambda x: torch.unflatten(x, 1, (2, 2)), "view_as": lambda x: x.view_as(x.detach()),
-    "reshape_as": lambda x: x.reshape_as(x.detach().t()), "permute": lambda x: x.permute(1, 0), "transpose": lambda x: x.transpose(0, 1),
+    "ravel": lambda x: x.ravel(), "unflatten": lambda x: torch.unflatten(x, 1, (2, 2)),
+    "view_as": lambda x: x.view_as(x.detach()),
+    "reshape_as": lambda x: x.reshape_as(x.detach().t()), "permute": lambda x: x.permute(1, 0),
+    "transpose": lambda x: x.transpose(0, 1),
     "t": lambda x: x.t(), "T": lambda x: x.T, "mT": lambda x: x.mT, "H": lambda x: x.H, "mH": lambda x: x.mH,
-    "movedim": lambda x: x.movedim(0, 1), "unsqueeze": lambda x: x.unsqueeze(1), "squeeze": lambda x: x.unsqueeze(0).squeeze(0),
+    "movedim": lambda x: x.movedim(0, 1), "unsqueeze": lambda x: x.unsqueeze(1),
+    "squeeze": lambda x: x.unsqueeze(0).squeeze(0),
     "squeeze all": lambda x: x.unsqueeze(0).unsqueeze(2).squeeze(), "expand": lambda x: x.expand(2, 3, 4),
     "broadcast_to": lambda x: x.broadcast_to(2, 3, 4), "expand_as": lambda x: x.expand_as(x.detach().expand(2, 3, 4)),
     "narrow": lambda x: x.narrow(1, -3, 2), "select": lambda x: x.select(1, -1), "diagonal": lambda x: x.diagonal(1),
     "linalg.diagonal": lambda x: torch.linalg.diagonal(x), "unfold": lambda x: x.unfold(1, 2, 1),
-    "diag_embed": lambda x: x.diag_embed(1), "tril": lambda x: x.tril(1), "triu": lambda x: x.triu(), "trace": lambda x: x.trace(),
-    "flip": lambda x: x.flip(0, 1), "fliplr": lambda x: x.fliplr(), "flipud": lambda x: x.flipud(), "rot90": lambda x: x.rot90(1, (0, 1)),
-    "roll": lambda x: x.roll((1, 2), (0, 1)) + x.roll(5), "repeat": lambda x: x.repeat(2, 1, 3), "tile": lambda x: x.tile(2),
+    "diag_embed": lambda x: x.diag_embed(1), "tril": lambda x: x.tril(1), "triu": lambda x: x.triu(),
+    "trace": lambda x: x.trace(),
+    "flip": lambda x: x.flip(0, 1), "fliplr": lambda x: x.fliplr(), "flipud": lambda x: x.flipud(),
+    "rot90": lambda x: x.rot90(1, (0, 1)),
+    "roll": lambda x: x.roll((1, 2), (0, 1)) + x.roll(5), "repeat": lambda x: x.repeat(2, 1, 3),
+    "tile": lambda x: x.tile(2),
     "pad": lambda x: F.pad(x, (1, 2, -1, 0), value=3.0), "constant_pad_nd": lambda x: torch.constant_pad_nd(x, (1, -1)),
     "diag": lambda x: torch.diag(x) * torch.diag(x[0]).sum(), "view_copy": lambda x: torch.view_copy(x, (4, 3)),
-    "unsqueeze_copy": lambda x: torch.unsqueeze_copy(x, 0), "squeeze_copy": lambda x: torch.squeeze_copy(x.unsqueeze(0)),
+    "unsqueeze_copy": lambda x: torch.unsqueeze_copy(x, 0),
+    "squeeze_copy": lambda x: torch.squeeze_copy(x.unsqueeze(0)),
     "permute_copy": lambda x: torch.permute_copy(x, (1, 0)), "transpose_copy": lambda x: torch.transpose_copy(x, 0, 1),
     "t_copy": lambda x: torch.t_copy(x), "expand_copy": lambda x: torch.expand_copy(x, (2, 3, 4)),
     "alias_copy": lambda x: torch.alias_copy(x), "select_copy": lambda x: torch.select_copy(x, 1, 2),
@@ -248,29 +263,39 @@ row("channel_shuffle", lambda x: F.channel_shuffle(x, 3) ** 2, N(1, 6, 2, 2))
 row("aten views", lambda x: A._unsafe_view(x, (4, 3)) * A.view(x, (4, 3)), N(3, 4))
 for name, split in {
     "cat": lambda x, y: torch.cat([x, y, x], 1), "stack": lambda x, y: torch.stack([x, y, x], 1),
-    "hstack": lambda x, y: torch.hstack([x, y]), "vstack": lambda x, y: torch.vstack([x, y]), "dstack": lambda x, y: torch.dstack([x, y]),
+    "hstack": lambda x, y: torch.hstack([x, y]), "vstack": lambda x, y: torch.vstack([x, y]),
+    "dstack": lambda x, y: torch.dstack([x, y]),
     "column_stack": lambda x, y: torch.column_stack([x, y[:, 0]]), "block_diag": lambda x, y: torch.block_diag(x, y[0]),
-    "split": lambda x, y: (x.split(3, 1)[1], y.split([1, 3], 1)[0]), "chunk": lambda x, y: x.chunk(2, 1)[1] * y.chunk(2, 1)[0],
-    "tensor_split": lambda x, y: x.tensor_split(3, 1)[0] * y.tensor_split((1, 3), 1)[1], "unbind": lambda x, y: x.unbind(1)[1] * y[:, 0],
+    "split": lambda x, y: (x.split(3, 1)[1], y.split([1, 3], 1)[0]),
+    "chunk": lambda x, y: x.chunk(2, 1)[1] * y.chunk(2, 1)[0],
+    "tensor_split": lambda x, y: x.tensor_split(3, 1)[0] * y.tensor_split((1, 3), 1)[1],
+    "unbind": lambda x, y: x.unbind(1)[1] * y[:, 0],
     "hsplit": lambda x, y: x.hsplit(2)[0] * y.hsplit((2,))[0], "vsplit": lambda x, y: x.vsplit(3)[0] * y.vsplit(3)[2],
     "dsplit": lambda x, y: x.unsqueeze(0).dsplit(2)[0] * y.unsqueeze(0).dsplit(2)[1],
     "unsafe_split": lambda x, y: x.unsafe_split(2, 1)[0] * y.unsafe_chunk(2, 1)[1],
     "split_copy": lambda x, y: torch.split_with_sizes_copy(x, [1, 3], 1)[1] * torch.unbind_copy(y, 1)[0].unsqueeze(1),
     "cat legacy empty": lambda x, y: torch.cat([x, torch.empty(0, dtype=torch.float64), y], 0),
-    "meshgrid": lambda x, y: torch.meshgrid(x[0], y[1], indexing="xy"), "cartesian_prod": lambda x, y: torch.cartesian_prod(x[0], y[0]),
-    "broadcast_tensors": lambda x, y: torch.broadcast_tensors(x, y[0]), "atleast_3d": lambda x, y: torch.atleast_3d(x, y[0], y[0, 0]),
+    "meshgrid": lambda x, y: torch.meshgrid(x[0], y[1], indexing="xy"),
+    "cartesian_prod": lambda x, y: torch.cartesian_prod(x[0], y[0]),
+    "broadcast_tensors": lambda x, y: torch.broadcast_tensors(x, y[0]),
+    "atleast_3d": lambda x, y: torch.atleast_3d(x, y[0], y[0, 0]),
 }.items():
-    row(name, lambda x, y, f=split: [t * t for t in (f(x, y) if isinstance(f(x, y), (tuple, list)) else (f(x, y),))], N(3, 4), N(3, 4))
+    row(name, lambda x, y, f=split: [t * t for t in (f(x, y) if isinstance(f(x, y), (tuple, list)) else (f(x, y),))],
+        N(3, 4), N(3, 4))
 # ----- indexing -----
 for name, pick in {
-    "slices": lambda x: x[1:, ::2] * x[0, None, 1:3] * x[..., -1:].sum(), "int": lambda x: x[1] * x[-1, 2], "none": lambda x: x[None] * x[...],
-    "tensor": lambda x: x[few] * x[few, 1:2], "two tensors": lambda x: x[few, torch.tensor([0, 0, 3])], "mask": lambda x: x[mask],
-    "row mask": lambda x: x[torch.tensor([True, False, True])], "list": lambda x: x[[0, 0, 2]], "bool": lambda x: x[True],
+    "slices": lambda x: x[1:, ::2] * x[0, None, 1:3] * x[..., -1:].sum(), "int": lambda x: x[1] * x[-1, 2],
+        "none": lambda x: x[None] * x[...],
+    "tensor": lambda x: x[few] * x[few, 1:2], "two tensors": lambda x: x[few, torch.tensor([0, 0, 3])],
+    "mask": lambda x: x[mask],
+    "row mask": lambda x: x[torch.tensor([True, False, True])], "list": lambda x: x[[0, 0, 2]],
+    "bool": lambda x: x[True],
     "0-dim tensor": lambda x: x[torch.tensor(1)], "mixed": lambda x: x[:, few, None],
 }.items():
     row(f"x[{name}]", lambda x, f=pick: f(x) ** 2, N(3, 4))
 row("gather", lambda x: torch.gather(x, 0, index) ** 2, N(3, 4))
-row("take_along_dim", lambda x: torch.take_along_dim(x, index[:, :1], 0) ** 2 + torch.take_along_dim(x, few).sum(), N(3, 4))
+row("take_along_dim", lambda x: torch.take_along_dim(x, index[:, :1], 0) ** 2 + torch.take_along_dim(x, few).sum(),
+    N(3, 4))
 row("take", lambda x: torch.take(x, index) ** 2, N(3, 4))
 row("index_select", lambda x: torch.index_select(x, 1, few) ** 2, N(3, 4))
 row("index_add", lambda x, s: torch.index_add(x, 1, few, s, alpha=2) ** 2, N(3, 4), N(3, 3))
@@ -278,9 +303,11 @@ row("index_copy", lambda x, s: torch.index_copy(x, 1, few[:2], s) ** 2, N(3, 4),
 row("index_fill", lambda x, v: torch.index_fill(x, 1, few, v) ** 2, N(3, 4), N())
 row("scatter", lambda x, s: torch.scatter(x, 0, index[:1], s) ** 2 + x.scatter(0, index[:1], 2.0), N(3, 4), N(1, 4))
 row("scatter_add", lambda x, s: torch.scatter_add(x, 0, index, s) ** 2, N(3, 4), N(2, 4))
-row("repeat_interleave", lambda x: x.repeat_interleave(2, 1).sum() * x.repeat_interleave(torch.tensor([1, 0, 2]), 0) ** 2, N(3, 4))
+row("repeat_interleave", lambda x: x.repeat_interleave(2, 1).sum() * x.repeat_interleave(torch.tensor([1, 0, 2]),
+    0) ** 2, N(3, 4))
 row("repeat_interleave flat", lambda x: torch.repeat_interleave(x, 3) ** 2, N(3, 4))
-row("index_put", lambda x, v: torch.index_put(x, (few[:2],), v) * x.index_put((few, few), v[:3], accumulate=True), N(3, 4), N(4))
+row("index_put", lambda x, v: torch.index_put(x, (few[:2],), v) * x.index_put((few, few), v[:3], accumulate=True),
+    N(3, 4), N(4))
 row("put", lambda x, v: x.put(index[0, :2], v) * x.put(index[0, :2], v, accumulate=True), N(3, 4), N(2))
 row("masked_scatter", lambda x, s: x.masked_scatter(mask, s) ** 2, N(3, 4), N(3, 4))
 row("masked_select", lambda x: x.masked_select(mask) ** 2, N(4))
@@ -288,7 +315,8 @@ row("select_scatter", lambda x, s: x.select_scatter(s, 1, 2) ** 2, N(3, 4), N(3)
 row("slice_scatter", lambda x, s: x.slice_scatter(s, 1, 0, 4, 2) ** 2, N(3, 4), N(3, 2))
 row("diagonal_scatter", lambda x, s: x.diagonal_scatter(s) ** 2, N(3, 4), N(3))
 # ----- complex numbers -----
-same("conj conj_physical resolve_conj sgn angle abs", C(3))
+same("conj conj_physical sgn angle abs", C(3))
+row("resolve_conj", lambda x: x.conj().resolve_conj(), C(3))
 row("real imag", lambda x: x.real * x.imag + torch.real(x) * torch.imag(x), C(3))
 row("resolve_neg", lambda x: x.conj().imag.resolve_neg() * x.real, C(3))
 row("view_as_real", lambda x: torch.view_as_real(x) ** 2, C(3))
@@ -309,24 +337,34 @@ row("fftshift", lambda x: torch.fft.ifftshift(torch.fft.fftshift(x) ** 2, 1), N(
 for reduction in ("none", "mean", "sum"):
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
         row(f"{name} {reduction}", lambda x, y, f=getattr(F, name), r=reduction: f(x, y, reduction=r), N(3, 4), N(3, 4))
-    row(f"soft_margin_loss {reduction}", lambda x, r=reduction: F.soft_margin_loss(x, torch.tensor([1.0, -1.0, 1.0, -1.0]), reduction=r),
+    row(f"soft_margin_loss {reduction}", lambda x,
+        r=reduction: F.soft_margin_loss(x, torch.tensor([1.0, -1.0, 1.0, -1.0]), reduction=r),
         N(4))
-    row(f"bce {reduction}", lambda x, y, r=reduction: F.binary_cross_entropy(x, y, torch.full((4,), 0.3, dtype=torch.float64), reduction=r),
+    row(f"bce {reduction}", lambda x, y,
+        r=reduction: F.binary_cross_entropy(x, y, torch.full((4,), 0.3, dtype=torch.float64), reduction=r),
         I01(3, 4), I01(3, 4))
     row(f"bce logits {reduction}", lambda x, y, r=reduction: F.binary_cross_entropy_with_logits(
-        x, y, torch.full((4,), 0.3, dtype=torch.float64), pos_weight=torch.full((4,), 1.5, dtype=torch.float64), reduction=r)
+        x, y, torch.full((4,), 0.3, dtype=torch.float64), pos_weight=torch.full((4,), 1.5, dtype=torch.float64),
+        reduction=r)
         + F.binary_cross_entropy_with_logits(x, y, reduction=r), N(3, 4), I01(3, 4))
-    row(f"nll {reduction}", lambda x, r=reduction: F.nll_loss(x, target, torch.ones(4, dtype=torch.float64), reduction=r), N(3, 4))
-    row(f"nll 2d {reduction}", lambda x, r=reduction: F.nll_loss(x, torch.ones(2, 3, 2, dtype=torch.long), reduction=r), N(2, 4, 3, 2))
-    row(f"nll 1d {reduction}", lambda x, r=reduction: F.nll_loss(x, torch.ones(2, 3, dtype=torch.long), reduction=r), N(2, 4, 3))
-    row(f"cross_entropy {reduction}", lambda x, r=reduction: F.cross_entropy(x, target, ignore_index=3, reduction=r), N(3, 4))
+    row(f"nll {reduction}", lambda x,
+        r=reduction: F.nll_loss(x, target, torch.ones(4, dtype=torch.float64), reduction=r), N(3, 4))
+    row(f"nll 2d {reduction}", lambda x, r=reduction: F.nll_loss(x, torch.ones(2, 3, 2, dtype=torch.long), reduction=r),
+        N(2, 4, 3, 2))
+    row(f"nll 1d {reduction}", lambda x, r=reduction: F.nll_loss(x, torch.ones(2, 3, dtype=torch.long), reduction=r),
+        N(2, 4, 3))
+    row(f"cross_entropy {reduction}", lambda x, r=reduction: F.cross_entropy(x, target, ignore_index=3, reduction=r),
+        N(3, 4))
     row(f"cross_entropy smooth {reduction}", lambda x, r=reduction: F.cross_entropy(
         x, target, torch.linspace(0.5, 1, 4, dtype=torch.float64), label_smoothing=0.1, reduction=r), N(3, 4))
-    row(f"cross_entropy probabilities {reduction}", lambda x, y, r=reduction: F.cross_entropy(x, y, label_smoothing=0.1, reduction=r),
+    row(f"cross_entropy probabilities {reduction}", lambda x, y,
+        r=reduction: F.cross_entropy(x, y, label_smoothing=0.1, reduction=r),
         N(3, 4), I01(3, 4))
-    row(f"kl_div {reduction}", lambda x, y, r=reduction: F.kl_div(x, y, reduction=r) + F.kl_div(x, y, reduction=r, log_target=True),
+    row(f"kl_div {reduction}", lambda x, y,
+        r=reduction: F.kl_div(x, y, reduction=r) + F.kl_div(x, y, reduction=r, log_target=True),
         N(3, 4), P(3, 4))
-    row(f"margins {reduction}", lambda x, y, r=reduction: F.hinge_embedding_loss(x, torch.tensor([1.0, -1.0, 1.0, -1.0]), reduction=r)
+    row(f"margins {reduction}", lambda x, y,
+        r=reduction: F.hinge_embedding_loss(x, torch.tensor([1.0, -1.0, 1.0, -1.0]), reduction=r)
         + F.margin_ranking_loss(x, y, torch.ones(3, 4), 0.1, reduction=r), N(3, 4), N(3, 4))
     row(f"triplet {reduction}", lambda x, y, z, r=reduction: F.triplet_margin_loss(x, y, z, swap=True, reduction=r),
         N(3, 4), N(3, 4), N(3, 4))
@@ -345,30 +383,45 @@ row("avg_pool", lambda x: F.avg_pool2d(x, 2, 1).sum() * F.avg_pool1d(x[0], 2), N
 row("avg_pool3d", lambda x: F.avg_pool3d(x, 2) ** 2, N(1, 1, 2, 4, 4))
 row("max_pool", lambda x: F.max_pool2d(x, 2, 1).sum() * F.max_pool1d(x[0], 2) ** 2, N(1, 2, 4, 4))
 row("max_pool3d", lambda x: F.max_pool3d(x, 2) ** 2, N(1, 1, 2, 4, 4))
-row("adaptive_avg_pool", lambda x: F.adaptive_avg_pool2d(x, 2) ** 2 * F.adaptive_avg_pool2d(x, 1) * F.adaptive_avg_pool1d(x[0], 2).sum(),
+row("adaptive_avg_pool", lambda x: F.adaptive_avg_pool2d(x, 2) ** 2 * F.adaptive_avg_pool2d(x,
+    1) * F.adaptive_avg_pool1d(x[0], 2).sum(),
     N(1, 2, 4, 4))
-row("adaptive_avg_pool3d", lambda x: F.adaptive_avg_pool3d(x, (1, 2, 2)) ** 2 * F.adaptive_avg_pool3d(x, 1), N(1, 1, 2, 4, 4))
+row("adaptive_avg_pool3d", lambda x: F.adaptive_avg_pool3d(x, (1, 2, 2)) ** 2 * F.adaptive_avg_pool3d(x, 1),
+    N(1, 1, 2, 4, 4))
 row("layer_norm", lambda x, w, b: F.layer_norm(x, (4,), w, b), N(3, 4), N(4), N(4))
 row("layer_norm", lambda x: F.layer_norm(x, (3, 4)), N(2, 3, 4))
 row("group_norm", lambda x, w, b: F.group_norm(x, 2, w, b), N(2, 4, 3), N(4), N(4))
-row("batch_norm", lambda x, w, b: F.batch_norm(x, torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64), w, b, True),
+row("batch_norm", lambda x, w, b: F.batch_norm(x, torch.zeros(3, dtype=torch.float64),
+    torch.ones(3, dtype=torch.float64), w, b, True),
     N(4, 3), N(3), N(3))
-row("batch_norm eval", lambda x, w, b: F.batch_norm(x, torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64), w, b),
+row("batch_norm eval",
+    lambda x, w, b: F.batch_norm(x, torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64), w, b),
     N(4, 3, 2), N(3), N(3))
+row("rms_norm", lambda x, w: F.rms_norm(x, (4,), w) + F.rms_norm(x, (3, 4), eps=0.1), N(2, 3, 4), N(4))
+row("instance_norm", lambda x, w, b: F.instance_norm(x, weight=w, bias=b) + F.instance_norm(x), N(2, 3, 4), N(3), N(3))
+row("bilinear", F.bilinear, N(2, 3), N(2, 4), N(5, 3, 4), N(5))
+row("bilinear", F.bilinear, N(2, 2, 3), N(2, 2, 4), N(5, 3, 4))
 row("embedding", lambda w: F.embedding(index, w, padding_idx=0) ** 2, N(3, 4))
 row("dropout", lambda x: F.dropout(x, 0.4) ** 2 + F.dropout(x, 0.4, False) + F.dropout(x, 1.0), N(3, 4))
 # ----- linear algebra -----
+row("eigh", lambda x: torch.linalg.eigh(x + x.mT)[0] + torch.linalg.eigh(x + x.mT)[1].abs().sum(-1), N(2, 3, 3))
+row("complex eigh", lambda x: torch.linalg.eigh(x + x.mH)[0] + torch.linalg.eigh(x + x.mH)[1].abs().sum(-1), C(3, 3))
+for rows, columns in ((3, 3), (4, 2), (2, 4)):
+    row(f"svd {rows} {columns}", lambda x: [t.abs() for t in torch.linalg.svd(x, False)], N(rows, columns))
+row("singular values", lambda x: torch.linalg.svd(x, False)[1], N(2, 3, 4))
 row("inv", lambda x: torch.linalg.inv(x @ x.mT + torch.eye(3)), N(2, 3, 3))
 row("complex inv", lambda x: torch.linalg.inv(x @ x.mH + torch.eye(3)), C(3, 3))
 row("solve", lambda a, b: torch.linalg.solve(a @ a.mH + torch.eye(3), b), C(3, 3), C(3, 2))
 row("solve right", lambda a, b: torch.linalg.solve(a @ a.mT + torch.eye(3), b, left=False), N(3, 3), N(2, 2, 3))
 row("solve vector", lambda a, b: torch.linalg.solve(a @ a.mT + torch.eye(3), b), N(2, 3, 3), N(3))
 row("solve_triangular", lambda a, b: torch.linalg.solve_triangular(a, b, upper=True), G(3, 3), N(3, 2))
-row("solve_triangular", lambda a, b: torch.linalg.solve_triangular(a, b, upper=False, left=False, unitriangular=True), C(3, 3), C(2, 3))
+row("solve_triangular", lambda a, b: torch.linalg.solve_triangular(a, b, upper=False, left=False, unitriangular=True),
+    C(3, 3), C(2, 3))
 row("cholesky", lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(3)), N(2, 3, 3))
 row("complex cholesky", lambda x: torch.linalg.cholesky(x @ x.mH + torch.eye(3), upper=True), C(3, 3))
 row("old cholesky", lambda x: (x @ x.mT + torch.eye(3)).cholesky(), N(3, 3))
 row("slogdet", lambda x: torch.linalg.slogdet(x @ x.mT + torch.eye(3)), N(2, 3, 3))
 row("complex slogdet", lambda x: torch.linalg.slogdet(x + torch.eye(3)), C(3, 3))
 row("logdet", lambda x: torch.logdet(x @ x.mT + torch.eye(3)), N(2, 3, 3))
-row("linalg.norm", lambda x: torch.linalg.norm(x) + torch.linalg.norm(x, dim=1).sum() + torch.linalg.norm(x[0], 3), N(3, 4))
+row("linalg.norm", lambda x: torch.linalg.norm(x) + torch.linalg.norm(x, dim=1).sum() + torch.linalg.norm(x[0], 3),
+    N(3, 4))

@@ -34,6 +34,7 @@ def mutant(number: int, text: str, value: bool = True) -> Any:
     def register(make: Callable[[], Task]) -> Callable[[], Task]:
         MUTANTS.append(Mutant(number, text, make, value))
         return make
+
     return register
 
 
@@ -135,7 +136,9 @@ def m5() -> Task:
 
 @mutant(6, "(A@B)@C merged with A@(C@B)")
 def m6() -> Task:
-    return merge(lambda a, b, c: (((u := (a @ b) @ c) * 2 + (v := a @ (c @ b))).sum(), u, v), leaf(2, 2), leaf(2, 2), leaf(2, 2))
+    return merge(
+        lambda a, b, c: (((u := (a @ b) @ c) * 2 + (v := a @ (c @ b))).sum(), u, v), leaf(2, 2), leaf(2, 2), leaf(2, 2)
+    )
 
 
 @mutant(7, "sum(0) merged with sum(1)")
@@ -145,7 +148,9 @@ def m7() -> Task:
 
 @mutant(8, "keepdim True merged with False")
 def m8() -> Task:
-    return merge(lambda a: ((((u := a.sum(1)) - a).sin() + ((v := a.sum(1, keepdim=True)) - a).cos()).sum(), u, v), leaf(2, 2))
+    return merge(
+        lambda a: ((((u := a.sum(1)) - a).sin() + ((v := a.sum(1, keepdim=True)) - a).cos()).sum(), u, v), leaf(2, 2)
+    )
 
 
 @mutant(9, "transpose dropped")
@@ -155,7 +160,7 @@ def m9() -> Task:
 
 @mutant(10, "pow 2 merged with pow 3")
 def m10() -> Task:
-    return merge(lambda a: (((u := a ** 2) * 2 + (v := a ** 3)).sum(), u, v), leaf(2))
+    return merge(lambda a: (((u := a**2) * 2 + (v := a**3)).sum(), u, v), leaf(2))
 
 
 @mutant(11, "1 merged with 1 + 1e-9")
@@ -179,6 +184,7 @@ def m14() -> Task:
         u = a.to(torch.float32) * 2
         v = a * 2
         return (u.sum() + v.sum(), u, v)
+
     return merge(fn, leaf(2))
 
 
@@ -195,6 +201,7 @@ def m16() -> Task:
         y.add_(1)
         v = y * 2
         return ((u * 3 + v.sin()).sum(), u, v)
+
     return merge(fn, leaf(2))
 
 
@@ -205,6 +212,7 @@ def m17() -> Task:
         v = ao.tensor((u.detach() * 1.0).clone(), requires_grad=False)
         out = (u * 2 + v * a).sum()
         return out, u, v
+
     return merge_detached(fn, leaf(2))
 
 
@@ -384,12 +392,18 @@ def m41() -> Task:
 
 @mutant(42, "relu(a)relu(b) -> relu(ab)")
 def m42() -> Task:
-    return merge(lambda a, b: (((u := (a * b).relu()) * 0).sum() + ((w := a.relu() * b.relu()) * a).sum(), u, w), leaf(2), leaf(2))
+    return merge(
+        lambda a, b: (((u := (a * b).relu()) * 0).sum() + ((w := a.relu() * b.relu()) * a).sum(), u, w),
+        leaf(2),
+        leaf(2),
+    )
 
 
 @mutant(43, "(x+w)**2 -> x**2 + w**2")
 def m43() -> Task:
-    return merge(lambda a, b: (((u := a * a + b * b) * 0).sum() + ((w := (a + b) * (a + b)) * a).sum(), u, w), leaf(2), leaf(2))
+    return merge(
+        lambda a, b: (((u := a * a + b * b) * 0).sum() + ((w := (a + b) * (a + b)) * a).sum(), u, w), leaf(2), leaf(2)
+    )
 
 
 @mutant(44, "0.1 + 0.2 folded to 0.3")

@@ -9,7 +9,7 @@ import torch
 
 import autograd_opt as ao
 from autograd_opt.verify import Status, verify
-from autograd_opt.verify.checker import LINEAR, check, exact
+from autograd_opt.verify.checker import JOINTLY, LINEAR, check, exact
 from autograd_opt.verify.ir import Vocabulary, convert, decode, encode
 from autograd_opt.verify.lemmas import CASES
 from autograd_opt.verify.trace import Differentiator
@@ -17,8 +17,25 @@ from autograd_opt.verify.trace import Differentiator
 FLOATS = [0.0, -0.0, 1.0, float("inf"), float("nan"), 1e-300]
 
 
-@pytest.mark.parametrize("value", [None, True, False, 0, -7, "a'b\\", (1, (2, None), "x"), slice(1, None, 2), Ellipsis,
-                                   torch.float32, torch.device("cpu"), 1 + 2j, *FLOATS], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        False,
+        0,
+        -7,
+        "a'b\\",
+        (1, (2, None), "x"),
+        slice(1, None, 2),
+        Ellipsis,
+        torch.float32,
+        torch.device("cpu"),
+        1 + 2j,
+        *FLOATS,
+    ],
+    ids=repr,
+)
 def test_attributes_survive_by_their_bits(value):
     assert encode(decode(encode(value))) == encode(value)
 
@@ -27,14 +44,26 @@ def test_attributes_that_compare_equal_are_told_apart():
     assert len({encode(v) for v in (1, 1.0, True, 0.0, -0.0, 0, False, "1")}) == 8
 
 
-@pytest.mark.parametrize(("value", "wanted"), [(2, 2), (0.5, 0.5), (-3, -3), (0.1, None), (257.5, None), (1e30, None),
-                                               (float("nan"), None), (float("inf"), None)])
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (2, 2),
+        (0.5, 0.5),
+        (-3, -3),
+        (0.1, None),
+        (257.5, None),
+        (1e30, None),
+        (float("nan"), None),
+        (float("inf"), None),
+    ],
+)
 def test_only_numbers_that_every_dtype_holds_are_folded(value, wanted):
     assert exact(encode(value)) == wanted
 
 
 def test_every_line_of_the_linear_table_has_a_lemma():
     assert set(LINEAR) - set(CASES) <= {"clone", "contiguous", "output", "to"}
+    assert set(JOINTLY) <= set(CASES)
 
 
 def programs(graph, root, leader=None):
@@ -76,16 +105,30 @@ def test_a_chain_of_100_000_nodes():
     assert v.stats["merged"] == 25_000
 
 
+CHOICES = [
+    lambda x, y: torch.where(x > 1, x, y),
+    lambda x, y: torch.cat([x, y * 2])[1:3],
+    lambda x, y: x + y,
+    lambda x, y: x - y,
+    lambda x, y: x * y,
+    lambda x, y: x.sin(),
+    lambda x, y: x.tanh(),
+    lambda x, y: x * 0.5,
+    lambda x, y: -x,
+    lambda x, y: x.sigmoid(),
+    lambda x, y: (x * y).relu(),
+    lambda x, y: x.sum() * y,
+    lambda x, y: x + y.sum(),
+    lambda x, y: torch.maximum(x, y),
+]
+
+
 def random_program(rng, optimize=True, n=None):
     graph = ao.AutogradGraph(optimize=optimize)
     graph.__enter__()
     pool = [ao.tensor(torch.rand(2, dtype=torch.float64) + 0.5) for _ in range(3)]
     for _ in range(n or rng.randint(4, 25)):
-        x, y = rng.choice(pool[-8:]), rng.choice(pool[-8:])
-        pool.append(rng.choice([
-            lambda: x + y, lambda: x - y, lambda: x * y, lambda: x.sin(), lambda: x.tanh(), lambda: x * 0.5, lambda: -x,
-            lambda: x.sigmoid(), lambda: (x * y).relu(), lambda: x.sum() * y, lambda: torch.maximum(x, y),
-        ])())
+        pool.append(rng.choice(CHOICES)(rng.choice(pool[-4:]), rng.choice(pool[-4:])))
     return graph, sum(pool[3:]).sum()
 
 
@@ -100,4 +143,4 @@ def test_random_programs_are_proved():
             graph.__exit__(None, None, None)
         assert v.status is Status.PROVED, f"program {k}: {v}"
         merged += v.stats["merged"]
-    assert merged > 100
+    assert merged > 40

@@ -24,7 +24,7 @@ def edited(task, rng):
     kind = rng.choice(EDITS)
     candidates = [k for k in range(len(p.heads)) if p.operands[k]]
     k = rng.choice(candidates)
-    type_of = lambda i: v.heads[p.heads[i]].type  # noqa: E731
+    type_of = lambda i: v.heads[p.heads[i]].type
     same = [i for i in range(k) if type_of(i) == type_of(k)]
     if kind == "operand" and len(same) > 1:
         places = list(p.operands[k])
@@ -43,8 +43,14 @@ def edited(task, rng):
         p.heads[k] = v.head(MERGED, (), type_of(k))
         p.operands[k] = (rng.choice(fitting),)
     elif kind == "head":
-        others = [i for i in candidates if type_of(i) == type_of(k) and len(p.operands[i]) == len(p.operands[k])
-                  and p.heads[i] != p.heads[k] and [type_of(o) for o in p.operands[i]] == [type_of(o) for o in p.operands[k]]]
+        others = [
+            i
+            for i in candidates
+            if type_of(i) == type_of(k)
+            and len(p.operands[i]) == len(p.operands[k])
+            and p.heads[i] != p.heads[k]
+            and [type_of(o) for o in p.operands[i]] == [type_of(o) for o in p.operands[k]]
+        ]
         if not others:
             return None
         p.heads[k] = p.heads[rng.choice(others)]
@@ -71,10 +77,19 @@ def campaign(programs, edits, seed):
                 task = Task(nodes, [loss.grad_fn], None, None, None)
                 if edited(task, rng) is None:
                     continue
-                goals = [(str(k), x, y) for k, (x, y) in enumerate(zip(
-                    task.original.gradients + task.original.values, task.optimized.gradients + task.optimized.values,
-                    strict=True))]
-                differs = field.compare(task.original, task.optimized, goals, seed=rng.randrange(10 ** 6), nodes=nodes).equal
+                goals = [
+                    (str(k), x, y)
+                    for k, (x, y) in enumerate(
+                        zip(
+                            task.original.gradients + task.original.values,
+                            task.optimized.gradients + task.optimized.values,
+                            strict=True,
+                        )
+                    )
+                ]
+                differs = field.compare(
+                    task.original, task.optimized, goals, seed=rng.randrange(10**6), nodes=nodes
+                ).equal
                 v = task.run(("structural", "linear"), Budget(), "real", (), 0)
                 if differs is False:
                     harmful += 1

@@ -11,8 +11,28 @@ from autograd_opt.ops.table import OPS, make_vjp
 from autograd_opt.verify import lemmas
 from autograd_opt.verify.lemmas import CASES, prove, prove_all
 
-QUICK = ["add", "mul", "div", "tanh", "sigmoid", "relu", "maximum", "clamp", "matmul", "sum", "mean", "softmax", "where",
-         "logsumexp", "expand", "permute", "index_select", "abs", "gelu", "linear"]
+QUICK = [
+    "add",
+    "mul",
+    "div",
+    "tanh",
+    "sigmoid",
+    "relu",
+    "maximum",
+    "clamp",
+    "matmul",
+    "sum",
+    "mean",
+    "softmax",
+    "where",
+    "logsumexp",
+    "expand",
+    "permute",
+    "index_select",
+    "abs",
+    "gelu",
+    "linear",
+]
 
 
 @pytest.mark.parametrize("op", [q for q in QUICK if q in OPS])
@@ -81,6 +101,7 @@ def test_a_hang_is_ended(monkeypatch):
     def hang(*args):
         while True:
             pass
+
     monkeypatch.setattr(lemmas, "gradient", hang)
     (proof,) = prove_all(cache=False, seconds=1.0, ops=["sin"])
     assert proof.status == "undecided"

@@ -160,7 +160,10 @@ def test_nothing_compared():
     def make(graph):
         a, b = leaf(2), leaf(2)
         loss, other = a.sum(), (b * 2).sum()
-        return verify(graph.tape.snapshot(), [loss.grad_fn], [b.grad_fn or graph.tape.snapshot().index(other.grad_fn) - 2])
+        return verify(
+            graph.tape.snapshot(), [loss.grad_fn], [b.grad_fn or graph.tape.snapshot().index(other.grad_fn) - 2]
+        )
+
     assert reason_of(make) in (Reason.NOTHING, Reason.MALFORMED)
 
 
@@ -171,6 +174,7 @@ def test_malformed_leaders(leader, message):
         v = verify(graph.tape.snapshot(), [loss.grad_fn], None, leader)
         assert message in v.message
         return v
+
     assert reason_of(make) is Reason.MALFORMED
 
 
@@ -179,6 +183,7 @@ def test_a_foreign_node():
         loss = (leaf(2) * 2).sum()
         nodes = graph.tape.snapshot()
         return verify(nodes[:-1], [loss.grad_fn])
+
     assert reason_of(make) is Reason.MALFORMED
 
 
@@ -187,6 +192,7 @@ def test_a_needed_node_pruned():
         loss = (leaf(2) * 2).sin().sum()
         nodes = graph.tape.snapshot()
         return verify(nodes, [loss.grad_fn], alive=[1, 0, 1, 1])
+
     assert reason_of(make) is Reason.PRUNED
 
 
@@ -220,7 +226,10 @@ def test_the_budget_holds():
         for _ in range(200):
             x = (x * 1.5).sin() * (x * 1.5)
         loss = x.sum()
-        return verify(graph.tape.snapshot(), [loss.grad_fn], budget=Budget(expansions=10, elements=100), engines=("linear",))
+        return verify(
+            graph.tape.snapshot(), [loss.grad_fn], budget=Budget(expansions=10, elements=100), engines=("linear",)
+        )
+
     assert reason_of(make) is Reason.BUDGET
 
 
@@ -229,11 +238,13 @@ def test_an_engine_that_fails_is_undecided(monkeypatch):
 
     def broken(*args, **kwargs):
         raise ZeroDivisionError("boom")
+
     monkeypatch.setattr(checker, "check", broken)
 
     def make(graph):
         loss = (leaf(2) * 2).sum()
         return verify(graph.tape.snapshot(), [loss.grad_fn])
+
     assert reason_of(make) is Reason.FAILED
 
 
@@ -270,7 +281,7 @@ def test_saved_verdicts_are_replayed_and_bound_to_their_graphs(tmp_path):
     assert replay(damaged).reason is Reason.FOREIGN
     with pytest.raises(ArgumentError, match="damaged"):
         Verification.from_json("{}")
-    raw["programs"]["optimized"]["operands"][-1] = [10 ** 9]
+    raw["programs"]["optimized"]["operands"][-1] = [10**9]
     damaged.write_text(json.dumps(raw))
     with pytest.raises(ArgumentError, match="damaged"):
         replay(damaged)
@@ -282,6 +293,7 @@ def test_the_same_structure_has_the_same_hash_and_another_one_has_not():
             a = leaf(2)
             loss = ((a * c).sin() + a * c).sum()
             return verify(graph.tape.snapshot(), [loss.grad_fn])
+
     assert run(2.0).original == run(2.0).original
     assert run(2.0).original != run(2.5).original
     assert run(0.0).original != run(-0.0).original
@@ -307,6 +319,7 @@ def test_gradient_expressions_before_and_after():
         after = expression(nodes, [loss.grad_fn], 0, names={0: "a", 1: "b"})
         before = expression(nodes, [loss.grad_fn], 0, optimized=False, names={0: "a", 1: "b"})
     import sympy
+
     a, b = sympy.symbols("a b", real=True)
     expected = sympy.diff(sympy.sin(a * b) * a * b, a)
     assert sympy.expand(after.elements.item() - expected) == 0

@@ -1,0 +1,126 @@
+"""Running programs over a number domain: one instruction, and all that some positions need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autograd_opt.ops.table import OPS
+from autograd_opt.verify.domain import Array, Domain, Outside
+from autograd_opt.verify.ir import Head, Program, Vocabulary
+from autograd_opt.verify.meaning import MEANING, PULLBACKS
+from autograd_opt.verify.trace import CONSTANT, FULL, MERGED, PULLBACK, WORDS, Tracer, Untraceable, recording_paused
+
+
+def known(op: str) -> bool:
+    """Has the operator a meaning of its own, or one in the operator table?"""
+    return op in MEANING or (op in OPS and OPS[op].meaning is not None)
+
+
+def apply(D: Domain, vocabulary: Vocabulary, head: Head, args: Sequence[Array], types: Sequence[int]) -> Any:
+    """The value of one instruction."""
+    if head.op == FULL:
+        return D.array(head.value("value"), vocabulary.types[head.type].shape or ())
+    if head.op == CONSTANT:
+        return constant(D, head, vocabulary)
+    if head.op == PULLBACK:
+        rule = PULLBACKS.get(head.value("#of"))
+        if rule is None or head.value("#operand") != 0:
+            raise Outside(f"the derivative of {head.value('#of')} is torch's own")
+        return rule(D, *args, **{k: v for k, v in head.values().items() if not k.startswith("#") and v is not None})
+    values = head.values()
+    table = OPS.get(head.op)
+    names = table.operands if table is not None else WORDS[head.op][0] if head.op in WORDS else ()
+    if head.op in MEANING:
+        operands = list(args)
+        if any(n in values for n in names) or len(args) < len(names):
+            rest, operands = iter(args), []
+            for n in names:
+                if n in values:
+                    value = values.pop(n)
+                    operands.append(
+                        vocabulary.types[head.type].shape
+                        if value == "zeros"
+                        else None
+                        if value is None
+                        else D.number(value)
+                    )
+                else:
+                    found = next(rest, None)
+                    operands.append(found)
+            while operands and operands[-1] is None:
+                operands.pop()
+        return MEANING[head.op](D, *operands, **values)
+    if table is not None and table.meaning is not None:
+        return by_formula(D, vocabulary, table, head, args, types)
+    raise Outside(f"{head.op} has no meaning")
+
+
+def constant(D: Domain, head: Head, vocabulary: Vocabulary) -> Array:
+    value, dtype = head.value("value"), head.value("dtype")
+    shape = vocabulary.types[head.type].shape or ()
+    if dtype.is_floating_point:
+        return D.array(np.asarray(value, dtype=object), shape) if shape else D.array(value, ())
+    return np.asarray(value, dtype=bool if "bool" in str(dtype) else np.int64).reshape(shape)
+
+
+def by_formula(
+    D: Domain, vocabulary: Vocabulary, op: Any, head: Head, args: Sequence[Array], types: Sequence[int]
+) -> Array:
+    """A fused kernel by the formula in the operator table, traced."""
+    key = (op.name, head, tuple(types))
+    cache = vocabulary.__dict__.setdefault("formulas", {})
+    if key not in cache:
+        tracer = Tracer(vocabulary, len(args), vocabulary.types[head.type].device)
+        values = {**op.attributes, **head.values()}
+        rest = iter(range(len(args)))
+        operands = []
+        with recording_paused(), tracer:
+            for n in op.operands:
+                operands.append(values.pop(n) if n in values else tracer.value(types[k := next(rest)], k))
+            try:
+                out = op.meaning(*operands, **{k: v for k, v in values.items() if k in op.attributes})
+            except Untraceable as error:
+                raise Outside(str(error)) from error
+        cache[key] = tracer.steps, out.position
+    steps, last = cache[key]
+    env = list(args)
+    kinds = list(types)
+    for number, refs in steps:
+        inner = vocabulary.heads[number]
+        env.append(apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs]))
+        kinds.append(inner.type)
+    return env[last]
+
+
+def evaluate(
+    D: Domain, program: Program, wanted: Iterable[int], free: Callable[[int, Head, tuple[int, ...]], Any]
+) -> dict[int, Any]:
+    """Values of the instructions at `wanted` and of all that they read.
+
+    `free(position, head, shape)` supplies leaves, seeds and draws.
+    """
+    vocabulary = program.vocabulary
+    needed = bytearray(len(program.heads))
+    stack = list(wanted)
+    while stack:
+        k = stack.pop()
+        if not needed[k]:
+            needed[k] = 1
+            stack += program.operands[k]
+    values: dict[int, Any] = {}
+    for k in range(len(needed)):
+        if not needed[k]:
+            continue
+        head = vocabulary.heads[program.heads[k]]
+        operands = program.operands[k]
+        if head.op == MERGED:
+            values[k] = values[operands[0]]
+        elif head.effect or head.op == "leaf":
+            values[k] = free(k, head, vocabulary.types[head.type].shape or ())
+        else:
+            types = [vocabulary.heads[program.heads[o]].type for o in operands]
+            values[k] = apply(D, vocabulary, head, [values[o] for o in operands], types)
+    return values

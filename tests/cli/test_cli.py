@@ -1,0 +1,86 @@
+"""Exit codes, output for machines, and files that are whole or absent."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from autograd_opt import cli
+from autograd_opt.cli import COMMANDS, written_whole
+
+PROGRAM = [sys.executable, "-m", "autograd_opt"]
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, check=False,
+                          env={**os.environ, **environment})
+
+
+def test_help_names_every_command() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_explains_itself(name: str) -> None:
+    done = run(name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Usage: autograd-opt" in done.stdout
+
+
+def test_wrong_usage_is_2() -> None:
+    done = run("no-such-command")
+    assert done.returncode == cli.USAGE
+    assert "no-such-command" in done.stderr
+    assert run("demo", "--epochs", "0").returncode == cli.USAGE
+
+
+def test_what_is_not_installed_is_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(COMMANDS, "other", ("no_such_package:command", ""))
+    with pytest.raises(SystemExit) as stopped:
+        cli.root.get_command(click.Context(cli.root), "other")
+    assert stopped.value.code == cli.MISSING
+    assert "no_such_package" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "result.json"
+    path.write_text("old")
+    with pytest.raises(error), written_whole(path) as draft:
+        draft.write_text("ne")
+        raise error
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.slow
+def test_the_demo(tmp_path: Path) -> None:
+    done = run("demo", "--json", "--repeats", "3", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["accuracy"] > 0.95
+    assert facts["nodes_after"] < facts["nodes_before"]
+    assert max(facts["largest_difference"].values()) < 1e-5
+    assert facts["verdict"] == "proved"
+    assert all(Path(path).read_text().rstrip().endswith("</svg>") for path in facts["pictures"].values())
+    assert "\x1b[" not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_130_and_leaves_nothing(tmp_path: Path) -> None:
+    program = [*PROGRAM, "demo", "--epochs", "10000", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == cli.INTERRUPTED
+    assert errors == "interrupted\n"
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,147 @@
+"""What is kept alive for reuse stays within what reuse has saved and the allowance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import autograd_opt as ao
+from tests.optimizer.counting import Memory
+
+Tensor = torch.Tensor
+N = 1000
+BYTES = 8 * N
+
+
+def leaf(seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return ao.tensor(torch.rand(N, generator=generator, dtype=torch.float64) + 0.5)
+
+
+def test_nothing_is_kept_without_allowance_and_savings() -> None:
+    x, y = leaf(0), leaf(1)
+    with ao.AutogradGraph(optimize=True, allowance=0) as graph:
+        for k in range(20):
+            (x * (k + 1.5)).sin()
+        assert graph.references.kept_bytes == 0
+        a, b = x * y, x * y
+        (x + y)
+        assert graph.references.kept_bytes == BYTES          # one value's bytes were saved
+        (x - y)
+        assert graph.references.kept_bytes == BYTES
+        assert a is not b
+
+
+@pytest.mark.parametrize("allowance", [0, BYTES, 3 * BYTES, 10 * BYTES + 1])
+def test_the_allowance_is_a_limit_at_every_moment(allowance: int) -> None:
+    x = leaf(0)
+    with ao.AutogradGraph(optimize=True, allowance=allowance) as graph:
+        for k in range(50):
+            ((x + k * 0.5) * 2.5).exp()
+            assert graph.references.kept_bytes <= allowance
+        assert graph.references.kept_bytes == allowance // BYTES * BYTES
+
+
+def test_the_oldest_value_goes_first() -> None:
+    x = leaf(0)
+    with ao.AutogradGraph(optimize=True, allowance=2 * BYTES) as graph:
+        for k in (1.5, 2.5, 3.5):
+            (x * k)
+        hits = graph.tape.hits
+        (x * 1.5)
+        assert graph.tape.hits == hits
+        (x * 3.5)
+        assert graph.tape.hits == hits + 1
+
+
+def test_a_large_value_is_never_kept() -> None:
+    x = leaf(0)
+    with ao.AutogradGraph(optimize=True, allowance=BYTES - 1) as graph:
+        (x * 2.5)
+        assert graph.references.kept_bytes == 0
+
+
+def test_release_forgets_the_values_and_not_their_numbers() -> None:
+    x, y = leaf(0), leaf(1)
+    with ao.AutogradGraph(optimize=True) as graph:
+        (x + y).exp()
+        assert graph.references.kept_bytes > 0
+        graph.references.release()
+        assert graph.references.kept_bytes == 0
+        a = (x + y).exp()
+        b = (x + y).exp()
+        assert a.grad_fn.value_number == b.grad_fn.value_number
+
+
+def test_lowering_the_allowance_takes_effect() -> None:
+    x = leaf(0)
+    with ao.AutogradGraph(optimize=True) as graph:
+        for k in range(5):
+            (x * (k + 1.5))
+        graph.references.allowance = 0
+        (x + 1.5)
+        assert graph.references.kept_bytes == 0
+
+
+def test_leaving_the_graph_leaves_nothing() -> None:
+    x = leaf(0)
+    graph = ao.AutogradGraph(optimize=True)
+    with graph:
+        (x * 2.5).exp()
+    assert graph.references.kept_bytes == 0
+
+
+# ----- the peak -------------------------------------------------------------------------
+def chain(x: Tensor, y: Tensor) -> Tensor:
+    for k in range(10):
+        x = (x * y + 0.5 * k).sin()
+    return x
+
+
+def twins(x: Tensor, y: Tensor) -> Tensor:
+    return sum((((x + y) * k).exp() + ((x + y) * k).exp() for k in range(1, 6)), x)
+
+
+def temporaries(x: Tensor, y: Tensor) -> Tensor:
+    out = x
+    for k in range(1, 8):
+        out = out + ((x * y).sin() * k).tanh() * ((x * y).sin() * k).tanh()
+    return out
+
+
+def forward_only(x: Tensor, y: Tensor) -> Tensor:
+    total = 0.0
+    with torch.no_grad():
+        for k in range(1, 12):
+            total += float(((x + y) * k).exp().sum()) + float(((x + y) * (k % 3)).exp().sum())
+    return x * y
+
+
+def late_twin(x: Tensor, y: Tensor) -> Tensor:
+    """The value that a late line repeats must not be kept from the early one at the expense of the peak."""
+    s = (x * y).exp().sum()
+    out = x
+    for k in range(10):
+        out = (out * y + k).cos()
+    return out + s + (x * y).exp().sum()
+
+
+def second_order(x: Tensor, y: Tensor) -> Tensor:
+    g, = torch.autograd.grad(((x * y).sin() * (x * y).sin()).sum(), x, create_graph=True)
+    return g * g
+
+
+def peak(program: Callable[[Tensor, Tensor], Tensor], **options: object) -> int:
+    x, y = leaf(0), leaf(1)
+    with Memory() as memory, ao.AutogradGraph(**options):  # type: ignore[arg-type]
+        program(x, y).sum().backward()
+    return memory.peak
+
+
+@pytest.mark.parametrize("program", [chain, twins, temporaries, forward_only, late_twin, second_order])
+def test_the_peak_does_not_rise(program: Callable[[Tensor, Tensor], Tensor]) -> None:
+    without = peak(program, optimize=False)
+    assert peak(program, optimize=True, allowance=0) <= without
+    assert peak(program, optimize=True, allowance=3 * BYTES) <= without + 3 * BYTES
