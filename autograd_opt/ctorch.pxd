@@ -48,16 +48,48 @@ cdef extern from *:
         if (r == NULL) PyErr_Clear();
         return r;
     }
-    static CYTHON_INLINE PyObject *ao_frame_code(PyObject *frame) {
-        return (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
+    /* Frames.  Asking for frame objects makes one for every caller, which costs more than a
+       small kernel in deep modules; where the interpreter's own frames are known they are read
+       directly, elsewhere through the public functions. */
+    #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000 && !defined(PYPY_VERSION)
+    typedef struct ao_iframe {
+        PyObject *f_func, *f_globals, *f_builtins, *f_locals;
+        PyCodeObject *f_code;
+        PyFrameObject *frame_obj;
+        struct ao_iframe *previous;
+        _Py_CODEUNIT *prev_instr;
+    } ao_iframe;
+    typedef ao_iframe *ao_frame_t;
+    static CYTHON_INLINE ao_frame_t ao_frame(void) {
+        return (ao_frame_t)PyThreadState_Get()->cframe->current_frame;
     }
-    static CYTHON_INLINE PyObject *ao_frame_back(PyObject *frame) {
-        return (PyObject *)PyFrame_GetBack((PyFrameObject *)frame);
+    static CYTHON_INLINE PyObject *ao_frame_code(ao_frame_t f) { return (PyObject *)f->f_code; }
+    static CYTHON_INLINE ao_frame_t ao_frame_back(ao_frame_t f) { return f->previous; }
+    static CYTHON_INLINE int ao_frame_lasti(ao_frame_t f) {
+        int i = (int)(f->prev_instr - (_Py_CODEUNIT *)f->f_code->co_code_adaptive) * (int)sizeof(_Py_CODEUNIT);
+        return i < 0 ? 0 : i;
     }
-    static CYTHON_INLINE int ao_frame_lasti(PyObject *frame) {
-        return PyFrame_GetLasti((PyFrameObject *)frame);
+    static CYTHON_INLINE void ao_frame_done(ao_frame_t f) {}
+    #else
+    typedef PyFrameObject *ao_frame_t;
+    static CYTHON_INLINE ao_frame_t ao_frame(void) {
+        PyFrameObject *f = PyEval_GetFrame();
+        Py_XINCREF(f);
+        return f;
     }
-    static CYTHON_INLINE PyObject *ao_frame(void) { return (PyObject *)PyEval_GetFrame(); }
+    static CYTHON_INLINE PyObject *ao_frame_code(ao_frame_t f) {
+        PyCodeObject *c = PyFrame_GetCode(f);
+        Py_DECREF(c);                    /* the frame holds it */
+        return (PyObject *)c;
+    }
+    static CYTHON_INLINE ao_frame_t ao_frame_back(ao_frame_t f) {
+        PyFrameObject *back = PyFrame_GetBack(f);
+        Py_DECREF(f);
+        return back;
+    }
+    static CYTHON_INLINE int ao_frame_lasti(ao_frame_t f) { return PyFrame_GetLasti(f); }
+    static CYTHON_INLINE void ao_frame_done(ao_frame_t f) { Py_XDECREF(f); }
+    #endif
     static CYTHON_INLINE int ao_has_weakrefs(PyObject *o) {
         Py_ssize_t off = Py_TYPE(o)->tp_weaklistoffset;
         return off > 0 && *(PyObject **)((char *)o + off) != NULL;
@@ -69,8 +101,12 @@ cdef extern from *:
     object ao_builtin0(object func)
     void ao_set_type(object o, object type)
     PyObject *ao_try_attr(object o, object name)
-    PyObject *ao_frame()
-    PyObject *ao_frame_code(PyObject *frame)
-    PyObject *ao_frame_back(PyObject *frame)
-    int ao_frame_lasti(PyObject *frame)
+    ctypedef struct ao_frame_struct:
+        pass
+    ctypedef ao_frame_struct *ao_frame_t
+    ao_frame_t ao_frame()
+    PyObject *ao_frame_code(ao_frame_t frame)
+    ao_frame_t ao_frame_back(ao_frame_t frame)
+    int ao_frame_lasti(ao_frame_t frame)
+    void ao_frame_done(ao_frame_t frame)
     bint ao_has_weakrefs(object o)

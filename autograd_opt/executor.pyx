@@ -260,6 +260,8 @@ cdef class GraphTask:
                 return 0
         if node.flags & LEAF:
             if self.accumulate and node.flags & REQUIRES_GRAD:
+                if node.hooks is None and not self.create_graph and write_grad(node, g, Py_REFCNT(g) <= 2):
+                    return 0
                 self.accumulator(self, node, g, Py_REFCNT(g) <= 2)   # 2: `run`, and this frame
             return 0
         self.executed += 1
@@ -439,6 +441,43 @@ cdef class GraphTask:
         old = whole.parts[i]
         whole.parts[i] = g if old is None else self.add(-1, old, g)
         return 0
+
+
+cdef object get_hooks = base.__dict__["_backward_hooks"]
+cdef object get_post_hooks = base.__dict__["_post_accumulate_grad_hooks"]
+cdef object get_storage = base.__dict__["untyped_storage"]
+cdef object is_neg = base.__dict__["is_neg"]
+cdef object storage_uses = torch._C._storage_Use_Count
+cdef object Tensor = torch.Tensor
+cdef object Parameter = torch.nn.Parameter
+
+
+cdef bint write_grad(Node node, object g, bint sole) except -1:
+    """`references.accumulate` where nothing is special: a contiguous leaf without hooks.
+
+    False where the general way must decide.  A first gradient is taken over without a copy
+    when the run alone holds `g` and `g` alone its memory.
+    """
+    cdef object t = node.value, old
+    if (type(t) is not Parameter and type(t) is not Tensor) or type(g) is not Tensor:
+        return False
+    if ao_get(get_hooks, t) is not None or ao_get(get_post_hooks, t) is not None:
+        return False
+    if ao_get(get_dtype, g) is not node.dtype or not is_float(node.dtype):
+        return False
+    old = ao_get(get_grad, t)
+    if old is not None:
+        if type(old) is not Tensor or old.is_sparse or g.is_sparse:
+            return False
+        ao_method(iadd, old, (g,))
+        return True
+    if not sole or ao_method(is_contiguous, g, ()) is not True or ao_method(is_contiguous, t, ()) is not True \
+            or ao_method(is_neg, g, ()) is True or shape_of(g) != shape_of(t):
+        return False
+    if storage_uses(ao_method(get_storage, g, ())._cdata) != 1:      # the storage object has gone again
+        return False
+    t.grad = g
+    return True
 
 
 cdef bint intermediate(inputs):

@@ -21,7 +21,7 @@ from cpython.ref cimport Py_INCREF, Py_DECREF, Py_XDECREF
 from libc.string cimport memset
 
 from autograd_opt.ctorch cimport (
-    ao_builtin0, ao_frame, ao_frame_back, ao_frame_code, ao_frame_lasti, ao_get, ao_has_weakrefs, ao_set_type,
+    ao_builtin0, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_has_weakrefs, ao_set_type,
     ao_try_attr,
 )
 cimport cython
@@ -39,7 +39,6 @@ cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object o)
     void PyErr_Fetch(PyObject **t, PyObject **v, PyObject **tb)
     void PyErr_Restore(PyObject *t, PyObject *v, PyObject *tb)
-    PyObject *PyDict_GetItem(object d, object key)
     ctypedef void (*destructor)(PyObject *)
     ctypedef struct PyTypeObject:
         destructor tp_finalize
@@ -443,7 +442,12 @@ cdef int attach(Tape tape, Node node, object tensor) except -1:
     return tape.append(node)
 
 
-cdef dict _internal = {}                 # code object -> is it torch's or ours?
+cdef struct Known:
+    PyObject *code
+    bint internal
+
+cdef Known _known[2048]                  # code objects by address: is it torch's or ours?
+cdef dict _codes = {}                    # keeps them alive, so that an address stays one object's
 cdef tuple INTERNAL_FOLDERS = (
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
     os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
@@ -452,28 +456,23 @@ cdef tuple INTERNAL_FOLDERS = (
 
 cdef object current_source(Node node):
     """Remember the position (code object, instruction) of the innermost frame of the user's."""
-    cdef PyObject *frame = ao_frame()
-    cdef PyObject *back
-    cdef PyObject *known
-    cdef object code
-    if frame == NULL:
-        return None
-    Py_INCREF(<object>frame)
+    cdef ao_frame_t frame = ao_frame()
+    cdef PyObject *code
+    cdef Known *known
     while frame != NULL:
-        code = <object>ao_frame_code(frame)
-        Py_DECREF(code)                  # the cast above has taken a reference of its own
-        known = PyDict_GetItem(_internal, code)
-        if known == NULL:
-            _internal[code] = code.co_filename.startswith(INTERNAL_FOLDERS)
-            known = PyDict_GetItem(_internal, code)
-        if <object>known is False:
-            node.code = code
+        code = ao_frame_code(frame)
+        known = &_known[(<size_t>code >> 5) & 2047]
+        if known.code != code:
+            name = (<object>code).co_filename
+            known.internal = name.startswith(INTERNAL_FOLDERS) or name.startswith("<frozen ")
+            known.code = code
+            _codes[<size_t>code] = <object>code
+        if not known.internal:
+            node.code = <object>code
             node.lasti = ao_frame_lasti(frame)
-            Py_DECREF(<object>frame)
+            ao_frame_done(frame)
             return None
-        back = ao_frame_back(frame)
-        Py_DECREF(<object>frame)
-        frame = back
+        frame = ao_frame_back(frame)
 
 
 cdef Node handle(Tape tape, object t):

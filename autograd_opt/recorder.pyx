@@ -924,6 +924,24 @@ def t_size(self, dim=None):
     return shape if dim is None else shape[dim]
 
 
+METHODS = tuple("""view reshape transpose permute unsqueeze squeeze contiguous flatten t sum mean matmul softmax
+    log_softmax expand masked_fill clone unflatten amax logsumexp var std prod""".split())
+
+
+def routed_method(func):
+    """A method of CustomTensor that goes straight to its route, past the mode."""
+    def method(*args, **kwargs):
+        if recording() == NULL or (<Tape>recording()).guarded:
+            return func(*args, **kwargs)
+        handler = handlers.get(func)
+        if type(handler) is Recorded:
+            return (<Recorded>handler).run(func, args, kwargs)
+        return func(*args, **kwargs)
+    method.__name__ = func.__name__
+    method.__doc__ = func.__doc__
+    return method
+
+
 def install(custom, Op output, dict ops, slow):
     """Bind the hot operators into `custom`; `slow(function)` gives each one's general route."""
     global CustomTensor, OUTPUT
@@ -942,3 +960,6 @@ def install(custom, Op output, dict ops, slow):
     custom.shape, custom.dtype = property(p_shape), property(p_dtype)
     custom.device, custom.ndim = property(p_device), property(p_ndim)
     custom.dim, custom.size = t_dim, t_size
+    for name in METHODS:
+        setattr(custom, name, routed_method(getattr(Tensor, name)))
+    custom.__matmul__ = routed_method(Tensor.__matmul__)

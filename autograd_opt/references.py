@@ -65,11 +65,15 @@ def requires_grad(t: Tensor) -> bool:
     """Does `t` take part in differentiation: a node that requires grad, or a leaf?"""
     node = t.__dict__.get("_node")
     if node is not None and not node.is_leaf:
+        if node.view is not None and not node.requires_grad and nodes.get_active() is not None:
+            node = nodes.handle_of(t)
         return bool(node.requires_grad)
     if "_requires_grad" in t.__dict__:
         return bool(t.__dict__["_requires_grad"])
     with torch._C.DisableTorchFunction():
-        return bool(torch._C.TensorBase.requires_grad.__get__(t))
+        if bool(torch._C.TensorBase.requires_grad.__get__(t)):
+            return True
+        return nodes.get_active() is not None and t._is_view() and bool(nodes.handle_of(t).requires_grad)
 
 
 def accumulate(task: Any, node: Any, g: Tensor, sole: bool = False) -> None:

@@ -91,23 +91,11 @@ class Scene:
         return sum(o is not None for item in items for o in item.operands)
 
 
-def root_numbers(graph: Any, outputs: Any = None) -> list[int]:
-    """Record numbers of `outputs`; by default every unused node whose value was or can be used."""
-    if outputs is not None:
-        return [int(i) for i in graph.root_numbers(outputs)]
-    nodes = graph.tape.snapshot()
-    used = {o.index for n in nodes for o in n.operands if o is not None}
-    sinks = [n for n in nodes if n.index not in used and not n.is_leaf]
-    # a node that is dead without a backward run having spent it was dropped by the user
-    wanted = [n.index for n in sinks if n.alive or n.spent]
-    return wanted or [n.index for n in sinks]
-
-
 def scene_of(graph: Any, outputs: Any = None) -> Scene:
     """Read `graph` and run its passes for `outputs` (default: what nothing else uses)."""
     if graph.tape is None or len(graph.tape) == 0:
         return Scene(graph.label, [], (), ())
-    roots = root_numbers(graph, outputs)
+    roots = [int(i) for i in graph.root_numbers(outputs)]
     _, result = optimize.run_passes(graph.tape, roots, graph.pipeline)
     leader, alive = result.leader.tolist(), result.alive.tolist()
     members: dict[int, list[int]] = {}

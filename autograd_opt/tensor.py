@@ -36,7 +36,10 @@ class CustomTensor(torch.Tensor):
     def requires_grad(self) -> bool:
         node = self.__dict__.get("_node")
         if node is not None and not node.is_leaf:
-            return bool(node.requires_grad)
+            if node.view is None or node.requires_grad:
+                return bool(node.requires_grad)
+            from autograd_opt.references import requires_grad
+            return requires_grad(self)
         return bool(self.__dict__.get("_requires_grad", False))
 
     @requires_grad.setter

@@ -156,7 +156,10 @@ def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
             nodes.become_leaf(t)
             t._requires_grad = False
             return t  # type: ignore[no-any-return]
-        return Base.detach_(t)
+        if nodes.get_active() is not None:
+            nodes.become_leaf(t)
+        Base.requires_grad.__set__(t, False)
+        return t  # type: ignore[no-any-return]
 
 
 @special(getter("data"))
@@ -185,7 +188,7 @@ def refuse_grad(t: Tensor, what: str) -> None:
 
 @special(Tensor.numpy)
 def numpy(func: Any, args: Any, kwargs: Any) -> Any:
-    if not kwargs.get("force", len(args) > 1 and args[1]):
+    if not kwargs.get("force", len(args) > 1 and args[1]) and torch.is_grad_enabled():
         refuse_grad(args[0], "numpy()")
     escaped(args[0])
     return recorder.run_raw(func, args, kwargs)

@@ -26,6 +26,10 @@ def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: di
     """Move `target`, written already, to a node of its own; `retain_grad` follows the newest one."""
     old = target.__dict__.get("_node")
     node = recorder.record_write(op, found, operands, attributes, target, extra)
+    if found and found[0] is not None and not found[0].requires_grad and node.requires_grad:
+        tape = nodes.get_active()
+        if hasattr(tape, "late"):
+            tape.late = True
     if old is not None and not old.is_leaf and old.hooks is not None and old.hooks.retain:
         old.hooks.retain = False
         hooks_of(node).retain = True
@@ -45,13 +49,10 @@ def protect(node: Any, base_node: Any) -> None:
     """Refuse writes through views that torch refuses."""
     if not base_node.requires_grad and not node.requires_grad:
         return
-    if node.op.name == "output" and node.operands and node.operands[0].op.name in MULTI_VIEWS:
-        name = node.operands[0].op.name.title()
-        raise errors.InplaceError(errors.at(
-            f"Output {node.raw_attributes['i']} of {name} is a view and is being modified inplace. This view is the "
-            "output of a function that returns multiple views. Such functions do not allow the output views to be "
-            "modified inplace. You should replace the inplace operation by an out-of-place one."
-        ))
+    step = node
+    while step is not None and step is not base_node and (step.view is not None or step.op.name == "output"):
+        refuse_origin(step)
+        step = step.operands[0] if step.operands else None
     if base_node.requires_grad and not node.requires_grad and (node.is_leaf or node.operands[0] is base_node):
         raise errors.InplaceError(errors.at(
             "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
@@ -59,6 +60,45 @@ def protect(node: Any, base_node: Any) -> None:
             "the view and the inplace either both inside the no_grad block (if you don't want the inplace to be "
             "tracked) or both outside (if you want the inplace to be tracked)."
         ))
+
+
+def refuse_origin(node: Any) -> None:
+    """Refuse a write through a view that a multi-view or custom function returned."""
+    maker, number = (node.operands[0], node.raw_attributes["i"]) if node.op.name == "output" else (node, 0)
+    called = (maker.raw_attributes or {}).get("call", maker.op.name)
+    if called in MULTI_VIEWS:
+        raise errors.InplaceError(errors.at(
+            f"Output {number} of {called.title()} is a view and is being modified inplace. This view is the output "
+            "of a function that returns multiple views. Such functions do not allow the output views to be modified "
+            "inplace. You should replace the inplace operation by an out-of-place one."
+        ))
+    if maker.op.name.startswith("function"):
+        raise errors.InplaceError(errors.at(
+            f"Output {number} of {maker.name()} is a view and is being modified inplace. This view was created inside "
+            "a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace "
+            "would override the custom backward associated with the custom Function, leading to incorrect gradients. "
+            "This behavior is forbidden. You can fix this by cloning the output of the custom Function."
+        ))
+
+
+def late(t: Tensor) -> Any:
+    """A node for a view that was made before its base required grad; None where `t` is none.
+
+    torch gives such a view its history when it is looked at after the base was written by
+    an operation that requires grad.
+    """
+    base = t._base
+    node = None if base is None else base.__dict__.get("_node")
+    if node is None or node.is_leaf or not node.requires_grad or base.dtype != t.dtype:
+        return None
+    first = nodes.handle_of(base)
+    while first.operands and first.operands[0] is not None and first.op.name != "output":
+        if not first.operands[0].requires_grad:
+            return attach_region(base, t, geometry(t, base))
+        if first.view is not None or first.op.name not in ("view_place", "written"):
+            return None
+        first = first.operands[0]
+    return None
 
 
 def base_of(t: Tensor) -> Any:

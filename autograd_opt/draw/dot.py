@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.sax.saxutils import escape
+
 from autograd_opt.draw import style
 from autograd_opt.draw.boxes import Box, Picture
 from autograd_opt.draw.svg import fill_of
@@ -38,7 +40,7 @@ def node(box: Box) -> str:
     if box.state == "pruned":
         look["fontcolor"] = look["color"] = quoted(style.FAINT)
         # only HTML-like labels can be struck out
-        title, detail = (t.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for t in (box.title, box.detail))
+        title, detail = map(escape, (box.title, box.detail))
         look["label"] = f"<<S>{title}</S><BR/>{detail}>"
     return f"  {box.id} [{', '.join(f'{k}={v}' for k, v in look.items())}];"
 

@@ -8,6 +8,7 @@ the layers between.  Nothing is recursive.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -107,7 +108,7 @@ def layered(picture: Picture) -> Layout:
             chain.append(waypoint)
         chain.append(b)
         chains.append(chain)
-        for upper, lower in zip(chain, chain[1:], strict=False):
+        for upper, lower in itertools.pairwise(chain):
             below[upper].append(lower)
             above[lower].append(upper)
     order_rows(rows, above, below)
@@ -118,7 +119,8 @@ def layered(picture: Picture) -> Layout:
     width = max((centres[i][0] + widths[i] / 2 for i in centres), default=100.0) + MARGIN
     routes = iter(chains)
     curves = [
-        link_curve(centres[a], centres[b], widths[a], widths[b]) if link else through([centres[i] for i in next(routes)])
+        link_curve(centres[a], centres[b], widths[a], widths[b]) if link
+        else through([centres[i] for i in next(routes)])
         for a, b, _, link in picture.edges
     ]
     return Layout(width, 2 * MARGIN + len(rows) * (HEIGHT + GAP_Y) - (GAP_Y if rows else 0), boxes, sizes, curves)
@@ -177,7 +179,7 @@ def spread(wanted: list[float], widths: list[float]) -> list[float]:
     """Positions in the given order, without overlap, nearest to `wanted` (pools of neighbours)."""
     pools: list[tuple[float, int]] = []  # mean of (wanted - offset) over the pool, number of boxes
     offsets = [0.0]
-    for a, b in zip(widths, widths[1:], strict=False):
+    for a, b in itertools.pairwise(widths):
         offsets.append(offsets[-1] + (a + b) / 2 + GAP_X)
     for w, offset in zip(wanted, offsets, strict=True):
         mean, n = w - offset, 1
@@ -193,7 +195,7 @@ def through(points: list[Point]) -> list[Point]:
     """A smooth curve from the lower edge of the first box to the upper edge of the last."""
     ends = [(points[0][0], points[0][1] + HEIGHT / 2), *points[1:-1], (points[-1][0], points[-1][1] - HEIGHT / 2)]
     curve = [ends[0]]
-    for (x0, y0), (x1, y1) in zip(ends, ends[1:], strict=False):
+    for (x0, y0), (x1, y1) in itertools.pairwise(ends):
         middle = (y0 + y1) / 2
         curve += [(x0, middle), (x1, middle), (x1, y1)]
     return curve

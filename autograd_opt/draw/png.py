@@ -22,7 +22,7 @@ def write(parts: Sequence[tuple[Picture, Layout]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     captions = [max(layout.width, 8.0 * len(picture.caption)) for picture, layout in parts]
-    width, height = sum(captions) + GAP * (len(parts) - 1), max(l.height for _, l in parts) + CAPTION
+    width, height = sum(captions) + GAP * (len(parts) - 1), max(layout.height for _, layout in parts) + CAPTION
     dpi = min(DPI, MOST_PIXELS * 72 / max(width, height))
     figure = Figure(figsize=(width / 72, height / 72), facecolor="white")
     FigureCanvasAgg(figure)
@@ -84,10 +84,12 @@ def patch(shape: str, x: float, y: float, w: float, h: float, **look: Any) -> An
 
     left, right, top, bottom = x - w / 2, x + w / 2, y - h / 2, y + h / 2
     if shape == "hexagon":
-        corners = [(left + 12, top), (right - 12, top), (right, y), (right - 12, bottom), (left + 12, bottom), (left, y)]
+        corners = [(left + 12, top), (right - 12, top), (right, y),
+                   (right - 12, bottom), (left + 12, bottom), (left, y)]
         return Polygon(corners, closed=True, zorder=3, **look)
     if shape == "parallelogram":
-        return Polygon([(left + 14, top), (right, top), (right - 14, bottom), (left, bottom)], closed=True, zorder=3, **look)
+        corners = [(left + 14, top), (right, top), (right - 14, bottom), (left, bottom)]
+        return Polygon(corners, closed=True, zorder=3, **look)
     radius = h / 2.4 if shape == "rounded" else 0.0
-    return FancyBboxPatch((left, top), w, h, boxstyle=f"round,pad=0,rounding_size={radius}" if radius else "square,pad=0",
-                          zorder=3, **look)
+    corners_style = f"round,pad=0,rounding_size={radius}" if radius else "square,pad=0"
+    return FancyBboxPatch((left, top), w, h, boxstyle=corners_style, zorder=3, **look)

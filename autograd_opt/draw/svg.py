@@ -57,7 +57,8 @@ def outline(shape: str, x: float, y: float, w: float, h: float, grow: float = 0.
     right, bottom = left + w, top + h
     if shape == "hexagon":
         cut = 12 + grow / 2
-        points = [(left + cut, top), (right - cut, top), (right, y), (right - cut, bottom), (left + cut, bottom), (left, y)]
+        points = [(left + cut, top), (right - cut, top), (right, y),
+                  (right - cut, bottom), (left + cut, bottom), (left, y)]
     elif shape == "parallelogram":
         points = [(left + 14, top), (right, top), (right - 14, bottom), (left, bottom)]
     else:
@@ -92,7 +93,8 @@ def node(box: Box, centre: Point, size: Point) -> str:
     parts.append(f'{outline(shape, x, y, w, h)} fill="{fill_of(box)}" stroke="{ink}" stroke-width="{thick}"{dash}/>')
     if shape == "block":
         parts.append(f'{outline("block", x + 4, y - 4, w, h)} fill="none" stroke="{style.FAINT}" stroke-width="0.8"/>')
-    parts.append(f'<text x="{x:.1f}" y="{y - 2:.1f}" text-anchor="middle" fill="{ink}"{strike}>{escape(box.title)}</text>')
+    parts.append(f'<text x="{x:.1f}" y="{y - 2:.1f}" text-anchor="middle" fill="{ink}"{strike}>'
+                 f'{escape(box.title)}</text>')
     parts.append(f'<text x="{x:.1f}" y="{y + 13:.1f}" text-anchor="middle" font-size="{style.SMALL}" '
                  f'fill="{style.FAINT if gone else "#57606a"}">{escape(box.detail)}</text></g>')
     return "".join(parts)

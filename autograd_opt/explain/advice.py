@@ -25,10 +25,10 @@ def enclosing(file: str, line: int, kinds: tuple[type[ast.AST], ...]) -> ast.AST
     tree = tree_of(file)
     best: Any = None
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, kinds) and node.lineno <= line <= (node.end_lineno or 0):  # type: ignore[attr-defined]
-            if best is None or node.lineno >= best.lineno:  # type: ignore[attr-defined]
-                best = node
-    return best  # type: ignore[no-any-return]
+        holds = isinstance(node, kinds) and node.lineno <= line <= (node.end_lineno or 0)  # type: ignore[attr-defined]
+        if holds and (best is None or node.lineno >= best.lineno):  # type: ignore[attr-defined]
+            best = node
+    return best
 
 
 LOOPS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)

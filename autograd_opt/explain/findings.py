@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from autograd_opt.explain.advice import advise
-from autograd_opt.explain.places import Place, Spot, short
+from autograd_opt.explain.places import Place, Spot
 from autograd_opt.explain.watch import Miss, Row, Watch
 
 SHARE = 0.95
@@ -220,8 +220,5 @@ def near_misses_of(misses: Iterable[Miss]) -> tuple[NearMiss, ...]:
         entry = gathered.setdefault((miss.op, str(a), str(b), miss.reason), [0, 0.0])
         entry[0] += miss.count
         entry[1] += miss.seconds
-    found = [NearMiss(*key, n, seconds) for key, (n, seconds) in gathered.items()]
+    found = [NearMiss(op, a, b, why, n, seconds) for (op, a, b, why), (n, seconds) in gathered.items()]
     return tuple(sorted(found, key=lambda m: (-m.seconds, m.first))[:MOST])
-
-
-__all__ = ["Finding", "Findings", "Line", "NearMiss", "findings_of", "short"]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from autograd_opt import errors, optimize, printing
-from autograd_opt.scene import Scene, root_numbers
+from autograd_opt.scene import Scene
 
 PURE, COMMUTATIVE = 4, 2
 ESCAPED, NO_MERGE, PINNED = 512, 2048, 4096
@@ -99,14 +99,16 @@ def explain_pair(graph: Any, a: torch.Tensor, b: torch.Tensor) -> PairExplanatio
 
 def leaders_of(graph: Any) -> list[int]:
     """For every record the node that the passes let stand for it."""
-    _, result = optimize.run_passes(graph.tape, root_numbers(graph), graph.pipeline)
+    _, result = optimize.run_passes(graph.tape, graph.root_numbers(), graph.pipeline)
     return [int(i) for i in result.leader]
 
 
 def node_of(graph: Any, t: Any, which: str) -> Any:
     """The node of a tensor in this graph."""
     if not isinstance(t, torch.Tensor):
-        raise errors.ArgumentTypeError(errors.at(f"the {which} argument of explain is a {type(t).__name__}, not a tensor"))
+        raise errors.ArgumentTypeError(errors.at(
+            f"the {which} argument of explain is a {type(t).__name__}, not a tensor"
+        ))
     tape = graph.tape
     if tape is not None and len(tape):
         node = getattr(t, "_node", None)
@@ -145,8 +147,10 @@ def descend(a: Any, b: Any, leader: Sequence[int]) -> tuple[list[str], list[Diff
         name = a.op.operands[i] if i < len(a.op.operands) else str(i)
         write = write_between(x, y)
         if write is not None:
-            return trail, [Difference(f"operand {i}", f"operand {i} ({name}) was written between them by {write}")]
-        trail.append(f"operand {i} ({name}) of %{a.index} and %{b.index} is {printing.number(x)} and {printing.number(y)}")
+            text = f"operand {i} ({name}) was written between them by {write}"
+            return trail, [Difference(f"operand {i}", text)]
+        both = f"{printing.number(x)} and {printing.number(y)}"
+        trail.append(f"operand {i} ({name}) of %{a.index} and %{b.index} is {both}")
         a, b = (x, y) if x.index <= y.index else (y, x)
 
 
@@ -181,7 +185,8 @@ def own_differences(a: Any, b: Any) -> list[Difference]:
             found.append(Difference(part, f"{part}: {x} and {y}"))
     if a.requires_grad != b.requires_grad:
         without = b if a.requires_grad else a
-        found.append(Difference("requires_grad", f"grad mode: %{without.index} was computed without gradient{place(without)}"))
+        text = f"grad mode: %{without.index} was computed without gradient{place(without)}"
+        found.append(Difference("requires_grad", text))
     found += [d for n in (a, b) for d in bars(n)]
     return found
 
@@ -191,7 +196,8 @@ def leaf_difference(a: Any, b: Any) -> Difference:
     if not (a.is_leaf and b.is_leaf):
         leaf, other = (a, b) if a.is_leaf else (b, a)
         kind = "leaf" if leaf.requires_grad else "constant"
-        return Difference("leaf", f"%{leaf.index} is a {kind}, %{other.index} the result of {printing.operator_text(other)}")
+        result = printing.operator_text(other)
+        return Difference("leaf", f"%{leaf.index} is a {kind}, %{other.index} the result of {result}")
     text = f"%{a.index} and %{b.index} are two tensors that came from outside the graph"
     if equal_values(a.tensor, b.tensor):
         text += ", with equal values now: use one tensor for both"

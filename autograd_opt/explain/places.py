@@ -94,8 +94,9 @@ class Places:
         while frame is not None and len(spots) < DEEPEST:
             code = frame.f_code
             key = (code, frame.f_lasti)
-            spot = self.spots.get(key, False)
-            if spot is False:
+            if key in self.spots:
+                spot = self.spots[key]
+            else:
                 spot = self.spots[key] = spot_of(frame)
             if spot is not None:
                 spots.append(spot)
@@ -143,7 +144,7 @@ class Places:
 def spot_of(frame: FrameType) -> Spot | None:
     """The spot of a frame, None where it is not the user's."""
     file = frame.f_code.co_filename
-    if file.startswith((TORCH, HERE)) or file.startswith("<frozen") or file == "<string>":
+    if file.startswith((TORCH, HERE, "<frozen")) or file == "<string>":
         return None
     if file.startswith(LIBRARY) and "site-packages" not in file:
         return None

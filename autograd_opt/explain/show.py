@@ -50,7 +50,8 @@ def head(k: int, finding: Finding) -> str:
 def line_text(line: Line) -> str:
     """One operation of a finding."""
     module = f"  in {line.module}" if line.module else ""
-    return f"{line.count:,} × {line.op} {line.type}, {seconds_text(line.seconds)}, {line.source}{module}  {line.text}".rstrip()
+    work = f"{line.count:,} × {line.op} {line.type}, {seconds_text(line.seconds)}"
+    return f"{work}, {line.source}{module}  {line.text}".rstrip()
 
 
 def rich_text(found: Findings) -> Any:
@@ -64,12 +65,14 @@ def rich_text(found: Findings) -> Any:
         parts.append(Text(found.title, style="bold"))
     parts += [Text(line) for line in summary(found)]
     for k, finding in enumerate(found.findings[:SHOWN], 1):
-        parts += [Text(""), Text(head(k, finding), style="bold"), Padding(Text(finding.advice, style="green"), (0, 0, 0, 3))]
+        parts += [Text(""), Text(head(k, finding), style="bold")]
+        parts.append(Padding(Text(finding.advice, style="green"), (0, 0, 0, 3)))
         parts += [Padding(Text(line_text(line), style="dim", overflow="ellipsis", no_wrap=True), (0, 0, 0, 3))
                   for line in finding.lines[:LINES]]
         if len(finding.lines) > LINES:
             rest = finding.lines[LINES:]
-            text = f"… and {sum(line.count for line in rest):,} more, {seconds_text(sum(line.seconds for line in rest))}"
+            count, seconds = sum(line.count for line in rest), sum(line.seconds for line in rest)
+            text = f"… and {count:,} more, {seconds_text(seconds)}"
             parts.append(Padding(Text(text, style="dim"), (0, 0, 0, 3)))
     if len(found.findings) > SHOWN:
         parts += [Text(""), Text(f"… and {len(found.findings) - SHOWN} smaller findings")]
@@ -107,8 +110,8 @@ def html(found: Findings) -> str:
         bar = f'<span class="bar" style="width:{100 * f.seconds / most:.0f}px"></span>'
         rows = "".join(
             f'<tr><td class="n">{line.count:,}</td><td>{escape(line.op)} {escape(line.type)}</td>'
-            f'<td class="n">{seconds_text(line.seconds)}</td><td>{escape(line.source)}</td><td>{escape(line.module)}</td>'
-            f"<td><code>{escape(line.text)}</code></td></tr>" for line in f.lines)
+            f'<td class="n">{seconds_text(line.seconds)}</td><td>{escape(line.source)}</td>'
+            f"<td>{escape(line.module)}</td><td><code>{escape(line.text)}</code></td></tr>" for line in f.lines)
         parts.append(
             f"<details{' open' if k <= 3 else ''}><summary>{bar}{escape(head(k, f))}</summary>"
             f'<p class="advice">{escape(f.advice)}</p><table><tr><th class="n">times</th><th>operation</th>'
@@ -117,7 +120,8 @@ def html(found: Findings) -> str:
     if found.near_misses:
         rows = "".join(
             f'<tr><td class="n">{m.count:,}</td><td>{escape(m.op)}</td><td class="n">{seconds_text(m.seconds)}</td>'
-            f"<td>{escape(m.first)}, {escape(m.second)}</td><td>{escape(m.reason)}</td></tr>" for m in found.near_misses)
+            f"<td>{escape(m.first)}, {escape(m.second)}</td><td>{escape(m.reason)}</td></tr>"
+            for m in found.near_misses)
         parts.append('<h2>Near misses</h2><table><tr><th class="n">times</th><th>operation</th><th class="n">time</th>'
                      f"<th>lines</th><th>reason</th></tr>{rows}</table>")
     return "\n".join(parts)

@@ -8,11 +8,8 @@ its own speed; the report says how much of it was watched.
 
 from __future__ import annotations
 
-import inspect
 import os
-import signal
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from types import FrameType
@@ -22,14 +19,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_opt.explain import purity
+from autograd_opt.explain.budget import Timer, idle_cost, inside_dispatch
+from autograd_opt.explain.keys import Key, written_reason
 from autograd_opt.explain.places import Place, Places
 from autograd_opt.explain.values import Values, geometry
 
 Tensor = torch.Tensor
 MOST_KEYS = 200_000
 """Operations remembered; the oldest quarter is forgotten beyond."""
-TICK = 0.02
-"""Seconds of processor time between two looks at the budget."""
 FREE = 0.5
 """Seconds that watching may cost however short the program is."""
 CHECKED = 3
@@ -122,7 +119,7 @@ class Watch(TorchDispatchMode):
         self._begin = self._window = time.perf_counter()
         super().__enter__()
         self._depth = torch._C._len_torch_dispatch_stack()
-        self._timer = Timer(self)
+        self._timer = Timer(self.look)
         self._timer.start()
         return self
 
@@ -149,7 +146,7 @@ class Watch(TorchDispatchMode):
         """Called by the timer: take the mode off, or put it back, as the budget says."""
         if not self.tired or self._looking or not self.running or os.getpid() != self._process:
             return
-        if inside_dispatch(frame):       # torch has taken the mode off itself while a handler runs
+        if inside_dispatch(frame, HANDLER):       # torch has taken the mode off itself while a handler runs
             return
         self._looking = True             # the next signal may come while this one is handled
         try:
@@ -201,7 +198,7 @@ class Watch(TorchDispatchMode):
         for i in kind.written:
             self.wrote(args, kwargs, i, kind.name, place)
         outputs = [r for r in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(r, Tensor)]
-        if not outputs or verdict in (purity.UNKNOWN, purity.UNDEFINED) or verdict == purity.EFFECT and kind.written:
+        if not outputs or verdict in (purity.UNKNOWN, purity.UNDEFINED, purity.EFFECT):
             if verdict == purity.EFFECT:  # the value repeats although the call must not be left out
                 first = self.keys.get(key.exact)
                 if first is None or len(first.values) != len(outputs):
@@ -272,11 +269,12 @@ class Watch(TorchDispatchMode):
         memory = self.values.memories.get(first.address)
         if memory is None or memory.writes != first.writes or first.geometry != geometry(t) or t.is_complex():
             return None
-        storage = torch.UntypedStorage._new_with_weak_ptr(first.address)
+        storage: Any = torch.UntypedStorage._new_with_weak_ptr(first.address)
         if storage is None:
             return None
         offset, shape, stride, dtype = first.geometry
-        other = torch.empty(0, dtype=dtype, device=t.device).set_(storage, offset, shape, stride)  # type: ignore[call-overload]
+        other = torch.empty(0, dtype=dtype, device=t.device)
+        other.set_(storage, offset, shape, stride)
         return bool(((other == t) | ((other != other) & (t != t))).all())
 
     def wrote(self, args: Any, kwargs: Any, i: int, name: str, place: Place) -> None:
@@ -338,150 +336,7 @@ class Watch(TorchDispatchMode):
         return dict(self.report.to_dict())
 
 
-DISPATCH = tuple(
-    os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), name)
-    for name in (f"_library{os.sep}", "_ops.py", "_compile.py", f"_dynamo{os.sep}", os.path.join("utils", "_python_dispatch.py"))
-)
-"""Files of torch whose functions it may call between taking a mode off and calling its handler."""
-HANDLER = inspect.unwrap(Watch.__torch_dispatch__).__code__
-
-
-def inside_dispatch(frame: FrameType | None) -> bool:
-    """Is an operation being dispatched in this chain of frames?"""
-    while frame is not None:
-        if frame.f_code is HANDLER or frame.f_code.co_filename.startswith(DISPATCH):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def written_reason(key: Key) -> str | None:
-    """Which operand was written since, by what and where; None for an optimizer's step."""
-    for i, memory in enumerate(key.memories):
-        if memory is not None and memory.writer is not None:
-            name, place = memory.writer
-            if place.in_optimizer or place.innermost is None:
-                return None
-            return f"operand {i} was written between them by {name} at {place.innermost}"
-    return None
-
-
-class Key:
-    """The key of one call: exact, by location of its operands, by content of small unknown ones."""
-
-    __slots__ = ("by_content", "by_location", "content_operand", "exact", "memories", "tensors")
-
-    def __init__(self, values: Values, kind: purity.Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        exact: list[Any] = [kind.number]
-        location: list[Any] = [kind.number]
-        content: list[Any] = [kind.number]
-        self.content_operand = -1
-        self.tensors = 0
-        self.memories: list[Any] = []
-
-        def visit(value: Any) -> None:
-            if isinstance(value, Tensor):
-                number, where, known, memory = values.number(value)
-                self.tensors += 1
-                exact.append((number,))
-                location.append((where,))
-                if known is not None:
-                    self.content_operand = self.tensors - 1
-                content.append((number if known is None else known,))
-                self.memories.append(memory)
-                return
-            if isinstance(value, (list, tuple)):
-                parts = (f"[{len(value)}",)
-                for table in (exact, location, content):
-                    table.extend(parts)
-                for v in value:
-                    visit(v)
-                return
-            text = encode(value)
-            exact.append(text)
-            location.append(text)
-            content.append(text)
-
-        for i, value in enumerate(args):
-            if i not in kind.ignored:
-                visit(value)
-        for name in sorted(kwargs):
-            if name != "out":
-                visit(name)
-                visit(kwargs[name])
-        self.exact, self.by_location = tuple(exact), tuple(location)
-        self.by_content = tuple(content) if self.content_operand >= 0 else None
-
-
-def encode(value: Any) -> Any:
-    """A hashable that is equal for equal arguments only: 1, 1.0 and True differ, so do 0.0 and -0.0."""
-    kind = type(value)
-    if kind is float:
-        return value.hex()
-    if kind is int:
-        return value
-    if kind is bool:
-        return "T" if value else "F"
-    if kind is str:
-        return f"s{value}"
-    if value is None or kind in (torch.dtype, torch.device, torch.layout, torch.memory_format):
-        return value
-    try:
-        hash(value)
-    except TypeError:
-        return object()
-    return (kind, value)
-
-
-def idle_cost(repeats: int = 200) -> float:
-    """Seconds that a dispatch mode costs an operation before its handler has begun."""
-    class Idle(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return func(*args, **(kwargs or {}))
-
-    x = torch.zeros(1)
-
-    def run() -> float:
-        begin = time.perf_counter()
-        for _ in range(repeats):
-            x.neg()
-        return (time.perf_counter() - begin) / repeats
-
-    run()
-    bare = run()
-    with Idle():
-        run()
-        watched = run()
-    return max(0.0, watched - bare)
-
-
-class Timer:
-    """Looks at the budget now and then, between two steps of the program's own Python.
-
-    A signal of processor time does it, which no sleeping or waiting program notices; in other
-    threads than the main one, or where the program uses that signal itself, the mode stays on.
-    """
-
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
-        self.old: Any = None
-        self.active = False
-
-    def start(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        if signal.getsignal(signal.SIGVTALRM) not in (signal.SIG_DFL, signal.SIG_IGN, None):
-            return
-        self.old = signal.signal(signal.SIGVTALRM, lambda number, frame: self.watch.look(frame))
-        signal.siginterrupt(signal.SIGVTALRM, False)
-        signal.setitimer(signal.ITIMER_VIRTUAL, TICK, TICK)
-        self.active = True
-
-    def stop(self) -> None:
-        if self.active:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            signal.signal(signal.SIGVTALRM, self.old)
-            self.active = False
+HANDLER = Watch.__torch_dispatch__.__code__
 
 
 def explain(budget: float = 0.8) -> Watch:

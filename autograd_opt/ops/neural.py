@@ -247,7 +247,8 @@ def bind_instance_norm(x: Any, weight: Any, bias: Any, running_mean: Any, runnin
     return (x, weight, bias), {"momentum": momentum, "eps": eps, "cudnn_enabled": cudnn_enabled}
 
 
-define("rms_norm", "x, weight=?, *, normalized_shape=(), eps=None", PURE | REDUCES, "torch.rms_norm", bind=bind_rms_norm,
+define("rms_norm", "x, weight=?, *, normalized_shape=(), eps=None", PURE | REDUCES, "torch.rms_norm",
+       bind=bind_rms_norm,
        joint=rms_norm_back,
        forward=lambda x, weight, *, normalized_shape, eps: torch.rms_norm(x, normalized_shape, weight, eps))
 define("instance_norm", "x, weight=?, bias=?, *, momentum=0.1, eps=1e-05, cudnn_enabled=False", PURE,

@@ -124,7 +124,7 @@ for _name, _attributes, _calls in (
     ("reshape", "*shape", "torch.reshape T.reshape"),
     ("flatten", "start_dim=0, end_dim=-1", "torch.flatten T.flatten"), ("ravel", "", "torch.ravel T.ravel"),
     ("squeeze", "*dim", "torch.squeeze T.squeeze"), ("unsqueeze", "dim=0", "torch.unsqueeze T.unsqueeze"),
-    ("unflatten", "dim=0, sizes=()", "torch.unflatten torch._C.TensorBase.unflatten"),
+    ("unflatten", "dim=0, sizes=()", "torch.unflatten T.unflatten"),
     ("unsafe_view", "size=()", "torch._unsafe_view torch.ops.aten._unsafe_view"),
     ("reshape_alias", "size=()", "torch.ops.aten.view"),
 ):

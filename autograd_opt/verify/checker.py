@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import Any
 
 from autograd_opt.verify.ir import Head, Program, Vocabulary, decode
-from autograd_opt.verify.trace import ADDS_TO, MERGED, PULLBACK
+from autograd_opt.verify.trace import ADDS_TO, FULL, MERGED, PULLBACK
 
 Combo = dict[int, Any]
 """value number -> coefficient (int or Fraction), never zero; all of one type."""
@@ -152,23 +152,29 @@ def slots(head: Head, floating: Sequence[bool]) -> tuple[int, ...]:
     A Python number among the operands stands in the attributes: then the tensor operands
     that remain are counted from 0, and the operator may no longer be linear (`x - 1`).
     """
+    return tuple([k for k in _slots(head, len(floating)) if k < len(floating) and floating[k]])
+
+
+def _slots(head: Head, count: int) -> tuple[int, ...]:
     op, values = head.op, dict(head.attributes)
     if is_kernel(op):
         return FIRST
+    if op == "einsum":
+        return tuple(range(count))
     found = LINEAR.get(op)
-    if found is None or not all(floating[k] for k in found if k < len(floating)):
+    if found is None:
         return ()
     if op in ("mul", "div"):
         if "x" in values:  # number op tensor
             return FIRST if op == "mul" else ()
         return FIRST if "y" in values else found
     if op == "masked_fill":
-        return FIRST if values.get("value") in ZEROS and len(floating) == 2 else ()
+        return FIRST if values.get("value") in ZEROS and count == 2 else ()
     if op == "where":
-        return (1,) if len(floating) == 2 and (values.get("x") in ZEROS or values.get("y") in ZEROS) else ()
+        return (1,) if count == 2 and (values.get("x") in ZEROS or values.get("y") in ZEROS) else ()
     if op in ADDS_TO:
         return found if "x" in values else ()
-    if op in ("linear", "conv1d", "conv2d", "conv3d") and len(floating) > 2:
+    if op in ("linear", "conv1d", "conv2d", "conv3d") and count > 2:
         return ()
     if op in ("pad", "constant_pad_nd"):
         return (
@@ -176,7 +182,7 @@ def slots(head: Head, floating: Sequence[bool]) -> tuple[int, ...]:
             if values.get("value", "N") in (*ZEROS, "N") and values.get("mode", "s'constant'") == "s'constant'"
             else ()
         )
-    return tuple(k for k in found if k < len(floating))
+    return found
 
 
 def joint_slots(head: Head, floating: Sequence[bool]) -> tuple[int, ...]:
@@ -258,7 +264,7 @@ def merged_heads(vocabulary: Vocabulary) -> set[int]:
 
 
 # ----- linear simulation -----
-PLAIN, PLUS, SCALE, LINEARLY, TOGETHER = range(5)
+PLAIN, PLUS, SCALE, LINEARLY, TOGETHER, NOTHING = range(6)
 
 
 class Checker:
@@ -338,6 +344,8 @@ class Checker:
                 and exact(head.attributes[0][1]) is not None
             ):
                 found = SCALE, exact(head.attributes[0][1])
+            elif head.op == FULL and head.attributes[0][1] in ZEROS:
+                found = NOTHING, ()
             elif head.effect or not self.floating(head.type):
                 found = PLAIN, ()
             else:
@@ -384,6 +392,8 @@ class Checker:
                 state = {a: detail} if type(a) is int else {v: k * detail for v, k in a.items()}
                 if len(state) == 1 and 1 in state.values():
                     state = next(iter(state))
+            elif kind == NOTHING:
+                state = {}
             elif kind == TOGETHER:
                 state = self.apart(head, key[1], args, detail, types[head])
             elif dict not in map(type, args):
@@ -578,10 +588,7 @@ def check(
         for k, (x, y) in enumerate(pairs):
             if x is None and y is None:
                 outcome.equal[k] = True
-            elif x is None or y is None:
-                only: Any = second[y] if x is None else first[x]  # type: ignore[index]
-                outcome.equal[k] = checker.same(only, {})
-            else:
+            elif x is not None and y is not None:  # one missing gradient is a difference, whatever the other is
                 outcome.equal[k] = checker.same(first[x], second[y])
         stats["claims"] = len(claims)
     except OutOfBudget as error:

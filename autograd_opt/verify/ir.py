@@ -254,6 +254,7 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
     heads, operands, pure, grad = recorded.heads, recorded.operands, recorded.pure, recorded.grad
     position: dict[Any, int] = {}
     head_of, type_of = vocabulary.head, vocabulary.type
+    devices: list[Any] = []
     for i, node in enumerate(nodes):
         op = node.op
         flags = op.flags
@@ -281,9 +282,22 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
                 effect, pure[i] = i + 1, 0
         requires_grad = node.requires_grad
         grad[i] = requires_grad
-        heads.append(head_of(op.name, coded, type_of(node.shape, node.dtype, node.device), requires_grad, effect))
+        shape, dtype, device = node.shape, node.dtype, node.device
+        if dtype is None:
+            shape = tuple([None if m is None else (m[0], m[1], m[2] or home(places, devices)) for m in shape or ()])
+            device = shape[0][2] if shape and shape[0] else home(places, devices)
+            heads.append(head_of(op.name, coded, type_of(shape, None, None), requires_grad, effect))
+        else:
+            device = device or home(places, devices)
+            heads.append(head_of(op.name, coded, type_of(shape, dtype, device), requires_grad, effect))
+        devices.append(device)
         operands.append(places)
     return recorded
+
+
+def home(places: Sequence[int | None], devices: Sequence[Any]) -> Any:
+    """The device of the first operand, where a node does not say its own."""
+    return next((devices[o] for o in places if o is not None), "cpu")
 
 
 def attribute_bits(

@@ -113,6 +113,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "mm": (on((2, 3), (3, 4)),), "bmm": (on((2, 2, 3), (2, 3, 1)),), "mv": (on((2, 3), (3,)),),
     **each("dot vdot", on((3,), (3,))), "outer": (on((2,), (3,)),),
     "linear": (on((2, 3), (4, 3), (4,)), on((2, 3), (4, 3), None)),
+    "einsum": (on((2, 3), (3, 4), equation="ij,jk->ik"), on((2, 3), (3,), equation="ij,j->j"), on((2, 3), equation="ij->j")),
     "addmm": (on((2, 4), (2, 3), (3, 4), alpha=2, beta=3),), "baddbmm": (on((2, 2, 1), (2, 2, 3), (2, 3, 1), alpha=2),),
     "addbmm": (on((2, 1), (2, 2, 3), (2, 3, 1), beta=2),), "addmv": (on((2,), (2, 3), (3,), alpha=2),),
     "addr": (on((2, 3), (2,), (3,), beta=2),), "trace": (on((2, 2)),),

@@ -189,6 +189,21 @@ def linear(D: Domain, x: Array, weight: Array, bias: Array | None = None) -> Arr
     return out if bias is None else D.add(out, bias)
 
 
+def einsum(D: Domain, *xs: Array, equation: str = "", path: Any = None) -> Array:
+    """Operands side by side over all letters, multiplied, and summed over the letters that are dropped."""
+    left, _, out = equation.partition("->")
+    letters = out + "".join(sorted({c for c in left if c.isalpha()} - set(out)))
+    total = None
+    for term, x in zip(left.split(","), xs, strict=True):
+        if len(set(term)) != len(term):
+            raise Outside("a diagonal in an einsum")
+        x = x.transpose([term.index(c) for c in letters if c in term])
+        shape = iter(x.shape)
+        x = x.reshape([next(shape) if c in term else 1 for c in letters])
+        total = x if total is None else D.mul(total, x)
+    return D.sum(total, tuple(range(len(out), len(letters)))) if len(letters) > len(out) else total
+
+
 def cumsum(D: Domain, x: Array, dim: int = 0, dtype: Any = None) -> Array:
     out = x.copy()
     for k in range(1, x.shape[dim]):
@@ -394,7 +409,7 @@ MEANING: dict[str, Meaning] = {
     "matmul": lambda D, x, y: D.matmul(x, y), "mm": lambda D, x, y: D.matmul(x, y), "bmm": lambda D, x, y: D.matmul(x, y),
     "mv": lambda D, x, y: D.matmul(x, y), "dot": lambda D, x, y: D.matmul(x, y), "vdot": lambda D, x, y: D.matmul(x, y),
     "outer": lambda D, x, y: D.mul(x[:, None], y[None, :]),
-    "linear": linear,
+    "linear": linear, "einsum": einsum,
     "addmm": matmul_affine, "baddbmm": matmul_affine, "addmv": matmul_affine,
     "addbmm": lambda D, x, y, z, beta=1, alpha=1: D.add(D.scale(beta, x), D.scale(alpha, D.sum(D.matmul(y, z), (0,)))),
     "addr": lambda D, x, y, z, beta=1, alpha=1: D.add(D.scale(beta, x), D.scale(alpha, D.mul(y[:, None], z[None, :]))),

@@ -161,6 +161,9 @@ class Tracer(TorchFunctionMode):
     def canonical(self, func: Any, args: Any, kwargs: Any) -> tuple[str, list[Any], dict[str, Any]]:
         """The call in the words of the operator table, or in those of `WORDS`, or as it stands."""
         name = CALLS.get(func) or BY_FORWARD.get(func)
+        if func is torch.einsum and "einsum" in OPS:
+            operands, attributes = BINDERS["einsum"](args[0], args[1:])
+            return "einsum", *self.split((), operands, attributes, OPS["einsum"].attributes)
         if callable(name):
             name = name(*args, **kwargs)
         if isinstance(name, str):

@@ -140,6 +140,7 @@ class Verification(NoBool):
     >>> v = Verification(Status.UNDECIDED, reason=Reason.NOTHING, message="no leaf")
     >>> print(v)
     undecided: nothing compared: no leaf
+      what to do: name outputs that depend on a leaf which requires grad
     >>> if v: pass
     Traceback (most recent call last):
     ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import platform
 import time
@@ -349,9 +350,7 @@ class Task:
     def trust(self) -> dict[str, Any]:
         """Versions and the lemmas that a proof of this graph uses."""
         return {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "sympy": version("sympy"),
+            **versions(),
             "lemmas": sorted({h.op for h in self.vocabulary.heads if h.op in checker.LINEAR}),
         }
 
@@ -376,6 +375,11 @@ class Task:
             "optimized": self.optimized.to_dict(),
             "leader": list(self.leader),
         }
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version(), "torch": torch.__version__, "sympy": version("sympy")}
 
 
 def followed(nodes: Sequence[Any], where: dict[int, int]) -> list[int]:

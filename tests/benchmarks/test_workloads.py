@@ -70,7 +70,7 @@ def test_repeats_of_sharing_are_found() -> None:
         workload = sharing(ao.tensor, share=share)
         return counting.kernels(measure.recorded(workload, optimize=optimize))
 
-    assert kernels_of(0.9, True) < 0.2 * kernels_of(0.9, False)
+    assert kernels_of(0.9, True) < 0.4 * kernels_of(0.9, False)
     assert kernels_of(0.0, True) <= kernels_of(0.0, False)
 
 

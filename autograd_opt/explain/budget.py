@@ -1,0 +1,82 @@
+"""What watching costs, and the timer that takes the mode off when it costs too much."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+TICK = 0.02
+"""Seconds of processor time between two looks at the budget."""
+DISPATCH = tuple(
+    os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), name)
+    for name in (f"_library{os.sep}", f"_dynamo{os.sep}", "_ops.py", "_compile.py", f"utils{os.sep}_python_dispatch.py")
+)
+"""Files of torch whose functions it may call between taking a mode off and calling its handler."""
+
+
+def inside_dispatch(frame: FrameType | None, handler: CodeType) -> bool:
+    """Is an operation being dispatched in this chain of frames?"""
+    while frame is not None:
+        if frame.f_code is handler or frame.f_code.co_filename.startswith(DISPATCH):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def idle_cost(repeats: int = 200) -> float:
+    """Seconds that a dispatch mode costs an operation before its handler has begun."""
+    class Idle(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    x = torch.zeros(1)
+
+    def run() -> float:
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            x.neg()
+        return (time.perf_counter() - begin) / repeats
+
+    run()
+    bare = run()
+    with Idle():
+        run()
+        watched = run()
+    return max(0.0, watched - bare)
+
+
+class Timer:
+    """Looks at the budget now and then, between two steps of the program's own Python.
+
+    A signal of processor time does it, which no sleeping or waiting program notices; in other
+    threads than the main one, or where the program uses that signal itself, the mode stays on.
+    """
+
+    def __init__(self, look: Callable[[FrameType | None], None]) -> None:
+        self.look = look
+        self.old: Any = None
+        self.active = False
+
+    def start(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGVTALRM) not in (signal.SIG_DFL, signal.SIG_IGN, None):
+            return
+        self.old = signal.signal(signal.SIGVTALRM, lambda number, frame: self.look(frame))
+        signal.siginterrupt(signal.SIGVTALRM, False)
+        signal.setitimer(signal.ITIMER_VIRTUAL, TICK, TICK)
+        self.active = True
+
+    def stop(self) -> None:
+        if self.active:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, self.old)
+            self.active = False

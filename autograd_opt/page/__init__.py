@@ -1,0 +1,141 @@
+"""A page to browse a graph: one HTML file that needs no network.
+
+Search, zoom, as written and optimized; a click on a node shows its operator, attributes, shape,
+source, rule and gradient formula, and every line of its group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from autograd_opt.draw import style
+from autograd_opt.draw.layout import levels
+from autograd_opt.formulas import formulas_of
+from autograd_opt.scene import Item, Scene, scene_of
+
+COLUMN, ROW = 150, 84
+"""Pixels between columns and rows."""
+SWEEPS = 6
+
+
+def to_html(graph: Any, path: Any = None) -> Any:
+    """Write the page of `graph` to `path`; returns its text where there is no path.
+
+    >>> import autograd_opt as ao
+    >>> x = ao.tensor([1.0])
+    >>> with ao.AutogradGraph() as graph:
+    ...     y = x * 2
+    ...     text = to_html(graph)
+    >>> text[:15]
+    '<!doctype html>'
+    """
+    text = page(scene_of(graph), rules_of(graph))
+    if path is None:
+        return text
+    path = Path(path)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def rules_of(graph: Any) -> dict[str, dict[str, str]]:
+    """Gradient formulas by operator name, of the operators that the graph has."""
+    nodes = graph.tape.snapshot() if graph.tape is not None else []
+    ops = {n.op.name: n.op for n in nodes if not n.is_leaf}
+    return {name: formulas_of(op) for name, op in sorted(ops.items())}
+
+
+def page(scene: Scene, rules: dict[str, dict[str, str]]) -> str:
+    """The page's text."""
+    files = resources.files(__package__)
+    optimized = {item.index: item for item in scene.optimized_items()}
+    groups = {item.index: k for k, item in enumerate(scene.groups())}
+    nodes = []
+    for item in scene.items:
+        data = item.to_dict()
+        data["state"] = item.state
+        data["rule"] = rules.get(item.op, {})
+        data["group"] = groups.get(item.leader, -1)
+        data["led"] = list(optimized[item.index].operands) if item.index in optimized else []
+        nodes.append(data)
+    everything = {
+        "title": scene.name, "nodes": nodes, "outputs": list(scene.outputs), "palette": style.PALETTE,
+        "written": positions(scene.items), "optimized": positions(list(optimized.values())),
+    }
+    # "</" would end the script element wherever it stands
+    data_text = json.dumps(everything, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+    return TEMPLATE.format(
+        title=escape(scene.name), css=(files / "page.css").read_text("utf-8"), data=data_text,
+        script=(files / "page.js").read_text("utf-8"),
+    )
+
+
+def positions(items: list[Item]) -> dict[int, tuple[int, int]]:
+    """Record number to x and y: rows by depth, ordered and placed by the mean of the neighbours."""
+    ids = [str(item.index) for item in items]
+    edges = [(str(o), str(item.index)) for item in items for o in set(item.operands) if o is not None]
+    level = levels(ids, edges)
+    above: dict[str, list[str]] = defaultdict(list)
+    below: dict[str, list[str]] = defaultdict(list)
+    for a, b in edges:
+        above[b].append(a)
+        below[a].append(b)
+    rows: dict[int, list[str]] = defaultdict(list)
+    for i in ids:
+        rows[level[i]].append(i)
+    x = {i: float(k) - len(row) / 2 for row in rows.values() for k, i in enumerate(row)}
+    for sweep in range(SWEEPS):
+        for depth in sorted(rows, reverse=bool(sweep % 2)):
+            row = rows[depth]
+            near = above if sweep % 2 == 0 else below
+            wanted = {i: sum(x[n] for n in near[i]) / len(near[i]) if near[i] else x[i] for i in row}
+            row.sort(key=wanted.__getitem__)
+            place(row, wanted, x)
+    return {int(i): (round(x[i] * COLUMN), level[i] * ROW) for i in ids}
+
+
+def place(row: list[str], wanted: dict[str, float], x: dict[str, float]) -> None:
+    """Give a row its columns: at least 1 apart, near to where each box wants to be."""
+    pools: list[tuple[float, int]] = []
+    for k, i in enumerate(row):
+        mean, n = wanted[i] - k, 1
+        while pools and pools[-1][0] > mean:
+            other, m = pools.pop()
+            mean, n = (mean * n + other * m) / (n + m), n + m
+        pools.append((mean, n))
+    starts = [mean for mean, n in pools for _ in range(n)]
+    for k, i in enumerate(row):
+        x[i] = starts[k] + k
+
+
+def notebook_html(graph: Any) -> str:
+    """What a notebook shows: the picture, and the report below it."""
+    if graph.tape is None or not len(graph.tape):
+        return f"<pre>{escape(repr(graph))}</pre>"
+    return f'<div style="overflow:auto;max-height:40em">{graph.draw()}</div>{graph.report()._repr_html_()}'
+
+
+TEMPLATE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
+<style>{css}</style></head>
+<body>
+<header>
+  <strong id="title">{title}</strong>
+  <label><input type="checkbox" id="optimized"> optimized</label>
+  <input id="search" type="search" placeholder="search: add, train.py:12, f32, %7   ( / )" autocomplete="off">
+  <span id="count"></span>
+  <button id="fit" title="0">fit</button>
+</header>
+<main><canvas id="view" tabindex="0" aria-label="the graph; use the search to list nodes"></canvas>
+<aside id="side"><div id="hits"></div><div id="details"></div></aside></main>
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script>
+</body></html>
+"""
+
+__all__ = ["notebook_html", "page", "to_html"]

@@ -1,0 +1,136 @@
+"""Pictures: what is shown, in every format, with and without graphviz."""
+
+import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import torch
+
+import autograd_opt as ao
+from autograd_opt import errors
+from autograd_opt.draw import boxes, draw_comparison, layout
+from autograd_opt.modules import follow
+from autograd_opt.scene import scene_of
+from tests.seeing.programs import many, mixed
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(params=["own layout", "graphviz"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "own layout":
+        monkeypatch.setenv("AUTOGRAD_OPT_NO_GRAPHVIZ", "1")
+    elif shutil.which("dot") is None:
+        pytest.skip("graphviz is not installed")
+    return str(request.param)
+
+
+def nodes_of(svg: str) -> dict[str, ET.Element]:
+    return {g.get("id", ""): g for g in ET.fromstring(svg).iter(f"{SVG}g") if "node" in (g.get("class") or "")}
+
+
+def test_svg_shows_every_node_with_hover_and_state(engine: str) -> None:
+    with mixed() as (graph, _):
+        shown = nodes_of(graph.draw())
+        assert len(shown) == len(graph)
+    assert "one value, written 3 times" in shown["n2"][0].text
+    states = {g.get("class") for g in shown.values()}
+    assert {"node leaf kept", "node constant kept", "node operation merged", "node operation pruned",
+            "node opaque kept"} <= states
+    struck = [g for g in shown.values() if "pruned" in (g.get("class") or "")]
+    assert all(any(t.get("text-decoration") == "line-through" for t in g.iter(f"{SVG}text")) for g in struck)
+
+
+def test_kinds_are_told_apart_by_shape() -> None:
+    with mixed() as (graph, _):
+        picture = boxes.picture_of(scene_of(graph), False)
+        svg = graph.draw()
+    pinned = next(b for b in picture.boxes if b.pinned)
+    assert nodes_of(svg)[pinned.id].find(f"{SVG}polygon") is not None
+    output = next(b for b in picture.boxes if b.is_output)
+    assert len(nodes_of(svg)[output.id].findall(f"{SVG}rect")) == 2
+
+
+def test_merged_nodes_have_one_colour() -> None:
+    with mixed() as (graph, _):
+        picture = boxes.picture_of(scene_of(graph), False)
+    groups = {b.group for b in picture.boxes if b.state == "merged" or b.id == "n2"}
+    assert len(groups) == 1
+
+
+def test_boxes_of_a_row_do_not_overlap(engine: str) -> None:
+    with mixed() as (graph, _):
+        placed = layout.arrange(boxes.picture_of(scene_of(graph), False))
+    rows: dict[int, list[tuple[float, float]]] = {}
+    for i, (x, y) in placed.centres.items():
+        rows.setdefault(round(y), []).append((x, placed.sizes[i][0]))
+    for row in rows.values():
+        row.sort()
+        for (a, wa), (b, wb) in zip(row, row[1:], strict=False):
+            assert a + wa / 2 <= b - wb / 2 + 1
+
+
+def test_files_by_ending(tmp_path: Path, engine: str) -> None:
+    with mixed() as (graph, _):
+        for ending in (".svg", ".png", ".dot", ".mmd"):
+            path = graph.draw(tmp_path / f"g{ending}")
+            assert path.stat().st_size > 500
+        draw_comparison(graph, tmp_path / "both.png")
+        text = draw_comparison(graph)
+        with pytest.raises(errors.ArgumentError, match=r"\.svg, \.png, \.dot, \.mmd"):
+            graph.draw(tmp_path / "g.gif")
+    assert (tmp_path / "g.png").read_bytes().startswith(b"\x89PNG")
+    ET.fromstring(text)
+    assert "as written" in text
+    assert "optimized" in text
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed")
+def test_dot_text_is_valid(tmp_path: Path) -> None:
+    import subprocess
+    with mixed() as (graph, _):
+        text = graph.to_dot()
+    run = subprocess.run(["dot", "-Tsvg"], input=text, capture_output=True, text=True, check=True)
+    assert run.stderr == ""
+    assert "text-decoration=\"line-through\"" in run.stdout or "<s>" in run.stdout.lower()
+
+
+def test_mermaid_text() -> None:
+    with mixed() as (graph, _):
+        lines = graph.to_mermaid(optimized=True).splitlines()
+    assert lines[0] == "flowchart TD"
+    assert "  n0 --> n2" in lines
+    assert not any("n3" in line for line in lines)
+
+
+def test_large_graphs_are_drawn_in_blocks_without_cycles() -> None:
+    import rustworkx as rx
+    with many(200) as graph:
+        picture = boxes.picture_of(scene_of(graph), False)
+        ET.fromstring(graph.draw())
+    assert len(picture.boxes) <= boxes.LIMIT
+    dag: rx.PyDiGraph[str, None] = rx.PyDiGraph()
+    index = {b.id: dag.add_node(b.id) for b in picture.boxes}
+    dag.add_edges_from([(index[a], index[b], None) for a, b, _, _ in picture.edges])
+    assert rx.is_directed_acyclic_graph(dag)
+
+
+def test_a_followed_transformer_is_drawn_by_module() -> None:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    model = torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+    with ao.AutogradGraph(optimize=True) as graph:
+        follow(graph, model)
+        _y = model(torch.randn(2, 5, 8))
+        picture = boxes.picture_of(scene_of(graph), False, limit=60)
+    titles = [b.title for b in picture.boxes]
+    assert any("layers.2.linear1" in t for t in titles)
+    assert any("layers.0.self_attn" in t for t in titles)
+    model(torch.randn(2, 5, 8))
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_a_hundred_thousand_levels_need_no_recursion() -> None:
+    n = 100_000
+    level = layout.levels([str(i) for i in range(n)], [(str(i), str(i + 1)) for i in range(n - 1)])
+    assert level[str(n - 1)] == n - 1

@@ -1,0 +1,75 @@
+"""`autograd-opt explain script.py`: the script runs unchanged, the report comes after."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import sys
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 4).double()
+x = torch.randn(3, 4).double()
+for step in range(int(sys.argv[1])):
+    mask = torch.triu(torch.ones(4, 4).double())
+    loss = (model(x) @ mask).square().mean()
+    loss.backward()
+    print(__name__, loss.item().hex())
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.01 * p.grad
+            p.grad = None
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300,
+                          check=False, env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return tmp_path
+
+
+COMMAND = ("-c", "from autograd_opt.explain_cli import explain_command; explain_command()")
+
+
+@pytest.mark.slow
+def test_same_output_then_the_report(folder: Path) -> None:
+    bare = run("train.py", "5", "0", cwd=folder)
+    seen = run(*COMMAND, "train.py", "5", "0", cwd=folder)
+    assert bare.returncode == seen.returncode == 0, seen.stderr
+    assert seen.stdout.startswith(bare.stdout)
+    assert "compute `mask` once, before the loop at train.py:8" in seen.stdout
+
+
+@pytest.mark.slow
+def test_json_html_and_exit_code(folder: Path) -> None:
+    seen = run(*COMMAND, "--json", "--html", "page.html", "train.py", "3", "7", cwd=folder)
+    assert seen.returncode == 7
+    found = json.loads(seen.stdout)
+    assert found["findings"][0]["lines"]
+    assert "__main__" in seen.stderr
+    page = (folder / "page.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "http" not in page
+
+
+@pytest.mark.slow
+def test_a_script_that_fails(folder: Path) -> None:
+    (folder / "bad.py").write_text("import torch\nx = torch.ones(2)\nx.exp()\nx.exp()\nraise ValueError('no')\n")
+    seen = run(*COMMAND, "bad.py", cwd=folder)
+    assert seen.returncode == 1
+    assert "ValueError: no" in seen.stderr
+    assert "1 repeat" in seen.stdout
+    missing = run(*COMMAND, "absent.py", cwd=folder)
+    assert missing.returncode == 2
+    assert "absent.py" in missing.stderr

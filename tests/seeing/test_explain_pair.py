@@ -1,0 +1,110 @@
+"""graph.explain(a, b): one value, or the part of the key that differs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import autograd_opt as ao
+from autograd_opt import errors
+
+X = [0.5, 1.5]
+Program = Callable[[Any], tuple[Any, Any]]
+
+
+def written(x: Any) -> tuple[Any, Any]:
+    k = x * 1
+    first = k.sin()
+    k.add_(1)
+    return first, k.sin()
+
+
+def written_outside(x: Any) -> tuple[Any, Any]:
+    c = torch.ones(2)
+    first = x * c
+    c.mul_(2)
+    return first, x * c
+
+
+def without_grad(x: Any) -> tuple[Any, Any]:
+    with torch.no_grad():
+        first = x.exp()
+    return first, x.exp()
+
+
+def hooked(x: Any) -> tuple[Any, Any]:
+    first, second = x.exp(), x.exp()
+    second.register_hook(lambda g: None)
+    return first, second
+
+
+DIFFERENT: dict[str, tuple[Program, str, str]] = {
+    "operator": (lambda x: (x.sin(), x.cos()), "operator", "sin"),
+    "attribute": (lambda x: (x.sum(dim=0), x.sum(dim=0, keepdim=True)), "attribute keepdim", "False and True"),
+    "number": (lambda x: (x * 2, x * 3), "attribute y", "2 and 3"),
+    "type of a number": (lambda x: (x * 2, x * 2.0), "attribute y", "2 and 2.0"),
+    "dtype": (lambda x: (x.sum(dtype=torch.float64), x.sum(dtype=torch.float32)), "attribute dtype", "f64 and f32"),
+    "write": (written, "operand 0", "written between them by add_"),
+    "write outside": (written_outside, "operand 1", "written between them by"),
+    "grad mode": (without_grad, "requires_grad", "computed without gradient"),
+    "hook": (hooked, "hook", "pinned by a hook"),
+    "constants": (lambda x: (x * torch.ones(2), x * torch.ones(2)), "leaf", "equal values now"),
+    "deep": (lambda x: ((x.sin() * 2).exp(), (x.cos() * 2).exp()), "operator", "sin"),
+    "opaque": (lambda x: (torch.cdist(x[None], x[None]), torch.cdist(x[None], x[None])), "purity", "recorded whole"),
+    "leaf": (lambda x: (x, x + 1), "leaf", "is a leaf"),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_differs(name: str) -> None:
+    program, part, text = DIFFERENT[name]
+    x = ao.tensor(X)
+    with ao.AutogradGraph(optimize=True) as graph:
+        a, b = program(x)
+        answer = graph.explain(a, b)
+    assert not answer.same
+    assert part in [d.part for d in answer.differences], str(answer)
+    assert text in str(answer)
+
+
+@pytest.mark.parametrize("program", [
+    lambda x: (x.exp(), x.exp()),
+    lambda x: (x * x.sin(), x.sin() * x),
+    lambda x: (x.exp(), 0)[:1] * 2,
+], ids=["same", "commuted", "itself"])
+def test_one_value(program: Program) -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph(optimize=True) as graph:
+        answer = graph.explain(*program(x))
+        assert answer.same, str(answer)
+        assert answer.to_dict()["same"]
+        assert "<pre>" in answer._repr_html_()
+
+
+def test_random_draws_are_two_values() -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph(optimize=True) as graph:
+        a, b = F.dropout(x, 0.5), F.dropout(x, 0.5)
+        assert not graph.explain(a, b).same
+
+
+def test_the_place_of_the_write_is_named() -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph(optimize=True) as graph:
+        answer = graph.explain(*written(x))
+    line = written.__code__.co_firstlineno + 3
+    assert f"operand 0 (x) was written between them by add_ at test_explain_pair.py:{line}" in str(answer)
+
+
+def test_wrong_arguments() -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph(optimize=True) as graph:
+        y = x.exp()
+        with pytest.raises(TypeError, match="not a tensor"):
+            graph.explain(y, 3)  # type: ignore[arg-type]
+        with pytest.raises(errors.GraphError, match="second tensor has no node"):
+            graph.explain(y, torch.ones(2))
+    with pytest.raises(errors.GraphError, match="no node"):
+        graph.explain(y, y)

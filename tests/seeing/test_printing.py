@@ -1,0 +1,86 @@
+"""print(graph): exact text, stable from run to run."""
+
+import json
+
+import torch
+
+import autograd_opt as ao
+from autograd_opt import printing
+from tests.seeing.programs import many, mixed
+
+GOLDEN = """\
+%0 = leaf()  # f32[2]
+%1 = leaf()  # f32[2]
+%2 = add(%0, %1)  # f32[2]
+%3 = add(%0, %1)  # f32[2], same as %2
+%4 = constant()  # f32[2]
+%5 = mul(%3, %4)  # f32[2]
+%6 = unbind(%5)  # (f32[], f32[])
+%7 = %6[0]  # f32[]
+%8 = %6[1]  # f32[]
+%9 = mul(%5, 2)  # f32[2]"""
+
+
+def test_the_program_is_the_same_at_every_run() -> None:
+    texts = []
+    for _ in range(2):
+        with mixed() as (graph, _):
+            texts.append(str(graph))
+    assert texts[0] == texts[1]
+    assert texts[0].startswith(GOLDEN)
+
+
+def test_lines_say_where_and_of_what_type() -> None:
+    x = ao.tensor([[1.0, 2.0]], dtype=torch.float64)
+    with ao.AutogradGraph() as graph:
+        _y = torch.special.i0e(x.to(torch.float32)).sum(1, keepdim=True)
+        text = str(graph)
+    assert "sum(%2, dim=1, keepdim=True)  # f32[1, 1] test_printing.py:" in text
+    assert "f64[1, 2]" in text
+    assert "/" not in text
+
+
+def test_opaque_calls_are_named_by_their_torch_function() -> None:
+    with mixed() as (graph, _):
+        assert any("torch.cdist(" in line and line.endswith("opaque") for line in str(graph).splitlines())
+
+
+def test_an_empty_graph_prints_nothing() -> None:
+    with ao.AutogradGraph() as graph:
+        assert str(graph) == ""
+    assert str(ao.AutogradGraph()) == ""
+
+
+def test_the_program_is_readable_after_backward() -> None:
+    with mixed() as (graph, loss):
+        before = [line.partition(",")[0] for line in str(graph).splitlines()]
+        loss.sum().backward()
+        after = [line.partition(",")[0] for line in str(graph).splitlines()]
+    assert after[:len(before)] == before
+
+
+def test_an_excerpt_marks_the_fault() -> None:
+    with many(20) as graph:
+        nodes = graph.tape.snapshot()
+        text = printing.excerpt(nodes, nodes[40]).splitlines()
+    assert [line for line in text if line.startswith(">")] == [f"> {printing.line(nodes[40])}"] or len(text) == 12
+    assert text[0].strip() == text[-1].strip() == "…"
+
+
+def test_values_are_told_apart_by_type() -> None:
+    assert printing.same(1, 1)
+    assert not printing.same(1, 1.0)
+    assert not printing.same(1, True)
+
+
+def test_to_dict_is_json_and_follows_leaders() -> None:
+    with mixed() as (graph, loss):
+        written, optimized = graph.to_dict(), graph.to_dict(optimized=True)
+        assert len(optimized["nodes"]) == graph.optimized().num_nodes()
+        assert len(written["nodes"]) == graph.dag.num_nodes()
+        assert written["outputs"] == [graph.root_numbers(loss)[0]]
+    json.dumps(written)
+    kept = {n["index"] for n in optimized["nodes"]}
+    assert all(o in kept for n in optimized["nodes"] for o in n["operands"] if o is not None)
+    assert {n["kind"] for n in written["nodes"]} == {"leaf", "constant", "operation", "opaque"}
+    assert [n["merged"] for n in optimized["nodes"] if n["merged"]][0][0] == 2

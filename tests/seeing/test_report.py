@@ -1,0 +1,76 @@
+"""graph.report(): counts agree with the graph, groups name their lines, the object outlives the graph."""
+
+import json
+
+import torch
+
+import autograd_opt as ao
+from tests.seeing.programs import mixed
+
+
+def test_counts_agree_with_the_graphs() -> None:
+    with mixed() as (graph, _):
+        report = graph.report()
+        assert report.nodes == (graph.dag.num_nodes(), graph.optimized().num_nodes())
+        assert report.edges == (graph.dag.num_edges(), graph.optimized().num_edges())
+        assert report.nodes[0] - report.nodes[1] == report.merged + report.pruned
+        assert report.reused == graph.tape.hits
+    assert report.opaque == {"torch.cdist": 1}
+    assert report.with_rule["add"] >= 4
+
+
+def test_groups_name_every_line() -> None:
+    x = ao.tensor([1.0, 2.0])
+    with ao.AutogradGraph(optimize=True) as graph:
+        _a = x.exp()
+        _b = x.exp() + 1
+        report = graph.report()
+    (group,) = report.groups
+    assert group.expression == "exp(%0)"
+    assert group.bytes == 8
+    first, second = (int(s.rpartition(":")[2]) for s in group.sources)
+    assert second == first + 1
+
+
+def test_near_misses_say_what_blocked() -> None:
+    x = ao.tensor([1.0, 2.0])
+    with ao.AutogradGraph(optimize=True, sources=False) as graph:
+        _a, b = x.exp(), x.exp()
+        b.retain_grad()
+        k = x * 1
+        _s0 = k.sin()
+        k.add_(1)
+        _s1 = k.sin()
+        reasons = [m.reason for m in graph.report().near_misses]
+    assert reasons == [
+        "%2 is pinned by a hook or retain_grad: it keeps its own cotangent",
+        "operand 0 (x) was written between them by add_",
+    ]
+
+
+def test_it_prints_and_serializes_and_outlives_the_graph() -> None:
+    with mixed() as (graph, loss):
+        loss.sum().backward()
+        report = graph.report()
+    text = str(report)
+    assert "nodes" in text
+    assert "add(%0, %1)" in text
+    assert "<table>" in report._repr_html_()
+    json.dumps(report.to_dict())
+    left = graph.report()
+    assert left.released
+    assert left.reused == report.reused
+    assert "left" in str(left)
+
+
+def test_a_graph_never_entered_has_an_empty_report() -> None:
+    assert ao.AutogradGraph().report().nodes == (0, 0)
+
+
+def test_an_unoptimized_graph_shows_what_could_be_merged() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph() as graph:
+        y = x.exp() + x.exp()
+        report = graph.report(y)
+    assert report.merged == 1
+    assert report.reused == 0
