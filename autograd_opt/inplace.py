@@ -92,18 +92,19 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
                 mask |= op.saved_by(i)
         base = views.before_write(target)
         old = target.detach().clone(memory_format=torch.preserve_format) if mask & 1 else target
+        versions = tuple(t._version if isinstance(t, Tensor) else 0 for t in operands)
         func(*args, **kwargs)
-        move(op, found, (old, *operands[1:]), attributes, target, base)
+        move(op, found, (old, *operands[1:]), attributes, target, base, versions=versions)
         return target
 
 
 def move(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[str, Any], target: Tensor,
-         base: Any, extra: Any = None) -> None:
+         base: Any, extra: Any = None, versions: Any = None) -> None:
     """Give `target`, written already, its new node; a view carries the write to its base."""
     if base is None:
         views.rewrite(op, found, operands, attributes, target, extra)
     else:
-        part = recorder.record_value(op, found, operands, attributes, target, extra)
+        part = recorder.record_value(op, found, operands, attributes, target, extra, versions)
         views.after_write(base, part, target)
 
 

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils import checkpoint
 
 from autograd_opt import node as nodes
+from autograd_opt import saved
 
 C = torch._C
 _local = threading.local()
@@ -101,6 +103,8 @@ def install() -> None:
 
     saved_tensors_hooks.__enter__ = __enter__  # type: ignore[method-assign]
     saved_tensors_hooks.__exit__ = __exit__  # type: ignore[method-assign]
+    checkpoint.SavedTensor = (checkpoint.SavedTensor, saved.SavedTensor)  # type: ignore[misc, assignment]
+    checkpoint._make_saved_tensor = saved.make_saved_tensor(checkpoint._make_saved_tensor)
     replace("UndefinedGrad", undefined_grad)
     replace("DelayedError", delayed_error)
 

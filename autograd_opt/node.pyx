@@ -418,7 +418,10 @@ cdef int is_custom(object t):
 
 
 cdef uint32_t version_of(object t) except? 4294967295:
-    return <uint32_t>ao_get(get_version, t)
+    try:
+        return <uint32_t>ao_get(get_version, t)
+    except RuntimeError:                 # an inference tensor has no version counter
+        return 0
 
 
 cdef object shape_of(object t):
@@ -694,7 +697,7 @@ cdef class Tape:
         if self.escaped and not node.flags & ESCAPED and self.shares_escaped(t):
             node.mark(ESCAPED | NO_MERGE)
         now = node if node.view is None else <Node>node.view
-        version = leaf_version(t)
+        version = version_of(t)
         if version != now.version or node.flags & (ESCAPED | WROTE):
             node.flags &= ~<uint32_t>WROTE
             node.view = self.above(now, t)
@@ -731,7 +734,7 @@ cdef class Tape:
         node.dtype = ao_get(get_dtype, t)
         node.device = same_device(ao_get(get_device, t))
         node.vn = fresh_vn()
-        node.version = leaf_version(t)
+        node.version = version_of(t)
         return 0
 
     def forgetter(self, key, Node node):
@@ -842,8 +845,12 @@ cdef class Tape:
             self.spend(twin)
             twin.task = task             # spent by this run, which may come here again
             for other in twin.operands:
-                if other is not None and (<Node>other).flags & MERGED:
+                if other is None:
+                    continue
+                if (<Node>other).flags & MERGED:
                     stack.append(other)
+                else:
+                    (<Node>other).flags |= OWN
         self.drain()
 
     cdef void unlink(self, Node node) noexcept:
@@ -1028,6 +1035,7 @@ cdef class Tape:
             return 0
         if node.flags & DEAD:
             return 0                     # its leader has been let go already
+        node.flags &= ~<uint32_t>MERGED
         if target is not None:
             target.live += 1
         node.leader = target
@@ -1276,13 +1284,6 @@ cdef object STRIDED_LAYOUT = torch.strided
 cdef bint borrowed(object t):
     """Is the memory of `t` owned by somebody else (numpy, say), who may write it unseen?"""
     return t.layout is STRIDED_LAYOUT and not t.is_meta and not t.untyped_storage().resizable()
-
-
-cdef uint32_t leaf_version(object t) except? 4294967295:
-    try:
-        return version_of(t)
-    except RuntimeError:  # an inference tensor has no version counter
-        return 0
 
 
 cdef bint degenerate = bool(os.environ.get("AUTOGRAD_OPT_DEGENERATE_HASH"))

@@ -101,7 +101,7 @@ def pull_back(g: Any, extra: Any, task: Any) -> list[torch.Tensor | None]:
     outs, gs = [o for o, _ in live], [p for _, p in live]
     if not task.create_graph:
         with torch_autograd():
-            return list(torch.autograd.grad(outs, call.inputs, gs, retain_graph=task.retain, allow_unused=True))
+            return list(torch.autograd.grad(outs, call.inputs, gs, retain_graph=True, allow_unused=True))
     with torch_autograd():
         copies = [p.detach().requires_grad_() for p in gs]
         grads = torch.autograd.grad(outs, call.inputs, copies, create_graph=True, allow_unused=True)

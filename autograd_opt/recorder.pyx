@@ -425,6 +425,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 return r
         if type(r) is not Tensor and type(r) is not CustomTensor:
             return r
+        if not tape.optimize and not (r.is_floating_point() or r.is_complex()):
+            return r
         node = fill(tape, op, nodes, operands, attrs, req, r, extra)
         if view:
             node.view = True
@@ -685,13 +687,16 @@ def record_multi(Op op, tuple operands, dict attrs, outputs, bint requires_grad,
     return record_outputs(tape, op, nodes, operands, attrs, requires_grad, outputs, extra)
 
 
-def record_write(Op op, list nodes, tuple operands, dict attrs, target, extra=None):
+def record_write(Op op, list nodes, tuple operands, dict attrs, target, extra=None, versions=None):
     """Move `target`, whose memory has been written already, to a node of its own.
 
-    `nodes` are the operands' nodes from before the write.  Returns the new node.
+    `nodes` are the operands' nodes from before the write, `versions` the versions of the
+    operands then: one that shares the target's memory is found to be written at backward.
+    Returns the new node.
     """
     cdef Tape tape = <Tape>recording()
     cdef Node node = fill(tape, op, nodes, operands, attrs, any_requires(nodes), target, extra)
+    earlier_versions(node, versions)
     if not tape.plain:
         pack_saved(tape, node, target)
     node.vn = fresh_vn()
@@ -711,10 +716,22 @@ def record_writes(Op op, list nodes, tuple operands, dict attrs, list targets, e
     record_outputs(tape, op, nodes, operands, attrs, True, targets, extra)
 
 
-def record_value(Op op, list nodes, tuple operands, dict attrs, value, extra=None):
+cdef int earlier_versions(Node node, versions) except -1:
+    """Of every operand but the written one, the version from before the write."""
+    if versions is None:
+        return 0
+    if node.saved_more is not None:
+        node.saved_more[1][1:] = list(versions[1:])
+    elif len(versions) > 1:
+        node.v1 = versions[1]
+    return 0
+
+
+def record_value(Op op, list nodes, tuple operands, dict attrs, value, extra=None, versions=None):
     """A node whose value no tensor of the user's shows: the written part of a base."""
     cdef Tape tape = <Tape>recording()
     cdef Node node = fill(tape, op, nodes, operands, attrs, True, value, extra)
+    earlier_versions(node, versions)
     if not tape.plain:
         pack_saved(tape, node, value)
     node.vn = fresh_vn()

@@ -31,16 +31,42 @@ class Packed:
     def value(self) -> Tensor:
         """Ask the unpack hook; under `create_graph` the result is connected to its node."""
         from autograd_opt import runs
+        run = runs.current()
+        recorded = run is not None and run.task.create_graph and self.node is not None and self.node.requires_grad
+        t = self.plain()
+        return connected(t, self.node) if recorded else t
+
+    def plain(self) -> Tensor:
+        """What the unpack hook gives."""
         with user_state():
             t = self.unpack(self.held)
         if not isinstance(t, Tensor):
             raise errors.ArgumentTypeError(
                 f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(t).__name__}"
             )
-        run = runs.current()
-        if run is None or not run.task.create_graph or self.node is None or not self.node.requires_grad:
-            return t
-        return connected(t, self.node)
+        return t
+
+
+class SavedTensor:
+    """A tensor that torch's own Python code saves (the arguments of a checkpoint)."""
+
+    def __init__(self, t: Tensor):
+        self.node = nodes.handle_of(t)
+        self.packed = pack(t, self.node)
+
+    def unpack(self) -> Tensor:
+        """The tensor, or what the hooks made of it, connected to its node."""
+        if type(self.packed) is not Packed:
+            return self.packed  # type: ignore[no-any-return]
+        t = self.packed.plain()
+        return connected(t, self.node) if self.node.requires_grad else t
+
+
+def make_saved_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original` outside any context, this module's class inside."""
+    def make(t: Tensor, is_output: bool) -> Any:
+        return SavedTensor(t) if nodes.get_recording() is not None else original(t, is_output)
+    return make
 
 
 def connected(t: Tensor, node: Any) -> Tensor:

@@ -25,13 +25,14 @@ def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: di
             extra: Any = None) -> Any:
     """Move `target`, written already, to a node of its own; `retain_grad` follows the newest one."""
     old = target.__dict__.get("_node")
+    hooks = None if old is None or old.is_leaf else old.hooks       # a node without users drops its hooks
     node = recorder.record_write(op, found, operands, attributes, target, extra)
     if found and found[0] is not None and not found[0].requires_grad and node.requires_grad:
         tape = nodes.get_active()
         if hasattr(tape, "late"):
             tape.late = True
-    if old is not None and not old.is_leaf and old.hooks is not None and old.hooks.retain:
-        old.hooks.retain = False
+    if hooks is not None and hooks.retain:
+        hooks.retain = False
         hooks_of(node).retain = True
     return node
 
@@ -74,7 +75,7 @@ def refuse_origin(node: Any) -> None:
         ))
     if maker.op.name.startswith("function"):
         raise errors.InplaceError(errors.at(
-            f"Output {number} of {maker.name()} is a view and is being modified inplace. This view was created inside "
+            f"Output {number} of {maker.name().removesuffix('Backward')} is a view and is being modified inplace. This view was created inside "
             "a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace "
             "would override the custom backward associated with the custom Function, leading to incorrect gradients. "
             "This behavior is forbidden. You can fix this by cloning the output of the custom Function."
@@ -217,5 +218,6 @@ REGION = define("view_region", f"x, *, {_GEO}", 0, forward=region, x=rule(_embed
 ERASE = define("view_erase", f"x, *, {_GEO}", 0, forward=erase, x=rule(_erase))
 EMBED = define("view_embed", f"x, *, {_GEO}", 0, forward=embed, x=rule(_region))
 PLACE = define("view_place", f"x, part, *, {_GEO}", 0, forward=place, x=rule(_erase), part=rule(_region))
-WRITTEN = define("written", "x", 0, x=lambda g: g)
+WRITTEN = define("written", "x", 0,
+                 x=lambda g, x_shape, ans_shape: g if tuple(x_shape) == tuple(ans_shape) else g.reshape(x_shape))
 OPS_BY_NAME = {op.name: op for op in (REGION, ERASE, EMBED, PLACE)}

@@ -69,7 +69,8 @@ def advise(chains: Sequence[tuple[Spot, ...]], loop: bool, rows: Sequence[Any]) 
     if not spots:
         return "torch itself repeats this; nothing in the user's code asks for it"
     first = spots[0]
-    if all(row.place.spots and row.place.spots[-1].backward for row in rows):
+    derivatives = sum(row.count for row in rows if row.place.spots and row.place.spots[-1].backward)
+    if 2 * derivatives >= sum(row.count for row in rows):
         return backward_advice(chains, loop)
     if loop:
         return loop_advice(chains[0])

@@ -2,8 +2,8 @@
 
 Two runs of an operation have each a chain of spots, outermost first.  Where the chains differ,
 their common inner end is left off: what remains ends in the two calls that ask for the same.
-Where they are equal, a loop repeats the work; the outermost spot below which everything is
-repeated is the one to move.
+Where they are equal, a loop repeats the work; the outermost spot inside a loop below which
+everything is repeated is the one to move.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from autograd_opt.explain.advice import advise
+from autograd_opt.explain.advice import advise, loop_at
 from autograd_opt.explain.places import Place, Spot
 from autograd_opt.explain.watch import Miss, Row, Watch
 
@@ -155,7 +155,8 @@ def site(row: Row, heads: set[tuple[Spot, ...]]) -> Any:
     """What a finding is gathered by: is it a loop, and the chain to the place that is to change."""
     a, b = row.first.spots, row.place.spots
     if a == b and b:
-        head = next((b[:n] for n in range(1, len(b)) if b[:n] in heads and not b[n - 1].installed), b)
+        calls = (b[:n] for n in range(1, len(b)) if b[:n] in heads)
+        head = next((c for c in calls if not c[-1].installed and loop_at(c[-1]) is not None), b)
         # the operations of one line are moved together
         return True, head[:-1], head[-1].file, head[-1].line, head[-1].backward
     return False, differing(a, b)[0]

@@ -11,7 +11,7 @@ import torch
 from autograd_opt import errors, optimize, printing
 from autograd_opt.scene import Scene
 
-PURE, COMMUTATIVE = 4, 2
+PURE, COMMUTATIVE, VIEW = 4, 2, 8
 ESCAPED, NO_MERGE, PINNED = 512, 2048, 4096
 WRITES = frozenset({"written", "view_place", "view_region", "inplace_overwrite"})
 LARGEST_COMPARED = 1 << 20
@@ -291,8 +291,8 @@ def near_misses(graph: Any, scene: Scene) -> Iterator[Any]:
         if first is node:
             continue
         trail, differences = descend(first, node, leader)
-        if not differences or trail:
-            continue
+        if not differences or trail or (node.op.flags & VIEW and differences[0].part.startswith("attribute")):
+            continue                     # two parts of one tensor are no near miss
         yield NearMiss(first.index, node.index, item.op, differences[0].text,
                        (scene.items[first.index].source or "?", item.source or "?"))
         count += 1

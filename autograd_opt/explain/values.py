@@ -121,9 +121,9 @@ def geometry(t: torch.Tensor) -> Any:
     return t.storage_offset(), t.shape, t.stride(), t.dtype
 
 
-def content_of(t: torch.Tensor) -> Any:
+def content_of(t: torch.Tensor, largest: int = SMALL) -> Any:
     """The bytes of a small contiguous CPU tensor; None for others."""
     size = t.numel() * t.element_size()
-    if not 0 < size <= SMALL or t.device.type != "cpu" or t.layout is not torch.strided or not t.is_contiguous():
+    if not 0 < size <= largest or t.device.type != "cpu" or t.layout is not torch.strided or not t.is_contiguous():
         return None
     return t.dtype, t.shape, ctypes.string_at(t.data_ptr(), size)

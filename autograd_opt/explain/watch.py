@@ -22,13 +22,15 @@ from autograd_opt.explain import purity
 from autograd_opt.explain.budget import Timer, idle_cost, inside_dispatch
 from autograd_opt.explain.keys import Key, written_reason
 from autograd_opt.explain.places import Place, Places
-from autograd_opt.explain.values import Values, geometry
+from autograd_opt.explain.values import Values, content_of, geometry
 
 Tensor = torch.Tensor
 MOST_KEYS = 200_000
 """Operations remembered; the oldest quarter is forgotten beyond."""
 FREE = 0.5
 """Seconds that watching may cost however short the program is."""
+REMEMBERED = 1024
+"""Bytes of an output up to which its bits are kept for comparison."""
 CHECKED = 3
 """Repeats of one row whose values are compared."""
 
@@ -42,6 +44,8 @@ class Record:
     address: int
     writes: int
     geometry: Any
+    content: Any
+    """The bits of a small output."""
     repeated: bool = False
 
 
@@ -235,7 +239,8 @@ class Watch(TorchDispatchMode):
         memory = self.values.memory(outputs[0]) if outputs else None
         if memory is None:
             return
-        record = Record(numbers, place, memory.ref.cdata, memory.writes, geometry(outputs[0]))
+        record = Record(numbers, place, memory.ref.cdata, memory.writes, geometry(outputs[0]),
+                        content_of(outputs[0], REMEMBERED))
         if len(self.keys) >= MOST_KEYS:
             for old in list(self.keys)[:MOST_KEYS // 4]:
                 del self.keys[old]
@@ -265,7 +270,9 @@ class Watch(TorchDispatchMode):
         return row
 
     def compare(self, first: Record, t: Tensor) -> bool | None:
-        """Does `t` hold the bits of the first run's output?  None where that is gone or written."""
+        """Does `t` hold the bits of the first run's output?  None where those are gone."""
+        if first.content is not None:
+            return bool(content_of(t, REMEMBERED) == first.content)
         memory = self.values.memories.get(first.address)
         if memory is None or memory.writes != first.writes or first.geometry != geometry(t) or t.is_complex():
             return None

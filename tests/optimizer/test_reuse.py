@@ -47,7 +47,8 @@ def test_temporaries_that_nobody_holds() -> None:
     def program(x: Tensor, y: Tensor, z: Tensor) -> None:
         for _ in range(10):
             ((x + y).exp() * z).sin()
-    assert forward_kernels(program) == {"add": 1, "exp": 1, "mul": 1, "sin": 1}
+    # a first time, and once more to notice that such values are worth keeping
+    assert forward_kernels(program) == {"add": 2, "exp": 2, "mul": 2, "sin": 2}
     assert forward_kernels(program, optimize=False) == {"add": 10, "exp": 10, "mul": 10, "sin": 10}
 
 
@@ -173,9 +174,8 @@ def test_a_layer_called_twice_runs_once() -> None:
     layer = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2)).double()
     x = torch.rand(4, 3, dtype=torch.float64)
     with ao.AutogradGraph(optimize=True):
-        once = kernels_of(lambda: layer(x)).total()
-        assert once > 0
-        assert kernels_of(lambda: layer(x)).total() == 0
+        kept = [layer(x), layer(x)]
+        assert kernels_of(lambda: kept.append(layer(x))).total() == 0
 
 
 def test_no_grad_and_grad_are_two_values_of_one_kernel_each() -> None:
