@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from autograd_opt import errors, modes, recorder, views
+from autograd_opt import errors, modes, recorder, references, views
 from autograd_opt import node as nodes
 from autograd_opt.hooks import user_code
 from autograd_opt.ops.table import MULTI, VARIADIC, define
@@ -247,9 +247,9 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
         if id(o) in replaced:
             outputs[i] = replaced[id(o)]
         elif call.is_input(o):
-            outputs[i] = replaced[id(o)] = o.view_as(o).as_subclass(Tensor) if i in tracked else o.detach()
-        elif i in tracked and type(o) is not Tensor and o.__dict__.get("_node") is not None:
-            outputs[i] = replaced[id(o)] = o.detach().as_subclass(Tensor)
+            outputs[i] = replaced[id(o)] = plain(o.view_as(o)) if i in tracked else o.detach()
+        elif i in tracked and references.requires_grad(o):
+            outputs[i] = replaced[id(o)] = plain(o.detach())
     last = {id(outputs[i]): i for i in tracked}
     tracked = [i for i in tracked if last[id(outputs[i])] == i]     # a tensor returned twice: its last place
     ctx._finish(before, call.grad)
@@ -280,6 +280,13 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
     recorder.record_writes(FUNCTION_MULTI, call.found, operands, attributes, [outputs[i] for i in tracked], extra)
     ctx._connect({i: outputs[i]._node for i in tracked})
     return outputs
+
+
+def plain(t: Tensor) -> Tensor:
+    """`t`, fresh from a call, without a class of its own (as_subclass would make a view)."""
+    if type(t) is not Tensor:
+        t.__class__ = Tensor
+    return t
 
 
 def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -19,6 +20,17 @@ from autograd_opt.references import ReferenceManager
 
 _numbers = itertools.count(1)
 _local = threading.local()
+ALLOWANCE = 16 << 20
+"""Bytes that may be held only for reuse, before reuse has paid for any, unless the user says otherwise."""
+_missed: dict[tuple[str, int], int] = {}
+"""Place where graphs are opened -> bytes that the last one there computed again for want of keeping them."""
+
+
+def place_of(frame: Any) -> tuple[str, int]:
+    """Where a graph is opened: file and instruction."""
+    return frame.f_code.co_filename, frame.f_lasti
+
+
 Tensor = torch.Tensor
 
 
@@ -33,7 +45,8 @@ class AutogradGraph:
     anomaly : name the operation whose backward makes a NaN.
     name : shown in messages.
     allowance : bytes of values that may be kept alive only for reuse, beside as many as
-        reuse has saved.
+        reuse saves.  By default as much as repeats turn out to need, learned from graph to
+        graph opened at one place, and 16 MiB at most.
     sources : remember the user's file and line of every operation.
 
     Raises
@@ -52,7 +65,7 @@ class AutogradGraph:
     """
 
     def __init__(self, optimize: bool = False, *, passes: Any = None, verify: bool = False,
-                 anomaly: bool = False, name: str | None = None, allowance: int = 16 << 20,
+                 anomaly: bool = False, name: str | None = None, allowance: int | None = None,
                  sources: bool = True):
         from autograd_opt.optimize import pipeline_of
         self.pipeline = pipeline_of(passes)
@@ -62,6 +75,7 @@ class AutogradGraph:
         self.allowance, self.sources = allowance, sources
         self.number = next(_numbers)
         self.tape: Any = None
+        self._place: tuple[str, int] = ("", 0)
         self.references: ReferenceManager | None = None
         self.thread: int | None = None
         self.runs: list[Any] = []
@@ -76,7 +90,11 @@ class AutogradGraph:
     def __enter__(self) -> AutogradGraph:
         if self.thread is not None:
             raise errors.GraphError(errors.at(f"{self.label} is already open; make a new AutogradGraph"))
-        self.tape = nodes.Tape(self.optimize, self.sources, self.allowance)
+        self.tape = nodes.Tape(self.optimize, self.sources, ALLOWANCE if self.allowance is None else self.allowance)
+        self.tape.advance = self.allowance is not None
+        if self.optimize:
+            self._place = place_of(sys._getframe(1))
+            self.tape.missed_bytes = _missed.get(self._place, 0)
         self.tape.graph = weakref.ref(self)
         self.tape.plain = not modes.hooks_active()
         self.references = ReferenceManager(self.tape)
@@ -100,6 +118,10 @@ class AutogradGraph:
             _local.guard.__exit__(None, None, None)
             del _local.guard
         self.thread = None
+        if self.optimize and self.tape.missed_bytes:
+            if len(_missed) >= 4096:
+                _missed.clear()
+            _missed[self._place] = self.tape.missed_bytes
         self.clear()
 
     def clear(self) -> None:

@@ -102,7 +102,7 @@ def move(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[
          base: Any, extra: Any = None, versions: Any = None) -> None:
     """Give `target`, written already, its new node; a view carries the write to its base."""
     if base is None:
-        views.rewrite(op, found, operands, attributes, target, extra)
+        views.rewrite(op, found, operands, attributes, target, extra, versions)
     else:
         part = recorder.record_value(op, found, operands, attributes, target, extra, versions)
         views.after_write(base, part, target)

@@ -58,6 +58,7 @@ cdef class Op:
     cdef public object meaning
     cdef public object shape_rule
     cdef readonly int hot
+    cdef readonly bint differentiable    # has any rule
     cdef uint32_t need0, need1
     cdef uint32_t needs(self, int i)
 
@@ -110,6 +111,8 @@ cdef class Tape:
     cdef int missed(self, Node node) except -1
     cdef public Py_ssize_t missed_bytes, saved_bytes, kept_bytes, peak_kept_bytes
     cdef Py_ssize_t allowance
+    cdef public bint advance     # the whole allowance from the start, not only once it was missed
+    cdef public Py_ssize_t reused_bytes
     cdef Entry *table
     cdef size_t mask, used
     cdef dict general            # key -> leader

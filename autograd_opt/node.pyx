@@ -79,6 +79,7 @@ cdef class Op:
         self.name, self.id, self.operands, self.attributes = name, id, operands, attributes
         self.flags, self.vjps, self.joint, self.forward = flags, vjps, joint, forward
         self.hot, self.kernel = hot, kernel
+        self.differentiable = joint is not None or any([v is not None for v in vjps])
         self.need0 = self.needs(0)
         self.need1 = self.needs(1)
 
@@ -910,8 +911,11 @@ cdef class Tape:
     cdef Py_ssize_t budget(self):
         """Bytes that may be held only for reuse: what living clones save, and a small advance.
 
-        The advance grows with what had to be computed again for want of it, up to `allowance`.
+        Unless the user has fixed it, the advance grows with what had to be computed again for
+        want of it, up to `allowance`: a program without repeats then keeps nothing.
         """
+        if self.advance:
+            return self.saved_bytes + self.allowance
         return self.saved_bytes + min(self.allowance, 4 * self.missed_bytes)
 
     cdef int keep(self, Node node) except -1:
@@ -1282,8 +1286,8 @@ cdef object STRIDED_LAYOUT = torch.strided
 
 
 cdef bint borrowed(object t):
-    """Is the memory of `t` owned by somebody else (numpy, say), who may write it unseen?"""
-    return t.layout is STRIDED_LAYOUT and not t.is_meta and not t.untyped_storage().resizable()
+    """Can the memory of `t` be written unseen: numpy's, say, or an inference tensor's?"""
+    return t.is_inference() or t.layout is STRIDED_LAYOUT and not t.is_meta and not t.untyped_storage().resizable()
 
 
 cdef bint degenerate = bool(os.environ.get("AUTOGRAD_OPT_DEGENERATE_HASH"))

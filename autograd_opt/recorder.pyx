@@ -108,11 +108,12 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
     cdef double number
     cdef Entry *e = NULL
     cdef bint cloned = False
+    cdef Py_ssize_t size
     cdef object tb, r = None, value
     if tp == NULL:
         return None
     tape = <Tape>tp
-    if not tape.plain or tape.guarded or not ordinary(a):
+    if not tape.plain or tape.guarded or not ordinary(a) or tape.optimize and not grad_on():
         return None
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
@@ -165,7 +166,9 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
         else:
             cloned = True
             tape.hits += 1
-            tape.saved_bytes += tape.nbytes((<Node>e.first).shape, na.dtype)
+            size = tape.nbytes((<Node>e.first).shape, na.dtype)
+            tape.saved_bytes += size
+            tape.reused_bytes += size
         node = new_node(op)
         if nb is None or nb.shape is na.shape or nb.shape == na.shape:
             node.shape = na.shape
@@ -250,11 +253,13 @@ cdef object fast_unary(Kernel k, object a):
     cdef uint64_t kind
     cdef Entry *e = NULL
     cdef bint cloned = False
+    cdef Py_ssize_t size
     cdef object r = None, value
     if tp == NULL:
         return None
     tape = <Tape>tp
-    if not tape.plain or tape.guarded or not ordinary(a) or ao_builtin0(any_autocast) is True:
+    if not tape.plain or tape.guarded or not ordinary(a) or ao_builtin0(any_autocast) is True \
+            or tape.optimize and not grad_on():
         return None
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
@@ -284,7 +289,9 @@ cdef object fast_unary(Kernel k, object a):
         else:
             cloned = True
             tape.hits += 1
-            tape.saved_bytes += tape.nbytes((<Node>e.first).shape, na.dtype)
+            size = tape.nbytes((<Node>e.first).shape, na.dtype)
+            tape.saved_bytes += size
+            tape.reused_bytes += size
         node = new_node(op)
         node.shape, node.dtype, node.device = na.shape, na.dtype, na.device
         if cloned:
@@ -376,10 +383,11 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
     cdef Node n, node, first
     cdef list nodes = []
     cdef bint req = False, grad = grad_on(), view = False, cloned = False
+    cdef Py_ssize_t size
     cdef object r = None, key = None, value, extra = None, entry = None
     if not tape.optimize:
         for t in operands:
-            if isinstance(t, Tensor) and tracked(t):
+            if op.differentiable and isinstance(t, Tensor) and tracked(t):
                 break
         else:
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -391,7 +399,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             nodes.append(n)
         else:
             nodes.append(None)
-    req = req and grad
+    req = req and grad and op.differentiable
     if tape.optimize and tape.plain and op.flags & PURE and not op.flags & MULTI:
         key = make_key(op, nodes, operands, attrs, req, grad)
         if key is not None:
@@ -405,7 +413,9 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                         r = ao_method0(lazy_clone, value)
                         cloned = True
                         tape.hits += 1
-                        tape.saved_bytes += tape.nbytes(first.shape, first.dtype)
+                        size = tape.nbytes(first.shape, first.dtype)
+                        tape.saved_bytes += size
+                        tape.reused_bytes += size
                     value = None
                 if r is None:
                     tape.missed(first)
@@ -509,7 +519,7 @@ cdef object device_of(Op op, list nodes, object r):
     cdef Node n
     if not op.flags & MOVES:
         for n in nodes:
-            if n is not None:
+            if n is not None and n.device is not None:
                 return n.device
     return same_device(ao_get(get_device, r))
 
@@ -527,6 +537,8 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
             node.dtype = ao_get(get_dtype, r)
             node.device = device_of(op, nodes, r)
             node.version = version_of(r)
+            if tape.optimize and not grad_on() and r.is_inference():
+                node.flags |= ESCAPED | NO_MERGE         # without a version counter a write goes unseen
             if node.dtype.is_floating_point or node.dtype.is_complex:
                 if req:
                     node.flags |= REQUIRES_GRAD

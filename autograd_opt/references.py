@@ -65,7 +65,7 @@ def requires_grad(t: Tensor) -> bool:
     """Does `t` take part in differentiation: a node that requires grad, or a leaf?"""
     node = t.__dict__.get("_node")
     if node is not None and not node.is_leaf:
-        if node.view is not None and not node.requires_grad and nodes.get_active() is not None:
+        if node.view is not None and not node.requires_grad and nodes.get_recording() is not None:
             node = nodes.handle_of(t)
         return bool(node.requires_grad)
     if "_requires_grad" in t.__dict__:
@@ -73,7 +73,7 @@ def requires_grad(t: Tensor) -> bool:
     with torch._C.DisableTorchFunction():
         if bool(torch._C.TensorBase.requires_grad.__get__(t)):
             return True
-        return nodes.get_active() is not None and t._is_view() and bool(nodes.handle_of(t).requires_grad)
+        return nodes.get_recording() is not None and t._is_view() and bool(nodes.handle_of(t).requires_grad)
 
 
 def accumulate(task: Any, node: Any, g: Tensor, sole: bool = False) -> None:

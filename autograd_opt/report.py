@@ -189,7 +189,7 @@ def make_report(graph: Any, outputs: Any = None) -> Report:
     if tape is None:
         return Report(graph.label)
     counts = {
-        "reused": tape.hits, "saved_bytes": tape.saved_bytes, "recomputed": tape.recomputed,
+        "reused": tape.hits, "saved_bytes": tape.reused_bytes, "recomputed": tape.recomputed,
         "kept_bytes": tape.kept_bytes, "peak_kept_bytes": tape.peak_kept_bytes,
     }
     if len(tape) == 0:

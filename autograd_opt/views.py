@@ -22,11 +22,11 @@ MULTI_VIEWS = frozenset("unbind split split_with_sizes chunk tensor_split hsplit
 
 
 def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[str, Any], target: Tensor,
-            extra: Any = None) -> Any:
+            extra: Any = None, versions: Any = None) -> Any:
     """Move `target`, written already, to a node of its own; `retain_grad` follows the newest one."""
     old = target.__dict__.get("_node")
     hooks = None if old is None or old.is_leaf else old.hooks       # a node without users drops its hooks
-    node = recorder.record_write(op, found, operands, attributes, target, extra)
+    node = recorder.record_write(op, found, operands, attributes, target, extra, versions)
     if found and found[0] is not None and not found[0].requires_grad and node.requires_grad:
         tape = nodes.get_active()
         if hasattr(tape, "late"):

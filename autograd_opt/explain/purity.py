@@ -20,6 +20,8 @@ UNDEFINED_NAMES = frozenset({
     "resize_", "resize", "set_", "_resize_output_",
 })
 """Operations whose output holds whatever the memory held, or changes what memory is shown."""
+VIEWS = frozenset({"_unsafe_view", "_reshape_alias"})
+"""Views that the schema does not call so."""
 HIDDEN_WRITES: dict[str, tuple[int, ...]] = {
     "native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4),
 }
@@ -82,7 +84,7 @@ def classify(func: Any) -> Kind:
         return Kind(number, name, UNKNOWN, written, outs)
     if any("[]" in str(arguments[i].type) for i in written):
         return Kind(number, name, EFFECT, written, outs)
-    if not written and any(r.alias_info is not None for r in schema.returns):
+    if name in VIEWS or (not written and any(r.alias_info is not None for r in schema.returns)):
         return Kind(number, name, VIEW)
     ignored = (*outs, 0) if name in OVERWRITES else outs
     return Kind(number, name, PURE, written, ignored)

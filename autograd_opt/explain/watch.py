@@ -31,6 +31,8 @@ FREE = 0.5
 """Seconds that watching may cost however short the program is."""
 REMEMBERED = 1024
 """Bytes of an output up to which its bits are kept for comparison."""
+HICCUP = 20.0
+"""A run this many times slower than the fastest was interrupted; it counts as that many."""
 CHECKED = 3
 """Repeats of one row whose values are compared."""
 
@@ -59,6 +61,7 @@ class Row:
     type: str
     count: int = 0
     seconds: float = 0.0
+    least: float = float("inf")
     bytes: int = 0
     written: int = 0
     """Repeats whose result was written afterwards: they need memory of their own."""
@@ -262,7 +265,8 @@ class Watch(TorchDispatchMode):
                 row.checked += 1
                 row.different += not same
         row.count += 1
-        row.seconds += seconds
+        row.least = min(row.least, seconds)
+        row.seconds += min(seconds, HICCUP * row.least)
         row.bytes += sum(t.numel() * t.element_size() for t in outputs)
         if first.place is place:
             place.covered += 1 if first.repeated else 2

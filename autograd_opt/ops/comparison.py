@@ -5,7 +5,9 @@ Numbered like any other, so that a mask computed twice is computed once.
 
 from __future__ import annotations
 
-from autograd_opt.ops.table import ELEMENTWISE, OPS, PURE, define
+from typing import Any
+
+from autograd_opt.ops.table import ELEMENTWISE, MOVES, OPS, PURE, choose, define
 
 BINARY = {
     "eq": "torch.eq T.eq T.__eq__", "ne": "torch.ne torch.not_equal T.ne T.not_equal T.__ne__",
@@ -30,3 +32,20 @@ for _name, _calls in UNARY.items():
 for _name in ("argmax", "argmin"):
     if _name not in OPS:
         define(_name, "x, dim=None, keepdim=False", PURE, f"torch.{_name} T.{_name}")
+_LIKE = "dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None"
+for _name in ("ones_like", "zeros_like"):
+    if _name not in OPS:
+        define(_name, f"x, *, {_LIKE}", PURE | MOVES, f"torch.{_name}")
+if "full_like" not in OPS:
+    define("full_like", f"x, fill_value=0, *, {_LIKE}", PURE | MOVES, "torch.full_like")
+
+
+def pick_like(name: str) -> Any:
+    """A leaf asked for by `requires_grad=True` is nobody else's value."""
+    def pick(*args: Any, requires_grad: bool = False, **kwargs: Any) -> str | None:
+        return None if requires_grad else name
+    return pick
+
+
+for _name in ("ones_like", "zeros_like", "full_like"):
+    choose(f"torch.{_name}", pick_like(_name))

@@ -1,0 +1,31 @@
+"""Draw the pictures of the documentation: `python docs/make_pictures.py`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import autograd_opt as ao
+from autograd_opt.draw import draw_comparison
+
+HERE = Path(__file__).parent / "pictures"
+
+
+def main() -> None:
+    """Write every picture, placed by the library's own layout so that all machines draw the same."""
+    os.environ["AUTOGRAD_OPT_NO_GRAPHVIZ"] = "1"
+    HERE.mkdir(exist_ok=True)
+    z = ao.tensor([1.0, -1.0])
+    with ao.AutogradGraph(optimize=True, name="guide", sources=False) as graph:
+        h = (z * 2).exp()
+        k = (z * 2).sin()
+        k.retain_grad()
+        dropped = h * 3
+        del dropped
+        loss = (h + (z * 2).exp() + k).sum()
+        draw_comparison(graph, HERE / "comparison.svg")
+        del loss
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Every Python block of the documentation runs, page by page, top to bottom."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*(ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of one language, padded so that tracebacks name the page's lines."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in BLOCK.finditer(text):
+        if match.group(1) == language:
+            found.append("\n" * text.count("\n", 0, match.start(2)) + match.group(2))
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.stem)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "documentation"}
+    for code in blocks(page, "python"):
+        exec(compile(code, str(page), "exec"), namespace)
+
+
+def test_the_cython_block_is_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled, it gives what the built-in pass gives."""
+    pytest.importorskip("Cython")
+    import importlib.util
+    import subprocess
+    import sys
+    import sysconfig
+
+    import numpy as np
+
+    from autograd_opt.passes import NodeTable, identity_leaders, prune
+    (code,) = blocks(ROOT / "docs" / "adding-a-pass.md", "cython")
+    (tmp_path / "my_prune.pyx").write_text(code.lstrip("\n"))
+    subprocess.run([sys.executable, "-m", "cython", "-3", "my_prune.pyx"], cwd=tmp_path, check=True)
+    library = tmp_path / f"my_prune{sysconfig.get_config_var('EXT_SUFFIX')}"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", f"-I{sysconfig.get_paths()['include']}", "my_prune.c", "-o",
+                    str(library)], cwd=tmp_path, check=True)
+    spec = importlib.util.spec_from_file_location("my_prune", library)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    table = NodeTable.from_operands([0, 7, 7, 8, 9], [(), (0, 0), (0, 0), (1, 2), (2,)])
+    outputs, leader = np.array([3]), identity_leaders(5)
+    assert module.prune(table, outputs, leader).tolist() == prune(table, outputs, leader).tolist()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    (tree,) = re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
+    listed = {line.strip() for line in tree.splitlines() if line.strip() and not line.startswith(":")}
+    assert {p.stem for p in PAGES} - {"index"} <= listed
+
+
+def test_the_landing_page_is_short() -> None:
+    head = (ROOT / "docs" / "index.md").read_text(encoding="utf-8").partition("```python")[0]
+    assert len([line for line in head.splitlines() if line.strip()]) <= 20
