@@ -25,8 +25,11 @@ from autograd_opt.errors import (  # noqa: E402
     UnsupportedError,
     VerificationError,
 )
+from autograd_opt.explain import explain  # noqa: E402
+from autograd_opt.extend import register_op  # noqa: E402
 from autograd_opt.function import CustomFunction  # noqa: E402
 from autograd_opt.graph import AutogradGraph, autograd_graph  # noqa: E402
+from autograd_opt.passes import register_pass  # noqa: E402
 from autograd_opt.tensor import CustomTensor, tensor  # noqa: E402
 
 _wiring.install()
@@ -46,5 +49,8 @@ __all__ = [
     "UnsupportedError",
     "VerificationError",
     "autograd_graph",
+    "explain",
+    "register_op",
+    "register_pass",
     "tensor",
 ]

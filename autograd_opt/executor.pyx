@@ -318,7 +318,7 @@ cdef class GraphTask:
         cdef Py_ssize_t i
         cdef bint r0, r1
         if not self.create_graph and node.more is None and op.hot and node.attrs is None and is_float(node.dtype) \
-                and self.collected is None:
+                and self.collected is None and not self.anomaly:
             r0 = node.in0 is not None and node.in0.flags & REQUIRES_GRAD
             r1 = node.in1 is not None and node.in1.flags & REQUIRES_GRAD
             if op.hot == MUL:
@@ -353,8 +353,10 @@ cdef class GraphTask:
             vjp = <Vjp>op.vjps[i]
             if self.needed is not None and not self.leads(other):
                 continue
-            self.send_fixed(node, other, self.call(node, vjp, g),
-                            node.flags & (FIX0 if i == 0 else FIX1 if i == 1 else FIXN))
+            result = self.call(node, vjp, g)
+            if self.anomaly:
+                errors.check_nan(result, node, i)
+            self.send_fixed(node, other, result, node.flags & (FIX0 if i == 0 else FIX1 if i == 1 else FIXN))
         return 0
 
     cdef bint leads(self, Node node):
@@ -389,6 +391,8 @@ cdef class GraphTask:
             if other is None or not other.flags & REQUIRES_GRAD:
                 continue
             if i < len(results):
+                if self.anomaly:
+                    errors.check_nan(results[i], node, i)
                 self.send_fixed(node, other, results[i],
                                 node.flags & (FIX0 if i == 0 else FIX1 if i == 1 else FIXN))
         return 0

@@ -57,7 +57,7 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
         if label in OPS:
             raise ArgumentError(at(f"an operator named {label!r} exists already: choose another name"))
         try:
-            define(label, signature, flags, joint=joint, forward=function, meaning=meaning, **rules)
+            define(label, signature, flags, "", joint=joint, forward=function, meaning=meaning, **rules)  # type: ignore[arg-type]
         except ValueError as error:
             OPS.pop(label, None)
             raise ArgumentError(at(str(error))) from error

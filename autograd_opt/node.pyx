@@ -672,6 +672,11 @@ cdef class Tape:
             mark = ao_get(get_requires_grad, t) is True
         if entry is not None and mark != bool((<Node>entry).flags & REQUIRES_GRAD):
             entry = None                 # what was recorded so far keeps the flag of its time
+        if self.late and not mark and t._is_view():
+            from autograd_opt.views import late
+            node = late(t)
+            if node is not None:
+                return node
         if entry is not None:
             node = <Node>entry
         else:
@@ -883,6 +888,9 @@ cdef class Tape:
                     if node.view is not None:
                         self.trash.append(node.view)
                         node.view = None
+                    if node.hooks is not None:
+                        self.trash.append(node.hooks)
+                        node.hooks = None
                     if not node.flags & SPENT:
                         self.release(node)
                     self.unlink(node)

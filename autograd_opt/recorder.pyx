@@ -59,6 +59,23 @@ cdef inline bint tracked(object t) except -1:
     return getattr(t, MARK, False)
 
 
+cdef object clone_of(object value):
+    """A copy-on-write clone; None where the memory cannot be shared so (under vmap, say)."""
+    try:
+        return ao_method0(lazy_clone, value)
+    except RuntimeError:
+        return None
+
+
+cdef Tape tape_here():
+    """The tape that records now; an error where none does."""
+    cdef PyObject *tp = recording()
+    if tp == NULL:
+        from autograd_opt.errors import OutsideGraphError, at
+        raise OutsideGraphError(at("an operation was to be recorded while no AutogradGraph records in this thread"))
+    return <Tape>tp
+
+
 cdef object live_value(Node node):
     """The unchanged value of `node`, or None."""
     cdef object t
@@ -154,7 +171,7 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
             if e.first != NULL:
                 value = live_value(<Node>(<Node>e.first).holder)
                 if value is not None:
-                    r = ao_method0(lazy_clone, value)
+                    r = clone_of(value)
                     value = None
         elif not req:
             r = ao_method(k.descr, b, (a,)) if reflected and nb is not None else ao_method(k.descr, a, (b,))
@@ -278,7 +295,7 @@ cdef object fast_unary(Kernel k, object a):
             if e.first != NULL:
                 value = live_value(<Node>(<Node>e.first).holder)
                 if value is not None:
-                    r = ao_method0(lazy_clone, value)
+                    r = clone_of(value)
                     value = None
         elif not req:
             return ao_method(k.descr, a, EMPTY)
@@ -410,7 +427,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 if value is not None:
                     extra = extra_of(first)
                     if extra is not None or op.kernel is None or not req:
-                        r = ao_method0(lazy_clone, value)
+                        r = clone_of(value)
+                    if r is not None:
                         cloned = True
                         tape.hits += 1
                         size = tape.nbytes(first.shape, first.dtype)
@@ -682,7 +700,7 @@ def record_node(Op op, tuple operands, dict attrs, r, bint requires_grad, extra=
 
     `extra` is what a VARIADIC operator saves beside its operands.
     """
-    cdef Tape tape = <Tape>recording()
+    cdef Tape tape = tape_here()
     cdef list nodes = nodes_of(tape, operands)
     cdef Node node = fill(tape, op, nodes, operands, attrs, requires_grad, r, extra)
     node.vn = fresh_vn()
@@ -694,7 +712,7 @@ def record_node(Op op, tuple operands, dict attrs, r, bint requires_grad, extra=
 
 def record_multi(Op op, tuple operands, dict attrs, outputs, bint requires_grad, extra=None):
     """Attach one node and its `output` nodes to the tensors in `outputs`."""
-    cdef Tape tape = <Tape>recording()
+    cdef Tape tape = tape_here()
     cdef list nodes = nodes_of(tape, operands)
     return record_outputs(tape, op, nodes, operands, attrs, requires_grad, outputs, extra)
 
@@ -706,7 +724,7 @@ def record_write(Op op, list nodes, tuple operands, dict attrs, target, extra=No
     operands then: one that shares the target's memory is found to be written at backward.
     Returns the new node.
     """
-    cdef Tape tape = <Tape>recording()
+    cdef Tape tape = tape_here()
     cdef Node node = fill(tape, op, nodes, operands, attrs, any_requires(nodes), target, extra)
     earlier_versions(node, versions)
     if not tape.plain:
@@ -722,7 +740,7 @@ def record_write(Op op, list nodes, tuple operands, dict attrs, target, extra=No
 
 def record_writes(Op op, list nodes, tuple operands, dict attrs, list targets, extra=None):
     """`record_write` for an operation with several outputs."""
-    cdef Tape tape = <Tape>recording()
+    cdef Tape tape = tape_here()
     for t in targets:
         release_handle(tape, t)
     record_outputs(tape, op, nodes, operands, attrs, True, targets, extra)
@@ -741,7 +759,7 @@ cdef int earlier_versions(Node node, versions) except -1:
 
 def record_value(Op op, list nodes, tuple operands, dict attrs, value, extra=None, versions=None):
     """A node whose value no tensor of the user's shows: the written part of a base."""
-    cdef Tape tape = <Tape>recording()
+    cdef Tape tape = tape_here()
     cdef Node node = fill(tape, op, nodes, operands, attrs, True, value, extra)
     earlier_versions(node, versions)
     if not tape.plain:

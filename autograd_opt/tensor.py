@@ -96,17 +96,17 @@ def outside(func: Any, args: Any, kwargs: Any) -> Any:
     with torch._C.DisableTorchFunction():
         if func in SPECIAL:
             return SPECIAL[func](func, args, kwargs)
-        result = func(*args, **kwargs)
-        return mark(result)
+        return mark(func(*args, **kwargs), {id(x) for x in (*args, *kwargs.values())})
 
 
-def mark(result: Any) -> Any:
-    """Results of calls outside a context stay CustomTensors, whose backward says why it fails."""
+def mark(result: Any, given: set[int]) -> Any:
+    """New results of calls outside a context are CustomTensors, whose backward says why it fails."""
     if type(result) is torch.Tensor:
-        result.__class__ = CustomTensor
+        if id(result) not in given:
+            result.__class__ = CustomTensor
     elif isinstance(result, (tuple, list)):
         for r in result:
-            mark(r)
+            mark(r, given)
     return result
 
 

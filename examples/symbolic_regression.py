@@ -88,7 +88,8 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
             with ao.AutogradGraph(optimize=True) as graph:
                 errors = [(evaluate(tree, x, c) - y).square().mean() for tree in trees]
                 total = torch.stack([e.clamp(max=10) for e in errors]).sum()
-                total.backward()
+                if total.requires_grad:  # some generation may have lost every constant
+                    total.backward()
                 scores = [float(e) for e in errors]
                 reused, nodes = graph.report().reused, len(graph)
             optimizer.step()
@@ -96,7 +97,8 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
         best.append(scores[order[0]])
         print(f"generation {generation}: best error {best[-1]:.3f}, {reused} of {nodes} values taken over")
         parents = [trees[i] for i in order[:len(trees) // 2]]
-        trees = parents + [cross(rng, rng.choice(parents), rng.choice(parents)) for _ in range(len(trees) - len(parents))]
+        missing = len(trees) - len(parents)
+        trees = parents + [cross(rng, rng.choice(parents), rng.choice(parents)) for _ in range(missing)]
     print(f"best error {best[0]:.3f} → {best[-1]:.3f} (1.0 is the mean of the data)")
     return best[0], best[-1]
 

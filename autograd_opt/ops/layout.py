@@ -1,11 +1,44 @@
-"""Rules: calls that change how values lie in memory, not what they are."""
+"""Rules: calls that copy or cast values, or change how they lie in memory."""
 
 from __future__ import annotations
 
-from autograd_opt.ops.table import OPS, PURE, VIEW, define
+from typing import Any
+
+import torch
+
+from autograd_opt.ops.table import OPS, PURE, REDUCES, choose, define
+
+
+def bind_cast(x: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a cast asks for; of a tensor given as a pattern only its dtype."""
+    plain = tuple(a.dtype if isinstance(a, torch.Tensor) else a for a in args)
+    named = tuple((k, v.dtype if isinstance(v, torch.Tensor) else v) for k, v in sorted(kwargs.items()))
+    return (x,), {"to": plain, "options": named}
+
+
+def pick_cast(x: Any, *args: Any, **kwargs: Any) -> str | None:
+    """Casts within one device; moves between devices are torch's own."""
+    for a in (*args, *kwargs.values()):
+        device = a.device if isinstance(a, torch.Tensor) else a
+        if isinstance(device, (str, int)) and not isinstance(device, bool):
+            device = torch.device(device)
+        if isinstance(device, torch.device) and device != x.device:
+            return None
+    return "cast"
+
+
+def identity(x: Any, to: Any = (), options: Any = ()) -> Any:
+    """The canonical call of a cast."""
+    return x.to(*to, **dict(options))
+
 
 if "contiguous" not in OPS:
     define("contiguous", "x, *, memory_format=torch.contiguous_format", PURE, "T.contiguous", x=lambda g: g)
-if "unflatten" not in OPS:
-    define("unflatten", "x, dim, sizes=()", PURE | VIEW, "T.unflatten torch.unflatten",
-           bind=lambda x, dim, sizes: ((x,), {"dim": dim, "sizes": sizes}), x=lambda g, x_shape: g.reshape(x_shape))
+if "clone" not in OPS:
+    define("clone", "x, *, memory_format=None", PURE, "torch.clone T.clone", x=lambda g: g)
+if "cast" not in OPS:
+    # the executor casts the cotangent back, as it does for every promoted operand
+    define("cast", "x, to=(), options=()", PURE | REDUCES, bind=bind_cast, forward=identity, x=lambda g: g)
+    choose("T.to T.type_as", pick_cast)
+    for _name in ("float", "double", "half", "bfloat16"):
+        define(f"to_{_name}", "x, memory_format=torch.preserve_format", PURE | REDUCES, f"T.{_name}", x=lambda g: g)

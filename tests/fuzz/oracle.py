@@ -26,6 +26,10 @@ MODES: tuple[Mode, ...] = (
 )
 
 
+QUIRKS = ("ZeroTensors are immutable", "saved tensor that has been detached in-place")
+"""Refusals of torch that speak of its own inner workings: nothing is compared after them."""
+
+
 @dataclass
 class Sight:
     """One variable as a user sees it."""
@@ -102,7 +106,7 @@ def aliases(tensors: dict[str, Tensor]) -> list[tuple[str, ...]]:
     with torch._C.DisableTorchFunction(), torch.no_grad():
         values = {n: t.detach() for n, t in tensors.items()}
         for name, t in values.items():
-            if torch._debug_has_internal_overlap(t) or not t.numel() or t.is_inference():
+            if any(k == 0 and n > 1 for k, n in zip(t.stride(), t.shape, strict=True)) or not t.numel() or t.is_inference():
                 continue
             before = {n: v.clone() for n, v in values.items()}
             t.bitwise_not_() if t.dtype in (torch.bool, torch.int64) else t.fill_(1234.5)
@@ -161,6 +165,8 @@ def check(reference: Outcome, mine: Outcome, program: Program, label: str) -> No
     def fail(what: str) -> None:
         raise Difference(f"{label}: {what}\n--- program ---\n{program}")
 
+    if any(quirk in str(reference.error) for quirk in QUIRKS):
+        return
     if reference.error is not None or mine.error is not None:
         if reference.error is None or mine.error is None or mine.stopped != reference.stopped or \
                 not isinstance(mine.error, type(reference.error)):

@@ -1,5 +1,6 @@
 """Pictures: what is shown, in every format, with and without graphviz."""
 
+import itertools
 import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -67,7 +68,7 @@ def test_boxes_of_a_row_do_not_overlap(engine: str) -> None:
         rows.setdefault(round(y), []).append((x, placed.sizes[i][0]))
     for row in rows.values():
         row.sort()
-        for (a, wa), (b, wb) in zip(row, row[1:], strict=False):
+        for (a, wa), (b, wb) in itertools.pairwise(row):
             assert a + wa / 2 <= b - wb / 2 + 1
 
 

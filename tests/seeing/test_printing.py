@@ -83,4 +83,4 @@ def test_to_dict_is_json_and_follows_leaders() -> None:
     kept = {n["index"] for n in optimized["nodes"]}
     assert all(o in kept for n in optimized["nodes"] for o in n["operands"] if o is not None)
     assert {n["kind"] for n in written["nodes"]} == {"leaf", "constant", "operation", "opaque"}
-    assert [n["merged"] for n in optimized["nodes"] if n["merged"]][0][0] == 2
+    assert next(n["merged"] for n in optimized["nodes"] if n["merged"])[0] == 2
