@@ -24,7 +24,7 @@ demo: $(VENV)/.built
 	$(BIN)/autograd-opt demo $(ARGS)
 
 test: $(VENV)/.built
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto $(ARGS)
 
 bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(WORKLOAD) $(ARGS)

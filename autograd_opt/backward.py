@@ -84,6 +84,7 @@ def output_of(node: Any, number: int) -> Any:
 
 def make_cotangents(roots: Sequence[Tensor], given: Sequence[Any], batched: bool = False) -> list[Tensor]:
     """Cotangents of the roots: ones for a real scalar, else what the caller gave, checked."""
+    given = given[:len(roots)]
     if len(given) != len(roots):
         raise errors.GraphError(errors.at(f"got {len(roots)} tensors and {len(given)} gradients"))
     out = []

@@ -119,6 +119,14 @@ def freed(node: Any) -> FreedGraphError:
     )
 
 
+def dropped(node: Any) -> FreedGraphError:
+    """A run started from a function whose tensor is gone, and with it what its rule had saved."""
+    return FreedGraphError(
+        f"the values saved for {node.op.name}{', recorded at ' + node.source if node.source else ''}, were released with "
+        "its tensor: keep the tensor, or an edge made by torch.autograd.graph.get_gradient_edge, until backward"
+    )
+
+
 def modified(node: Any, i: int) -> InplaceError:
     """A saved tensor was written after it was saved; torch's wording first."""
     names = node.op.operands

@@ -929,8 +929,11 @@ cdef class Tape:
     cdef int keep(self, Node node) except -1:
         """Take the value of `node`, whose tensor is dying, into what is held for reuse."""
         cdef Py_ssize_t size = self.nbytes(node.shape, node.dtype), limit = self.budget()
-        if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or node.holder == NULL:
+        cdef Node first = node if node.leader is None else node.leader
+        if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or first.holder == NULL:
             return 0
+        if first is not node and (first.tensor != NULL or first.value is not None):
+            return 0                     # the leader still has it
         self.evict(limit - size)
         node.flags |= KEPT
         self.ring.append(node)

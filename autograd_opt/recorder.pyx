@@ -90,6 +90,15 @@ cdef object live_value(Node node):
     return t
 
 
+cdef object known_value(Node first):
+    """The value of a leader's class: the newest holder's, else the leader's own."""
+    cdef object value = live_value(<Node>first.holder)
+    if value is None and first.holder != <PyObject *>first:
+        first.holder = <PyObject *>first
+        value = live_value(first)
+    return value
+
+
 cdef class Kernel:
     """One C-level method of TensorBase and the operator it computes."""
     cdef object descr
@@ -169,7 +178,7 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
             if e.first != NULL and nb is not None and (<Node>e.first).in0.vn != na.vn and a.stride() != b.stride():
                 e = tape.find(na.vn, kb, kind | (1 << 7))   # operands in another order: equal values, another layout
             if e.first != NULL:
-                value = live_value(<Node>(<Node>e.first).holder)
+                value = known_value(<Node>e.first)
                 if value is not None:
                     r = clone_of(value)
                     value = None
@@ -293,7 +302,7 @@ cdef object fast_unary(Kernel k, object a):
             kind |= (req << 3) | (<uint64_t>op.id << 8)
             e = tape.find(na.vn, 0, kind)
             if e.first != NULL:
-                value = live_value(<Node>(<Node>e.first).holder)
+                value = known_value(<Node>e.first)
                 if value is not None:
                     r = clone_of(value)
                     value = None
@@ -422,9 +431,10 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         if key is not None:
             entry = tape.general.get(key)
             if entry is not None and not op.flags & VIEW:
-                first = <Node>(<Node>entry).holder
-                value = live_value(first)
+                first = <Node>entry
+                value = known_value(first)
                 if value is not None:
+                    first = <Node>first.holder
                     extra = extra_of(first)
                     if extra is not None or op.kernel is None or not req:
                         r = clone_of(value)

@@ -131,6 +131,12 @@ def execution_order() -> list[Any]:
     return [tape.node(i) for i in sorted(run.reached(), reverse=True)]
 
 
+def gradient_edge(t: Any) -> Any:
+    """`get_gradient_edge`; the edge keeps its tensor, and thereby what the rule saved, alive."""
+    edge = _original["get_gradient_edge"](t)
+    return edge._replace(ownership_token=t) if isinstance(edge.node, nodes.Node) else edge
+
+
 class Engine(type(torch.autograd.Variable._execution_engine)):  # type: ignore[misc]
     """torch's engine object, whose callbacks go to the run that is under way."""
 
@@ -160,5 +166,7 @@ def install() -> None:
     }.items():
         _original[name] = getattr(torch._C, name)
         setattr(torch._C, name, function)
+    _original["get_gradient_edge"] = torch.autograd.graph.get_gradient_edge
+    torch.autograd.graph.get_gradient_edge = gradient_edge
     torch.autograd.Variable._execution_engine = Engine()
     torch.autograd.graph.Node.register(nodes.Node)

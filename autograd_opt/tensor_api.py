@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -108,6 +109,21 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
 def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
     node = args[0].__dict__.get("_node")
     return node is not None and not node.is_leaf and node.hooks is not None and node.hooks.retain
+
+
+@special(getter("grad"))
+def get_grad(func: Any, args: Any, kwargs: Any) -> Any:
+    t = args[0]
+    node = t.__dict__.get("_node")
+    with torch._C.DisableTorchFunction():
+        g = Base.grad.__get__(t)
+        if node is not None and node.requires_grad and not node.is_leaf and g is None \
+                and not (node.hooks is not None and node.hooks.retain):
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "
+                "won't be populated during autograd.backward(). If you indeed want the .grad field to be populated "
+                "for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor.", stacklevel=2)
+    return g
 
 
 @special(getter("output_nr"))

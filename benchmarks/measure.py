@@ -31,6 +31,9 @@ TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-9}
 """Largest difference, relative to the largest entry, between gradients that differ by rounding only."""
 
 
+NOISE = 1e-3
+
+
 @dataclass
 class Variant:
     """One way of running a workload."""
@@ -80,10 +83,15 @@ def gradients(variant: Variant) -> list[Tensor]:
 
 
 def difference(found: list[Tensor], expected: list[Tensor]) -> float:
-    """Largest difference, relative to the largest entry of each tensor."""
+    """Largest difference, relative to the largest entry of its tensor.
+
+    A tensor much smaller than all others is rounding noise (the gradient of a bias before a
+    normalization, say): its entries are taken for at least `NOISE` of the largest of all.
+    """
+    largest = [float(b.abs().max().nan_to_num()) for b in expected]
     worst = 0.0
-    for a, b in zip(found, expected, strict=True):
-        scale = float(b.abs().max().nan_to_num()) or 1.0
+    for a, b, own in zip(found, expected, largest, strict=True):
+        scale = max(own, NOISE * max(largest)) or 1.0
         gap = float((a - b).abs().max()) / scale
         worst = max(worst, float("inf") if gap != gap else gap)
     return worst

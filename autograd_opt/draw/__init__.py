@@ -4,7 +4,7 @@
 `dot` where that program is installed, else by a layered layout of its own), and `svg`, `png`,
 `dot`, `mermaid` write it.  Every format shows the same: merged nodes in the colour of their
 group, pruned nodes struck out, leaves, constants, outputs, pinned and opaque nodes by shape.
-A graph of more than 120 nodes is drawn in blocks, one for each module call where models are
+A graph of more than 60 nodes is drawn in blocks, one for each module call where models are
 followed (`graph.follow(model)`), else one for each source line.
 """
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from autograd_opt import printing
 from autograd_opt.scene import Item, Scene
 
-LIMIT = 120
+LIMIT = 60
 """Most boxes in one picture."""
 
 

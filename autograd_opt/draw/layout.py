@@ -39,7 +39,8 @@ class Layout:
 def size_of(box: Box) -> Point:
     """Width and height, from the length of the texts."""
     widest = max(len(box.title) * style.SIZE * 0.60, len(box.detail) * style.SMALL * 0.60)
-    return max(64.0, widest + (34 if box.pinned or box.kind == "opaque" else 20)), HEIGHT
+    room = 34 if box.pinned or box.kind == "opaque" else 26 if box.is_output else 20
+    return max(64.0, widest + room), HEIGHT
 
 
 def arrange(picture: Picture) -> Layout:

@@ -67,10 +67,11 @@ def draw_node(axes: Any, box: Box, centre: Point, size: Point) -> None:
     ink = style.FAINT if gone else style.INK
     dashed = shape == "dashed" or box.state == "merged"
     if box.is_output:
-        axes.add_patch(patch(shape, x, y, w + 8, h + 8, facecolor="white", edgecolor=ink, linewidth=1.1))
+        axes.add_patch(patch(shape, x, y, w, h, facecolor="white", edgecolor=ink, linewidth=1.1))
     if shape == "block":
         axes.add_patch(patch(shape, x + 4, y - 4, w, h, facecolor="white", edgecolor=style.FAINT, linewidth=0.7))
-    axes.add_patch(patch(shape, x, y, w, h, facecolor=fill_of(box), edgecolor=ink,
+    inner = 6 if box.is_output else 0
+    axes.add_patch(patch(shape, x, y, w - inner, h - inner, facecolor=fill_of(box), edgecolor=ink,
                          linewidth=1.8 if shape == "rectangle" else 1.1, linestyle="--" if dashed else "-"))
     axes.text(x, y - 6, box.title, ha="center", va="center", fontsize=style.SIZE * 0.8, color=ink, zorder=5)
     axes.text(x, y + 9, box.detail, ha="center", va="center", fontsize=style.SMALL * 0.8, color="#57606a", zorder=5)

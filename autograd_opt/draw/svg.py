@@ -21,7 +21,8 @@ def text(parts: Sequence[tuple[Picture, Layout]]) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
         f'height="{height:.0f}" font-family="{style.FONT}" font-size="{style.SIZE}">',
-        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+        'markerUnits="userSpaceOnUse" orient="auto">'
         f'<path d="M0,0 L8,4 L0,8 z" fill="{style.INK}"/></marker></defs>',
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>',
     ]
@@ -89,8 +90,9 @@ def node(box: Box, centre: Point, size: Point) -> str:
     thick = 2.0 if shape == "rectangle" else 1.2
     parts = [f'<g class="node {box.kind} {box.state}" id="{box.id}"><title>{escape(box.hover)}</title>']
     if box.is_output:
-        parts.append(f'{outline(shape, x, y, w, h, 4)} fill="white" stroke="{ink}" stroke-width="1.2"/>')
-    parts.append(f'{outline(shape, x, y, w, h)} fill="{fill_of(box)}" stroke="{ink}" stroke-width="{thick}"{dash}/>')
+        parts.append(f'{outline(shape, x, y, w, h)} fill="white" stroke="{ink}" stroke-width="1.2"/>')
+    inner = -3 if box.is_output else 0
+    parts.append(f'{outline(shape, x, y, w, h, inner)} fill="{fill_of(box)}" stroke="{ink}" stroke-width="{thick}"{dash}/>')
     if shape == "block":
         parts.append(f'{outline("block", x + 4, y - 4, w, h)} fill="none" stroke="{style.FAINT}" stroke-width="0.8"/>')
     parts.append(f'<text x="{x:.1f}" y="{y - 2:.1f}" text-anchor="middle" fill="{ink}"{strike}>'

@@ -141,7 +141,7 @@ def observe(program: Program, kind: str, context: Any) -> Any:
 def frozen(x: Any) -> Any:
     """An observation that outlives its graph."""
     if isinstance(x, CustomTensor) or (isinstance(x, Tensor) and x.layout is torch.strided):
-        return (x.requires_grad, x.detach().clone().resolve_conj().resolve_neg())
+        return [x.requires_grad, x.detach().clone().resolve_conj().resolve_neg()]
     if isinstance(x, (list, tuple)):
         return [frozen(e) for e in x]
     if isinstance(x, dict):

@@ -651,8 +651,9 @@ def deleting_grad(new):
     """del x.grad removes it."""
     x = new.randn(3)
     (x * 2).sum().backward()
+    had = x.grad is not None
     del x.grad
-    return x.grad
+    return had, x.grad
 
 
 @leaves("test_requires_grad")

@@ -1,7 +1,13 @@
 """Every guard is there for a reason: without it, the test that names it fails."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from tests.hazards.compiled_mutants import build
 from tests.hazards.mutants import MUTANTS, Mutant
 
 
@@ -18,3 +24,12 @@ def test_the_mutant_is_killed(mutant: Mutant) -> None:
 
 def test_there_are_thirty() -> None:
     assert len({m.name for m in MUTANTS}) == len(MUTANTS) >= 30
+
+
+@pytest.mark.long
+def test_compiled_guards_are_missed(tmp_path: Path) -> None:
+    """One build with a switch at every guard of the compiled modules, then each of them broken in turn."""
+    build(tmp_path)
+    done = subprocess.run([sys.executable, "-m", "tests.hazards.compiled_mutants"], cwd=tmp_path, capture_output=True,
+                          text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
