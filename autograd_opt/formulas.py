@@ -54,6 +54,8 @@ def formula(function: Any) -> str:
     if isinstance(node, ast.FunctionDef) and len(node.body) == 1 and isinstance(node.body[0], ast.Return) \
             and node.body[0].value is not None:
         return ast.unparse(node.body[0].value)
+    if function.__name__ == "<lambda>":
+        return "(source not at hand)"
     doc = (inspect.getdoc(function) or "").partition("\n")[0]
     return f"{function.__name__}(…)" + (f": {doc}" if doc else "")
 

@@ -45,11 +45,14 @@ cdef inline bint ordinary(object t):
     return type(t) is CustomTensor or type(t) is Tensor or type(t) is Parameter
 
 
-cdef inline bint tracked(object t) except -1:
+cdef inline bint tracked(Tape tape, object t) except -1:
     """Does `t` require grad?  Asked before anything is registered for it."""
     cdef PyObject *p
     if type(t) is not CustomTensor:
-        return ao_get(get_requires_grad, t) is True
+        if ao_get(get_requires_grad, t) is True:
+            return True
+        # a view made before its base took part in a recorded write
+        return tape.late and t._is_view() and handle(tape, t).flags & REQUIRES_GRAD != 0
     p = ao_try_attr(t, NODE)
     if p != NULL:
         found = <object>p
@@ -144,7 +147,7 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
     try:
-        if not tape.optimize and not tracked(a) and not (ordinary(b) and tracked(b)):
+        if not tape.optimize and not tracked(tape, a) and not (ordinary(b) and tracked(tape, b)):
             return ao_method(k.descr, a, (b,)) if not reflected else None
         na = handle(tape, a)
         if not is_float(na.dtype):
@@ -290,7 +293,7 @@ cdef object fast_unary(Kernel k, object a):
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
     try:
-        if not tape.optimize and not tracked(a):
+        if not tape.optimize and not tracked(tape, a):
             return ao_method(k.descr, a, EMPTY)
         na = handle(tape, a)
         if not is_float(na.dtype):
@@ -413,7 +416,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
     cdef object r = None, key = None, value, extra = None, entry = None
     if not tape.optimize:
         for t in operands:
-            if op.differentiable and isinstance(t, Tensor) and tracked(t):
+            if op.differentiable and isinstance(t, Tensor) and tracked(tape, t):
                 break
         else:
             return func(*args, **kwargs) if kwargs else func(*args)

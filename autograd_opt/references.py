@@ -92,7 +92,8 @@ def accumulate(task: Any, node: Any, g: Tensor, sole: bool = False) -> None:
         replaced = hooks.prepare(node, replaced, task)
     if replaced is None:
         return
-    add_to_grad(t, replaced, task.create_graph, sole and replaced is g and t._backward_hooks is None)
+    seen = hooks is not None or t._backward_hooks or t.__dict__.get("_leaf_hooks")  # a hook may have kept the cotangent
+    add_to_grad(t, replaced, task.create_graph, sole and not seen)
     if node.is_leaf:
         run_post_accumulate(t, task)
         if hooks is not None and hooks.post:

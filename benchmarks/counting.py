@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,23 +32,35 @@ def launches(operator: Any) -> bool:
 
 
 class KernelCounter(TorchDispatchMode):
-    """Counts the kernels that torch is asked to run."""
+    """Counts the kernels that torch is asked to run, by name."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.count = 0
+        self.names: Counter[str] = Counter()
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return self.names.total()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += launches(func)
+        # With autograd's dispatch keys excluded, `linear` or `flatten` arrive whole: what
+        # counts is the operators that they consist of, as everywhere else.
+        with self:
+            parts = func.decompose(*args, **(kwargs or {}))
+        if parts is not NotImplemented:
+            return parts
+        if launches(func):
+            self.names[func._schema.name.removeprefix("aten::")] += 1
         return func(*args, **(kwargs or {}))
 
 
-def kernels(run: Callable[[], Any]) -> int:
-    """Kernels of one step."""
+def kernels(run: Callable[[], Any]) -> Counter[str]:
+    """Kernels of one step, by name."""
     run()
     with KernelCounter() as counter:
         run()
-    return counter.count
+    return counter.names
 
 
 def traced_kernels(workload: Workload) -> tuple[int, int] | None:

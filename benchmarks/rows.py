@@ -27,7 +27,7 @@ class Row:
 
     name: str
     times: dict[str, Timing] = field(default_factory=dict)
-    kernels: dict[str, int] = field(default_factory=dict)
+    kernels: dict[str, dict[str, int]] = field(default_factory=dict)
     traced: tuple[int, int] | None = None
     peak: dict[str, int] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -52,7 +52,8 @@ class Row:
         if by_hand is not None:
             out.append(("time / by hand", by_hand, bars.HAND_BAR))
         if self.traced and self.kernels:
-            out.append(("kernels / traced, FX CSE", self.kernels[ON] / self.traced[1], bars.KERNEL_BAR))
+            measured = sum(self.kernels[ON].values()) / self.traced[1]
+            out.append(("kernels / traced, FX CSE", measured, bars.KERNEL_BAR))
         if self.peak:
             out.append(("peak bytes / torch eager", self.peak[ON] / self.peak[EAGER], bars.MEMORY_BAR))
         return out
@@ -92,7 +93,7 @@ def measure_row(make: Make, name: str, repeats: int, on_round: Callable[[], None
     try:
         row.times = measure(variants, repeats, each_round)
         own = [v for v in variants if v.name in (EAGER, OFF, ON)]
-        row.kernels = {v.name: kernels(v.run) for v in own}
+        row.kernels = {v.name: dict(kernels(v.run)) for v in own}
         row.peak = {v.name: peak_bytes(v.run) for v in own}
         row.traced = traced_kernels(workload)
     except Exception as error:  # a workload that cannot run is a result, too

@@ -70,7 +70,7 @@ def cells(row: Row, quartiles: bool) -> list[str]:
         row.name + share,
         f"{row.times[EAGER].seconds * 1e3:.2f} ms", ratio(OFF), ratio(ON),
         ", ".join(f"{name} {t.ratio:.2f}" for name, t in row.times.items() if name not in (EAGER, OFF, ON)),
-        f"{row.kernels[EAGER]} → {row.kernels[ON]}",
+        f"{sum(row.kernels[EAGER].values())} → {sum(row.kernels[ON].values())}",
         str(row.traced[1]) if row.traced else "—",
         f"{row.peak[ON] / row.peak[EAGER]:.2f}",
     ]

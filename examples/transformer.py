@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import autograd_opt as ao
-from autograd_opt.modules import follow
 
 WORDS = 16
 
@@ -49,7 +48,7 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
         optimizer.zero_grad()
         with ao.AutogradGraph(optimize=True, name="transformer") as graph:
             if step == 0:
-                follow(graph, model)
+                graph.follow(model)
             loss = F.cross_entropy(model(words).flatten(0, 1), words.flip(1).flatten())
             if step == 0:
                 report = graph.report(loss)

@@ -149,18 +149,16 @@ def block_box(id: str, name: str, part: list[Item], optimized: bool) -> Box:
     """The box of one block."""
     counts = Counter(item.op for item in part)
     states = Counter(item.state for item in part)
-    work = [item for item in part if item.kind not in ("leaf", "constant")]
-    detail = f"{len(part)} nodes"
+    detail = f"{len(part)} node{'s' if len(part) != 1 else ''}"
+    work = Counter(item.op for item in part if item.kind not in ("leaf", "constant"))
+    if 0 < len(work) <= 3:
+        detail += ": " + ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in work.items())
     if not optimized:
         detail += "".join(f", {states[s]} {s}" for s in ("merged", "pruned") if states[s])
     lines = [name, detail, ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in counts.most_common(12))]
     lines += sorted({item.source for item in part if item.source})[:12]
-    gone = bool(work) and not optimized
-    if gone and all(i.state == "merged" for i in work):
-        state = "merged"
-    elif gone and all(i.state != "kept" for i in work):
-        state = "pruned"
-    else:
-        state = "kept"
+    calls = {item.state for item in part if item.kind not in ("leaf", "constant")}
+    gone = bool(calls) and not optimized and "kept" not in calls
+    state = "kept" if not gone else "merged" if calls == {"merged"} else "pruned"
     return Box(id, printing.shorten(name, 44), detail, "\n".join(lines), "block", state,
                is_output=any(i.is_output for i in part))

@@ -69,7 +69,7 @@ def draw_node(axes: Any, box: Box, centre: Point, size: Point) -> None:
     if box.is_output:
         axes.add_patch(patch(shape, x, y, w, h, facecolor="white", edgecolor=ink, linewidth=1.1))
     if shape == "block":
-        axes.add_patch(patch(shape, x + 4, y - 4, w, h, facecolor="white", edgecolor=style.FAINT, linewidth=0.7))
+        axes.add_patch(patch(shape, x + 4, y + 4, w, h, facecolor="white", edgecolor=style.FAINT, linewidth=0.7))
     inner = 6 if box.is_output else 0
     axes.add_patch(patch(shape, x, y, w - inner, h - inner, facecolor=fill_of(box), edgecolor=ink,
                          linewidth=1.8 if shape == "rectangle" else 1.1, linestyle="--" if dashed else "-"))

@@ -89,12 +89,13 @@ def node(box: Box, centre: Point, size: Point) -> str:
     dash = ' stroke-dasharray="5 3"' if shape == "dashed" or box.state == "merged" else ""
     thick = 2.0 if shape == "rectangle" else 1.2
     parts = [f'<g class="node {box.kind} {box.state}" id="{box.id}"><title>{escape(box.hover)}</title>']
+    if shape == "block":
+        parts.append(f'{outline(shape, x + 4, y + 4, w, h)} fill="white" stroke="{style.FAINT}" stroke-width="0.8"/>')
     if box.is_output:
         parts.append(f'{outline(shape, x, y, w, h)} fill="white" stroke="{ink}" stroke-width="1.2"/>')
     inner = -3 if box.is_output else 0
-    parts.append(f'{outline(shape, x, y, w, h, inner)} fill="{fill_of(box)}" stroke="{ink}" stroke-width="{thick}"{dash}/>')
-    if shape == "block":
-        parts.append(f'{outline("block", x + 4, y - 4, w, h)} fill="none" stroke="{style.FAINT}" stroke-width="0.8"/>')
+    look = f'fill="{fill_of(box)}" stroke="{ink}" stroke-width="{thick}"{dash}'
+    parts.append(f"{outline(shape, x, y, w, h, inner)} {look}/>")
     parts.append(f'<text x="{x:.1f}" y="{y - 2:.1f}" text-anchor="middle" fill="{ink}"{strike}>'
                  f'{escape(box.title)}</text>')
     parts.append(f'<text x="{x:.1f}" y="{y + 13:.1f}" text-anchor="middle" font-size="{style.SMALL}" '

@@ -15,7 +15,7 @@ from typing import Any
 
 from autograd_opt.explain.advice import advise, loop_at
 from autograd_opt.explain.places import Place, Spot
-from autograd_opt.explain.watch import Miss, Row, Watch
+from autograd_opt.explain.watch import LEAST, Miss, Row, Watch
 
 SHARE = 0.95
 """Part of the operations below a spot that must repeat for the spot to stand for them all."""
@@ -104,8 +104,8 @@ class Findings:
     @property
     def cost(self) -> float:
         """Time inside the context, as a multiple of the program's own."""
-        own = self.total_seconds - self.own_seconds
-        return self.total_seconds / own if own > 0 else float("nan")
+        own = max(self.total_seconds - self.own_seconds, LEAST * self.total_seconds)
+        return self.total_seconds / own if own > 0 else 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

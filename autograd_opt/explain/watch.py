@@ -33,6 +33,8 @@ REMEMBERED = 1024
 """Bytes of an output up to which its bits are kept for comparison."""
 HICCUP = 20.0
 """A run this many times slower than the fastest was interrupted; it counts as that many."""
+LEAST = 0.05
+"""The program's own share of the time, at least."""
 CHECKED = 3
 """Repeats of one row whose values are compared."""
 
@@ -161,13 +163,18 @@ class Watch(TorchDispatchMode):
         finally:
             self._looking = False
 
+    def spare(self, now: float) -> float:
+        """Seconds that watching may still cost."""
+        elapsed = now - self._begin
+        # what watching cost is estimated in part, and may come out above what has passed
+        return FREE + self.budget * max(elapsed - self.own_seconds, LEAST * elapsed) - self.own_seconds
+
     def switch(self) -> None:
         """Take the mode off where it is on; put it back once the program has earned it."""
         if self.watching():
             super().__exit__(None, None, None)
         now = time.perf_counter()
-        spare = FREE + self.budget * (now - self._begin - self.own_seconds) - self.own_seconds
-        if spare > FREE / 2 and torch._C._len_torch_dispatch_stack() == self._depth - 1:
+        if self.spare(now) > FREE / 2 and torch._C._len_torch_dispatch_stack() == self._depth - 1:
             self.values.forget()         # memory may have been written unseen meanwhile
             self.loose.clear()
             self.windows += 1
@@ -191,7 +198,7 @@ class Watch(TorchDispatchMode):
         self.seconds += seconds
         now = time.perf_counter()
         self.own_seconds += now - begin - seconds + self.overhead
-        if self.own_seconds > FREE + self.budget * (now - self._begin - self.own_seconds):
+        if self.spare(now) < 0:
             self.tired = True            # until the timer finds a moment to take the mode off
             self.watched_seconds += now - self._window
         return result

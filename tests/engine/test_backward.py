@@ -305,7 +305,7 @@ def functions_and_methods_agree(new):
 def more_cotangents_than_roots(new):
     """As many cotangents as roots."""
     x = new(1.0, 2.0)
-    return caught(lambda: backward([x * 2], [torch.ones(2).double(), torch.ones(2).double()]), 4)
+    return caught(lambda: backward([x * 2], [torch.ones(2).double(), torch.ones(2).double()])), x.grad
 
 
 @api("test_grad")
@@ -683,9 +683,7 @@ def edge_as_root(new):
     from torch.autograd.graph import get_gradient_edge
     x = new.randn(2)
     edge = get_gradient_edge((x * x).sum())
-    g, = grad(edge, x)
-    edge = get_gradient_edge(x * x)
-    backward([edge], [torch.ones(2).double()])
+    g, = grad([edge], [x], [torch.tensor(2.0).double()])
     return g, x.grad
 
 

@@ -82,7 +82,7 @@ torch.set_default_dtype(torch.float32)
 """)
 case("04 full with literals", "a = torch.full((2,), 1); b = torch.full((2,), 1.0); u = torch.full((2,), True)")
 # ----- attributes (test_attributes.py has all of them, generated from the operator table) ---------
-case("06 another operator", "a = y.cumsum(0); b = y.logcumsumexp(0); u = y.cumsum(0); v = y.flip(0); (a + b * 2 + u + v * d).sum().backward()")
+case("06 another operator", "a = w.tril(); b = w.triu(); u = w.tril(); v = w.cumsum(0); t = w.logcumsumexp(0); (a + b * 2 + u + v * 3 + t).sum().backward()")
 case("06 roll", "a = x.roll(1, 1); b = x.roll(2, 1); u = x.roll(1, 1); (a * c + b * c * 2 + u * 3).sum().backward()")
 case("06 dims", "a = w.sum(0); b = w.sum(1); u = w.sum(0); v = w.sum(()); (a * y + b * y * 2 + u + v).sum().backward()")
 case("06 factors", "a = x * 2; b = x * 3; u = x * 2; (a + b * 5 + u).sum().backward()")
@@ -126,6 +126,11 @@ case("09 no_grad function of a weight", """
 with torch.no_grad(): a = (F.linear(x, w).tanh() * 2).sum()
 b = (F.linear(x, w).tanh() * 2).sum()
 b.backward()
+""")
+case("09 no_grad value held", """
+with torch.no_grad(): a = F.linear(x, w)
+b = F.linear(x, w)
+(b * 2).sum().backward(retain_graph=True)
 """)
 case("09 set_grad_enabled", """
 torch.set_grad_enabled(False)
@@ -259,6 +264,11 @@ u = x * 2; v = x * 2; a = u * y; b = v * y
 v.add_(1)
 a.sum().backward()
 """)
+case("10 written constant operand of the first twin", """
+u = c * 2; v = c * 2; a = x * u; b = x * v
+u.add_(1)
+(b * 3).sum().backward()
+""")
 case("10 written output of the first twin", "u = x.exp(); v = x.exp(); u.add_(1); v.sum().backward()")
 case("10 written output of the second twin", "u = x.exp(); v = x.exp(); v.add_(1); u.sum().backward()")
 case("10 written output is an error", "u = x.exp(); v = x.exp(); v.add_(1); v.sum().backward()")
@@ -301,6 +311,7 @@ case("13 meta device", "u = c.to('meta'); a = u + 1; b = c + 1; t = u.sin(); r =
 case("13 dtypes", "a = c.to(torch.float32); b = c.to(torch.float64); u = c.to(torch.float32); v = c.float(); t = c.double()")
 case("16 matmul order", "p = w.t().contiguous(); a = w @ p; b = p @ w; (a + b * 2).sum().backward()")
 case("16 difference order", "a = x - y; b = y - x; u = x / y; v = y / x; t = x ** 2; r = 2 ** x; (a + b * 2 + u * 3 + v * 4 + t + r).sum().backward()")
+case("16 difference order, equal shapes", "a = x - c; b = torch.sub(c, x); u = x / c; v = torch.div(c, x); (a + b * 2).sum().backward()")
 case("16 literal minus tensor", "a = x - 1; b = 1 - x; u = x / 2; v = 2 / x; (a + b * 2 + u * 3 + v * 4).sum().backward()")
 case("16 where branches", "a = torch.where(m, x, c); b = torch.where(m, c, x); (a + b * 2).sum().backward()")
 case("16 atan2, copysign, fmod order", """

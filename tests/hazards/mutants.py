@@ -72,7 +72,7 @@ mutant("views lie at the start of their base",
 mutant("leaves may be written", replaced(inplace, "protect", nothing), "10 leaf written")
 mutant("outputs of unbind may be written", replaced(views, "protect", nothing), "22 write to one output of unbind")
 mutant("requires_grad_ keeps the history", replaced(nodes, "become_leaf", nothing), "10 result becomes a leaf")
-mutant("writes outside the record are not told", replaced(nodes, "wrote", nothing), "10 inference tensor")
+mutant("writes outside the record are not told", replaced(nodes, "wrote", nothing), "10 write of a leaf that no version tells")
 mutant("a write is recorded on its old operands",
        replaced(views, "rewrite", lambda op, found, operands, attributes, target, extra=None: found[0]), "10 setitem")
 mutant("random writes keep the old gradient",

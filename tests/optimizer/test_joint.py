@@ -11,6 +11,8 @@ import autograd_opt as ao
 from tests.optimizer.counting import kernels_of
 
 Tensor = torch.Tensor
+ADVANCE = 16 << 20
+"""Bytes that may be held for reuse before a repeat has been seen."""
 
 
 def leaf(seed: int = 0, *shape: int) -> Tensor:
@@ -24,7 +26,7 @@ def gradient(y: Tensor, x: Tensor) -> Tensor:
 
 def count(program: Callable[[Tensor], object], optimize: bool) -> dict[str, int]:
     x = leaf()
-    with ao.AutogradGraph(optimize=optimize):
+    with ao.AutogradGraph(optimize=optimize, allowance=ADVANCE):
         return dict(kernels_of(lambda: program(x)))
 
 
@@ -49,7 +51,7 @@ def test_forward_reuses_a_value_of_a_rule() -> None:
 ], ids=range(7))
 def test_a_second_gradient_of_one_output_is_free(function: Callable[[Tensor], Tensor]) -> None:
     x = leaf()
-    with ao.AutogradGraph(optimize=True):
+    with ao.AutogradGraph(optimize=True, allowance=ADVANCE):
         y = function(x).sum()
         g1, = torch.autograd.grad(y, x, create_graph=True)
         found: list[Tensor] = []
@@ -61,7 +63,7 @@ def test_a_second_gradient_of_one_output_is_free(function: Callable[[Tensor], Te
 
 def test_gradients_of_twins_share_their_backward() -> None:
     x = leaf()
-    with ao.AutogradGraph(optimize=True):
+    with ao.AutogradGraph(optimize=True, allowance=ADVANCE):
         y1, y2 = (x.sin() * x).sum(), (x.sin() * x).sum()
         torch.autograd.grad(y1, x, create_graph=True)
         counts = kernels_of(lambda: torch.autograd.grad(y2, x, create_graph=True))
@@ -101,6 +103,6 @@ def test_gradients_are_those_of_eager(retain: bool) -> None:
     expected = program(plain)
     for optimize in (False, True):
         x = leaf()
-        with ao.AutogradGraph(optimize=optimize):
+        with ao.AutogradGraph(optimize=optimize, allowance=ADVANCE):
             found = program(x)
         torch.testing.assert_close(found, expected.detach(), rtol=1e-10, atol=1e-12)
