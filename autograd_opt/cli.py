@@ -26,6 +26,8 @@ WIDTH = 120
 COMMANDS = {
     "bench": ("autograd_opt.benchmarks.command:bench", "Time this library against torch eager and its peers."),
     "demo": ("autograd_opt.demo:demo", "Train on real digits, then optimize a step with repeated work."),
+    "explain": ("autograd_opt.explain_cli:explain_command", "Run a torch script and list the work that it does twice."),
+    "verify": ("autograd_opt.verify.cli:verify_command", "Run a torch script and prove its optimized gradients."),
 }
 """Name -> where the click command is, and its line in the help.  A new command is a line here."""
 

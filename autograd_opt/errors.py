@@ -6,6 +6,7 @@ same mistake.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -119,6 +120,15 @@ def freed(node: Any) -> FreedGraphError:
     )
 
 
+def inference_saved() -> GraphError:
+    """An inference tensor would have to be saved for backward."""
+    return GraphError(at(
+        "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
+        "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it "
+        "in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
+    ))
+
+
 def dropped(node: Any) -> FreedGraphError:
     """A run started from a function whose tensor is gone, and with it what its rule had saved."""
     return FreedGraphError(
@@ -156,10 +166,11 @@ def report_forward(error: BaseException) -> None:
     node = getattr(error, "_autograd_opt_node", None)
     if node is not None:
         name, place = node
-        warnings.warn(
-            f"Error detected in {name}. The forward call that caused the error was recorded at {place}.",
-            stacklevel=4,
-        )
+        with contextlib.suppress(Warning):      # the error itself must arrive, also where warnings are errors
+            warnings.warn(
+                f"Error detected in {name}. The forward call that caused the error was recorded at {place}.",
+                stacklevel=4,
+            )
 
 
 def check_nan(g: Any, node: Any, i: int = 0) -> None:

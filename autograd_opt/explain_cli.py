@@ -67,8 +67,8 @@ def run(target: str, arguments: tuple[str, ...], as_module: bool) -> int:
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
-@click.option("--budget", default=0.8, show_default=True,
-              help="What watching may cost, as a share of the script's own time, beside half a second.")
+@click.option("--budget", default=0.5, show_default=True,
+              help="What watching may cost, as a share of the script's own time, beside a third of a second.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, the rest on stderr.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page as well.")
 @click.argument("script")

@@ -180,7 +180,7 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         versions = [version_of(args[i]) for i in positions]
         old_base = {i: views.base_of(args[i]) for i in positions}
     by_position = dict(zip(positions, found, strict=True))
-    needs = tuple(enabled and i in by_position and by_position[i].requires_grad for i in range(len(args)))
+    needs = tuple(i in by_position and by_position[i].requires_grad for i in range(len(args)))
     ctx = Context(needs)
     ctx._clear_on_access = bool(getattr(cls, "clear_saved_tensors_on_access", False))
     with torch.no_grad():
@@ -191,7 +191,7 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             result = cls.forward(ctx, *args, **kwargs)
     single = not isinstance(result, (tuple, list))
     outputs = [result] if single else list(result)
-    call = Call(cls, ctx, args, positions, found, versions, old_base, any(needs))
+    call = Call(cls, ctx, args, positions, found, versions, old_base, enabled and any(needs))
     with torch._C.DisableTorchFunction():
         outputs = finish(call, outputs)
     return outputs[0] if single else tuple(outputs)
@@ -216,17 +216,24 @@ class Call(NamedTuple):
         return any(t is d for d in self.ctx._dirty)
 
 
+def is_leaf(node: Any) -> bool:
+    """Is this a leaf that requires grad, perhaps one written outside the record?"""
+    while node.op.name == "written":
+        node = node.operands[0]
+    return bool(node.is_leaf and node.requires_grad)
+
+
 def check_dirty(call: Call) -> None:
     """Refuse writes that the gradient cannot follow."""
     for node, i in zip(call.found, call.positions, strict=True):
         t = call.args[i]
         if not call.is_dirty(t) or not call.grad:
             continue
-        if node.is_leaf and node.requires_grad:
+        if is_leaf(node):
             raise errors.InplaceError(errors.at(
                 "a leaf Variable that requires grad has been used in an in-place operation."))
         base = call.old_base[i]
-        if base is not None and base[1].is_leaf and base[1].requires_grad:
+        if base is not None and is_leaf(base[1]):
             raise errors.InplaceError(errors.at(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation."))
 

@@ -91,11 +91,19 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
             if n is not None and n.requires_grad:
                 mask |= op.saved_by(i)
         base = views.before_write(target)
-        old = target.detach().clone(memory_format=torch.preserve_format) if mask & 1 else target
+        old = copy_before(target, found[0]) if mask & 1 else target
         versions = tuple(t._version if isinstance(t, Tensor) else 0 for t in operands)
         func(*args, **kwargs)
         move(op, found, (old, *operands[1:]), attributes, target, base, versions=versions)
         return target
+
+
+def copy_before(target: Tensor, node: Any) -> Tensor:
+    """The value before a write, for the rule; in a recorded run its gradient belongs to `node`."""
+    old = target.detach().clone(memory_format=torch.preserve_format)
+    if node.requires_grad:
+        old._copy_of = node  # type: ignore[attr-defined]
+    return old
 
 
 def move(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[str, Any], target: Tensor,
@@ -132,8 +140,9 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         differentiable = [t for t, n in zip(tensors, found, strict=True) if n.requires_grad or t is target]
         unique = {id(t): t for t in differentiable}
     with torch_autograd():
-        inputs = {k: t.detach().as_subclass(Tensor).requires_grad_(t.is_floating_point() or t.is_complex())
-                  for k, t in unique.items()}
+        inputs = {k: (t.detach().clone(memory_format=torch.preserve_format) if t is target else t.detach())
+                  .as_subclass(Tensor).requires_grad_(t.is_floating_point() or t.is_complex())
+                  for k, t in unique.items()}       # the target's memory is about to be written
         copy = inputs[id(target)].clone(memory_format=torch.preserve_format)
         new = [copy if x is target else inputs.get(id(x), x) if isinstance(x, Tensor) else x for x in leaves]
         new_args, new_kwargs = tree_unflatten(new, spec)
@@ -147,8 +156,11 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         else:
             target.copy_(out.detach())
         operands = tuple(t for k, t in unique.items() if inputs[k].requires_grad)
+        before = {id(target): inputs[id(target)]}
+        if found[0].requires_grad:
+            before[id(target)]._copy_of = found[0]
         move(OPAQUE, [nodes.handle_of(t) if t is not target else found[0] for t in operands], operands,
-             {"call": name}, target, base, (call, list(operands)))
+             {"call": name}, target, base, (call, [before.get(id(t), t) for t in operands]))
     return target
 
 

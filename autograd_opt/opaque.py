@@ -17,6 +17,7 @@ import torch
 from autograd_opt import node as nodes
 from autograd_opt import recorder
 from autograd_opt.ops.table import MULTI, VARIADIC, define
+from autograd_opt.saved import connected
 
 C = torch._C
 
@@ -108,8 +109,14 @@ def pull_back(g: Any, extra: Any, task: Any) -> list[torch.Tensor | None]:
         present = [x for x in grads if x is not None]
         again = OpaqueCall(f"{call.name}_vjp", call.inputs + copies, present)
     with C.DisableTorchFunction():
-        results = iter(record(again, [*operands, *gs], present))
+        results = iter(record(again, [*map(traced, operands), *gs], present))
     return [None if x is None else next(results) for x in grads]
+
+
+def traced(t: torch.Tensor) -> torch.Tensor:
+    """The operand; a copy made before a write in place belongs to the value before it."""
+    origin = t.__dict__.get("_copy_of")
+    return t if origin is None else connected(t, origin)
 
 
 def alias(output: torch.Tensor, operands: list[torch.Tensor]) -> torch.Tensor:

@@ -34,7 +34,7 @@ def record_multi(
 ) -> Any: ...
 def record_write(
     op: Op, nodes: list[Node | None], operands: tuple[Any, ...], attrs: dict[str, Any], target: Tensor,
-    extra: Any = None,
+    extra: Any = None, versions: Any = None,
 ) -> Node: ...
 def record_writes(
     op: Op, nodes: list[Node | None], operands: tuple[Any, ...], attrs: dict[str, Any], targets: list[Tensor],
@@ -42,7 +42,7 @@ def record_writes(
 ) -> None: ...
 def record_value(
     op: Op, nodes: list[Node | None], operands: tuple[Any, ...], attrs: dict[str, Any], value: Tensor,
-    extra: Any = None,
+    extra: Any = None, versions: Any = None,
 ) -> Node: ...
 def torch_function(
     self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -9,6 +9,7 @@ generator (`from_seed`).  A program prints as the Python that it is.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
@@ -98,15 +99,26 @@ def environment(leaves: Env) -> Env:
     def see(label: str) -> Callable[[Any], None]:
         def hook(g: Any) -> None:
             seen.setdefault(label, []).append(g.detach().clone())
+
         return hook
 
     def see_grad(label: str) -> Callable[[Any], None]:
         def hook(t: Any) -> None:
             seen.setdefault(label, []).append(t.grad.detach().clone())
+
         return hook
 
-    return {"torch": torch, "F": torch.nn.functional, "nan": float("nan"), "inf": float("inf"), "seen": seen,
-            "see": see, "see_grad": see_grad, "handles": [], **leaves}
+    return {
+        "torch": torch,
+        "F": torch.nn.functional,
+        "nan": float("nan"),
+        "inf": float("inf"),
+        "seen": seen,
+        "see": see,
+        "see_grad": see_grad,
+        "handles": [],
+        **leaves,
+    }
 
 
 class Writer:
@@ -135,11 +147,13 @@ class Writer:
 
     def pick(self, fits: Callable[[Tensor], bool] = lambda t: True) -> str | None:
         """A variable, newer ones more often."""
+
         def usable(name: str) -> bool:
             try:
                 return isinstance(self.env.get(name), Tensor) and fits(self.env[name])
-            except RuntimeError:        # torch refuses to look at a view that a write has made ambiguous
+            except RuntimeError:  # torch refuses to look at a view that a write has made ambiguous
                 return False
+
         names = [n for n in self.names if usable(n)]
         if not names:
             return None
@@ -167,6 +181,7 @@ class Writer:
             except RuntimeError:
                 return False
             return t.is_floating_point()
+
         return self.pick(fits) or "s"
 
     # Running ----------------------------------------------------------------------------
@@ -193,14 +208,15 @@ class Writer:
 
     def taint(self, statement: str, targets: Sequence[str]) -> None:
         """Whatever reads a gradient, or a variable that did, is compared with a tolerance."""
-        words = set("".join(ch if ch.isalnum() or ch == "_" else " " for ch in statement).split())
-        if not ("autograd.grad" in statement or ".grad " in statement or ".grad)" in statement or words & self.loose):
+        words = set(re.findall(r"\w+", statement))
+        if not (re.search(r"\.grad\b(?! = None| is None|\.zero_)", statement) or words & self.loose):
             return
         self.loose.update(targets)
         if writes(statement):
             memory = {storage(self.env[w]) for w in words if isinstance(self.env.get(w), Tensor)}
-            self.loose.update(n for n in self.names if isinstance(self.env.get(n), Tensor)
-                              and storage(self.env[n]) in memory)
+            self.loose.update(
+                n for n in self.names if isinstance(self.env.get(n), Tensor) and storage(self.env[n]) in memory
+            )
 
 
 def storage(t: Tensor) -> int:
@@ -208,12 +224,13 @@ def storage(t: Tensor) -> int:
 
 
 def writes(statement: str) -> bool:
-    return "_(" in statement or "] =" in statement or "= " in statement and statement.split("=")[0][-1:] in "+-*/"
+    return "_(" in statement or "] =" in statement or ("= " in statement and statement.split("=")[0][-1:] in "+-*/")
 
 
 def generate(choices: Choices, length: int = 20) -> Program:
     """Write one program of about `length` statements, its last a backward over several variables."""
     from tests.statements import FINAL, STATEMENTS
+
     writer = Writer(choices)
     state = torch.get_rng_state()
     grad_mode = torch.is_grad_enabled()

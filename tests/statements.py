@@ -12,6 +12,12 @@ import torch
 
 from tests.programs import Writer
 
+
+def choices(table: str) -> tuple[str, ...]:
+    """The entries of a table, written with bars between them."""
+    return tuple(entry.strip() for entry in table.split("|"))
+
+
 STATEMENTS: list[tuple[int, Callable[[Writer], bool]]] = []
 
 
@@ -19,6 +25,7 @@ def statement(weight: int) -> Callable[[Callable[[Writer], bool]], Callable[[Wri
     def register(function: Callable[[Writer], bool]) -> Callable[[Writer], bool]:
         STATEMENTS.append((weight, function))
         return function
+
     return register
 
 
@@ -35,29 +42,35 @@ def assign(p: Writer, expression: str | None) -> bool:
 
 
 # ----- values ---------------------------------------------------------------------------
-UNARY = ("{}.sin()", "{}.cos()", "-{}", "{}.tanh()", "{}.sigmoid()", "{}.abs()", "{}.relu()", "{}.square()", "{} ** 2",
-         "{}.exp()", "({}.abs() + 0.5).log()", "({}.square() + 1).sqrt()", "{}.sign()", "{}.clone()", "{}.atan()",
-         "torch.exp(-{})", "{}.sgn()", "1 / {}", "F.silu({})", "F.gelu({})", "{}.erf()", "{}.reciprocal()", "+{}")
-BINARY = ("{} + {}", "{} - {}", "{} * {}", "{} / {}", "{} + {}", "{} * {}", "torch.add({}, {}, alpha=2)",
-          "torch.sub({}, {}, alpha=3)", "torch.add({}, {}, alpha=1)", "torch.mul({}, {})")
-TENSOR_PAIR = ("torch.maximum({}, {})", "torch.minimum({}, {})", "torch.atan2({}, {})", "torch.copysign({}, {})",
-               "torch.hypot({}, {})", "torch.where({0} > {1}, {0}, {1})", "torch.where({0} == {1}, {0}, 0.0)",
-               "{0} * ({1} > 0)", "torch.lerp({}, {}, 0.3)", "torch.addcmul({0}, {0}, {1}, value=2)",
-               "torch.stack(torch.broadcast_tensors({}, {})).sum(0)", "F.mse_loss(*torch.broadcast_tensors({}, {}))",
-               "torch.fmod({}, {})", "{}.abs() ** {}")
-ATTRIBUTED = (
-    "{}.sum()", "{}.sum(0)", "{}.sum(-1)", "{}.sum(0, keepdim=True)", "{}.sum(-1, keepdim=True)", "{}.mean()",
-    "{}.mean(0)", "{}.mean(0, keepdim=True)", "{}.amax(0)", "{}.amax(-1)", "{}.prod()", "{}.prod(0)", "{}.cumsum(0)",
-    "{}.cumsum(-1)", "{}.softmax(0)", "{}.softmax(-1)", "{}.log_softmax(-1)", "{}.logsumexp(0)", "{}.logsumexp(-1)",
-    "{}.var(0)", "{}.var(0, correction=0)", "{}.std(-1)", "{}.norm()", "{}.norm(p=1)", "{}.norm(p=2, dim=0)",
-    "{}.clamp(-0.5, 0.5)", "{}.clamp(min=0)", "{}.clamp(min=0.0)", "{}.clamp(max=0)", "F.leaky_relu({}, 0.1)",
-    "F.leaky_relu({}, 0.2)", "F.softplus({})", "F.softplus({}, beta=2)", "F.gelu({}, approximate='tanh')",
-    "F.elu({})", "F.elu({}, 0.5)", "torch.round({}, decimals=1)", "{}.roll(1, 0)", "{}.roll(1, -1)", "{}.flip(0)",
-    "{}.flip(-1)", "F.pad({}, (1, 1))", "F.pad({}, (1, 1), value=2.0)", "F.layer_norm({}, {}.shape[-1:])",
-    "{}.tril()", "{}.tril(1)", "{}.triu(-1)", "{}.repeat(2, 1)", "{}.to(torch.float32)", "{}.to(torch.float64)",
-    "{}.double()", "{}.float()", "{}.logcumsumexp(0)", "{}.diff(dim=0)", "{}.masked_fill({} > 0, 2.0)",
-    "F.normalize({}, dim=-1)", "{}.nan_to_num(0.0)", "{}.nan_to_num(1.0)", "F.hardtanh({})", "F.logsigmoid({})",
-)
+UNARY = choices("""
+    {}.sin() | {}.cos() | -{} | {}.tanh() | {}.sigmoid() | {}.abs() | {}.relu() | {}.square() | {} ** 2 |
+    {}.exp() | ({}.abs() + 0.5).log() | ({}.square() + 1).sqrt() | {}.sign() | {}.clone() | {}.atan() |
+    torch.exp(-{}) | {}.sgn() | 1 / {} | F.silu({}) | F.gelu({}) | {}.erf() | {}.reciprocal() | +{}
+""")
+BINARY = choices("""
+    {} + {} | {} - {} | {} * {} | {} / {} | {} + {} | {} * {} | torch.add({}, {}, alpha=2) |
+    torch.sub({}, {}, alpha=3) | torch.add({}, {}, alpha=1) | torch.mul({}, {})
+""")
+TENSOR_PAIR = choices("""
+    torch.maximum({}, {}) | torch.minimum({}, {}) | torch.atan2({}, {}) | torch.copysign({}, {}) |
+    torch.hypot({}, {}) | torch.where({0} > {1}, {0}, {1}) | torch.where({0} == {1}, {0}, 0.0) |
+    {0} * ({1} > 0) | torch.lerp({}, {}, 0.3) | torch.addcmul({0}, {0}, {1}, value=2) |
+    torch.stack(torch.broadcast_tensors({}, {})).sum(0) | F.mse_loss(*torch.broadcast_tensors({}, {})) |
+    torch.fmod({}, {}) | {}.abs() ** {}
+""")
+ATTRIBUTED = choices("""
+    {}.sum() | {}.sum(0) | {}.sum(-1) | {}.sum(0, keepdim=True) | {}.sum(-1, keepdim=True) | {}.mean() |
+    {}.mean(0) | {}.mean(0, keepdim=True) | {}.amax(0) | {}.amax(-1) | {}.prod() | {}.prod(0) | {}.cumsum(0) |
+    {}.cumsum(-1) | {}.softmax(0) | {}.softmax(-1) | {}.log_softmax(-1) | {}.logsumexp(0) | {}.logsumexp(-1) |
+    {}.var(0) | {}.var(0, correction=0) | {}.std(-1) | {}.norm() | {}.norm(p=1) | {}.norm(p=2, dim=0) |
+    {}.clamp(-0.5, 0.5) | {}.clamp(min=0) | {}.clamp(min=0.0) | {}.clamp(max=0) | F.leaky_relu({}, 0.1) |
+    F.leaky_relu({}, 0.2) | F.softplus({}) | F.softplus({}, beta=2) | F.gelu({}, approximate='tanh') |
+    F.elu({}) | F.elu({}, 0.5) | torch.round({}, decimals=1) | {}.roll(1, 0) | {}.roll(1, -1) | {}.flip(0) |
+    {}.flip(-1) | F.pad({}, (1, 1)) | F.pad({}, (1, 1), value=2.0) | F.layer_norm({}, {}.shape[-1:]) |
+    {}.tril() | {}.tril(1) | {}.triu(-1) | {}.repeat(2, 1) | {}.to(torch.float32) | {}.to(torch.float64) |
+    {}.double() | {}.float() | {}.logcumsumexp(0) | {}.diff(dim=0) | {}.masked_fill({} > 0, 2.0) |
+    F.normalize({}, dim=-1) | {}.nan_to_num(0.0) | {}.nan_to_num(1.0) | F.hardtanh({}) | F.logsigmoid({})
+""")
 
 
 @statement(12)
@@ -99,32 +112,46 @@ def product(p: Writer) -> bool:
     a = p.pick(lambda t: t.is_floating_point() and 0 < t.dim() <= 2) or "x"
     t = p.env[a]
     b = p.pick(lambda u: u.dtype == t.dtype and 0 < u.dim() <= 2 and u.shape[0] == t.shape[-1]) or "w"
-    return assign(p, p.one(("{} @ {}", "torch.matmul({}, {})", "F.linear({}, {}.t())", "({0} @ {1}).t()")).format(a, b))
+    return assign(
+        p, p.one(choices("{} @ {} | torch.matmul({}, {}) | F.linear({}, {}.t()) | ({0} @ {1}).t()")).format(a, b)
+    )
 
 
 @statement(5)
 def integers(p: Writer) -> bool:
     a = p.pick(lambda t: t.dtype in (torch.int64, torch.bool)) or "i"
-    pattern = p.one(("{} + {lit}", "{lit} * {}", "{} - {lit}", "{} / {lit}", "{}.double()", "{}.sum()", "{} * {v}",
-                     "{v} + {}", "{}.sin()", "{}.float()", "({} > 0)", "{}.to(torch.float64) * 2"))
+    pattern = p.one(
+        choices("""
+            {} + {lit} | {lit} * {} | {} - {lit} | {} / {lit} | {}.double() | {}.sum() | {} * {v} | {v} + {} |
+            {}.sin() | {}.float() | ({} > 0) | {}.to(torch.float64) * 2
+        """)
+    )
     return assign(p, pattern.format(a, lit=p.literal(), v=p.one(("s", "y", "f"))))
 
 
 @statement(4)
 def complex_value(p: Writer) -> bool:
     a = p.pick(lambda t: t.is_complex()) or "z"
-    pattern = p.one(("{} * {}", "{} + 1j", "{} * (1 + 0j)", "{}.conj()", "{}.abs()", "{}.real", "{}.imag", "{} * 2.0",
-                     "{}.exp()", "torch.view_as_real({})", "{} * y", "-{}", "{}.angle()", "{} / (2 - 1j)"))
+    pattern = p.one(
+        choices("""
+            {} * {} | {} + 1j | {} * (1 + 0j) | {}.conj() | {}.abs() | {}.real | {}.imag | {} * 2.0 | {}.exp() |
+            torch.view_as_real({}) | {} * y | -{} | {}.angle() | {} / (2 - 1j)
+        """)
+    )
     return assign(p, pattern.format(*[a] * pattern.count("{}")))
 
 
 @statement(6)
 def indexed(p: Writer) -> bool:
     a = p.real()
-    pattern = p.one(("{0}[{0} > 0]", "{0}[i % {0}.shape[0]]", "{0}.index_select(0, i % {0}.shape[0])",
-                     "torch.where({0} > 0, {0}, 0.0)", "torch.where({0} > 0, 1.0, {0})", "{0}[..., None]",
-                     "torch.where(m, {0}, c)", "{0}.take(i % {0}.numel())", "{0}[i[:1] % {0}.shape[0]]",
-                     "{0}.masked_select({0} < 1)", "{0} * m", "torch.gather({0}, 0, i[:1].expand_as({0}[:1]) * 0)"))
+    pattern = p.one(
+        choices("""
+            {0}[{0} > 0] | {0}[i % {0}.shape[0]] | {0}.index_select(0, i % {0}.shape[0]) |
+            torch.where({0} > 0, {0}, 0.0) | torch.where({0} > 0, 1.0, {0}) | {0}[..., None] |
+            torch.where(m, {0}, c) | {0}.take(i % {0}.numel()) | {0}[i[:1] % {0}.shape[0]] |
+            {0}.masked_select({0} < 1) | {0} * m | torch.gather({0}, 0, i[:1].expand_as({0}[:1]) * 0)
+        """)
+    )
     return assign(p, pattern.format(a))
 
 
@@ -133,8 +160,15 @@ def joined(p: Writer) -> bool:
     a = p.real()
     shape = p.env[a].shape
     b = p.pick(lambda t: t.is_floating_point() and t.shape == shape) or a
-    return assign(p, p.one(("torch.cat([{0}, {1}])", "torch.stack([{0}, {1}])", "torch.stack([{0}, {1}, {0}], -1)",
-                            "torch.cat([{1}, {0}], -1)", "torch.stack([{0}, {1}]).sum(0)")).format(a, b))
+    return assign(
+        p,
+        p.one(
+            choices("""
+                torch.cat([{0}, {1}]) | torch.stack([{0}, {1}]) | torch.stack([{0}, {1}, {0}], -1) |
+                torch.cat([{1}, {0}], -1) | torch.stack([{0}, {1}]).sum(0)
+            """)
+        ).format(a, b),
+    )
 
 
 @statement(4)
@@ -142,17 +176,23 @@ def several(p: Writer) -> bool:
     """Calls with several outputs."""
     a = p.pick(lambda t: t.is_floating_point() and t.dim() > 0 and t.shape[0] == 2) or "x"
     u, v = p.new(), p.new()
-    expression = p.one(("{}.max(0)", "{}.min(dim=0)", "{}.unbind(0)", "{}.split(1)", "{}.chunk(2)", "{}.sort(0)",
-                        "torch.var_mean({}, dim=0)", "{}.topk(1, 0)", "torch.tensor_split({}, 2)", "torch.frexp({})",
-                        "torch.meshgrid({0}.flatten(), y, indexing='ij')", "torch.std_mean({})")).format(a)
+    expression = p.one(
+        choices("""
+            {}.max(0) | {}.min(dim=0) | {}.unbind(0) | {}.split(1) | {}.chunk(2) | {}.sort(0) |
+            torch.var_mean({}, dim=0) | {}.topk(1, 0) | torch.tensor_split({}, 2) | torch.frexp({}) |
+            torch.meshgrid({0}.flatten(), y, indexing='ij') | torch.std_mean({})
+        """)
+    ).format(a)
     return p.add(f"{u}, {v} = {expression}", [u, v])
 
 
 # ----- aliases and writes ------------------------------------------------------------------
-VIEWS = ("{}.view(-1)", "{}.reshape(-1)", "{}.t()", "{}[0]", "{}[1:]", "{}[..., 0]", "{}[..., 1:]", "{}[None]",
-         "{}.flatten()", "{}.unsqueeze(0)", "{}.squeeze()", "{}.expand(2, *{}.shape)", "{}.transpose(0, -1)",
-         "{}.narrow(0, 0, 1)", "{}.select(-1, 0)", "{}.diagonal()", "{}.contiguous()", "{}.movedim(0, -1)", "{}.mT",
-         "{}.view_as({})", "{}[::2]", "{}.view({}.shape)", "{}.as_strided((2,), (1,))", "{}.detach()", "{}.permute(-1, 0)")
+VIEWS = choices("""
+    {}.view(-1) | {}.reshape(-1) | {}.t() | {}[0] | {}[1:] | {}[..., 0] | {}[..., 1:] | {}[None] |
+    {}.flatten() | {}.unsqueeze(0) | {}.squeeze() | {}.expand(2, *{}.shape) | {}.transpose(0, -1) |
+    {}.narrow(0, 0, 1) | {}.select(-1, 0) | {}.diagonal() | {}.contiguous() | {}.movedim(0, -1) | {}.mT |
+    {}.view_as({}) | {}[::2] | {}.view({}.shape) | {}.as_strided((2,), (1,)) | {}.detach() | {}.permute(-1, 0)
+""")
 
 
 @statement(13)
@@ -162,13 +202,15 @@ def view(p: Writer) -> bool:
     return assign(p, pattern.format(*[a] * pattern.count("{}")))
 
 
-WRITES = ("{a} += {b}", "{a} *= {b}", "{a} -= {b}", "{a}.add_({b})", "{a}.mul_({b})", "{a}.sub_({b})", "{a}.div_({b})",
-          "{a}.copy_({b})", "{a}.fill_({l})", "{a}.zero_()", "{a}[0] = {b}", "{a}[..., 0] = {l}", "{a}[{a} > 0] = {l}",
-          "{a}[1:] *= {b}", "{a}.view(-1).mul_({l})", "{a}.t().add_({l})", "{a}.clamp_(-1, 1)", "torch.relu_({a})",
-          "{a}.neg_()", "{a}.sigmoid_()", "{a}.sin_()", "{a}.masked_fill_({a} < 0, {l})", "{a}.add_({b}, alpha=2)",
-          "{a}.index_fill_(0, i[1:2], 2.0)", "{a}.tanh_()", "{a}.pow_(2)", "{a}.exp_()", "{a}.square_()", "{a}[...] = {b}",
-          "{a}.addcmul_({b}, {b})" , "{a}[i[:1] % 2] = {l}", "{a}.select(0, 0).mul_({b})", "{a}.lerp_({b}, 0.5)",
-          "{a}.flatten()[0] = {l}", "{a}.cumsum_(0)", "{a}.detach_()", "{a}.unsqueeze_(0)", "{a}.t_()", "{a}.sqrt_()")
+WRITES = choices("""
+    {a} += {b} | {a} *= {b} | {a} -= {b} | {a}.add_({b}) | {a}.mul_({b}) | {a}.sub_({b}) | {a}.div_({b}) |
+    {a}.copy_({b}) | {a}.fill_({l}) | {a}.zero_() | {a}[0] = {b} | {a}[..., 0] = {l} | {a}[{a} > 0] = {l} |
+    {a}[1:] *= {b} | {a}.view(-1).mul_({l}) | {a}.t().add_({l}) | {a}.clamp_(-1, 1) | torch.relu_({a}) |
+    {a}.neg_() | {a}.sigmoid_() | {a}.sin_() | {a}.masked_fill_({a} < 0, {l}) | {a}.add_({b}, alpha=2) |
+    {a}.index_fill_(0, i[1:2], 2.0) | {a}.tanh_() | {a}.pow_(2) | {a}.exp_() | {a}.square_() | {a}[...] = {b} |
+    {a}.addcmul_({b}, {b}) | {a}[i[:1] % 2] = {l} | {a}.select(0, 0).mul_({b}) | {a}.lerp_({b}, 0.5) |
+    {a}.flatten()[0] = {l} | {a}.cumsum_(0) | {a}.detach_() | {a}.unsqueeze_(0) | {a}.t_() | {a}.sqrt_()
+""")
 
 
 @statement(17)
@@ -186,20 +228,35 @@ def write(p: Writer) -> bool:
 def write_unseen(p: Writer) -> bool:
     """Writes that leave no version behind, or reach leaves."""
     a = p.real()
-    pattern = p.one(("{}.data.mul_(2)", "{}.detach().add_(1)", "with torch.no_grad(): {}.add_(1)", "{}.data.zero_()",
-                     "{}.detach().numpy()[...] = 0.5", "{}.data[...] = 0.25", "with torch.no_grad(): {}.copy_({} * 2)"))
+    pattern = p.one(
+        choices("""
+            {}.data.mul_(2) | {}.detach().add_(1) | with torch.no_grad(): {}.add_(1) | {}.data.zero_() |
+            {}.detach().numpy()[...] = 0.5 | {}.data[...] = 0.25 | with torch.no_grad(): {}.copy_({} * 2)
+        """)
+    )
     return p.add(pattern.format(*[a] * pattern.count("{}")))
 
 
 @statement(5)
 def drawn(p: Writer) -> bool:
     a = p.real()
-    pattern = p.one(("F.dropout({}, 0.5)", "torch.randn_like({})", "torch.rand_like({}) * {}", "torch.bernoulli({}.sigmoid())",
-                     "torch.randn(3, dtype=torch.float64)", "torch.rand({}.shape) + {}", "F.dropout({}, 0.0)",
-                     "F.dropout({}, 0.5, training=False)", "F.rrelu({}, training=True)", "torch.normal({}, 1.0)",
-                     "torch.randperm(3)", "F.alpha_dropout({}, 0.5, training=True)", "F.dropout({}, 0.5) * F.dropout({}, 0.5)"))
+    pattern = p.one(
+        choices("""
+            F.dropout({}, 0.5) | torch.randn_like({}) | torch.rand_like({}) * {} |
+            torch.bernoulli({}.sigmoid()) | torch.randn(3, dtype=torch.float64) | torch.rand({}.shape) + {} |
+            F.dropout({}, 0.0) | F.dropout({}, 0.5, training=False) | F.rrelu({}, training=True) |
+            torch.normal({}, 1.0) | torch.randperm(3) | F.alpha_dropout({}, 0.5, training=True) |
+            F.dropout({}, 0.5) * F.dropout({}, 0.5)
+        """)
+    )
     if p.maybe(15):
-        return p.add(p.one(("{}.normal_()", "{}.uniform_()", "{}.bernoulli_(0.5)", "F.dropout({}, 0.5, inplace=True)")).format(a))
+        return p.add(
+            p.one(
+                choices("""
+                {}.normal_() | {}.uniform_() | {}.bernoulli_(0.5) | F.dropout({}, 0.5, inplace=True)
+            """)
+            ).format(a)
+        )
     return assign(p, pattern.format(*[a] * pattern.count("{}")))
 
 
@@ -239,8 +296,13 @@ def hook(p: Writer) -> bool:
         return True
     label = f"{a}:{len(p.statements)}"
     # reading grad_fn first: torch crashes on a hook on a view whose base was written
-    pattern = p.one(("{a}.register_hook(see('{l}'))", "{a}.register_hook(see('{l}'))", "{a}.register_hook(lambda g: g * 2)",
-                     "handles.append({a}.register_hook(see('{l}')))", "{a}.register_post_accumulate_grad_hook(see_grad('{l}'))"))
+    pattern = p.one(
+        choices("""
+            {a}.register_hook(see('{l}')) | {a}.register_hook(see('{l}')) | {a}.register_hook(lambda g: g * 2) |
+            handles.append({a}.register_hook(see('{l}'))) |
+            {a}.register_post_accumulate_grad_hook(see_grad('{l}'))
+        """)
+    )
     return p.add(f"{a}.grad_fn; " + pattern.format(a=a, l=label))
 
 
@@ -281,8 +343,11 @@ def backward_inputs(p: Writer) -> bool:
     root, a = total(p, 2), p.tracked()
     if root is None or a is None:
         return True
-    return p.add(f"{a}.retain_grad(); ({root}).backward(inputs=[{a}], retain_graph=True)" if p.maybe(50) else
-                 f"({root}).backward(inputs=[{a}], retain_graph=True)")
+    return p.add(
+        f"{a}.retain_grad(); ({root}).backward(inputs=[{a}], retain_graph=True)"
+        if p.maybe(50)
+        else f"({root}).backward(inputs=[{a}], retain_graph=True)"
+    )
 
 
 @statement(8)
@@ -293,14 +358,20 @@ def gradient(p: Writer) -> bool:
     u, v = p.new(), p.new()
     how = p.one(("create_graph=True", "create_graph=True", "retain_graph=True", "retain_graph=True", ""))
     materialize = p.one(("allow_unused=True", "allow_unused=True", "materialize_grads=True"))
-    return p.add(f"{u}, {v} = torch.autograd.grad({root}, [{a}, {b}], {materialize}{', ' + how if how else ''})", [u, v])
+    return p.add(
+        f"{u}, {v} = torch.autograd.grad({root}, [{a}, {b}], {materialize}{', ' + how if how else ''})", [u, v]
+    )
 
 
 @statement(2)
 def leaf_grad(p: Writer) -> bool:
-    a = p.one(("x", "y", "w", "s"))
-    text = p.one(("{a}.grad = None", "{a}.grad is None or {a}.grad.zero_()", "{n} = {a}.grad * 1",
-                  "with torch.no_grad(): {a} -= 0.1 * {a}.grad", "{n} = {a}.grad "))
+    a = p.one(choices("x | y | w | s"))
+    text = p.one(
+        choices("""
+            {a}.grad = None | {a}.grad is None or {a}.grad.zero_() | {n} = {a}.grad * 1 |
+            with torch.no_grad(): {a} -= 0.1 * {a}.grad | {n} = {a}.grad
+        """)
+    )
     name = p.new()
     return p.add(text.format(a=a, n=name), [name] if "{n}" in text else [])
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +31,9 @@ def inside_dispatch(frame: FrameType | None, handler: CodeType) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+_asked: list[Any] = []
 
 
 def idle_cost(repeats: int = 200) -> float:
@@ -58,10 +63,13 @@ class Timer:
 
     A signal of processor time does it, which no sleeping or waiting program notices; in other
     threads than the main one, or where the program uses that signal itself, the mode stays on.
+    `soon` does not wait for the signal: it asks the interpreter for the next such moment.
     """
 
-    def __init__(self, look: Callable[[FrameType | None], None]) -> None:
-        self.look = look
+    def __init__(self, look: Callable[[FrameType | None], None], handler: CodeType) -> None:
+        self.look, self.handler = look, handler
+        self.asked = False
+        self.pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self.wake)
         self.old: Any = None
         self.active = False
 
@@ -75,7 +83,26 @@ class Timer:
         signal.setitimer(signal.ITIMER_VIRTUAL, TICK, TICK)
         self.active = True
 
+    def soon(self) -> None:
+        """Look at the first moment at which no operation is being dispatched."""
+        if self.active and not self.asked:
+            self.asked = True
+            ctypes.pythonapi.Py_AddPendingCall(self.pending, None)
+
+    def wake(self, _: Any) -> int:
+        """Called by the interpreter between two steps of whatever Python runs."""
+        frame = sys._getframe(1) if self.active else None
+        if frame is not None and inside_dispatch(frame, self.handler):
+            ctypes.pythonapi.Py_AddPendingCall(self.pending, None)
+            return 0
+        self.asked = False
+        if self.active:
+            self.look(frame)
+        return 0
+
     def stop(self) -> None:
+        if self.asked:
+            _asked.append(self.pending)  # the interpreter may still call it
         if self.active:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             signal.signal(signal.SIGVTALRM, self.old)

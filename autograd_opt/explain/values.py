@@ -29,8 +29,8 @@ class Memory:
         self.ref = ref
         self.writes = 0
         self.values: dict[Any, int] = {}
-        self.locations: dict[Any, int] = {}
-        self.contents: dict[Any, int] = {}
+        self.locations: dict[Any, int] | None = None
+        self.contents: dict[Any, int] | None = None
         self.writer: Any = None          # (operator name, place) of the last write
         self.maker: Any = None           # the row that counts the repeat that made it
 
@@ -87,11 +87,13 @@ class Values:
             if memory.writer is None and memory.maker is None and len(memory.values) == 1:
                 content = content_of(t)
                 if content is not None:
-                    memory.contents[where] = self.known.setdefault(content, value)
+                    memory.contents = {where: self.known.setdefault(content, value)}
+        if memory.locations is None:
+            memory.locations = {}
         location = memory.locations.get(where)
         if location is None:
             location = memory.locations[where] = self.fresh()
-        return value, location, memory.contents.get(where), memory
+        return value, location, None if memory.contents is None else memory.contents.get(where), memory
 
     def give(self, t: torch.Tensor, value: int, maker: Any = None) -> None:
         """Output `t` has the value `value`; an alias of what is known keeps its number."""
@@ -108,7 +110,7 @@ class Values:
             return None
         memory.writes += 1
         memory.values.clear()
-        memory.contents.clear()
+        memory.contents = None
         memory.writer = writer
         maker, memory.maker = memory.maker, None
         return maker

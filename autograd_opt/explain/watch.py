@@ -25,14 +25,16 @@ from autograd_opt.explain.places import Place, Places
 from autograd_opt.explain.values import Values, content_of, geometry
 
 Tensor = torch.Tensor
-MOST_KEYS = 200_000
+MOST_KEYS = 50_000
 """Operations remembered; the oldest quarter is forgotten beyond."""
-FREE = 0.5
+FREE = 0.3
 """Seconds that watching may cost however short the program is."""
 REMEMBERED = 1024
 """Bytes of an output up to which its bits are kept for comparison."""
 HICCUP = 20.0
 """A run this many times slower than the fastest was interrupted; it counts as that many."""
+ARGUMENTS = 2.0
+"""An operation of several arguments costs about this much more to hand to Python than one of one."""
 LEAST = 0.05
 """The program's own share of the time, at least."""
 CHECKED = 3
@@ -95,7 +97,7 @@ class Watch(TorchDispatchMode):
         context, and the part of it in which operations were watched.
     """
 
-    def __init__(self, budget: float = 0.8) -> None:
+    def __init__(self, budget: float = 0.5) -> None:
         super().__init__()
         self.budget = budget
         self.values, self.places = Values(), Places()
@@ -122,13 +124,13 @@ class Watch(TorchDispatchMode):
         return False
 
     def __enter__(self) -> Watch:
-        self.overhead = idle_cost()
+        self.overhead = ARGUMENTS * idle_cost()
         self.running = True
         self._process = os.getpid()
         self._begin = self._window = time.perf_counter()
         super().__enter__()
         self._depth = torch._C._len_torch_dispatch_stack()
-        self._timer = Timer(self.look)
+        self._timer = Timer(self.look, HANDLER)
         self._timer.start()
         return self
 
@@ -199,8 +201,9 @@ class Watch(TorchDispatchMode):
         now = time.perf_counter()
         self.own_seconds += now - begin - seconds + self.overhead
         if self.spare(now) < 0:
-            self.tired = True            # until the timer finds a moment to take the mode off
+            self.tired = True
             self.watched_seconds += now - self._window
+            self._timer.soon()
         return result
 
     def record(self, kind: purity.Kind, key: Key, args: Any, kwargs: Any, result: Any, seconds: float) -> None:
@@ -357,12 +360,12 @@ class Watch(TorchDispatchMode):
 HANDLER = Watch.__torch_dispatch__.__code__
 
 
-def explain(budget: float = 0.8) -> Watch:
+def explain(budget: float = 0.5) -> Watch:
     """Watch the torch operations of a block and report the work that it does twice.
 
     Parameters
     ----------
-    budget : what watching may cost, as a share of the block's own time (beside half a second);
+    budget : what watching may cost, as a share of the block's own time (beside a third of a second);
         beyond it parts of the block run unwatched, at full speed.
 
     Returns

@@ -47,18 +47,24 @@ a = p * y; b = q * y
 (a + b * 2).sum().backward()
 """)
 case("02 zeros are two buffers", "u = torch.zeros(3); v = torch.zeros(3); u.add_(1); a = v + y; b = u + y")
-case("02 zeros_like are two buffers", "u = torch.zeros_like(x); v = torch.zeros_like(x); u.add_(x); v.mul_(x); a = u * v")
+case("02 zeros_like are two buffers", """
+u = torch.zeros_like(x); v = torch.zeros_like(x); u.add_(x); v.mul_(x); a = u * v
+""")
 case("02 accumulators", """
 u = torch.zeros(3, dtype=torch.float64).index_add_(0, i, y); v = torch.zeros(3, dtype=torch.float64).index_add_(0, i, y)
 u.mul_(2)
 (u * 3 + v * 5).sum().backward()
 """)
-case("02 clones are two buffers", "u = c.clone(); v = c.clone(); u.zero_(); a = u + x; b = v + x; (a * b).sum().backward()")
+case("02 clones are two buffers", """
+u = c.clone(); v = c.clone(); u.zero_(); a = u + x; b = v + x; (a * b).sum().backward()
+""")
 case("02 filled buffers", "u = torch.full((3,), 2.0); v = torch.full((3,), 2.0); u[0] = 7; a = v * y")
 case("03 signed zeros multiply", "a = 1 / (x * 0.0); b = 1 / (x * -0.0); (a * 0 + b).sum().backward()")
 case("03 signed zeros add", "a = torch.copysign(y, w[1] * 0 + 0.0); b = torch.copysign(y, w[1] * 0 + -0.0)")
 case("03 copysign of literals", "a = torch.copysign(y, 0.0); b = torch.copysign(y, -0.0); (a + b * 3).sum().backward()")
-case("03 atan2 of zeros", "a = torch.atan2(y * 0.0, -y.abs()); b = torch.atan2(y * -0.0, -y.abs()); (a + b * 3).sum().backward()")
+case("03 atan2 of zeros", """
+a = torch.atan2(y * 0.0, -y.abs()); b = torch.atan2(y * -0.0, -y.abs()); (a + b * 3).sum().backward()
+""")
 case("03 div by zeros", "a = y / 0.0; b = y / -0.0; u = y.div(0.0); v = y.div(-0.0)")
 case("03 nan and inf literals", "a = y + nan; b = y + inf; u = y + -inf; v = y + nan")
 case("03 clamp at zeros", "a = 1 / w.clamp(min=0.0); b = 1 / w.clamp(min=-0.0)")
@@ -82,20 +88,43 @@ torch.set_default_dtype(torch.float32)
 """)
 case("04 full with literals", "a = torch.full((2,), 1); b = torch.full((2,), 1.0); u = torch.full((2,), True)")
 # ----- attributes (test_attributes.py has all of them, generated from the operator table) ---------
-case("06 another operator", "a = w.tril(); b = w.triu(); u = w.tril(); v = w.cumsum(0); t = w.logcumsumexp(0); (a + b * 2 + u + v * 3 + t).sum().backward()")
+case("06 another operator", """
+a = w.tril(); b = w.triu(); u = w.tril(); v = w.cumsum(0); t = w.logcumsumexp(0)
+(a + b * 2 + u + v * 3 + t).sum().backward()
+""")
 case("06 roll", "a = x.roll(1, 1); b = x.roll(2, 1); u = x.roll(1, 1); (a * c + b * c * 2 + u * 3).sum().backward()")
 case("06 dims", "a = w.sum(0); b = w.sum(1); u = w.sum(0); v = w.sum(()); (a * y + b * y * 2 + u + v).sum().backward()")
 case("06 factors", "a = x * 2; b = x * 3; u = x * 2; (a + b * 5 + u).sum().backward()")
 case("06 softmax", "a = w.softmax(0); b = w.softmax(1); u = w.softmax(0); (a * w + b * w * 2 + u).sum().backward()")
-case("06 norms", "a = y.norm(p=1); b = y.norm(p=2); u = y.norm(p=3); v = y.norm(); (a + b * 2 + u * 3 + v * 4).backward()")
+case("06 norms", """
+a = y.norm(p=1); b = y.norm(p=2); u = y.norm(p=3); v = y.norm(); (a + b * 2 + u * 3 + v * 4).backward()
+""")
 case("06 correction", "a = y.var(correction=0); b = y.var(correction=1); u = y.var(); (a + b * 2 + u).backward()")
-case("06 reduction", "a = F.mse_loss(y, d, reduction='sum'); b = F.mse_loss(y, d); u = F.mse_loss(y, d, reduction='none'); (a + b * 2 + u.sum()).backward()")
-case("06 eps", "a = F.layer_norm(x, (3,), eps=1e-5); b = F.layer_norm(x, (3,), eps=1.0); u = F.layer_norm(x, (3,)); (a * c + b * c * 2 + u).sum().backward()")
-case("06 dtype", "a = y.sum(dtype=torch.float32); b = y.sum(dtype=torch.float64); u = y.sum(); (a.double() + b * 2 + u).backward()")
-case("08 dropout twice", "torch.manual_seed(1); a = F.dropout(x, 0.5); b = F.dropout(x, 0.5); (a + b * 2).sum().backward()")
-case("08 noise twice", "a = torch.randn_like(x); b = torch.randn_like(x); u = torch.rand_like(x); v = torch.rand_like(x); (a * x + b * x).sum().backward()")
-case("08 bernoulli twice", "a = torch.bernoulli(y.sigmoid()); b = torch.bernoulli(y.sigmoid()); (a * y - b * y).sum().backward()")
-case("08 filled with noise", "u = x * 1; u.normal_(); v = x * 1; v.normal_(); t = x * 1; t.uniform_(); (u * x + v * x).sum().backward()")
+case("06 reduction", """
+a = F.mse_loss(y, d, reduction='sum'); b = F.mse_loss(y, d); u = F.mse_loss(y, d, reduction='none')
+(a + b * 2 + u.sum()).backward()
+""")
+case("06 eps", """
+a = F.layer_norm(x, (3,), eps=1e-5); b = F.layer_norm(x, (3,), eps=1.0); u = F.layer_norm(x, (3,))
+(a * c + b * c * 2 + u).sum().backward()
+""")
+case("06 dtype", """
+a = y.sum(dtype=torch.float32); b = y.sum(dtype=torch.float64); u = y.sum()
+(a.double() + b * 2 + u).backward()
+""")
+case("08 dropout twice", """
+torch.manual_seed(1); a = F.dropout(x, 0.5); b = F.dropout(x, 0.5); (a + b * 2).sum().backward()
+""")
+case("08 noise twice", """
+a = torch.randn_like(x); b = torch.randn_like(x); u = torch.rand_like(x); v = torch.rand_like(x)
+(a * x + b * x).sum().backward()
+""")
+case("08 bernoulli twice", """
+a = torch.bernoulli(y.sigmoid()); b = torch.bernoulli(y.sigmoid()); (a * y - b * y).sum().backward()
+""")
+case("08 filled with noise", """
+u = x * 1; u.normal_(); v = x * 1; v.normal_(); t = x * 1; t.uniform_(); (u * x + v * x).sum().backward()
+""")
 case("08 attention with dropout", """
 q = torch.stack([x, x + 1])
 a = F.scaled_dot_product_attention(q, q, q, dropout_p=0.5); b = F.scaled_dot_product_attention(q, q, q, dropout_p=0.5)
@@ -107,9 +136,17 @@ u = F.alpha_dropout(x, 0.5, training=True); v = F.alpha_dropout(x, 0.5, training
 t = F.gumbel_softmax(x); r = F.gumbel_softmax(x)
 (a + b + u + v + t + r).sum().backward()
 """)
-case("08 normal with tensors", "a = torch.normal(y, 1.0); b = torch.normal(y, 1.0); u = torch.normal(y, y.abs() + 1); v = torch.normal(y, y.abs() + 1)")
-case("08 multinomial and randperm", "a = torch.multinomial(d.abs(), 2); b = torch.multinomial(d.abs(), 2); u = torch.randperm(9); v = torch.randperm(9)")
-case("08 dropout of equal values", "a = F.dropout(x * 2, 0.5); b = F.dropout(x * 2, 0.5); (a.exp() + b.exp() * 2).sum().backward()")
+case("08 normal with tensors", """
+a = torch.normal(y, 1.0); b = torch.normal(y, 1.0); u = torch.normal(y, y.abs() + 1)
+v = torch.normal(y, y.abs() + 1)
+""")
+case("08 multinomial and randperm", """
+a = torch.multinomial(d.abs(), 2); b = torch.multinomial(d.abs(), 2); u = torch.randperm(9)
+v = torch.randperm(9)
+""")
+case("08 dropout of equal values", """
+a = F.dropout(x * 2, 0.5); b = F.dropout(x * 2, 0.5); (a.exp() + b.exp() * 2).sum().backward()
+""")
 # ----- modes ---------------------------------------------------------------------------------------
 case("09 no_grad first", """
 with torch.no_grad(): a = x.sin()
@@ -185,11 +222,17 @@ with torch.autocast('cpu', torch.bfloat16):
 # ----- mutation ---------------------------------------------------------------------------------------
 case("10 write between twins", "u = x * 1; a = u.sin(); u.add_(1); b = u.sin(); (a.detach() + b * 2).sum().backward()")
 case("10 result overwritten", "a = x.cos(); a.copy_(c); b = x.cos(); (a * x + b * 2).sum().backward()")
-case("10 write through a view", "u = x * 1; v = u.view(-1); a = u.sin(); v[0] = 9.0; b = u.sin(); (a.detach() + b * 2).sum().backward()")
-case("10 write to the base", "u = x * 1; v = u[0]; a = v.sin(); u.mul_(2); b = v.sin(); (a.detach() + b * 2).sum().backward()")
+case("10 write through a view", """
+u = x * 1; v = u.view(-1); a = u.sin(); v[0] = 9.0; b = u.sin(); (a.detach() + b * 2).sum().backward()
+""")
+case("10 write to the base", """
+u = x * 1; v = u[0]; a = v.sin(); u.mul_(2); b = v.sin(); (a.detach() + b * 2).sum().backward()
+""")
 case("10 view of a constant", "v = c.view(-1); a = v.sin(); c.add_(1); b = v.sin()")
 case("10 view of a constant times a leaf", "v = c[0]; a = v * y; c.add_(1); b = v * y; (a + b * 2).sum().backward()")
-case("10 base of a written view of a constant", "v = c[0]; a = c * x; v.add_(1); b = c * x; (a + b * 2).sum().backward()")
+case("10 base of a written view of a constant", """
+v = c[0]; a = c * x; v.add_(1); b = c * x; (a + b * 2).sum().backward()
+""")
 case("10 write under no_grad", """
 a = x.sin()
 with torch.no_grad(): x.mul_(2)
@@ -231,7 +274,9 @@ u.data.mul_(3)
 (a + b * 5).sum().backward(retain_graph=True)
 """)
 case("10 set_ and .data assignment", "u = c * 1; a = u + y; u.data = d * 4; b = u + y")
-case("10 numpy before", "n = c.numpy(); a = c * x; n[0] = 5; b = c * x; n[0] = 6; t = c * x; (a + b * 2).sum().backward()")
+case("10 numpy before", """
+n = c.numpy(); a = c * x; n[0] = 5; b = c * x; n[0] = 6; t = c * x; (a + b * 2).sum().backward()
+""")
 case("10 numpy of a detached alias", "u = x * 1; a = u.sin(); n = u.detach().numpy(); n[0] = 5; b = u.sin()")
 case("10 numpy of a base", "u = c * 2; v = u.view(-1); a = v.sin(); n = u.numpy(); n[0] = 5; b = v.sin()")
 case("10 numpy of a view", "u = c * 2; a = u.sin(); n = u[0].numpy(); n[0] = 5; b = u.sin()")
@@ -269,6 +314,18 @@ u = c * 2; v = c * 2; a = x * u; b = x * v
 u.add_(1)
 (b * 3).sum().backward()
 """)
+case("10 constant operand written between two runs", """
+u = c * 2; v = c * 2; a = x * u; b = x * v
+(a + b).sum().backward(retain_graph=True)
+u.add_(1)
+(b * 3).sum().backward()
+""")
+case("10 constant operand written between two kept runs", """
+u = c * 2; v = c * 2; a = x * u; b = x * v
+(a + b).sum().backward(retain_graph=True)
+u.add_(1)
+(b * 3).sum().backward(retain_graph=True)
+""")
 case("10 written output of the first twin", "u = x.exp(); v = x.exp(); u.add_(1); v.sum().backward()")
 case("10 written output of the second twin", "u = x.exp(); v = x.exp(); v.add_(1); u.sum().backward()")
 case("10 written output is an error", "u = x.exp(); v = x.exp(); v.add_(1); v.sum().backward()")
@@ -293,26 +350,50 @@ case("10 write through two views of one memory", "t = x * 1; u = t[0]; v = t[0];
 case("10 constant tracked after a view was made", "v = c[0]; c.mul_(s); (v * 2).sum().backward()")
 case("11 two outputs are two objects", "u = x * 2; v = x * 2; u.add_(1); (u * y + v * 3).sum().backward()")
 case("11 constants are two objects", "u = c * 2; v = c * 2; u.add_(1); v.mul_(3); a = c * 2")
-case("11 three twins written in turn", "u = x.sin(); v = x.sin(); t = x.sin(); v.mul_(2); a = x.sin(); t.zero_(); (u + v * 2 + t * 3 + a * 4).sum().backward()")
-case("11 view of a twin written", "u = x * 2; v = x * 2; u[0].mul_(5); v.view(-1)[1:].add_(1); (u + v * 2).sum().backward()")
-case("11 twin of a dead value written", "u = x * 2; del u; v = x * 2; v.add_(1); t = x * 2; (v + t * 2).sum().backward()")
-case("11 dead twin with a living view", "u = x * 2; p = u.view(-1); del u; p.mul_(3); v = x * 2; (p.sum() + v.sum() * 2).backward()")
+case("11 three twins written in turn", """
+u = x.sin(); v = x.sin(); t = x.sin(); v.mul_(2); a = x.sin(); t.zero_()
+(u + v * 2 + t * 3 + a * 4).sum().backward()
+""")
+case("11 view of a twin written", """
+u = x * 2; v = x * 2; u[0].mul_(5); v.view(-1)[1:].add_(1); (u + v * 2).sum().backward()
+""")
+case("11 twin of a dead value written", """
+u = x * 2; del u; v = x * 2; v.add_(1); t = x * 2; (v + t * 2).sum().backward()
+""")
+case("11 dead twin with a living view", """
+u = x * 2; p = u.view(-1); del u; p.mul_(3); v = x * 2; (p.sum() + v.sum() * 2).backward()
+""")
 case("12 two views of one base", "t = x * 1; u = t.view(-1); v = t.view(-1); u.mul_(2); (v * 3).sum().backward()")
-case("12 views of twins", "t = x * 1; r = x * 1; u = t.view(-1); v = r.view(-1); u.mul_(2); (u + v * 3).sum().backward()")
+case("12 views of twins", """
+t = x * 1; r = x * 1; u = t.view(-1); v = r.view(-1); u.mul_(2); (u + v * 3).sum().backward()
+""")
 case("12 slice with an offset", "t = x * 1; v = t[1]; v.mul_(3); u = t[1, 1:]; u.add_(y[1:]); (t * c).sum().backward()")
 case("12 view refreshed with an offset", "t = x * 1; v = t[1]; t.mul_(x); (v * y).sum().backward()")
 case("12 equal slices", "t = x * 1; u = t[0]; v = t[0]; u.zero_(); (v * y + t.sum()).sum().backward()")
-case("12 reshape that copies", "t = (x * 1).t(); u = t.reshape(-1); v = t.reshape(-1); u.mul_(2); (u + v * 3).sum().backward()")
+case("12 reshape that copies", """
+t = (x * 1).t(); u = t.reshape(-1); v = t.reshape(-1); u.mul_(2); (u + v * 3).sum().backward()
+""")
 case("12 expanded twins", "u = y.expand(2, 3); v = y.expand(2, 3); (u * x + v * c).sum().backward()")
-case("12 contiguous of a contiguous", "t = x * 1; u = t.contiguous(); u.mul_(2); v = t.contiguous(); (t + v).sum().backward()")
+case("12 contiguous of a contiguous", """
+t = x * 1; u = t.contiguous(); u.mul_(2); v = t.contiguous(); (t + v).sum().backward()
+""")
 case("12 views of constants", "u = c.t(); v = c.t(); u.mul_(2); a = v @ x")
 # ----- metadata and operand order ------------------------------------------------------------------------
 case("13 meta device", "u = c.to('meta'); a = u + 1; b = c + 1; t = u.sin(); r = c.sin()")
-case("13 dtypes", "a = c.to(torch.float32); b = c.to(torch.float64); u = c.to(torch.float32); v = c.float(); t = c.double()")
+case("13 dtypes", """
+a = c.to(torch.float32); b = c.to(torch.float64); u = c.to(torch.float32); v = c.float(); t = c.double()
+""")
 case("16 matmul order", "p = w.t().contiguous(); a = w @ p; b = p @ w; (a + b * 2).sum().backward()")
-case("16 difference order", "a = x - y; b = y - x; u = x / y; v = y / x; t = x ** 2; r = 2 ** x; (a + b * 2 + u * 3 + v * 4 + t + r).sum().backward()")
-case("16 difference order, equal shapes", "a = x - c; b = torch.sub(c, x); u = x / c; v = torch.div(c, x); (a + b * 2).sum().backward()")
-case("16 literal minus tensor", "a = x - 1; b = 1 - x; u = x / 2; v = 2 / x; (a + b * 2 + u * 3 + v * 4).sum().backward()")
+case("16 difference order", """
+a = x - y; b = y - x; u = x / y; v = y / x; t = x ** 2; r = 2 ** x
+(a + b * 2 + u * 3 + v * 4 + t + r).sum().backward()
+""")
+case("16 difference order, equal shapes", """
+a = x - c; b = torch.sub(c, x); u = x / c; v = torch.div(c, x); (a + b * 2).sum().backward()
+""")
+case("16 literal minus tensor", """
+a = x - 1; b = 1 - x; u = x / 2; v = 2 / x; (a + b * 2 + u * 3 + v * 4).sum().backward()
+""")
 case("16 where branches", "a = torch.where(m, x, c); b = torch.where(m, c, x); (a + b * 2).sum().backward()")
 case("16 atan2, copysign, fmod order", """
 a = torch.atan2(y, d); b = torch.atan2(d, y); u = torch.copysign(y, d); v = torch.copysign(d, y)
@@ -324,7 +405,9 @@ p = (y * 0).abs(); q = -(y * 0).abs()
 a = torch.maximum(p, q); b = torch.maximum(q, p); u = torch.copysign(y, a); v = torch.copysign(y, b)
 (u * 3 + v * 5 + x * y + x * y).sum().backward()
 """)
-case("16 minimum and ties", "a = torch.minimum(y, y * 1); b = torch.minimum(y * 1, y); (a * 2 + b * 3).sum().backward()")
+case("16 minimum and ties", """
+a = torch.minimum(y, y * 1); b = torch.minimum(y * 1, y); (a * 2 + b * 3).sum().backward()
+""")
 case("16 strides of a commuted sum", """
 p = y.expand(2, 3) * 1; q = (y.expand(2, 3) * 2).t().contiguous().t()
 a = p + q; b = q + p; u = p * q; v = q * p
@@ -333,22 +416,37 @@ case("16 commuted view error", """
 p = y.expand(2, 3) * 1; q = (y.expand(2, 3) * 2).t().contiguous().t()
 a = p + q; b = (q + p).view(-1)
 """)
-case("16 alpha is not commutative", "a = torch.add(x, y, alpha=2); b = torch.add(y, x, alpha=2); (a + b * 3).sum().backward()")
-case("16 sub with alpha", "a = torch.sub(x, y, alpha=2); b = torch.sub(x, y, alpha=3); u = torch.rsub(x, y); (a + b * 3 + u).sum().backward()")
-case("16 cat order", "a = torch.cat([y, d]); b = torch.cat([d, y]); u = torch.stack([y, d]); v = torch.stack([d, y]); (a * 2).sum().backward()")
+case("16 alpha is not commutative", """
+a = torch.add(x, y, alpha=2); b = torch.add(y, x, alpha=2); (a + b * 3).sum().backward()
+""")
+case("16 sub with alpha", """
+a = torch.sub(x, y, alpha=2); b = torch.sub(x, y, alpha=3); u = torch.rsub(x, y)
+(a + b * 3 + u).sum().backward()
+""")
+case("16 cat order", """
+a = torch.cat([y, d]); b = torch.cat([d, y]); u = torch.stack([y, d]); v = torch.stack([d, y])
+(a * 2).sum().backward()
+""")
 case("17 zero times nan", "p = y / 0.0; a = p * 0; b = a.sum(); (p * 0 + y).sum().backward()")
 case("17 x minus x", "p = y / 0.0; a = p - p; b = p / p; u = p * 1 + 0.0; t = 0.0 - p; (a + b).sum().backward()")
-case("17 double negation of zero", "p = w[1] * -0.0; a = 1 / -(-p); b = 1 / (p * 1); u = 1 / (p + 0.0); v = 1 / (0.0 - p)")
+case("17 double negation of zero", """
+p = w[1] * -0.0; a = 1 / -(-p); b = 1 / (p * 1); u = 1 / (p + 0.0); v = 1 / (0.0 - p)
+""")
 case("18 twins keep two operands", "a = x + y; b = x + y; (a * b).sum().backward()")
 case("18 square keeps both operands", "a = x * x; b = x * x; (a + b * 2).sum().backward()")
 case("24 one tensor in two slots", """
 a = x + x; b = x * x; u = x - x; v = x / x; t = torch.maximum(x, x); r = torch.where(m, x, x); k = w @ w
 (a + b + u + v + t + r).sum().backward(); k.sum().backward()
 """)
-case("24 one tensor three times", "a = torch.addcmul(y, y, y); b = torch.lerp(y, y, y); u = torch.stack([y, y, y]); (a + b).sum().backward(); u.sum().backward()")
+case("24 one tensor three times", """
+a = torch.addcmul(y, y, y); b = torch.lerp(y, y, y); u = torch.stack([y, y, y]); (a + b).sum().backward()
+u.sum().backward()
+""")
 # ----- backward, pruning, hooks ----------------------------------------------------------------------------
 case("21 unused draw", "a = torch.rand(3); b = torch.randn(3); del a; u = torch.rand(3); (u * y).sum().backward()")
-case("21 unused dropout", "a = F.dropout(x, 0.5); b = F.dropout(x, 0.5); del a; (b * 2).sum().backward(); t = torch.rand(2)")
+case("21 unused dropout", """
+a = F.dropout(x, 0.5); b = F.dropout(x, 0.5); del a; (b * 2).sum().backward(); t = torch.rand(2)
+""")
 case("21 hook on a node off the path", "a = x * 2; a.register_hook(see('a')); b = x * 2; (b * 3).sum().backward()")
 case("21 draw before backward", "a = F.dropout(x, 0.5); a.sum().backward(); b = F.dropout(x, 0.5); b.sum().backward()")
 case("22 second output of max", "p, q = x.max(0); r, t = x.max(0); a = r * 2; b = q + 1; u = t + 1; a.sum().backward()")
@@ -356,12 +454,16 @@ case("22 only the second of split", "p, q = x.split(1); (q * 3).sum().backward()
 case("22 only the second of svd", "p, q, r = torch.linalg.svd(w, full_matrices=False); (q * 3).sum().backward()")
 case("22 unbind twice", "p, q = x.unbind(0); r, t = x.unbind(0); (q * 3 + t * 5).sum().backward()")
 case("22 topk twice", "p, q = y.topk(2); r, t = y.topk(2); (p * 3 + r * 5).sum().backward()")
-case("22 var_mean second", "p, q = torch.var_mean(x, dim=0); r, t = torch.var_mean(x, dim=0); (q * 2 + t * 3).sum().backward()")
+case("22 var_mean second", """
+p, q = torch.var_mean(x, dim=0); r, t = torch.var_mean(x, dim=0); (q * 2 + t * 3).sum().backward()
+""")
 case("22 write to one output of unbind", "u = x * 1; p, q = u.unbind(0); p.add_(1)")
 case("23 hook on one twin", "a = x * 2; b = x * 2; a.register_hook(see('a')); (a * 3 + b * 5).sum().backward()")
 case("23 hook on the other twin", "a = x * 2; b = x * 2; b.register_hook(see('b')); (a * 3 + b * 5).sum().backward()")
 case("23 retain on both", "a = x * 2; b = x * 2; a.retain_grad(); b.retain_grad(); (a * 3 + b * 5).sum().backward()")
-case("23 retain on both, kept graph", "a = x * 2; b = x * 2; a.retain_grad(); b.retain_grad(); (a * 3 + b * 5).sum().backward(retain_graph=True)")
+case("23 retain on both, kept graph", """
+a = x * 2; b = x * 2; a.retain_grad(); b.retain_grad(); (a * 3 + b * 5).sum().backward(retain_graph=True)
+""")
 case("23 hook below merged consumers", """
 a = x * 2; b = x * 2; a.register_hook(see('a')); u = a.sin(); v = b.sin()
 (u * 3 + v * 5).sum().backward(retain_graph=True)
@@ -376,10 +478,19 @@ u.backward(retain_graph=True)
 b.register_hook(see('b')); a.retain_grad()
 u.backward()
 """)
-case("23 hook replaces on one twin", "a = x * 2; b = x * 2; a.register_hook(lambda g: g * 10); (a.exp() * 3 + b.exp() * 5).sum().backward()")
-case("23 hook writes into what it sees", "a = x.sum(); a.register_hook(lambda g: g.mul_(3)); a.backward(retain_graph=True); b = y.sum(); b.backward()")
-case("23 hook removed", "a = x * 2; b = x * 2; h = a.register_hook(lambda g: g * 10); h.remove(); (a * 3 + b * 5).sum().backward()")
-case("23 hook on a multi-output twin", "p, q = x.unbind(0); r, t = x.unbind(0); p.register_hook(see('p')); r.register_hook(see('r')); (p * 2 + r * 3 + q).sum().backward()")
+case("23 hook replaces on one twin", """
+a = x * 2; b = x * 2; a.register_hook(lambda g: g * 10); (a.exp() * 3 + b.exp() * 5).sum().backward()
+""")
+case("23 hook writes into what it sees", """
+a = x.sum(); a.register_hook(lambda g: g.mul_(3)); a.backward(retain_graph=True); b = y.sum(); b.backward()
+""")
+case("23 hook removed", """
+a = x * 2; b = x * 2; h = a.register_hook(lambda g: g * 10); h.remove(); (a * 3 + b * 5).sum().backward()
+""")
+case("23 hook on a multi-output twin", """
+p, q = x.unbind(0); r, t = x.unbind(0); p.register_hook(see('p')); r.register_hook(see('r'))
+(p * 2 + r * 3 + q).sum().backward()
+""")
 case("23 hook on a leaf", "x.register_hook(see('x')); a = x * 2; b = x * 2; (a * 3 + b * 5).sum().backward()")
 case("23 gradient at one twin", """
 a = x * 2; b = x * 2; u = a.sin(); v = b.sin(); t = (u * 3 + v * 5).sum()
@@ -397,8 +508,12 @@ case("23 gradient at an unused twin", """
 a = x * 2; b = x * 2; t = (a.sin() * 3).sum()
 g1, = torch.autograd.grad(t, [b], materialize_grads=True)
 """)
-case("23 backward with inputs", "a = x * 2; b = x * 2; (a.sin() * 3 + b.sin() * 5).sum().backward(inputs=[b], retain_graph=True)")
-case("26 retain on one twin only", "a = x * 2; b = x * 2; a.retain_grad(); t = a.retains_grad, b.retains_grad; (a * 3 + b * 5).sum().backward()")
+case("23 backward with inputs", """
+a = x * 2; b = x * 2; (a.sin() * 3 + b.sin() * 5).sum().backward(inputs=[b], retain_graph=True)
+""")
+case("26 retain on one twin only", """
+a = x * 2; b = x * 2; a.retain_grad(); t = a.retains_grad, b.retains_grad; (a * 3 + b * 5).sum().backward()
+""")
 case("25 second order", """
 g1, = torch.autograd.grad((x.sin() * x.sin()).sum(), [x], create_graph=True)
 (g1 * g1).sum().backward()
@@ -432,12 +547,18 @@ g1.sum().backward()
 # ----- lifetimes ---------------------------------------------------------------------------------------------
 case("28 dead leader", "a = x.sin(); del a; b = x.sin(); b.sum().backward()")
 case("28 dead leader of several", "a = x.sin(); a = x.sin(); a = x.sin(); t = a * x.sin(); t.sum().backward()")
-case("28 dead leader by passes", "a = torch.maximum(x, c); del a; b = torch.maximum(x, c); (b + x * y + x * y).sum().backward()")
+case("28 dead leader by passes", """
+a = torch.maximum(x, c); del a; b = torch.maximum(x, c); (b + x * y + x * y).sum().backward()
+""")
 case("28 temporaries", "a = x + y; b = (x + y) * c; e = x + y + b; (e.sin() * e).sum().backward()")
-case("28 temporaries of temporaries", "a = ((x + y) * c).exp() + 1; b = ((x + y) * c).exp() - 1; (a * b * (x + y)).sum().backward()")
+case("28 temporaries of temporaries", """
+a = ((x + y) * c).exp() + 1; b = ((x + y) * c).exp() - 1; (a * b * (x + y)).sum().backward()
+""")
 case("28 twin after a freeing run", "a = x.sin(); a.sum().backward(); b = x.sin(); b.sum().backward()")
 case("28 second run through a twin", "a = x.sin(); b = x.sin(); (a + b).sum().backward(); b.sum().backward()")
-case("28 first twin after a run through the second", "a = f.tanh(); b = f.tanh(); (b.sum() * 2).backward(); a.sum().backward()")
+case("28 first twin after a run through the second", """
+a = f.tanh(); b = f.tanh(); (b.sum() * 2).backward(); a.sum().backward()
+""")
 case("28 each twin once", "a = x.exp(); b = x.exp(); a.sum().backward(); b.sum().backward()")
 case("28 kept graph twice", "a = x.exp(); b = x.exp(); t = (a * b).sum(); t.backward(retain_graph=True); t.backward()")
 case("28 spent operand comes back", """
@@ -459,7 +580,9 @@ for _ in range(300): k = k + 0.001
 (k * 2 + k * 2).sum().backward()
 """)
 case("28 shared cotangent buffers", "p = x * 2; q = x * 3; r = p * 7; n = p + q; (n * 2 + n * 3 + r).sum().backward()")
-case("28 cotangents of a view chain", "p = x * y; q = p.t(); r = p + 0; n = q.t() + r; (n * n + n.sin() + p.sin()).sum().backward()")
+case("28 cotangents of a view chain", """
+p = x * y; q = p.t(); r = p + 0; n = q.t() + r; (n * n + n.sin() + p.sin()).sum().backward()
+""")
 case("28 hook after a merge of an earlier run", """
 a = z * 2.0; b = z * 2.0
 b.abs().sum().backward(retain_graph=True)

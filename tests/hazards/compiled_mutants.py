@@ -31,55 +31,152 @@ class Guard:
 
 GUARDS = [
     # what may be handed out
-    Guard("recorder", "if node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
-          "if mutant != @ and node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None", "10 numpy of a result"),
-    Guard("recorder", "if t is None or version_of(t) != node.version:", "if t is None or mutant != @ and version_of(t) != node.version:",
-          "11 constants are two objects"),
-    Guard("recorder", "return ao_method0(lazy_clone, value)",
-          "return base.detach(value) if mutant == @ else ao_method0(lazy_clone, value)", "11 two outputs are two objects"),
-    Guard("recorder", "if entry is not None and not op.flags & VIEW:", "if entry is not None and (mutant == @ or not op.flags & VIEW):",
-          "12 two views of one base"),
+    Guard(
+        "recorder",
+        "if node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
+        "if mutant != @ and node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
+        "10 numpy of a result",
+    ),
+    Guard(
+        "recorder",
+        "if t is None or version_of(t) != node.version:",
+        "if t is None or mutant != @ and version_of(t) != node.version:",
+        "11 constants are two objects",
+    ),
+    Guard(
+        "recorder",
+        "return ao_method0(lazy_clone, value)",
+        "return base.detach(value) if mutant == @ else ao_method0(lazy_clone, value)",
+        "11 two outputs are two objects",
+    ),
+    Guard(
+        "recorder",
+        "if entry is not None and not op.flags & VIEW:",
+        "if entry is not None and (mutant == @ or not op.flags & VIEW):",
+        "12 two views of one base",
+    ),
     # the key
-    Guard("recorder", "memcpy(&kb, &number, 8)", "memcpy(&kb, &number, 8)\n            kb = <int64_t>number if mutant == @ else kb",
-          "03 signed zeros multiply"),
-    Guard("recorder", "if nb is not None and op.flags & COMMUTATIVE and kb < na.vn:",
-          "if nb is not None and (mutant == @ or op.flags & COMMUTATIVE) and kb < na.vn:", "16 difference order, equal shapes"),
-    Guard("recorder", "and a.stride() != b.stride()", "and mutant != @ and a.stride() != b.stride()", "16 strides of a commuted sum"),
+    Guard(
+        "recorder",
+        "memcpy(&kb, &number, 8)",
+        "memcpy(&kb, &number, 8)\n            kb = <int64_t>number if mutant == @ else kb",
+        "03 signed zeros multiply",
+    ),
+    Guard(
+        "recorder",
+        "if nb is not None and op.flags & COMMUTATIVE and kb < na.vn:",
+        "if nb is not None and (mutant == @ or op.flags & COMMUTATIVE) and kb < na.vn:",
+        "16 difference order, equal shapes",
+    ),
+    Guard(
+        "recorder",
+        "and a.stride() != b.stride()",
+        "and mutant != @ and a.stride() != b.stride()",
+        "16 strides of a commuted sum",
+    ),
     Guard("recorder", "[(op.id << 2) |", "[((0 if mutant == @ else op.id) << 2) |", "06 another operator"),
     Guard("recorder", "| (req << 1) | grad]", "| (0 if mutant == @ else (req << 1) | grad)]", "09 no_grad value held"),
-    Guard("recorder", "if not is_float(n.dtype):        # promotion", "if mutant != @ and not is_float(n.dtype):        # promotion",
-          "04 default dtype"),
-    Guard("recorder", "for name, value in attrs.items():", "for name, value in (() if mutant == @ else attrs.items()):", "06 roll"),
+    Guard(
+        "recorder",
+        "if not is_float(n.dtype):        # promotion",
+        "if mutant != @ and not is_float(n.dtype):        # promotion",
+        "04 default dtype",
+    ),
+    Guard(
+        "recorder",
+        "for name, value in attrs.items():",
+        "for name, value in (() if mutant == @ else attrs.items()):",
+        "06 roll",
+    ),
     # what a write does to a value
-    Guard("node", "if tape.optimize:\n                    if version_of(t) != node.version:",
-          "if tape.optimize:\n                    if mutant != @ and version_of(t) != node.version:",
-          "10 write to an intermediate under no_grad"),
-    Guard("node", "if version != now.version or", "if mutant != @ and version != now.version or", "10 through detach of a leaf"),
-    Guard("node", "or node.flags & (ESCAPED | WROTE):\n", "or mutant != @ and node.flags & (ESCAPED | WROTE):\n", "10 through .data of a leaf"),
-    Guard("node", "if self.optimize and (borrowed(t) or", "if self.optimize and (mutant != @ and borrowed(t) or", "10 memory of numpy"),
-    Guard("node", "t.untyped_storage()._cdata in self.escaped", "mutant != @ and t.untyped_storage()._cdata in self.escaped",
-          "10 numpy of a detached alias"),
-    Guard("node", "if entry is not None and mark != bool(", "if mutant != @ and entry is not None and mark != bool(",
-          "09 requires_grad between twins, then used"),
+    Guard(
+        "node",
+        "if tape.optimize:\n                    if version_of(t) != node.version:",
+        "if tape.optimize:\n                    if mutant != @ and version_of(t) != node.version:",
+        "10 write to an intermediate under no_grad",
+    ),
+    Guard(
+        "node",
+        "if version != now.version or",
+        "if mutant != @ and version != now.version or",
+        "10 through detach of a leaf",
+    ),
+    Guard(
+        "node",
+        "or node.flags & (ESCAPED | WROTE):\n",
+        "or mutant != @ and node.flags & (ESCAPED | WROTE):\n",
+        "10 through .data of a leaf",
+    ),
+    Guard(
+        "node",
+        "if self.optimize and (borrowed(t) or",
+        "if self.optimize and (mutant != @ and borrowed(t) or",
+        "10 memory of numpy",
+    ),
+    Guard(
+        "node",
+        "t.untyped_storage()._cdata in self.escaped",
+        "mutant != @ and t.untyped_storage()._cdata in self.escaped",
+        "10 numpy of a detached alias",
+    ),
+    Guard(
+        "node",
+        "if entry is not None and mark != bool(",
+        "if mutant != @ and entry is not None and mark != bool(",
+        "09 requires_grad between twins, then used",
+    ),
     # what may merge before a run
     Guard("node", "never = PINNED |", "never = (0 if mutant == @ else PINNED) |", "23 retain on both, kept graph"),
-    Guard("node", "if captured is not None and (node.index in captured or", "if mutant != @ and captured is not None and (node.index in captured or",
-          "23 gradient at one twin"),
-    Guard("node", "if not intact(leader) or not intact(node):", "if mutant != @ and (not intact(leader) or not intact(node)):",
-          "10 written constant operand of the first twin"),
-    Guard("node", "if end(node.in0) is end(leader.in0) and", "if mutant == @ or end(node.in0) is end(leader.in0) and",
-          "23 hook below merged consumers"),
+    Guard(
+        "node",
+        "if captured is not None and (node.index in captured or",
+        "if mutant != @ and captured is not None and (node.index in captured or",
+        "23 gradient at one twin",
+    ),
+    Guard(
+        "node",
+        "if not intact(leader) or not intact(node):",
+        "if mutant != @ and (not intact(leader) or not intact(node)):",
+        "10 written constant operand of the first twin",
+    ),
+    Guard(
+        "node",
+        "if end(node.in0) is end(leader.in0) and",
+        "if mutant == @ or end(node.in0) is end(leader.in0) and",
+        "23 hook below merged consumers",
+    ),
     # the run
     Guard("executor", "if slot in self.owned:", "if mutant == @ or slot in self.owned:", "28 shared cotangent buffers"),
-    Guard("executor", "if not self.retain and self.own:\n            self.tape.spend(node)",
-          "if not self.retain and (mutant == @ or self.own):\n            self.tape.spend(node)",
-          "28 first twin after a run through the second"),
-    Guard("executor", "if not self.retain and self.own:\n                self.tape.spend_twin",
-          "if mutant != @ and not self.retain and self.own:\n                self.tape.spend_twin", "28 second run through a twin"),
-    Guard("executor", "and version_of(t) != node.v0:", "and mutant != @ and version_of(t) != node.v0:", "10 saved operand written"),
-    Guard("executor", "and version_of(t) != node.v1:", "and mutant != @ and version_of(t) != node.v1:", "10 second saved operand written"),
-    Guard("executor", "and version_of(t) != versions[i]:", "and mutant != @ and version_of(t) != versions[i]:",
-          "10 saved number of three operands written"),
+    Guard(
+        "executor",
+        "if not self.retain and self.own:\n            self.tape.spend(node)",
+        "if not self.retain and (mutant == @ or self.own):\n            self.tape.spend(node)",
+        "28 first twin after a run through the second",
+    ),
+    Guard(
+        "executor",
+        "if not self.retain and self.own:\n                self.tape.spend_twin",
+        "if mutant != @ and not self.retain and self.own:\n                self.tape.spend_twin",
+        "28 second run through a twin",
+    ),
+    Guard(
+        "executor",
+        "and version_of(t) != node.v0:",
+        "and mutant != @ and version_of(t) != node.v0:",
+        "10 saved operand written",
+    ),
+    Guard(
+        "executor",
+        "and version_of(t) != node.v1:",
+        "and mutant != @ and version_of(t) != node.v1:",
+        "10 second saved operand written",
+    ),
+    Guard(
+        "executor",
+        "and version_of(t) != versions[i]:",
+        "and mutant != @ and version_of(t) != versions[i]:",
+        "10 saved number of three operands written",
+    ),
 ]
 
 
@@ -88,7 +185,9 @@ def mutated(source: str, module: str) -> str:
     for number, guard in enumerate(GUARDS, 1):
         if guard.module == module:
             if source.count(guard.right) != 1:
-                raise LookupError(f"{module}.pyx has {source.count(guard.right)} times {guard.right!r}: update compiled_mutants.py")
+                raise LookupError(
+                    f"{module}.pyx has {source.count(guard.right)} times {guard.right!r}: update compiled_mutants.py"
+                )
             source = source.replace(guard.right, guard.switched.replace("@", str(number)))
     start = source.index("\ncdef ") + 1
     return source[:start] + SWITCH + source[start:]
@@ -106,8 +205,9 @@ def build(folder: Path) -> None:
     for module in ("node", "recorder", "executor"):
         path = folder / "autograd_opt" / f"{module}.pyx"
         path.write_text(mutated(path.read_text(), module))
-    done = subprocess.run([sys.executable, "setup.py", "build_ext", "--inplace"], cwd=folder, capture_output=True, text=True,
-                          check=False)
+    done = subprocess.run(
+        [sys.executable, "setup.py", "build_ext", "--inplace"], cwd=folder, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(done.stdout[-3000:] + done.stderr[-3000:])
     (folder / "autograd_opt" / "passes").symlink_to(folder / "passes")
@@ -133,13 +233,16 @@ def main() -> int:
     from tests.fuzz.oracle import compare
     from tests.hazards.cases import program
     from tests.hazards.mutants import MODES
+
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     modules = {"node": node, "recorder": recorder, "executor": executor}
     alive = []
     for k, guard in enumerate(GUARDS, 1):
+
         def killer(case: str = guard.killer) -> None:
             compare(program(case), MODES)
+
         if not survives(killer):
             alive.append(f"{guard.killer!r} fails with every guard in place")
             continue

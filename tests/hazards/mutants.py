@@ -27,7 +27,11 @@ from tests.programs import CONSTANTS, LEAVES
 
 F = torch.nn.functional
 Tensor = torch.Tensor
-MODES = ({"kind": "custom", "optimize": False}, {"kind": "plain", "optimize": True}, {"kind": "custom", "optimize": True})
+MODES = (
+    {"kind": "custom", "optimize": False},
+    {"kind": "plain", "optimize": True},
+    {"kind": "custom", "optimize": True},
+)
 
 
 @dataclass
@@ -60,23 +64,38 @@ def nothing(*args: Any, **kwargs: Any) -> None:
 # ----- writes and views ----------------------------------------------------------------------
 mutant("memory seen from outside is not marked", replaced(tensor_api, "escaped", nothing), "10 numpy of a base")
 mutant("`.data` is not marked", replaced(tensor_api, "escaped", nothing), "10 through .data of a base")
-mutant("a write to a view stays in the view", replaced(views, "before_write", lambda t: None), "10 write through a view")
-mutant("a view ignores writes to its base",
-       replaced(views, "refresh", lambda tape, node, view: (nodes.set_version(node, view), node)[1]), "10 write to the base")
-mutant("an unseen write leaves the old value's number",
-       replaced(views, "rewritten", lambda node, t: (nodes.set_version(node, t), node)[1]),
-       "10 write to an intermediate under no_grad")
-mutant("views lie at the start of their base",
-       replaced(views, "geometry", lambda view, base, right=views.geometry: {**right(view, base), "offset": 0}),
-       "12 slice with an offset")
+mutant(
+    "a write to a view stays in the view", replaced(views, "before_write", lambda t: None), "10 write through a view"
+)
+mutant(
+    "a view ignores writes to its base",
+    replaced(views, "refresh", lambda tape, node, view: (nodes.set_version(node, view), node)[1]),
+    "10 write to the base",
+)
+mutant(
+    "an unseen write leaves the old value's number",
+    replaced(views, "rewritten", lambda node, t: (nodes.set_version(node, t), node)[1]),
+    "10 write to an intermediate under no_grad",
+)
+mutant(
+    "views lie at the start of their base",
+    replaced(views, "geometry", lambda view, base, right=views.geometry: {**right(view, base), "offset": 0}),
+    "12 slice with an offset",
+)
 mutant("leaves may be written", replaced(inplace, "protect", nothing), "10 leaf written")
 mutant("outputs of unbind may be written", replaced(views, "protect", nothing), "22 write to one output of unbind")
 mutant("requires_grad_ keeps the history", replaced(nodes, "become_leaf", nothing), "10 result becomes a leaf")
-mutant("writes outside the record are not told", replaced(nodes, "wrote", nothing), "10 write of a leaf that no version tells")
-mutant("a write is recorded on its old operands",
-       replaced(views, "rewrite", lambda op, found, operands, attributes, target, extra=None: found[0]), "10 setitem")
-mutant("random writes keep the old gradient",
-       replaced(inplace, "OVERWRITE", OPS["written"]), "08 filled with noise")
+mutant(
+    "writes outside the record are not told",
+    replaced(nodes, "wrote", nothing),
+    "10 constant operand written between two kept runs",
+)
+mutant(
+    "a write is recorded on its old operands",
+    replaced(views, "rewrite", lambda op, found, operands, attributes, target, extra=None: found[0]),
+    "10 setitem",
+)
+mutant("random writes keep the old gradient", replaced(inplace, "OVERWRITE", OPS["written"]), "08 filled with noise")
 
 
 # ----- what may merge ----------------------------------------------------------------------------
@@ -98,17 +117,25 @@ def claims_purity(function: Any, signature: str) -> Callable[[], Any]:
 
 def _binder(name: str) -> Any:
     from autograd_opt.ops.table import BINDERS
+
     return BINDERS[name]
 
 
-mutant("dropout claims to be pure", claims_purity(F.dropout, "x, p=0.5, training=True, inplace=False"), "08 dropout twice")
+mutant(
+    "dropout claims to be pure", claims_purity(F.dropout, "x, p=0.5, training=True, inplace=False"), "08 dropout twice"
+)
 mutant("noise claims to be pure", claims_purity(torch.randn_like, "x"), "08 noise twice")
 mutant("bernoulli claims to be pure", claims_purity(torch.bernoulli, "x"), "08 bernoulli twice")
-mutant("rrelu claims to be pure",
-       claims_purity(F.rrelu, "x, lower=0.125, upper=0.333, training=False, inplace=False"), "08 rrelu and alpha dropout")
-mutant("batch norm's buffers are not written",
-       claims_purity(F.batch_norm, "x, r, q, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5"),
-       "10 buffers of batch norm")
+mutant(
+    "rrelu claims to be pure",
+    claims_purity(F.rrelu, "x, lower=0.125, upper=0.333, training=False, inplace=False"),
+    "08 rrelu and alpha dropout",
+)
+mutant(
+    "batch norm's buffers are not written",
+    claims_purity(F.batch_norm, "x, r, q, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5"),
+    "10 buffers of batch norm",
+)
 mutant("zeros are one buffer", lambda: _shared_buffers(), "02 zeros_like are two buffers")
 mutant("a view claims to be a value", claims_purity(Tensor.view, "x, *shape"), "12 two views of one base")
 mutant("unbind claims to be one view", claims_purity(Tensor.detach, "x"), "10 through detach")
@@ -128,11 +155,13 @@ def _shared_buffers() -> Iterator[None]:
 
 def without_attributes(function: Any, name: str) -> Callable[[], Any]:
     """Record `function` with a key that knows none of its attributes."""
+
     def route(func: Any, args: Any, kwargs: Any) -> Any:
         return recorder.apply(OPS[name], func, args, kwargs, args[:1], {})
 
     def broken() -> Any:
         return patch.dict(dispatch.HANDLERS, {function: route})
+
     return broken
 
 
@@ -144,6 +173,7 @@ mutant("the key lacks softmax's axis", without_attributes(Tensor.softmax, "softm
 # ----- the table that the passes see -----------------------------------------------------------------
 def table_with(change: Callable[[Any, dict[str, Any]], None]) -> Callable[[], Any]:
     """Passes that see a changed table: `change(nodes, columns)` edits the arrays."""
+
     @contextmanager
     def broken() -> Iterator[None]:
         right = optimize.table_of
@@ -163,16 +193,21 @@ def table_with(change: Callable[[Any, dict[str, Any]], None]) -> Callable[[], An
 def drops(flag: int) -> Callable[[], Any]:
     def change(recorded: Any, columns: dict[str, Any]) -> None:
         columns["flags"] &= ~np.uint8(flag)
+
     return table_with(change)
 
 
 def keys_of(part: Callable[[Any], Any], impure: bool = False) -> Callable[[], Any]:
     """Keys that consist of `part(node)` alone, for impure operators too where that is asked for."""
+
     def change(recorded: Any, columns: dict[str, Any]) -> None:
         numbers: dict[Any, int] = {}
         for node in recorded:
-            own = node.is_leaf or not node.op.flags & PURE and not impure
-            columns["key"][node.index] = numbers.setdefault(node.index if own else (str(node.op), part(node)), len(numbers))
+            own = node.is_leaf or (not node.op.flags & PURE and not impure)
+            columns["key"][node.index] = numbers.setdefault(
+                node.index if own else (str(node.op), part(node)), len(numbers)
+            )
+
     return table_with(change)
 
 
@@ -182,7 +217,9 @@ def merged(text: str) -> list[set[str]]:
     env: dict[str, Any] = {"torch": torch, "F": F, **made}
     with ao.AutogradGraph(optimize=True) as graph:
         exec(text, env)
-        found = {n: t._node.index for n, t in env.items() if isinstance(t, Tensor) and getattr(t, "_node", None) is not None}
+        found = {
+            n: t._node.index for n, t in env.items() if isinstance(t, Tensor) and getattr(t, "_node", None) is not None
+        }
         leader = optimize.run_passes(graph.tape, sorted(found.values()), graph.pipeline)[1].leader
         groups: dict[int, set[str]] = {}
         for name, index in found.items():
@@ -192,8 +229,10 @@ def merged(text: str) -> list[set[str]]:
 
 def merges(text: str, expected: list[set[str]]) -> Callable[[], None]:
     """The killer of a pass mutant: exactly these variables are one value."""
+
     def killer() -> None:
         assert merged(text) == expected
+
     return killer
 
 
@@ -201,38 +240,82 @@ def escape(t: str) -> str:
     return f"{t}.detach().numpy()"
 
 
-mutant("passes merge leaves",
-       table_with(lambda recorded, c: (c["flags"].__iand__(~np.uint8(LEAF)), c["key"].__setitem__(
-           [n.index for n in recorded if n.is_leaf], -1))),
-       merges("p = torch.zeros(3, dtype=torch.float64, requires_grad=True); a = y + 1; b = p + 1; u = y + 1", [{"a", "u"}]))
-mutant("passes merge effects",
-       lambda: _both(drops(EFFECT), keys_of(lambda n: n.requires_grad, impure=True)),
-       merges("a = torch.normal(x, 1.0); b = torch.normal(x, 1.0); u = x + 1; v = x + 1", [{"u", "v"}]))
-mutant("passes merge pinned nodes", drops(PINNED),
-       merges("a = x * 2; a.retain_grad(); b = x * 2; u = x + 1; v = x + 1", [{"u", "v"}]))
-mutant("passes merge what stands on escaped memory", drops(NOMERGE),
-       merges(f"t = x * 1; {escape('t')}; a = t.sin(); b = t.sin(); u = x + 1; v = x + 1", [{"u", "v"}]))
-mutant("every operator commutes", table_with(lambda recorded, c: c["flags"].__ior__(
-    np.where(np.diff(c["offsets"]) == 2, np.uint8(COMMUTATIVE), np.uint8(0)))),
-       merges("a = x - c; b = c - x; u = torch.add(x, c); v = torch.add(c, x)", [{"u", "v"}]))
-mutant("maximum commutes", table_with(lambda recorded, c: c["flags"].__ior__(
-    np.array([COMMUTATIVE if str(n.op) == "maximum" else 0 for n in recorded], np.uint8))),
-       merges("a = torch.maximum(x, c); b = torch.maximum(c, x); u = torch.add(x, c); v = torch.add(c, x)", [{"u", "v"}]))
-mutant("no operator commutes", drops(COMMUTATIVE), merges("a = x - c; b = c - x; u = torch.add(x, c); v = torch.add(c, x)", [{"u", "v"}]))
-mutant("pass keys lack attributes", keys_of(lambda n: (n.requires_grad, n.dtype)),
-       merges("a = x.roll(1, 1); b = x.roll(2, 1); u = x.roll(1, 1)", [{"a", "u"}]))
-mutant("pass keys compare attributes as Python does",
-       keys_of(lambda n: (n.requires_grad, n.dtype, tuple(sorted(n.attributes.items())))),
-       merges("a = x * 0.0; b = x * -0.0; u = x * 0; v = x * 0.0", [{"a", "v"}]))
-mutant("pass keys lack differentiability", keys_of(lambda n: (nodes.attribute_key(n.attributes), n.dtype)),
-       merges("with torch.no_grad(): a = x.sin()\nb = x.sin(); u = x.sin()", [{"b", "u"}]))
-mutant("pass keys lack the dtype", lambda: _both(
-    table_with(lambda recorded, c: c["meta"].fill(0)),
-    keys_of(lambda n: n.requires_grad)),
-       merges("a = x.sum(0, dtype=torch.float32); b = x.sum(0, dtype=torch.float64); u = x.sum(0, dtype=torch.float32)", [{"a", "u"}]))
-mutant("operands are forgotten", table_with(lambda recorded, c: (
-    c["offsets"].fill(0), c.__setitem__("operands", c["operands"][:0]))),
-       merges("a = x.sin(); b = y.sin(); u = x.sin()", [{"a", "u"}]))
+mutant(
+    "passes merge leaves",
+    table_with(
+        lambda recorded, c: (
+            c["flags"].__iand__(~np.uint8(LEAF)),
+            c["key"].__setitem__([n.index for n in recorded if n.is_leaf], -1),
+        )
+    ),
+    merges(
+        "p = torch.zeros(3, dtype=torch.float64, requires_grad=True); a = y + 1; b = p + 1; u = y + 1", [{"a", "u"}]
+    ),
+)
+mutant(
+    "passes merge effects",
+    lambda: _both(drops(EFFECT), keys_of(lambda n: n.requires_grad, impure=True)),
+    merges("a = torch.normal(x, 1.0); b = torch.normal(x, 1.0); u = x + 1; v = x + 1", [{"u", "v"}]),
+)
+mutant(
+    "passes merge pinned nodes",
+    drops(PINNED),
+    merges("a = x * 2; a.retain_grad(); b = x * 2; u = x + 1; v = x + 1", [{"u", "v"}]),
+)
+mutant(
+    "passes merge what stands on escaped memory",
+    drops(NOMERGE),
+    merges(f"t = x * 1; {escape('t')}; a = t.sin(); b = t.sin(); u = x + 1; v = x + 1", [{"u", "v"}]),
+)
+mutant(
+    "every operator commutes",
+    table_with(
+        lambda recorded, c: c["flags"].__ior__(np.where(np.diff(c["offsets"]) == 2, np.uint8(COMMUTATIVE), np.uint8(0)))
+    ),
+    merges("a = x - c; b = c - x; u = torch.add(x, c); v = torch.add(c, x)", [{"u", "v"}]),
+)
+mutant(
+    "maximum commutes",
+    table_with(
+        lambda recorded, c: c["flags"].__ior__(
+            np.array([COMMUTATIVE if str(n.op) == "maximum" else 0 for n in recorded], np.uint8)
+        )
+    ),
+    merges("a = torch.maximum(x, c); b = torch.maximum(c, x); u = torch.add(x, c); v = torch.add(c, x)", [{"u", "v"}]),
+)
+mutant(
+    "no operator commutes",
+    drops(COMMUTATIVE),
+    merges("a = x - c; b = c - x; u = torch.add(x, c); v = torch.add(c, x)", [{"u", "v"}]),
+)
+mutant(
+    "pass keys lack attributes",
+    keys_of(lambda n: (n.requires_grad, n.dtype)),
+    merges("a = x.roll(1, 1); b = x.roll(2, 1); u = x.roll(1, 1)", [{"a", "u"}]),
+)
+mutant(
+    "pass keys compare attributes as Python does",
+    keys_of(lambda n: (n.requires_grad, n.dtype, tuple(sorted(n.attributes.items())))),
+    merges("a = x * 0.0; b = x * -0.0; u = x * 0; v = x * 0.0", [{"a", "v"}]),
+)
+mutant(
+    "pass keys lack differentiability",
+    keys_of(lambda n: (nodes.attribute_key(n.attributes), n.dtype)),
+    merges("with torch.no_grad(): a = x.sin()\nb = x.sin(); u = x.sin()", [{"b", "u"}]),
+)
+mutant(
+    "pass keys lack the dtype",
+    lambda: _both(table_with(lambda recorded, c: c["meta"].fill(0)), keys_of(lambda n: n.requires_grad)),
+    merges(
+        "a = x.sum(0, dtype=torch.float32); b = x.sum(0, dtype=torch.float64); u = x.sum(0, dtype=torch.float32)",
+        [{"a", "u"}],
+    ),
+)
+mutant(
+    "operands are forgotten",
+    table_with(lambda recorded, c: (c["offsets"].fill(0), c.__setitem__("operands", c["operands"][:0]))),
+    merges("a = x.sin(); b = y.sin(); u = x.sin()", [{"a", "u"}]),
+)
 
 
 @contextmanager
@@ -248,21 +331,34 @@ def saved_tensors_are_packed() -> None:
     """Every tensor that a rule saves goes through the user's hooks."""
     packed: list[Tensor] = []
     x = ao.tensor([1.0, 2.0])
-    with ao.AutogradGraph(optimize=True), torch.autograd.graph.saved_tensors_hooks(
-            lambda t: (packed.append(t), t)[1], lambda t: t):
+    with (
+        ao.AutogradGraph(optimize=True),
+        torch.autograd.graph.saved_tensors_hooks(lambda t: (packed.append(t), t)[1], lambda t: t),
+    ):
         (x * x).exp().sum().backward()
     assert len(packed) >= 3, packed
 
 
-mutant("a leaf's .grad is somebody else's tensor", replaced(references, "own_copy", lambda g, t, sole=False: g),
-       "28 two leaves, one cotangent")
-mutant("an existing .grad is replaced", replaced(references, "add_to_grad",
-       lambda t, g, *rest: setattr(t, "grad", g.detach().clone())), "10 parameter step")
+mutant(
+    "a leaf's .grad is somebody else's tensor",
+    replaced(references, "own_copy", lambda g, t, sole=False: g),
+    "28 two leaves, one cotangent",
+)
+mutant(
+    "an existing .grad is replaced",
+    replaced(references, "add_to_grad", lambda t, g, *rest: setattr(t, "grad", g.detach().clone())),
+    "10 parameter step",
+)
 mutant("saved-tensor hooks are not noticed", replaced(modes, "_shift", nothing), saved_tensors_are_packed)
-mutant("a hook may change the cotangent of other runs",
-       lambda: _one_seed(), "23 hook writes into what it sees")
-mutant("a hook's result is ignored", replaced(hooks, "checked", lambda fn, result, g, *rest: g), "23 hook replaces on one twin")
-mutant("requires_grad of views is not asked", replaced(references, "requires_grad", lambda t: False), "25 gradient penalty")
+mutant("a hook may change the cotangent of other runs", lambda: _one_seed(), "23 hook writes into what it sees")
+mutant(
+    "a hook's result is ignored",
+    replaced(hooks, "checked", lambda fn, result, g, *rest: g),
+    "23 hook replaces on one twin",
+)
+mutant(
+    "requires_grad of views is not asked", replaced(references, "requires_grad", lambda t: False), "25 gradient penalty"
+)
 
 
 @contextmanager

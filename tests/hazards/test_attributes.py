@@ -17,8 +17,31 @@ MERGEABLE = [name for name, op in OPS.items() if op.flags & PURE and not op.flag
 
 def variants(value: Any) -> list[Any]:
     """Values that a careless key might take for `value`, and others."""
-    near: list[Any] = [0, 0.0, -0.0, False, 1, 1.0, True, None, 2, -1, 0.5, float("nan"), "mean", (0,), (1, 0), (0.0,), (),
-                       torch.float32, torch.float64, torch.channels_last, torch.contiguous_format, 2 ** 40, 2 ** 40 + 1]
+    near: list[Any] = [
+        0,
+        0.0,
+        -0.0,
+        False,
+        1,
+        1.0,
+        True,
+        None,
+        2,
+        -1,
+        0.5,
+        float("nan"),
+        "mean",
+        (0,),
+        (1, 0),
+        (0.0,),
+        (),
+        torch.float32,
+        torch.float64,
+        torch.channels_last,
+        torch.contiguous_format,
+        2**40,
+        2**40 + 1,
+    ]
     key = nodes.attribute_key({"a": value})
     return [v for v in near if nodes.attribute_key({"a": v}) != key]
 
@@ -72,15 +95,54 @@ def test_another_operator_or_operand_is_another_value(name: str) -> None:
 
 
 def test_the_bits_of_attribute_values() -> None:
-    values = [0, 0.0, -0.0, False, None, 1, 1.0, True, "", "0", (), (0,), (0.0,), ((0,),), (0, 0), float("nan"), float("inf"),
-              -float("inf"), 0j, complex(0.0, -0.0), 1j, slice(0, 1), slice(0, 1, 1), slice(None), Ellipsis, torch.float32,
-              torch.strided, torch.device("cpu"), torch.device("cuda", 0), torch.preserve_format, -1, 10 ** 30]
+    values = [
+        0,
+        0.0,
+        -0.0,
+        False,
+        None,
+        1,
+        1.0,
+        True,
+        "",
+        "0",
+        (),
+        (0,),
+        (0.0,),
+        ((0,),),
+        (0, 0),
+        float("nan"),
+        float("inf"),
+        -float("inf"),
+        0j,
+        complex(0.0, -0.0),
+        1j,
+        slice(0, 1),
+        slice(0, 1, 1),
+        slice(None),
+        Ellipsis,
+        torch.float32,
+        torch.strided,
+        torch.device("cpu"),
+        torch.device("cuda", 0),
+        torch.preserve_format,
+        -1,
+        10**30,
+    ]
     keys = [nodes.attribute_key({"a": v}) for v in values]
     assert len(set(keys)) == len(values)
 
 
 def test_names_and_values_do_not_run_together() -> None:
-    pairs = [{"a": 1, "b": 2}, {"a": 12}, {"a": 1, "ab": 2}, {"ab": 1, "a": 2}, {"a": "b1"}, {"a": ("b", 1)}, {"a": ("b1",)}]
+    pairs = [
+        {"a": 1, "b": 2},
+        {"a": 12},
+        {"a": 1, "ab": 2},
+        {"ab": 1, "a": 2},
+        {"a": "b1"},
+        {"a": ("b", 1)},
+        {"a": ("b1",)},
+    ]
     assert len({nodes.attribute_key(p) for p in pairs}) == len(pairs)
 
 

@@ -38,7 +38,9 @@ def run(arguments: list[str], degenerate: bool) -> str:
     environment = {k: v for k, v in os.environ.items() if k != "AUTOGRAD_OPT_DEGENERATE_HASH"}
     if degenerate:
         environment["AUTOGRAD_OPT_DEGENERATE_HASH"] = "1"
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -52,7 +54,10 @@ def test_equal_hashes_make_the_same_merges() -> None:
 
 @pytest.mark.slow
 def test_the_suite_passes_with_equal_hashes() -> None:
-    run(["-m", "pytest", "-q", "-x", "tests/hazards/test_cases.py", "tests/optimizer", "tests/engine/test_inplace.py"], degenerate=True)
+    run(
+        ["-m", "pytest", "-q", "-x", "tests/hazards/test_cases.py", "tests/optimizer", "tests/engine/test_inplace.py"],
+        degenerate=True,
+    )
 
 
 @pytest.mark.slow
@@ -61,7 +66,7 @@ def test_no_counter_wraps() -> None:
     n = (1 << 24) + 64
     far = [1 << 13, 1 << 16, 1 << 24]
     key = np.arange(n + 1 + len(far) + 1)
-    key[n:] = key[n]                                  # one operation of different operands
+    key[n:] = key[n]  # one operation of different operands
     operands = np.array([5, *[5 + d for d in far], 5], np.int32)
     offsets = np.concatenate([np.zeros(n + 1, np.int64), np.arange(1, len(operands) + 1)])
     flags = np.zeros(len(key), np.uint8)

@@ -30,6 +30,12 @@ def test_there_are_thirty() -> None:
 def test_compiled_guards_are_missed(tmp_path: Path) -> None:
     """One build with a switch at every guard of the compiled modules, then each of them broken in turn."""
     build(tmp_path)
-    done = subprocess.run([sys.executable, "-m", "tests.hazards.compiled_mutants"], cwd=tmp_path, capture_output=True,
-                          text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.hazards.compiled_mutants"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]

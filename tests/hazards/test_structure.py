@@ -72,8 +72,8 @@ def test_merged_twins_keep_two_operands() -> None:
         dag = optimized(graph, loss)
         names = sorted(str(dag[i].op) for i in dag.node_indices())
         assert names == ["add", "leaf", "leaf", "mul", "sum"]
-        add, = (i for i in dag.node_indices() if str(dag[i].op) == "add")
-        mul, = (i for i in dag.node_indices() if str(dag[i].op) == "mul")
+        (add,) = (i for i in dag.node_indices() if str(dag[i].op) == "add")
+        (mul,) = (i for i in dag.node_indices() if str(dag[i].op) == "mul")
         assert sorted(p for _, _, p in dag.in_edges(add)) == [0, 1]
         assert sorted((a, p) for a, _, p in dag.in_edges(mul)) == [(add, 0), (add, 1)]
 
@@ -115,7 +115,7 @@ class OwnCube(ao.CustomFunction):
 def test_saved_tensors_of_functions_are_their_own(function: Any, optimize: bool) -> None:
     x = leaf(1.0, 2.0)
     with ao.AutogradGraph(optimize=optimize):
-        square = x * x                               # the same value that the function saves
+        square = x * x  # the same value that the function saves
         a, b = function.apply(x), function.apply(x)
         with torch.no_grad():
             square.zero_()
@@ -127,6 +127,7 @@ def test_saved_tensors_of_functions_are_their_own(function: Any, optimize: bool)
 @pytest.mark.parametrize("optimize", [False, True])
 def test_recomputed_activations_are_those_of_the_forward(optimize: bool) -> None:
     from torch.utils.checkpoint import checkpoint
+
     seen: list[Tensor] = []
 
     def block(x: Tensor) -> Tensor:
@@ -252,7 +253,7 @@ def test_a_long_chain(optimize: bool, create_graph: bool) -> None:
             y = y * 1.00001
         for _ in range(n // 2):
             y = y + 1e-9
-        g, = torch.autograd.grad(y.sum(), x, create_graph=create_graph, retain_graph=True)
+        (g,) = torch.autograd.grad(y.sum(), x, create_graph=create_graph, retain_graph=True)
         assert len(graph) > n
         assert float(g) == pytest.approx(1.00001 ** (n // 2))
         if optimize:

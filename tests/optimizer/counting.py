@@ -10,9 +10,10 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-FREE = frozenset(
-    "_lazy_clone detach alias lift_fresh empty empty_like empty_strided new_empty new_empty_strided _local_scalar_dense "
-    "_unsafe_view _reshape_alias set_ resize_".split()
+FREE = frozenset("""
+    _lazy_clone detach alias lift_fresh empty empty_like empty_strided new_empty new_empty_strided _local_scalar_dense
+    _unsafe_view _reshape_alias set_ resize_
+""".split()
 )
 """aten operators beside views that run no kernel over data."""
 

@@ -33,7 +33,8 @@ def count(program: Callable[[Tensor], object], optimize: bool) -> dict[str, int]
 def test_a_rule_reuses_a_forward_value() -> None:
     def program(x: Tensor) -> tuple[Tensor, Tensor]:
         c = x.cos()
-        return c, gradient(x.sin(), x)              # the rule of sin computes cos(x)
+        return c, gradient(x.sin(), x)  # the rule of sin computes cos(x)
+
     assert count(program, False)["cos"] == 2
     assert count(program, True)["cos"] == 1
 
@@ -42,18 +43,28 @@ def test_forward_reuses_a_value_of_a_rule() -> None:
     def program(x: Tensor) -> tuple[Tensor, Tensor]:
         g = gradient(x.sin(), x)
         return g, x.cos()
+
     assert count(program, True)["cos"] == 1
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: x.sin() * x, lambda x: (x.exp() + x).tanh(), lambda x: (x * x).sum().sqrt(), lambda x: x.log().softmax(0),
-    lambda x: x.sigmoid() / x, lambda x: (x ** 3).logsumexp(0), lambda x: x.norm() * x,
-], ids=range(7))
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sin() * x,
+        lambda x: (x.exp() + x).tanh(),
+        lambda x: (x * x).sum().sqrt(),
+        lambda x: x.log().softmax(0),
+        lambda x: x.sigmoid() / x,
+        lambda x: (x**3).logsumexp(0),
+        lambda x: x.norm() * x,
+    ],
+    ids=range(7),
+)
 def test_a_second_gradient_of_one_output_is_free(function: Callable[[Tensor], Tensor]) -> None:
     x = leaf()
     with ao.AutogradGraph(optimize=True, allowance=ADVANCE):
         y = function(x).sum()
-        g1, = torch.autograd.grad(y, x, create_graph=True)
+        (g1,) = torch.autograd.grad(y, x, create_graph=True)
         found: list[Tensor] = []
         counts = kernels_of(lambda: found.extend(torch.autograd.grad(y, x, create_graph=True)))
         assert not counts, counts
@@ -72,9 +83,11 @@ def test_gradients_of_twins_share_their_backward() -> None:
 
 def test_a_merged_backward_runs_each_rule_once() -> None:
     """k equal branches: their cotangents are summed, and one rule runs for all."""
+
     def program(x: Tensor) -> None:
         y = sum((x.sin() * k for k in range(1, 9)), torch.zeros_like(x))
         y.sum().backward()
+
     plain, merged = count(program, False), count(program, True)
     assert plain["cos"] == 8
     assert merged["cos"] == 1
@@ -84,21 +97,23 @@ def test_a_merged_backward_runs_each_rule_once() -> None:
 def test_second_order_of_a_repeated_expression() -> None:
     def program(x: Tensor) -> None:
         y = (x.exp() * x.sin()).sum() + (x.exp() * x.sin()).sum() * 2
-        g, = torch.autograd.grad(y, x, create_graph=True)
+        (g,) = torch.autograd.grad(y, x, create_graph=True)
         (g * g).sum().backward()
+
     plain, merged = count(program, False), count(program, True)
     assert sum(merged.values()) < sum(plain.values())
     assert merged["exp"] == 1
-    assert merged["sin"] <= 2                  # once forward, once in the rule of cos, which is not recorded
+    assert merged["sin"] <= 2  # once forward, once in the rule of cos, which is not recorded
 
 
 @pytest.mark.parametrize("retain", [False, True])
 def test_gradients_are_those_of_eager(retain: bool) -> None:
     def program(x: Tensor) -> Tensor:
         y = (x.exp() * x.sin()).sum() + (x.exp() * x.sin()).sum() * 2 + x.cos().sum()
-        g, = torch.autograd.grad(y, x, create_graph=True)
+        (g,) = torch.autograd.grad(y, x, create_graph=True)
         (g * g + g.exp()).sum().backward(retain_graph=retain)
         return x.grad
+
     plain = leaf().detach().as_subclass(Tensor).clone().requires_grad_()
     expected = program(plain)
     for optimize in (False, True):

@@ -32,7 +32,7 @@ def disagreements(program: Program) -> list[str]:
                 except Exception:
                     break
         nodes = graph.tape.snapshot()
-        first: dict[int, int] = {}                  # a number outlives its value, so a dead node still counts
+        first: dict[int, int] = {}  # a number outlives its value, so a dead node still counts
         online = [first.setdefault(node.value_number, node.index) for node in nodes]
         offline = cse(optimize.table_of(graph.tape)).tolist()
         found = compare(nodes, online, offline, any("grad()" in s or "set_grad" in s for s in program.statements))

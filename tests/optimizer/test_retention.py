@@ -36,7 +36,7 @@ def test_nothing_is_kept_without_allowance_and_savings() -> None:
         assert graph.references.kept_bytes == 0
         a, b = x * y, x * y
         (x + y)
-        assert graph.references.kept_bytes == BYTES          # one living clone's bytes are saved
+        assert graph.references.kept_bytes == BYTES  # one living clone's bytes are saved
         (x - y)
         assert graph.references.kept_bytes == BYTES
         del b
@@ -141,7 +141,7 @@ def late_twin(x: Tensor, y: Tensor) -> Tensor:
 
 
 def second_order(x: Tensor, y: Tensor) -> Tensor:
-    g, = torch.autograd.grad(((x * y).sin() * (x * y).sin()).sum(), x, create_graph=True)
+    (g,) = torch.autograd.grad(((x * y).sin() * (x * y).sin()).sum(), x, create_graph=True)
     return g * g
 
 
@@ -159,6 +159,12 @@ def test_the_peak_does_not_rise(program: Callable[[Tensor, Tensor], Tensor]) -> 
     assert peak(program, optimize=True, allowance=3 * BYTES) <= without + 3 * BYTES
 
 
-@pytest.mark.parametrize("program", [chain])
-def test_the_default_keeps_nothing_where_nothing_repeats(program: Callable[[Tensor, Tensor], Tensor]) -> None:
-    assert peak(program, optimize=True) <= peak(program, optimize=False)
+def test_the_default_keeps_nothing_where_nothing_repeats() -> None:
+    """The advance is remembered by the place where a graph is opened, so this one has a place of its own."""
+    peaks = []
+    for optimize in (False, True):
+        x, y = leaf(0), leaf(1)
+        with Memory() as memory, ao.AutogradGraph(optimize=optimize):
+            chain(x, y).sum().backward()
+        peaks.append(memory.peak)
+    assert peaks[1] <= peaks[0]

@@ -31,6 +31,7 @@ def test_the_example_of_the_documentation() -> None:
     def program(t1: Tensor, t2: Tensor, a: Tensor) -> Tensor:
         d = (t1 + t2) * a
         return t1 + t2 + d
+
     assert forward_kernels(program, optimize=False) == {"add": 3, "mul": 1}
     assert forward_kernels(program) == {"add": 2, "mul": 1}
 
@@ -40,6 +41,7 @@ def test_a_named_value_and_two_temporaries() -> None:
         c = t1 + t2
         d = (t1 + t2) * a
         return c, d, t1 + t2 + d
+
     assert forward_kernels(program) == {"add": 2, "mul": 1}
 
 
@@ -47,6 +49,7 @@ def test_temporaries_that_nobody_holds() -> None:
     def program(x: Tensor, y: Tensor, z: Tensor) -> None:
         for _ in range(10):
             ((x + y).exp() * z).sin()
+
     assert forward_kernels(program) == {"add": 1, "exp": 1, "mul": 1, "sin": 1}
     assert forward_kernels(program, optimize=False) == {"add": 10, "exp": 10, "mul": 10, "sin": 10}
 
@@ -54,55 +57,94 @@ def test_temporaries_that_nobody_holds() -> None:
 def test_without_an_advance_the_first_repeat_shows_what_to_keep() -> None:
     """The default allowance opens with the first value that had to be computed again, also for the next graph."""
     x, y, z = leaves()
+
+    def repeats() -> None:
+        for _ in range(10):
+            ((x + y).exp() * z).sin()
+
     counts = []
     for _ in range(3):
         with ao.AutogradGraph(optimize=True):
-            counts.append(kernels_of(lambda: [((x + y).exp() * z).sin() for _ in range(10)]))
+            counts.append(kernels_of(repeats))
     assert counts[0] == {"add": 2, "exp": 2, "mul": 2, "sin": 2}
     assert counts[1] == counts[2] == {"add": 1, "exp": 1, "mul": 1, "sin": 1}
 
 
 def test_a_value_number_outlives_its_value() -> None:
     """Without any allowance the dead temporary is computed again, but what stands on it is recognized."""
+
     def program(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         return (x + y).exp(), (x + y).exp()
+
     assert forward_kernels(program, allowance=0) == {"add": 2, "exp": 1}
 
 
 def test_reuse_pays_for_what_it_keeps() -> None:
     """Every hit allows as many bytes to be kept as it has saved."""
+
     def program(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
-        kept = [x * y, x * y]                        # one value's bytes saved
+        kept = [x * y, x * y]  # one value's bytes saved
         for _ in range(5):
             (x + z)
         return kept
+
     assert forward_kernels(program, allowance=0)["add"] == 1
 
 
-@pytest.mark.parametrize("call", [
-    lambda x, y, z: x + y, lambda x, y, z: x * y, lambda x, y, z: x - y, lambda x, y, z: x / y, lambda x, y, z: -x,
-    lambda x, y, z: x + 1.5, lambda x, y, z: 1.5 * x, lambda x, y, z: 2 - x, lambda x, y, z: 2 / x, lambda x, y, z: x ** 2,
-    lambda x, y, z: x.exp(), lambda x, y, z: x.relu(), lambda x, y, z: x @ y.t(), lambda x, y, z: x.sum(0, keepdim=True),
-    lambda x, y, z: x.softmax(-1), lambda x, y, z: torch.where(x > 1, x, y), lambda x, y, z: torch.cat([x, y]),
-    lambda x, y, z: torch.nn.functional.linear(x, y), lambda x, y, z: torch.nn.functional.gelu(x),
-    lambda x, y, z: x.clamp(0, 1), lambda x, y, z: torch.nn.functional.layer_norm(x, x.shape[-1:]),
-    lambda x, y, z: x.logsumexp(0), lambda x, y, z: torch.maximum(x, y), lambda x, y, z: x.norm(),
-    lambda x, y, z: x[:2].contiguous(), lambda x, y, z: x.var(0), lambda x, y, z: torch.stack([x, y]),
-], ids=lambda f: str(f.__code__.co_firstlineno) + str(f.__code__.co_names))
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, y, z: x + y,
+        lambda x, y, z: x * y,
+        lambda x, y, z: x - y,
+        lambda x, y, z: x / y,
+        lambda x, y, z: -x,
+        lambda x, y, z: x + 1.5,
+        lambda x, y, z: 1.5 * x,
+        lambda x, y, z: 2 - x,
+        lambda x, y, z: 2 / x,
+        lambda x, y, z: x**2,
+        lambda x, y, z: x.exp(),
+        lambda x, y, z: x.relu(),
+        lambda x, y, z: x @ y.t(),
+        lambda x, y, z: x.sum(0, keepdim=True),
+        lambda x, y, z: x.softmax(-1),
+        lambda x, y, z: torch.where(x > 1, x, y),
+        lambda x, y, z: torch.cat([x, y]),
+        lambda x, y, z: torch.nn.functional.linear(x, y),
+        lambda x, y, z: torch.nn.functional.gelu(x),
+        lambda x, y, z: x.clamp(0, 1),
+        lambda x, y, z: torch.nn.functional.layer_norm(x, x.shape[-1:]),
+        lambda x, y, z: x.logsumexp(0),
+        lambda x, y, z: torch.maximum(x, y),
+        lambda x, y, z: x.norm(),
+        lambda x, y, z: x[:2].contiguous(),
+        lambda x, y, z: x.var(0),
+        lambda x, y, z: torch.stack([x, y]),
+    ],
+    ids=lambda f: str(f.__code__.co_firstlineno) + str(f.__code__.co_names),
+)
 def test_a_second_call_costs_no_kernel(call: Callable[..., Tensor]) -> None:
     inputs = leaves()
     with ao.AutogradGraph(optimize=True):
         first = call(*inputs)
         again: list[Tensor] = []
-        assert kernels_of(lambda: again.append(call(*inputs))).total() <= 1   # a comparison may run again
+        assert kernels_of(lambda: again.append(call(*inputs))).total() <= 1  # a comparison may run again
         assert again[0] is not first
         assert torch.equal(again[0], first)
 
 
-@pytest.mark.parametrize("call", [
-    lambda x: torch.nn.functional.dropout(x, 0.5), lambda x: torch.randn_like(x), lambda x: torch.bernoulli(x.detach() * 0),
-    lambda x: torch.rand(3), lambda x: torch.nn.functional.rrelu(x, training=True),
-], ids=range(5))
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.nn.functional.dropout(x, 0.5),
+        lambda x: torch.randn_like(x),
+        lambda x: torch.bernoulli(x.detach() * 0),
+        lambda x: torch.rand(3),
+        lambda x: torch.nn.functional.rrelu(x, training=True),
+    ],
+    ids=range(5),
+)
 def test_a_random_call_runs_each_time(call: Callable[..., Tensor]) -> None:
     x = leaves()[0]
     with ao.AutogradGraph(optimize=True):
@@ -112,16 +154,28 @@ def test_a_random_call_runs_each_time(call: Callable[..., Tensor]) -> None:
 def test_order_counts_only_where_it_may() -> None:
     def sums(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
         return [x + y, y + x, x * y, y * x]
+
     assert forward_kernels(sums) == {"add": 1, "mul": 1}
 
     def differences(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
-        return [x - y, y - x, x / y, y / x, torch.maximum(x, y), torch.maximum(y, x), torch.atan2(x, y), torch.atan2(y, x)]
+        return [
+            x - y,
+            y - x,
+            x / y,
+            y / x,
+            torch.maximum(x, y),
+            torch.maximum(y, x),
+            torch.atan2(x, y),
+            torch.atan2(y, x),
+        ]
+
     assert forward_kernels(differences) == {"sub": 2, "div": 2, "maximum": 2, "atan2": 2}
 
 
 def test_literals_count_with_type_and_sign() -> None:
     def program(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
         return [x * 0.0, x * -0.0, x * 0, x * 0.0]
+
     assert forward_kernels(program) == {"mul": 3}
 
 
@@ -131,12 +185,14 @@ def test_a_write_ends_reuse_of_the_operand_and_of_the_result() -> None:
         u.sin()
         u.add_(1)
         u.sin()
+
     assert forward_kernels(operand)["sin"] == 2
 
     def result(x: Tensor, y: Tensor, z: Tensor) -> None:
         a = x.cos()
         a.zero_()
         x.cos()
+
     assert forward_kernels(result)["cos"] == 2
 
 
@@ -147,6 +203,7 @@ def test_memory_seen_from_outside_is_not_reused() -> None:
         a.sin()
         a.sin()
         x.detach() * 2
+
     counts = forward_kernels(program)
     assert counts["sin"] == 2
     assert counts["mul"] == 2
