@@ -7,8 +7,7 @@
 #   make lint     ruff, mypy and stubtest
 #   make clean    remove .venv and everything built
 #
-# Without a GPU the CPU build of torch is much smaller:
-#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test
+# Without a GPU the CPU build of torch is much smaller: let pip find it first.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv

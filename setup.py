@@ -22,6 +22,7 @@ DIRECTIVES = {
     "cdivision": True,
     "binding": True,
     "embedsignature": True,
+    "autotestdict": False,          # no __test__ in the modules: stubs need not name it
 }
 FOLDERS = {"passes": "autograd_opt.passes", "benchmarks": "autograd_opt.benchmarks"}
 """Top-level folders and the package that each is installed as; never under its own name."""
@@ -99,7 +100,7 @@ if sys.version_info < OLDEST:
 setup(
     packages=packages(),
     package_dir={package: folder for folder, package in FOLDERS.items()},
-    package_data={"": ["*.pyx", "*.pxd", "*.pyi", "py.typed"]},
+    package_data={"": ["*.pyx", "*.pxd", "*.pyi", "py.typed", "*.js", "*.css"]},
     include_package_data=False,
     ext_modules=compiled_modules(),
     cmdclass={"build_ext": BuildExtensions},

@@ -157,8 +157,15 @@ def locate(error: BaseException, node: Any) -> None:
             error._autograd_opt_node = (node.name(), node.source)  # type: ignore[attr-defined]
         except AttributeError:
             return
-        if hasattr(error, "add_note"):
-            error.add_note(f"while differentiating {node.op.name}, recorded at {node.source}")
+        error.add_note(f"while differentiating {node.op.name}, recorded at {node.source}\n{program_around(node)}")
+
+
+def program_around(node: Any) -> str:
+    """About ten lines of the recorded program around `node`; nothing where the graph is gone."""
+    from autograd_opt.node import get_active
+    from autograd_opt.printing import excerpt
+    tape = get_active()
+    return "" if tape is None or node.index < 0 else excerpt(tape.snapshot(), node)
 
 
 def report_forward(error: BaseException) -> None:

@@ -34,6 +34,16 @@ def place_of(frame: Any) -> tuple[str, int]:
 Tensor = torch.Tensor
 
 
+def remember(place: tuple[str, int], tape: Any) -> None:
+    """What the next graph opened here may hold for reuse: nothing, if nothing was found again."""
+    if not tape.twins:
+        _missed.pop(place, None)
+    elif tape.missed_bytes:
+        if len(_missed) >= 4096:
+            _missed.clear()
+        _missed[place] = tape.missed_bytes
+
+
 class AutogradGraph:
     """Record torch operations, optimize them, differentiate them.
 
@@ -118,10 +128,8 @@ class AutogradGraph:
             _local.guard.__exit__(None, None, None)
             del _local.guard
         self.thread = None
-        if self.optimize and self.tape.missed_bytes:
-            if len(_missed) >= 4096:
-                _missed.clear()
-            _missed[self._place] = self.tape.missed_bytes
+        if self.optimize:
+            remember(self._place, self.tape)
         self.clear()
 
     def clear(self) -> None:

@@ -88,6 +88,30 @@ KNOWN = (
         r"inplace=True",
         "F.dropout(f, 0.5, inplace=True)",
     ),
+    Known(
+        "a call that torch differentiates for us, once freed, saves nothing and could run again",
+        r"reached opaque",
+        r"",
+        "a = d[d > 0]\na.copy_(s)\na.sum().backward()\na.sum().backward()",
+    ),
+    Known(
+        "detach_ of a base whose view is used after another write",
+        r"\.grad is",
+        r"detach_\(",
+        "a = f * 2\nb = a.narrow(0, 0, 1)\na.detach_()\na.mul_(d.float())\n(b.sum() + w.sum()).backward()",
+    ),
+    Known(
+        "the gradient of a call that torch differentiates for us always requires grad under create_graph",
+        r"requires_grad True, is_leaf False instead of False, True",
+        r"create_graph=True",
+        "a = f.as_strided((2,), (1,))\ng, = torch.autograd.grad(a.sum(), [f], create_graph=True)",
+    ),
+    Known(
+        "torch's sum of complex infinities is NaN, a merged rule sums before it multiplies",
+        r"(?s)inf[+-]infj.*instead of.*nan",
+        r"z",
+        "a = z.abs()\nb = z.abs()\n(a * inf + b * 5).sum().backward()",
+    ),
 )
 
 
