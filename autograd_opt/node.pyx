@@ -706,7 +706,9 @@ cdef class Tape:
         version = version_of(t)
         if version != now.version or node.flags & (ESCAPED | WROTE):
             node.flags &= ~<uint32_t>WROTE
-            node.view = self.above(now, t)
+            node.view = self.above(node, t)
+            if now is not node:
+                self.decrement(now)          # its leaf holds the newer one
             return <Node>node.view
         if now is not node:
             now.flags = (now.flags & ~<uint32_t>REQUIRES_GRAD) | (node.flags & REQUIRES_GRAD)

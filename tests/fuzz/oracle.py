@@ -200,8 +200,8 @@ def check(reference: Outcome, mine: Outcome, program: Program, label: str) -> No
     unseen = any(".data" in s or ".numpy()" in s for s in program.statements)
     derived = (
         unseen
-        or reference.error is not None
-        and any(word in program.statements[reference.stopped] for word in ("backward(", "autograd.grad("))
+        or (reference.error is not None
+        and any(word in program.statements[reference.stopped] for word in ("backward(", "autograd.grad(")))
     )
     scale = scale_of(reference)
     digits = digits_of(reference, program)
