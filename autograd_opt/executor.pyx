@@ -15,7 +15,7 @@ from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0
 from autograd_opt.node cimport (
-    ELEMENTWISE, FIX0, FIX1, FIXN, LEAF, MERGED, MULTI, NEEDS_ANS, OVERWRITTEN, OWN, PINNED, REQUIRES_GRAD,
+    DEAD, ELEMENTWISE, FIX0, FIX1, FIXN, LEAF, MERGED, MULTI, NEEDS_ANS, OVERWRITTEN, OWN, PINNED, REQUIRES_GRAD,
     SCALAR0, SCALAR1, SPENT, Node, Op, is_float, Tape, Vjp, active_tape, set_paused, shape_of, version_of,
 )
 from autograd_opt import errors
@@ -198,6 +198,7 @@ cdef class GraphTask:
             self.count -= 1
             if self.heap[self.count] < self.tape.n:
                 node = <Node>self.tape.nodes[self.heap[self.count]]
+                node.flags &= ~<uint32_t>OWN
                 self.tape.decrement(node)
                 if node.task == self.id and node.cotangent != NULL:
                     g = <object>node.cotangent
@@ -251,6 +252,8 @@ cdef class GraphTask:
     cdef int step(self, Node node, object g) except -1:
         """Run the hooks of `node`, then its rule, and send the results on."""
         cdef Op op = node.op
+        self.own = bool(node.flags & OWN)
+        node.flags &= ~<uint32_t>OWN
         if node.hooks is not None:
             g = node.hooks.before(node, g, self)
         if self.captures is not None and node.index in self.captures:
@@ -265,8 +268,8 @@ cdef class GraphTask:
                 self.accumulator(self, node, g, Py_REFCNT(g) <= 2)   # 2: `run`, and this frame
             return 0
         self.executed += 1
-        self.own = bool(node.flags & OWN)
-        node.flags &= ~<uint32_t>OWN
+        if node.flags & DEAD and not node.flags & SPENT and not stateless(node):
+            raise errors.dropped(node)
         if node.flags & SPENT and not stateless(node):
             raise errors.freed(node)
         try:
@@ -525,6 +528,17 @@ cdef set needed_for(list roots, dict targets, bint merge):
     return needed
 
 
+cdef object traced(GraphTask task, object t):
+    """In a recorded run, a copy made before a write in place belongs to the value before it."""
+    if not task.create_graph or not isinstance(t, Tensor):
+        return t
+    origin = t.__dict__.get("_copy_of")
+    if origin is None:
+        return t
+    from autograd_opt.saved import connected
+    return connected(t, origin)
+
+
 cdef object stale(Node node, int i):
     raise errors.modified(node, i)
 
@@ -595,7 +609,7 @@ cdef object argument(GraphTask task, Node node, int code):
         other = operands[code - 64]
         return () if other is None else other.shape
     if code >= 16:
-        return saved(node, code - 16)
+        return traced(task, saved(node, code - 16))
     if code == 1:
         return answer(task, node)
     if code == 2:
@@ -606,7 +620,9 @@ cdef object argument(GraphTask task, Node node, int code):
     if code == 4:
         return [() if n is None else (<Node>n).shape for n in node.operands]
     if code == 5:
-        return [saved(node, k) for k in range(len(node.operands))]
+        return [traced(task, saved(node, k)) for k in range(len(node.operands))]
+    if code == 10:
+        return [None if k == 0 else traced(task, saved(node, k)) for k in range(len(node.operands))]
     if code == 6:
         return node.dtype
     if code == 7:

@@ -36,7 +36,7 @@ Tensor = torch.Tensor
 
 def remember(place: tuple[str, int], tape: Any) -> None:
     """What the next graph opened here may hold for reuse: nothing, if nothing was found again."""
-    if not tape.twins:
+    if not tape.hits and not tape.recomputed:
         _missed.pop(place, None)
     elif tape.missed_bytes:
         if len(_missed) >= 4096:

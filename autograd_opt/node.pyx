@@ -361,6 +361,12 @@ def become_leaf(t):
     cdef Tape tape = active_tape()
     if tape is None:
         PyObject_GenericSetAttr(t, NODE, None)
+        return
+    old = getattr(t, NODE, None) if type(t) is CustomTensor else None
+    if old is not None and (<Node>old).flags & NEEDS_ANS and (<Node>old).live > 1 and not (<Node>old).flags & PACKED:
+        (<Node>old).value = _base.detach(t)      # the rule goes on reading the value
+        release_handle(tape, t)
+        (<Node>old).flags &= ~<uint32_t>OVERWRITTEN
     else:
         release_handle(tape, t)
 
@@ -699,7 +705,7 @@ cdef class Tape:
             else:
                 node.value = weakref.ref(t, self.forgetter(id(t), node))
         if entry is None or not (self.optimize or node.flags & WROTE):
-            return node
+            return node if node.view is None else <Node>node.view
         if self.escaped and not node.flags & ESCAPED and self.shares_escaped(t):
             node.mark(ESCAPED | NO_MERGE)
         now = node if node.view is None else <Node>node.view
@@ -839,6 +845,7 @@ cdef class Tape:
         if node.flags & (SPENT | LEAF):
             return
         node.flags |= SPENT
+        self.changes += 1                # a leader that is spent can lead no more
         self.release(node)
 
     cdef void spend_twin(self, Node node, int64_t task) noexcept:

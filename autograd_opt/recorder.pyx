@@ -19,6 +19,7 @@ from autograd_opt.node cimport PACKED
 
 cdef object base = torch._C.TensorBase
 cdef object lazy_clone = base.__dict__["_lazy_clone"]
+cdef object is_inference = base.__dict__["is_inference"]
 cdef object get_requires_grad = base.__dict__["requires_grad"]
 cdef object NODE = "_node"
 cdef object MARK = "_requires_grad"
@@ -77,6 +78,14 @@ cdef Tape tape_here():
         from autograd_opt.errors import OutsideGraphError, at
         raise OutsideGraphError(at("an operation was to be recorded while no AutogradGraph records in this thread"))
     return <Tape>tp
+
+
+cdef uint32_t saved_version(object t) except? 4294967295:
+    """The version of a tensor about to be saved; an inference tensor cannot be."""
+    if ao_method0(is_inference, t) is True:
+        from autograd_opt.errors import inference_saved
+        raise inference_saved()
+    return version_of(t)
 
 
 cdef object live_value(Node node):
@@ -221,10 +230,10 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
                 mask |= op.need1
             if mask & 1:
                 node.x0 = a
-                node.v0 = na.version if tape.optimize else version_of(a)
+                node.v0 = na.version if tape.optimize and not na.flags & ESCAPED else saved_version(a)
             if mask & 2 and nb is not None:
                 node.x1 = b
-                node.v1 = nb.version if tape.optimize else version_of(b)
+                node.v1 = nb.version if tape.optimize and not nb.flags & ESCAPED else saved_version(b)
             if mask & 0x80000000:
                 node.flags |= NEEDS_ANS
     finally:
@@ -329,7 +338,7 @@ cdef object fast_unary(Kernel k, object a):
             node.flags |= REQUIRES_GRAD
             if op.need0 & 1:
                 node.x0 = a
-                node.v0 = na.version if tape.optimize else version_of(a)
+                node.v0 = na.version if tape.optimize and not na.flags & ESCAPED else saved_version(a)
             if op.need0 & 0x80000000:
                 node.flags |= NEEDS_ANS
     finally:
@@ -601,7 +610,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
                         node.flags |= SCALAR0
                 elif mask & 1:
                     node.x0 = operands[0]
-                    node.v0 = version_of(node.x0)
+                    node.v0 = saved_version(node.x0)
             if count > 1:
                 node.in1 = nodes[1]
                 if node.in1 is None:
@@ -610,7 +619,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
                         node.flags |= SCALAR1
                 elif mask & 2:
                     node.x1 = operands[1]
-                    node.v1 = version_of(node.x1)
+                    node.v1 = saved_version(node.x1)
         else:
             node.more = tuple(nodes)
             values = [None] * count
@@ -622,7 +631,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
                         node.attrs = {**(node.attrs or {}), op.operands[i]: operands[i]}
                 elif mask & (1 << min(i, 30)):
                     values[i] = operands[i]
-                    versions[i] = version_of(operands[i])
+                    versions[i] = saved_version(operands[i])
             node.saved_more = (values, versions, extra)
     finally:
         leave(tape, switch)

@@ -74,8 +74,8 @@ def index_put(out: Any, index: tuple[Any, ...], g: Any) -> Any:
     return out
 
 
-def index_back(g: Any, values: Any, shapes: Any, *, index: Any) -> list[Any]:
-    return [place_add(g, *values[1:], shape=tuple(shapes[0]), index=index)]
+def index_back(g: Any, others: Any, shapes: Any, *, index: Any) -> list[Any]:
+    return [place_add(g, *others[1:], shape=tuple(shapes[0]), index=index)]
 
 
 def gather_back(g: Any, index: Any, x_shape: Any, *, dim: int) -> Any:
@@ -182,7 +182,7 @@ define("index", "*tensors, index=()", VARIADIC | PURE, bind=bind_index,
 choose("T.__getitem__", pick_index)
 define("place_add", "*tensors, shape=(), index=()", VARIADIC | PURE, forward=place_add,
        bind=lambda *tensors, shape, index: (tensors, {"shape": shape, "index": index}),
-       joint=lambda h, values, *, index: [h[fill(index, values[1:])]])
+       joint=lambda h, others, *, index: [h[fill(index, others[1:])]])
 # ----- by an index tensor along one axis -----
 define("gather", "x, index, *, dim=0", PURE, "torch.gather T.gather",
        bind=bind_gather, forward=lambda x, index, *, dim: torch.gather(x, dim, index), x=gather_back)

@@ -42,7 +42,7 @@ def linear_x(g: Any, weight: Any, weight_shape: Any) -> Any:
 
 def linear_weight(g: Any, x: Any, x_shape: Any, weight_shape: Any) -> Any:
     if len(weight_shape) == 1:
-        return T(x.flatten(0, -2)) @ g.flatten()
+        return g * H(x) if len(x_shape) == 1 else T(x.flatten(0, -2)) @ g.flatten()
     if len(x_shape) == 1:
         return g.unsqueeze(-1) * H(x)
     if len(x_shape) == 2:

@@ -6,6 +6,7 @@ A rule is a function of the cotangent `g` and of exactly what it reads, by name:
     x, y, ...           an operand by its name    x_shape, x_dtype       its metadata
     needs               tuple of bools: which operands require grad (joint rules)
     values, shapes      all operands / all shapes (operators on lists of tensors)
+    others              all operands but the first, whose place holds None
     extra, task, node   for the general mechanisms only (opaque calls, custom functions)
     keyword-only names  attributes
 
@@ -41,7 +42,7 @@ INPLACE: dict[Any, str] = {}
 DECOMPOSE: dict[Any, Rule] = {}
 """torch callable without an operator of its own -> Python function that computes it by recordable calls."""
 FIXED = {"ans": 1, "ans_shape": 2, "needs": 3, "shapes": 4, "values": 5, "ans_dtype": 6, "task": 7, "node": 8,
-    "extra": 9}
+    "extra": 9, "others": 10}
 RENAMES = {"axis": "dim", "keepdims": "keepdim", "input": None, "other": None}
 NAMESPACES = {"torch": torch, "T": torch.Tensor, "F": torch.nn.functional}
 
@@ -121,7 +122,7 @@ def make_vjp(rule: Rule | None, operands: tuple[str, ...], attributes: dict[str,
             continue
         elif p.name in FIXED:
             codes.append(FIXED[p.name])
-            mask |= ANSWER if p.name == "ans" else (1 << 31) - 1 if p.name == "values" else 0
+            mask |= {"ans": ANSWER, "values": (1 << 31) - 1, "others": (1 << 31) - 2}.get(p.name, 0)
         elif p.name in operands:
             i = operands.index(p.name)
             codes.append(16 + i)

@@ -327,6 +327,8 @@ def arguments(
             args.append([metadata(k)[0] for k in range(len(types))])
         elif code == 5:
             args.append([operand(k) for k in range(len(types))])
+        elif code == 10:
+            args.append([None if k == 0 else operand(k) for k in range(len(types))])
         elif code == 6:
             args.append(getattr(torch, dtype))
         else:
