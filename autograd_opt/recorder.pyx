@@ -91,6 +91,7 @@ cdef uint32_t saved_version(object t) except? 4294967295:
 cdef object live_value(Node node):
     """The unchanged value of `node`, or None."""
     cdef object t
+    cdef Tape tape
     if node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):
         return None
     if node.tensor != NULL:
@@ -98,6 +99,10 @@ cdef object live_value(Node node):
     else:
         t = node.value
     if t is None or version_of(t) != node.version:
+        return None
+    tape = <Tape>recording()
+    if tape.escaped and tape.shares_escaped(t):
+        node.mark(ESCAPED | NO_MERGE)        # seen from outside through another tensor over its memory
         return None
     return t
 

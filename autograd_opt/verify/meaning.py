@@ -472,12 +472,14 @@ MEANING: dict[str, Meaning] = {
     "output": lambda D, x, i=0: x[i],
     **{name: movement(lambda x: x) for name in ("clone", "contiguous", "detach", "conj", "conj_physical", "resolve_conj",
                                                 "resolve_neg", "real")},
+    **{name: movement(lambda x: x) for name in ("to_float", "to_double", "to_half", "to_bfloat16")},
     "to": lambda D, x, dtype=None: x if dtype is None or dtype.is_floating_point else refuse("a cast to integers"),
     # ----- tests -----
     "gt": compare(lambda s: s > 0), "ge": compare(lambda s: s >= 0), "lt": compare(lambda s: s < 0),
     "le": compare(lambda s: s <= 0), "eq": compare(lambda s: s == 0), "ne": compare(lambda s: s != 0),
     "logical_and": logical(np.logical_and), "logical_or": logical(np.logical_or), "logical_not": logical(np.logical_not),
-    "logical_xor": logical(np.logical_xor), "isnan": lambda D, x: np.zeros(x.shape, bool),
+    "logical_xor": logical(np.logical_xor), "bitwise_and": logical(np.logical_and), "bitwise_or": logical(np.logical_or),
+    "bitwise_xor": logical(np.logical_xor), "bitwise_not": logical(np.logical_not), "isnan": lambda D, x: np.zeros(x.shape, bool),
     "isinf": lambda D, x: np.zeros(x.shape, bool), "isfinite": lambda D, x: np.ones(x.shape, bool),
 }
 PULLBACKS: dict[str, Meaning] = {"nll_loss": nll_back}
