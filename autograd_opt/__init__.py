@@ -14,6 +14,7 @@ from autograd_opt._environment import check as _check_environment
 _check_environment()
 
 from autograd_opt import wiring as _wiring  # noqa: E402  (after the environment is known to be right)
+from autograd_opt.checkpoint import checkpoint  # noqa: E402
 from autograd_opt.errors import (  # noqa: E402
     ArgumentError,
     AutogradOptError,
@@ -28,6 +29,17 @@ from autograd_opt.errors import (  # noqa: E402
 from autograd_opt.explain import explain  # noqa: E402
 from autograd_opt.extend import register_op  # noqa: E402
 from autograd_opt.function import CustomFunction  # noqa: E402
+from autograd_opt.functional import (  # noqa: E402
+    grad,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    value_and_grad,
+    vhp,
+    vjp,
+)
+from autograd_opt.gradcheck import GradcheckError, gradcheck, gradgradcheck  # noqa: E402
 from autograd_opt.graph import AutogradGraph, autograd_graph  # noqa: E402
 from autograd_opt.passes import register_pass  # noqa: E402
 from autograd_opt.tensor import CustomTensor, tensor  # noqa: E402
@@ -42,6 +54,7 @@ __all__ = [
     "CustomFunction",
     "CustomTensor",
     "FreedGraphError",
+    "GradcheckError",
     "GraphError",
     "GraphMismatchError",
     "InplaceError",
@@ -49,8 +62,19 @@ __all__ = [
     "UnsupportedError",
     "VerificationError",
     "autograd_graph",
+    "checkpoint",
     "explain",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "hessian",
+    "hvp",
+    "jacobian",
+    "jvp",
     "register_op",
     "register_pass",
     "tensor",
+    "value_and_grad",
+    "vhp",
+    "vjp",
 ]

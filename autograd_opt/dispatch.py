@@ -11,7 +11,6 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.overrides import TorchFunctionMode
 
 from autograd_opt import errors, recorder
@@ -109,7 +108,7 @@ def by_choice(pick: Callable[..., str | None]) -> Handler:
     return handler
 
 
-def decomposed(func: types.FunctionType) -> Handler:
+def decomposed(func: Callable[..., Any]) -> Handler:
     """Run Python code of torch's own with its calls recorded one by one.
 
     Such a function begins by asking whether a mode wants it whole.  A copy whose globals
@@ -118,12 +117,12 @@ def decomposed(func: types.FunctionType) -> Handler:
     def no(*args: Any) -> bool:
         return False
 
-    replaced = {
+    replaced: dict[str, Any] = {
         name: no for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-        if name in func.__globals__
+        if name in getattr(func, "__globals__", {})
     }
     body: Any = func
-    if replaced:
+    if replaced and isinstance(func, types.FunctionType):
         body = types.FunctionType(func.__code__, {**func.__globals__, **replaced}, func.__name__,
                                   func.__defaults__, func.__closure__)
         body.__kwdefaults__ = func.__kwdefaults__
@@ -153,7 +152,8 @@ METADATA = frozenset("""
     data_ptr _version _is_view is_coalesced sparse_dim dense_dim equal allclose get_default_dtype
     new is_tensor is_storage manual_seed seed initial_seed get_rng_state set_rng_state
     zeros ones empty full arange linspace logspace eye rand randn randint randperm empty_like zeros_like
-    ones_like full_like rand_like randn_like randint_like tensor as_tensor from_numpy empty_strided tril_indices triu_indices
+    ones_like full_like rand_like randn_like randint_like tensor as_tensor from_numpy empty_strided
+    tril_indices triu_indices
     new_empty new_empty_strided new_zeros new_ones new_full new_tensor scalar_tensor
     eq ne lt le gt ge __eq__ __ne__ __lt__ __le__ __gt__ __ge__ isnan isinf isfinite isclose logical_and logical_or
     logical_not logical_xor argmax argmin argsort searchsorted bucketize nonzero count_nonzero all any isposinf isneginf

@@ -61,7 +61,7 @@ class VerificationError(AutogradOptError, RuntimeError):
 
 def internal(filename: str) -> bool:
     """Is this a file of torch or of this library (and not the user's)?"""
-    return filename.startswith((_HERE, _TORCH)) or filename.startswith("<frozen")
+    return filename.startswith((_HERE, _TORCH, "<frozen"))
 
 
 def user_frame() -> FrameType | None:
@@ -132,7 +132,8 @@ def inference_saved() -> GraphError:
 def dropped(node: Any) -> FreedGraphError:
     """A run started from a function whose tensor is gone, and with it what its rule had saved."""
     return FreedGraphError(
-        f"the values saved for {node.op.name}{', recorded at ' + node.source if node.source else ''}, were released with "
+        f"the values saved for {node.op.name}"
+        f"{', recorded at ' + node.source if node.source else ''}, were released with "
         "its tensor: keep the tensor, or an edge made by torch.autograd.graph.get_gradient_edge, until backward"
     )
 

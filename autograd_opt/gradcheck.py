@@ -96,13 +96,13 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Sequence[
 
     def first(*arguments: Any) -> Any:
         given, cotangents = list(arguments[:len(values)]), arguments[len(values):]
-        wanted = [given[i] for i in checked]
-        for x in wanted:
-            if not x.requires_grad:
-                x.requires_grad_()
-        results = as_outputs(func(*given))
-        return torch.autograd.grad(results, wanted, cotangents, create_graph=True, allow_unused=True,
-                                   materialize_grads=True)
+        with recording(optimize), torch.enable_grad():
+            for i in checked:
+                if not given[i].requires_grad:
+                    given[i] = given[i].detach().requires_grad_()
+            results = as_outputs(func(*given))
+            return torch.autograd.grad(results, [given[i] for i in checked], cotangents, create_graph=True,
+                                       allow_unused=True, materialize_grads=True)
 
     seconds = [detached(g).requires_grad_() for g in gs]
     return gradcheck(first, (*values, *seconds), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
@@ -153,7 +153,7 @@ def mismatch(mine: Tensor, theirs: Tensor, atol: float, rtol: float) -> str | No
     a, n = mine.reshape(-1)[where], theirs.reshape(-1)[where]
     gap = float((a - n).abs())
     return (
-        f"at {[int(i) for i in index]} the graph gives {a.item()!r}, the finite difference {n.item()!r}: they differ by "
-        f"{gap:.3g} absolutely (tolerance {atol:g}) and {gap / max(float(n.abs()), 1e-300):.3g} relatively (tolerance "
-        f"{rtol:g}); {int(bad.sum())} of {bad.numel()} entries differ"
+        f"at {[int(i) for i in index]} the graph gives {a.item()!r}, the finite difference {n.item()!r}: they differ "
+        f"by {gap:.3g} absolutely (tolerance {atol:g}) and {gap / max(float(n.abs()), 1e-300):.3g} relatively "
+        f"(tolerance {rtol:g}); {int(bad.sum())} of {bad.numel()} entries differ"
     )

@@ -180,7 +180,7 @@ class AutogradGraph:
             return False
         if self.default_passes and not self.verify_each and (self.tape.twins == 0 or not last):
             return bool(self.tape.twins)
-        table, optimized = optimize.run_passes(self.tape, [n.index for n in roots], self.pipeline)
+        _, optimized = optimize.run_passes(self.tape, [n.index for n in roots], self.pipeline)
         if self.verify_each:
             self._prove(optimized, roots)
         self.tape.set_leaders(optimized.leader)
@@ -189,7 +189,8 @@ class AutogradGraph:
 
     def _prove(self, optimized: Any, roots: Sequence[Any]) -> None:
         from autograd_opt.verify import verify
-        verdict = verify(self.tape.snapshot(), list(roots), None, optimized.leader, alive=optimized.alive)
+        leader, alive = optimized.leader.tolist(), optimized.alive.tolist()
+        verdict = verify(self.tape.snapshot(), list(roots), None, leader, alive=alive)
         if verdict.status == "refuted":
             raise errors.VerificationError(errors.at(f"the optimization of {self.label} was refuted: {verdict}"))
 
@@ -230,9 +231,12 @@ class AutogradGraph:
         from autograd_opt.verify import verify
         self.require_thread("used")
         roots = self.root_numbers(outputs)
-        leaves = None if inputs is None else [nodes.handle_of(t).index for t in engine.as_tuple(inputs)]
+        leaves = None
+        if inputs is not None:
+            leaves = [n.index for n in engine.input_nodes(engine.as_tuple(inputs)) if n is not None]
         result = optimize.run_passes(self.tape, roots, self.pipeline)[1]
-        return verify(self.tape.snapshot(), roots, leaves, result.leader, alive=result.alive, **options)
+        leader, alive = result.leader.tolist(), result.alive.tolist()
+        return verify(self.tape.snapshot(), roots, leaves, leader, alive=alive, **options)
 
     def is_acyclic(self) -> bool:
         """Always true for a recorded graph; checked on the DAG."""

@@ -22,7 +22,7 @@ from autograd_opt.saved import connected
 C = torch._C
 
 
-class torch_autograd:  # noqa: N801  (used as a function in `with`)
+class torch_autograd:
     """Inside a context: torch's own autograd for one call, no recording, no torch functions."""
 
     __slots__ = ("grad", "guard", "included", "mode", "old")

@@ -13,7 +13,7 @@ import numpy as np
 import rustworkx as rx
 
 from autograd_opt import errors
-from autograd_opt.passes import NodeTable, Optimized, Pipeline
+from autograd_opt.passes import NodeTable, Optimized, Pipeline, UnknownPassError
 
 DEFAULT = ("cse", "prune")
 
@@ -34,7 +34,7 @@ def pipeline_of(passes: Any) -> Pipeline:
     """The default pipeline, or the one that the user named."""
     try:
         return passes if isinstance(passes, Pipeline) else Pipeline(DEFAULT if passes is None else passes)
-    except KeyError as error:
+    except UnknownPassError as error:
         raise errors.ArgumentError(errors.at(str(error))) from error
 
 

@@ -37,7 +37,7 @@ class ReferenceManager:
         """Bytes of the distinct storages that rules have saved and not released."""
         seen: dict[int, int] = {}
         for node in self.tape.snapshot():
-            for t in node.saved_tensors():
+            for t in () if node.is_leaf else node.saved_tensors():
                 storage = t.untyped_storage()
                 seen[storage._cdata] = storage.nbytes()
         return sum(seen.values())

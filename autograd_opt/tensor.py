@@ -48,17 +48,17 @@ class CustomTensor(torch.Tensor):
         change_requires_grad(self, bool(value))
 
     @property
-    def is_leaf(self) -> bool:
+    def is_leaf(self) -> bool:  # type: ignore[override]  # torch declares attributes
         node = self.__dict__.get("_node")
         return node is None or bool(node.is_leaf) or not node.requires_grad
 
     @property
-    def grad_fn(self) -> Any:
+    def grad_fn(self) -> Any:  # type: ignore[override]
         from autograd_opt.tensor_api import get_grad_fn
         return get_grad_fn(None, (self,), {})
 
     @property
-    def retains_grad(self) -> bool:
+    def retains_grad(self) -> bool:  # type: ignore[override]
         from autograd_opt.tensor_api import get_retains_grad
         return get_retains_grad(None, (self,), {})
 

@@ -3,8 +3,8 @@
 from autograd_opt.ops import (
     activations,
     arithmetic,
-    complex,
     comparison,
+    complex,
     composite,
     elementary,
     fourier,

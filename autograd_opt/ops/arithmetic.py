@@ -9,6 +9,7 @@ import torch
 from autograd_opt.ops.helpers import NUMBER, H, masked, times, zero
 from autograd_opt.ops.table import COMMUTATIVE, ELEMENTWISE, PURE, choose, define
 
+
 def inverse_or_zero(x: Any) -> Any:
     """1 / x, and 0 where x is 0: torch's convention for the derivative of atan2 at the origin."""
     return torch.where(x == 0, 0.0, x.reciprocal())
@@ -70,7 +71,8 @@ define("remainder", "x, y", E, "torch.remainder T.remainder T.__mod__", inplace=
        x=lambda g: g, y=lambda g, x, y: -g * torch.div(x, y, rounding_mode="floor"))
 define("hypot", "x, y", E, "torch.hypot T.hypot", x=lambda g, x, ans: g * (x / ans), y=lambda g, y, ans: g * (y / ans))
 define("atan2", "x, y", E, "torch.atan2 torch.arctan2 T.atan2 T.arctan2",
-       x=lambda g, x, y: g * y * inverse_or_zero(x * x + y * y), y=lambda g, x, y: g * -x * inverse_or_zero(x * x + y * y))
+       x=lambda g, x, y: g * y * inverse_or_zero(x * x + y * y),
+       y=lambda g, x, y: g * -x * inverse_or_zero(x * x + y * y))
 define("addcmul", "x, y, z, *, value=1", E, "torch.addcmul T.addcmul",
        x=lambda g: g, y=lambda g, z, *, value: g * H(z * value), z=lambda g, y, *, value: g * H(y * value))
 define("addcdiv", "x, y, z, *, value=1", E, "torch.addcdiv T.addcdiv",

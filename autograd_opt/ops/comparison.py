@@ -21,7 +21,8 @@ BINARY = {
 UNARY = {
     "isnan": "torch.isnan T.isnan", "isinf": "torch.isinf T.isinf", "isfinite": "torch.isfinite T.isfinite",
     "logical_not": "torch.logical_not T.logical_not", "bitwise_not": "torch.bitwise_not T.bitwise_not T.__invert__",
-    "signbit": "torch.signbit T.signbit", "isposinf": "torch.isposinf T.isposinf", "isneginf": "torch.isneginf T.isneginf",
+    "signbit": "torch.signbit T.signbit", "isposinf": "torch.isposinf T.isposinf",
+    "isneginf": "torch.isneginf T.isneginf",
 }
 for _name, _calls in BINARY.items():
     if _name not in OPS:

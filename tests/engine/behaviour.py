@@ -174,7 +174,8 @@ def same(mine: Any, theirs: Any, where: str, tolerance: float) -> None:
         with torch._C.DisableTorchFunction():
             assert mine.shape == theirs.shape, f"{where}: shape {mine.shape} is not {theirs.shape}"
             assert mine.dtype == theirs.dtype, f"{where}: {mine.dtype} is not {theirs.dtype}"
-            close = torch.allclose(mine.as_subclass(Tensor), theirs.as_subclass(Tensor), tolerance, tolerance * 1e-3, equal_nan=True)
+            close = torch.allclose(mine.as_subclass(Tensor), theirs.as_subclass(Tensor), tolerance, tolerance * 1e-3,
+                                   equal_nan=True)
             assert close, f"{where}:\n{mine}\nis not torch's\n{theirs}"
     elif isinstance(theirs, list):
         assert isinstance(mine, list), f"{where}: {mine!r} is not {theirs!r}"
@@ -186,6 +187,7 @@ def same(mine: Any, theirs: Any, where: str, tolerance: float) -> None:
         for k in theirs:
             same(mine[k], theirs[k], f"{where}[{k!r}]", tolerance)
     elif isinstance(theirs, float):
-        assert math.isclose(mine, theirs, rel_tol=tolerance, abs_tol=tolerance * 1e-3) or (mine != mine and theirs != theirs), where
+        both_nan = mine != mine and theirs != theirs
+        assert both_nan or math.isclose(mine, theirs, rel_tol=tolerance, abs_tol=tolerance * 1e-3), where
     else:
         assert mine == theirs, f"{where}: {mine!r} is not torch's {theirs!r}"

@@ -742,7 +742,8 @@ def repr_shows_the_function(new):
 def name_of_the_node(new):
     """A node knows its name."""
     x = new(1.0)
-    return [f(x).grad_fn.name().startswith(n) for f, n in ((torch.exp, "Exp"), (torch.sin, "Sin"), (torch.tanh, "Tanh"))]
+    named = ((torch.exp, "Exp"), (torch.sin, "Sin"), (torch.tanh, "Tanh"))
+    return [f(x).grad_fn.name().startswith(n) for f, n in named]
 
 
 test_backward_and_grad = api.check()

@@ -222,7 +222,7 @@ def other_arguments_and_results(new):
 
         @staticmethod
         def backward(ctx, *gs):
-            t1, t2, t3 = ctx.saved_tensors
+            _, t2, t3 = ctx.saved_tensors
             kinds = [g is None for g in gs]
             assert kinds == [True, False, True, True, True, False]
             return gs[1] + gs[5], gs[1] * t3, None, gs[1] * t2
@@ -287,7 +287,7 @@ def setup_context_with_several_outputs(new):
 
         @staticmethod
         def backward(ctx, g, gtwice, gtext):
-            x, twice = ctx.saved_tensors
+            twice = ctx.saved_tensors[1]
             return g * twice + gtwice * 2
 
     x = new.randn(3)
@@ -306,8 +306,7 @@ def setup_context_with_several_inputs(new):
 
         @staticmethod
         def setup_context(ctx, inputs, output):
-            x, _, _, ctx.scale = inputs
-            ctx.shape = x.shape
+            ctx.shape, ctx.scale = inputs[0].shape, inputs[3]
 
         @staticmethod
         def backward(ctx, g):
@@ -683,7 +682,7 @@ def clears_on_access(new):
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             second = caught(lambda: ctx.saved_tensors, 8)
             assert not isinstance(second, tuple)
             return g * 2 * x
@@ -704,8 +703,8 @@ def old_name_of_saved_tensors(new):
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_variables
-            return g * 2
+            (x,) = ctx.saved_variables
+            return g * 2 + 0 * x
 
     x = new.randn(2)
     kinds = messages(lambda: Old.apply(x).sum().backward())
@@ -715,12 +714,12 @@ def old_name_of_saved_tensors(new):
 @function("test_naughty_autograd_function_stashing_ctx")
 def context_used_after_backward(new):
     """Saved tensors cannot be read after the graph was freed."""
-    class Stash(Function):
-        kept = []
+    kept = []
 
+    class Stash(Function):
         @staticmethod
         def forward(ctx, x):
-            Stash.kept.append(ctx)
+            kept.append(ctx)
             ctx.save_for_backward(x)
             return x * 2
 
@@ -731,7 +730,7 @@ def context_used_after_backward(new):
     x = new.randn(2)
     y = Stash.apply(x).sum()
     y.backward(retain_graph=True)
-    before = Stash.kept[0].saved_tensors[0].detach().clone()
+    before = kept[0].saved_tensors[0].detach().clone()
     y.backward()
     return before, x.grad
 

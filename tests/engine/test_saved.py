@@ -234,7 +234,8 @@ def allowed_mutation_without_need(new):
 def hooks_disabled(new):
     """disable_saved_tensors_hooks forbids installing any."""
     def installs():
-        with torch.autograd.graph.disable_saved_tensors_hooks("not here"), saved_tensors_hooks(lambda t: t, lambda t: t):
+        hooks = saved_tensors_hooks(lambda t: t, lambda t: t)
+        with torch.autograd.graph.disable_saved_tensors_hooks("not here"), hooks:
             pass
 
     x = new(1.0)

@@ -1,0 +1,373 @@
+"""What stays alive, and how long: by reference counting alone, the collector switched off."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import weakref
+
+import pytest
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import autograd_opt as ao
+
+OPTIMIZE = pytest.mark.parametrize("optimize", [False, True])
+
+
+@pytest.fixture(autouse=True)
+def _without_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def alive(refs):
+    return [name for name, ref in refs.items() if ref() is not None]
+
+
+def live_tensors():
+    """Tensors that anything holds; counted by the collector's list, which switching it off keeps complete."""
+    return [x for x in gc.get_objects() if issubclass(type(x), torch.Tensor)]
+
+
+@OPTIMIZE
+def test_the_example_leaves_only_leaves(optimize):
+    """c = 4a+b; d = cb+a; e = cd+b; f = e+5.5d: after backward and exit only a and b are alive."""
+    a, b = ao.tensor([2.0]), ao.tensor([3.0])
+
+    def step():
+        with ao.AutogradGraph(optimize=optimize) as graph:
+            c = 4 * a + b
+            d = c * b + a
+            e = c * d + b
+            f = e + d * 5.5
+            f.backward()
+            refs = {n: weakref.ref(t) for n, t in (("c", c), ("d", d), ("e", e), ("f", f))}
+            return refs, weakref.ref(graph)
+
+    before = len(live_tensors())
+    refs, graph = step()
+    assert alive(refs) == []
+    assert graph() is None
+    assert len(live_tensors()) == before + 2        # the two gradients
+    x, y = (torch.tensor([v], requires_grad=True) for v in (2.0, 3.0))
+    c = 4 * x + y
+    d = c * y + x
+    (c * d + y + d * 5.5).backward()
+    assert torch.equal(a.grad, x.grad)
+    assert torch.equal(b.grad, y.grad)
+
+
+@OPTIMIZE
+def test_what_the_user_holds_outlives_the_context(optimize):
+    a = ao.tensor([2.0])
+    with ao.AutogradGraph(optimize=optimize):
+        c = a * 3
+        d = c.exp()
+        ref = weakref.ref(d)
+        del d
+        assert ref() is None
+    assert c.tolist() == [6.0]
+
+
+@OPTIMIZE
+def test_dropping_a_branch_frees_what_it_saved(optimize):
+    x = ao.tensor(torch.randn(1000))
+    with ao.AutogradGraph(optimize=optimize, allowance=0) as graph:
+        kept = x.exp()
+        before = graph.references.saved_bytes()
+        branch = (x * x).sin().cos().tanh().sigmoid()
+        assert graph.references.saved_bytes() > before
+        del branch
+        assert graph.references.saved_bytes() == before
+        kept.sum().backward()
+    assert torch.equal(x.grad, x.detach().exp())
+
+
+@OPTIMIZE
+def test_backward_frees_as_it_goes(optimize):
+    x = ao.tensor(torch.randn(1000))
+    with ao.AutogradGraph(optimize=optimize, allowance=0) as graph:
+        loss = x.exp().sin().tanh().sum()
+        assert graph.references.saved_bytes() > 0
+        loss.backward()
+        assert graph.references.saved_bytes() == 0
+
+
+@OPTIMIZE
+def test_retain_graph_keeps(optimize):
+    x = ao.tensor(torch.randn(100))
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        loss = x.exp().sin().sum()
+        before = graph.references.saved_bytes()
+        loss.backward(retain_graph=True)
+        assert graph.references.saved_bytes() == before
+        loss.backward()
+
+
+@OPTIMIZE
+def test_an_exception_frees_the_graph(optimize):
+    x = ao.tensor([1.0])
+
+    def fails():
+        with ao.AutogradGraph(optimize=optimize):
+            y = x.exp()
+            refs["y"] = weakref.ref(y)
+            raise ValueError("here")
+
+    refs = {}
+    try:
+        fails()
+    except ValueError:
+        pass
+    assert alive(refs) == []
+
+
+@OPTIMIZE
+def test_create_graph_makes_no_cycle_in_grad(optimize):
+    x = ao.tensor([1.0, 2.0])
+
+    def step():
+        with ao.AutogradGraph(optimize=optimize):
+            y = (x ** 3).sum()
+            g, = torch.autograd.grad(y, x, create_graph=True)
+            h, = torch.autograd.grad(g.sum(), x)
+            return {"y": weakref.ref(y), "g": weakref.ref(g), "h": weakref.ref(h)}
+
+    assert alive(step()) == []
+
+
+@OPTIMIZE
+def test_functions_and_hooks_make_no_cycle(optimize):
+    class Keeps(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            out = x.exp()
+            ctx.save_for_backward(x, out)
+            ctx.box = box
+            return out
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.saved_tensors[1]
+
+    class Box:
+        pass
+
+    x = ao.tensor([1.0])
+    box = Box()
+    ref = weakref.ref(box)
+    with ao.AutogradGraph(optimize=optimize):
+        y = Keeps.apply(x)
+        y.register_hook(lambda g: (g, ref) and None)
+        y.sum().backward()
+        refs = {"y": weakref.ref(y)}
+        del y
+        assert alive(refs) == []
+    del box
+    assert ref() is None
+
+
+@OPTIMIZE
+def test_inplace_writes_make_no_cycle(optimize):
+    x = ao.tensor(torch.randn(4))
+
+    def step():
+        with ao.AutogradGraph(optimize=optimize):
+            y = x * 2
+            v = y[:2]
+            v.mul_(3)
+            y.exp_()
+            y.sum().backward()
+            return {"y": weakref.ref(y), "v": weakref.ref(v)}
+
+    assert alive(step()) == []
+
+
+@OPTIMIZE
+def test_modules_and_optimizers_leave_nothing(optimize):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    opt = torch.optim.Adam(net.parameters())
+    x, y = torch.randn(4, 8), torch.randn(4, 1)
+
+    def step():
+        with ao.AutogradGraph(optimize=optimize):
+            opt.zero_grad()
+            torch.nn.functional.mse_loss(net(x), y).backward()
+            opt.step()
+
+    step()
+    step()
+    before = len(live_tensors())
+    for _ in range(5):
+        step()
+    assert len(live_tensors()) == before
+
+
+class Watch(TorchDispatchMode):
+    """The most bytes alive at any kernel, among storages that kernels have made."""
+
+    def __init__(self):
+        super().__init__()
+        self.most = 0
+        self.storages = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for t in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(t, torch.Tensor):
+                storage = t.untyped_storage()
+                self.storages[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.storages = {k: v for k, v in self.storages.items() if not v[0].expired()}
+        self.most = max(self.most, sum(n for _, n in self.storages.values()))
+        return out
+
+
+def peak(step):
+    """The most bytes that `step` has alive at once."""
+    with Watch() as watch:
+        step()
+    return watch.most
+
+
+def chain(x, ws):
+    for w in ws:
+        x = torch.tanh(x @ w) * 2 + x
+    return (x * x).sum()
+
+
+@pytest.mark.slow
+@OPTIMIZE
+def test_the_peak_of_a_step_is_at_most_eagers(optimize):
+    torch.manual_seed(0)
+    x = torch.randn(64, 64)
+
+    def eager():
+        ws = [torch.randn(64, 64).requires_grad_() for _ in range(6)]
+        chain(x, ws).backward()
+
+    def mine():
+        ws = [ao.tensor(torch.randn(64, 64)) for _ in range(6)]
+        with ao.AutogradGraph(optimize=optimize, allowance=0):
+            chain(x, ws).backward()
+
+    assert peak(mine) <= peak(eager)
+
+
+def resident():
+    """Kilobytes of the process's largest size so far: it stays where nothing grows."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["inside", "outside"])
+@OPTIMIZE
+def test_ten_thousand_steps_do_not_grow(optimize, where):
+    """`with` inside the loop, and around the whole of it."""
+    torch.manual_seed(0)
+    w = ao.tensor(torch.randn(8, 8) * 0.1)
+    x = torch.randn(4, 8)
+
+    def step():
+        loss = ((x @ w).tanh() - (x @ w).sin()).pow(2).sum()
+        loss.backward()
+        with torch.no_grad():
+            w.sub_(w.grad, alpha=0.01)
+        w.grad = None
+
+    def loop(n):
+        if where == "outside":
+            with ao.AutogradGraph(optimize=optimize) as graph:
+                for _ in range(n):
+                    step()
+                assert len(graph) < 5000
+        else:
+            for _ in range(n):
+                with ao.AutogradGraph(optimize=optimize):
+                    step()
+
+    loop(300)
+    before, tensors = resident(), len(live_tensors())
+    loop(10_000)
+    assert resident() - before < 4096
+    assert len(live_tensors()) <= tensors
+
+
+@pytest.mark.slow
+@OPTIMIZE
+def test_a_chain_of_a_hundred_thousand(optimize):
+    """Recorded, optimized, differentiated, read and cleared without recursion."""
+    n = 100_000
+    x = ao.tensor([1.0], dtype=torch.float64)
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        y = x
+        for _ in range(n):
+            y = y * 1.000001
+        assert len(graph) == n + 1
+        assert graph.is_acyclic()
+        if optimize:
+            assert graph.optimized(y).num_nodes() > 0
+        y.backward(retain_graph=True)
+        assert float(x.grad) == pytest.approx(1.000001 ** n)
+        x.grad = None
+        torch.autograd.grad(y, x)
+        graph.clear()
+        del y
+
+
+@pytest.mark.slow
+def test_a_deep_chain_of_functions_is_freed():
+    class Id(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    x = ao.tensor([1.0])
+    with ao.AutogradGraph():
+        y = x * 1
+        for _ in range(20_000):
+            y = Id.apply(y)
+        del y
+        z = (x * 2).sum()
+        z.backward()
+    assert x.grad.tolist() == [2.0]
+
+
+@pytest.mark.slow
+def test_two_branches_of_a_deep_graph():
+    """Every node used twice: freeing must not visit paths one by one."""
+    x = ao.tensor([1.0], dtype=torch.float64)
+    with ao.AutogradGraph():
+        y = x
+        for _ in range(20_000):
+            y = (y + y) * 0.5
+        y.backward()
+    assert x.grad.tolist() == [1.0]
+
+
+def test_the_record_does_not_shift_under_a_run():
+    """Hooks that record while earlier steps wait to be forgotten."""
+    x = ao.tensor(torch.randn(4), dtype=torch.float64)
+    with ao.AutogradGraph():
+        for _ in range(30):
+            (x * x).sum().backward()
+        x.grad = None
+        y = x * 3
+
+        def hook(g):
+            with torch.enable_grad():
+                for _ in range(500):
+                    (x.detach().requires_grad_() * 2).sum()
+            return g
+
+        y.register_hook(hook)
+        (y * y).sum().backward()
+    assert torch.allclose(x.grad, 18 * x.detach())

@@ -1,0 +1,278 @@
+"""Graphs in several threads, leaves shared by threads, graphs handed on."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+import torch
+
+import autograd_opt as ao
+
+OPTIMIZE = pytest.mark.parametrize("optimize", [False, True])
+
+
+@pytest.fixture(autouse=True)
+def _switch_often():
+    """Let the interpreter change threads after a few instructions."""
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(old)
+
+
+def in_threads(work, count=4):
+    """Run `work(i)` in `count` threads at once; raise what any of them raised."""
+    errors = []
+
+    def body(i):
+        try:
+            work(i)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=body, args=(i,)) for i in range(count)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if errors:
+        raise errors[0]
+
+
+@OPTIMIZE
+def test_independent_graphs_in_parallel(optimize):
+    results = {}
+
+    def work(i):
+        torch.manual_seed(i)
+        x = ao.tensor([float(i + 1), 2.0])
+        for _ in range(50):
+            x.grad = None
+            with ao.AutogradGraph(optimize=optimize):
+                y = x * x
+                ((y * y).sum() + (x * x).exp().log().sum()).backward()
+        results[i] = x.grad.tolist()
+
+    in_threads(work)
+    assert results == {i: [4.0 * (i + 1) ** 3 + 2 * (i + 1), 36.0] for i in range(4)}
+
+
+@OPTIMIZE
+def test_a_leaf_shared_by_threads_gets_every_gradient(optimize):
+    """Hogwild: all contributions arrive."""
+    x = ao.tensor(torch.ones(1000), dtype=torch.float64)
+    plain = torch.ones(1000, dtype=torch.float64, requires_grad=True)
+    rounds = 25
+
+    def work(i):
+        for _ in range(rounds):
+            with ao.AutogradGraph(optimize=optimize):
+                (x * plain * 2).sum().backward()
+
+    in_threads(work)
+    assert torch.equal(x.grad, torch.full((1000,), 2.0 * 4 * rounds, dtype=torch.float64))
+    assert torch.equal(plain.grad, torch.full((1000,), 2.0 * 4 * rounds, dtype=torch.float64))
+
+
+def test_grad_mode_is_of_the_thread():
+    seen = {}
+    ready, leave = threading.Event(), threading.Event()
+
+    def other():
+        with ao.AutogradGraph(), torch.no_grad():
+            ready.set()
+            leave.wait()
+            seen["other"] = torch.is_grad_enabled()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    ready.wait()
+    with ao.AutogradGraph():
+        x = ao.tensor([1.0])
+        seen["here"] = torch.is_grad_enabled(), (x * 2).requires_grad
+    leave.set()
+    thread.join()
+    assert seen == {"here": (True, True), "other": False}
+
+
+def test_a_context_is_of_its_thread():
+    """Other threads compute as plain torch while a graph is open here."""
+    seen = {}
+    x = ao.tensor([1.0])
+    with ao.AutogradGraph() as graph:
+        before = len(graph)
+
+        def other(i):
+            y = torch.ones(2, requires_grad=True)
+            (y * y).sum().backward()
+            seen[i] = y.grad.tolist()
+
+        in_threads(other, 2)
+        assert len(graph) == before
+        (x * 2).backward()
+    assert seen == {0: [2.0, 2.0], 1: [2.0, 2.0]}
+    assert x.grad.tolist() == [2.0]
+
+
+@OPTIMIZE
+def test_a_graph_of_another_thread_raises_and_is_unharmed(optimize):
+    x = ao.tensor([3.0])
+    caught = []
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        y = x * x
+
+        def other():
+            for action in (lambda: graph.backward(y), y.backward, lambda: graph.__enter__()):
+                try:
+                    action()
+                except ao.GraphError as error:
+                    caught.append(error)
+            with ao.AutogradGraph():
+                try:
+                    y * 2
+                except ao.GraphMismatchError as error:
+                    caught.append(error)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        y.backward()
+    assert len(caught) == 4
+    assert x.grad.tolist() == [6.0]
+
+
+def test_values_made_in_another_thread():
+    """A detached value crosses; a graph that was never opened can be opened anywhere."""
+    made = {}
+
+    def other():
+        with ao.AutogradGraph():
+            made["value"] = (ao.tensor([2.0]) * 3).detach()
+            made["tensor"] = ao.tensor([2.0]) * 3
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    x = ao.tensor([1.0])
+    with ao.AutogradGraph():
+        (x * made["value"]).backward()
+        with pytest.raises(ao.GraphMismatchError):
+            x * made["tensor"]
+    assert x.grad.tolist() == [6.0]
+
+
+def test_a_graph_handed_to_another_thread_before_it_is_opened():
+    graph = ao.AutogradGraph(optimize=True)
+    x = ao.tensor([2.0])
+
+    def other(i):
+        with graph:
+            (x * x).backward()
+
+    in_threads(other, 1)
+    assert x.grad.tolist() == [4.0]
+
+
+@OPTIMIZE
+def test_tensors_die_in_any_thread(optimize):
+    """The last reference to a result is dropped by another thread, while its graph records."""
+    x = ao.tensor(torch.ones(10))
+    box = []
+    stop = threading.Event()
+
+    def reaper():
+        while not stop.is_set():
+            if box:
+                box.pop()
+
+    thread = threading.Thread(target=reaper)
+    thread.start()
+    try:
+        with ao.AutogradGraph(optimize=optimize):
+            for _ in range(2000):
+                box.append((x * 2).exp())
+            (x * x).sum().backward()
+    finally:
+        stop.set()
+        thread.join()
+    assert x.grad.tolist() == [2.0] * 10
+
+
+@OPTIMIZE
+def test_exceptions_of_a_thread_stay_there(optimize):
+    x = ao.tensor([1.0])
+
+    def work(i):
+        with ao.AutogradGraph(optimize=optimize):
+            y = x * 2
+            if i == 1:
+                y.register_hook(lambda g: 1 / 0)
+            y.backward()
+
+    with pytest.raises(ZeroDivisionError):
+        in_threads(work)
+    assert x.grad.tolist() == [6.0]
+
+
+def test_saved_tensor_hooks_are_of_the_thread():
+    counts = {0: 0, 1: 0}
+
+    def work(i):
+        def pack(t):
+            counts[i] += 1
+            return t
+
+        x = ao.tensor([1.0])
+        with ao.AutogradGraph():
+            if i == 0:
+                with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+                    y = x.exp() * x
+            else:
+                y = x.exp() * x
+            y.backward()
+
+    in_threads(work, 2)
+    assert counts[0] > 0
+    assert counts[1] == 0
+
+
+def test_functions_in_parallel():
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 2 * x * g
+
+    results = {}
+
+    def work(i):
+        x = ao.tensor([float(i)])
+        for _ in range(30):
+            x.grad = None
+            with ao.AutogradGraph():
+                Square.apply(x).backward()
+        results[i] = x.grad.tolist()
+
+    in_threads(work)
+    assert results == {i: [2.0 * i] for i in range(4)}
+
+
+def test_a_thread_that_ends_with_an_open_graph():
+    """A graph left open by a dead thread harms nobody."""
+    def work(i):
+        graph = ao.AutogradGraph()
+        graph.__enter__()
+        ao.tensor([1.0]) * 2
+
+    in_threads(work, 2)
+    x = ao.tensor([1.0])
+    with ao.AutogradGraph():
+        (x * 2).backward()
+    assert x.grad.tolist() == [2.0]
