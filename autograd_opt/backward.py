@@ -63,18 +63,19 @@ def edge_node(edge: Any) -> Any:
         return edge
     if not isinstance(edge, GradientEdge):
         return None
-    if not isinstance(edge.node, nodes.Node):
+    inner: Any = edge.node
+    if not isinstance(inner, nodes.Node):
         raise errors.GraphError(errors.at(
             "a GradientEdge made by torch's own autograd was used in an AutogradGraph: make it inside the context"
         ))
-    return output_of(edge.node, edge.output_nr)
+    return output_of(inner, edge.output_nr)
 
 
 def output_of(node: Any, number: int) -> Any:
     """The node of one output of a multi-output node; the node itself for any other."""
     if not node.op.flags & MULTI:
         return node
-    tape = nodes.get_active()
+    tape: Any = nodes.get_active()
     for index in range(node.index + 1, len(tape)):
         other = tape.node(index)
         if other.op.name == "output" and other.operands[0] is node and other.raw_attributes["i"] == number:
@@ -129,20 +130,20 @@ def make_cotangents(roots: Sequence[Tensor], given: Sequence[Any], batched: bool
 
 def seed(root: Tensor) -> Tensor:
     """The cotangent of a real scalar; one tensor for all of a kind, so that runs on one output share work."""
-    tape = nodes.get_active()
+    tape: Any = nodes.get_active()
     key = (root.shape, root.dtype, root.device)
     ones = tape.seeds.get(key)
     if ones is None or ones._version != 0:
         ones = torch.ones(root.shape, dtype=root.dtype, device=root.device)
         if tape.optimize:
             tape.seeds[key] = ones
-    return ones  # type: ignore[no-any-return]
+    return ones
 
 
 def edge_cotangent(node: Any, g: Any) -> Tensor:
     """The cotangent of a root given as an edge: ones for one real number, else what the caller gave."""
     if g is not None:
-        return g  # type: ignore[no-any-return]
+        return g
     if math.prod(node.shape) != 1 or not node.dtype.is_floating_point:
         raise errors.GraphError(errors.at("grad can be implicitly created only for scalar outputs"))
     return torch.ones(node.shape, dtype=node.dtype, device=node.device)

@@ -152,7 +152,8 @@ def check_strategy(name: str, strategy: str, create_graph: bool, strict: bool, v
         ))
     if strict and (vectorize or strategy == "forward-mode"):
         raise errors.GraphError(errors.at(
-            "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported together. Please "
+            "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported together. "
+            "Please "
             "either set `strict=False` or `vectorize=False`."
         ))
 

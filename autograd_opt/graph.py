@@ -206,13 +206,13 @@ class AutogradGraph:
         stamp = (len(self.tape), self.tape.epoch)
         if self._dag is None or self._dag[0] != stamp:
             self._dag = (stamp, optimize.dag_of(self.tape.snapshot()))
-        return self._dag[1]  # type: ignore[no-any-return]
+        return self._dag[1]
 
     def optimized(self, outputs: Any = None) -> rx.PyDiGraph[Any, int]:
         """A new DAG: what the passes leave of the graph for `outputs` (default: every sink)."""
         self.require_thread("used")
         table, result = optimize.run_passes(self.tape, self.root_numbers(outputs), self.pipeline)
-        return table.to_dag(self.tape.snapshot(), result.leader, result.alive)[0]  # type: ignore[no-any-return]
+        return table.to_dag(self.tape.snapshot(), result.leader, result.alive)[0]
 
     def root_numbers(self, outputs: Any = None) -> list[int]:
         """Record numbers of `outputs`, or of every node that nothing uses."""

@@ -159,7 +159,7 @@ def hooks_of(node: Any) -> NodeHooks:
     """The node's hooks, made on first use."""
     if node.hooks is None:
         node.hooks = NodeHooks()
-    return node.hooks  # type: ignore[no-any-return]
+    return node.hooks
 
 
 def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:

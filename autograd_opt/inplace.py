@@ -158,7 +158,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         operands = tuple(t for k, t in unique.items() if inputs[k].requires_grad)
         before = {id(target): inputs[id(target)]}
         if found[0].requires_grad:
-            before[id(target)]._copy_of = found[0]
+            before[id(target)]._copy_of = found[0]  # type: ignore[attr-defined]
         move(OPAQUE, [nodes.handle_of(t) if t is not target else found[0] for t in operands], operands,
              {"call": name}, target, base, (call, [before.get(id(t), t) for t in operands]))
     return target
@@ -197,7 +197,7 @@ def erase_index(g: Tensor, index: Any) -> Tensor:
     """`g` with `g[index]` zero, recorded where a graph records."""
     if nodes.get_recording() is None:
         return erased(g, index=index)
-    return recorder.apply(ERASE_INDEX, erased, (g,), {"index": index}, (g,), {"index": index})  # type: ignore[no-any-return]
+    return recorder.apply(ERASE_INDEX, erased, (g,), {"index": index}, (g,), {"index": index})
 
 
 def erased(g: Tensor, *, index: Any) -> Tensor:

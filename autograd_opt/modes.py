@@ -103,8 +103,8 @@ def install() -> None:
 
     saved_tensors_hooks.__enter__ = __enter__  # type: ignore[method-assign]
     saved_tensors_hooks.__exit__ = __exit__  # type: ignore[method-assign]
-    checkpoint.SavedTensor = (checkpoint.SavedTensor, saved.SavedTensor)  # type: ignore[misc, assignment]
-    checkpoint._make_saved_tensor = saved.make_saved_tensor(checkpoint._make_saved_tensor)
+    checkpoint.SavedTensor = (checkpoint.SavedTensor, saved.SavedTensor)  # type: ignore[assignment, attr-defined]
+    checkpoint._make_saved_tensor = saved.make_saved_tensor(checkpoint._make_saved_tensor)  # type: ignore[attr-defined]
     replace("UndefinedGrad", undefined_grad)
     replace("DelayedError", delayed_error)
 

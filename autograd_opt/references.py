@@ -71,7 +71,7 @@ def requires_grad(t: Tensor) -> bool:
     if "_requires_grad" in t.__dict__:
         return bool(t.__dict__["_requires_grad"])
     with torch._C.DisableTorchFunction():
-        if bool(torch._C.TensorBase.requires_grad.__get__(t)):
+        if bool(torch._C.TensorBase.requires_grad.__get__(t)):  # type: ignore[attr-defined]
             return True
         return nodes.get_recording() is not None and t._is_view() and bool(nodes.handle_of(t).requires_grad)
 

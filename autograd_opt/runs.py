@@ -70,7 +70,7 @@ class Run:
 
 def stack() -> list[Run]:
     """The runs of this thread."""
-    return _local.__dict__.setdefault("stack", [])  # type: ignore[no-any-return]
+    return _local.__dict__.setdefault("stack", [])
 
 
 def current() -> Run | None:
@@ -126,9 +126,9 @@ def current_autograd_node() -> Any:
 def execution_order() -> list[Any]:
     run = current()
     if run is None:
-        return _original["_current_graph_task_execution_order"]()  # type: ignore[no-any-return]
+        return _original["_current_graph_task_execution_order"]()
     tape = nodes.get_active()
-    return [tape.node(i) for i in sorted(run.reached(), reverse=True)]
+    return [tape.node(i) for i in sorted(run.reached(), reverse=True)]  # type: ignore[union-attr]
 
 
 def gradient_edge(t: Any) -> Any:
@@ -167,6 +167,6 @@ def install() -> None:
         _original[name] = getattr(torch._C, name)
         setattr(torch._C, name, function)
     _original["get_gradient_edge"] = torch.autograd.graph.get_gradient_edge
-    torch.autograd.graph.get_gradient_edge = gradient_edge
+    torch.autograd.graph.get_gradient_edge = gradient_edge  # type: ignore[assignment]
     torch.autograd.Variable._execution_engine = Engine()
     torch.autograd.graph.Node.register(nodes.Node)

@@ -57,7 +57,7 @@ class SavedTensor:
     def unpack(self) -> Tensor:
         """The tensor, or what the hooks made of it, connected to its node."""
         if type(self.packed) is not Packed:
-            return self.packed  # type: ignore[no-any-return]
+            return self.packed
         t = self.packed.plain()
         return connected(t, self.node) if self.node.requires_grad else t
 
@@ -103,7 +103,7 @@ def user_state() -> Iterator[None]:
 
 def pack(t: Any, node: Any, is_output: bool = False) -> Any:
     """Hand `t`, whose node is `node`, to the innermost pack hook; `t` itself where there is none."""
-    hooks = C._autograd._top_saved_tensors_default_hooks(False)
+    hooks: Any = C._autograd._top_saved_tensors_default_hooks(False)
     if hooks is None:
         return t
     before = version(t)

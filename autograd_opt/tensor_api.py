@@ -83,9 +83,9 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
         if type(t) is CustomTensor:
             if node is not None and not node.is_leaf:
                 nodes.become_leaf(t)
-            t._requires_grad = value  # type: ignore[attr-defined]
+            t._requires_grad = value
         else:
-            Base.requires_grad.__set__(t, value)
+            Base.requires_grad.__set__(t, value)  # type: ignore[attr-defined]
 
 
 @special(getter("is_leaf"))
@@ -116,7 +116,7 @@ def get_grad(func: Any, args: Any, kwargs: Any) -> Any:
     t = args[0]
     node = t.__dict__.get("_node")
     with torch._C.DisableTorchFunction():
-        g = Base.grad.__get__(t)
+        g = Base.grad.__get__(t)  # type: ignore[union-attr]
         if node is not None and node.requires_grad and not node.is_leaf and g is None \
                 and not (node.hooks is not None and node.hooks.retain):
             warnings.warn(
@@ -171,18 +171,18 @@ def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
         if type(t) is CustomTensor:
             nodes.become_leaf(t)
             t._requires_grad = False
-            return t  # type: ignore[no-any-return]
+            return t
         if nodes.get_active() is not None:
             nodes.become_leaf(t)
-        Base.requires_grad.__set__(t, False)
-        return t  # type: ignore[no-any-return]
+        Base.requires_grad.__set__(t, False)  # type: ignore[attr-defined]
+        return t
 
 
 @special(getter("data"))
 def get_data(func: Any, args: Any, kwargs: Any) -> Tensor:
     escaped(args[0])
     with torch._C.DisableTorchFunction():
-        return args[0].data  # type: ignore[no-any-return]
+        return args[0].data
 
 
 # ----- memory that leaves torch -----
@@ -234,17 +234,17 @@ def memory(func: Any, args: Any, kwargs: Any) -> Any:
 def deepcopy(func: Any, args: Any, kwargs: Any) -> Tensor:
     t, memo = args
     if type(t) is not CustomTensor:
-        return recorder.run_raw(func, args, kwargs)  # type: ignore[no-any-return]
+        return recorder.run_raw(func, args, kwargs)
     if not t.is_leaf:
         raise errors.GraphError(errors.at(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
         ))
     if id(t) in memo:
-        return memo[id(t)]  # type: ignore[no-any-return]
+        return memo[id(t)]
     with torch._C.DisableTorchFunction():
         copy = t.detach().clone(memory_format=torch.preserve_format)
         copy.__class__ = CustomTensor
-        copy._requires_grad = references.requires_grad(t)
+        copy._requires_grad = references.requires_grad(t)  # type: ignore[attr-defined]
         if t.grad is not None:
             copy.grad = t.grad.detach().clone()
     memo[id(t)] = copy

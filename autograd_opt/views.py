@@ -28,7 +28,7 @@ def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: di
     hooks = None if old is None or old.is_leaf else old.hooks       # a node without users drops its hooks
     node = recorder.record_write(op, found, operands, attributes, target, extra, versions)
     if found and found[0] is not None and not found[0].requires_grad and node.requires_grad:
-        tape = nodes.get_active()
+        tape: Any = nodes.get_active()
         if hasattr(tape, "late"):
             tape.late = True
     if hooks is not None and hooks.retain:
@@ -75,7 +75,8 @@ def refuse_origin(node: Any) -> None:
         ))
     if maker.op.name.startswith("function"):
         raise errors.InplaceError(errors.at(
-            f"Output {number} of {maker.name().removesuffix('Backward')} is a view and is being modified inplace. This view was created inside "
+            f"Output {number} of {maker.name().removesuffix('Backward')} is a view and is being modified inplace. "
+            "This view was created inside "
             "a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace "
             "would override the custom backward associated with the custom Function, leading to incorrect gradients. "
             "This behavior is forbidden. You can fix this by cloning the output of the custom Function."
@@ -88,7 +89,7 @@ def late(t: Tensor) -> Any:
     torch gives such a view its history when it is looked at after the base was written by
     an operation that requires grad.
     """
-    base = t._base
+    base: Any = t._base
     node = None if base is None else base.__dict__.get("_node")
     if node is None or node.is_leaf or not node.requires_grad or base.dtype != t.dtype:
         return None
@@ -137,7 +138,7 @@ def attach_region(base: Tensor, view: Tensor, where: dict[str, Any]) -> Any:
 
 def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     """The current node of a view whose memory has been written since its own was made."""
-    base = view._base
+    base: Any = view._base
     base_node = None if base is None else nodes.handle_of(base)
     if base_node is None or not base_node.requires_grad or base_node.index < node.index:
         if tape.optimize:
@@ -194,8 +195,8 @@ def recorded(name: str, function: Any) -> Any:
     """The operator as a function that records itself."""
     def call(x: Tensor, **where: Any) -> Tensor:
         if nodes.get_recording() is None:
-            return function(x, **where)  # type: ignore[no-any-return]
-        return recorder.apply(OPS_BY_NAME[name], function, (x,), where, (x,), where)  # type: ignore[no-any-return]
+            return function(x, **where)
+        return recorder.apply(OPS_BY_NAME[name], function, (x,), where, (x,), where)
     return call
 
 

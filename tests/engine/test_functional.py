@@ -237,7 +237,7 @@ class SlightlyWrong(torch.autograd.Function):
 
 def test_gradcheck_names_the_wrong_entry():
     x = ao.tensor([1.0, 3.0], dtype=torch.float64)
-    with pytest.raises(GradcheckError, match=r"d output 0 / d input 0: at \[1, 1\] the graph gives 6\.01\d*, the finite "
+    with pytest.raises(GradcheckError, match=r"d output 0 / d input 0: at \[1, 1\] the graph gives 6\.01\d*, the finite "  # noqa: E501
                                              r"difference (6\.0|5\.9)\d*"):
         ao.gradcheck(SlightlyWrong.apply, x)
     assert not ao.gradcheck(SlightlyWrong.apply, x, raise_exception=False)

@@ -79,7 +79,7 @@ def leaf_written_no_grad(x, y):
     a = x * y
     with torch.no_grad():
         y.add_(0)
-    return x * y + 1
+    return x * y + 1 + a * 0
 
 
 def write_through_view(x, y):
