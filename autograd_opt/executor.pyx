@@ -173,7 +173,7 @@ cdef class GraphTask:
             return old + g
         if g.is_sparse or old.is_sparse:
             return g + old if old.is_sparse and not g.is_sparse else old + g
-        if slot in self.owned:
+        if slot in self.owned or slot >= 0 and Py_REFCNT(old) == 1 and alone(old, g):
             ao_method(iadd, old, (g,))
             return old
         r = ao_method(add, old, (g,))
@@ -457,6 +457,14 @@ cdef object is_neg = base.__dict__["is_neg"]
 cdef object storage_uses = torch._C._storage_Use_Count
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
+
+
+cdef bint alone(object old, object g) except -1:
+    """May `old`, which nobody else holds, be written: is it the only tensor over its memory?"""
+    return type(old) is Tensor and type(g) is Tensor and ao_get(get_dtype, old) is ao_get(get_dtype, g) \
+        and ao_method(is_contiguous, old, ()) is True and ao_method(is_neg, old, ()) is False \
+        and not old.is_complex() and storage_uses(ao_method(get_storage, old, ())._cdata) == 1 \
+        and shape_of(old) == shape_of(g)
 
 
 cdef bint write_grad(Node node, object g, bint sole) except -1:

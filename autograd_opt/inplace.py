@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from autograd_opt import errors, recorder, views
+from autograd_opt import errors, recorder, references, views
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import special
 from autograd_opt.ops.table import BINDERS, OPS, REDUCES, define, rename
@@ -190,6 +190,11 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """`x[index] = value`, the value a tensor or a number."""
     x, index, value = args
+    if torch.is_grad_enabled() and x.is_leaf and references.requires_grad(x):
+        raise errors.InplaceError(errors.at(
+            "a view of a leaf Variable that requires grad is being used in an in-place operation. "
+            "Use torch.no_grad() to update it, or write to a clone()"
+        ))
     write(SETITEM, func, args, kwargs, (x, value), {"index": index})
 
 

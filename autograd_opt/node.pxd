@@ -35,6 +35,7 @@ cdef enum NodeFlag:
     CLONE = 524288       # the tensor is a copy-on-write clone, which cost no memory so far
     OWN = 131072         # this run has reached the node itself, not only its twins
     MERGED = 65536       # cotangents go to `leader` instead; set by Tape.resolve
+    TOUCHED = 2097152    # a leaf used since the last compaction
     WROTE = 32768        # a leaf whose memory was written since its last use
     PACKED = 1048576     # `value` is what a pack hook made of the output
     FIXN = 16384         # FIX0 for any operand of three or more

@@ -704,6 +704,7 @@ cdef class Tape:
                 node.value = t
             else:
                 node.value = weakref.ref(t, self.forgetter(id(t), node))
+        node.flags |= TOUCHED
         if entry is None or not (self.optimize or node.flags & WROTE):
             return node if node.view is None else <Node>node.view
         if self.escaped and not node.flags & ESCAPED and self.shares_escaped(t):
@@ -1142,7 +1143,9 @@ cdef class Tape:
         keep = []
         for i in range(self.n):
             node = <Node>self.nodes[i]
-            if node.live > 0:
+            if node.live > 0 or node.flags & TOUCHED:
+                # a leaf just looked up may have no consumer yet: that operation is being recorded now
+                node.flags &= ~<uint32_t>TOUCHED
                 keep.append(node)
             else:
                 node.index = -1
@@ -1151,8 +1154,7 @@ cdef class Tape:
                 node.leader = None
                 node.value = None
         for key, entry in list(self.leaves.items()):
-            (<Node>entry).view = None
-            if (<Node>entry).live <= 0:
+            if (<Node>entry).index < 0:
                 del self.leaves[key]
         old = self.snapshot()
         for node in keep:

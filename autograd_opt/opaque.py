@@ -141,6 +141,14 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
     return results
 
 
+def detached(t: torch.Tensor) -> torch.Tensor:
+    """An alias of `t`, of any layout, as a plain tensor."""
+    d = t.detach()
+    if type(d) is not torch.Tensor:
+        d.__class__ = torch.Tensor
+    return d
+
+
 def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a call whole."""
     if not torch._C.is_grad_enabled() or nodes.get_recording() is None:
@@ -152,7 +160,7 @@ def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not originals:
         return recorder.run_raw(func, args, kwargs)
     with torch_autograd():
-        unique = {k: t.detach().as_subclass(torch.Tensor).requires_grad_() for k, t in originals.items()}
+        unique = {k: detached(t).requires_grad_() for k, t in originals.items()}
         out = func(*recorder.substitute(args, unique), **recorder.substitute(kwargs, unique))
         # a call that returns its argument returns the user's
         given: dict[int, torch.Tensor] = {id(d): originals[k] for k, d in unique.items()}

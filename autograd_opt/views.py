@@ -177,10 +177,26 @@ def erase(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, bas
     return out
 
 
+def overlaps(size: Any, stride: Any) -> bool:
+    """May two elements of a view with this geometry be one place in memory?"""
+    expected = 0
+    for step, n in sorted((s, n) for s, n in zip(stride, size, strict=True) if n != 1):
+        if step <= expected:
+            return True
+        expected += step * (n - 1)
+    return False
+
+
 def embed(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> Tensor:
     """Zeros with that part `x`."""
     out = torch.empty_strided(base_size, base_stride, dtype=x.dtype, device=x.device).zero_()
-    out.as_strided(size, stride, offset).copy_(x)
+    place_in = out.as_strided(size, stride, offset)
+    if not overlaps(size, stride):
+        place_in.copy_(x)
+        return out
+    extent = 1 + sum((n - 1) * s for n, s in zip(base_size, base_stride, strict=True))
+    cells = torch.arange(extent, device=x.device).as_strided(size, stride, offset)
+    out.as_strided((extent,), (1,)).index_add_(0, cells.reshape(-1), x.reshape(-1))
     return out
 
 
