@@ -6,6 +6,7 @@ import itertools
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -88,7 +89,7 @@ class AutogradGraph:
         self._place: tuple[str, int] = ("", 0)
         self.references: ReferenceManager | None = None
         self.thread: int | None = None
-        self.runs: list[Any] = []
+        self.runs: deque[Any] = deque(maxlen=8)         # what the passes did before the latest runs
         self._dag: tuple[Any, Any] | None = None
 
     # Lifecycle -----------------------------------------------------------------------
