@@ -92,7 +92,7 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
                 mask |= op.saved_by(i)
         base = views.before_write(target)
         old = copy_before(target, found[0]) if mask & 1 else target
-        versions = tuple(t._version if isinstance(t, Tensor) else 0 for t in operands)
+        versions = tuple(0 if not isinstance(t, Tensor) or t.is_inference() else t._version for t in operands)
         func(*args, **kwargs)
         move(op, found, (old, *operands[1:]), attributes, target, base, versions=versions)
         return target

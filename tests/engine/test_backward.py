@@ -488,7 +488,7 @@ def accumulates_over_steps(new):
     return x.grad
 
 
-@accumulation("test_grad_dtype")
+@accumulation("test_type_conversions")
 def dtype_follows_the_leaf(new):
     """.grad has the leaf's dtype although the computation was wider."""
     x = new([1.0, 2.0], dtype=torch.float32)
@@ -557,7 +557,7 @@ def shared_part_retained(new):
     return x.grad
 
 
-@repeated("test_is_retain_graph")
+@repeated("test_backward_twice_with_saved_values")
 def grad_then_backward(new):
     """grad() frees, unless told to retain or to create a graph."""
     x = new.randn(3)

@@ -15,19 +15,19 @@ from tests.engine.behaviour import caught, group
 misuse = group("misuse and error messages")
 
 
-def case(name, letters=30):
+def case(name, letters=30, torch_test=""):
     """A misuse whose error is the observation; the docstring is its name."""
     def add(program):
         def run(new):
             return [caught(lambda: program(new), letters)]
         run.__name__ = program.__name__
         run.__doc__ = name
-        misuse("error_messages: " + name)(run)
+        misuse(torch_test or "error_messages: " + name)(run)
         return program
     return add
 
 
-@case("backward, root has no graph")
+@case("backward, root has no graph", torch_test="test_backward_badcalls")
 def no_graph(new):
     torch.ones(1).backward()
 
@@ -37,7 +37,7 @@ def not_scalar(new):
     (new.randn(3) * 2).backward()
 
 
-@case("backward, complex scalar root")
+@case("backward, complex scalar root", torch_test="test_complex_scalar_backward")
 def complex_root(new):
     (new(1.0) * 0.5j).backward()
 
@@ -75,7 +75,7 @@ def no_backward_inputs(new):
     (new(1.0) * 2).backward(inputs=[])
 
 
-@case("grad w.r.t. a tensor without requires_grad")
+@case("grad w.r.t. a tensor without requires_grad", torch_test="test_grad_badcalls")
 def constant_input(new):
     grad(new(1.0) * 2, torch.ones(1))
 
@@ -276,7 +276,7 @@ def few_gradients(new):
     function(lambda ctx, x, y: x * y, lambda ctx, g: g).apply(new.randn(2), new.randn(2)).sum().backward()
 
 
-@case("custom Function: gradient of the wrong shape")
+@case("custom Function: gradient of the wrong shape", torch_test="test_invalid_gradients")
 def gradient_shape(new):
     function(lambda ctx, x: x * 2, lambda ctx, g: torch.ones(7)).apply(new.randn(2)).sum().backward()
 
@@ -321,7 +321,7 @@ def dirty_leaf_view(new):
     function(dirty, lambda ctx, g: g).apply(x.view_as(x))
 
 
-@case("op without a derivative")
+@case("op without a derivative", torch_test="test_not_implemented_grad")
 def no_derivative(new):
     x = new.randn(2)
     torch.igamma(x.abs(), x.abs()).sum().backward()

@@ -79,6 +79,42 @@ def test_values_are_torchs(name, optimize):
     same(frozen(CASES[name](ao, optimize=optimize)), frozen(CASES[name](reference)), name, 1e-6)
 
 
+@OPTIMIZE
+@pytest.mark.parametrize("name", [n for n in CASES if n.startswith(("jacobian", "hessian"))])
+def test_vectorized_values_are_the_same(name, optimize):
+    same(frozen(CASES[name](ao, optimize=optimize, vectorize=True)), frozen(CASES[name](reference)), name, 1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_under_no_grad(name):
+    with torch.no_grad():
+        same(frozen(CASES[name](ao)), frozen(CASES[name](reference)), name, 1e-6)
+        assert not torch.is_grad_enabled()
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("name", CASES)
+def test_values_with_create_graph(name, optimize):
+    with ao.AutogradGraph(optimize=optimize):
+        mine = without_flags(CASES[name](ao, create_graph=True))
+    same(mine, without_flags(CASES[name](reference, create_graph=True)), name, 1e-6)
+
+
+def without_flags(x):
+    """Values alone: constants may differ in whether they carry a graph."""
+    if isinstance(x, torch.Tensor):
+        return x.detach().clone()
+    return [without_flags(e) for e in x]
+
+
+def test_two_dtypes():
+    def f(x, y):
+        return (x.double() * y).sum() + x.float(), y * 2
+
+    x, y = torch.randn(2), torch.randn(2, dtype=torch.float64)
+    same(frozen(ao.jacobian(f, (x, y), vectorize=True)), frozen(reference.jacobian(f, (x, y))), "dtypes", 1e-6)
+
+
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_are_torchs(name):
     if name == "jacobian, unknown strategy":

@@ -545,9 +545,7 @@ def not_deterministic(new):
             return g * 2 + ctx.jitter * torch.randn_like(g), None
 
     x = new.randn(3)
-    return (caught(lambda: gradcheck(lambda t: Jitter.apply(t, 1e-2), (x,)), 10) == gradcheck,
-            gradcheck(lambda t: Jitter.apply(t, 1e-9), (x,), nondet_tol=1e-6, check_undefined_grad=False,
-                      check_batched_grad=False))
+    return caught(lambda: gradcheck(lambda t: Jitter.apply(t, 1e-2), (x,)), 5)
 
 
 @checks("test_gradcheck_jacobian_mismatch")
@@ -585,7 +583,8 @@ def numerical_jacobian(new):
     x, y = new.randn(2), new.randn(2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return caught(lambda: [j.round(decimals=4) for j in get_numerical_jacobian(lambda i: (2 * i[0] + i[1],), (x, y))])
+        found = caught(lambda: get_numerical_jacobian(lambda i: (2 * i[0] + i[1],), (x, y)))
+        return found if not isinstance(found, tuple) else [j.round(decimals=4) for j in found]
 
 
 @checks("test_gradcheck_adjusted_atol_complex_inputs")
@@ -621,7 +620,7 @@ def edge_keeps_the_graph(new):
     x = new.randn(2)
 
     def make():
-        return get_gradient_edge((x.exp() * x).sum())
+        return torch.autograd.graph.get_gradient_edge((x.exp() * x).sum())
 
     edge = make()
     gc.collect()
@@ -690,7 +689,7 @@ def where_with_numbers(new):
 
 
 def gathered(new, shape, dim, index):
-    x = new.randn(*shape)
+    x = new.randn(*shape) if shape else new.scalar(1.5)
     torch.gather(x, dim, index, sparse_grad=True).pow(2).sum().backward()
     return x.grad.is_sparse, x.grad.to_dense()
 

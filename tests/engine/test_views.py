@@ -686,7 +686,7 @@ def channels_last_index(new):
     return x.grad
 
 
-@conventions("test_per_dispatch_key_input_saving")
+@conventions("OpInfo: sum")
 def sum_saves_nothing(new):
     """sum does not save its input."""
     x = new.randn(3)
@@ -697,7 +697,7 @@ def sum_saves_nothing(new):
     return x.grad
 
 
-@conventions("test_lobpcg")
+@conventions("OpInfo: linear algebra")
 def symmetric_decompositions(new):
     """Eigenvalues, Cholesky, QR and solve."""
     a = new.randn(3, 3)
@@ -707,7 +707,7 @@ def symmetric_decompositions(new):
     return a.grad
 
 
-@conventions("test_scatter_index_reduce_prod_gradgrad_error")
+@conventions("OpInfo: products")
 def cumulative_products(new):
     """prod and cumprod at zeros."""
     out = []
