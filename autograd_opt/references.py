@@ -109,7 +109,7 @@ def add_to_grad(t: Tensor, g: Tensor, create_graph: bool, sole: bool = False) ->
     """
     old = t.grad
     if create_graph:
-        t.grad = own_copy(g, t, sole) if old is None else old + g
+        t.grad = own_copy(g, t, sole) if old is None else g + old if old.is_sparse and not g.is_sparse else old + g
         return
     with torch._C.DisableTorchFunction():
         if old is None:

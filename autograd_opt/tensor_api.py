@@ -220,7 +220,8 @@ def array(func: Any, args: Any, kwargs: Any) -> Any:
 @special(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.share_memory_, setter("data"), Tensor.set_,
          Tensor.resize_, Tensor.resize_as_)
 def memory(func: Any, args: Any, kwargs: Any) -> Any:
-    if func in (Tensor.resize_, Tensor.resize_as_) and references.requires_grad(args[0]):
+    if func in (Tensor.resize_, Tensor.resize_as_) and references.requires_grad(args[0]) \
+            and not torch.is_inference_mode_enabled():
         raise errors.GraphError(errors.at("cannot resize variables that require grad"))
     escaped(args[0])
     if func == Base.set_ or func == setter("data"):

@@ -66,8 +66,9 @@ GAPS = {
     "sparse constructors, `sparse_mask`, compressed layouts": "operators without a rule are differentiated by torch; "
         "some layouts are not",
     "NestedTensor, `__torch_dispatch__` wrapper subclasses": "not supported",
-    "batched checks of `torch.autograd.gradcheck` with `optimize=True`": "reuse of values has no batching rule: pass "
-        "`check_batched_grad=False`",
+    "batched checks of `torch.autograd.gradcheck` with `optimize=True`, or of writes through views": "their operators "
+        "have no batching rule: pass `check_batched_grad=False`",
+    "metadata of a leaf's node dies with the graph (`test_nested_checkpoint`, its last part)": "it dies with the context",
     "`torch.func.vmap` over a function that closes over tensors of a graph": "not supported",
     "backward from several threads over one graph (`test_python_thread_in_middle`)": "a graph is of one thread; others "
         "get an error",

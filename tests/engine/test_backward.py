@@ -442,6 +442,21 @@ def grad_of_nonleaf_warns(new):
 
 
 @accumulation("test_accumulate_grad_tensor_reference")
+def sparse_and_dense_added(new):
+    """Sparse and dense gradients accumulate in either order, in place and under create_graph."""
+    out = []
+    for start, create in ((True, False), (True, True), (False, False), (False, True)):
+        w = new(torch.randn(4, 2).double())
+        dense = torch.full((4, 2), 2.0).double()
+        w.grad = dense.to_sparse() if start else dense
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            (w * 3).sum().backward(create_graph=create)
+        out.append(w.grad.to_dense() if w.grad.is_sparse else w.grad)
+    return out
+
+
+@accumulation("test_accumulate_grad_tensor_reference")
 def grad_set_beforehand(new):
     """Backward adds to a .grad that the user has set."""
     x = new.randn(3)
