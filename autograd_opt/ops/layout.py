@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.table import OPS, PURE, REDUCES, choose, define
+from autograd_opt.ops.table import PURE, REDUCES, choose, define
 
 
 def bind_cast(x: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -32,13 +32,10 @@ def identity(x: Any, to: Any = (), options: Any = ()) -> Any:
     return x.to(*to, **dict(options))
 
 
-if "contiguous" not in OPS:
-    define("contiguous", "x, *, memory_format=torch.contiguous_format", PURE, "T.contiguous", x=lambda g: g)
-if "clone" not in OPS:
-    define("clone", "x, *, memory_format=None", PURE, "torch.clone T.clone", x=lambda g: g)
-if "cast" not in OPS:
-    # the executor casts the cotangent back, as it does for every promoted operand
-    define("cast", "x, to=(), options=()", PURE | REDUCES, bind=bind_cast, forward=identity, x=lambda g: g)
-    choose("T.to T.type_as", pick_cast)
-    for _name in ("float", "double", "half", "bfloat16"):
-        define(f"to_{_name}", "x, memory_format=torch.preserve_format", PURE | REDUCES, f"T.{_name}", x=lambda g: g)
+define("contiguous", "x, *, memory_format=torch.contiguous_format", PURE, "T.contiguous", x=lambda g: g)
+define("clone", "x, *, memory_format=None", PURE, "torch.clone T.clone", x=lambda g: g)
+# the executor casts the cotangent back, as it does for every promoted operand
+define("cast", "x, to=(), options=()", PURE | REDUCES, bind=bind_cast, forward=identity, x=lambda g: g)
+choose("T.to T.type_as", pick_cast)
+for _name in ("float", "double", "half", "bfloat16"):
+    define(f"to_{_name}", "x, memory_format=torch.preserve_format", PURE | REDUCES, f"T.{_name}", x=lambda g: g)
