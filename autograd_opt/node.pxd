@@ -30,7 +30,6 @@ cdef enum NodeFlag:
     OVERWRITTEN = 1024   # the tensor now belongs to a newer node
     NO_MERGE = 2048
     PINNED = 4096        # keeps its own cotangent: hooks, retain_grad, named
-    CONSTANT = 8192
     KEPT = 262144        # `value` is kept for reuse
     CLONE = 524288       # the tensor is a copy-on-write clone, which cost no memory so far
     OWN = 131072         # this run has reached the node itself, not only its twins

@@ -324,11 +324,6 @@ cdef int set_paused(int value):
     return old
 
 
-def sole_owner(t, Py_ssize_t holders):
-    """Do at most `holders` references to `t` exist beside the caller's argument?"""
-    return Py_REFCNT(t) <= holders
-
-
 cdef int release_handle(Tape tape, object t) except -1:
     """The tensor `t` is about to belong to a newer node than its own."""
     cdef PyObject *p

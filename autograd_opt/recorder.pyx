@@ -130,15 +130,12 @@ cdef class Kernel:
         self.arity = len(op.operands)
 
 
-cdef inline object binary(Kernel k, object a, object b, bint reflected):
-    """a op b for a CustomTensor `a`; `reflected` says that the user wrote b op a."""
-    cdef object r = fast_binary(k, a, b, reflected)
-    if r is None:
-        return k.slow(b, a) if reflected else k.slow(a, b)
-    return r
+cdef inline object binary(Kernel k, object a, object b):
+    cdef object r = fast_binary(k, a, b)
+    return k.slow(a, b) if r is None else r
 
 
-cdef object fast_binary(Kernel k, object a, object b, bint reflected):
+cdef object fast_binary(Kernel k, object a, object b):
     """The hot path; None where the general one is needed (and nothing has been recorded)."""
     cdef PyObject *tp = recording()
     cdef Tape tape
@@ -162,7 +159,7 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
     ao_method0(guard_enter, tape.guard)
     try:
         if not tape.optimize and not tracked(tape, a) and not (ordinary(b) and tracked(tape, b)):
-            return ao_method(k.descr, a, (b,)) if not reflected else None
+            return ao_method(k.descr, a, (b,))
         na = handle(tape, a)
         if not is_float(na.dtype):
             return None
@@ -187,7 +184,7 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
         kind |= (req << 2)
         req = req and (na.flags | (0 if nb is None else nb.flags)) & REQUIRES_GRAD
         if tape.optimize:
-            kind |= (req << 3) | (reflected << 4) | (<uint64_t>op.id << 8)
+            kind |= (req << 3) | (<uint64_t>op.id << 8)
             if nb is not None and op.flags & COMMUTATIVE and kb < na.vn:
                 e = tape.find(kb, na.vn, kind)
             else:
@@ -200,8 +197,7 @@ cdef object fast_binary(Kernel k, object a, object b, bint reflected):
                     r = clone_of(value)
                     value = None
         elif not req:
-            r = ao_method(k.descr, b, (a,)) if reflected and nb is not None else ao_method(k.descr, a, (b,))
-            return r
+            return ao_method(k.descr, a, (b,))
         if r is None:
             r = ao_method(k.descr, a, (b,))
             if e != NULL and e.first != NULL:
@@ -857,7 +853,7 @@ cdef class Recorded:
             return self.whole(func, args, kwargs)
         if self.kernel is not None and not kwargs and len(args) == self.kernel.arity:
             r = fast_unary(self.kernel, args[0]) if self.kernel.arity == 1 \
-                else fast_binary(self.kernel, args[0], args[1], False)
+                else fast_binary(self.kernel, args[0], args[1])
             if r is not None:
                 return r
         if not kwargs and self.n and len(args) == self.n:
@@ -955,7 +951,7 @@ def unary_method(Kernel k):
 def binary_method(Kernel k):
     """The method of CustomTensor for two operands."""
     def method(self, other):
-        return binary(k, self, other, False)
+        return binary(k, self, other)
     return method
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autograd_opt.ops.table import ELEMENTWISE, MOVES, OPS, PURE, choose, define
+from autograd_opt.ops.table import ELEMENTWISE, MOVES, PURE, choose, define
 
 BINARY = {
     "eq": "torch.eq T.eq T.__eq__", "ne": "torch.ne torch.not_equal T.ne T.not_equal T.__ne__",
@@ -25,20 +25,15 @@ UNARY = {
     "isneginf": "torch.isneginf T.isneginf",
 }
 for _name, _calls in BINARY.items():
-    if _name not in OPS:
-        define(_name, "x, y", ELEMENTWISE | PURE, _calls)
+    define(_name, "x, y", ELEMENTWISE | PURE, _calls)
 for _name, _calls in UNARY.items():
-    if _name not in OPS:
-        define(_name, "x", ELEMENTWISE | PURE, _calls)
+    define(_name, "x", ELEMENTWISE | PURE, _calls)
 for _name in ("argmax", "argmin"):
-    if _name not in OPS:
-        define(_name, "x, dim=None, keepdim=False", PURE, f"torch.{_name} T.{_name}")
+    define(_name, "x, dim=None, keepdim=False", PURE, f"torch.{_name} T.{_name}")
 _LIKE = "dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None"
 for _name in ("ones_like", "zeros_like"):
-    if _name not in OPS:
-        define(_name, f"x, *, {_LIKE}", PURE | MOVES, f"torch.{_name}")
-if "full_like" not in OPS:
-    define("full_like", f"x, fill_value=0, *, {_LIKE}", PURE | MOVES, "torch.full_like")
+    define(_name, f"x, *, {_LIKE}", PURE | MOVES, f"torch.{_name}")
+define("full_like", f"x, fill_value=0, *, {_LIKE}", PURE | MOVES, "torch.full_like")
 
 
 def pick_like(name: str) -> Any:
