@@ -457,13 +457,16 @@ cdef object is_neg = base.__dict__["is_neg"]
 cdef object storage_uses = torch._C._storage_Use_Count
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
+cdef object _one = torch.zeros(1)
+cdef object SOLE = storage_uses(_one.untyped_storage()._cdata)
+"""How often memory under a single tensor is counted: torch keeps the storage object once made."""
 
 
 cdef bint alone(object old, object g) except -1:
     """May `old`, which nobody else holds, be written: is it the only tensor over its memory?"""
     return type(old) is Tensor and type(g) is Tensor and ao_get(get_dtype, old) is ao_get(get_dtype, g) \
         and ao_method(is_contiguous, old, ()) is True and ao_method(is_neg, old, ()) is False \
-        and not old.is_complex() and storage_uses(ao_method(get_storage, old, ())._cdata) == 1 \
+        and not old.is_complex() and storage_uses(ao_method(get_storage, old, ())._cdata) == SOLE \
         and shape_of(old) == shape_of(g)
 
 
@@ -489,7 +492,7 @@ cdef bint write_grad(Node node, object g, bint sole) except -1:
     if not sole or ao_method(is_contiguous, g, ()) is not True or ao_method(is_contiguous, t, ()) is not True \
             or ao_method(is_neg, g, ()) is True or shape_of(g) != shape_of(t):
         return False
-    if storage_uses(ao_method(get_storage, g, ())._cdata) != 1:      # the storage object has gone again
+    if storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:
         return False
     t.grad = g
     return True
