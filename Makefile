@@ -3,7 +3,7 @@
 #
 #   make demo     train on real digits, then optimize a step with repeated work
 #   make test     the whole test suite
-#   make bench    the tables of docs/results (make bench WORKLOAD=chain for one)
+#   make bench    every table of docs/results, hours (make bench SECTIONS="times chain" for some)
 #   make lint     ruff, mypy and stubtest
 #   make clean    remove .venv and everything built
 #
@@ -11,7 +11,7 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
-WORKLOAD ?=
+SECTIONS ?=
 ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
@@ -26,7 +26,7 @@ test: $(VENV)/.built
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
 bench: $(VENV)/.built
-	$(BIN)/python -m benchmarks $(WORKLOAD) $(ARGS)
+	$(BIN)/python -m benchmarks $(or $(SECTIONS),--all) $(ARGS)
 
 lint: $(VENV)/.linted
 	$(BIN)/ruff check .

@@ -29,3 +29,13 @@ KERNEL_BAR = 1.0
 """Most kernels that the optimized step may run, as a share of the traced step after torch's FX CSE."""
 MEMORY_BAR = 1.0
 """Most bytes alive at the peak, as a share of torch eager's."""
+NODE_NANOSECONDS_BAR = 1000
+"""Most nanoseconds a node that CSE and prune may take on a million nodes, from DAG to DAG."""
+GROWTH_BAR = 12
+"""Most times longer that a million nodes may take than 100,000."""
+FX_BAR = 50
+"""Least times faster than torch.fx's CSE pass at 100,000 nodes."""
+NODE_BYTES_BAR = 400
+"""Most bytes of a recorded node, without tensors."""
+GROWTH_BYTES_BAR = 0
+"""Most bytes that 10,000 training steps may add with the garbage collector off."""

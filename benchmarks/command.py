@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
-import torch
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from autograd_opt.cli import FAILED, console, written_whole
 
-from .rows import Row, measure_row
-from .tables import as_json, conditions, markdown, terminal
+from .conditions import conditions
+from .jobs import LIMIT, Settings, in_process_of_its_own
+from .section import Grid, Row, Section, bars_grid
+from .sections import SECTIONS
+from .show import markdown, notes, terminal
 from .workloads import WORKLOADS
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -25,65 +31,110 @@ def results_folder() -> Path:
 
 
 @click.command()
-@click.argument("workload", nargs=-1, type=click.Choice([*WORKLOADS, "million"]))
+@click.argument("names", nargs=-1, type=click.Choice([*WORKLOADS, *SECTIONS]), metavar="[SECTION|WORKLOAD]...")
+@click.option("--peers", is_flag=True, help="Time other libraries as well, where they are installed.")
+@click.option("--all", "everything", is_flag=True, help="Every section, as the documentation shows them; hours.")
 @click.option("--repeats", type=click.IntRange(min=1), default=30, show_default=True, help="Rounds behind a median.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--peers", is_flag=True, help="Time other libraries as well, where they are installed.")
+@click.option("--limit", type=click.FloatRange(min=1), default=LIMIT, show_default=True,
+              help="Seconds after which one measurement is given up.")
+@click.option("--update", is_flag=True, help="Replace only the rows measured now in files that are there already.")
 @click.option("--json", "to_stdout", is_flag=True, help="The results as JSON on stdout, the rest on stderr.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=None,
-              help="Folder for the Markdown and JSON files; default docs/results of a checkout.")
+              help="Folder for Markdown, JSON and pictures; default docs/results of a checkout.")
 @click.option("--dry", is_flag=True, help="Write no files.")
 @click.option("--check", is_flag=True, help="Exit with 1 when a bar is missed.")
 def bench(
-    workload: tuple[str, ...], repeats: int, threads: int, peers: bool, to_stdout: bool, out: Path | None, dry: bool,
-    check: bool,
+    names: tuple[str, ...], peers: bool, everything: bool, repeats: int, threads: int, limit: float, update: bool,
+    to_stdout: bool, out: Path | None, dry: bool, check: bool,
 ) -> None:
-    """Time this library beside torch eager (and peers), one table for all workloads named.
+    """Measure this library beside torch eager, and beside its peers.
 
-    Without a name every workload with tensors is run; `million` times the passes alone.
+    \b
+    Sections, each a file in docs/results:
+      times    every workload: time, kernels, peak memory, and the bars
+      peers    torch.compile, jax, HIPS autograd, PyTensor, CasADi, mlx
+      cse      nodes, kernels, bytes, time with each pass, beside torch's FX CSE
+      million  the passes alone on graphs of up to a million nodes
+      memory   peaks, bytes for each node, growth over many steps
+      budget   nanoseconds of each step of recording and backward
+
+    Workloads named beside sections restrict those sections; without a section
+    they are timed (`times`).
     """
-    torch.set_num_threads(threads)
-    if "million" in workload:
-        from . import million
-
-        million.main()
-    names = [name for name in (workload or tuple(WORKLOADS)) if name != "million"]
-    if not names:
-        return
+    wanted = [s for s in SECTIONS if everything or s in names] or ["times"]
+    if peers and "peers" not in wanted:
+        wanted.append("peers")
+    groups = [name for name in names if name in WORKLOADS]
+    settings = Settings(repeats, threads, limit)
     screen = console(to_stdout)
-    rows = measured(names, repeats, peers, screen)
-    words = [*workload, *(["--peers"] if peers else []), "--repeats", str(repeats), "--threads", str(threads)]
-    about = conditions(" ".join(["python -m benchmarks", *words]))
-    for table in terminal(rows):
-        screen.print(table)
-    for note in dict.fromkeys(note for row in rows for note in row.notes):
-        screen.print(note)
-    if to_stdout:
-        click.echo(as_json(rows, about), nl=False)
-    if not dry:
+    options = f"--repeats {repeats} --threads {threads}"
+    results, failed, missed = {}, False, []
+    for section in (SECTIONS[name] for name in wanted):
+        restricted = groups if section.of_workloads else []
+        command = " ".join(["python -m benchmarks", section.name, *restricted, options])
+        about = conditions(command, threads)
+        rows = measured(section, restricted, settings, screen)
         folder = out or results_folder()
-        stem = "-".join(workload) if workload else "benchmarks"
-        for ending, text in ((".md", markdown(rows, about)), (".json", as_json(rows, about))):
-            with written_whole(folder / f"{stem}{ending}") as draft:
-                draft.write_text(text)
-        screen.print(f"written to {folder / stem}.md and .json")
-    missed = [line for row in rows for line in row.missed()]
-    if any(row.error for row in rows) or (check and missed):
+        stem = "-".join([section.name, *([] if update else restricted)])
+        if update:
+            rows = merged(folder / f"{stem}.json", rows)
+        results[section.name] = {"conditions": about, "rows": rows}
+        show(section, rows, screen)
+        if not dry:
+            write(section, rows, about, folder, stem)
+            screen.print(f"written to {folder / stem}.md and .json")
+        failed = failed or any("error" in row for row in rows)
+        missed += [str(check) for check in section.checks(rows) if not check.met]
+    if to_stdout:
+        click.echo(json.dumps(results, indent=1))
+    if failed or (check and missed):
         click.echo("\n".join(missed), err=True)
         sys.exit(FAILED)
 
 
-def measured(names: list[str], repeats: int, peers: bool, screen: object) -> list[Row]:
+def measured(section: Section, groups: Sequence[str], settings: Settings, screen: Console) -> list[Row]:
     """Every row, with progress on a terminal."""
-    makes = [(name, make) for name in names for make in WORKLOADS[name]]
     rows = []
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                   console=screen, disable=not screen.is_terminal)  # type: ignore[arg-type,attr-defined]
-    with bar:
-        whole = bar.add_task("workloads", total=len(makes))
-        for name, make in makes:
-            rounds = bar.add_task(name, total=repeats)
-            rows.append(measure_row(make, name, repeats, lambda task=rounds: bar.advance(task), peers))  # type: ignore[misc]
-            bar.update(rounds, visible=False)
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                  console=screen, disable=not screen.is_terminal) as bar:
+        labels = section.labels(groups)
+        whole = bar.add_task(section.name, total=len(labels))
+        for label in labels:
+            rounds = bar.add_task(label, total=None)
+            rows.append(in_process_of_its_own(section.name, label, settings, lambda: bar.advance(rounds)))  # noqa: B023
+            bar.remove_task(rounds)
             bar.advance(whole)
     return rows
+
+
+def merged(path: Path, rows: list[Row]) -> list[Row]:
+    """Rows of an earlier run with those measured now in their places."""
+    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    new = {row["name"]: row for row in rows}
+    kept = [new.pop(row["name"], row) for row in before]
+    return kept + list(new.values())
+
+
+def tables(section: Section, rows: list[Row]) -> list[Grid]:
+    """What was measured, and the bars where there are any."""
+    checks = section.checks(rows)
+    return [*section.grids(rows), *([bars_grid(checks)] if checks else [])]
+
+
+def show(section: Section, rows: list[Row], screen: Console) -> None:
+    """The tables and what there is to say about them."""
+    for grid in tables(section, rows):
+        screen.print(terminal(grid))
+    for note in notes(rows):
+        screen.print(note)
+
+
+def write(section: Section, rows: list[Row], about: dict[str, Any], folder: Path, stem: str) -> None:
+    """Markdown, JSON and pictures; each file whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = [p.name for p in section.plot(rows, folder / stem)] if section.plot is not None else []
+    page = markdown(section.title, tables(section, rows), rows, about, pictures)
+    for ending, text in ((".md", page), (".json", json.dumps({"conditions": about, "rows": rows}, indent=1) + "\n")):
+        with written_whole(folder / f"{stem}{ending}") as draft:
+            draft.write_text(text)

@@ -9,6 +9,7 @@ beside that of torch eager in the same round.
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 import statistics
 import time
@@ -24,14 +25,15 @@ import autograd_opt as ao
 from .workload import Leaf, Workload, torch_leaf
 from .workloads import Make
 
-EAGER = "torch eager"
+EAGER, ON, OFF = "torch eager", "optimize=True", "optimize=False"
 BLOCK_SECONDS = 0.02
-"""Steps are timed in blocks of about this length, by the clock of `time.perf_counter`."""
+"""Steps are timed in blocks of about this length."""
 TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-9}
 """Largest difference, relative to the largest entry, between gradients that differ by rounding only."""
-
-
 NOISE = 1e-3
+
+
+_places = itertools.count()
 
 
 @dataclass
@@ -55,13 +57,23 @@ class Timing:
     """Largest difference of its gradients from torch eager's, relative to the largest entry."""
 
 
+def clock() -> float:
+    """Seconds: of this process on one thread, which other programs disturb least; of the wall with more."""
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+
+
 def recorded(workload: Workload, **options: Any) -> Callable[[], Any]:
-    """The workload's step inside a graph of its own."""
+    """The workload's step inside a graph of its own, opened at a place of its own.
+
+    What to keep for reuse is learned for each place in a program where graphs are opened.
+    One line shared by all workloads would be a program that nobody writes.
+    """
 
     def run() -> Any:
         with ao.AutogradGraph(**options):
             return workload.step()
 
+    run.__code__ = run.__code__.replace(co_filename=f"<{workload.name}, {options}, {next(_places)}>")
     return run
 
 
@@ -123,9 +135,7 @@ def block_length(variant: Variant) -> int:
     """Steps in a block of about `BLOCK_SECONDS`, after warm-up."""
     for _ in range(3):
         variant.run()
-    begin = time.perf_counter()
-    variant.run()
-    return max(1, round(BLOCK_SECONDS / (time.perf_counter() - begin)))
+    return max(1, round(BLOCK_SECONDS / max(block(variant.run, 1), 1e-9)))
 
 
 def measure(variants: list[Variant], repeats: int, on_round: Callable[[], None] = lambda: None) -> dict[str, Timing]:
@@ -158,10 +168,10 @@ def measure(variants: list[Variant], repeats: int, on_round: Callable[[], None] 
 
 def block(run: Callable[[], Any], steps: int) -> float:
     """Seconds a step."""
-    begin = time.perf_counter()
+    begin = clock()
     for _ in range(steps):
         run()
-    return (time.perf_counter() - begin) / steps
+    return (clock() - begin) / steps
 
 
 def timing(seconds: list[float], base: list[float], difference: float) -> Timing:

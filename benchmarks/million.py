@@ -2,18 +2,13 @@
 
 Theano's merge took 677 s on 290,000 nodes, XLA's CSE 6.5 h on 100,000 slices,
 MLX "forever" on 40,000 adds. Each shape below is one that broke one of them.
-Times are per node, the best of several runs, in nanoseconds:
-
-    python -m benchmarks.million
+Times are per node, the best of several runs, in nanoseconds of processor time.
 """
 
 import gc
-import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import date
-from importlib.metadata import version
 from operator import attrgetter
 from typing import Any
 
@@ -23,7 +18,7 @@ from numpy.typing import NDArray
 
 from autograd_opt.passes import LEAF, Effort, NodeTable, cse, prune
 
-__all__ = ["SHAPES", "Payload", "Shape", "main", "measure"]
+__all__ = ["SHAPES", "Payload", "Shape", "measure"]
 
 KINDS = 50
 LEAVES = 1000
@@ -51,6 +46,11 @@ class Shape:
     flags: NDArray[np.uint8]
     outputs: NDArray[np.int64]
     degenerate_hash: bool = False
+
+    def operations(self) -> Iterator[tuple[int, list[int]]]:
+        """Kind and operands of each node, in order; leaves have none."""
+        for i, kind in enumerate(self.key.tolist()):
+            yield kind, self.operands[self.offsets[i] : self.offsets[i + 1]].tolist()
 
     def table(self) -> NodeTable:
         """Return the graph as the passes take it."""
@@ -141,16 +141,16 @@ def measure(shape: Shape, repeats: int = 5) -> dict[str, float]:
     best: dict[str, float] = {}
     for _ in range(repeats):
         gc.collect()
-        marks = [time.perf_counter()]
+        marks = [time.process_time()]
         table = NodeTable.from_dag(dag, key=attrgetter("key"), flags=attrgetter("flags"))
-        marks.append(time.perf_counter())
+        marks.append(time.process_time())
         effort = Effort()
         leader = cse(table, degenerate_hash=shape.degenerate_hash, effort=effort)
-        marks.append(time.perf_counter())
+        marks.append(time.process_time())
         alive = prune(table, shape.outputs, leader)
-        marks.append(time.perf_counter())
+        marks.append(time.process_time())
         optimized, _ = table.to_dag(dag, leader, alive)
-        marks.append(time.perf_counter())
+        marks.append(time.process_time())
         spans = np.diff(marks) / n * 1e9
         names = ("from dag", "cse", "prune", "to dag", "arrays", "total")
         values = (*spans, spans[1] + spans[2], spans.sum())
@@ -159,73 +159,6 @@ def measure(shape: Shape, repeats: int = 5) -> dict[str, float]:
         left = optimized.num_nodes() / n
         del table, leader, alive, optimized
     return best | {"left": left, "comparisons": effort.comparisons / n}
-
-
-def fx_nanoseconds(shape: Shape, repeats: int = 3) -> float:
-    """Return nanoseconds per node of ``torch.fx``'s CSE pass on the same graph."""
-    import torch
-    from torch import fx
-    from torch.fx.passes.dialect.common.cse_pass import CSEPass
-
-    graph = fx.Graph()
-    nodes: list[fx.Node] = []
-    for i, kind in enumerate(shape.key.tolist()):
-        operands = shape.operands[shape.offsets[i] : shape.offsets[i + 1]].tolist()
-        if not operands:
-            nodes.append(graph.placeholder(f"x{i}"))
-        else:
-            args = tuple(nodes[o] for o in operands)
-            nodes.append(graph.call_function(torch.add, args, {"alpha": kind}))
-    graph.output(tuple(nodes[i] for i in shape.outputs.tolist()))
-    module = fx.GraphModule(torch.nn.Module(), graph)
-    spans = []
-    for _ in range(repeats):
-        gc.collect()
-        begin = time.perf_counter()
-        CSEPass()(module)
-        spans.append(time.perf_counter() - begin)
-    return min(spans) / len(nodes) * 1e9
-
-
-def main(largest: int = 10**6, fx_nodes: int = 10**5) -> None:
-    """Print the tables in Markdown."""
-    print(f"{_versions()}\n")
-    print("Nanoseconds per node; `arrays` = cse + prune, `total` = from DAG to DAG.\n")
-    columns = ("from dag", "cse", "prune", "to dag", "arrays", "total")
-    _row("shape", "nodes", *columns, "left", "comparisons / node", "t / t(n/10)")
-    _row("---", *["---:"] * (len(columns) + 4))
-    for make in SHAPES:
-        before = None
-        for n in (10**3, 10**4, 10**5, 10**6):
-            if n > largest:
-                continue
-            shape = make(n)
-            found = measure(shape, repeats=20 if n < 10**5 else 5)
-            growth = "" if before is None else f"{10 * found['total'] / before:.1f}"
-            before = found["total"]
-            times = [f"{found[column]:.0f}" for column in columns]
-            left, comparisons = f"{found['left']:.2f}", f"{found['comparisons']:.2f}"
-            _row(shape.name, f"{n:,}", *times, left, comparisons, growth)
-    if fx_nodes:
-        _compare_with_fx(fx_nodes)
-
-
-def _compare_with_fx(n: int) -> None:
-    try:
-        import torch
-    except ImportError:
-        print("\ntorch is not installed: no comparison with torch.fx.")
-        return
-    print(f"\nAgainst the CSE pass of `torch.fx`, torch {torch.__version__}, {n:,} nodes, ns per node.\n")
-    _row("shape", "torch.fx", "total", "times faster", "arrays", "times faster")
-    _row("---", *["---:"] * 5)
-    for make in (wide, deep, half):
-        shape = make(n)
-        ours, theirs = measure(shape), fx_nanoseconds(shape)
-        cells = []
-        for column in ("total", "arrays"):
-            cells += [f"{ours[column]:.0f}", f"{theirs / ours[column]:.0f}"]
-        _row(shape.name, f"{theirs:.0f}", *cells)
 
 
 def _binary(name: str, n: int, pairs: NDArray[Any], outputs: NDArray[np.int64]) -> Shape:
@@ -241,23 +174,3 @@ def _binary(name: str, n: int, pairs: NDArray[Any], outputs: NDArray[np.int64]) 
 
 def _leaves(n: int) -> int:
     return min(LEAVES, n // 10)
-
-
-def _row(*cells: str) -> None:
-    print("|", " | ".join(cells), "|", flush=True)
-
-
-def _versions() -> str:
-    parts = [
-        f"{date.today()}",
-        f"Python {platform.python_version()}",
-        f"numpy {np.__version__}",
-        f"rustworkx {version('rustworkx')}",
-        platform.machine(),
-        "1 thread",
-    ]
-    return ", ".join(parts)
-
-
-if __name__ == "__main__":
-    main()

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
-from click.testing import CliRunner
 
 import autograd_opt as ao
-from autograd_opt.benchmarks import counting, measure, tables
-from autograd_opt.benchmarks.command import bench
+from autograd_opt.benchmarks import counting, measure
 from autograd_opt.benchmarks.elementwise import chain, sharing
 from autograd_opt.benchmarks.networks import mlp, mlp_by_hand
 from autograd_opt.benchmarks.population import Tree, population, replaced, unique_share
 from autograd_opt.benchmarks.workload import Workload
-from autograd_opt.benchmarks.workloads import WORKLOADS, Make
-
-MAKES = [make for makes in WORKLOADS.values() for make in makes]
+from autograd_opt.benchmarks.workloads import MAKES, Make
 
 
-@pytest.mark.parametrize("make", MAKES, ids=[make().name for make in MAKES])
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
 def test_gradients_are_those_of_torch(make: Make) -> None:
     variants = measure.own_variants(make)
     assert set(measure.differences(variants)) == {"torch eager", "optimize=False", "optimize=True"}
@@ -100,16 +93,11 @@ def test_unique_share() -> None:
     assert replaced(Tree("mul", (a, Tree("x"))), 3, Tree("c1")).operands[0] == Tree("add", (Tree("x"), Tree("c1")))
 
 
-def test_the_command_writes_both_tables(tmp_path: Path) -> None:
-    done = CliRunner().invoke(bench, ["gp", "--repeats", "1", "--out", str(tmp_path), "--json"])
-    assert done.exit_code == 0, done.output
-    found = json.loads((tmp_path / "gp.json").read_text())
-    assert found["conditions"]["threads"] == 1
-    assert found["conditions"]["command"] == "python -m benchmarks gp --repeats 1 --threads 1"
-    kernels = found["rows"][0]["kernels"]
-    assert sum(kernels["optimize=True"].values()) < sum(kernels["torch eager"].values())
-    assert (tmp_path / "gp.md").read_text().count("|") > 20
+def test_labels_are_the_names_of_the_workloads() -> None:
+    assert {name: make().name for name, make in MAKES.items()} == {name: name for name in MAKES}
 
 
-def test_conditions_name_what_is_missing() -> None:
-    assert tables.conditions("x")["torch"].startswith("2.13")
+def test_every_variant_opens_its_graphs_at_a_place_of_its_own() -> None:
+    workload = chain(length=3)
+    codes = {measure.recorded(workload, optimize=True).__code__.co_filename for _ in range(2)}
+    assert len(codes) == 2

@@ -1,0 +1,9 @@
+"""Every section by name, in the order in which a complete run goes through them."""
+
+from __future__ import annotations
+
+from . import scaling, times
+from .section import Section
+
+SECTIONS: dict[str, Section] = {s.name: s for s in (times.SECTION, scaling.SECTION)}
+"""Name on the command line and stem of the files -> section."""
