@@ -15,6 +15,7 @@ _check_environment()
 
 from autograd_opt import wiring as _wiring  # noqa: E402  (after the environment is known to be right)
 from autograd_opt.checkpoint import checkpoint  # noqa: E402
+from autograd_opt.draw import draw_comparison  # noqa: E402
 from autograd_opt.errors import (  # noqa: E402
     ArgumentError,
     AutogradOptError,
@@ -63,6 +64,7 @@ __all__ = [
     "VerificationError",
     "autograd_graph",
     "checkpoint",
+    "draw_comparison",
     "explain",
     "grad",
     "gradcheck",

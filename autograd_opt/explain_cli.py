@@ -65,6 +65,10 @@ def run(target: str, arguments: tuple[str, ...], as_module: bool) -> int:
     return 0
 
 
+OWN_OPTIONS = ("--budget", "--json", "--html")
+"""Options that are easily written behind the script, where they are the script's own."""
+
+
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option("--budget", default=0.5, show_default=True,
@@ -81,6 +85,10 @@ def explain_command(script: str, arguments: tuple[str, ...], as_module: bool, bu
     memory that sharing would save.  The script's results are the same as without.  The exit
     code is the script's own.
     """
+    taken = [word for word in arguments if word.partition("=")[0] in OWN_OPTIONS]
+    if taken:
+        click.echo(f"note: {', '.join(taken)} behind {script} goes to the script; "
+                   f"options of explain stand before it: autograd-opt explain {' '.join(taken)} {script}", err=True)
     from autograd_opt.explain import Watch
     from autograd_opt.explain.show import page
 
@@ -99,6 +107,10 @@ def explain_command(script: str, arguments: tuple[str, ...], as_module: bool, bu
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:
-        console().print(found)
+        out = console()
+        if out.is_terminal:
+            out.print(found)
+        else:
+            click.echo(str(found))
     if code:
         sys.exit(code)

@@ -148,6 +148,15 @@ class AutogradGraph:
                 "in each thread"
             ))
 
+    def require_open(self) -> None:
+        """Refuse to be looked at before the context is entered and after it is left."""
+        if self.thread is None:
+            state = "has not been entered yet" if self.tape is None else "has been left, which releases its nodes"
+            raise errors.OutsideGraphError(errors.at(
+                f"{self.label} {state}: draw, verify and read it inside its context, `with ... as graph:`"
+            ))
+        self.require_thread("used")
+
     # Differentiation -----------------------------------------------------------------
     def backward(self, loss: Any, gradient: Any = None, *, inputs: Any = None, retain_graph: bool | None = None,
                  create_graph: bool = False) -> None:
@@ -211,7 +220,7 @@ class AutogradGraph:
 
     def optimized(self, outputs: Any = None) -> rx.PyDiGraph[Any, int]:
         """A new DAG: what the passes leave of the graph for `outputs` (default: every sink)."""
-        self.require_thread("used")
+        self.require_open()
         table, result = optimize.run_passes(self.tape, self.root_numbers(outputs), self.pipeline)
         return table.to_dag(self.tape.snapshot(), result.leader, result.alive)[0]
 
@@ -230,7 +239,7 @@ class AutogradGraph:
         call it before, or use `retain_graph=True`.
         """
         from autograd_opt.verify import verify
-        self.require_thread("used")
+        self.require_open()
         roots = self.root_numbers(outputs)
         leaves = None
         if inputs is not None:
@@ -259,6 +268,8 @@ class AutogradGraph:
 
     def __str__(self) -> str:
         from autograd_opt.printing import program
+        if self.tape is not None and self.thread is None:
+            return f"{self.label} has been left, which releases its nodes: print it inside its context"
         return program(self.tape.snapshot() if self.tape is not None else [])
 
     def __repr__(self) -> str:
@@ -270,25 +281,28 @@ class AutogradGraph:
         from autograd_opt.printing import to_dict
         return to_dict(self, optimized)
 
-    def to_dot(self, optimized: bool = False) -> str:
+    def to_dot(self, optimized: bool = False, *, limit: int | None = None) -> str:
         """The graph in Graphviz's language."""
         from autograd_opt.draw import to_dot
-        return to_dot(self, optimized)
+        return to_dot(self, optimized, limit=limit)
 
-    def to_mermaid(self, optimized: bool = False) -> str:
+    def to_mermaid(self, optimized: bool = False, *, limit: int | None = None) -> str:
         """The graph in Mermaid's language."""
         from autograd_opt.draw import to_mermaid
-        return to_mermaid(self, optimized)
+        return to_mermaid(self, optimized, limit=limit)
 
-    def draw(self, path: Any = None, optimized: bool = False) -> Any:
-        """A picture: SVG text, or a file by the ending of `path` (.svg, .png, .dot)."""
+    def draw(self, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> Any:
+        """A picture: SVG text, or a file by the ending of `path` (.svg, .png, .dot, .mmd).
+
+        A graph of more than `limit` nodes (60 by default) is drawn in blocks.
+        """
         from autograd_opt.draw import draw
-        return draw(self, path, optimized)
+        return draw(self, path, optimized, limit=limit)
 
     def to_html(self, path: Any = None, optimized: bool = False) -> Any:
-        """A self-contained page to browse the graph."""
+        """A self-contained page to browse the graph; `optimized` says which of its two views opens first."""
         from autograd_opt.page import to_html
-        return to_html(self, path)
+        return to_html(self, path, optimized)
 
     def follow(self, *models: Any) -> Any:
         """Remember the names of these models' modules for pictures and reports."""

@@ -108,6 +108,7 @@ cdef class Tape:
     cdef public Py_ssize_t hits, recomputed, epoch, twins, changes
     cdef Py_ssize_t resolved, resolved_changes
     cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
+    cdef dict writes             # storage -> (weak reference, code, instruction) of its latest unrecorded write
     cdef public dict escaped     # storage -> storage object, of memory visible outside torch
     cdef int missed(self, Node node) except -1
     cdef public Py_ssize_t missed_bytes, saved_bytes, kept_bytes, peak_kept_bytes

@@ -14,6 +14,7 @@ import sys
 import weakref
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
@@ -376,6 +377,8 @@ def wrote(t):
     if tape is None:
         return
     tape.changes += 1
+    if tape.sources and t.layout is STRIDED_LAYOUT:
+        tape.note_write(t)
     entry = tape.leaves.get(id(t))
     if entry is not None:
         (<Node>entry).flags |= WROTE
@@ -602,7 +605,7 @@ cdef class Tape:
         self.leaves = {}
         self.general = {}
         self.ring = deque()
-        self.escaped, self.seeds = {}, {}
+        self.escaped, self.seeds, self.writes = {}, {}, {}
         self.guard = torch._C.DisableTorchFunction()
         _tapes[self.id] = <size_t><PyObject *>self
         if optimize:
@@ -735,8 +738,24 @@ cdef class Tape:
         below.live += 1
         node.live = 1                    # held by its leaf
         self.describe(node, t)
+        if self.sources:
+            self.locate_write(node, t)
         self.append(node)
         return node
+
+    def note_write(self, t):
+        """Remember which line of the user's has written the memory of `t` without a record."""
+        cdef Node place = new_node(WRITTEN_OP)
+        current_source(place)
+        memory = StorageWeakRef(t.untyped_storage())     # held, it keeps the address from being given away
+        self.writes[memory.cdata] = (memory, place.code, place.lasti)
+
+    def locate_write(self, Node node, t):
+        """Give a `written` node the line of the write; none where the write was not seen."""
+        seen = self.writes.get(t.untyped_storage()._cdata) if t.layout is STRIDED_LAYOUT else None
+        node.code = None
+        if seen is not None:
+            node.code, node.lasti = seen[1], seen[2]
 
     cdef int describe(self, Node node, object t) except -1:
         """Metadata and a value number of its own, from the tensor itself."""
@@ -1189,6 +1208,7 @@ cdef class Tape:
         self.ring.clear()
         self.escaped.clear()
         self.seeds.clear()
+        self.writes.clear()
         self.kept_bytes = 0
         self.leaves.clear()
         self.general.clear()

@@ -93,7 +93,8 @@ class Scene:
 
 def scene_of(graph: Any, outputs: Any = None) -> Scene:
     """Read `graph` and run its passes for `outputs` (default: what nothing else uses)."""
-    if graph.tape is None or len(graph.tape) == 0:
+    graph.require_open()
+    if len(graph.tape) == 0:
         return Scene(graph.label, [], (), ())
     roots = [int(i) for i in graph.root_numbers(outputs)]
     _, result = optimize.run_passes(graph.tape, roots, graph.pipeline)

@@ -155,7 +155,11 @@ def rewritten(node: Any, t: Tensor) -> Any:
 
     The gradient still flows to what computed it, as in torch; the value is a new one.
     """
-    return rewrite(WRITTEN, [node], (t,), {}, t)
+    fresh = rewrite(WRITTEN, [node], (t,), {}, t)
+    tape: Any = nodes.get_active()
+    if tape is not None and tape.sources:
+        tape.locate_write(fresh, t)
+    return fresh
 
 
 # The operators: linear in every operand, each one's rule is another of them. -------------

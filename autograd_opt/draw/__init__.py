@@ -15,7 +15,7 @@ from typing import Any
 
 from autograd_opt import errors
 from autograd_opt.draw import dot, mermaid, png, svg
-from autograd_opt.draw.boxes import LIMIT, Picture, picture_of
+from autograd_opt.draw.boxes import Picture, picture_of
 from autograd_opt.draw.layout import arrange
 from autograd_opt.scene import scene_of
 
@@ -24,14 +24,14 @@ ENDINGS = (".svg", ".png", ".dot", ".mmd")
 __all__ = ["ENDINGS", "draw", "draw_comparison", "to_dot", "to_mermaid"]
 
 
-def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int = LIMIT) -> Any:
+def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> Any:
     """A picture of `graph`.
 
     Parameters
     ----------
     path : where to write, by ending .svg, .png, .dot or .mmd (Mermaid); None returns SVG text.
     optimized : what the passes leave, instead of the graph as written.
-    limit : draw blocks instead of single nodes where there are more nodes than this.
+    limit : draw blocks instead of single nodes where there are more nodes than this (60).
 
     Returns
     -------
@@ -40,23 +40,24 @@ def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int = 
     Raises
     ------
     ArgumentError : an unknown ending.
+    OutsideGraphError : the graph's context has been left, and the nodes with it.
     """
     pictures = [picture_of(scene_of(graph), optimized, limit)]
     return _write(pictures, path)
 
 
-def draw_comparison(graph: Any, path: Any = None, *, limit: int = LIMIT) -> Any:
+def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -> Any:
     """Before and after side by side: `.svg`, `.png`, or SVG text when `path` is None."""
     scene = scene_of(graph)
     return _write([picture_of(scene, optimized, limit) for optimized in (False, True)], path)
 
 
-def to_dot(graph: Any, optimized: bool = False, *, limit: int = LIMIT) -> str:
+def to_dot(graph: Any, optimized: bool = False, *, limit: int | None = None) -> str:
     """The graph in Graphviz's language."""
     return dot.text(picture_of(scene_of(graph), optimized, limit))
 
 
-def to_mermaid(graph: Any, optimized: bool = False, *, limit: int = LIMIT) -> str:
+def to_mermaid(graph: Any, optimized: bool = False, *, limit: int | None = None) -> str:
     """The graph in Mermaid's language."""
     return mermaid.text(picture_of(scene_of(graph), optimized, limit))
 

@@ -37,8 +37,9 @@ class Picture:
     edges: list[tuple[str, str, int, bool]] = field(default_factory=list)
 
 
-def picture_of(scene: Scene, optimized: bool, limit: int = LIMIT) -> Picture:
-    """The picture of a scene, as written or optimized."""
+def picture_of(scene: Scene, optimized: bool, limit: int | None = None) -> Picture:
+    """The picture of a scene, as written or optimized; in blocks beyond `limit` (60) nodes."""
+    limit = LIMIT if limit is None else limit
     items = scene.optimized_items() if optimized else scene.items
     numbers = {item.index: k for k, item in enumerate(scene.groups())}
     if len(items) > limit:

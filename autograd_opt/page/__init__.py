@@ -23,8 +23,10 @@ COLUMN, ROW = 150, 84
 SWEEPS = 6
 
 
-def to_html(graph: Any, path: Any = None) -> Any:
+def to_html(graph: Any, path: Any = None, optimized: bool = False) -> Any:
     """Write the page of `graph` to `path`; returns its text where there is no path.
+
+    `optimized` says which of its two views opens first.
 
     >>> import autograd_opt as ao
     >>> x = ao.tensor([1.0])
@@ -34,7 +36,7 @@ def to_html(graph: Any, path: Any = None) -> Any:
     >>> text[:15]
     '<!doctype html>'
     """
-    text = page(scene_of(graph), rules_of(graph))
+    text = page(scene_of(graph), rules_of(graph), optimized)
     if path is None:
         return text
     path = Path(path)
@@ -49,7 +51,7 @@ def rules_of(graph: Any) -> dict[str, dict[str, str]]:
     return {name: formulas_of(op) for name, op in sorted(ops.items())}
 
 
-def page(scene: Scene, rules: dict[str, dict[str, str]]) -> str:
+def page(scene: Scene, rules: dict[str, dict[str, str]], opens_optimized: bool = False) -> str:
     """The page's text."""
     files = resources.files(__package__)
     optimized = {item.index: item for item in scene.optimized_items()}
@@ -64,6 +66,7 @@ def page(scene: Scene, rules: dict[str, dict[str, str]]) -> str:
         nodes.append(data)
     everything = {
         "title": scene.name, "nodes": nodes, "outputs": list(scene.outputs), "palette": style.PALETTE,
+        "opensOptimized": opens_optimized,
         "written": positions(scene.items), "optimized": positions(list(optimized.values())),
     }
     # "</" would end the script element wherever it stands

@@ -281,6 +281,10 @@ $("optimized").onchange = e => {
   counts();
   fit();
 };
+if (G.opensOptimized) {
+  $("optimized").checked = optimized = true;
+  layout = G.optimized;
+}
 counts();
 fit();
 // page.html#7 opens at node 7

@@ -98,6 +98,14 @@ def test_the_place_of_the_write_is_named() -> None:
     assert f"operand 0 (x) was written between them by add_ at test_explain_pair.py:{line}" in str(answer)
 
 
+def test_the_place_of_a_write_outside_the_record_is_named() -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph(optimize=True) as graph:
+        answer = graph.explain(*written_outside(x))
+    line = written_outside.__code__.co_firstlineno + 3
+    assert f"by an operation outside the record at test_explain_pair.py:{line}" in str(answer)
+
+
 def test_wrong_arguments() -> None:
     x = ao.tensor(X)
     with ao.AutogradGraph(optimize=True) as graph:

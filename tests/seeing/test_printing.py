@@ -1,7 +1,9 @@
 """print(graph): exact text, stable from run to run."""
 
+import inspect
 import json
 
+import pytest
 import torch
 
 import autograd_opt as ao
@@ -49,6 +51,36 @@ def test_an_empty_graph_prints_nothing() -> None:
     with ao.AutogradGraph() as graph:
         assert str(graph) == ""
     assert str(ao.AutogradGraph()) == ""
+
+
+def test_a_graph_that_has_been_left_says_so() -> None:
+    with ao.AutogradGraph(name="gone") as graph:
+        loss = ao.tensor([1.0]).exp().sum()
+    assert "graph 'gone' has been left" in str(graph)
+    for look in (lambda: graph.verify(loss), graph.optimized, graph.draw, graph.to_dot, graph.to_mermaid, graph.to_dict,
+                 graph.to_html, lambda: ao.draw_comparison(graph)):
+        with pytest.raises(ao.OutsideGraphError, match=r"'gone' has been left.* inside its context.*test_printing"):
+            look()
+    with pytest.raises(ao.OutsideGraphError, match="not been entered"):
+        ao.AutogradGraph().draw()
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_writes_outside_the_record_have_the_line_of_the_write(optimize: bool) -> None:
+    w = torch.ones(3, requires_grad=True)
+    optimizer = torch.optim.SGD([w], 0.1)
+    w.grad = torch.ones(3)
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        y = w * 2
+        optimizer.step()
+        z = w * y
+        y.detach().zero_()
+        _u = y * z
+        written = [line for line in str(graph).splitlines() if "written(" in line]
+    first = inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    assert written[0].endswith(f"test_printing.py:{first - 5}")
+    if optimize:                         # without value numbers such a write of an intermediate is not looked for
+        assert written[1].endswith(f"test_printing.py:{first - 3}")
 
 
 def test_the_program_is_readable_after_backward() -> None:
