@@ -66,8 +66,10 @@ def test_json_html_and_exit_code(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_script_that_fails(folder: Path) -> None:
     (folder / "bad.py").write_text("import torch\nx = torch.ones(2)\nx.exp()\nx.exp()\nraise ValueError('no')\n")
-    seen = run(*COMMAND, "bad.py", cwd=folder)
+    seen = run(*COMMAND, "bad.py", "--json", cwd=folder)
     assert seen.returncode == 1
+    assert "--json behind bad.py goes to the script" in seen.stderr
+    assert not any(line.endswith(" ") for line in seen.stdout.splitlines())
     assert "ValueError: no" in seen.stderr
     assert "1 repeat" in seen.stdout
     missing = run(*COMMAND, "absent.py", cwd=folder)
