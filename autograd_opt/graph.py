@@ -248,6 +248,57 @@ class AutogradGraph:
         leader, alive = result.leader.tolist(), result.alive.tolist()
         return verify(self.tape.snapshot(), roots, leaves, leader, alive=alive, **options)
 
+    def gradient_expression(self, leaf: Tensor, optimized: bool = True, *, outputs: Any = None,
+                            names: dict[str, Any] | None = None, limit: int = 600) -> Any:
+        """The gradient of `leaf` as sympy expressions, as written or optimized.
+
+        Parameters
+        ----------
+        leaf : the tensor to differentiate with respect to.
+        optimized : what the optimized graph computes; False: what the graph as written does.
+        outputs : what is differentiated; by default the one result that nothing reads.
+        names : name of a leaf in the expressions -> the leaf; the others are x0, x1, ... by record number.
+        limit : scalar operations above which it refuses.
+
+        Returns
+        -------
+        GradientExpression : prints as text, `.latex()`; each value read more than once has a
+            name and a line; `.operations` counts, `.compact()` names what sympy finds in common.
+
+        Raises
+        ------
+        ArgumentError : the graph is too large, branches on values, has an operator without
+            meaning or several outputs, or was cleared.
+
+        Examples
+        --------
+        >>> import autograd_opt as ao
+        >>> a, b = ao.tensor(2.0), ao.tensor(3.0)
+        >>> with ao.AutogradGraph(optimize=True) as graph:
+        ...     loss = (a * b).sin() + (a * b) ** 2
+        ...     print(graph.gradient_expression(a, names={"a": a, "b": b}))
+        t0 = a*b
+        d/da = b*(2*t0 + cos(t0))
+        """
+        from autograd_opt.verify.expressions import expression
+        self.require_thread("used")
+        roots = self.root_numbers(outputs) if len(self) else []
+        nodes = self.tape.snapshot() if self.tape is not None else []
+        if outputs is None and len(roots) != 1 and nodes:
+            raise errors.ArgumentError(errors.at(
+                f"{len(roots)} results of {self.label} are read by nothing: name the one to differentiate with outputs="
+            ))
+        leader = optimize.run_passes(self.tape, roots, self.pipeline)[1].leader.tolist() if nodes else None
+        (target,) = engine.input_nodes((leaf,))
+        if nodes and target is None:
+            raise errors.ArgumentError(errors.at(f"{self.label} has not seen this leaf: no output depends on it"))
+        named = dict(zip([n.index for n in engine.input_nodes(tuple((names or {}).values())) if n is not None],
+                         names or {}, strict=False))
+        try:
+            return expression(nodes, roots, target, leader, optimized=optimized, names=named, limit=limit)
+        except errors.ArgumentError as error:
+            raise errors.ArgumentError(errors.at(str(error))) from error
+
     def is_acyclic(self) -> bool:
         """Always true for a recorded graph; checked on the DAG."""
         return bool(rx.is_directed_acyclic_graph(self.dag))

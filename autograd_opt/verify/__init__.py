@@ -1,22 +1,32 @@
 """Verification: proved, refuted or undecided, for every optimization.
 
-The entry point is `verify`; each engine is one file with one entry point:
+The entry point is `verify`. The folder, in reading order:
 
-    ir, trace        a recorded graph as plain data; its reverse sweep by the rules, traced
-    checker          structural numbering and linear simulation: the proof
-    field            exact evaluation modulo a prime: finds differences, proves nothing
-    points           rational points with rigorous bounds: refutes
-    sympy_engine     elementwise gradients of small graphs, in a subprocess with a limit
-    domain, meaning  number domains; what every operator means over them
-    evaluate         programs run over a domain
-    symbols, lemmas  sympy's proofs of every rule and every linearity that the checker composes
-    verdict          what is answered
+    bits, ir, reading          a recorded graph as plain data
+    words, tracer, rules       gradient rules run on traces, once per signature
+    sweep                      values and reverse sweep of a graph as one program
+    linear, numbering, sums    what may be distributed; value numbers; equality of combinations
+    simulation, checker        the proof: every optimized cotangent is a sum of original ones
+    domain, computing, moving  number domains, and the words that meanings are written in
+    meaning, evaluate          what every operator means, over any domain; programs run over one
+    field                      exact evaluation modulo a prime: finds differences, proves nothing
+    intervals, points          rational points with rigorous bounds: refutes
+    symbols, casework          sympy as a domain; kinks by cases
+    cases, claims, lemmas      sympy's proofs of every rule and every linearity that the checker composes
+    sympy_engine, expressions  elementwise gradients of small graphs: compared, and printed
+    task, search, verifier     which engine is asked when
+    verdict, certificate       what is answered; saved and replayed
+    budget, leaders, asserting, cli
 """
 
 from __future__ import annotations
 
+from autograd_opt.verify.asserting import assert_optimization_proved
+from autograd_opt.verify.budget import ENGINES, Budget
+from autograd_opt.verify.certificate import replay, save
+from autograd_opt.verify.expressions import GradientExpression, expression
 from autograd_opt.verify.verdict import Counterexample, Reason, Status, Verdict, Verification
-from autograd_opt.verify.verifier import ENGINES, Budget, assert_optimization_proved, expression, replay, save, verify
+from autograd_opt.verify.verifier import verify
 
-__all__ = ["ENGINES", "Budget", "Counterexample", "Reason", "Status", "Verdict", "Verification",
+__all__ = ["ENGINES", "Budget", "Counterexample", "GradientExpression", "Reason", "Status", "Verdict", "Verification",
            "assert_optimization_proved", "expression", "replay", "save", "verify"]

@@ -11,7 +11,9 @@ from autograd_opt.ops.table import OPS
 from autograd_opt.verify.domain import Array, Domain, Outside
 from autograd_opt.verify.ir import Head, Program, Vocabulary
 from autograd_opt.verify.meaning import MEANING, PULLBACKS
-from autograd_opt.verify.trace import CONSTANT, FULL, MERGED, PULLBACK, WORDS, Tracer, Untraceable, recording_paused
+from autograd_opt.verify.rules import recording_paused
+from autograd_opt.verify.tracer import Tracer, Untraceable
+from autograd_opt.verify.words import CONSTANT, FULL, MERGED, PULLBACK, WORDS
 
 
 def known(op: str) -> bool:
@@ -95,6 +97,18 @@ def by_formula(
     return env[last]
 
 
+def needed_for(program: Program, wanted: Iterable[int]) -> bytearray:
+    """1 at every position that some wanted one reads, directly or not."""
+    needed = bytearray(len(program.heads))
+    stack = list(wanted)
+    while stack:
+        k = stack.pop()
+        if not needed[k]:
+            needed[k] = 1
+            stack += program.operands[k]
+    return needed
+
+
 def evaluate(
     D: Domain, program: Program, wanted: Iterable[int], free: Callable[[int, Head, tuple[int, ...]], Any]
 ) -> dict[int, Any]:
@@ -103,13 +117,7 @@ def evaluate(
     `free(position, head, shape)` supplies leaves, seeds and draws.
     """
     vocabulary = program.vocabulary
-    needed = bytearray(len(program.heads))
-    stack = list(wanted)
-    while stack:
-        k = stack.pop()
-        if not needed[k]:
-            needed[k] = 1
-            stack += program.operands[k]
+    needed = needed_for(program, wanted)
     values: dict[int, Any] = {}
     for k in range(len(needed)):
         if not needed[k]:

@@ -14,299 +14,57 @@ the operator table states their `meaning` in torch's own operations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from autograd_opt.verify.domain import Array, Domain, Outside
+from autograd_opt.verify.computing import (
+    HALF,
+    Meaning,
+    axes_of,
+    clamp,
+    compare,
+    cumsum,
+    einsum,
+    extreme,
+    huber,
+    layer_norm,
+    linear,
+    logical,
+    logsumexp,
+    matmul_affine,
+    mean,
+    nll,
+    packed,
+    product,
+    refuse,
+    sigmoid,
+    softmax,
+    unary,
+    var,
+)
+from autograd_opt.verify.moving import (
+    accumulate,
+    along,
+    convolution,
+    convolution_back,
+    diagonal_back,
+    embedded,
+    expanded,
+    filled,
+    index_added,
+    index_copied,
+    integer,
+    movement,
+    nll_back,
+    padded,
+    place,
+    scattered,
+    squeezed,
+    sum_to,
+    triangle,
+)
 
-Meaning = Callable[..., Any]
-
-
-def axes_of(dim: Any, n: int) -> tuple[int, ...]:
-    if dim is None or dim == () or dim == []:
-        return tuple(range(n))
-    return tuple(d % n if n else 0 for d in ((dim,) if isinstance(dim, int) else dim)) if n else ()
-
-
-def packed(shape: Any) -> tuple[int, ...]:
-    return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else tuple(shape)
-
-
-# ----- the words used below -----
-def sigmoid(D: Domain, x: Array) -> Array:
-    return D.div(D.number(1), D.add(D.number(1), D.call("exp", D.neg(x))))
-
-
-def mean(D: Domain, x: Array, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Array:
-    axes = axes_of(dim, x.ndim)
-    n = math.prod(x.shape[a] for a in axes)
-    return D.div(D.sum(x, axes, keepdim), D.number(n))
-
-
-def var(D: Domain, x: Array, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Array:
-    axes = axes_of(dim, x.ndim)
-    n = math.prod(x.shape[a] for a in axes)
-    d = D.sub(x, mean(D, x, dim, True))
-    return D.div(D.sum(D.mul(d, d), axes, keepdim), D.number(n - correction))
-
-
-def softmax(D: Domain, x: Array, dim: int = -1, dtype: Any = None) -> Array:
-    e = D.call("exp", x)
-    return D.div(e, D.sum(e, axes_of(dim, x.ndim), True))
-
-
-def logsumexp(D: Domain, x: Array, dim: Any = None, keepdim: bool = False) -> Array:
-    return D.call("log", D.sum(D.call("exp", x), axes_of(dim, x.ndim), keepdim))
-
-
-def layer_norm(D: Domain, x: Array, weight: Array | None, bias: Array | None, normalized_shape: Any = (),
-               eps: float = 1e-5) -> Array:
-    dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
-    out = D.div(D.sub(x, mean(D, x, dims, True)), D.call("sqrt", D.add(var(D, x, dims, 0, True), D.number(eps))))
-    out = out if weight is None else D.mul(out, weight)
-    return out if bias is None else D.add(out, bias)
-
-
-def reduction(D: Domain, loss: Array, how: Any) -> Array:
-    return mean(D, loss) if how in (1, "mean") else D.sum(loss, axes_of(None, loss.ndim)) if how in (2, "sum") else loss
-
-
-def product(D: Domain, x: Array, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Array:
-    if dim is None:
-        x, dim = x.reshape(-1), 0
-    parts = [np.take(x, [k], axis=dim) for k in range(x.shape[dim])]
-    out = parts[0]
-    for part in parts[1:]:
-        out = D.mul(out, part)
-    return out if keepdim else out.squeeze(dim)
-
-
-def extreme(D: Domain, x: Array, dim: Any, keepdim: bool, s: int) -> Array:
-    """The largest (s = 1) or smallest element; ties share evenly, here for two elements."""
-    axes = axes_of(dim, x.ndim)
-    flat = np.moveaxis(x, axes, range(len(axes))).reshape(-1, *[x.shape[a] for a in range(x.ndim) if a not in axes])
-    if flat.shape[0] > 2:
-        raise Outside("an extremum of more than two elements")
-    out = flat[0]
-    for other in flat[1:]:
-        out = D.branch(D.scale(s, D.sub(out, other)), out, other, Fraction(1, 2))
-    return out.reshape([1 if a in axes else x.shape[a] for a in range(x.ndim)]) if keepdim else out
-
-
-def clamp(D: Domain, x: Array, lo: Any = None, hi: Any = None) -> Array:
-    if lo is not None:
-        x = D.branch(D.sub(x, lo), x, lo, 1)
-    return x if hi is None else D.branch(D.sub(x, hi), hi, x, 0)
-
-
-def unary(name: str) -> Meaning:
-    return lambda D, x: D.call(name, x)
-
-
-def compare(test: Callable[[Any], Any]) -> Meaning:
-    return lambda D, x, y: test(D.compare(x, y))
-
-
-def logical(op: Callable[..., Any]) -> Meaning:
-    return lambda D, *xs: op(*[np.asarray(x, dtype=bool) for x in xs])
-
-
-def place(D: Domain, g: Array, shape: Any = (), index: Any = ()) -> Array:
-    out = D.array(0, shape)
-    out[index] = g
-    return out
-
-
-def accumulate(D: Domain, shape: Any, index: Any, g: Array) -> Array:
-    """Zeros with `g` added at positions that may repeat."""
-    size = math.prod(shape)
-    where = np.arange(size).reshape(shape)[index]
-    out = D.array(0, (size,))
-    for k, v in zip(where.reshape(-1), np.broadcast_to(g, where.shape).reshape(-1), strict=True):
-        out[k] = D.add(out[k:k + 1], np.asarray([v], dtype=out.dtype))[0]
-    return out.reshape(shape)
-
-
-def filled(index: Any, tensors: Iterable[Any]) -> Any:
-    rest = iter(tensors)
-    return tuple(next(rest) if isinstance(e, str) else e for e in index)
-
-
-def along(x: Array, index: Any, dim: int) -> Any:
-    """The index arrays that numpy needs for torch's gather along `dim`."""
-    grid = list(np.indices(index.shape))
-    grid[dim % max(x.ndim, 1)] = index
-    return tuple(grid)
-
-
-def scattered(D: Domain, x: Any, index: Any, src: Array, dim: int = 0) -> Array:
-    """x with src added along `dim` at index."""
-    g = np.asarray(src)[tuple(slice(0, n) for n in index.shape)]
-    shape = x if isinstance(x, tuple) else x.shape
-    out = accumulate(D, shape, along(np.empty(shape), index, dim), g)
-    return out if isinstance(x, tuple) else D.add(x, out)
-
-
-def index_added(D: Domain, x: Any, index: Any, source: Array, dim: int = 0, alpha: Any = 1) -> Array:
-    shape = x if isinstance(x, tuple) else x.shape
-    out = accumulate(D, shape, (slice(None),) * dim + (index,), D.scale(alpha, source))
-    return out if isinstance(x, tuple) else D.add(x, out)
-
-
-def index_copied(D: Domain, x: Any, index: Any, source: Array, dim: int = 0) -> Array:
-    out = D.array(0, x) if isinstance(x, tuple) else x.copy()
-    out[(slice(None),) * dim + (index,)] = source
-    return out
-
-
-def sum_to(D: Domain, x: Array, size: Any) -> Array:
-    size = packed(size)
-    lead = x.ndim - len(size)
-    axes = tuple(range(lead)) + tuple(a for a in range(lead, x.ndim) if size[a - lead] == 1 and x.shape[a] != 1)
-    return D.sum(x, axes, True).reshape(size) if axes else x.reshape(size)
-
-
-def expanded(x: Array, size: Any) -> Array:
-    size = packed(size)
-    lead = len(size) - x.ndim
-    return np.broadcast_to(x, tuple(x.shape[k - lead] if s == -1 else s for k, s in enumerate(size)))
-
-
-def squeezed(x: Array, dim: Any) -> Array:
-    dims = [d for d in axes_of(packed(dim) if isinstance(dim, tuple) else dim, x.ndim) if x.shape[d] == 1]
-    return x.squeeze(tuple(dims))
-
-
-def matmul_affine(D: Domain, x: Array, y: Array, z: Array, beta: Any = 1, alpha: Any = 1) -> Array:
-    return D.add(D.scale(beta, x), D.scale(alpha, D.matmul(y, z)))
-
-
-def linear(D: Domain, x: Array, weight: Array, bias: Array | None = None) -> Array:
-    out = D.matmul(x, np.swapaxes(weight, -1, -2) if weight.ndim > 1 else weight)
-    return out if bias is None else D.add(out, bias)
-
-
-def einsum(D: Domain, *xs: Array, equation: str = "", path: Any = None) -> Array:
-    """Operands side by side over all letters, multiplied, and summed over the letters that are dropped."""
-    left, _, out = equation.partition("->")
-    letters = out + "".join(sorted({c for c in left if c.isalpha()} - set(out)))
-    total = None
-    for term, x in zip(left.split(","), xs, strict=True):
-        if len(set(term)) != len(term):
-            raise Outside("a diagonal in an einsum")
-        x = x.transpose([term.index(c) for c in letters if c in term])
-        shape = iter(x.shape)
-        x = x.reshape([next(shape) if c in term else 1 for c in letters])
-        total = x if total is None else D.mul(total, x)
-    return D.sum(total, tuple(range(len(out), len(letters)))) if len(letters) > len(out) else total
-
-
-def cumsum(D: Domain, x: Array, dim: int = 0, dtype: Any = None) -> Array:
-    out = x.copy()
-    for k in range(1, x.shape[dim]):
-        at = (slice(None),) * (dim % x.ndim)
-        out[(*at, k)] = D.add(out[(*at, k - 1)], x[(*at, k)])
-    return out
-
-
-def nll(D: Domain, x: Array, target: Any, weight: Array | None = None, reduction: int = 1, ignore_index: int = -100) -> Array:
-    if weight is not None or (target == ignore_index).any():
-        raise Outside("nll_loss with weights or ignored targets")
-    picked = D.neg(x[np.arange(len(target)), target] if x.ndim == 2 else x[target])
-    return picked if reduction == 0 else D.sum(picked, axes_of(None, picked.ndim)) if reduction == 2 else mean(D, picked)
-
-
-def nll_back(D: Domain, g: Array, ans: Array, x: Array, target: Any, weight: Any = None, reduction: int = 1, **_: Any) -> Array:
-    g = D.neg(g if reduction != 1 else D.div(g, D.number(max(target.size, 1))))
-    return accumulate(D, x.shape, (np.arange(len(target)), target) if x.ndim == 2 else target, g)
-
-
-def triangle(x: Array, k: int) -> Any:
-    return np.tri(x.shape[-2], x.shape[-1], k, dtype=bool)
-
-
-def integer(x: Any) -> Any:
-    """A number or an integer array; numpy computes with indices itself."""
-    x = np.asarray(x)
-    if x.dtype != object:
-        return x
-    if x.ndim == 0 and int(x.item()) == x.item():
-        return int(x.item())
-    raise Outside("a remainder of real numbers")
-
-
-def windows(x_shape: Any, w_shape: Any, stride: Any, dilation: Any) -> Any:
-    """Output size, and for each kernel offset the slice of the padded input that meets it."""
-    n = len(w_shape) - 2
-    out = [(x_shape[2 + d] - dilation[d] * (w_shape[2 + d] - 1) - 1) // stride[d] + 1 for d in range(n)]
-    return out, [(o, (slice(None), slice(None), *[slice(o[d] * dilation[d], o[d] * dilation[d] + stride[d] * out[d], stride[d])
-                                                 for d in range(n)])) for o in np.ndindex(*w_shape[2:])]
-
-
-def convolution(D: Domain, x: Array, w: Array, b: Array | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-                groups: int = 1) -> Array:
-    n = w.ndim - 2
-    stride, padding, dilation = ([v] * n if isinstance(v, int) else v for v in (stride, padding, dilation))
-    if groups != 1 or x.ndim != n + 2:
-        raise Outside("a grouped or unbatched convolution")
-    x = padded(D, x, [p for d in reversed(padding) for p in (d, d)])
-    size, offsets = windows(x.shape, w.shape, stride, dilation)
-    out = D.array(0, (x.shape[0], w.shape[0], math.prod(size)))
-    for o, at in offsets:
-        out = D.add(out, D.matmul(w[(slice(None), slice(None), *o)], x[at].reshape(*x.shape[:2], -1)))
-    out = out if b is None else D.add(out, b[:, None])
-    return out.reshape(*out.shape[:2], *size)
-
-
-def convolution_back(D: Domain, g: Array, x: Array, w: Array, **a: Any) -> tuple[Array, Array, Array]:
-    """aten::convolution_backward: the cotangents of input, weight and bias."""
-    stride, padding, dilation, transposed, _, groups = (a[f"#{k}"] for k in range(4, 10))
-    if transposed or groups != 1:
-        raise Outside("a grouped or transposed convolution")
-    wide = padded(D, x, [p for d in reversed(padding) for p in (d, d)])
-    _, offsets = windows(wide.shape, w.shape, stride, dilation)
-    gx, gw = D.array(0, wide.shape), D.array(0, w.shape)
-    flat = g.reshape(*g.shape[:2], -1)
-    for o, at in offsets:
-        kernel = w[(slice(None), slice(None), *o)]
-        gx[at] = D.add(gx[at], D.matmul(kernel.T, flat).reshape(gx[at].shape))
-        piece = D.matmul(flat, np.swapaxes(wide[at].reshape(*wide.shape[:2], -1), -1, -2))
-        gw[(slice(None), slice(None), *o)] = D.sum(piece, (0,))
-    inner = tuple(slice(p, s - p) for p, s in zip(padding, wide.shape[2:], strict=True))
-    return gx[(slice(None), slice(None), *inner)], gw, D.sum(flat, (0, 2))
-
-
-def diagonal_back(D: Domain, g: Array, shape: Any = (), offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-    out = D.array(0, shape)
-    where = np.diagonal(np.arange(math.prod(shape)).reshape(shape), offset, dim1, dim2)
-    out.reshape(-1)[where] = g
-    return out
-
-
-def movement(op: Callable[..., Any]) -> Meaning:
-    return lambda D, x, **a: op(x, **a)
-
-
-def wrapped(pad: Any, n: int) -> list[tuple[int, int]]:
-    pairs = [(pad[2 * k], pad[2 * k + 1]) for k in range(len(pad) // 2)]
-    return [(0, 0)] * (n - len(pairs)) + pairs[::-1]
-
-
-def padded(D: Domain, x: Array, pad: Any = (), mode: str = "constant", value: Any = None) -> Array:
-    pairs = wrapped(pad, x.ndim)
-    if mode != "constant":
-        raise Outside(f"padding mode {mode}")
-    crop = tuple(slice(max(0, -a), s - max(0, -b)) for (a, b), s in zip(pairs, x.shape, strict=True))
-    x = x[crop]
-    out = D.array(value or 0, [max(0, a) + s + max(0, b) for (a, b), s in zip(pairs, x.shape, strict=True)])
-    out[tuple(slice(max(0, a), max(0, a) + s) for (a, b), s in zip(pairs, x.shape, strict=True))] = x
-    return out
-
-
-HALF = Fraction(1, 2)
 MEANING: dict[str, Meaning] = {
     # ----- arithmetic -----
     "add": lambda D, x, y, alpha=1: D.add(x, D.scale(alpha, y)),
@@ -416,12 +174,12 @@ MEANING: dict[str, Meaning] = {
     "trace": lambda D, x: D.sum(np.diagonal(x), (0,)),
     "aten::convolution_backward": convolution_back, "diagonal_backward": diagonal_back, "conv1d": convolution, "conv2d": convolution, "conv3d": convolution,
     # ----- losses -----
-    "mse_loss": lambda D, x, y, reduction=1: _reduce(D, D.mul(D.sub(x, y), D.sub(x, y)), reduction),
-    "smooth_l1_loss": lambda D, x, y, reduction=1, beta=1.0: _reduce(D, huber(D, D.sub(x, y), beta, 1 / Fraction(beta)), reduction),
-    "huber_loss": lambda D, x, y, reduction=1, delta=1.0: _reduce(D, huber(D, D.sub(x, y), delta, Fraction(1)), reduction),
-    "soft_margin_loss": lambda D, x, y, reduction=1: _reduce(
+    "mse_loss": lambda D, x, y, reduction=1: reduction(D, D.mul(D.sub(x, y), D.sub(x, y)), reduction),
+    "smooth_l1_loss": lambda D, x, y, reduction=1, beta=1.0: reduction(D, huber(D, D.sub(x, y), beta, 1 / Fraction(beta)), reduction),
+    "huber_loss": lambda D, x, y, reduction=1, delta=1.0: reduction(D, huber(D, D.sub(x, y), delta, Fraction(1)), reduction),
+    "soft_margin_loss": lambda D, x, y, reduction=1: reduction(
         D, D.call("log", D.add(D.number(1), D.call("exp", D.neg(D.mul(y, x))))), reduction),
-    "binary_cross_entropy_with_logits": lambda D, x, y, weight=None, pos_weight=None, reduction=1: _reduce(
+    "binary_cross_entropy_with_logits": lambda D, x, y, weight=None, pos_weight=None, reduction=1: reduction(
         D, D.neg(D.add(D.mul(y, D.call("log", sigmoid(D, x))), D.mul(
             D.sub(D.number(1), y), D.call("log", sigmoid(D, D.neg(x)))))), reduction)
         if weight is None and pos_weight is None else refuse("weights"),
@@ -484,25 +242,3 @@ MEANING: dict[str, Meaning] = {
 }
 PULLBACKS: dict[str, Meaning] = {"nll_loss": nll_back}
 """What the private rules of some operators compute: (g, ans, *operands)."""
-
-
-def _reduce(D: Domain, loss: Array, how: Any) -> Array:
-    return reduction(D, loss, how)
-
-
-def huber(D: Domain, d: Array, delta: float, factor: Fraction) -> Array:
-    size = D.branch(d, d, D.neg(d), HALF)
-    inner = D.scale(factor * HALF, D.mul(d, d))
-    outer = D.scale(factor * Fraction(delta), D.sub(size, D.number(Fraction(delta) * HALF)))
-    return D.branch(D.sub(size, D.number(delta)), outer, inner, 0)
-
-
-def embedded(D: Domain, x: Array) -> Array:
-    out = D.array(0, (*x.shape, x.shape[-1]))
-    n = np.arange(x.shape[-1])
-    out[..., n, n] = x
-    return out
-
-
-def refuse(what: str) -> Any:
-    raise Outside(what)

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import sympy
 
-from autograd_opt.errors import ArgumentError
+from autograd_opt.verify.casework import by_cases
 from autograd_opt.verify.domain import Outside, TooLarge
 from autograd_opt.verify.evaluate import evaluate
 from autograd_opt.verify.ir import Head, Program
-from autograd_opt.verify.lemmas import by_cases
-from autograd_opt.verify.symbols import NeedCase, Symbols, fresh, is_zero
+from autograd_opt.verify.symbols import Symbols, fresh, is_zero
 
 
 @dataclass(frozen=True)
@@ -135,83 +134,3 @@ def _work(sender: Any, original: Program, optimized: Program, goals: Any, limit:
         sender.send((None, f"not asked: {error}"))
     except Exception as error:
         sender.send((None, f"{type(error).__name__}: {error}"))
-
-
-@dataclass(frozen=True)
-class GradientExpression:
-    """A gradient as sympy expressions, with its common subexpressions named.
-
-    Attributes
-    ----------
-    elements : object array of expressions, of the leaf's shape.
-    operations : how many operations they take once common subexpressions are shared.
-    """
-
-    leaf: str
-    elements: Any
-
-    @property
-    def shared(self) -> tuple[list[tuple[Any, Any]], list[Any]]:
-        """(names and subexpressions, reduced elements), as `sympy.cse` gives them."""
-        found = sympy.cse(list(self.elements.reshape(-1)), symbols=sympy.numbered_symbols("t"))
-        return found[0], list(found[1])
-
-    @property
-    def operations(self) -> int:
-        named, reduced = self.shared
-        return int(sum(sympy.count_ops(e) for _, e in named) + sum(sympy.count_ops(e) for e in reduced))
-
-    def lines(self) -> list[tuple[str, Any]]:
-        """(name, expression), subexpressions first."""
-        named, reduced = self.shared
-        out = [(str(s), e) for s, e in named]
-        if self.elements.size == 1:
-            return [*out, (f"d/d{self.leaf}", reduced[0])]
-        places = [",".join(map(str, i)) for i in np.ndindex(self.elements.shape)]
-        return [*out, *((f"d/d{self.leaf}[{p}]", e) for p, e in zip(places, reduced, strict=True))]
-
-    def __str__(self) -> str:
-        return "\n".join(f"{name} = {e}" for name, e in self.lines())
-
-    def latex(self) -> str:
-        """A LaTeX `align*` environment."""
-        rows = []
-        for name, e in self.lines():
-            left = (
-                sympy.latex(sympy.Symbol(name))
-                if not name.startswith("d/d")
-                else r"\frac{\partial L}{\partial "
-                + sympy.latex(sympy.Symbol(name[3:].replace("[", "_{").replace("]", "}")))
-                + "}"
-            )
-            rows.append(f"{left} &= {sympy.latex(e)}")
-        return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"
-
-    def _repr_latex_(self) -> str:
-        return self.latex()
-
-
-def gradient_expression(
-    program: Program, position: int | None, leaf: str, *, names: Mapping[int, str] | None = None, limit: int = 600
-) -> GradientExpression:
-    """The cotangent at `position` as sympy expressions.
-
-    Raises
-    ------
-    ArgumentError : the graph is above `limit` scalar operations, branches on values, or has
-        an operator without meaning.
-    """
-    if position is None:
-        raise ArgumentError(f"no output depends on {leaf}")
-    D = Symbols(budget=limit, named=False)
-    try:
-        values = evaluate(D, program, [position], free_symbols(names))
-    except TooLarge as error:
-        raise ArgumentError(
-            f"the gradient of {leaf} takes {error}: pass a larger limit, or take a smaller graph"
-        ) from error
-    except NeedCase as need:
-        raise ArgumentError(f"the gradient of {leaf} branches on the sign of {need.difference}") from need
-    except Outside as error:
-        raise ArgumentError(f"the gradient of {leaf} has no expression: {error}") from error
-    return GradientExpression(leaf, np.asarray(values[position], dtype=object))

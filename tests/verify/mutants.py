@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 
 import autograd_opt as ao
-from autograd_opt.verify.ir import encode
-from autograd_opt.verify.trace import FULL, MERGED
-from autograd_opt.verify.verifier import Task
+from autograd_opt.verify.bits import encode
+from autograd_opt.verify.task import Task
+from autograd_opt.verify.words import FULL, MERGED
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,13 @@ import torch
 
 import autograd_opt as ao
 from autograd_opt.verify import Status, verify
-from autograd_opt.verify.checker import JOINTLY, LINEAR, check, exact
-from autograd_opt.verify.ir import Vocabulary, convert, decode, encode
-from autograd_opt.verify.lemmas import CASES
-from autograd_opt.verify.trace import Differentiator
+from autograd_opt.verify.bits import decode, encode
+from autograd_opt.verify.cases import CASES
+from autograd_opt.verify.checker import check
+from autograd_opt.verify.ir import Vocabulary
+from autograd_opt.verify.linear import JOINTLY, LINEAR, exact
+from autograd_opt.verify.reading import convert
+from autograd_opt.verify.sweep import Differentiator
 
 FLOATS = [0.0, -0.0, 1.0, float("inf"), float("nan"), 1e-300]
 

@@ -12,8 +12,8 @@ import pytest
 from test_checker import random_program
 
 from autograd_opt.verify import Budget, Status, field
-from autograd_opt.verify.trace import MERGED
-from autograd_opt.verify.verifier import Task
+from autograd_opt.verify.task import Task
+from autograd_opt.verify.words import MERGED
 
 EDITS = ("operand", "swap", "drop", "head", "merge", "goal")
 

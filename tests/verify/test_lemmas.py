@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from autograd_opt.ops.table import OPS, make_vjp
-from autograd_opt.verify import lemmas
-from autograd_opt.verify.lemmas import CASES, prove, prove_all
+from autograd_opt.verify import claims, lemmas
+from autograd_opt.verify.cases import CASES, on
+from autograd_opt.verify.claims import prove
+from autograd_opt.verify.lemmas import prove_all
 
 QUICK = [
     "add",
@@ -85,15 +87,15 @@ class Changed:
 @pytest.mark.parametrize("op", WRONG)
 def test_wrong_rules_are_refuted(op, monkeypatch):
     if op == "matmul":
-        monkeypatch.setitem(CASES, "matmul", (lemmas.on((2, 2), (2, 2)),))
+        monkeypatch.setitem(CASES, "matmul", (on((2, 2), (2, 2)),))
     monkeypatch.setitem(OPS, op, Changed(OPS[op], *WRONG[op]))
     (proof,) = [p for p in prove(op) if p.claim == "gradient"]
     assert proof.status == "refuted", proof
 
 
 def test_a_wrong_linear_line_is_refuted(monkeypatch):
-    monkeypatch.setitem(lemmas.LINEAR, "sigmoid", (0,))
-    monkeypatch.setattr(lemmas, "slots", lambda head, floating: (0,))
+    monkeypatch.setitem(claims.LINEAR, "sigmoid", (0,))
+    monkeypatch.setattr(claims, "slots", lambda head, floating: (0,))
     assert [p.status for p in prove("sigmoid") if p.claim == "linear"] == ["refuted"]
 
 
@@ -102,7 +104,7 @@ def test_a_hang_is_ended(monkeypatch):
         while True:
             pass
 
-    monkeypatch.setattr(lemmas, "gradient", hang)
+    monkeypatch.setattr(claims, "gradient", hang)
     (proof,) = prove_all(cache=False, seconds=1.0, ops=["sin"])
     assert proof.status == "undecided"
     assert "no answer" in proof.detail

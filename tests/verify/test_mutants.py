@@ -6,7 +6,7 @@ import mutants
 import pytest
 
 from autograd_opt.verify import Budget, Status
-from autograd_opt.verify.verifier import ENGINES
+from autograd_opt.verify.budget import ENGINES
 
 NUMBERS = [m.number for m in mutants.MUTANTS]
 

@@ -17,7 +17,6 @@ from autograd_opt.verify import (
     Status,
     Verification,
     assert_optimization_proved,
-    expression,
     replay,
     save,
     verify,
@@ -308,36 +307,3 @@ def test_it_prints_as_text_html_and_json():
     assert str(v).startswith("proved: optimized = original, bitwise")
     assert "<table>" in v._repr_html_()
     assert json.loads(v.to_json())["status"] == "proved"
-
-
-# ----- gradient expressions -----
-def test_gradient_expressions_before_and_after():
-    with ao.AutogradGraph(optimize=True) as graph:
-        a, b = leaf(), leaf()
-        loss = (a * b).sin() * (a * b)
-        nodes = graph.tape.snapshot()
-        after = expression(nodes, [loss.grad_fn], 0, names={0: "a", 1: "b"})
-        before = expression(nodes, [loss.grad_fn], 0, optimized=False, names={0: "a", 1: "b"})
-    import sympy
-
-    a, b = sympy.symbols("a b", real=True)
-    expected = sympy.diff(sympy.sin(a * b) * a * b, a)
-    assert sympy.expand(after.elements.item() - expected) == 0
-    assert sympy.expand(before.elements.item() - expected) == 0
-    assert "d/da = " in str(after)
-    assert after.latex().startswith("\\begin{align*}")
-
-
-def test_a_large_graph_is_refused_clearly():
-    with ao.AutogradGraph(optimize=True) as graph:
-        a = leaf(50, 50)
-        loss = (a @ a).sum()
-        with pytest.raises(ArgumentError, match="larger limit"):
-            expression(graph.tape.snapshot(), [loss.grad_fn], 0)
-
-
-def test_a_branch_is_named():
-    with ao.AutogradGraph(optimize=True) as graph:
-        loss = leaf(2).relu().sum()
-        with pytest.raises(ArgumentError, match="branches on the sign"):
-            expression(graph.tape.snapshot(), [loss.grad_fn], 0)

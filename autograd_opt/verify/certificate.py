@@ -1,13 +1,59 @@
-"""Programs out of a saved verification."""
+"""Verifications in files: saved with both programs, replayed without the graph."""
 
 from __future__ import annotations
 
+import time
 from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from autograd_opt.errors import ArgumentError
+from autograd_opt.verify import checker
+from autograd_opt.verify.budget import ENGINES, Budget
 from autograd_opt.verify.ir import Head, Program, Type, Vocabulary
-from autograd_opt.verify.verdict import Verification
+from autograd_opt.verify.task import Task
+from autograd_opt.verify.verdict import Reason, Status, Verification, undecided
+
+
+def save(
+    path: str | Path,
+    nodes: Sequence[Any],
+    roots: Sequence[Any],
+    leaves: Sequence[Any] | None = None,
+    leader: Sequence[int] | None = None,
+) -> Verification:
+    """Verify and write a certificate that `replay` checks without the graph."""
+    task = Task(nodes, roots, leaves, leader, None)
+    found = task.run(ENGINES, Budget(), "real", (), 0)
+    found = replace(found, programs=task.certificate())
+    found.to_json(path)
+    return found
+
+
+def replay(saved: Verification | str | Path, budget: Budget | None = None) -> Verification:
+    """Check a saved verification again from the programs in it.
+
+    Raises
+    ------
+    ArgumentError : the file is damaged, or holds no programs.
+    """
+    v = saved if isinstance(saved, Verification) else Verification.from_json(saved)
+    original, optimized, leader = programs_of(v)
+    if (original.digest(), optimized.digest()) != (v.original, v.optimized):
+        return undecided(Reason.FOREIGN, "the hashes are not those of the programs in the file")
+    budget = budget or Budget()
+    outcome = checker.check(
+        original, optimized, leader, expansions=budget.expansions, deadline=time.monotonic() + budget.seconds
+    )
+    if all(outcome.equal) and outcome.equal:
+        return replace(
+            v, status=Status.PROVED, exact="bitwise" if all(outcome.bitwise) else "real", reason=None, message=""
+        )
+    return undecided(
+        Reason.UNDERIVED, "the saved programs are not proved equal", original=v.original, optimized=v.optimized
+    )
 
 
 def programs_of(saved: Verification) -> tuple[Program, Program, list[int]]:

@@ -1,0 +1,27 @@
+"""Limits that hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ENGINES = ("structural", "linear", "field", "points", "sympy")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits that hold.
+
+    Attributes
+    ----------
+    seconds : for the checker, and again for the search for a counterexample.
+    expansions : terms that the checker may expand.
+    elements : scalar operations that one evaluation at a point may cost.
+    sympy_seconds : for the sympy subprocess.
+    sympy_operations : scalar operations up to which sympy compares whole gradients.
+    """
+
+    seconds: float = 30.0
+    expansions: int = 5_000_000
+    elements: int = 2_000_000
+    sympy_seconds: float = 20.0
+    sympy_operations: int = 600

@@ -1,0 +1,34 @@
+"""Which node stands for which: as the executor follows it, or as a pass says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autograd_opt.verify.ir import Malformed
+
+PINNED = 4096
+
+
+def followed(nodes: Sequence[Any], where: dict[int, int]) -> list[int]:
+    """The leaders that the executor follows: not from or into pinned nodes."""
+    out = list(range(len(nodes)))
+    for i, node in enumerate(nodes):
+        to = node.leader
+        if to is None or node.flags & PINNED or to.flags & PINNED:
+            continue
+        k = where.get(id(to))
+        if k is not None:
+            out[i] = out[k]
+    return out
+
+
+def resolve(leader: list[int], n: int) -> list[int]:
+    """Chains of leaders followed to their ends."""
+    if len(leader) != n:
+        raise Malformed(f"leader has {len(leader)} entries for {n} nodes")
+    for i in range(n):
+        if not 0 <= leader[i] <= i:
+            raise Malformed(f"leader[{i}] = {leader[i]}: a leader comes before its followers")
+        leader[i] = leader[leader[i]]
+    return leader

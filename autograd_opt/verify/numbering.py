@@ -1,0 +1,46 @@
+"""Structural value numbers: the same operations on the same operands, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autograd_opt.verify.ir import Program, Vocabulary
+from autograd_opt.verify.linear import COMMUTATIVE
+from autograd_opt.verify.words import MERGED
+
+
+def numbering(programs: Sequence[Program]) -> list[list[int]]:
+    """Value numbers by hash-consing alone, one list per program, from one table."""
+    table: dict[Any, int] = {}
+    out = []
+    commutes = commutative(programs[0].vocabulary)
+    merged = merged_heads(programs[0].vocabulary)
+    for program in programs:
+        numbers: list[int] = []
+        push = numbers.append
+        for head, operands in zip(program.heads, program.operands, strict=True):
+            if head in merged:
+                push(numbers[operands[0]])
+                continue
+            if len(operands) == 1:
+                key: Any = (head, numbers[operands[0]])
+            elif len(operands) == 2:
+                a, b = numbers[operands[0]], numbers[operands[1]]
+                key = (head, b, a) if b < a and head in commutes else (head, a, b)
+            else:
+                key = (head, *[numbers[o] for o in operands])
+            found = table.get(key)
+            if found is None:
+                found = table[key] = len(table)
+            push(found)
+        out.append(numbers)
+    return out
+
+
+def commutative(vocabulary: Vocabulary) -> set[int]:
+    return {k for k, h in enumerate(vocabulary.heads) if h.op in COMMUTATIVE and not h.attributes}
+
+
+def merged_heads(vocabulary: Vocabulary) -> set[int]:
+    return {k for k, h in enumerate(vocabulary.heads) if h.op == MERGED}

@@ -1,0 +1,119 @@
+"""The recorded graph, read once: nodes as heads and operand positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from autograd_opt.verify.bits import encode
+from autograd_opt.verify.ir import PURE, VIEW, Malformed, Vocabulary
+
+
+@dataclass
+class Recorded:
+    """A recorded graph as plain data, before any optimization.
+
+    `operands[i]` holds a node number, or None for a number or an absent operand;
+    `numbers[i]` says which numbers stand at those places; `needs[i]` which operands want a cotangent.
+    """
+
+    vocabulary: Vocabulary
+    nodes: Sequence[Any]
+    heads: list[int]
+    operands: list[tuple[int | None, ...]]
+    pure: bytearray
+    grad: bytearray
+    unique: list[str]
+
+
+def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
+    """Read the recorded nodes once.
+
+    Raises
+    ------
+    Malformed : an operand is not a node of the list, or comes after its use.
+    """
+    recorded = Recorded(vocabulary, nodes, [], [], bytearray(len(nodes)), bytearray(len(nodes)), [])
+    heads, operands, pure, grad = recorded.heads, recorded.operands, recorded.pure, recorded.grad
+    position: dict[Any, int] = {}
+    head_of, type_of = vocabulary.head, vocabulary.type
+    devices: list[Any] = []
+    for i, node in enumerate(nodes):
+        op = node.op
+        flags = op.flags
+        places: tuple[int | None, ...]
+        try:
+            places = tuple([None if o is None else position[o] for o in node.operands])
+        except KeyError:
+            raise Malformed(f"node {i} ({op.name}) reads a node that is not in the graph before it") from None
+        position[node] = i
+        attributes = node.attributes
+        effect = 0
+        if node.is_leaf:
+            effect = i + 1
+        elif flags & (PURE | VIEW) or op.name == "output":
+            pure[i] = 1
+        else:
+            effect = i + 1
+        coded: tuple[tuple[str, str], ...] = ()
+        versions = getattr(node, "operand_versions", None)
+        if attributes or len(places) > 2 or versions:
+            try:
+                coded = attribute_bits(op, attributes, places, node, versions)
+            except (TypeError, LookupError):
+                recorded.unique.append(op.name)
+                effect, pure[i] = i + 1, 0
+        requires_grad = node.requires_grad
+        grad[i] = requires_grad
+        shape, dtype, device = node.shape, node.dtype, node.device
+        if dtype is None:
+            shape = tuple([None if m is None else (m[0], m[1], m[2] or home(places, devices)) for m in shape or ()])
+            device = shape[0][2] if shape and shape[0] else home(places, devices)
+            heads.append(head_of(op.name, coded, type_of(shape, None, None), requires_grad, effect))
+        else:
+            device = device or home(places, devices)
+            heads.append(head_of(op.name, coded, type_of(shape, dtype, device), requires_grad, effect))
+        devices.append(device)
+        operands.append(places)
+    return recorded
+
+
+def home(places: Sequence[int | None], devices: Sequence[Any]) -> Any:
+    """The device of the first operand, where a node does not say its own."""
+    return next((devices[o] for o in places if o is not None), "cpu")
+
+
+def attribute_bits(
+    op: Any, attributes: dict[str, Any], places: tuple[int | None, ...], node: Any, versions: Any
+) -> tuple[tuple[str, str], ...]:
+    """The attributes that differ from the operator's defaults, sorted by name, as text."""
+    defaults = op.attributes
+    out = []
+    for name in sorted(attributes):
+        text = encode(attributes[name])
+        if name not in defaults or encode(defaults[name]) != text:
+            out.append((name, text))
+    if len(places) > 2:
+        for k, place in enumerate(places):
+            if place is None:
+                name = op.operands[k] if k < len(op.operands) else f"#{k}"
+                if name not in attributes:
+                    out.append((name, encode(number_of(node, k))))
+    if versions and any(versions):
+        out.append(("@", encode(tuple(versions))))
+    return tuple(out)
+
+
+def number_of(node: Any, k: int) -> Any:
+    """The Python number (or None) at operand k of a node with three or more operands."""
+    from autograd_opt.executor import node_saved
+
+    if node.spent:
+        raise LookupError("released")
+    value = node_saved(node, k)
+    if isinstance(value, torch.Tensor):
+        raise TypeError("a tensor that has no node")
+    return value

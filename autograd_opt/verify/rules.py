@@ -1,0 +1,194 @@
+"""A gradient rule as a template: what it does, traced once per signature.
+
+A rule of the operator table runs on traces once per signature (operator, attributes, types,
+which operands want a cotangent); the backward sweep is the templates, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from autograd_opt.verify.ir import Head, Vocabulary
+from autograd_opt.verify.tracer import Trace, Tracer, Untraceable
+
+PRIVATE = {7, 8, 9}
+"""Argument codes of rules that read the run or the node itself: nothing here can trace those."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What a rule does: steps over the environment [g or its parts, ans, operands..., earlier steps]."""
+
+    steps: tuple[tuple[int, tuple[int, ...]], ...]
+    results: tuple[tuple[int, int], ...]
+
+
+class Parts:
+    """The cotangents of a node with several outputs, as its rule sees them."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[Any]):
+        self.parts = parts
+
+
+def arguments(
+    vjp: Any,
+    op: Any,
+    head: Head,
+    types: Sequence[int | None],
+    needs: Sequence[bool],
+    g: Any,
+    ans: Callable[[], Any],
+    operand: Callable[[int], Any],
+    vocabulary: Vocabulary,
+) -> tuple[list[Any], dict[str, Any]]:
+    """What a rule is called with, by its argument codes."""
+
+    def metadata(k: int) -> tuple[Any, Any]:
+        t = types[k]
+        if t is None:
+            return (), None
+        shape, dtype, _, _ = vocabulary.types[t]
+        return torch.Size(shape or ()), getattr(torch, dtype) if dtype else None
+
+    args = [g]
+    shape, dtype, _, parts_of_type = vocabulary.types[head.type]
+    for code in vjp.codes:
+        if code in PRIVATE:
+            raise Untraceable(f"the rule of {op.name} is private")
+        if code >= 128:
+            args.append(metadata(code - 128)[1])
+        elif code >= 64:
+            args.append(metadata(code - 64)[0])
+        elif code >= 16:
+            args.append(operand(code - 16))
+        elif code == 1:
+            args.append(ans())
+        elif code == 2:
+            args.append(
+                torch.Size(shape or ())
+                if not parts_of_type
+                else tuple(
+                    None
+                    if p is None
+                    else (
+                        torch.Size(vocabulary.types[p].shape or ()),
+                        getattr(torch, vocabulary.types[p].dtype),
+                        torch.device("meta"),
+                    )
+                    for p in parts_of_type
+                )
+            )
+        elif code == 3:
+            args.append(tuple(needs))
+        elif code == 4:
+            args.append([metadata(k)[0] for k in range(len(types))])
+        elif code == 5:
+            args.append([operand(k) for k in range(len(types))])
+        elif code == 10:
+            args.append([None if k == 0 else operand(k) for k in range(len(types))])
+        elif code == 6:
+            args.append(getattr(torch, dtype))
+        else:
+            raise Untraceable(f"argument code {code}")
+    values = head.values()
+    return args, {a: values.get(a, op.attributes.get(a)) for a in vjp.attributes}
+
+
+def trace_rule(
+    vocabulary: Vocabulary,
+    op: Any,
+    head: Head,
+    types: Sequence[int | None],
+    needs: Sequence[bool],
+    parts: Sequence[bool] | None = None,
+) -> Template:
+    """Run the rules of one signature.
+
+    Environment of the template: the cotangent (or one place per part), the output, the
+    operands in order (absent ones too), then the steps.
+
+    Raises
+    ------
+    Untraceable : the rule looks at values, draws random numbers, or reads the run itself.
+    """
+    first = 1 if parts is None else len(parts)
+    result = vocabulary.types[head.type]
+    device = result.device or next(vocabulary.types[p].device for p in result.parts if p is not None)
+    tracer = Tracer(vocabulary, first + 1 + len(types), device)
+    numbers = head.values()
+
+    def operand(k: int) -> Any:
+        t = types[k]
+        if t is None:
+            return numbers.get(op.operands[k] if k < len(op.operands) else f"#{k}")
+        return tracer.value(t, first + 1 + k)
+
+    def ans() -> Any:
+        if vocabulary.types[head.type].shape is None:
+            raise Untraceable("the rule reads several outputs at once")
+        return tracer.value(head.type, first)
+
+    if parts is None:
+
+        def g() -> Any:
+            return tracer.value(head.type, 0)
+    else:
+
+        def g() -> Any:
+            kinds = vocabulary.types[head.type].parts
+            return Parts([tracer.value(kinds[k], k) if there else None for k, there in enumerate(parts)])
+
+    results: list[tuple[int, int]] = []
+    with recording_paused(), tracer:
+        if op.joint is not None:
+            args, kwargs = arguments(op.joint, op, head, types, needs, g(), ans, operand, vocabulary)
+            found = list(op.joint.fn(*args, **kwargs) or ())
+            pairs = [(k, found[k] if k < len(found) else None) for k in range(len(types) - 1, -1, -1) if needs[k]]
+            for k, value in pairs:
+                settle(tracer, vocabulary, results, k, types[k], value)
+        else:
+            for k in range(len(types) - 1, -1, -1):
+                if not needs[k] or k >= len(op.vjps) or op.vjps[k] is None:
+                    continue
+                args, kwargs = arguments(op.vjps[k], op, head, types, needs, g(), ans, operand, vocabulary)
+                settle(tracer, vocabulary, results, k, types[k], op.vjps[k].fn(*args, **kwargs))
+    return Template(tuple(tracer.steps), tuple(results))
+
+
+def settle(
+    tracer: Tracer, vocabulary: Vocabulary, results: list[tuple[int, int]], k: int, type: Any, value: Any
+) -> None:
+    """The edge rule: bring a cotangent to its operand's shape and dtype."""
+    if value is None:
+        return
+    shape, dtype, _, _ = vocabulary.types[type]
+    if not isinstance(value, Trace):
+        raise Untraceable("the rule returns something that is not traced")
+    if shape is not None:
+        if tuple(value.shape) != shape:
+            value = value.sum_to_size(shape)
+        wanted = getattr(torch, dtype)
+        if value.dtype != wanted:
+            if value.is_complex() and not wanted.is_complex:
+                value = value.real
+            value = value.to(wanted)
+    results.append((k, value.position))
+
+
+@contextmanager
+def recording_paused() -> Iterator[None]:
+    """No active graph sees what happens here."""
+    from autograd_opt import node as nodes
+
+    old = nodes.pause()
+    try:
+        yield
+    finally:
+        nodes.resume(old)

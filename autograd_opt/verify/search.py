@@ -1,0 +1,96 @@
+"""No proof: a counterexample, evidence, or sympy on the whole gradients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from autograd_opt.verify.budget import Budget
+from autograd_opt.verify.task import Task
+from autograd_opt.verify.verdict import Counterexample, Reason, Status, Verdict, Verification, undecided
+
+
+def search(
+    task: Task,
+    engines: tuple[str, ...],
+    budget: Budget,
+    assume: tuple[str, ...],
+    seed: int,
+    outcome: Any,
+    common: dict[str, Any],
+) -> Verification:
+    """No proof: look for a counterexample, then for evidence, then ask sympy."""
+    from autograd_opt.verify import field, points, sympy_engine
+
+    evidence: list[str] = []
+    goals = [k for k, ok in enumerate(outcome.equal) if not ok]
+    pairs = list(
+        zip(
+            [*task.original.gradients, *task.original.values],
+            [*task.optimized.gradients, *task.optimized.values],
+            strict=True,
+        )
+    )
+    wanted = [(task.goals[k], *pairs[k]) for k in goals]
+    reason, message = Reason.UNDERIVED, "no derivation was found"
+    if outcome.budget:
+        reason, message = Reason.BUDGET, str(outcome.stats.get("budget", ""))
+    elif task.differentiator.unsupported:
+        name, why = next(iter(task.differentiator.unsupported.items()))
+        reason, message = Reason.UNSUPPORTED, f"{name}: {why}"
+    field_found = None
+    if "field" in engines:
+        field_found = field.compare(
+            task.original, task.optimized, wanted, budget=budget.elements, seed=seed, nodes=task.nodes
+        )
+        evidence.append(str(field_found))
+    if "points" in engines:  # also where the field sees no difference: it never meets a kink
+        found = points.refute(
+            task.original,
+            task.optimized,
+            wanted,
+            names=task.names(),
+            budget=budget.elements,
+            seconds=budget.seconds,
+            seed=seed,
+            nodes=task.nodes,
+        )
+        if isinstance(found, Counterexample):
+            if found.kind == "value" and field_found is not None and field_found.equal:
+                found = replace(found, kind="kink")
+            verdicts = tuple(
+                Verdict(g.goal, Status.REFUTED) if g.goal == found.goal else g for g in common["goals"]
+            )
+            return Verification(
+                Status.REFUTED,
+                counterexample=found,
+                evidence=tuple(evidence),
+                **(common | {"goals": verdicts}),
+                engine="points",
+            )
+        evidence.append(f"points: {found}")
+    if "sympy" in engines and (field_found is None or field_found.equal is not False):
+        answer = sympy_engine.compare(
+            task.original, task.optimized, wanted, limit=budget.sympy_operations, seconds=budget.sympy_seconds
+        )
+        evidence.append(f"sympy: {answer.message}")
+        if answer.equal:
+            verdicts = tuple(
+                g if g.status is Status.PROVED else Verdict(g.goal, Status.PROVED, "real") for g in common["goals"]
+            )
+            missing = [c for c in answer.conditions if c not in assume]
+            if not missing:
+                return Verification(
+                    Status.PROVED,
+                    "real",
+                    "these shapes",
+                    (*task.conditions(False), *answer.conditions),
+                    engine="sympy",
+                    evidence=tuple(evidence),
+                    **(common | {"goals": verdicts, "culprit": None}),
+                )
+            reason, message = Reason.CONDITION, "; ".join(missing)
+    if reason is Reason.UNDERIVED and field_found is not None and field_found.equal is not None:
+        reason = Reason.EQUAL_IN_FIELD if field_found.equal else Reason.NO_WITNESS
+        message = str(field_found)
+    return undecided(reason, message, evidence=tuple(evidence), **common)

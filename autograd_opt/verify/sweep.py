@@ -1,0 +1,217 @@
+"""From a recorded graph to the program of its values and gradients.
+
+The backward sweep is the templates of the rules, one after the other, in the executor's order.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from autograd_opt.verify.bits import encode
+from autograd_opt.verify.ir import ADD, MULTI, Malformed, Program
+from autograd_opt.verify.reading import Recorded
+from autograd_opt.verify.rules import Template, trace_rule
+from autograd_opt.verify.words import HOOK, MERGED, PULLBACK, SEED
+
+TRACED: dict[Any, Any] = {}
+"""What rules were traced to, by rule and signature, in words that every vocabulary understands."""
+TRACED_LIMIT = 20_000
+
+
+class Differentiator:
+    """Builds joint programs of one recorded graph; templates are shared between them."""
+
+    def __init__(self, recorded: Recorded):
+        self.recorded = recorded
+        self.templates: dict[Any, Template | None] = {}
+        self.unsupported: dict[str, str] = {}
+
+    def program(self, leader: Sequence[int], roots: Sequence[int], leaves: Sequence[int]) -> Program:
+        """Values of all nodes (merged ones by reference to their leader), then the reverse sweep."""
+        recorded, vocabulary = self.recorded, self.recorded.vocabulary
+        n = len(recorded.heads)
+        heads, operands = list(recorded.heads), []
+        present = recorded.operands
+        identity = range(n)
+        merged = [i for i in identity if leader[i] != i]
+        for i in merged:
+            if leader[i] > i:
+                raise Malformed(f"node {i} is merged into {leader[i]}, which comes after it")
+            heads[i] = vocabulary.head(MERGED, (), vocabulary.heads[heads[i]].type)
+        if merged:
+            operands = [
+                tuple([leader[o] for o in places if o is not None]) if leader[i] == i else (leader[i],)
+                for i, places in enumerate(present)
+            ]
+        else:
+            operands = [
+                places if None not in places else tuple([o for o in places if o is not None])  # type: ignore[misc]
+                for places in present
+            ]
+        program = Program(vocabulary, heads, operands, array("q", identity), n)
+        program.values = [leader[r] for r in roots]
+        self.sweep(program, leader, roots)
+        program.gradients = [program.cotangents.get(leader[i]) for i in leaves]
+        return program
+
+    def sweep(self, program: Program, leader: Sequence[int], roots: Sequence[int]) -> None:
+        """The reverse sweep, in the order of the executor: descending record number."""
+        recorded, vocabulary = self.recorded, self.recorded.vocabulary
+        heads, grad, nodes = recorded.heads, recorded.grad, recorded.nodes
+        vocabulary_heads = vocabulary.heads
+        n = program.forward
+        waiting: list[Any] = [None] * n
+        append = program.append
+        cotangents = program.cotangents
+        adders: dict[int, int] = {}
+
+        def send(target: int, g: int, origin: int) -> None:
+            old = waiting[target]
+            if old is None:
+                waiting[target] = g
+                return
+            kind = vocabulary_heads[heads[target]].type
+            head = adders.get(kind)
+            if head is None:
+                head = adders[kind] = vocabulary.head(ADD, (), kind)
+            waiting[target] = append(head, (old, g), origin)
+
+        for k, r in enumerate(roots):
+            kind = vocabulary_heads[heads[r]].type
+            send(leader[r], append(vocabulary.head(SEED, (), kind, False, k + 1), (), r), r)
+        for i in range(n - 1, -1, -1):
+            g = waiting[i]
+            if g is None:
+                continue
+            node = nodes[i]
+            if node.hooks is not None:
+                g = self.hooked(program, g, i)
+            if type(g) is int:
+                cotangents[i] = g
+            places = recorded.operands[i]
+            if not places:
+                continue
+            targets = [None if o is None else leader[o] for o in places]
+            kinds = [None if o is None else vocabulary_heads[heads[o]].type for o in targets]
+            needs = [o is not None and grad[o] == 1 for o in targets]
+            if True not in needs:
+                continue
+            head_number = heads[i]
+            parts = g if type(g) is list else None
+            key = (
+                head_number,
+                tuple(kinds),
+                tuple(needs),
+                None if parts is None else tuple([p is not None for p in parts]),
+            )
+            if key in self.templates:
+                template = self.templates[key]
+            else:
+                template = self.templates[key] = self.template(head_number, node.op, kinds, needs, parts)
+            environment = list(parts) if parts is not None else [g]
+            environment.append(i)
+            environment += targets
+            if template is None:
+                self.opaque(program, environment, i, head_number, places, kinds, needs, node.op, send)
+                continue
+            for head, refs in template.steps:
+                environment.append(append(head, tuple([environment[r] for r in refs]), i))
+            for k, position in template.results:
+                target = targets[k]
+                if node.op.name == "output":
+                    self.send_part(
+                        waiting,
+                        send_into=target,
+                        part=vocabulary_heads[heads[i]].value("i", 0),
+                        g=environment[position],
+                        origin=i,
+                        program=program,
+                    )
+                else:
+                    send(target, environment[position], i)  # type: ignore[arg-type]
+
+    def hooked(self, program: Program, g: Any, i: int) -> Any:
+        """A cotangent after the user's hooks: some function of it."""
+        vocabulary = program.vocabulary
+        if type(g) is list:
+            return [p if p is None else self.hooked(program, p, i) for p in g]
+        type_ = vocabulary.heads[program.heads[g]].type
+        return program.append(vocabulary.head(HOOK, (), type_, False, i + 1), (g,), i)
+
+    def send_part(
+        self, waiting: list[Any], send_into: int | None, part: int, g: int, origin: int, program: Program
+    ) -> None:
+        """Add to one output's cotangent of a node with several."""
+        assert send_into is not None
+        vocabulary = program.vocabulary
+        kinds = vocabulary.types[vocabulary.heads[self.recorded.heads[send_into]].type].parts
+        if waiting[send_into] is None:
+            waiting[send_into] = [None] * len(kinds)
+        old = waiting[send_into][part]
+        waiting[send_into][part] = (
+            g if old is None else program.append(vocabulary.head(ADD, (), kinds[part]), (old, g), origin)
+        )
+
+    def template(self, head_number: int, op: Any, kinds: list[Any], needs: list[bool], parts: Any) -> Template | None:
+        """The template of a signature; None where the rule cannot be traced."""
+        vocabulary = self.recorded.vocabulary
+        head = vocabulary.heads[head_number]
+        if op.name == "output":
+            return Template((), ((0, 0),))
+        if op.joint is None and not any(
+            k < len(op.vjps) and op.vjps[k] is not None for k, need in enumerate(needs) if need
+        ):
+            return Template((), ())
+        if op.flags & MULTI and parts is None:
+            return None
+        present = None if parts is None else tuple([p is not None for p in parts])
+        spelled = (head.op, head.attributes, vocabulary.spelled(head.type), tuple(map(vocabulary.spelled, kinds)))
+        key = (op, tuple(op.vjps), op.joint, spelled, tuple(needs), present)
+        known = TRACED.get(key)
+        if known is None:
+            try:
+                made = trace_rule(vocabulary, op, head, kinds, needs, present)
+            except Exception as error:  # whatever a rule raises on traces means that it cannot be traced
+                known = str(error)
+            else:
+                known = (
+                    [(vocabulary.heads[h], vocabulary.spelled(vocabulary.heads[h].type), r) for h, r in made.steps],
+                    made.results,
+                )
+            if len(TRACED) >= TRACED_LIMIT:
+                TRACED.clear()
+            TRACED[key] = known
+        if isinstance(known, str):
+            self.unsupported[op.name] = known
+            return None
+        steps, results = known
+        return Template(
+            tuple((vocabulary.head(h.op, h.attributes, vocabulary.intern(t)), refs) for h, t, refs in steps), results
+        )
+
+    def opaque(
+        self,
+        program: Program,
+        environment: list[Any],
+        i: int,
+        head_number: int,
+        places: Any,
+        kinds: list[Any],
+        needs: list[bool],
+        op: Any,
+        send: Any,
+    ) -> None:
+        """Cotangents of an untraceable rule: functions, otherwise unknown, of all it may read."""
+        vocabulary = self.recorded.vocabulary
+        head = vocabulary.heads[head_number]
+        effect = 0 if self.recorded.pure[i] else i + 1
+        reads = tuple([e for e in environment if e is not None])
+        absent = encode(tuple([e is None for e in environment]))
+        targets = environment[-len(places) :]
+        for k in range(len(places) - 1, -1, -1):
+            if needs[k]:
+                attributes = (("#of", encode(op.name)), ("#operand", encode(k)), ("#absent", absent), *head.attributes)
+                number = vocabulary.head(PULLBACK, attributes, kinds[k], False, effect)
+                send(targets[k], program.append(number, reads, i), i)

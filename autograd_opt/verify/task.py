@@ -1,0 +1,209 @@
+"""One graph and one optimization of it: both programs, what is compared, what a proof presupposes."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from autograd_opt.verify import checker
+from autograd_opt.verify.budget import Budget
+from autograd_opt.verify.ir import DRAWS, Malformed, Vocabulary
+from autograd_opt.verify.leaders import followed, resolve
+from autograd_opt.verify.linear import LINEAR, is_kernel
+from autograd_opt.verify.reading import Recorded, convert
+from autograd_opt.verify.sweep import Differentiator
+from autograd_opt.verify.verdict import Reason, Status, Verdict, Verification, undecided
+from autograd_opt.verify.words import PULLBACK
+
+
+class Task:
+    """One graph and one optimization of it."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Any],
+        roots: Sequence[Any],
+        leaves: Sequence[Any] | None,
+        leader: Sequence[int] | None,
+        alive: Sequence[int] | None,
+    ):
+        if not len(nodes):
+            raise Malformed("there are no nodes: the graph was cleared, or nothing was recorded")
+        self.nodes = nodes
+        self.where = {id(node): i for i, node in enumerate(nodes)}
+        self.roots = [self.position(r, "output") for r in roots]
+        if leaves is None:
+            self.leaves = [i for i, n in enumerate(nodes) if n.is_leaf and n.requires_grad]
+        else:
+            self.leaves = [self.position(n, "leaf") for n in leaves]
+        self.leader = followed(nodes, self.where) if leader is None else resolve([int(x) for x in leader], len(nodes))
+        self.alive = None if alive is None else [int(x) for x in alive]
+        if self.alive is not None and len(self.alive) != len(nodes):
+            raise Malformed(f"alive has {len(self.alive)} entries for {len(nodes)} nodes")
+        self.vocabulary = Vocabulary()
+        self.recorded: Recorded = convert(nodes, self.vocabulary)
+        self.differentiator = Differentiator(self.recorded)
+        self.original = self.differentiator.program(range(len(nodes)), self.roots, self.leaves)
+        self.optimized = self.differentiator.program(self.leader, self.roots, self.leaves)
+
+    def position(self, node: Any, what: str) -> int:
+        found = node if isinstance(node, int) else self.where.get(id(node))
+        if found is None or not 0 <= found < len(self.nodes):
+            raise Malformed(f"the {what} {node!r} is not in the graph")
+        return found
+
+    @property
+    def goals(self) -> list[str]:
+        """The names of what is compared, gradients first."""
+        return [f"gradient of %{i}" for i in self.leaves] + [f"value of %{i}" for i in self.roots]
+
+    def run(
+        self, engines: tuple[str, ...], budget: Budget, exact: str, assume: tuple[str, ...], seed: int
+    ) -> Verification:
+        """Ask the engines in order until one decides."""
+        stats: dict[str, Any] = {
+            "nodes": len(self.nodes),
+            "merged": sum(self.leader[i] != i for i in range(len(self.nodes))),
+        }
+        common: dict[str, Any] = {
+            "original": self.original.digest(),
+            "optimized": self.optimized.digest(),
+            "stats": stats,
+            "trust": self.trust(),
+        }
+        if (
+            not self.roots
+            or not self.leaves
+            or all(g is None for g in self.original.gradients + self.optimized.gradients)
+        ):
+            return undecided(Reason.NOTHING, "no output reaches a leaf that requires grad", **common)
+        wrong = self.effects()
+        if wrong is not None:
+            return undecided(*wrong, **common)
+        outcome = checker.check(
+            self.original,
+            self.optimized,
+            self.leader,
+            expansions=budget.expansions,
+            deadline=time.monotonic() + budget.seconds,
+        )
+        stats.update(outcome.stats)
+        proved = outcome.bitwise if "linear" not in engines or exact == "bitwise" else outcome.equal
+        goals = tuple(
+            Verdict(goal, Status.PROVED, "bitwise" if bits else "real")
+            if ok
+            else Verdict(goal, Status.UNDECIDED, None, Reason.BUDGET if outcome.budget else Reason.UNDERIVED)
+            for goal, ok, bits in zip(self.goals, proved, outcome.bitwise, strict=True)
+        )
+        if all(proved):
+            bits = all(outcome.bitwise)
+            return Verification(
+                Status.PROVED,
+                "bitwise" if bits else "real",
+                "all sizes with these broadcasts and branches",
+                self.conditions(bits),
+                engine="structural" if bits else "linear",
+                goals=goals,
+                **common,
+            )
+        culprit = self.describe(outcome.failed)
+        common |= {"goals": goals, "culprit": culprit}
+        if exact == "bitwise" and all(outcome.equal):
+            return undecided(Reason.ONLY_REAL, "equal over the reals; sums are taken in another order", **common)
+        from autograd_opt.verify.search import search
+
+        return search(self, engines, budget, assume, seed, outcome, common)
+
+    def names_of_leaves(self) -> dict[int, str]:
+        """Symbols of the leaves: x0, x1, ... by record number."""
+        return {i: f"x{i}" for i, n in enumerate(self.nodes) if n.is_leaf}
+
+    def names(self) -> dict[int, str]:
+        """How counterexamples call the leaves."""
+        return {i: f"%{i}" for i, n in enumerate(self.nodes) if n.is_leaf}
+
+    def effects(self) -> tuple[Reason, str] | None:
+        """Merges and prunings that are wrong whatever the values: of effects, of nodes still needed."""
+        pure = self.recorded.pure
+        for i, to in enumerate(self.leader):
+            if to != i and not (pure[i] or self.is_free(i)):
+                return Reason.EFFECT, f"{self.line(i)} is merged into {self.line(to)}, but is not a pure function"
+            if to != i and not (pure[to] or self.is_free(to)):
+                return Reason.EFFECT, f"{self.line(i)} is merged into {self.line(to)}, which is not a pure function"
+        if self.alive is not None:
+            needed = self.needed()
+            for i, keep in enumerate(self.alive):
+                if not keep and i in needed:
+                    return Reason.PRUNED, f"{self.line(i)} is dropped, but outputs need it"
+        return None
+
+    def is_free(self, i: int) -> bool:
+        """A random draw or a leaf: two of them are two free values, so a point can show the mistake."""
+        return self.nodes[i].is_leaf or self.nodes[i].op.name in DRAWS
+
+    def needed(self) -> set[int]:
+        """Positions that the outputs read, in the optimized program."""
+        seen: set[int] = set()
+        stack = list(self.optimized.values)
+        while stack:
+            i = stack.pop()
+            if i not in seen:
+                seen.add(i)
+                stack += self.optimized.operands[i]
+        return seen
+
+    def conditions(self, bitwise: bool) -> tuple[str, ...]:
+        """What a proof presupposes."""
+        if bitwise:
+            return ("kernels are deterministic",)
+        out = ["real arithmetic: sums may round differently"]
+        private = sorted(
+            {
+                str(h.value("#of")) if h.op == PULLBACK else h.op
+                for h in self.vocabulary.heads
+                if is_kernel(h.op)
+            }
+        )
+        if private:
+            out.append(f"torch's own derivatives are linear: {', '.join(private)}")
+        return tuple(out)
+
+    def trust(self) -> dict[str, Any]:
+        """Versions and the lemmas that a proof of this graph uses."""
+        return {
+            **versions(),
+            "lemmas": sorted({h.op for h in self.vocabulary.heads if h.op in LINEAR}),
+        }
+
+    def line(self, i: int) -> str:
+        node = self.nodes[i]
+        return f"%{i} {node.op.name}" + (f" ({node.source})" if node.source else "")
+
+    def describe(self, failed: list[tuple[int, str]]) -> str | None:
+        """The first node whose claim failed, with its source line."""
+        if not failed:
+            return None
+        i, text = failed[0]
+        to = f", merged into {self.line(self.leader[i])}" if self.leader[i] != i else ""
+        return f"{self.line(i)}{to}: {text}"
+
+    def certificate(self) -> dict[str, Any]:
+        """Both programs and their words, for a file that can be replayed."""
+        return {
+            "types": [list(t) for t in self.vocabulary.types],
+            "heads": [list(h) for h in self.vocabulary.heads],
+            "original": self.original.to_dict(),
+            "optimized": self.optimized.to_dict(),
+            "leader": list(self.leader),
+        }
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version(), "torch": torch.__version__, "sympy": version("sympy")}

@@ -1,0 +1,99 @@
+"""Gradients as formulas, before and after optimization."""
+
+from __future__ import annotations
+
+import pytest
+import sympy
+import torch
+
+import autograd_opt as ao
+from autograd_opt.errors import ArgumentError
+
+
+def leaf(*shape):
+    return ao.tensor(torch.rand(shape, dtype=torch.float64) + 0.5)
+
+
+@pytest.fixture
+def graph():
+    with ao.AutogradGraph(optimize=True) as graph:
+        yield graph
+
+
+def test_both_forms_are_the_derivative_and_the_optimized_one_is_shorter(graph):
+    a, b = leaf(), leaf()
+    _ = (a * b).sin() * (a * b)
+    names = {"a": a, "b": b}
+    before, after = graph.gradient_expression(a, False, names=names), graph.gradient_expression(a, names=names)
+    x, y = sympy.symbols("a b", real=True)
+    expected = sympy.diff(sympy.sin(x * y) * x * y, x)
+    assert sympy.expand(after.elements.item() - expected) == 0
+    assert sympy.expand(before.elements.item() - expected) == 0
+    assert after.operations < before.operations
+    assert [name for name, _ in after.lines()] == ["t0", "d/da"]
+    assert str(after.named[0][1]) == "a*b"
+
+
+def test_the_names_stand_for_what_they_say(graph):
+    """Substituting the named values back gives the elements."""
+    x, w = leaf(2, 2), leaf(2)
+    _ = ((x @ w).tanh() * (x @ w)).sum()
+    for optimized in (False, True):
+        found = graph.gradient_expression(w, optimized)
+        back = list(found.results)
+        for name, e in reversed(found.named):
+            back = [r.subs(name, e) for r in back]
+        assert found.named
+        assert all(sympy.expand(r - e) == 0 for r, e in zip(back, found.elements.reshape(-1), strict=True))
+
+
+def test_it_is_the_number_that_backward_computes(graph):
+    a, b = leaf(3), leaf()
+    loss = ((a * b).exp() / (1 + (a * b) ** 2)).sum()
+    found = graph.gradient_expression(b, names={"a": a, "b": b})
+    loss.backward()
+    point = {"b": b.item(), **{f"a_{k}": v for k, v in enumerate(a.tolist())}}
+    formula = found.elements.item()
+    value = formula.subs({s: point[str(s)] for s in formula.free_symbols})
+    assert float(value) == pytest.approx(b.grad.item(), rel=1e-12)
+
+
+def test_latex_and_compact(graph):
+    a, b = leaf(2), leaf()
+    _ = (a * b).sin().sum() + (a * b).sum()
+    found = graph.gradient_expression(a, names={"a": a, "b": b})
+    assert found.latex().startswith("\\begin{align*}")
+    assert r"\frac{\partial L}{\partial a_{1}} &= " in found.latex()
+    assert found.compact().operations <= found.operations
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (lambda x: (leaf(50, 50) @ x).sum(), "pass limit="),
+        (lambda x: x.relu().sum(), "branches on the sign"),
+        (lambda x: torch.linalg.svdvals(x).sum(), "has no expression"),
+        (lambda x: (x * 2, x * 3), "outputs="),
+    ],
+    ids=["too large", "branch", "no meaning", "two outputs"],
+)
+def test_refusals_say_what_to_do(graph, program, message):
+    x = leaf(50, 50) if message == "pass limit=" else leaf(2, 2)
+    kept = program(x)
+    with pytest.raises(ArgumentError, match=message):
+        graph.gradient_expression(x)
+    del kept
+
+
+def test_a_leaf_without_a_path_and_a_cleared_graph(graph):
+    a, b = leaf(2), leaf(2)
+    loss = (a * 2).sum()
+    with pytest.raises(ArgumentError, match="has not seen this leaf"):
+        graph.gradient_expression(b)
+    c = (b * 2).sum()
+    with pytest.raises(ArgumentError, match="no output depends"):
+        graph.gradient_expression(b, outputs=loss)
+    del c
+    graph.clear()
+    with pytest.raises(ArgumentError, match="cleared"):
+        graph.gradient_expression(a)
