@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from autograd_opt import errors, modes, recorder, references, views
+from autograd_opt import errors, modes, recorder, references, transforms, views
 from autograd_opt import node as nodes
 from autograd_opt.hooks import user_code
 from autograd_opt.ops.table import MULTI, VARIADIC, define
@@ -162,7 +162,7 @@ class CustomFunction(torch.autograd.Function):
 def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`Function.apply`: this engine's inside a context, torch's outside."""
     if nodes.get_recording() is None:
-        return _torch_apply(cls, *args, **kwargs)
+        return _torch_apply(cls, *transforms.swapped(args), **kwargs)
     return run(cls, args, kwargs)
 
 

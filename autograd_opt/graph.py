@@ -14,7 +14,7 @@ import rustworkx as rx
 import torch
 
 from autograd_opt import backward as engine
-from autograd_opt import errors, modes, optimize
+from autograd_opt import errors, modes, optimize, transforms
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
 from autograd_opt.references import ReferenceManager
@@ -101,6 +101,7 @@ class AutogradGraph:
     def __enter__(self) -> AutogradGraph:
         if self.thread is not None:
             raise errors.GraphError(errors.at(f"{self.label} is already open; make a new AutogradGraph"))
+        transforms.refuse_opening(self.label)
         self.tape = nodes.Tape(self.optimize, self.sources, ALLOWANCE if self.allowance is None else self.allowance)
         self.tape.advance = self.allowance is not None
         if self.optimize:

@@ -23,16 +23,19 @@ C = torch._C
 
 
 class torch_autograd:
-    """Inside a context: torch's own autograd for one call, no recording, no torch functions."""
+    """Inside a context: torch's own autograd for one call, no recording, no torch functions.
 
-    __slots__ = ("grad", "guard", "included", "mode", "old")
+    With `functions=True` torch functions stay seen, for a mode that the caller puts in place.
+    """
 
-    def __init__(self, grad: bool = True):
-        self.grad = grad
+    __slots__ = ("functions", "grad", "guard", "included", "mode", "old")
+
+    def __init__(self, grad: bool = True, functions: bool = False):
+        self.grad, self.functions = grad, functions
 
     def __enter__(self) -> None:
         self.old = nodes.pause()
-        self.guard = C.DisableTorchFunction()
+        self.guard = C._EnableTorchFunction() if self.functions else C.DisableTorchFunction()
         self.guard.__enter__()
         self.included = included_autograd()
         self.included.__enter__()

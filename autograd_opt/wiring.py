@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt import dispatch, function, inplace, modes, node, ops, recorder, runs, tensor_api, views
+from autograd_opt import dispatch, function, inplace, modes, node, ops, recorder, runs, tensor_api, transforms, views
 from autograd_opt.ops.table import OPS, define
 from autograd_opt.tensor import CustomTensor
 
@@ -28,6 +28,7 @@ def install() -> None:
     function.install()
     modes.install()
     runs.install()
+    transforms.install()
 
 
 __all__ = ["inplace", "install", "ops", "tensor_api", "views"]

@@ -1,0 +1,271 @@
+"""torch.func transforms, forward mode and TorchScript inside a context: as in torch eager, or a clear refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import func
+from torch.autograd import forward_ad
+
+import autograd_opt as ao
+
+Tensor = torch.Tensor
+Program = Callable[[dict[str, Tensor]], Any]
+X = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
+BATCH = torch.tensor([[1.0, -2.0, 0.5], [0.25, 3.0, -1.5]], dtype=torch.float64)
+
+
+class Net(torch.nn.Module):
+    """Parameters that a transformed function meets as attributes."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = weight if isinstance(weight, torch.nn.Parameter) else torch.nn.Parameter(weight.detach())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, self.weight[None]).tanh().sum()
+
+
+class Cube(torch.autograd.Function):
+    """A custom function that knows transforms."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, w: Tensor) -> Tensor:
+        return x**3 * w
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        return g * 3 * x * x * w, g * x**3
+
+
+def leaves(kind: str) -> dict[str, Tensor]:
+    make = ao.tensor if kind == "custom" else lambda t: t.clone().requires_grad_()
+    return {"x": make(X), "w": make(X.exp()), "c": X * 2}
+
+
+def totals(value: Any) -> Tensor | None:
+    """A scalar of everything in the result that requires grad, weighted."""
+    flat = [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, Tensor) and t.requires_grad]
+    return sum(((k + 1) * (t * t).sum() for k, t in enumerate(flat)), torch.zeros((), dtype=X.dtype)) if flat else None
+
+
+def outcome(program: Program, kind: str, order: int) -> tuple[Any, list[bool], list[Tensor | None]]:
+    env = leaves(kind)
+    value = program(env)
+    flat = [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, Tensor)]
+    root = totals(value)
+    wanted = [env["x"], env["w"]]
+    grads: list[Tensor | None] = [None, None]
+    if root is not None:
+        grads = list(torch.autograd.grad(root, wanted, create_graph=order == 2, allow_unused=True))
+        inner = totals(grads) if order == 2 else None
+        if inner is not None:
+            grads += torch.autograd.grad(inner, wanted, allow_unused=True)
+    return [t.detach().clone() for t in flat], [t.requires_grad for t in flat], grads
+
+
+def vjp_program(e: dict[str, Tensor]) -> Any:
+    out, pull = func.vjp(lambda x: x.sin() * e["w"], e["x"] * 2)
+    return out, pull(e["c"]), pull(out)
+
+
+def batched_vjp(e: dict[str, Tensor]) -> Any:
+    _, pull = func.vjp(lambda x: (x * e["w"]).sin(), e["x"])
+    return func.vmap(pull)(torch.eye(3, dtype=X.dtype))
+
+
+def recorded_around(e: dict[str, Tensor]) -> Any:
+    """Results of a transform go on in the graph, and its inputs come from it."""
+    a = e["x"] * e["w"]
+    g = func.grad(lambda v: (v * a).sin().sum())(a)
+    return g * a + func.vmap(lambda r: r * g)(BATCH)
+
+
+def functional_call(e: dict[str, Tensor]) -> Any:
+    net = Net(e["w"])
+    return func.grad(lambda p, x: func.functional_call(net, p, (x,)))({"weight": e["w"] * 2}, e["x"])
+
+
+def per_sample(e: dict[str, Tensor]) -> Any:
+    net = Net(e["w"])
+    each = func.vmap(func.grad(lambda p, x: func.functional_call(net, p, (x,)) * e["x"].sum()), (None, 0))
+    return each({"weight": e["w"]}, BATCH)
+
+
+PROGRAMS: dict[str, Program] = {
+    "vmap over constants, closing over a leaf": lambda e: func.vmap(lambda r: (r * e["w"]).sin())(BATCH),
+    "vmap over recorded values": lambda e: func.vmap(torch.sin)(e["x"] * e["w"]),
+    "vmap, closing over recorded values": lambda e: func.vmap(lambda r, a=e["x"] * e["w"]: (r @ a).exp())(BATCH),
+    "vmap of views": lambda e: func.vmap(lambda r: r.unsqueeze(0))(e["x"]) * e["w"],
+    "vmap in chunks": lambda e: func.vmap(lambda r: r * e["w"], chunk_size=1)(BATCH),
+    "vmap of a sum into a dict": lambda e: func.vmap(lambda r: {"a": r.sum(), "b": r * e["x"]})(BATCH),
+    "vmap twice": lambda e: func.vmap(lambda a: func.vmap(lambda b: a * b * e["x"].sum())(e["w"]))(e["x"]),
+    "vmap of a custom function": lambda e: func.vmap(lambda r: Cube.apply(r, e["w"]))(BATCH),
+    "vmap of the identity": lambda e: func.vmap(lambda r: r)(e["x"]),
+    "grad": lambda e: func.grad(lambda x: (x * x * e["w"]).sum())(e["x"]),
+    "grad of constants": lambda e: func.grad(lambda x: (x * x * e["w"]).sum())(e["c"]),
+    "grad of a constant function": lambda e: func.grad(lambda x: (x * e["c"]).sum())(e["c"]),
+    "grad, two arguments": lambda e: func.grad(lambda x, y: (x * y).sin().sum(), (0, 1))(e["x"], e["w"]),
+    "grad with aux": lambda e: func.grad(lambda x: ((x * e["w"]).sum(), x * 2), has_aux=True)(e["x"]),
+    "grad of grad": lambda e: func.grad(lambda x: func.grad(lambda y: (y * x).sin().sum())(e["w"]).sum())(e["x"]),
+    "grad and value": lambda e: func.grad_and_value(lambda x: (x * x * e["w"]).sum())(e["x"]),
+    "grad of a custom function": lambda e: func.grad(lambda x: Cube.apply(x, e["w"]).sum())(e["x"]),
+    "grad inside vmap": lambda e: func.vmap(func.grad(lambda r: (r * e["w"]).sin().sum()))(BATCH),
+    "vjp": vjp_program,
+    "vjp in a batch": batched_vjp,
+    "jvp": lambda e: func.jvp(lambda x: (x * e["w"]).sin(), (e["x"],), (e["c"],)),
+    "jvp with recorded tangents": lambda e: func.jvp(lambda x: x.sin(), (e["c"],), (e["x"] * 2,)),
+    "jacrev": lambda e: func.jacrev(lambda x: (x * e["w"]).sin())(e["x"]),
+    "jacfwd": lambda e: func.jacfwd(lambda x: (x * e["w"]).sin())(e["x"]),
+    "hessian": lambda e: func.hessian(lambda x: (x * e["w"]).sin().sum())(e["x"]),
+    "linearize": lambda e: func.linearize(lambda x: x.sin() * 2, e["c"])[1](e["x"]),
+    "functionalize": lambda e: func.functionalize(lambda x: x.clone().mul_(2) * e["w"])(e["x"]),
+    "functional call": functional_call,
+    "gradients for each sample": per_sample,
+    "around": recorded_around,
+    "forward-mode jacobian": lambda e: torch.autograd.functional.jacobian(
+        lambda x: x * e["w"], e["x"].detach(), vectorize=True, strategy="forward-mode"
+    ),
+    "forward-mode hessian": lambda e: torch.autograd.functional.hessian(
+        lambda x: (x.sin() * e["c"]).sum(), e["c"], vectorize=True, outer_jacobian_strategy="forward-mode"
+    ),
+    "vectorized jacobian": lambda e: torch.autograd.functional.jacobian(lambda x: x * x, e["c"], vectorize=True),
+    "batched cotangents": lambda e: torch.autograd.grad(
+        (e["x"] * e["w"]).sin(), e["x"], torch.eye(3, dtype=X.dtype), is_grads_batched=True, create_graph=True
+    ),
+    "scripted function": lambda e: scaled(e["x"] * 2, e["w"]),
+    "traced function": lambda e: TRACED(e["x"] * e["w"]),
+    "vmap of a traced function": lambda e: func.vmap(lambda r: r + TRACED(e["w"]))(BATCH),
+}
+
+
+@torch.jit.script
+def scaled(x: Tensor, y: Tensor) -> Tensor:
+    return (x * y).sin() * 2.0
+
+
+TRACED = torch.jit.trace(lambda x: x.sin() * 2, (X,))
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")     # torch's own, in linearize
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("kind", ["custom", "plain"])
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_as_in_eager(name: str, optimize: bool, kind: str, order: int) -> None:
+    values, flags, grads = outcome(PROGRAMS[name], "plain", order)
+    with ao.AutogradGraph(optimize=optimize):
+        mine, my_flags, my_grads = outcome(PROGRAMS[name], kind, order)
+    assert all(torch.equal(a, b) for a, b in zip(mine, values, strict=True))
+    assert my_flags == flags
+    for a, b in zip(my_grads, grads, strict=True):
+        assert (a is None) == (b is None)
+        assert a is None or torch.allclose(a, b, 1e-12, 1e-12), (a, b)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_parameters_in_a_transformed_module(optimize: bool) -> None:
+    net = Net(X)
+    with ao.AutogradGraph(optimize=optimize):
+        func.vmap(net)(BATCH).sum().backward()
+    mine, net.weight.grad = net.weight.grad, None
+    func.vmap(net)(BATCH).sum().backward()
+    assert mine is not None and torch.allclose(mine, net.weight.grad)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_without_grad_mode_nothing_is_connected(optimize: bool) -> None:
+    w = ao.tensor(X)
+    with ao.AutogradGraph(optimize=optimize), torch.no_grad():
+        g = func.grad(lambda x: (x * x * w).sum())(w * 1)
+        assert not g.requires_grad
+        assert torch.allclose(g.as_subclass(Tensor), 2 * X * X)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_random_draws_of_vmap_advance_the_generator(optimize: bool) -> None:
+    def draw() -> Tensor:
+        torch.manual_seed(3)
+        return func.vmap(lambda r: r * torch.rand(()), randomness="different")(BATCH) + torch.rand(())
+
+    with ao.AutogradGraph(optimize=optimize):
+        mine = draw()
+    assert torch.equal(mine.as_subclass(Tensor), draw())
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_an_exception_in_a_transform_leaves_the_graph_usable(optimize: bool) -> None:
+    w = ao.tensor(X)
+
+    def fail(x: Tensor) -> Tensor:
+        raise ValueError("in the user's function")
+
+    with ao.AutogradGraph(optimize=optimize):
+        a = w * 2
+        with pytest.raises(ValueError, match="in the user's function"):
+            func.vmap(fail)(a)
+        (a * a).sum().backward()
+    assert torch.allclose(w.grad, 8 * X)
+
+
+# Refusals ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("optimize", [False, True])
+def test_dual_numbers_are_refused(optimize: bool) -> None:
+    w = ao.tensor(X)
+    with ao.AutogradGraph(optimize=optimize):
+        with pytest.raises(ao.UnsupportedError, match=r"forward-mode .* use torch\.func\.jvp.*test_transforms\.py"):
+            forward_ad.dual_level().__enter__()
+        (w * 2).sum().backward()
+    assert torch.equal(w.grad, torch.full_like(X, 2.0))
+    with forward_ad.dual_level():
+        y = forward_ad.make_dual(X, X) * 3
+        assert torch.equal(forward_ad.unpack_dual(y).tangent, 3 * X)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_graph_inside_a_forward_level_is_refused(optimize: bool) -> None:
+    with forward_ad.dual_level(), pytest.raises(ao.UnsupportedError, match="forward-mode level"):
+        ao.AutogradGraph(optimize=optimize).__enter__()
+    with ao.AutogradGraph(optimize=optimize):
+        pass
+
+
+@pytest.mark.parametrize("transform", [func.vmap, func.grad, func.jacrev, func.jacfwd, func.hessian])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_graph_inside_a_transform_is_refused(optimize: bool, transform: Any) -> None:
+    def inner(x: Tensor) -> Tensor:
+        with ao.AutogradGraph(optimize=optimize):
+            return (x * x).sum()
+
+    with pytest.raises(ao.UnsupportedError, match=r"open it outside"):
+        transform(inner)(X)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_scripted_modules(optimize: bool) -> None:
+    torch.manual_seed(0)
+    net = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh()).double())
+    net(X).sum().backward()
+    expected = [p.grad.clone() for p in net.parameters()]
+    net.zero_grad()
+    w = ao.tensor(X)
+    with ao.AutogradGraph(optimize=optimize):
+        net(w).sum().backward()
+    assert all(torch.allclose(p.grad, g) for p, g in zip(net.parameters(), expected, strict=True))
+    v = X.clone().requires_grad_()
+    net(v).sum().backward()
+    assert torch.allclose(w.grad, v.grad)
+    handle = next(net.parameters()).register_hook(lambda g: g * 2)
+    with ao.AutogradGraph(optimize=optimize), pytest.raises(ao.UnsupportedError, match="has a hook"):
+        net(w)
+    handle.remove()
