@@ -108,6 +108,31 @@ def foreign(t: Any) -> GraphError:
     ))
 
 
+def kind_of(t: Any) -> str:
+    """How messages call a tensor that is not of torch's ordinary kinds."""
+    if t.is_nested:
+        return "a nested tensor"
+    if type(t).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return f"a tensor of class {type(t).__name__}, which has a __torch_dispatch__ of its own"
+    return f"a tensor of class {type(t).__name__}" if t.layout is torch.strided else f"a tensor of layout {t.layout}"
+
+
+def unsupported_operand(t: Any, operation: str = "an operation", tracked: bool = True) -> UnsupportedError:
+    """An operand that cannot be recorded."""
+    return UnsupportedError(at(
+        f"{kind_of(t)} {'met a tensor that requires grad in' if tracked else 'was given to'} {operation}: an AutogradGraph does not record such "
+        "tensors; convert it to an ordinary one before, or compute this part outside the context and pass .detach()"
+    ))
+
+
+def unsupported_result(t: Any, operation: str) -> UnsupportedError:
+    """A result that would require grad and cannot be recorded."""
+    return UnsupportedError(at(
+        f"{operation} of a tensor that requires grad gives {kind_of(t)}: an AutogradGraph does not record such "
+        "tensors; use ordinary tensors (padded, say), or compute this part outside the context and pass .detach()"
+    ))
+
+
 def freed(node: Any) -> FreedGraphError:
     """Second backward over released values; torch's wording first."""
     place = f" (reached {node.op.name}{', recorded at ' + node.source if node.source else ''})"

@@ -32,6 +32,8 @@ cdef object iadd = base.__dict__["add_"]
 cdef object neg = base.__dict__["neg"]
 cdef object get_grad = base.__dict__["grad"]
 cdef object get_dtype = base.__dict__["dtype"]
+cdef object get_layout = base.__dict__["layout"]
+cdef object STRIDED = torch.strided
 cdef object is_contiguous = base.__dict__["is_contiguous"]
 cdef object guard_enter = torch._C.DisableTorchFunction.__dict__["__enter__"]
 cdef object guard_exit = torch._C.DisableTorchFunction.__dict__["__exit__"]
@@ -465,6 +467,7 @@ cdef object SOLE = storage_uses(_one.untyped_storage()._cdata)
 cdef bint alone(object old, object g) except -1:
     """May `old`, which nobody else holds, be written: is it the only tensor over its memory?"""
     return type(old) is Tensor and type(g) is Tensor and ao_get(get_dtype, old) is ao_get(get_dtype, g) \
+        and ao_get(get_layout, old) is STRIDED and ao_get(get_layout, g) is STRIDED \
         and ao_method(is_contiguous, old, ()) is True and ao_method(is_neg, old, ()) is False \
         and not old.is_complex() and storage_uses(ao_method(get_storage, old, ())._cdata) == SOLE \
         and shape_of(old) == shape_of(g)
@@ -481,11 +484,11 @@ cdef bint write_grad(Node node, object g, bint sole) except -1:
         return False
     if ao_get(get_hooks, t) is not None or ao_get(get_post_hooks, t) is not None:
         return False
-    if ao_get(get_dtype, g) is not node.dtype or not is_float(node.dtype):
+    if ao_get(get_dtype, g) is not node.dtype or not is_float(node.dtype) or ao_get(get_layout, g) is not STRIDED:
         return False
     old = ao_get(get_grad, t)
     if old is not None:
-        if type(old) is not Tensor or old.is_sparse or g.is_sparse:
+        if type(old) is not Tensor or ao_get(get_layout, old) is not STRIDED:
             return False
         ao_method(iadd, old, (g,))
         return True

@@ -7,7 +7,7 @@ the overwritten value, a copy is saved, as torch saves one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -73,12 +73,20 @@ def wants_grad(found: list[Any]) -> bool:
     return torch.is_grad_enabled() and any(n is not None and n.requires_grad for n in found)
 
 
+def nodes_of(operands: Sequence[Any], name: str) -> list[Any]:
+    """The node of each tensor among the operands of the write `name`."""
+    tensors = [t for t in operands if isinstance(t, Tensor)]
+    found = recorder.nodes_or_refuse(tensors, name)
+    each = iter([None] * len(tensors) if found is None else found)
+    return [next(each) if isinstance(t, Tensor) else None for t in operands]
+
+
 def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
           operands: tuple[Any, ...], attributes: dict[str, Any]) -> Tensor:
     """Run the in-place kernel and move operand 0 to a node that computes its new value."""
     target: Tensor = operands[0]
     with torch._C.DisableTorchFunction():
-        found = [nodes.handle_of(t) if isinstance(t, Tensor) else None for t in operands]
+        found = nodes_of(operands, op.name)
         if not wants_grad(found):
             if torch.is_grad_enabled() and found[0] is not None and target._is_view():
                 protect(target, found[0])
@@ -125,7 +133,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         tensors = [t for t in leaves if isinstance(t, Tensor)]
         if not tensors or not torch.is_grad_enabled():
             return unrecorded(func, args, kwargs)
-        found = [nodes.handle_of(t) for t in tensors]
+        found = nodes_of(tensors, name)
         target = tensors[0]
         if not wants_grad(found):
             if target._is_view():

@@ -687,6 +687,8 @@ cdef class Tape:
             if mark and type(t) is not CustomTensor and not ao_get(get_is_leaf, t):
                 from autograd_opt.errors import foreign
                 raise foreign(t)
+            if type(t) is not PlainTensor and type(t) is not CustomTensor:
+                require_ordinary(t)
             node = new_node(LEAF_OP)
             node.flags = LEAF
             self.describe(node, t)
@@ -759,7 +761,11 @@ cdef class Tape:
 
     cdef int describe(self, Node node, object t) except -1:
         """Metadata and a value number of its own, from the tensor itself."""
-        node.shape = ao_get(get_shape, t)
+        try:
+            node.shape = ao_get(get_shape, t)
+        except RuntimeError:             # a nested tensor has none
+            from autograd_opt.errors import unsupported_operand
+            raise unsupported_operand(t)
         node.dtype = ao_get(get_dtype, t)
         node.device = same_device(ao_get(get_device, t))
         node.vn = fresh_vn()
@@ -1320,6 +1326,22 @@ cdef object same_device(object device):
 
 
 cdef object STRIDED_LAYOUT = torch.strided
+
+
+cdef object plain_dispatch = PlainTensor.__torch_dispatch__
+
+
+def unusual(t):
+    """Is this a tensor that cannot be recorded: nested, or of a class with its own `__torch_dispatch__`?"""
+    return isinstance(t, PlainTensor) and (t.is_nested or type(t).__torch_dispatch__ is not plain_dispatch)
+
+
+cdef int require_ordinary(object t) except -1:
+    """Refuse a tensor whose class computes in a way of its own, below the recorder."""
+    if unusual(t):
+        from autograd_opt.errors import unsupported_operand
+        raise unsupported_operand(t)
+    return 0
 
 
 cdef bint borrowed(object t):

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from autograd_opt import errors, recorder
 from autograd_opt import node as nodes
-from autograd_opt import recorder
 from autograd_opt.ops.table import MULTI, VARIADIC, define
 from autograd_opt.saved import connected
 
@@ -159,7 +159,10 @@ def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensors: list[torch.Tensor] = []
     recorder.collect(args, tensors)
     recorder.collect(kwargs, tensors)
-    originals = {id(t): t for t in tensors if nodes.handle_of(t).requires_grad}
+    name = getattr(func, "__name__", str(func))
+    with C.DisableTorchFunction():
+        found = recorder.nodes_or_refuse(tensors, name)
+    originals = {id(t): t for t, n in zip(tensors, found or (), strict=False) if n.requires_grad}
     if not originals:
         return recorder.run_raw(func, args, kwargs)
     with torch_autograd():
@@ -167,10 +170,13 @@ def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = func(*recorder.substitute(args, unique), **recorder.substitute(kwargs, unique))
         # a call that returns its argument returns the user's
         given: dict[int, torch.Tensor] = {id(d): originals[k] for k, d in unique.items()}
-        found: list[torch.Tensor] = []
-        recorder.collect(out, found)
-        outputs = list({id(o): o for o in found if id(o) not in given}.values())
-        call = OpaqueCall(getattr(func, "__name__", str(func)), list(unique.values()), outputs)
+        results: list[torch.Tensor] = []
+        recorder.collect(out, results)
+        outputs = list({id(o): o for o in results if id(o) not in given}.values())
+        for o in outputs:
+            if o.requires_grad and nodes.unusual(o):
+                raise errors.unsupported_result(o, name)
+        call = OpaqueCall(name, list(unique.values()), outputs)
     with C.DisableTorchFunction():
         results = record(call, list(originals.values()), outputs)
     given.update((id(o), r) for o, r in zip(outputs, results, strict=True))

@@ -17,6 +17,8 @@ from autograd_opt.node cimport (
 
 from autograd_opt.node cimport PACKED
 
+from autograd_opt.node import unusual
+
 cdef object base = torch._C.TensorBase
 cdef object lazy_clone = base.__dict__["_lazy_clone"]
 cdef object is_inference = base.__dict__["is_inference"]
@@ -237,6 +239,8 @@ cdef object fast_binary(Kernel k, object a, object b):
                 node.v1 = nb.version if tape.optimize and not nb.flags & ESCAPED else saved_version(b)
             if mask & 0x80000000:
                 node.flags |= NEEDS_ANS
+    except NotImplementedError:          # a tensor of an unusual kind, which the general path judges
+        return None
     finally:
         tape.guarded = False
         ao_method(guard_exit, tape.guard, NOTHING)
@@ -342,6 +346,8 @@ cdef object fast_unary(Kernel k, object a):
                 node.v0 = na.version if tape.optimize and not na.flags & ESCAPED else saved_version(a)
             if op.need0 & 0x80000000:
                 node.flags |= NEEDS_ANS
+    except NotImplementedError:          # a tensor of an unusual kind, which the general path judges
+        return None
     finally:
         tape.guarded = False
         ao_method(guard_exit, tape.guard, NOTHING)
@@ -430,14 +436,17 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 break
         else:
             return func(*args, **kwargs) if kwargs else func(*args)
-    for t in operands:
-        if isinstance(t, Tensor):
-            n = handle(tape, t)
-            if n.flags & REQUIRES_GRAD:
-                req = True
-            nodes.append(n)
-        else:
-            nodes.append(None)
+    try:
+        for t in operands:
+            if isinstance(t, Tensor):
+                n = handle(tape, t)
+                if n.flags & REQUIRES_GRAD:
+                    req = True
+                nodes.append(n)
+            else:
+                nodes.append(None)
+    except NotImplementedError:
+        return beyond(tape, op, func, args, kwargs, operands)
     req = req and grad and op.differentiable
     if tape.optimize and tape.plain and op.flags & PURE and not op.flags & MULTI:
         key = make_key(op, nodes, operands, attrs, req, grad)
@@ -475,6 +484,9 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             if t is r:
                 return r
         if type(r) is not Tensor and type(r) is not CustomTensor:
+            if req:
+                from autograd_opt.errors import unsupported_result
+                raise unsupported_result(r, op.name)
             return r
         if not tape.optimize and not (r.is_floating_point() or r.is_complex()):
             return r
@@ -507,6 +519,29 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         attach(tape, node, r)
         return r
     return record_outputs(tape, op, nodes, operands, attrs, req, r, extra)
+
+
+cdef object beyond(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands):
+    """A call on a tensor that cannot be recorded: refused where a gradient would be lost, else run."""
+    if grad_on() and op.differentiable and any([isinstance(t, Tensor) and tracked(tape, t) for t in operands]):
+        from autograd_opt.errors import unsupported_operand
+        raise unsupported_operand(next(filter(unusual, operands)), op.name)
+    return func(*args, **kwargs) if kwargs else func(*args)
+
+
+def nodes_or_refuse(list tensors, str name):
+    """The node of each tensor; None where one cannot be recorded and none requires grad.
+
+    Raises UnsupportedError where a gradient would be lost.
+    """
+    cdef Tape tape = tape_here()
+    try:
+        return [handle(tape, t) for t in tensors]
+    except NotImplementedError:
+        if grad_on() and any([tracked(tape, t) for t in tensors]):
+            from autograd_opt.errors import unsupported_operand
+            raise unsupported_operand(next(filter(unusual, tensors)), name)
+        return None
 
 
 cdef object extra_of(Node node):

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from autograd_opt.errors import GraphError, at
-from autograd_opt.node import get_recording
+from autograd_opt.errors import GraphError, at, unsupported_operand
+from autograd_opt.node import get_recording, unusual
 
 
 class CustomTensor(torch.Tensor):
@@ -122,13 +122,16 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     Raises
     ------
     RuntimeError : `requires_grad` for a dtype that is neither floating nor complex.
+    UnsupportedError : `data` is a nested tensor, or of a class with a `__torch_dispatch__`.
 
     >>> tensor([1.0, 2.0]).requires_grad
     True
     """
     with torch._C.DisableTorchFunction():
         if isinstance(data, torch.Tensor):
-            plain = data.detach().as_subclass(torch.Tensor).to(dtype=dtype, device=device, copy=True)
+            if unusual(data):
+                raise unsupported_operand(data, "tensor()", tracked=False)
+            plain = data.detach().to(dtype=dtype, device=device, copy=True)
         else:
             plain = torch.tensor(data, dtype=dtype, device=device)
         if requires_grad and not (plain.is_floating_point() or plain.is_complex()):

@@ -9,6 +9,7 @@ import torch
 
 from autograd_opt import backward, errors, hooks, recorder, references
 from autograd_opt import node as nodes
+from autograd_opt.dispatch import call as call_route
 from autograd_opt.dispatch import special
 from autograd_opt.tensor import CustomTensor
 
@@ -178,6 +179,24 @@ def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
         return t
 
 
+def as_subclass(self: Tensor, cls: Any) -> Any:
+    """`Tensor.as_subclass`, which no mode sees, with the gradient followed or the call refused."""
+    if nodes.get_recording() is None or torch._C._is_torch_function_all_disabled() \
+            or not torch.is_grad_enabled() or not references.requires_grad(self):
+        return Base.as_subclass(self, cls)
+    if cls is Tensor or cls is CustomTensor:
+        return call_route(Tensor.view_as, (self, self), {})
+    raise errors.UnsupportedError(errors.at(
+        f"as_subclass({cls.__name__}) of a tensor that requires grad: results recorded by an AutogradGraph are of its "
+        "own class, and the gradient could not follow; use .detach().as_subclass(...)"
+    ))
+
+
+def install() -> None:
+    """Put in place what torch functions do not reach; done once at import."""
+    Tensor.as_subclass = as_subclass  # type: ignore[method-assign]
+
+
 @special(getter("data"))
 def get_data(func: Any, args: Any, kwargs: Any) -> Tensor:
     escaped(args[0])
@@ -260,7 +279,9 @@ def represent(func: Any, args: Any, kwargs: Any) -> str:
     t = args[0]
     with torch._C.DisableTorchFunction():
         node = t.__dict__.get("_node")
-        plain = t.detach().as_subclass(Tensor)
+        plain = t.detach()
+        if type(plain) is CustomTensor:
+            plain.__class__ = Tensor
         text = Tensor.__repr__(plain, **kwargs)
     if node is not None and not node.is_leaf and node.requires_grad:
         return text[:-1] + f", grad_fn=<{node.name()}>)"

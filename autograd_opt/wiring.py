@@ -29,6 +29,7 @@ def install() -> None:
     modes.install()
     runs.install()
     transforms.install()
+    tensor_api.install()
 
 
 __all__ = ["inplace", "install", "ops", "tensor_api", "views"]

@@ -39,7 +39,12 @@ def leaves_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
 def plain(tree: Any) -> Any:
     """The same values as plain tensors."""
     def convert(t: Any) -> Any:
-        return t.detach().as_subclass(torch.Tensor) if isinstance(t, torch.Tensor) else t
+        if not isinstance(t, torch.Tensor):
+            return t
+        t = t.detach()
+        if type(t) is not torch.Tensor:
+            t.__class__ = torch.Tensor          # as_subclass asks sparse tensors for a storage
+        return t
     with torch._C.DisableTorchFunction():
         return tree_map(convert, tree)
 

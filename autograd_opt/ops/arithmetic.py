@@ -28,15 +28,21 @@ def pow_base(g: Any, x: Any, y: Any) -> Any:
 
 
 def pow_exponent(g: Any, x: Any, y: Any, ans: Any) -> Any:
-    """Cotangent of y in x ** y; 0 where x is 0 and the real part of y is not negative."""
+    """Cotangent of y in x ** y; 0 where x is 0 and y is real and not negative."""
     if isinstance(x, NUMBER):
         log = torch.log(torch.scalar_tensor(x, dtype=ans.dtype, device=ans.device)) if isinstance(x, complex) or x < 0 \
             else torch.scalar_tensor(x, dtype=ans.dtype, device=ans.device).log()
         if x != 0:
             return g * H(ans * log)
-        return g * torch.where((y.real if y.is_complex() else y) >= 0, 0.0, H(ans * log))
-    at_zero = (x == 0) & ((y.real if y.is_complex() else y) >= 0)
-    return g * torch.where(at_zero, 0.0, H(ans * x.log()))
+        return g * torch.where(not_negative(y), 0.0, H(ans * log))
+    if ans.is_complex() and not x.is_complex():
+        x = x.to(ans.dtype)             # a real logarithm would be NaN left of 0
+    return g * torch.where((x == 0) & not_negative(y), 0.0, H(ans * x.log()))
+
+
+def not_negative(y: Any) -> Any:
+    """Where `y` is real and not negative."""
+    return (y.imag == 0) & (y.real >= 0) if y.is_complex() else y >= 0
 
 
 def pick_division(*args: Any, rounding_mode: str | None = None, **kwargs: Any) -> str:

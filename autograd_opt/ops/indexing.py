@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,10 +20,19 @@ def is_basic(entry: Any) -> bool:
         slice) or (isinstance(entry, int) and not isinstance(entry, bool))
 
 
+def stands_for_tuple(index: Any) -> bool:
+    """Is this sequence taken as a tuple of indices?  torch's rule, inherited from NumPy."""
+    if isinstance(index, torch.Tensor) or not isinstance(index, Sequence):
+        return False
+    return len(index) < 32 and any(
+        e is None or e is Ellipsis or isinstance(e, (torch.Tensor, Sequence, slice)) for e in index
+    )
+
+
 def normal(index: Any) -> tuple[Any, ...]:
     """The index as a tuple, 0-dimensional integer tensors as integers."""
-    if isinstance(index, torch.Tensor) or not isinstance(index, tuple):
-        index = (index,)
+    if not isinstance(index, tuple):
+        index = tuple(index) if stands_for_tuple(index) else (index,)
     return tuple(
         int(e) if isinstance(e, torch.Tensor) and not e.ndim and e.dtype not in (torch.bool, torch.uint8) else
         e if is_basic(e) or isinstance(e, (torch.Tensor, bool)) else torch.as_tensor(e)
