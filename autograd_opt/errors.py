@@ -119,8 +119,9 @@ def kind_of(t: Any) -> str:
 
 def unsupported_operand(t: Any, operation: str = "an operation", tracked: bool = True) -> UnsupportedError:
     """An operand that cannot be recorded."""
+    met = "met a tensor that requires grad in" if tracked else "was given to"
     return UnsupportedError(at(
-        f"{kind_of(t)} {'met a tensor that requires grad in' if tracked else 'was given to'} {operation}: an AutogradGraph does not record such "
+        f"{kind_of(t)} {met} {operation}: an AutogradGraph does not record such "
         "tensors; convert it to an ordinary one before, or compute this part outside the context and pass .detach()"
     ))
 

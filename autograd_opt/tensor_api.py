@@ -194,7 +194,7 @@ def as_subclass(self: Tensor, cls: Any) -> Any:
 
 def install() -> None:
     """Put in place what torch functions do not reach; done once at import."""
-    Tensor.as_subclass = as_subclass  # type: ignore[method-assign]
+    Tensor.as_subclass = as_subclass  # type: ignore[assignment, method-assign]
 
 
 @special(getter("data"))
@@ -279,9 +279,9 @@ def represent(func: Any, args: Any, kwargs: Any) -> str:
     t = args[0]
     with torch._C.DisableTorchFunction():
         node = t.__dict__.get("_node")
-        plain = t.detach()
+        plain: Tensor = t.detach()
         if type(plain) is CustomTensor:
-            plain.__class__ = Tensor
+            plain.__class__ = Tensor  # type: ignore[assignment]
         text = Tensor.__repr__(plain, **kwargs)
     if node is not None and not node.is_leaf and node.requires_grad:
         return text[:-1] + f", grad_fn=<{node.name()}>)"

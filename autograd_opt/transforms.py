@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from autograd_opt import errors, recorder
+from autograd_opt import errors
 from autograd_opt import node as nodes
 from autograd_opt.opaque import OpaqueCall, detached, record, torch_autograd
 from autograd_opt.tensor import CustomTensor
@@ -92,7 +92,8 @@ class Capture(TorchFunctionMode):
                 stack.pop()
             with C.DisableTorchFunction():
                 back = {id(other): original for original, other in self.pairs.values()}
-                found = list({id(o): o for o in tree_leaves(out) if isinstance(o, Tensor) and id(o) not in back}.values())
+                results = [o for o in tree_leaves(out) if isinstance(o, Tensor) and id(o) not in back]
+                found = list({id(o): o for o in results}.values())
                 operands = [(t, s) for t, s in self.pairs.values() if s.requires_grad]
                 operands += [(t, t) for t in inputs]
                 call = OpaqueCall(self.name, [s for _, s in operands], found)
@@ -222,12 +223,10 @@ def install() -> None:
     eager._jvp_with_argnums = whole("func_jvp", eager._jvp_with_argnums)
     functional: Any = torch.autograd.functional
     functional._jacfwd = whole("forward_jacobian", functional._jacfwd)
-    linearize, functionalize = eager.linearize, eager.functionalize
-    for module in (eager, torch.func):
-        if getattr(module, "linearize", None) is linearize:
-            module.linearize = whole("linearize", linearize, with_function)
-        if getattr(module, "functionalize", None) is functionalize:
-            module.functionalize = functionalized(functionalize)
+    linearize, functionalize = whole("linearize", eager.linearize, with_function), functionalized(eager.functionalize)
+    public: Any = torch.func
+    for module in (eager, public):
+        module.linearize, module.functionalize = linearize, functionalize
     forward_ad.enter_dual_level = refuse_dual_level(forward_ad.enter_dual_level)
     script: Any = C
     script.ScriptFunction.__call__ = scripted_function(script.ScriptFunction.__call__)
