@@ -214,11 +214,16 @@ cdef class GraphTask:
         cdef Py_ssize_t i
         self.accumulate = accumulate
         self.accumulator = accumulator
+        cdef bint frees = not (self.retain or self.create_graph)
         self.tape.running += 1
+        self.tape.freeing += frees
+        if frees and self.tape.kept_bytes > 0:
+            self.tape.evict(self.tape.budget())
         try:
             return self.execute(roots, cotangents, inputs)
         finally:
             self.tape.running -= 1
+            self.tape.freeing -= frees
             self.tape.floor = min(self.tape.floor, self.tape.n + 64)
 
     cdef object execute(self, list roots, list cotangents, inputs):

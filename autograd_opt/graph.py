@@ -23,8 +23,9 @@ _numbers = itertools.count(1)
 _local = threading.local()
 ALLOWANCE = 16 << 20
 """Bytes that may be held only for reuse, before reuse has paid for any, unless the user says otherwise."""
-_missed: dict[tuple[str, int], int] = {}
-"""Place where graphs are opened -> bytes that the last one there computed again for want of keeping them."""
+_missed: dict[tuple[str, int], tuple[int, int]] = {}
+"""Place where graphs are opened -> what the last one there computed again for want of keeping it, and the most that
+its program would have had alive at once; both in bytes."""
 
 
 def place_of(frame: Any) -> tuple[str, int]:
@@ -42,7 +43,7 @@ def remember(place: tuple[str, int], tape: Any) -> None:
     elif tape.missed_bytes:
         if len(_missed) >= 4096:
             _missed.clear()
-        _missed[place] = tape.missed_bytes
+        _missed[place] = tape.missed_bytes, tape.most_alive
 
 
 class AutogradGraph:
@@ -57,7 +58,7 @@ class AutogradGraph:
     name : shown in messages.
     allowance : bytes of values that may be kept alive only for reuse, beside as many as
         reuse saves.  By default as much as repeats turn out to need, learned from graph to
-        graph opened at one place, and 16 MiB at most.
+        graph opened at one place, 16 MiB at most, and only where the peak does not rise by it.
     sources : remember the user's file and line of every operation.
 
     Raises
@@ -106,7 +107,9 @@ class AutogradGraph:
         self.tape.advance = self.allowance is not None
         if self.optimize:
             self._place = place_of(sys._getframe(1))
-            self.tape.missed_bytes = _missed.get(self._place, 0)
+            if self._place in _missed and not self.tape.advance:
+                self.tape.missed_bytes, expected = _missed[self._place]
+                self.tape.start_counting(expected)
         self.tape.graph = weakref.ref(self)
         self.tape.plain = not modes.hooks_active()
         self.references = ReferenceManager(self.tape)

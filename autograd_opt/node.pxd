@@ -30,6 +30,7 @@ cdef enum NodeFlag:
     OVERWRITTEN = 1024   # the tensor now belongs to a newer node
     NO_MERGE = 2048
     PINNED = 4096        # keeps its own cotangent: hooks, retain_grad, named
+    COUNTED = 8192       # the output is part of Tape.alive_bytes
     KEPT = 262144        # `value` is kept for reuse
     CLONE = 524288       # the tensor is a copy-on-write clone, which cost no memory so far
     OWN = 131072         # this run has reached the node itself, not only its twins
@@ -113,6 +114,10 @@ cdef class Tape:
     cdef int missed(self, Node node) except -1
     cdef public Py_ssize_t missed_bytes, saved_bytes, kept_bytes, peak_kept_bytes
     cdef Py_ssize_t allowance
+    cdef bint counting           # are the bytes of living outputs counted?
+    cdef Py_ssize_t alive_bytes, largest, expected
+    cdef Py_ssize_t freeing      # runs under way that free the graph
+    cdef readonly Py_ssize_t most_alive
     cdef public bint advance     # the whole allowance from the start, not only once it was missed
     cdef public Py_ssize_t reused_bytes
     cdef Entry *table
@@ -135,7 +140,11 @@ cdef class Tape:
     cdef void unlink(self, Node node) noexcept
     cdef int keep(self, Node node) except -1
     cdef int evict(self, Py_ssize_t limit) except -1
-    cdef Py_ssize_t budget(self)
+    cdef Py_ssize_t budget(self) noexcept
+    cdef int count(self, Node node) except -1
+    cdef void uncount(self, Node node) noexcept
+    cdef int lost(self, Node node, bint wanted=*) except -1
+    cdef int inherit(self, Node node) except -1
     cdef int compact(self) except -1
     cdef int resolve(self, dict captured) except -1
     cdef void spend_twin(self, Node node, int64_t task) noexcept

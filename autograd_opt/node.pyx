@@ -60,6 +60,7 @@ cdef object MARK = "_requires_grad"
 cdef int64_t _vn = 0
 cdef int64_t _tape_ids = 0
 cdef dict _tapes = {}                    # id -> address of the Tape, while it lives
+cdef Py_ssize_t SMALL = 1 << 20          # bytes alive below which a peak is not worth a kernel
 cdef Op LEAF_OP = None
 cdef Op OUTPUT_OP = None
 cdef Op WRITTEN_OP = None
@@ -341,6 +342,8 @@ cdef int release_handle(Tape tape, object t) except -1:
                 if old.tensor == <PyObject *>t:
                     old.tensor = NULL
                     old.flags |= OVERWRITTEN
+                    if old.flags & (CLONE | COUNTED):
+                        tape.lost(old)
                     tape.decrement(old)
         PyObject_GenericSetAttr(t, NODE, None)
     tape.leaves.pop(id(t), None)
@@ -447,6 +450,8 @@ cdef int attach(Tape tape, Node node, object tensor) except -1:
     PyObject_GenericSetAttr(tensor, NODE, node)
     node.tensor = <PyObject *>tensor
     node.live = 1
+    if tape.counting:
+        tape.count(node)
     return tape.append(node)
 
 
@@ -570,10 +575,8 @@ cdef int tensor_died(Node node, object tensor) except -1:
         tape.decrement(node)
         return 0
     wanted = node.flags & NEEDS_ANS and not node.flags & SPENT and node.live > 1
-    if node.flags & CLONE:
-        node.flags &= ~<uint32_t>CLONE
-        tape.saved_bytes -= tape.nbytes(node.shape, node.dtype)
-        tape.evict(tape.budget())
+    if node.flags & CLONE or node.flags & COUNTED and not wanted:
+        tape.lost(node, wanted)
     kept = tape.optimize and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN) and tape.keep(node)
     if wanted or kept:
         if ao_has_weakrefs(tensor):
@@ -854,6 +857,8 @@ cdef class Tape:
         if node.value is not None and node.flags & NEEDS_ANS and not node.flags & KEPT:
             self.trash.append(node.value)
             node.value = None
+        if node.flags & COUNTED and node.tensor == NULL:
+            self.uncount(node)
 
     cdef void decrement(self, Node node) noexcept:
         node.live -= 1
@@ -944,17 +949,81 @@ cdef class Tape:
         """
         self.recomputed += 1
         self.missed_bytes += self.nbytes(node.shape, node.dtype)
+        if not self.counting and not self.advance:
+            self.start_counting(0)
         return 0
 
-    cdef Py_ssize_t budget(self):
+    cdef Py_ssize_t budget(self) noexcept:
         """Bytes that may be held only for reuse: what living clones save, and a small advance.
 
         Unless the user has fixed it, the advance grows with what had to be computed again for
-        want of it, up to `allowance`: a program without repeats then keeps nothing.
+        want of it, up to `allowance`: a program without repeats then keeps nothing.  And it
+        ends where the peak would rise: what the program itself has alive, the advance and the
+        output of one operation more stay below the most that it has had alive before, or below
+        `SMALL`.  A run that frees the graph gets no advance, for nobody counts its cotangents.
         """
+        cdef Py_ssize_t room
         if self.advance:
             return self.saved_bytes + self.allowance
-        return self.saved_bytes + min(self.allowance, 4 * self.missed_bytes)
+        if not self.counting or self.freeing:
+            return self.saved_bytes
+        room = max(self.most_alive, self.expected, SMALL) - self.alive_bytes - self.largest
+        return self.saved_bytes + max(0, min(room, self.allowance, 4 * self.missed_bytes))
+
+    def start_counting(self, Py_ssize_t expected):
+        """From now on, know the bytes that the program would have alive without any reuse.
+
+        Views count for nothing, cotangents of runs that are not recorded neither.
+        `expected` is the most that such a program is known to have alive at once.
+        """
+        cdef Py_ssize_t i
+        cdef Node node
+        self.counting, self.expected = True, expected
+        for i in range(self.n):
+            node = <Node>self.nodes[i]
+            if node.tensor != NULL or node.value is not None and node.flags & NEEDS_ANS and not node.flags & SPENT:
+                self.count(node)
+
+    cdef int count(self, Node node) except -1:
+        """The output of `node` is alive."""
+        cdef Py_ssize_t size
+        if node.flags & (LEAF | COUNTED) or node.op.flags & (VIEW | MULTI):
+            return 0
+        size = self.nbytes(node.shape, node.dtype)
+        node.flags |= COUNTED
+        self.alive_bytes += size
+        if size > self.largest:
+            self.largest = size
+        if self.alive_bytes > self.most_alive:
+            self.most_alive = self.alive_bytes
+        if self.kept_bytes > 0:
+            self.evict(self.budget())
+        return 0
+
+    cdef void uncount(self, Node node) noexcept:
+        node.flags &= ~<uint32_t>COUNTED
+        self.alive_bytes -= self.nbytes(node.shape, node.dtype)
+
+    cdef int lost(self, Node node, bint wanted=False) except -1:
+        """The tensor of `node` is gone, or was written: its clone saves nothing any more."""
+        if node.flags & COUNTED and not wanted:
+            self.uncount(node)
+        if node.flags & CLONE:
+            node.flags &= ~<uint32_t>CLONE
+            self.saved_bytes -= self.nbytes(node.shape, node.dtype)
+            self.evict(self.budget())
+        return 0
+
+    cdef int inherit(self, Node node) except -1:
+        """Let go of the value of `node`: a clone that shares its memory now holds it alone."""
+        cdef Node first = node if node.leader is None else node.leader, heir
+        if first.holder == NULL:
+            return 0
+        heir = <Node>first.holder
+        if heir.flags & CLONE and heir.tensor != NULL:
+            heir.flags &= ~<uint32_t>CLONE
+            self.saved_bytes -= self.nbytes(heir.shape, heir.dtype)
+        return 0
 
     cdef int keep(self, Node node) except -1:
         """Take the value of `node`, whose tensor is dying, into what is held for reuse."""
@@ -981,6 +1050,7 @@ cdef class Tape:
             old.flags &= ~<uint32_t>KEPT
             if not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD):
                 old.value = None
+                self.inherit(old)
         return 0
 
     @property
@@ -1166,6 +1236,7 @@ cdef class Tape:
             if node.live > 0 or node.flags & TOUCHED:
                 # a leaf just looked up may have no consumer yet: that operation is being recorded now
                 node.flags &= ~<uint32_t>TOUCHED
+                node.holder = NULL               # no key finds it any more
                 keep.append(node)
             else:
                 node.index = -1
@@ -1208,14 +1279,15 @@ cdef class Tape:
             node.saved_more = node.value = node.view = node.hooks = None
             node.in0 = node.in1 = node.leader = None
             node.more = None
-            node.flags |= SPENT
+            node.flags = (node.flags | SPENT) & ~<uint32_t>COUNTED
+            node.holder = NULL
             Py_XDECREF(node.cotangent)
             node.cotangent = NULL
         self.ring.clear()
         self.escaped.clear()
         self.seeds.clear()
         self.writes.clear()
-        self.kept_bytes = 0
+        self.kept_bytes = self.alive_bytes = 0
         self.leaves.clear()
         self.general.clear()
         if self.table != NULL:

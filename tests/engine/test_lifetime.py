@@ -240,8 +240,6 @@ def chain(x, ws):
     return (x * x).sum()
 
 
-@pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="residual chains hold one buffer of a layer more than eager; not yet explained")
 @OPTIMIZE
 def test_the_peak_of_a_step_is_at_most_eagers(optimize):
     torch.manual_seed(0)
