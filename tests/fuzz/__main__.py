@@ -1,7 +1,8 @@
 """The long sweep: `python -m tests.fuzz --examples 20000`.
 
-Every program has a seed and a process of its own; a difference is shrunk, printed once per kind with its seed, and
-counted; known differences are only counted.  The exit code is 1 where any other program differs.
+Every program has a seed, and a crash ends only its own; a difference is shrunk, printed with its
+seed (twice per kind at most) and counted; known differences are only counted.  The exit code is 1
+where any other program differs.
 """
 
 from __future__ import annotations
@@ -12,12 +13,21 @@ import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 
 import torch
 
 from tests.fuzz.known import reason_of
-from tests.fuzz.oracle import isolated, kind_of, shrink
-from tests.programs import from_seed
+from tests.fuzz.oracle import isolated, isolated_all, kind_of, shrink
+from tests.programs import Program, from_seed
+
+
+def sweep(seeds: range, length: int) -> Iterator[tuple[int, Program, Exception | None]]:
+    """Every seed, its program, and the difference where there is one."""
+    for first in range(seeds.start, seeds.stop, 50):
+        chunk = range(first, min(first + 50, seeds.stop))
+        programs = [from_seed(seed, length) for seed in chunk]
+        yield from zip(chunk, programs, isolated_all(programs), strict=True)
 
 
 def main() -> int:
@@ -35,11 +45,9 @@ def main() -> int:
     known: Counter[str] = Counter()
     start = time.monotonic()
     done = 0
-    for seed in range(arguments.first, arguments.first + arguments.examples):
+    for seed, program, error in sweep(range(arguments.first, arguments.first + arguments.examples), arguments.length):
         if time.monotonic() - start > arguments.seconds or len(kinds) >= arguments.kinds:
             break
-        program = from_seed(seed, arguments.length)
-        error = isolated(program)
         done += 1
         reason = None if error is None else reason_of(str(error), str(program))
         if reason is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,6 +118,10 @@ def aliases(tensors: dict[str, Tensor]) -> list[tuple[str, ...]]:
     found = []
     with torch._C.DisableTorchFunction(), torch.no_grad():
         values = {n: t.detach() for n, t in tensors.items()}
+        memory: dict[int, list[str]] = {}
+        for name, t in values.items():
+            memory.setdefault(start(t), []).append(name)
+        shared = {n: names for names in memory.values() for n in names}     # writes only ever separate them
         for name, t in values.items():
             if (
                 any(k == 0 and n > 1 for k, n in zip(t.stride(), t.shape, strict=True))
@@ -124,11 +129,20 @@ def aliases(tensors: dict[str, Tensor]) -> list[tuple[str, ...]]:
                 or t.is_inference()
             ):
                 continue
-            before = {n: v.clone() for n, v in values.items()}
+            near = shared[name]
+            if near == [name]:
+                found.append((name, name))
+                continue
+            before = {n: values[n].clone() for n in near}
             t.bitwise_not_() if t.dtype in (torch.bool, torch.int64) else t.fill_(1234.5)
-            found.append((name, *[n for n, v in values.items() if bits(v) != bits(before[n])]))
+            found.append((name, *[n for n in near if bits(values[n]) != bits(before[n])]))
             t.copy_(before[name])
     return found
+
+
+def start(t: Tensor) -> int:
+    """The address where the memory of `t` begins; a copy-on-write clone has that of its original."""
+    return int(torch._C._data_address(t)) - t.storage_offset() * t.element_size()
 
 
 def bits(t: Tensor) -> bytes:
@@ -280,21 +294,34 @@ def differs(program: Program, modes: Sequence[Mode] = MODES) -> Exception | None
 
 def isolated(program: Program, modes: Sequence[Mode] = MODES) -> Exception | None:
     """`differs` in a process of its own, so that a crash is a difference too."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        error = differs(program, modes)
-        with os.fdopen(writing, "w") as out:
-            out.write("" if error is None else f"{type(error).__name__}: {error}")
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        text = answer.read()
-    status = os.waitpid(child, 0)[1]
-    if status:
-        return Difference(f"the process ends with signal {status & 127}\n--- program ---\n{program}")
-    return Difference(text.partition(": ")[2]) if text else None
+    (error,) = isolated_all([program], modes)
+    return error
+
+
+def isolated_all(programs: Sequence[Program], modes: Sequence[Mode] = MODES) -> Iterator[Exception | None]:
+    """`isolated` for each program; those up to a crash share one process."""
+    k = 0
+    while k < len(programs):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            with os.fdopen(writing, "w") as out:
+                for program in programs[k:]:
+                    error = differs(program, modes)
+                    out.write(json.dumps("" if error is None else f"{type(error).__name__}: {error}") + "\n")
+                    out.flush()
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as answers:
+            for answer in answers:
+                text = json.loads(answer)
+                yield Difference(text.partition(": ")[2]) if text else None
+                k += 1
+        status = os.waitpid(child, 0)[1]
+        if status:
+            yield Difference(f"the process ends with signal {status & 127}\n--- program ---\n{programs[k]}")
+            k += 1
 
 
 def kind_of(error: Exception) -> str:
