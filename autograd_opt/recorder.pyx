@@ -11,7 +11,7 @@ from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_
 from autograd_opt.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, LEAF, MULTI, MOVES, NEEDS_ANS, NO_MERGE, OVERWRITTEN,
     PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, Entry, Node, Op, Tape, attach,
-    current_source, encode, encode_attributes, fresh_vn, handle, is_float, release_handle, new_node, recording, same_device, shape_of,
+    current_source, encode, encode_attributes, fresh_vn, handle, is_float, release_handle, new_node, recording, same_device, set_paused, shape_of,
     version_of,
 )
 
@@ -429,6 +429,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
     cdef list nodes = []
     cdef bint req = False, grad = grad_on(), view = False, cloned = False
     cdef Py_ssize_t size
+    cdef int paused
     cdef object r = None, key = None, value, extra = None, entry = None
     if not tape.optimize:
         for t in operands:
@@ -471,7 +472,11 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                     tape.missed(first)
     if r is None:
         if op.kernel is not None and req:
-            r, extra = op.kernel(*operands, **attrs)
+            paused = set_paused(1)               # operators inside are part of this node
+            try:
+                r, extra = op.kernel(*operands, **attrs)
+            finally:
+                set_paused(paused)
         elif kwargs:
             r = func(*args, **kwargs)
         else:

@@ -257,6 +257,30 @@ def test_the_peak_of_a_step_is_at_most_eagers(optimize):
     assert peak(mine) <= peak(eager)
 
 
+@pytest.mark.parametrize("name", ["dropout", "layer_norm", "group_norm", "batch_norm", "max_pool", "nll_loss", "cummax",
+                                  "eigh", "svd"])
+@OPTIMIZE
+def test_what_an_operator_computes_inside_is_not_recorded(optimize, name):
+    """Such a node would keep what it saved as long as the graph."""
+    functions = torch.nn.functional
+    operations = {
+        "dropout": lambda x: functions.dropout(x, 0.5, True),
+        "layer_norm": lambda x: functions.layer_norm(x, (4,)),
+        "group_norm": lambda x: functions.group_norm(x.reshape(1, 4, 4), 2),
+        "batch_norm": lambda x: functions.batch_norm(x, torch.zeros(4), torch.ones(4), training=True),
+        "max_pool": lambda x: functions.max_pool2d(x.reshape(1, 4, 4), 2),
+        "nll_loss": lambda x: functions.nll_loss(x, torch.arange(4)),
+        "cummax": lambda x: torch.cummax(x, 1)[0],
+        "eigh": lambda x: torch.linalg.eigh(x)[0],
+        "svd": lambda x: torch.linalg.svd(x)[1],
+    }
+    x = ao.tensor(torch.randn(4, 4))
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        operations[name](x * 1.5).sum().backward()
+        assert graph.references.saved_bytes() == 0
+        assert len([n for n in graph.tape.snapshot() if not n.is_leaf and n.op.name not in ("output", "reshape")]) == 3
+
+
 def resident():
     """Kilobytes of memory that the process holds now."""
     with open("/proc/self/statm") as file:
