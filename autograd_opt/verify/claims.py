@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,30 +40,36 @@ class Proof:
         return self.status == "proved"
 
 
+def attempt(op: str, claim: str, run: Callable[[], str], notes: Iterable[str] = ()) -> Proof:
+    """`run` says what is wrong, or nothing: then the claim is proved, where the notes are not 0."""
+    start = time.process_time()
+    try:
+        wrong = run()
+        status = "refuted" if wrong else "proved"
+        detail = wrong or (f"where {', '.join(sorted(notes))} is not 0" if notes else "")
+    except (Outside, Untraceable, TooLarge) as error:
+        status, detail = "undecided", str(error)
+    except Exception as error:  # a claim that cannot be run is not proved, and says why
+        status, detail = "undecided", f"{type(error).__name__}: {error}"
+    return Proof(op, claim, status, detail, time.process_time() - start)
+
+
 def prove(op: str) -> list[Proof]:
-    """All lemmas about one operator, one after the other."""
+    """The lemmas about one operator at small shapes, one after the other."""
     out = []
     for claim, run in (("gradient", gradient), ("linear", linearity), ("jointly", joint_linearity)):
         if (claim == "linear" and op not in LINEAR) or (claim == "jointly" and op not in JOINTLY):
             continue
         if claim == "gradient" and not any(OPS[op].vjps) and OPS[op].joint is None:
             continue
-        start = time.perf_counter()
-        try:
-            notes: set[str] = set()
-            for case in CASES[op]:
-                wrong = run(op, case, notes)
-                if wrong:
-                    out.append(Proof(op, claim, "refuted", wrong, time.perf_counter() - start))
-                    break
-            else:
-                detail = f"where {', '.join(sorted(notes))} is not 0" if notes else ""
-                out.append(Proof(op, claim, "proved", detail, time.perf_counter() - start))
-        except (Outside, Untraceable, TooLarge) as error:
-            out.append(Proof(op, claim, "undecided", str(error), time.perf_counter() - start))
-        except Exception as error:
-            out.append(Proof(op, claim, "undecided", f"{type(error).__name__}: {error}", time.perf_counter() - start))
+        notes: set[str] = set()
+        out.append(attempt(op, claim, partial(first_wrong, run, op, notes), notes))
     return out
+
+
+def first_wrong(run: Any, op: str, notes: set[str]) -> str:
+    """What is wrong in the first case where something is."""
+    return next(filter(None, (run(op, case, notes) for case in CASES[op])), "")
 
 
 def instance(op: str, case: Case) -> tuple[Vocabulary, list[int | None], list[Any]]:

@@ -54,7 +54,7 @@ def logsumexp(D: Domain, x: Array, dim: Any = None, keepdim: bool = False) -> Ar
     return D.call("log", D.sum(D.call("exp", x), axes_of(dim, x.ndim), keepdim))
 
 
-def layer_norm(D: Domain, x: Array, weight: Array | None, bias: Array | None, normalized_shape: Any = (),
+def layer_norm(D: Domain, x: Array, weight: Array | None = None, bias: Array | None = None, normalized_shape: Any = (),
                eps: float = 1e-5) -> Array:
     dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     out = D.div(D.sub(x, mean(D, x, dims, True)), D.call("sqrt", D.add(var(D, x, dims, 0, True), D.number(eps))))
@@ -62,7 +62,7 @@ def layer_norm(D: Domain, x: Array, weight: Array | None, bias: Array | None, no
     return out if bias is None else D.add(out, bias)
 
 
-def reduction(D: Domain, loss: Array, how: Any) -> Array:
+def reduce_loss(D: Domain, loss: Array, how: Any) -> Array:
     return mean(D, loss) if how in (1, "mean") else D.sum(loss, axes_of(None, loss.ndim)) if how in (2, "sum") else loss
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from autograd_opt.ops.table import OPS
 from autograd_opt.verify.domain import Array, Domain, Outside
 from autograd_opt.verify.ir import Head, Program, Vocabulary
+from autograd_opt.verify.kernels import KERNELS
 from autograd_opt.verify.meaning import MEANING, PULLBACKS
 from autograd_opt.verify.rules import recording_paused
 from autograd_opt.verify.tracer import Tracer, Untraceable
@@ -28,10 +29,7 @@ def apply(D: Domain, vocabulary: Vocabulary, head: Head, args: Sequence[Array], 
     if head.op == CONSTANT:
         return constant(D, head, vocabulary)
     if head.op == PULLBACK:
-        rule = PULLBACKS.get(head.value("#of"))
-        if rule is None or head.value("#operand") != 0:
-            raise Outside(f"the derivative of {head.value('#of')} is torch's own")
-        return rule(D, *args, **{k: v for k, v in head.values().items() if not k.startswith("#") and v is not None})
+        return kernel(D, vocabulary, head, args, types)
     values = head.values()
     table = OPS.get(head.op)
     names = table.operands if table is not None else WORDS[head.op][0] if head.op in WORDS else ()
@@ -56,7 +54,7 @@ def apply(D: Domain, vocabulary: Vocabulary, head: Head, args: Sequence[Array], 
                 operands.pop()
         return MEANING[head.op](D, *operands, **values)
     if table is not None and table.meaning is not None:
-        return by_formula(D, vocabulary, table, head, args, types)
+        return by_formula(D, vocabulary, table.meaning, head, table, args, types)
     raise Outside(f"{head.op} has no meaning")
 
 
@@ -69,32 +67,56 @@ def constant(D: Domain, head: Head, vocabulary: Vocabulary) -> Array:
 
 
 def by_formula(
-    D: Domain, vocabulary: Vocabulary, op: Any, head: Head, args: Sequence[Array], types: Sequence[int]
+    D: Domain, vocabulary: Vocabulary, formula: Callable[..., Any], head: Head, op: Any, args: Sequence[Array],
+    types: Sequence[int],
 ) -> Array:
-    """A fused kernel by the formula in the operator table, traced."""
-    key = (op.name, head, tuple(types))
+    """A fused kernel by its formula in torch's operations, traced."""
+    steps, kinds, last = traced_formula(vocabulary, formula, head, op, types)
+    env = list(args)
+    for number, refs in steps:
+        env.append(apply(D, vocabulary, vocabulary.heads[number], [env[r] for r in refs], [kinds[r] for r in refs]))
+    return env[last]
+
+
+def traced_formula(
+    vocabulary: Vocabulary, formula: Callable[..., Any], head: Head, op: Any, types: Sequence[int]
+) -> tuple[Sequence[tuple[int, tuple[int, ...]]], list[int], int]:
+    """The steps of a formula, the types of all values (operands first), and the position of the result.
+
+    Operands before those that the operator names (a cotangent) come first.
+    """
+    key = (formula, head, tuple(types))
     cache = vocabulary.__dict__.setdefault("formulas", {})
     if key not in cache:
-        tracer = Tracer(vocabulary, len(args), vocabulary.types[head.type].device)
-        values = {**op.attributes, **head.values()}
-        rest = iter(range(len(args)))
-        operands = []
+        tracer = Tracer(vocabulary, len(types), vocabulary.types[head.type].device)
+        values = {**op.attributes, **{k: v for k, v in head.values().items() if not k.startswith("#")}}
+        before = len(types) - sum(n not in values for n in op.operands)
         with recording_paused(), tracer:
-            for n in op.operands:
-                operands.append(values.pop(n) if n in values else tracer.value(types[k := next(rest)], k))
+            traces = [tracer.value(t, k) for k, t in enumerate(types)]
+            rest = iter(traces[before:])
+            operands = [values.pop(n) if n in values else next(rest) for n in op.operands]
             try:
-                out = op.meaning(*operands, **{k: v for k, v in values.items() if k in op.attributes})
+                out = formula(*traces[:before], *operands, **{k: v for k, v in values.items() if k in op.attributes})
             except Untraceable as error:
                 raise Outside(str(error)) from error
-        cache[key] = tracer.steps, out.position
-    steps, last = cache[key]
-    env = list(args)
-    kinds = list(types)
-    for number, refs in steps:
-        inner = vocabulary.heads[number]
-        env.append(apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs]))
-        kinds.append(inner.type)
-    return env[last]
+        cache[key] = tracer.steps, [*types, *[vocabulary.heads[n].type for n, _ in tracer.steps]], out.position
+    return cache[key]
+
+
+def kernel(D: Domain, vocabulary: Vocabulary, head: Head, args: Sequence[Array], types: Sequence[int]) -> Array:
+    """A derivative that torch computes: by what is known of it, over (g, ans, *operands)."""
+    name, k = head.value("#of"), head.value("#operand")
+    if name in KERNELS:
+        absent = dict(zip(OPS[name].operands, head.value("#absent")[-len(OPS[name].operands):], strict=True))
+        coded = tuple([(n, "N") for n, gone in absent.items() if gone])
+        inner = Head(name, (*coded, *head.attributes), head.type, False, 0)
+        return by_formula(
+            D, vocabulary, KERNELS[name][k], inner, OPS[name], [args[0], *args[2:]], [types[0], *types[2:]]
+        )
+    rule = PULLBACKS.get(name)
+    if rule is None or k != 0:
+        raise Outside(f"the derivative of {name} is torch's own")
+    return rule(D, *args, **{k: v for k, v in head.values().items() if not k.startswith("#") and v is not None})
 
 
 def needed_for(program: Program, wanted: Iterable[int]) -> bytearray:

@@ -9,23 +9,29 @@ operators mean, and sympy's version; `prove_all(cache=False)` proves everything 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import json
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import sympy
 
 from autograd_opt.ops.table import OPS
-from autograd_opt.verify import casework, claims, computing, domain, evaluate, meaning, moving, symbols
+from autograd_opt.verify import claims
 from autograd_opt.verify.cases import CASES
-from autograd_opt.verify.claims import Proof, forward, instance, prove
+from autograd_opt.verify.claims import Proof, forward, instance
 from autograd_opt.verify.evaluate import known
+from autograd_opt.verify.kernels import KERNELS
 from autograd_opt.verify.linear import JOINTLY, LINEAR
+from autograd_opt.verify.meaning import MEANING
+from autograd_opt.verify.moving import MOVEMENTS
 from autograd_opt.verify.rules import trace_rule
 from autograd_opt.verify.symbols import Symbols
 
@@ -35,11 +41,17 @@ def cache_path() -> Path:
     return Path(base) / "autograd_opt" / "lemmas.json"
 
 
+@functools.cache
+def sources() -> bytes:
+    """The files that say what operators mean and how they are proved."""
+    names = """allsizes cases casework claims computing domain evaluate indexed kernels lemmas linear meaning moving
+        pointwise rules sized symbols tracer""".split()
+    return b"".join([(Path(__file__).parent / f"{n}.py").read_bytes() for n in names])
+
+
 def fingerprint(op: str) -> str:
     """A hash of everything a proof about this operator depends on."""
-    h = hashlib.sha256()
-    for module in (casework, claims, computing, domain, evaluate, meaning, moving, symbols):
-        h.update(inspect.getsource(module).encode())
+    h = hashlib.sha256(sources())
     h.update(f"{sympy.__version__}|{op}|{CASES[op]!r}|{LINEAR.get(op)}|{JOINTLY.get(op)}".encode())
     for case in CASES[op]:
         try:
@@ -137,28 +149,43 @@ def _work(sender: Any, names: list[str]) -> None:
     sender.close()
 
 
-def table(proofs: Sequence[Proof]) -> str:
-    """The table of operators as markdown: proved, or why not, and operators that are only tested."""
-    by_op: dict[str, dict[str, Proof]] = {}
-    for p in proofs:
-        by_op.setdefault(p.op, {})[p.claim] = p
-    rows = ["| operator | own rule | gradient | linear | |", "|---|---|---|---|---|"]
-    for name, op in OPS.items():
-        if name in ("leaf", "output"):
-            continue
-        rule = "yes" if op.joint is not None or any(op.vjps) else "no"
-        found = by_op.get(name, {})
-        g, li = found.get("gradient"), found.get("linear")
-        note = "; ".join(p.detail for p in found.values() if p.detail)[:80].replace("|", "\\|")
-        rows.append(f"| {name} | {rule} | {g.status + ', small shapes' if g else 'tested only'} | "
-                    f"{li.status if li else ''} | {note} |")
-    return "\n".join(rows)
+def prove(op: str) -> list[Proof]:
+    """All lemmas about one operator: at small shapes, then for all sizes."""
+    small = claims.prove(op)
+    return [*small, *for_all_sizes(op, {p.claim: p for p in small})]
 
 
-__all__ = ["CASES", "Proof", "prove", "prove_all", "table"]
+def for_all_sizes(op: str, small: dict[str, Proof]) -> list[Proof]:
+    """The claims of `small` that hold whatever the sizes: by indexed sums, element by element, or by movement alone."""
+    from autograd_opt.verify import allsizes, pointwise
+
+    out = []
+    if op in allsizes.SIZED_CASES:
+        runs = {"gradient": allsizes.gradient, "linear": allsizes.linearity}
+        wanted = {"gradient"} & set(small) | ({"gradient"} if op in KERNELS else set())
+        wanted |= {"linear"} if {"linear", "jointly"} & set(small) else set()
+        for claim in sorted(wanted):
+            run = partial(first_wrong_size, runs[claim], op)
+            out.append(claims.attempt(op, f"{claim}, all sizes", run))
+    elif all(p.proved for p in small.values()) and not any(pointwise.everywhere(op, case) for case in CASES[op]):
+        for claim, p in small.items():
+            name = "gradient" if claim == "gradient" else "linear"
+            out.append(replace(p, claim=f"{name}, all sizes", seconds=0.0))
+    if not out and op in MEANING and MEANING[op] in MOVEMENTS and {"linear", "jointly"} & set(small):
+        out.append(Proof(op, "linear, all sizes", "proved", "it only moves elements"))
+    return out
+
+
+def first_wrong_size(run: Callable[[str, Any], str], op: str) -> str:
+    """What is wrong in the first case where something is."""
+    from autograd_opt.verify.allsizes import SIZED_CASES
+
+    return next(filter(None, (run(op, case) for case in SIZED_CASES[op])), "")
+
+
+__all__ = ["CASES", "Proof", "prove", "prove_all"]
 
 if __name__ == "__main__":
-    found = prove_all(cache=False)
-    print(table(found))
-    print(f"\n{len({p.op for p in found if p.proved and p.claim == 'gradient'})} operators with a proved rule, "
-          f"{sum(p.seconds for p in found):.1f} s")
+    from autograd_opt.verify.operator_table import main
+
+    main()

@@ -37,6 +37,7 @@ from autograd_opt.verify.computing import (
     nll,
     packed,
     product,
+    reduce_loss,
     refuse,
     sigmoid,
     softmax,
@@ -174,12 +175,12 @@ MEANING: dict[str, Meaning] = {
     "trace": lambda D, x: D.sum(np.diagonal(x), (0,)),
     "aten::convolution_backward": convolution_back, "diagonal_backward": diagonal_back, "conv1d": convolution, "conv2d": convolution, "conv3d": convolution,
     # ----- losses -----
-    "mse_loss": lambda D, x, y, reduction=1: reduction(D, D.mul(D.sub(x, y), D.sub(x, y)), reduction),
-    "smooth_l1_loss": lambda D, x, y, reduction=1, beta=1.0: reduction(D, huber(D, D.sub(x, y), beta, 1 / Fraction(beta)), reduction),
-    "huber_loss": lambda D, x, y, reduction=1, delta=1.0: reduction(D, huber(D, D.sub(x, y), delta, Fraction(1)), reduction),
-    "soft_margin_loss": lambda D, x, y, reduction=1: reduction(
+    "mse_loss": lambda D, x, y, reduction=1: reduce_loss(D, D.mul(D.sub(x, y), D.sub(x, y)), reduction),
+    "smooth_l1_loss": lambda D, x, y, reduction=1, beta=1.0: reduce_loss(D, huber(D, D.sub(x, y), beta, 1 / Fraction(beta)), reduction),
+    "huber_loss": lambda D, x, y, reduction=1, delta=1.0: reduce_loss(D, huber(D, D.sub(x, y), delta, Fraction(1)), reduction),
+    "soft_margin_loss": lambda D, x, y, reduction=1: reduce_loss(
         D, D.call("log", D.add(D.number(1), D.call("exp", D.neg(D.mul(y, x))))), reduction),
-    "binary_cross_entropy_with_logits": lambda D, x, y, weight=None, pos_weight=None, reduction=1: reduction(
+    "binary_cross_entropy_with_logits": lambda D, x, y, weight=None, pos_weight=None, reduction=1: reduce_loss(
         D, D.neg(D.add(D.mul(y, D.call("log", sigmoid(D, x))), D.mul(
             D.sub(D.number(1), y), D.call("log", sigmoid(D, D.neg(x)))))), reduction)
         if weight is None and pos_weight is None else refuse("weights"),
@@ -187,8 +188,8 @@ MEANING: dict[str, Meaning] = {
     # ----- data movement -----
     "view": movement(lambda x, shape=(): x.reshape(packed(shape))), "reshape": movement(lambda x, shape=(): x.reshape(packed(shape))),
     "unsafe_view": movement(lambda x, size=(): x.reshape(size)), "reshape_alias": movement(lambda x, size=(): x.reshape(size)),
-    "ravel": movement(lambda x: x.reshape(-1)), "view_as": lambda D, x, y: x.reshape(y.shape),
-    "reshape_as": lambda D, x, y: x.reshape(y.shape), "expand_as": lambda D, x, y: np.broadcast_to(x, y.shape),
+    "ravel": movement(lambda x: x.reshape(-1)), "view_as": movement(lambda x, y: x.reshape(y.shape)),
+    "reshape_as": movement(lambda x, y: x.reshape(y.shape)), "expand_as": movement(lambda x, y: np.broadcast_to(x, y.shape)),
     "flatten": movement(lambda x, start_dim=0, end_dim=-1: x.reshape(
         *x.shape[:start_dim], -1, *x.shape[end_dim % max(x.ndim, 1) + 1:])),
     "unflatten": movement(lambda x, dim=0, sizes=(): x.reshape(*x.shape[:dim % x.ndim], *sizes, *x.shape[dim % x.ndim + 1:])),
@@ -212,22 +213,23 @@ MEANING: dict[str, Meaning] = {
     "repeat": movement(lambda x, repeats=(): np.tile(x, packed(repeats))),
     "tile": movement(lambda x, dims=(): np.tile(x, packed(dims))),
     "pad": padded, "constant_pad_nd": lambda D, x, pad=(), value=0: padded(D, x, pad, "constant", value),
-    "cat": lambda D, *xs, dim=0: np.concatenate(xs, dim), "stack": lambda D, *xs, dim=0: np.stack(xs, dim),
+    "cat": movement(lambda *xs, dim=0: np.concatenate(xs, dim)), "stack": movement(lambda *xs, dim=0: np.stack(xs, dim)),
     "diag_embed": lambda D, x, offset=0, dim1=-2, dim2=-1: embedded(D, x) if (offset, dim1, dim2) == (0, -2, -1) else refuse("axes"),
     "place": place,
     "place_add": lambda D, g, *t, shape=(), index=(): accumulate(D, tuple(shape), filled(index, t), g),
-    "index": lambda D, x, *t, index=(): x[filled(index, t)],
-    "gather": lambda D, x, index, dim=0: x[along(x, index, dim)],
-    "take_along_dim": lambda D, x, index, dim=None: np.take_along_axis(x, index, dim),
-    "take": lambda D, x, index: x.reshape(-1)[index],
-    "index_select": lambda D, x, index, dim=0: np.take(x, index, axis=dim),
+    "index": movement(lambda x, *t, index=(): x[filled(index, t)]),
+    "gather": movement(lambda x, index, dim=0: x[along(x, index, dim)]),
+    "take_along_dim": movement(lambda x, index, dim=None: np.take_along_axis(x, index, dim)),
+    "take": movement(lambda x, index: x.reshape(-1)[index]),
+    "index_select": movement(lambda x, index, dim=0: np.take(x, index, axis=dim)),
     "index_copy": index_copied, "index_add": index_added, "scatter_add": scattered,
-    "embedding": lambda D, weight, indices, padding_idx=-1, scale_grad_by_freq=False: weight[indices],
-    "split": lambda D, x, split_size=1, dim=0: tuple(np.split(x, range(split_size, x.shape[dim], split_size), dim)),
-    "split_with_sizes": lambda D, x, split_sizes=(), dim=0: tuple(np.split(x, np.cumsum(split_sizes)[:-1], dim)),
-    "chunk": lambda D, x, chunks=1, dim=0: tuple(np.split(x, range(-(-x.shape[dim] // chunks), x.shape[dim], -(-x.shape[dim] // chunks)), dim)),
-    "unbind": lambda D, x, dim=0: tuple(np.take(x, k, axis=dim) for k in range(x.shape[dim])),
-    "output": lambda D, x, i=0: x[i],
+    "embedding": movement(lambda weight, indices, padding_idx=-1, scale_grad_by_freq=False: weight[indices]),
+    "split": movement(lambda x, split_size=1, dim=0: tuple(np.split(x, range(split_size, x.shape[dim], split_size), dim))),
+    "split_with_sizes": movement(lambda x, split_sizes=(), dim=0: tuple(np.split(x, np.cumsum(split_sizes)[:-1], dim))),
+    "chunk": movement(lambda x, chunks=1, dim=0: tuple(np.split(
+        x, range(-(-x.shape[dim] // chunks), x.shape[dim], -(-x.shape[dim] // chunks)), dim))),
+    "unbind": movement(lambda x, dim=0: tuple(np.take(x, k, axis=dim) for k in range(x.shape[dim]))),
+    "output": movement(lambda x, i=0: x[i]),
     **{name: movement(lambda x: x) for name in ("clone", "contiguous", "detach", "conj", "conj_physical", "resolve_conj",
                                                 "resolve_neg", "real")},
     **{name: movement(lambda x: x) for name in ("to_float", "to_double", "to_half", "to_bfloat16")},

@@ -12,6 +12,9 @@ import numpy as np
 from autograd_opt.verify.computing import Meaning, axes_of, packed
 from autograd_opt.verify.domain import Array, Domain, Outside
 
+MOVEMENTS: set[Meaning] = set()
+"""Meanings made by `movement`: linear in their elements at all sizes."""
+
 
 def place(D: Domain, g: Array, shape: Any = (), index: Any = ()) -> Array:
     out = D.array(0, shape)
@@ -147,7 +150,13 @@ def diagonal_back(D: Domain, g: Array, shape: Any = (), offset: int = 0, dim1: i
 
 
 def movement(op: Callable[..., Any]) -> Meaning:
-    return lambda D, x, **a: op(x, **a)
+    """A meaning that only moves elements about: it is given no domain, so it cannot compute with them."""
+
+    def move(D: Domain, *xs: Any, **attributes: Any) -> Any:
+        return op(*xs, **attributes)
+
+    MOVEMENTS.add(move)
+    return move
 
 
 def wrapped(pad: Any, n: int) -> list[tuple[int, int]]:

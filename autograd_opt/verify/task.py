@@ -14,8 +14,9 @@ import torch
 from autograd_opt.verify import checker
 from autograd_opt.verify.budget import Budget
 from autograd_opt.verify.ir import DRAWS, Malformed, Vocabulary
+from autograd_opt.verify.kernels import KERNELS
 from autograd_opt.verify.leaders import followed, resolve
-from autograd_opt.verify.linear import LINEAR, is_kernel
+from autograd_opt.verify.linear import AT_SMALL_SHAPES, LINEAR, is_kernel
 from autograd_opt.verify.reading import Recorded, convert
 from autograd_opt.verify.sweep import Differentiator
 from autograd_opt.verify.verdict import Reason, Status, Verdict, Verification, undecided
@@ -167,9 +168,12 @@ class Task:
             {
                 str(h.value("#of")) if h.op == PULLBACK else h.op
                 for h in self.vocabulary.heads
-                if is_kernel(h.op)
+                if is_kernel(h.op) and h.value("#of") not in KERNELS
             }
         )
+        small = sorted({h.op for h in self.vocabulary.heads if h.op in AT_SMALL_SHAPES})
+        if small:
+            out.append(f"linear at all sizes, proved at small ones: {', '.join(small)}")
         if private:
             out.append(f"torch's own derivatives are linear: {', '.join(private)}")
         return tuple(out)

@@ -1,0 +1,83 @@
+"""The table of operators: own rule, proved for all sizes, proved at small shapes, or tested only.
+
+    python -m autograd_opt.verify.lemmas [FILE]
+
+proves everything anew and prints the table, or writes it to FILE.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from autograd_opt.ops.table import OPS
+from autograd_opt.verify.claims import Proof
+from autograd_opt.verify.kernels import KERNELS
+from autograd_opt.verify.lemmas import prove_all
+from autograd_opt.verify.linear import JOINTLY, LINEAR
+
+STRUCTURE = ("leaf", "output")
+ALL, SMALL, TESTED, NONE = "proved for all sizes", "proved at small shapes", "tested only", ""
+
+
+def classes(proofs: Sequence[Proof]) -> dict[str, tuple[str, str, str, str]]:
+    """Operator -> whose rule, how well its gradient is known, how well its linearity, and remarks."""
+    found: dict[tuple[str, str], Proof] = {}
+    for p in proofs:
+        claim = p.claim.replace("jointly", "linear")
+        old = found.get((p.op, claim))
+        if old is None or old.proved:
+            found[p.op, claim] = p
+    out = {}
+    for name, op in OPS.items():
+        if name in STRUCTURE:
+            continue
+        own = op.joint is not None or any(op.vjps)
+        rule = "torch's kernel" if name in KERNELS else "own" if own else "torch's"
+        grades = []
+        for claim, there in (("gradient", own), ("linear", name in LINEAR or name in JOINTLY)):
+            everywhere, small = found.get((name, f"{claim}, all sizes")), found.get((name, claim))
+            wrong = next((p for p in (everywhere, small) if p is not None and p.status == "refuted"), None)
+            grades.append(
+                "REFUTED" if wrong else ALL if everywhere and everywhere.proved else SMALL if small and small.proved
+                else TESTED if claim == "gradient" or there else NONE
+            )
+        small = found.get((name, "gradient"))
+        out[name] = (rule, grades[0], grades[1], small.detail[:90].replace("|", "\\|") if small else "")
+    return out
+
+
+def table(proofs: Sequence[Proof]) -> str:
+    """The table as markdown."""
+    rows = ["| operator | rule | rule is the derivative | linear | |", "|---|---|---|---|---|"]
+    rows += [f"| {name} | {' | '.join(row)} |" for name, row in classes(proofs).items()]
+    return "\n".join(rows)
+
+
+def summary(proofs: Sequence[Proof]) -> str:
+    """How many operators stand where, and what it took."""
+    grades = [row[1] for row in classes(proofs).values()]
+    return (
+        f"{len(grades)} operators. The rule is proved to be the derivative: for all sizes, of {grades.count(ALL)}; at "
+        f"small shapes, of {grades.count(SMALL)} more. {grades.count(TESTED)} are tested only. "
+        f"Refuted: {grades.count('REFUTED')}."
+    )
+
+
+def main() -> None:
+    start = time.process_time()
+    proofs = prove_all(cache=False)
+    text = (
+        "# Operators: what is proved of each\n\n"
+        "Written by `python -m autograd_opt.verify.lemmas docs/operators.md`; what the words mean is in "
+        "[verification](verification.md).\n\n"
+        f"{summary(proofs)}\n\n{table(proofs)}\n"
+    )
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(text)
+    else:
+        print(text)
+    print(f"{summary(proofs)} {sum(p.seconds for p in proofs):.1f} s in proofs, "
+          f"{time.process_time() - start:.1f} s of CPU time here", file=sys.stderr)
