@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from autograd_opt import errors, recorder
 from autograd_opt.node import get_recording
-from autograd_opt.ops.table import BINDERS, CALLS, DECOMPOSE, INPLACE, OPS, rename
+from autograd_opt.ops.table import BINDERS, CALLS, DECOMPOSE, INPLACE, OPS, SPELLINGS, Binder, rename
 
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 HANDLERS: dict[Any, Handler] = {}
@@ -49,6 +49,9 @@ def classify(func: Any) -> Handler:
     """How a callable is to be handled."""
     if func in SPECIAL:
         return SPECIAL[func]
+    if func in SPELLINGS:
+        target, bind = SPELLINGS[func]
+        return spelled(target, bind)
     if func in CALLS:
         target = CALLS[func]
         return by_name(target) if isinstance(target, str) else by_choice(target)
@@ -93,19 +96,17 @@ def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return opaque.handler(func, args, kwargs)
 
 
+def spelled(target: str | Callable[..., str | None], bind: Binder) -> Handler:
+    """Record a callable that has a binder of its own."""
+    def route(name: str) -> Handler:
+        return recorder.Recorded(OPS[name], bind, rename, unbindable)
+
+    return route(target) if isinstance(target, str) else recorder.Chosen(target, route, unbindable)
+
+
 def by_choice(pick: Callable[..., str | None]) -> Handler:
-    """Record as the operator that `pick(*args, **kwargs)` names."""
-    chosen: dict[str, Handler] = {}
-
-    def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = pick(*args, **kwargs)
-        if name is None:
-            return unbindable(func, args, kwargs)
-        if name not in chosen:
-            chosen[name] = by_name(name)
-        return chosen[name](func, args, kwargs)
-
-    return handler
+    """Record as the operator that `pick(*args, **kwargs)` names; as one opaque node where it names None."""
+    return recorder.Chosen(pick, by_name, unbindable)
 
 
 def decomposed(func: Callable[..., Any]) -> Handler:

@@ -432,6 +432,12 @@ cdef class GraphTask:
     cdef int send_part(self, Node output, Node parent, object g) except -1:
         cdef object whole
         i = output.attrs["i"]
+        if self.merge and parent.flags & MERGED:         # while this output of it was not merged: its twin is gone
+            if parent.flags & SPENT and parent.task != self.id and not stateless(parent):
+                raise errors.freed(parent)
+            if not self.retain and self.own:
+                self.tape.spend_twin(parent, self.id)
+            parent = parent.leader
         if self.needed is not None and parent.index not in self.needed:
             return 0
         if parent.index < 0:
@@ -635,7 +641,8 @@ cdef object argument(GraphTask task, Node node, int code):
         return node.shape
     if code == 3:
         operands = node.more if node.more is not None else (node.in0, node.in1)
-        return tuple([n is not None and bool((<Node>n).flags & REQUIRES_GRAD) for n in operands])
+        return tuple([n is not None and (<Node>n).flags & REQUIRES_GRAD != 0
+                      and (task.needed is None or task.leads(<Node>n)) for n in operands])
     if code == 4:
         return [() if n is None else (<Node>n).shape for n in node.operands]
     if code == 5:

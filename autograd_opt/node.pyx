@@ -1191,7 +1191,7 @@ cdef class Tape:
             return 0
         if captured is not None and (node.index in captured or leader.index in captured):
             return 0
-        if not intact(leader) or not intact(node):
+        if not intact(leader) or not intact(node) or narrows(node):
             return 0
         if node.more is not None or leader.more is not None:
             mine, theirs = node.operands, leader.operands
@@ -1370,6 +1370,18 @@ cdef dict _devices = {}
 cdef inline Node end(Node node):
     """Where the cotangent of `node` goes."""
     return node.leader if node is not None and node.flags & MERGED else node
+
+
+cdef bint narrows(Node node) except -1:
+    """Does a gradient leave `node` in a wider type than its own?
+
+    Twins that round a float64 to float16, say, each send their cotangent on, to be summed where
+    the bits are, as torch does.
+    """
+    cdef Node x = node.in0
+    if x is None or x.dtype is None or node.dtype is None or x.dtype is node.dtype or not node.flags & x.flags & REQUIRES_GRAD:
+        return False
+    return torch.finfo(node.dtype).bits < torch.finfo(x.dtype).bits
 
 
 cdef bint intact(Node node) except -1:

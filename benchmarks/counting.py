@@ -21,8 +21,9 @@ FREE = frozenset("""
     unsqueeze select slice split split_with_sizes unbind chunk diagonal as_strided lift_fresh unfold narrow
     real imag view_as_real view_as_complex movedim empty empty_like empty_strided new_empty new_empty_strided
     is_same_size sym_size sym_stride sym_numel _local_scalar_dense item resize_ set_ _has_compatible_shallow_copy_type
+    _fused_sdp_choice
 """.split())
-"""aten operators that run no kernel over data: views, aliases, copy-on-write clones, bare allocations."""
+"""aten operators that run no kernel over data: views, aliases, copy-on-write clones, bare allocations, questions."""
 
 
 def launches(operator: Any) -> bool:

@@ -3,6 +3,7 @@
 from autograd_opt.ops import (
     activations,
     arithmetic,
+    attention,
     comparison,
     complex,
     composite,
@@ -14,6 +15,7 @@ from autograd_opt.ops import (
     losses,
     neural,
     products,
+    recurrent,
     reductions,
     shape,
 )
@@ -27,6 +29,7 @@ __all__ = [
     "OPS",
     "activations",
     "arithmetic",
+    "attention",
     "choose",
     "comparison",
     "complex",
@@ -41,6 +44,7 @@ __all__ = [
     "losses",
     "neural",
     "products",
+    "recurrent",
     "reductions",
     "shape",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from autograd_opt.ops.helpers import primitive
-from autograd_opt.ops.shape import at_axis, place
+from autograd_opt.ops.shape import at_axis, place, sliced
 from autograd_opt.ops.table import PURE, REDUCES, VARIADIC, VIEW, choose, define
 
 SLOT = "#"
@@ -185,8 +185,7 @@ def masked_select_back(g: Any, mask: Any, x_shape: Any) -> Any:
 
 
 # ----- x[...] -----
-define("slice", "x, index=()", VIEW | PURE, forward=torch.Tensor.__getitem__, bind=bind_slice,
-       x=lambda g, x_shape, *, index: place(g, x_shape, index))
+define("slice", "x, index=()", VIEW | PURE, forward=torch.Tensor.__getitem__, bind=bind_slice, x=sliced)
 define("index", "*tensors, index=()", VARIADIC | PURE, bind=bind_index,
        forward=lambda x, *tensors, index: x[fill(index, tensors)], joint=index_back)
 choose("T.__getitem__", pick_index)

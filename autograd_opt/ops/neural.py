@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.table import PURE, REDUCES, choose, define
+from autograd_opt.ops.table import PURE, REDUCES, choose, define, spell
 
 A = torch.ops.aten
 
@@ -160,11 +160,12 @@ def group_norm_formula(g: Any, x: Any, weight: Any, groups: int, eps: float) -> 
     n, c = x.shape[:2]
     channel = (1, c) + (1,) * (x.ndim - 2)
     rest = tuple(d for d in range(x.ndim) if d != 1)
-    grouped = x.reshape(n, groups, -1)
+    each = (n, groups, x.numel() // (n * groups) if n else 0)
+    grouped = x.reshape(each)
     centered = grouped - grouped.mean(-1, keepdim=True)
     rstd = ((centered * centered).mean(-1, keepdim=True) + eps).rsqrt()
     normal = centered * rstd
-    gw = (g if weight is None else g * weight.reshape(channel)).reshape(n, groups, -1)
+    gw = (g if weight is None else g * weight.reshape(channel)).reshape(each)
     gx = rstd * (gw - gw.mean(-1, keepdim=True) - normal * (gw * normal).mean(-1, keepdim=True))
     return [gx.reshape(x.shape), (g * normal.reshape(x.shape)).sum(rest), g.sum(rest)]
 
@@ -181,9 +182,20 @@ def bind_batch_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_v
         "training": training, "momentum": momentum, "eps": eps, "cudnn_enabled": cudnn_enabled}
 
 
-def pick_batch_norm(*args: Any, **kwargs: Any) -> str:
+def pick_batch_norm(*args: Any, **kwargs: Any) -> str | None:
     training = args[5] if len(args) > 5 else kwargs.get("training")
+    x = args[0] if args else kwargs["input"]
+    if not x.numel():
+        return None                          # torch takes another way
     return "batch_norm_train" if training else "batch_norm_eval"
+
+
+def bind_functional_batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+                               training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:
+    if training and input.numel() == input.shape[1]:
+        raise TypeError("torch has an error for one value a channel")
+    return bind_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps,
+                           torch.backends.cudnn.enabled)
 
 
 def batch_norm_kernel(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, *, training: bool,
@@ -220,6 +232,7 @@ define("batch_norm_train", BATCH_NORM, 0, bind=bind_batch_norm, forward=torch.ba
 define("batch_norm_eval", BATCH_NORM, PURE, bind=bind_batch_norm, forward=torch.batch_norm, kernel=batch_norm_kernel,
        joint=batch_norm_eval)
 choose("torch.batch_norm", pick_batch_norm)
+spell("F.batch_norm", pick_batch_norm, bind_functional_batch_norm)
 
 
 # ----- normalization by formula -----
@@ -270,8 +283,17 @@ def embedding_back(g: Any, indices: Any, weight_shape: Any, *, padding_idx: int,
     return A.embedding_dense_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq)
 
 
+def bind_functional_embedding(input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None,
+                              norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
+    if sparse or max_norm is not None or (padding_idx is not None and not 0 <= padding_idx < weight.shape[0]):
+        raise TypeError("sparse gradients and writes have no rule; torch counts from the end, and has the errors")
+    return (weight, input), {
+        "padding_idx": -1 if padding_idx is None else padding_idx, "scale_grad_by_freq": scale_grad_by_freq}
+
+
 define("embedding", "weight, indices, padding_idx=-1, scale_grad_by_freq=False", PURE, "torch.embedding",
        bind=bind_embedding, weight=embedding_back)
+spell("F.embedding", "embedding", bind_functional_embedding)
 
 
 # ----- dropout -----
@@ -286,7 +308,7 @@ def dropout_kernel(x: Any, *, p: float, training: bool) -> Any:
     if not training or p == 0 or not x.numel():
         return x, None
     noise = torch.zeros_like(x) if p == 1 else torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
-    return x * noise, noise
+    return torch.mul(x, noise), noise        # a function: operators of recorded tensors record
 
 
 define("dropout", "x, p=0.5, training=True", 0, "torch.dropout F.dropout", bind=bind_dropout, kernel=dropout_kernel,

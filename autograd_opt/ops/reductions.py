@@ -36,11 +36,11 @@ def put_back(g: Any, x_shape: Any, index: Any, dim: int, keepdim: bool) -> Any:
 
 def prod_x(g: Any, x: Any, ans: Any, *, dim: Any, keepdim: bool) -> Any:
     """g * ans / x, and the product of the others where an element is 0."""
+    if not x.ndim:
+        return g
     g, ans = restore(g, x.shape, dim, keepdim), restore(ans, x.shape, dim, keepdim)
     if not bool((x == 0).any()):
         return g * H(ans / x)
-    if not x.ndim:
-        return g
     flat = x.reshape(-1) if dim is None else x
     d = 0 if dim is None else dim
     one = torch.ones_like(flat.narrow(d, 0, 1))

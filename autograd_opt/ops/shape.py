@@ -10,6 +10,7 @@ from autograd_opt.ops.helpers import H, parts_of, primitive
 from autograd_opt.ops.table import ELEMENTWISE, MULTI, PURE, REDUCES, VARIADIC, VIEW, define
 
 V = VIEW | PURE
+FULL = slice(None)
 
 
 @primitive
@@ -43,11 +44,30 @@ def moved(g: Any, *, source: Any, destination: Any) -> Any:
 
 def narrowed(g: Any, x_shape: Any, *, dim: int, start: Any, length: int) -> Any:
     start = int(start) % x_shape[dim] if x_shape[dim] and int(start) < 0 else int(start)
-    return place(g, x_shape, at_axis(dim, len(x_shape), slice(start, start + length)))
+    return torch.ops.aten.slice_backward(g, x_shape, dim, start, start + length, 1)
 
 
 def selected(g: Any, x_shape: Any, *, dim: int, index: Any) -> Any:
-    return place(g, x_shape, at_axis(dim, len(x_shape), int(index)))
+    return torch.ops.aten.select_backward(g, x_shape, dim, int(index))
+
+
+def sliced(g: Any, x_shape: Any, *, index: Any) -> Any:
+    """Of an index with one entry that is not a full slice, torch's own kernel; of others the general form."""
+    dim = -1
+    for d, entry in enumerate(index):
+        if type(entry) is slice and entry == FULL:
+            continue
+        if dim >= 0 or (type(entry) is not int and type(entry) is not slice):
+            return place(g, x_shape, index)
+        dim = d
+    if dim < 0:
+        return g
+    entry = index[dim]
+    if type(entry) is int:
+        return torch.ops.aten.select_backward(g, x_shape, dim, entry)
+    if any(type(e) is not int and e is not None for e in (entry.start, entry.stop, entry.step)):
+        return place(g, x_shape, index)
+    return torch.ops.aten.slice_backward(g, x_shape, dim, *entry.indices(x_shape[dim]))
 
 
 def repeated(g: Any, x_shape: Any, *, repeats: Any) -> Any:
@@ -151,6 +171,13 @@ define("diagonal", "x, offset=0, dim1=0, dim2=1", V, "torch.diagonal T.diagonal"
 define("linalg_diagonal", "x, *, offset=0, dim1=-2, dim2=-1", V, "torch.linalg.diagonal", x=diagonal_back)
 define("diagonal_backward", "g, shape=(), offset=0, dim1=0, dim2=1", PURE, "torch.ops.aten.diagonal_backward",
        g=lambda h, *, offset, dim1, dim2: h.diagonal(offset, dim1, dim2))
+define("select_backward", "g, shape=(), dim=0, index=0", PURE, "torch.ops.aten.select_backward",
+       meaning=lambda g, *, shape, dim, index: place(g, shape, at_axis(dim, len(shape), index)),
+       g=lambda h, *, dim, index: h.select(dim, index))
+define("slice_backward", "g, shape=(), dim=0, start=0, end=0, step=1", PURE, "torch.ops.aten.slice_backward",
+       meaning=lambda g, *, shape, dim, start, end, step:
+           place(g, shape, at_axis(dim, len(shape), slice(start, end, step))),
+       g=lambda h, *, dim, start, end, step: h[at_axis(dim, h.ndim, slice(start, end, step))])
 define("unfold", "x, dimension=0, size=1, step=1", V, "T.unfold", x=lambda g, x_shape, *, dimension, size, step:
        torch.ops.aten.unfold_backward(g, tuple(x_shape), dimension, size, step))
 define("unfold_backward", "g, shape=(), dim=0, size=1, step=1", PURE, "torch.ops.aten.unfold_backward",

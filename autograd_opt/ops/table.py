@@ -41,6 +41,8 @@ INPLACE: dict[Any, str] = {}
 """In-place torch callable -> name of the operator that computes the new value."""
 DECOMPOSE: dict[Any, Rule] = {}
 """torch callable without an operator of its own -> Python function that computes it by recordable calls."""
+SPELLINGS: dict[Any, tuple[str | Callable[..., str | None], Binder]] = {}
+"""torch callable with an order of arguments of its own -> operator name or pick, and binder."""
 FIXED = {"ans": 1, "ans_shape": 2, "needs": 3, "shapes": 4, "values": 5, "ans_dtype": 6, "task": 7, "node": 8,
     "extra": 9, "others": 10}
 RENAMES = {"axis": "dim", "keepdims": "keepdim", "input": None, "other": None}
@@ -203,6 +205,14 @@ def choose(calls: str, pick: Callable[..., str | None]) -> None:
         function = resolve(call)
         if function is not None:
             CALLS[function] = pick
+
+
+def spell(calls: str, target: str | Callable[..., str | None], bind: Binder) -> None:
+    """Callables that compute an operator from arguments in another order; `target` as in `choose`."""
+    for call in calls.split():
+        function = resolve(call)
+        if function is not None:
+            SPELLINGS[function] = (target, bind)
 
 
 def decompose(calls: str) -> Callable[[Rule], Rule]:

@@ -120,6 +120,8 @@ CASES: dict[str, tuple[Case, ...]] = {
                on((1, 2, 2, 3), (2, 2, 1, 2), None, stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1)),
     "conv3d": (on((1, 1, 2, 2, 2), (1, 1, 2, 1, 2), (1,), stride=[1, 1, 1], padding=[0, 0, 0], dilation=[1, 1, 1], groups=1),),
     "diagonal": (on((2, 3), offset=0), on((3, 3), offset=1)),
+    "select_backward": (on((2,), shape=(2, 3), dim=1, index=1),),
+    "slice_backward": (on((2, 2), shape=(2, 5), dim=1, start=1, end=4, step=2),),
     "diagonal_backward": (on((2,), shape=(2, 3)),), "place": (on((2,), shape=(2, 3), index=(slice(None), 1)),),
     "place_add": (on((3, 2), (3,), values=I0, shape=(3, 2), index=("#",), needs=(0,)),),
     **each("conj conj_physical resolve_conj resolve_neg real", on((2,))),

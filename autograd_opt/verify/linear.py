@@ -61,6 +61,8 @@ LINEAR: dict[str, tuple[int, ...]] = {
             "select",
             "diagonal",
             "diagonal_backward",
+            "select_backward",
+            "slice_backward",
             "diag_embed",
             "tril",
             "triu",

@@ -193,6 +193,7 @@ row("topk", lambda x: torch.topk(x, 2, 1), N(3, 4))
 row("sort", lambda x: (*torch.sort(x, 1), *torch.sort(x, 0, True), *torch.sort(x, stable=True, dim=0)), N(3, 4))
 row("ties", lambda x: (x.amax(), x.max(), x.amin(0)),
     torch.tensor([1.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True))
+row("prod of one number", lambda x: x.prod() * 2, N())
 row("prod with zeros", lambda x: (x.prod(1), x[0].prod()),
     torch.tensor([[0.0, 2.0, 3.0], [0.0, 0.0, 1.0]], dtype=torch.float64, requires_grad=True))
 row("var_mean", lambda x: torch.var_mean(x, 1, correction=0), N(3, 4))
@@ -397,6 +398,8 @@ row("adaptive_avg_pool", lambda x: F.adaptive_avg_pool2d(x, 2) ** 2 * F.adaptive
     N(1, 2, 4, 4))
 row("adaptive_avg_pool3d", lambda x: F.adaptive_avg_pool3d(x, (1, 2, 2)) ** 2 * F.adaptive_avg_pool3d(x, 1),
     N(1, 1, 2, 4, 4))
+row("batch_norm of nothing", lambda x: F.batch_norm(x, None, None, training=True) * 2, Domain((0, 3), 0.2, 1.7))
+row("group_norm of nothing", lambda x, w: F.group_norm(x, 2, w) * 2, Domain((0, 4, 3), 0.2, 1.7), N(4))
 row("layer_norm", lambda x, w, b: F.layer_norm(x, (4,), w, b), N(3, 4), N(4), N(4))
 row("layer_norm", lambda x: F.layer_norm(x, (3, 4)), N(2, 3, 4))
 row("group_norm", lambda x, w, b: F.group_norm(x, 2, w, b), N(2, 4, 3), N(4), N(4))
@@ -412,6 +415,20 @@ row("bilinear", F.bilinear, N(2, 3), N(2, 4), N(5, 3, 4), N(5))
 row("bilinear", F.bilinear, N(2, 2, 3), N(2, 2, 4), N(5, 3, 4))
 row("embedding", lambda w: F.embedding(index, w, padding_idx=0) ** 2, N(3, 4))
 row("dropout", lambda x: F.dropout(x, 0.4) ** 2 + F.dropout(x, 0.4, False) + F.dropout(x, 1.0), N(3, 4))
+row("embedding of a matrix", lambda w: torch.embedding(w, index) + F.embedding(index, w), N(3, 4))
+# ----- attention and recurrent layers (second order where torch has one; more in test_fused.py) -----
+triangle = torch.ones(3, 5, dtype=torch.bool).tril()
+row("attention", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m) * F.scaled_dot_product_attention(
+    q, k, v, m, scale=-0.7), N(2, 2, 3, 4), N(2, 2, 5, 4), N(2, 2, 5, 6), N(3, 5))
+row("attention 2d", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True) * F.
+    scaled_dot_product_attention(q, k, v, triangle), N(3, 4), N(5, 4), N(5, 6))
+row("attention under dropout", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.3)
+    + F.scaled_dot_product_attention(q, k, v, dropout_p=1.0), N(2, 2, 3, 4), N(2, 2, 5, 4), N(2, 2, 5, 4))
+row("flash attention", lambda q, k, v: F.scaled_dot_product_attention(q, k, v) * F.scaled_dot_product_attention(
+    q, k, v, triangle, scale=0.3), N(2, 2, 3, 4), N(2, 2, 5, 4), N(2, 2, 5, 4), order=1)
+row("lstm", lambda x, h, c, *w: [t.double() for t in torch.lstm(x.float(), (h.float(), c.float()), [
+    p.float() for p in w], True, 1, 0.0, True, False, True)], N(2, 3, 2), N(1, 2, 4), N(1, 2, 4), N(16, 2), N(16, 4),
+    N(16), N(16), order=1)
 # ----- linear algebra -----
 row("eigh", lambda x: torch.linalg.eigh(x + x.mT)[0] + torch.linalg.eigh(x + x.mT)[1].abs().sum(-1), N(2, 3, 3))
 row("complex eigh", lambda x: torch.linalg.eigh(x + x.mH)[0] + torch.linalg.eigh(x + x.mH)[1].abs().sum(-1), C(3, 3))
