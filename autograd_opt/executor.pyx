@@ -15,8 +15,8 @@ from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0
 from autograd_opt.node cimport (
-    DEAD, ELEMENTWISE, FIX0, FIX1, FIXN, LEAF, MERGED, MULTI, NEEDS_ANS, OVERWRITTEN, OWN, PINNED, REQUIRES_GRAD,
-    SCALAR0, SCALAR1, SPENT, Node, Op, is_float, Tape, Vjp, active_tape, set_paused, shape_of, version_of,
+    DEAD, FIX0, FIX1, FIXN, FRESH, LEAF, MERGED, MULTI, NEEDS_ANS, OVERWRITTEN, OWN, PINNED, REQUIRES_GRAD,
+    SCALAR0, SCALAR1, SPENT, Node, Op, is_custom, is_float, Tape, Vjp, active_tape, set_paused, shape_of, version_of,
 )
 from autograd_opt import errors
 from autograd_opt.node cimport PACKED
@@ -33,16 +33,13 @@ cdef object neg = base.__dict__["neg"]
 cdef object get_grad = base.__dict__["grad"]
 cdef object get_dtype = base.__dict__["dtype"]
 cdef object get_layout = base.__dict__["layout"]
-cdef object STRIDED = torch.strided
 cdef object is_contiguous = base.__dict__["is_contiguous"]
-cdef object guard_enter = torch._C.DisableTorchFunction.__dict__["__enter__"]
-cdef object guard_exit = torch._C.DisableTorchFunction.__dict__["__exit__"]
-cdef tuple NOTHING = (None, None, None)
+cdef object sum_to_size = base.__dict__["sum_to_size"]
 cdef int64_t _tasks = 0
 
-# Codes of rules written here, in C, for the operators of hot loops (Op.hot).
-cdef enum Hot:
-    NONE, ADD, SUB, MUL, NEG
+cdef object STRIDED = torch.strided
+cdef object transform_level = torch._C._functorch.maybe_current_level
+cdef bint _native = True
 
 
 class Contribution:
@@ -61,7 +58,8 @@ cdef class GraphTask:
     cdef int64_t *heap
     cdef Py_ssize_t count, capacity
     cdef dict overflow           # index -> cotangent, where an outer run holds the slot
-    cdef set owned               # record numbers whose waiting sum this run allocated
+    cdef bint fresh              # is the cotangent being handed on memory of this run's own?
+    cdef bint inplace            # may sums be made in place?  Not where torch transforms functions
     cdef dict captures           # index -> list of positions in `captured`
     cdef readonly list captured
     cdef set needed              # indices to execute, or None for all
@@ -82,7 +80,7 @@ cdef class GraphTask:
         self.capacity = 64
         self.heap = <int64_t *>PyMem_Malloc(self.capacity * sizeof(int64_t))
         self.overflow = {}
-        self.owned = set()
+        self.inplace = not create_graph and transform_level() is None
         self.callbacks = []
         self.accumulate = True
 
@@ -131,9 +129,8 @@ cdef class GraphTask:
         return top
 
     # Input buffers.
-    cdef int send(self, Node node, object g) except -1:
-        """Add cotangent `g` to what is waiting for `node`."""
-        cdef object old
+    cdef Node aim(self, Node node):
+        """Where a cotangent for `node` goes: itself, the leader it was merged into, or None."""
         if self.merge and node.flags & MERGED:
             if node.flags & SPENT and node.task != self.id and not stateless(node):
                 raise errors.freed(node)
@@ -143,20 +140,40 @@ cdef class GraphTask:
         elif self.own:
             node.flags |= OWN
         if self.needed is not None and node.index not in self.needed:
-            return 0
+            return None
         if node.index < 0:
             raise errors.freed(node)
+        return node
+
+    cdef int send(self, Node node, object g, bint fresh) except -1:
+        """Add cotangent `g` to what is waiting for `node`; `fresh`: is its memory this run's own?"""
+        node = self.aim(node)
+        return 0 if node is None else self.put(node, g, fresh)
+
+    cdef int put(self, Node node, object g, bint fresh) except -1:
+        cdef object old
         if node.cotangent == NULL:
             Py_INCREF(g)
             node.cotangent = <PyObject *>g
             node.task = self.id
             node.live += 1               # pending: what it saved must not go
+            if fresh:
+                node.flags |= FRESH
+            else:
+                node.flags &= ~<uint32_t>FRESH
             return self.push_index(node.index)
         if node.task == self.id:
             old = <object>node.cotangent
+            if self.inplace and not sparse(g) and not sparse(old):
+                if node.flags & FRESH or Py_REFCNT(old) == 2 and alone(old, g):
+                    ao_method(iadd, old, (g,))
+                    return 0
+                g = ao_method(iadd, g, (old,)) if fresh and alike(g, old) else ao_method(add, old, (g,))
+                node.flags |= FRESH
+            else:
+                g = self.add(old, g)
             node.cotangent = NULL
             Py_DECREF(old)               # `old` still holds it
-            g = self.add(node.index, old, g)
             Py_INCREF(g)
             node.cotangent = <PyObject *>g
             return 0
@@ -165,32 +182,25 @@ cdef class GraphTask:
             self.overflow[node.index] = g
             node.live += 1
             return self.push_index(node.index)
-        self.overflow[node.index] = self.add(-1, old, g)
+        self.overflow[node.index] = self.add(old, g)
         return 0
 
-    cdef object add(self, int64_t slot, object old, object g):
-        """old + g, in place when `old` is a sum that was made for this very slot."""
-        cdef object r
-        if self.create_graph:
-            return old + g
-        if g.is_sparse or old.is_sparse:
-            return g + old if old.is_sparse and not g.is_sparse else old + g
-        if slot in self.owned or slot >= 0 and Py_REFCNT(old) == 1 and alone(old, g):
-            ao_method(iadd, old, (g,))
-            return old
-        r = ao_method(add, old, (g,))
-        if slot >= 0:
-            self.owned.add(slot)
-        return r
+    cdef object add(self, object old, object g):
+        """old + g, in memory of its own; dense where one of them is."""
+        if not self.create_graph and sparse(old) and not sparse(g):
+            return g + old
+        return old + g
 
     cdef object take(self, Node node):
         cdef object g
-        self.owned.discard(node.index)
         if node.task == self.id and node.cotangent != NULL:
             g = <object>node.cotangent
             node.cotangent = NULL
             Py_DECREF(g)
+            self.fresh = node.flags & FRESH != 0
+            node.flags &= ~<uint32_t>FRESH
             return g
+        self.fresh = False
         return self.overflow.pop(node.index)
 
     def abandon(self):
@@ -203,6 +213,7 @@ cdef class GraphTask:
                 node.flags &= ~<uint32_t>OWN
                 self.tape.decrement(node)
                 if node.task == self.id and node.cotangent != NULL:
+                    node.flags &= ~<uint32_t>FRESH
                     g = <object>node.cotangent
                     node.cotangent = NULL
                     Py_DECREF(g)
@@ -243,7 +254,7 @@ cdef class GraphTask:
         try:
             self.own = True
             for node, g in zip(roots, cotangents):
-                self.send(node, g)
+                self.send(node, g, False)
             while self.count:
                 node = <Node>self.tape.nodes[self.pop_index()]
                 g = self.take(node)
@@ -262,15 +273,17 @@ cdef class GraphTask:
         self.own = bool(node.flags & OWN)
         node.flags &= ~<uint32_t>OWN
         if node.hooks is not None:
+            self.fresh = False           # a hook may have kept it
             g = node.hooks.before(node, g, self)
         if self.captures is not None and node.index in self.captures:
+            self.fresh = False
             for i in self.captures[node.index]:
                 self.captured[i] = g
             if node.flags & LEAF or not self.beyond(node):
                 return 0
         if node.flags & LEAF:
             if self.accumulate and node.flags & REQUIRES_GRAD:
-                if node.hooks is None and not self.create_graph and write_grad(node, g, Py_REFCNT(g) <= 2):
+                if node.hooks is None and not self.create_graph and write_grad(node, g, Py_REFCNT(g) <= 2, self.fresh):
                     return 0
                 self.accumulator(self, node, g, Py_REFCNT(g) <= 2)   # 2: `run`, and this frame
             return 0
@@ -326,53 +339,86 @@ cdef class GraphTask:
         cdef Vjp vjp
         cdef Node other
         cdef Py_ssize_t i
-        cdef bint r0, r1
-        if not self.create_graph and node.more is None and op.hot and node.attrs is None and is_float(node.dtype) \
-                and self.collected is None and not self.anomaly:
-            r0 = node.in0 is not None and node.in0.flags & REQUIRES_GRAD
-            r1 = node.in1 is not None and node.in1.flags & REQUIRES_GRAD
-            if op.hot == MUL:
-                if r1:
-                    self.send_fixed(node, node.in1, ao_method(mul, g, (saved(node, 0),)), node.flags & FIX1)
-                if r0:
-                    self.send_fixed(node, node.in0, ao_method(mul, g, (saved(node, 1),)), node.flags & FIX0)
-                return 0
-            if op.hot == ADD:
-                if r1:
-                    self.send_fixed(node, node.in1, g, node.flags & FIX1)
-                if r0:
-                    self.send_fixed(node, node.in0, g, node.flags & FIX0)
-                return 0
-            if op.hot == SUB:
-                if r1:
-                    self.send_fixed(node, node.in1, ao_method(neg, g, ()), node.flags & FIX1)
-                if r0:
-                    self.send_fixed(node, node.in0, g, node.flags & FIX0)
-                return 0
-            if op.hot == NEG:
-                if r0:
-                    self.send_fixed(node, node.in0, ao_method(neg, g, ()), 0)
-                return 0
+        if op.hot and _native and not self.create_graph and self.collected is None and not self.anomaly \
+                and native(self, node, op, g):
+            return 0
         if op.joint is not None:
             return self.joint(node, op, g)
         operands = node.more if node.more is not None else (node.in0, node.in1)
         for i in range(len(operands) - 1, -1, -1):
             other = operands[i]
-            if other is None or not other.flags & REQUIRES_GRAD or op.vjps[i] is None:
+            if op.vjps[i] is None or not self.wants(other):
                 continue
             vjp = <Vjp>op.vjps[i]
-            if self.needed is not None and not self.leads(other):
-                continue
             result = self.call(node, vjp, g)
             if self.anomaly:
                 errors.check_nan(result, node, i)
             self.send_fixed(node, other, result, node.flags & (FIX0 if i == 0 else FIX1 if i == 1 else FIXN))
         return 0
 
-    cdef bint leads(self, Node node):
-        if node.index in self.needed:
-            return True
-        return self.merge and node.flags & MERGED
+    cdef bint wants(self, Node node):
+        """Is a cotangent of this operand asked for?"""
+        if node is None or not node.flags & REQUIRES_GRAD:
+            return False
+        return self.needed is None or node.index in self.needed or self.merge and node.flags & MERGED
+
+    # What the rules in C do with their results.
+    cdef int pass_on(self, Node node, Node operand, object g, uint32_t fix, bint fresh) except -1:
+        """Hand `g` to an operand; `fix`: the flags of `node` that ask for its shape and dtype."""
+        if node.flags & fix:
+            if shape_of(g) != operand.shape:
+                g, fresh = ao_method(sum_to_size, g, (operand.shape,)), True
+            if ao_get(get_dtype, g) is not operand.dtype:
+                g, fresh = g.to(operand.dtype), True
+        if operand.op.flags & MULTI:
+            return self.send_part(node, operand, g)
+        return self.send(operand, g, fresh)
+
+    cdef bint adds(self, Node target):
+        """Does a sum wait at `target` that may be written?"""
+        return self.inplace and target.cotangent != NULL and target.task == self.id and target.flags & FRESH
+
+    cdef int pass_product(self, Node node, Node operand, object g, object y, uint32_t fix) except -1:
+        """g * y"""
+        cdef Node target
+        if node.flags & fix or operand.op.flags & MULTI:
+            return self.pass_on(node, operand, ao_method(mul, g, (y,)), fix, True)
+        target = self.aim(operand)
+        if target is None:
+            return 0
+        if self.adds(target) and isinstance(y, Tensor) and ao_get(get_dtype, y) is node.dtype:
+            ao_method(addcmul_, <object>target.cotangent, (g, y))
+            return 0
+        return self.put(target, ao_method(mul, g, (y,)), True)
+
+    cdef int pass_mm(self, Node node, Node operand, object x, object y) except -1:
+        """x @ y of two matrices"""
+        cdef Node target
+        if operand.op.flags & MULTI:
+            return self.pass_on(node, operand, ao_method(mm, x, (y,)), 0, True)
+        target = self.aim(operand)
+        if target is None:
+            return 0
+        if self.adds(target):
+            ao_method(addmm_, <object>target.cotangent, (x, y))
+            return 0
+        return self.put(target, ao_method(mm, x, (y,)), True)
+
+    cdef int pass_place(self, Node node, Node operand, object g, tuple index) except -1:
+        """Zeros of the operand's shape with `g` at a basic index"""
+        cdef Node target
+        cdef bint fresh = False
+        if operand.op.flags & MULTI:
+            g = placed(g, operand.shape, index, &fresh)
+            return self.pass_on(node, operand, g, 0, False)
+        target = self.aim(operand)
+        if target is None:
+            return 0
+        if self.adds(target):
+            ao_method(iadd, (<object>target.cotangent)[index], (g,))
+            return 0
+        g = placed(g, operand.shape, index, &fresh)
+        return self.put(target, g, fresh)
 
     cdef object call(self, Node node, Vjp vjp, object g):
         """Call one rule with what it names."""
@@ -427,7 +473,7 @@ cdef class GraphTask:
     cdef int deliver(self, Node node, Node operand, object g) except -1:
         if operand.op.flags & MULTI:
             return self.send_part(node, operand, g)
-        return self.send(operand, g)
+        return self.send(operand, g, False)
 
     cdef int send_part(self, Node output, Node parent, object g) except -1:
         cdef object whole
@@ -459,7 +505,7 @@ cdef class GraphTask:
         if self.own:
             parent.flags |= OWN
         old = whole.parts[i]
-        whole.parts[i] = g if old is None else self.add(-1, old, g)
+        whole.parts[i] = g if old is None else self.add(old, g)
         return 0
 
 
@@ -484,14 +530,34 @@ cdef bint alone(object old, object g) except -1:
         and shape_of(old) == shape_of(g)
 
 
-cdef bint write_grad(Node node, object g, bint sole) except -1:
+cdef bint sparse(object g) except -1:
+    return ao_get(get_layout, g) is not STRIDED
+
+
+cdef bint alike(object a, object b) except -1:
+    """Two tensors of one shape and dtype: either may be added to the other."""
+    return type(a) is Tensor and type(b) is Tensor and ao_get(get_dtype, a) is ao_get(get_dtype, b) \
+        and shape_of(a) == shape_of(b)
+
+
+cdef bint hookless(object t):
+    """A custom leaf without hooks of a context's?"""
+    if not is_custom(t):
+        return False
+    own = t.__dict__
+    return not own.get("_leaf_hooks") and not own.get("_post_hooks")
+
+
+cdef bint write_grad(Node node, object g, bint sole, bint fresh) except -1:
     """`references.accumulate` where nothing is special: a contiguous leaf without hooks.
 
     False where the general way must decide.  A first gradient is taken over without a copy
     when the run alone holds `g` and `g` alone its memory.
     """
     cdef object t = node.value, old
-    if (type(t) is not Parameter and type(t) is not Tensor) or type(g) is not Tensor:
+    if type(g) is not Tensor:
+        return False
+    if type(t) is not Parameter and type(t) is not Tensor and not hookless(t):
         return False
     if ao_get(get_hooks, t) is not None or ao_get(get_post_hooks, t) is not None:
         return False
@@ -506,7 +572,7 @@ cdef bint write_grad(Node node, object g, bint sole) except -1:
     if not sole or ao_method(is_contiguous, g, ()) is not True or ao_method(is_contiguous, t, ()) is not True \
             or ao_method(is_neg, g, ()) is True or shape_of(g) != shape_of(t):
         return False
-    if storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:
+    if not fresh and storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:
         return False
     t.grad = g
     return True
@@ -714,3 +780,14 @@ def fit_to(g, Node operand):
 def node_saved(Node node, int i):
     """The saved value of operand `i` (for verification and introspection)."""
     return saved(node, i)
+
+
+def use_native(bint on):
+    """Run the rules written in C where they apply, or the table's everywhere; returns what was so far."""
+    global _native
+    cdef bint before = _native
+    _native = on
+    return before
+
+
+include "native.pxi"

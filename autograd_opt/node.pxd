@@ -39,6 +39,7 @@ cdef enum NodeFlag:
     WROTE = 32768        # a leaf whose memory was written since its last use
     PACKED = 1048576     # `value` is what a pack hook made of the output
     FIXN = 16384         # FIX0 for any operand of three or more
+    FRESH = 4194304         # the pending cotangent is memory of its run's own: sums may be made in it
 
 cdef class Vjp:
     cdef readonly object fn

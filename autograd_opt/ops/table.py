@@ -25,7 +25,14 @@ import torch
 from autograd_opt.node import Op, Vjp
 
 ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES = (1 << k for k in range(9))
-HOT = {"add": 1, "sub": 2, "mul": 3, "neg": 4}
+HOT = {name: code for code, names in enumerate("""
+    add|sub|mul|neg|div|pow|exp|log|sin|cos|sqrt|square|reciprocal|abs|tanh|sigmoid|relu|softmax|log_softmax|sum|mean
+    |matmul|mm|reshape flatten ravel squeeze unsqueeze unflatten unsafe_view reshape_alias view|transpose|t
+    |expand broadcast_to expand_as contiguous clone cast to_float to_double to_half to_bfloat16 output|slice|select
+    |narrow|linear|addmm|where|cat|stack|unbind unbind_copy
+    |split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk split_with_sizes_copy
+""".split("|"), 1) for name in names.split()}
+"""Operators whose rule is written in C as well, with their codes in `native.pxi`."""
 ANSWER = 1 << 31
 
 Rule = Callable[..., Any]

@@ -1,0 +1,420 @@
+# Rules in C for the operators of hot loops (`Op.hot`), in numeric runs over real dense tensors.
+#
+# Each has a line in the operator table that says what it computes; `tests/engine/test_native.py`
+# runs both and compares.  A rule here decides before it sends anything whether it applies (1) or
+# the line of the table has to run (0).  What it gains: no interpreter between the kernels, and sums
+# made in place, of a product too (`addcmul_`, `addmm_`), where the waiting cotangent is the run's own.
+#
+# Part of executor.pyx.
+
+cdef enum Hot:
+    NONE, ADD, SUB, MUL, NEG, DIV, POW, EXP, LOG, SIN, COS, SQRT, SQUARE, RECIPROCAL, ABS, TANH, SIGMOID, RELU, \
+        SOFTMAX, LOG_SOFTMAX, SUM, MEAN, MATMUL, MM, RESHAPE, TRANSPOSE, TURN, COPY, INDEX, SELECT, NARROW, \
+        LINEAR, ADDMM, WHERE, CAT, STACK, UNBIND, SPLIT
+
+cdef object div = base.__dict__["div"]
+cdef object imul = base.__dict__["mul_"]
+cdef object idiv = base.__dict__["div_"]
+cdef object ineg = base.__dict__["neg_"]
+cdef object addcmul_ = base.__dict__["addcmul_"]
+cdef object addmm_ = base.__dict__["addmm_"]
+cdef object mm = base.__dict__["mm"]
+cdef object matmul = base.__dict__["matmul"]
+cdef object t_method = base.__dict__["t"]
+cdef object transpose = base.__dict__["transpose"]
+cdef object get_mT = base.__dict__["mT"]
+cdef object power = base.__dict__["pow"]
+cdef object sine = base.__dict__["sin"]
+cdef object cosine = base.__dict__["cos"]
+cdef object signum = base.__dict__["sgn"]
+cdef object reshape = base.__dict__["reshape"]
+cdef object expand = base.__dict__["expand"]
+cdef object unsqueeze = base.__dict__["unsqueeze"]
+cdef object narrow = base.__dict__["narrow"]
+cdef object unbind = base.__dict__["unbind"]
+cdef object new_zeros = base.__dict__["new_zeros"]
+cdef object pad = torch._C._VariableFunctions.constant_pad_nd
+cdef object where = torch._C._VariableFunctions.where
+cdef object cat = torch._C._VariableFunctions.cat
+cdef object stack = torch._C._VariableFunctions.stack
+cdef object tanh_backward = torch.ops.aten.tanh_backward.default._op
+cdef object sigmoid_backward = torch.ops.aten.sigmoid_backward.default._op
+cdef object threshold_backward = torch.ops.aten.threshold_backward.default._op
+cdef object softmax_backward = torch._C._VariableFunctions._softmax_backward_data
+cdef object log_softmax_backward = torch._C._VariableFunctions._log_softmax_backward_data
+cdef tuple EMPTY = (), TWO = (2,)
+
+
+cdef object attribute(Node node, str name):
+    """An attribute of a recorded call, its default where the call did not name it."""
+    cdef object found
+    if node.attrs is not None:
+        found = (<dict>node.attrs).get(name, node)
+        if found is not node:
+            return found
+    return node.op.attributes[name]
+
+
+cdef bint dense(object g) except -1:
+    """Is `g` an ordinary tensor of torch's, strided and real?"""
+    return type(g) is Tensor and ao_get(get_layout, g) is STRIDED and is_float(ao_get(get_dtype, g))
+
+
+cdef int native(GraphTask task, Node node, Op op, object g) except -1:
+    """Run the rule of `node` here if there is one for this case: 1, else 0."""
+    cdef int hot = op.hot
+    if hot >= UNBIND:
+        return native_parts(task, node, hot, g)
+    if not is_float(node.dtype) or not dense(g):
+        return 0
+    if hot >= LINEAR:
+        return native_several(task, node, hot, g)
+    if node.more is not None:
+        return 0
+    if not task.wants(node.in0) and not task.wants(node.in1):
+        return 1
+    if hot <= DIV:
+        return native_arithmetic(task, node, hot, g)
+    if hot == MATMUL or hot == MM:
+        return native_matmul(task, node, g)
+    if not task.wants(node.in0):
+        return 0
+    if hot < SUM:
+        return native_function(task, node, hot, g)
+    return native_shape(task, node, hot, g)
+
+
+cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except -1:
+    """+, -, *, / and the change of sign."""
+    cdef Node a = node.in0, b = node.in1
+    cdef bint r0 = task.wants(a), r1 = task.wants(b)
+    cdef object t, y
+    if hot == MUL:
+        if r1:
+            task.pass_product(node, b, g, saved(node, 0), FIX1)
+        if r0:
+            task.pass_product(node, a, g, saved(node, 1), FIX0)
+    elif hot == NEG:
+        task.pass_on(node, a, ao_method0(neg, g), 0, True)
+    elif hot == DIV:
+        if r1:
+            if a is None:
+                return 0
+            y = saved(node, 1)
+            t = ao_method(div, saved(node, 0), (y,))
+            if ao_get(get_dtype, t) is not node.dtype or shape_of(t) != node.shape:
+                return 0
+            ao_method(idiv, t, (y,))
+            ao_method(imul, t, (g,))
+            task.pass_on(node, b, ao_method0(ineg, t), FIX1, True)
+        if r0:
+            task.pass_on(node, a, ao_method(div, g, (saved(node, 1),)), FIX0, True)
+    else:
+        if node.attrs is not None:
+            alpha = attribute(node, "alpha")
+            if type(alpha) is not int or alpha != 1:
+                return 0
+        if r1:
+            if hot == ADD:
+                task.pass_on(node, b, g, FIX1, task.fresh and not r0)
+            else:
+                task.pass_on(node, b, ao_method0(neg, g), FIX1, True)
+        if r0:
+            task.pass_on(node, a, g, FIX0, task.fresh and not (r1 and hot == ADD))
+    return 1
+
+
+cdef int native_function(GraphTask task, Node node, int hot, object g) except -1:
+    """Functions of one real operand."""
+    cdef Node a = node.in0
+    cdef object t
+    if not is_float(a.dtype):
+        return 0
+    if hot == POW:
+        if node.in1 is not None or not node.flags & SCALAR1 or type(node.x1) is not int and type(node.x1) is not float \
+                or node.x1 == 0:
+            return 0
+        t = saved(node, 0)
+        if node.x1 == 2:
+            t = ao_method(mul, t, TWO)
+        else:
+            t = ao_method(imul, ao_method(power, t, (node.x1 - 1,)), (node.x1,))
+        t = ao_method(imul, t, (g,))
+    elif hot == EXP:
+        task.pass_product(node, a, g, answer(task, node), FIX0)
+        return 1
+    elif hot == LOG:
+        t = ao_method(div, g, (saved(node, 0),))
+    elif hot == SIN:
+        t = ao_method(imul, ao_method0(cosine, saved(node, 0)), (g,))
+    elif hot == COS:
+        t = ao_method0(ineg, ao_method(imul, ao_method0(sine, saved(node, 0)), (g,)))
+    elif hot == SQRT:
+        t = ao_method(div, g, (ao_method(mul, answer(task, node), TWO),))
+    elif hot == SQUARE:
+        t = ao_method(imul, ao_method(mul, saved(node, 0), TWO), (g,))
+    elif hot == RECIPROCAL:
+        t = answer(task, node)
+        t = ao_method0(ineg, ao_method(imul, ao_method(mul, t, (t,)), (g,)))
+    elif hot == ABS:
+        t = ao_method(imul, ao_method0(signum, saved(node, 0)), (g,))
+    elif hot == TANH:
+        t = tanh_backward(g, answer(task, node))
+    elif hot == SIGMOID:
+        t = sigmoid_backward(g, answer(task, node))
+    elif hot == RELU:
+        t = threshold_backward(g, answer(task, node), 0)
+    elif hot == SOFTMAX:
+        t = softmax_backward(g, answer(task, node), attribute(node, "dim"), node.dtype)
+    else:
+        t = log_softmax_backward(g, answer(task, node), attribute(node, "dim"), node.dtype)
+    task.pass_on(node, a, t, FIX0, True)
+    return 1
+
+
+cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
+    """Views, copies and sums: the cotangent itself, lying another way."""
+    cdef Node a = node.in0
+    cdef bint fresh = task.fresh
+    if hot == RESHAPE:
+        g = ao_method(reshape, g, (a.shape,))
+    elif hot == TRANSPOSE:
+        g = ao_method(transpose, g, (attribute(node, "dim0"), attribute(node, "dim1")))
+    elif hot == TURN:
+        g = ao_method0(t_method, g)
+    elif hot == SUM or hot == MEAN:
+        dim, keepdim = attribute(node, "dim"), attribute(node, "keepdim")
+        if hot == MEAN:
+            g, fresh = ao_method(div, g, (count(a.shape, dim),)), True
+        if len(<tuple>a.shape):
+            g, fresh = ao_method(expand, restored(g, a.shape, dim, keepdim), (a.shape,)), False
+    elif hot != COPY:
+        if hot == INDEX:
+            index = attribute(node, "index")
+        else:
+            start = attribute(node, "index" if hot == SELECT else "start")
+            if type(start) is not int:
+                return 0
+            if hot == NARROW:
+                if start < 0:
+                    return 0
+                start = slice(start, start + attribute(node, "length"))
+            index = (slice(None),) * (attribute(node, "dim") % len(<tuple>a.shape)) + (start,)
+        task.pass_place(node, a, g, index)
+        return 1
+    task.pass_on(node, a, g, FIX0, fresh)
+    return 1
+
+
+cdef object count(object shape, object dim):
+    """How many elements a reduction over `dim` takes together."""
+    cdef Py_ssize_t i, n = 1, rank = len(shape)
+    if dim is None or dim == () or dim == []:
+        for i in range(rank):
+            n *= shape[i]
+    elif type(dim) is int:
+        n = shape[dim % rank] if rank else 1
+    else:
+        for d in dim:
+            n *= shape[d % rank] if rank else 1
+    return n
+
+
+cdef object restored(object g, object shape, object dim, bint keepdim):
+    """`g` with the axes that a reduction over `dim` removed, ready to expand to `shape`."""
+    cdef Py_ssize_t rank = len(shape)
+    if keepdim:
+        return g
+    if dim is None or dim == () or dim == []:
+        return g
+    if type(dim) is int:
+        return ao_method(unsqueeze, g, (dim % rank,))
+    for d in sorted([d % rank for d in dim]):
+        g = ao_method(unsqueeze, g, (d,))
+    return g
+
+
+cdef int native_matmul(GraphTask task, Node node, object g) except -1:
+    """Products of matrices, or of stacks of matrices."""
+    cdef Node a = node.in0, b = node.in1
+    cdef object x
+    cdef Py_ssize_t m, n
+    if a is None or b is None:
+        return 0
+    m, n = len(<tuple>a.shape), len(<tuple>b.shape)
+    if m < 2 or n < 2 or a.dtype is not b.dtype:
+        return 0
+    if task.wants(b):
+        x = saved(node, 0)
+        if m == 2 and n == 2:
+            task.pass_mm(node, b, ao_method0(t_method, x), g)
+        elif n == 2:
+            task.pass_mm(node, b, ao_method0(t_method, rows(x)), rows(g))
+        else:
+            task.pass_on(node, b, ao_method(matmul, ao_get(get_mT, x), (g,)), FIX1, True)
+    if task.wants(a):
+        x = saved(node, 1)
+        if m == 2 and n == 2:
+            task.pass_mm(node, a, g, ao_method0(t_method, x))
+        else:
+            task.pass_on(node, a, ao_method(matmul, g, (ao_get(get_mT, x),)), FIX0, True)
+    return 1
+
+
+cdef object rows(object t):
+    """A stack of matrices as one matrix."""
+    cdef object shape = shape_of(t)
+    return ao_method(reshape, t, ((-1, shape[len(shape) - 1]),))
+
+
+cdef int native_several(GraphTask task, Node node, int hot, object g) except -1:
+    """Operators of three operands or more."""
+    cdef Node other
+    cdef Py_ssize_t i, start, length
+    cdef object x, w
+    operands = node.more
+    if operands is None:
+        return 0
+    if hot == LINEAR:
+        if len((<Node>operands[0]).shape) < 2 or len((<Node>operands[1]).shape) != 2 or 0 in node.shape:
+            return 0
+        flat = g if len(<tuple>node.shape) == 2 else rows(g)
+        if task.wants(operands[2]):
+            task.pass_on(node, operands[2], flat, FIXN, False)
+        if task.wants(operands[1]):
+            x = saved(node, 0)
+            task.pass_mm(node, operands[1], ao_method0(t_method, flat), x if flat is g else rows(x))
+        if task.wants(operands[0]):
+            w = saved(node, 1)
+            if flat is g:
+                task.pass_mm(node, operands[0], g, w)
+            else:
+                task.pass_on(node, operands[0],
+                             ao_method(reshape, ao_method(mm, flat, (w,)), ((<Node>operands[0]).shape,)), 0, True)
+        return 1
+    if hot == ADDMM:
+        if attribute(node, "alpha") != 1 or attribute(node, "beta") != 1:
+            return 0
+        if task.wants(operands[2]):
+            task.pass_mm(node, operands[2], ao_method0(t_method, saved(node, 1)), g)
+        if task.wants(operands[1]):
+            task.pass_mm(node, operands[1], g, ao_method0(t_method, saved(node, 2)))
+        if task.wants(operands[0]):
+            task.pass_on(node, operands[0], g, FIX0, False)
+        return 1
+    if hot == WHERE:
+        x = saved(node, 0)
+        if task.wants(operands[2]):
+            task.pass_on(node, operands[2], where(x, zero_of(node.dtype, node.device), g), FIXN, True)
+        if task.wants(operands[1]):
+            task.pass_on(node, operands[1], where(x, g, zero_of(node.dtype, node.device)), FIX1, True)
+        return 1
+    dim = attribute(node, "dim")
+    if hot == STACK:
+        parts = ao_method(unbind, g, (dim,))
+        for i in range(len(operands) - 1, -1, -1):
+            if task.wants(operands[i]):
+                task.pass_on(node, operands[i], parts[i], FIX0 if i == 0 else FIX1 if i == 1 else FIXN, False)
+        return 1
+    start = 0
+    for other in operands:
+        if other is None or len(other.shape) != len(node.shape):
+            return 0
+        start += other.shape[dim]
+    for i in range(len(operands) - 1, -1, -1):
+        other = operands[i]
+        length = other.shape[dim]
+        start -= length
+        if task.wants(other):
+            task.pass_on(node, other, ao_method(narrow, g, (dim, start, length)),
+                         FIX0 if i == 0 else FIX1 if i == 1 else FIXN, False)
+    return 1
+
+
+cdef dict _zeros = {}
+
+
+cdef object zero_of(object dtype, object device):
+    """A zero without axes, made once."""
+    found = _zeros.get((dtype, device))
+    if found is None:
+        found = _zeros[dtype, device] = torch.zeros((), dtype=dtype, device=device)
+    return found
+
+
+cdef int native_parts(GraphTask task, Node node, int hot, object g) except -1:
+    """`unbind` and the kinds of `split`: the cotangents of the outputs, joined."""
+    cdef Node a = node.in0
+    cdef Py_ssize_t i, only = -1, given = 0, start = 0
+    cdef dict zeros = {}
+    if a is None or not is_float(a.dtype):
+        return 0
+    if not task.wants(a):
+        return 1
+    parts = g.parts
+    for i, part in enumerate(parts):
+        if part is not None:
+            if not dense(part):
+                return 0
+            only = i
+            given += 1
+    dim = attribute(node, "dim") % len(<tuple>a.shape)
+    if given == 1:
+        if hot == UNBIND:
+            index = only
+        else:
+            for i in range(only):
+                start += node.shape[i][0][dim]
+            index = slice(start, start + node.shape[only][0][dim])
+        task.pass_place(node, a, parts[only], (slice(None),) * dim + (index,))
+        return 1
+    joined = list(parts)
+    for i, part in enumerate(parts):
+        if part is None:
+            shape = node.shape[i][0]
+            if shape not in zeros:
+                zeros[shape] = ao_method(new_zeros, parts[only], (shape,))
+            joined[i] = zeros[shape]
+    task.pass_on(node, a, stack(joined, dim) if hot == UNBIND else cat(joined, dim), FIX0, True)
+    return 1
+
+
+cdef object placed(object g, object shape, tuple index, bint *fresh):
+    """Zeros of `shape` with `g` at a basic `index`, in one kernel where every step is 1."""
+    cdef list pads = [], inner = []
+    cdef Py_ssize_t axis = 0, skip, start, stop, step
+    cdef bint padded = False, plain = True
+    fresh[0] = True
+    for e in index:
+        if e is None:
+            plain = False
+            continue
+        if e is Ellipsis:
+            skip = len(shape) - sum([i is not None and i is not Ellipsis for i in index])
+            for axis in range(axis, axis + skip):
+                inner.append(shape[axis])
+                pads.append((0, 0))
+            axis = len(inner)
+            continue
+        if type(e) is int:
+            start = e if e >= 0 else e + shape[axis]
+            stop = start + 1
+            plain = False
+        else:
+            start, stop, step = e.indices(shape[axis])
+            if step != 1:
+                out = ao_method(new_zeros, g, (shape,))
+                out[index] = g
+                return out
+            stop = max(start, stop)
+        inner.append(stop - start)
+        pads.append((start, shape[axis] - stop))
+        padded = padded or start != 0 or stop != shape[axis]
+        axis += 1
+    if not plain:
+        g = ao_method(reshape, g, ((*inner, *shape[axis:]),))
+    if not padded:
+        fresh[0] = False
+        return g
+    return pad(g, [0] * (2 * (len(shape) - axis)) + [n for pair in reversed(pads) for n in pair])
+
