@@ -39,7 +39,8 @@ JOINED = {
 }
 PROGRAMS: dict[str, Program] = {
     "add": lambda x, y: x + y[0] + 1.5 + torch.add(x, y[:1, :1]), "sub": lambda x, y: x[0] - y - 2 - (3 - x),
-    "mul": lambda x, y: x * y[:, :1] * 1.5 + x * x, "neg": lambda x, y: -x * y, "output": lambda x, y: x.chunk(2)[0] * 2,
+    "mul": lambda x, y: x * y[:, :1] * 1.5 + x * x, "neg": lambda x, y: -x * y,
+    "output": lambda x, y: x.chunk(2)[0] * 2,
     "div": lambda x, y: x / y + y[0] / x / 3.0 + 2.0 / x, "pow": lambda x, y: x**2 + x**3 + x**0.5 + 2**x + x**0 + x**y,
     "where": lambda x, y: torch.where(x > y, x, y[0]) + torch.where(x > 1, x, 0.5),
     "softmax": lambda x, y: torch.softmax(x, 0) * y, "log_softmax": lambda x, y: F.log_softmax(x, 1) * y,
@@ -52,8 +53,9 @@ PROGRAMS: dict[str, Program] = {
     "select": lambda x, y: x.select(1, -1) * y.select(0, 2)[0] + torch.select(x, 0, 1).sum(),
     "narrow": lambda x, y: x.narrow(0, 1, 3) * y.narrow(0, 0, 3) + x.narrow(1, -2, 1)[:3],
     "cat": lambda x, y: torch.cat([x, y[:2], x], 0), "stack": lambda x, y: torch.stack([x, y, x], -1),
-    **{name: lambda x, y, f=getattr(torch, name): f(x.abs() + 0.1) * y for name in
-       "exp log sin cos sqrt square reciprocal tanh sigmoid".split()},
+    **{f.__name__: lambda x, y, f=f: f(x.abs() + 0.1) * y for f in (
+        torch.exp, torch.log, torch.sin, torch.cos, torch.sqrt, torch.square, torch.reciprocal, torch.tanh,
+        torch.sigmoid)},
     "abs": lambda x, y: x.abs() * y, "relu": lambda x, y: torch.relu(x - y) * y,
     **{name: lambda x, y, f=f: (f(x) * f(y)).double().sin() for name, f in VIEWS.items()},
     **{name: lambda x, y, f=f: f(x) * f(y) + f(x) for name, f in JOINED.items()},
@@ -161,7 +163,8 @@ def test_captured_cotangents_are_the_users() -> None:
         before = [g.clone() for g in (gz, gy, gx)]
         gz.mul_(5)
         again = torch.autograd.grad(w, [z, y, x])
-    assert torch.equal(gy, before[1]) and torch.equal(gx, before[2])
+    assert torch.equal(gy, before[1])
+    assert torch.equal(gx, before[2])
     for a, b in zip(again, before, strict=True):
         assert torch.equal(a, b)
 
