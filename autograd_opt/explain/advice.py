@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,10 @@ def enclosing(file: str, line: int, kinds: tuple[type[ast.AST], ...]) -> ast.AST
 
 LOOPS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+RUNS = re.compile(r"\.backward\(|autograd\.grad\(")
+"""Calls that start a backward run."""
 
 
 def loop_at(spot: Spot) -> int | None:
@@ -83,6 +88,8 @@ def advise(chains: Sequence[tuple[Spot, ...]], loop: bool, rows: Sequence[Any]) 
 def loop_advice(chain: tuple[Spot, ...]) -> str:
     """Where to move what a loop repeats."""
     inner = chain[-1]
+    if RUNS.search(inner.text):
+        return f"the backward run at {inner} repeats this each time; nothing in the code asks for it"
     what = assigned(inner) or subject(inner)
     line = loop_at(inner)
     if line is not None:
@@ -102,5 +109,7 @@ def backward_advice(chains: Sequence[tuple[Spot, ...]], loop: bool) -> str:
     if len(places) > 1:
         return (f"the backward runs at {', '.join(places)} share this work: ask for these gradients in one call, "
                 "or run them in one AutogradGraph(optimize=True)")
+    if loop:
+        return f"the backward run at {places[0]} computes this anew each time, from operands that do not change"
     return (f"the backward run at {places[0]} computes the same twice for different operands: "
             "an AutogradGraph(optimize=True) around it shares it")

@@ -126,7 +126,9 @@ class Findings:
 
 def findings_of(watch: Watch) -> Findings:
     """Gather the rows of a watch."""
-    rows = [row for row in watch.rows.values() if not row.different and row.count > row.written]
+    # what an optimizer's step repeats is torch's own affair
+    rows = [row for row in watch.rows.values()
+            if not row.different and row.count > row.written and not row.place.in_optimizer]
     heads = repeated_spots(watch.places.interned.values())
     gathered: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import deque
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -129,6 +130,7 @@ class Watch(TorchDispatchMode):
         self._process = os.getpid()
         self._begin = self._window = time.perf_counter()
         super().__enter__()
+        self._outside = [flags[-1] for flags in self.flags()]
         self._depth = torch._C._len_torch_dispatch_stack()
         self._timer = Timer(self.look, HANDLER)
         self._timer.start()
@@ -142,7 +144,7 @@ class Watch(TorchDispatchMode):
         if not self.tired:
             self.watched_seconds += now - self._window
         if self.watching():
-            super().__exit__(*exc)
+            self.leave()
         for table in (self.keys, self.loose, self.alike):
             table.clear()
         self.values.forget()
@@ -157,6 +159,8 @@ class Watch(TorchDispatchMode):
         """Called by the timer: take the mode off, or put it back, as the budget says."""
         if not self.tired or self._looking or not self.running or os.getpid() != self._process:
             return
+        if torch._C._current_autograd_node() is not None:   # the engine restores the modes of its beginning
+            return
         if inside_dispatch(frame, HANDLER):       # torch has taken the mode off itself while a handler runs
             return
         self._looking = True             # the next signal may come while this one is handled
@@ -164,6 +168,18 @@ class Watch(TorchDispatchMode):
             self.switch()
         finally:
             self._looking = False
+
+    def flags(self) -> list[deque[bool]]:
+        """What torch remembers of the time before each entering."""
+        return [self.old_dispatch_mode_flags, self.old_non_infra_dispatch_mode_flags,
+                self.old_without_ignore_compile_internals_dispatch_mode_flags]
+
+    def leave(self) -> None:
+        """Take the mode off, also where a guard of torch's thread state has put it back unasked."""
+        for flags, before in zip(self.flags(), self._outside, strict=True):
+            if not flags:
+                flags.append(before)
+        super().__exit__(None, None, None)
 
     def spare(self, now: float) -> float:
         """Seconds that watching may still cost."""
@@ -174,7 +190,7 @@ class Watch(TorchDispatchMode):
     def switch(self) -> None:
         """Take the mode off where it is on; put it back once the program has earned it."""
         if self.watching():
-            super().__exit__(None, None, None)
+            self.leave()
         now = time.perf_counter()
         if self.spare(now) > FREE / 2 and torch._C._len_torch_dispatch_stack() == self._depth - 1:
             self.values.forget()         # memory may have been written unseen meanwhile

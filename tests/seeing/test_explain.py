@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -268,3 +269,64 @@ def test_the_report_prints_and_serializes() -> None:
 
 def test_nothing_seen() -> None:
     assert "no torch operation was seen" in str(watch(lambda: None))
+
+
+class LooksInBackward(torch.autograd.Function):
+    """Asks the watch to take its mode off while torch's engine, which saves and restores modes, runs."""
+
+    watch: Any = None
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        LooksInBackward.watch.tired = True
+        LooksInBackward.watch.look(sys._getframe())
+        return g * 2
+
+
+def test_the_mode_is_not_switched_during_a_backward_run() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with explain() as e:
+        LooksInBackward.watch = e
+        LooksInBackward.apply(x).sum().backward()  # type: ignore[no-untyped-call]
+        assert e.watching()
+        e.look(sys._getframe())
+        y = x * 2
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert y.requires_grad
+    assert e.report.operations
+
+
+def test_a_mode_that_torch_has_put_back_is_left_all_the_same() -> None:
+    """A guard of torch's own thread state restores the modes of its beginning."""
+    with explain() as e:
+        torch.ones(3)
+        for flags in (e.old_dispatch_mode_flags, e.old_non_infra_dispatch_mode_flags,
+                      e.old_without_ignore_compile_internals_dispatch_mode_flags):
+            flags.clear()
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
+
+
+def test_what_an_optimizer_repeats_is_not_listed() -> None:
+    parameters, gradient = [torch.ones(3, requires_grad=True) for _ in range(2)], torch.ones(3)
+    for p in parameters:
+        p.grad = gradient
+    optimizer = torch.optim.SGD(parameters, 0.1, momentum=0.9, foreach=False)
+    assert not watch(optimizer.step).findings       # each parameter's momentum begins as a clone of its gradient
+
+
+def test_what_the_engine_repeats_is_not_to_be_moved() -> None:
+    x = torch.ones(3, requires_grad=True)
+
+    def program() -> None:
+        for step in range(3):
+            loss = (x * step).sum()
+            loss.backward()
+
+    advice = [f.advice for f in watch(program).findings]
+    assert any(text.startswith("the backward run at") and "nothing in the code asks for it" in text for text in advice)
+    assert not any(".backward()` once" in text for text in advice)
