@@ -5,6 +5,7 @@
 #   make test     the whole test suite
 #   make bench    every table of docs/results, hours (make bench SECTIONS="times chain" for some)
 #   make lint     ruff, mypy and stubtest
+#   make docs     the documentation as docs/_build/index.html; its warnings are errors
 #   make clean    remove .venv and everything built
 #
 # Without a GPU the CPU build of torch is much smaller: let pip find it first.
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 SOURCES := $(wildcard autograd_opt/*.pyx autograd_opt/*.pxd passes/*.pyx)
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench lint docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/autograd-opt demo $(ARGS)
@@ -32,6 +33,10 @@ lint: $(VENV)/.linted
 	$(BIN)/ruff check .
 	$(BIN)/python scripts/typecheck.py
 
+docs: $(VENV)/.documented
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	$(BIN)/python -m pytest -q tests/docs
+
 $(VENV)/.built: pyproject.toml setup.py constraints.txt $(SOURCES)
 	@test -n "$(PYTHON)" || { echo "no python3.11 on the PATH: install Python 3.11 or pass PYTHON=/path/to/it" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -43,6 +48,10 @@ $(VENV)/.built: pyproject.toml setup.py constraints.txt $(SOURCES)
 
 $(VENV)/.linted: $(VENV)/.built
 	$(PIP) -e ".[dev]"
+	@touch $@
+
+$(VENV)/.documented: $(VENV)/.built
+	$(PIP) -e ".[docs]"
 	@touch $@
 
 clean:

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from autograd_opt.printing import place_text
+
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 
@@ -75,7 +77,12 @@ def user_frame() -> FrameType | None:
 def where() -> str:
     """`file:line` of the user's innermost frame, or an empty string."""
     frame = user_frame()
-    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return "" if frame is None else place_text(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+
+
+def source_of(node: Any) -> str:
+    """Where a node was recorded."""
+    return place_text(node.source)
 
 
 def at(message: str) -> str:
@@ -95,7 +102,7 @@ def graph_mismatch(t: Any, node: Any, other: Any, mine: Any) -> GraphMismatchErr
     ours = graph_name(mine.graph() if mine.graph is not None else None)
     return GraphMismatchError(at(
         f"a tensor recorded by {theirs} (result of {node.op.name}"
-        f"{', at ' + node.source if node.source else ''}) was used in {ours}: "
+        f"{', at ' + source_of(node) if node.source else ''}) was used in {ours}: "
         "graphs do not share gradients; use .detach() to take the value across"
     ))
 
@@ -136,7 +143,7 @@ def unsupported_result(t: Any, operation: str) -> UnsupportedError:
 
 def freed(node: Any) -> FreedGraphError:
     """Second backward over released values; torch's wording first."""
-    place = f" (reached {node.op.name}{', recorded at ' + node.source if node.source else ''})"
+    place = f" (reached {node.op.name}{', recorded at ' + source_of(node) if node.source else ''})"
     return FreedGraphError(
         "Trying to backward through the graph a second time (or directly access saved tensors "
         "after they have already been freed). Saved intermediate values of the graph are freed "
@@ -159,7 +166,7 @@ def dropped(node: Any) -> FreedGraphError:
     """A run started from a function whose tensor is gone, and with it what its rule had saved."""
     return FreedGraphError(
         f"the values saved for {node.op.name}"
-        f"{', recorded at ' + node.source if node.source else ''}, were released with "
+        f"{', recorded at ' + source_of(node) if node.source else ''}, were released with "
         "its tensor: keep the tensor, or an edge made by torch.autograd.graph.get_gradient_edge, until backward"
     )
 
@@ -171,7 +178,7 @@ def modified(node: Any, i: int) -> InplaceError:
     return InplaceError(
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: {which} of {node.op.name}"
-        f"{', recorded at ' + node.source if node.source else ''}. Write to a clone() instead, "
+        f"{', recorded at ' + source_of(node) if node.source else ''}. Write to a clone() instead, "
         "or do the write before the operation"
     )
 
@@ -181,10 +188,10 @@ def locate(error: BaseException, node: Any) -> None:
     if node.source and not getattr(error, "_autograd_opt_located", False):
         try:
             error._autograd_opt_located = True  # type: ignore[attr-defined]
-            error._autograd_opt_node = (node.name(), node.source)  # type: ignore[attr-defined]
+            error._autograd_opt_node = (node.name(), source_of(node))  # type: ignore[attr-defined]
         except AttributeError:
             return
-        error.add_note(f"while differentiating {node.op.name}, recorded at {node.source}\n{program_around(node)}")
+        error.add_note(f"while differentiating {node.op.name}, recorded at {source_of(node)}\n{program_around(node)}")
 
 
 def program_around(node: Any) -> str:
@@ -214,5 +221,5 @@ def check_nan(g: Any, node: Any, i: int = 0) -> None:
         if part.is_floating_point() and bool(torch.isnan(part.detach()).any()):
             raise GraphError(
                 f"Function '{node.name()}' returned nan values in its {i}th output."
-                f"{' The operation was recorded at ' + node.source if node.source else ''}"
+                f"{' The operation was recorded at ' + source_of(node) if node.source else ''}"
             )

@@ -11,6 +11,7 @@ nothing that changes from run to run (addresses, folders, times) is printed.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ SHORT = {
 """dtype name -> the word printed for it."""
 LONGEST = 60
 """Characters of one attribute value; more are left out in the middle."""
+PINNED = 4096
+"""Flag of a node whose own cotangent is seen by a hook or `retain_grad`."""
 
 
 def dtype_text(dtype: Any) -> str:
@@ -50,8 +53,22 @@ def _type(shape: Any, dtype: Any, device: Any) -> str:
 
 
 def source_text(source: str | None) -> str:
-    """`folder/file.py:12` as `file.py:12`."""
-    return "" if source is None else os.path.basename(source)
+    """`folder/file.py:12` as `file.py:12`, a line of a notebook's cell as `In[3]:12`."""
+    return "" if source is None else os.path.basename(place_text(source))
+
+
+def place_text(source: str) -> str:
+    """`folder/file.py:12` as it is, a line of a notebook's cell as `In[3]:12`."""
+    file, _, line = source.rpartition(":")
+    cell = cell_of(file)
+    return source if cell is None else f"{cell}:{line}"
+
+
+def cell_of(file: str) -> str | None:
+    """`In[3]` for the name under which IPython compiles its third cell, else None."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    return f"In[{cells[file]}]" if file in cells else None
 
 
 def value_text(value: Any) -> str:
@@ -158,7 +175,8 @@ def line(node: Any) -> str:
     if is_opaque(node):
         text += ", opaque"
     if node.leader is not None and node.leader.index >= 0:
-        text += f", same as {number(node.leader)}"
+        pinned = (node.flags | node.leader.flags) & PINNED
+        text += f", {'value of' if pinned else 'same as'} {number(node.leader)}"
     return text
 
 

@@ -97,7 +97,7 @@ class Report:
     def __str__(self) -> str:
         from rich.console import Console
         stream = io.StringIO()
-        Console(file=stream, width=100, highlight=False, color_system=None).print(self)
+        Console(file=stream, width=100, highlight=False, color_system=None, force_jupyter=False).print(self)
         return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
     def __rich__(self) -> Any:

@@ -6,14 +6,13 @@ Nothing here holds a node or a tensor, so a scene outlives its graph.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from autograd_opt import optimize, printing
 from autograd_opt.passes import PassReport
-
-PINNED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,8 @@ class Scene:
         """The nodes that the passes leave, operands led to their leaders."""
         items = self.items
         return [
-            replace(item, operands=tuple(None if o is None else items[o].leader for o in item.operands))
+            replace(item, operands=tuple(None if o is None else items[o].leader for o in item.operands),
+                    text=re.sub(r"%(\d+)", lambda m: f"%{items[int(m[1])].leader}", item.text))
             for item in self.kept()
         ]
 
@@ -128,14 +128,14 @@ def item_of(node: Any, leader: int, alive: bool, is_output: bool, module: str, m
         type=printing.type_text(node), shape=None if several else tuple(node.shape),
         dtype=None if several else str(node.dtype).removeprefix("torch."),
         device=None if node.device is None else str(node.device), bytes=0 if several else int(node.bytes),
-        requires_grad=node.requires_grad, pinned=is_pinned(node), source=node.source,
+        requires_grad=node.requires_grad, pinned=is_pinned(node), source=node.source and printing.place_text(node.source),
         leader=leader, alive=alive, is_output=is_output, module=module, merged=merged,
     )
 
 
 def is_pinned(node: Any) -> bool:
     """Does a hook or `retain_grad` keep this node's own cotangent?"""
-    return bool(node.flags & PINNED)
+    return bool(node.flags & printing.PINNED)
 
 
 def kind_of(node: Any) -> str:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shutil
+from pathlib import Path
+
+HERE = Path(__file__).parent
+# the notebooks stand beside the scripts that they are made from; Sphinx reads only what is below this folder
+shutil.copytree(HERE.parent / "examples" / "notebooks", HERE / "notebooks", dirs_exist_ok=True)
 
 project = "autograd_opt"
 author = "the autograd_opt authors"
 release = importlib.metadata.version("autograd_opt")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
-source_suffix = {".md": "markdown"}
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+nb_execution_mode = "off"           # they were run when they were made
+nb_merge_streams = True
 exclude_patterns = ["_build", "results"]
 html_theme = "furo"
 html_title = "autograd_opt"
+html_show_copyright = False
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 autodoc_typehints = "none"

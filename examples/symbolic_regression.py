@@ -19,6 +19,7 @@ from torch import Tensor
 
 import autograd_opt as ao
 
+# %%
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
 }
@@ -47,6 +48,9 @@ def evaluate(tree: Tree, x: list[Tensor], c: list[Tensor]) -> Tensor:
     return BINARY[tree[0]](evaluate(tree[1], x, c), evaluate(tree[2], x, c))
 
 
+# %% [markdown]
+# Breeding: a subtree of one parent is grafted onto the other, so subtrees spread through the population.
+# %%
 def subtrees(tree: Tree) -> list[Tree]:
     """The tree and everything below it."""
     return [tree] + [s for child in tree[1:] if isinstance(child, tuple) for s in subtrees(child)]
@@ -65,6 +69,7 @@ def cross(rng: random.Random, a: Tree, b: Tree) -> Tree:
     return grown if len(subtrees(grown)) <= 31 else a
 
 
+# %%
 def main(arguments: list[str] | None = None) -> tuple[float, float]:
     """Breed; returns the best mean squared error of the first and the last generation."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -105,3 +110,9 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
 
 if __name__ == "__main__":
     main()
+
+# %% [notebook]
+# first, last = main(["--generations", "8", "--population", "32"])
+# %% [markdown]
+# Most values of each step are taken over: the population repeats itself more and more. Nothing in `evaluate` caches
+# anything; the recorder looks up every operation by what it computes.

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import autograd_opt as ao
 
+# %%
 WORDS = 16
 
 
@@ -33,6 +34,7 @@ class Reverser(nn.Module):
         return self.head(self.encoder(self.embed(words) + self.place))
 
 
+# %%
 def main(arguments: list[str] | None = None) -> tuple[float, float]:
     """Train; returns the first and the last loss."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -64,3 +66,20 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
 
 if __name__ == "__main__":
     main()
+
+# %% [notebook]
+# first, last = main(["--steps", "60"])
+# %% [markdown]
+# ## The graph, by module
+#
+# More than 60 nodes are drawn in blocks, one for each module call; `graph.follow(model)` tells their names.
+# %% [notebook]
+# from IPython.display import SVG
+#
+# model = Reverser()
+# words = torch.randint(0, WORDS, (4, 8))
+# with ao.AutogradGraph(optimize=True, name="transformer") as graph:
+#     graph.follow(model)
+#     loss = F.cross_entropy(model(words).flatten(0, 1), words.flip(1).flatten())
+#     picture = graph.draw()
+# SVG(picture)

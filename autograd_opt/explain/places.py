@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from autograd_opt import printing
+
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -71,6 +73,8 @@ def short(file: str) -> str:
     """A file name as people write it: relative where it is below the working folder, else its last two parts."""
     if file.startswith("<"):
         return file
+    if (cell := printing.cell_of(file)) is not None:
+        return cell
     relative = os.path.relpath(file)
     if not relative.startswith(".."):
         return relative

@@ -88,7 +88,7 @@ def plain_text(found: Findings, width: int = 120) -> str:
     """Without colour."""
     from rich.console import Console
     stream = io.StringIO()
-    Console(file=stream, width=width, highlight=False, color_system=None).print(rich_text(found))
+    Console(file=stream, width=width, highlight=False, color_system=None, force_jupyter=False).print(rich_text(found))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 

@@ -2,6 +2,9 @@
 
 import inspect
 import json
+import re
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -81,6 +84,46 @@ def test_writes_outside_the_record_have_the_line_of_the_write(optimize: bool) ->
     assert written[0].endswith(f"test_printing.py:{first - 5}")
     if optimize:                         # without value numbers such a write of an intermediate is not looked for
         assert written[1].endswith(f"test_printing.py:{first - 3}")
+
+
+def test_lines_of_notebooks_are_named_by_their_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = SimpleNamespace(compile=SimpleNamespace(_filename_map={"/tmp/ipykernel_7/1234.py": 3}))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    with ao.AutogradGraph() as graph:
+        code = compile("y = x.exp()\n\nz = x @ y[:, None]", "/tmp/ipykernel_7/1234.py", "exec")
+        exec(code, {"x": ao.tensor([1.0, 2.0])})
+        assert "# f32[2] In[3]:1" in str(graph)
+        assert graph.to_dict()["nodes"][1]["source"] == "In[3]:1"
+    assert printing.source_text("folder/train.py:3") == "train.py:3"
+    with pytest.raises(RuntimeError, match=r"\[at In\[3\]:1\]"):
+        exec(compile("x.backward()", "/tmp/ipykernel_7/1234.py", "exec"), {"x": ao.tensor([1.0])})
+
+
+def test_a_pinned_node_has_a_value_of_another_but_is_not_the_same() -> None:
+    x = ao.tensor([1.0, 2.0])
+    with ao.AutogradGraph(optimize=True, sources=False) as graph:
+        a, b, c = x.exp(), x.exp(), x.exp()
+        b.retain_grad()
+        assert str(graph).splitlines()[2:] == ["%2 = exp(%0)  # f32[2], value of %1", "%3 = exp(%0)  # f32[2], same as %1"]
+        assert graph.report().merged == 1
+    del a, c
+
+
+def test_expressions_of_the_optimized_graph_name_its_own_nodes() -> None:
+    with mixed() as (graph, _):
+        nodes = graph.to_dict(optimized=True)["nodes"]
+    kept = {n["index"] for n in nodes}
+    for n in nodes:
+        assert {int(k) for k in re.findall(r"%(\d+)", n["expression"])} == {o for o in n["operands"] if o is not None} <= kept
+
+
+def test_a_report_is_plain_text_also_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    with mixed() as (graph, _):
+        assert "merged" in str(graph.report())
+    with ao.explain() as e:
+        torch.ones(3)
+    assert "operation" in str(e)
 
 
 def test_the_program_is_readable_after_backward() -> None:
