@@ -128,7 +128,8 @@ def item_of(node: Any, leader: int, alive: bool, is_output: bool, module: str, m
         type=printing.type_text(node), shape=None if several else tuple(node.shape),
         dtype=None if several else str(node.dtype).removeprefix("torch."),
         device=None if node.device is None else str(node.device), bytes=0 if several else int(node.bytes),
-        requires_grad=node.requires_grad, pinned=is_pinned(node), source=node.source and printing.place_text(node.source),
+        requires_grad=node.requires_grad, pinned=is_pinned(node),
+        source=node.source and printing.place_text(node.source),
         leader=leader, alive=alive, is_output=is_output, module=module, merged=merged,
     )
 

@@ -2,13 +2,14 @@
 
     log p(y) = −½ yᵀ K⁻¹ y − ½ log det K − n/2 log 2π
 
-Each term names K and factorizes it for itself; the prediction does so once more.  Written
-plainly, the factorization is repeated; recorded with `optimize=True`, it runs once.
+Each term names K and factorizes it for itself.  Written plainly, kernel matrix and
+factorization are repeated; recorded with `optimize=True`, they run once.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 
 import torch
@@ -23,13 +24,19 @@ def kernel(a: Tensor, b: Tensor, scale: Tensor, length: Tensor) -> Tensor:
     return scale.exp() * torch.exp(-0.5 * ((a[:, None] - b[None, :]) / length.exp()) ** 2)
 
 
+@functools.cache
+def identity(n: int) -> Tensor:
+    """One tensor for each size: two tensors from outside are never taken for one value, however equal they are."""
+    return torch.eye(n, dtype=torch.float64)
+
+
 def covariance(x: Tensor, theta: Tensor) -> Tensor:
     """The kernel matrix of the data with its noise."""
-    return kernel(x, x, theta[0], theta[1]) + theta[2].exp() * torch.eye(len(x), dtype=x.dtype)
+    return kernel(x, x, theta[0], theta[1]) + theta[2].exp() * identity(len(x))
 
 
 # %% [markdown]
-# Two terms, two functions; each names `K` and factorizes it for itself.
+# Two terms, two functions, each with a factorization of its own.
 # %%
 def data_fit(x: Tensor, y: Tensor, theta: Tensor) -> Tensor:
     """yᵀ K⁻¹ y."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ ESCAPED, NO_MERGE, PINNED = 512, 2048, 4096
 WRITES = frozenset({"written", "view_place", "view_region", "inplace_overwrite"})
 LARGEST_COMPARED = 1 << 20
 """Elements of two leaves that are compared to find that they hold the same values."""
+MOST_COMPARED = 8
+"""Constants of one shape and type that each further one is compared with."""
 MOST_NEAR_MISSES = 50
 RANDOM = frozenset(
     "dropout alpha_dropout feature_dropout feature_alpha_dropout bernoulli normal multinomial rrelu poisson "
@@ -281,23 +284,41 @@ def near_misses(graph: Any, scene: Scene) -> Iterator[Any]:
     from autograd_opt.report import NearMiss
     nodes = graph.tape.snapshot()
     leader = [item.leader for item in scene.items]
+    stand = constants_alike(nodes, leader)
     seen: dict[Any, Any] = {}
     count = 0
     for node, item in zip(nodes, scene.items, strict=True):
         if node.is_leaf or leader[node.index] != node.index or node.op.name in ("output", *WRITES):
             continue
-        key = loose_key(node, leader)
+        key = loose_key(node, stand)
         first = seen.setdefault(key, node)
         if first is node:
             continue
         trail, differences = descend(first, node, leader)
-        if not differences or trail or (node.op.flags & VIEW and differences[0].part.startswith("attribute")):
+        if not differences or (node.op.flags & VIEW and differences[0].part.startswith("attribute")):
             continue                     # two parts of one tensor are no near miss
+        if trail and not (len(trail) == 1 and differences[0].part == "leaf"):
+            continue
         yield NearMiss(first.index, node.index, item.op, differences[0].text,
                        (scene.items[first.index].source or "?", item.source or "?"))
         count += 1
         if count == MOST_NEAR_MISSES:
             return
+
+
+def constants_alike(nodes: Sequence[Any], leader: Sequence[int]) -> list[int]:
+    """`leader`, but constants that now hold equal values stand together."""
+    stand, known = list(leader), defaultdict[Any, list[Any]](list)
+    for node in nodes:
+        if not node.is_leaf or node.requires_grad or node.tensor is None:
+            continue
+        others = known[node.shape, node.dtype, node.device]
+        alike = next((n for n in others if equal_values(n.tensor, node.tensor)), None)
+        if alike is not None:
+            stand[node.index] = alike.index
+        elif len(others) < MOST_COMPARED:
+            others.append(node)
+    return stand
 
 
 def loose_key(node: Any, leader: Sequence[int]) -> Any:

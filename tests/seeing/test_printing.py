@@ -104,7 +104,10 @@ def test_a_pinned_node_has_a_value_of_another_but_is_not_the_same() -> None:
     with ao.AutogradGraph(optimize=True, sources=False) as graph:
         a, b, c = x.exp(), x.exp(), x.exp()
         b.retain_grad()
-        assert str(graph).splitlines()[2:] == ["%2 = exp(%0)  # f32[2], value of %1", "%3 = exp(%0)  # f32[2], same as %1"]
+        assert str(graph).splitlines()[2:] == [
+            "%2 = exp(%0)  # f32[2], value of %1",
+            "%3 = exp(%0)  # f32[2], same as %1",
+        ]
         assert graph.report().merged == 1
     del a, c
 
@@ -114,7 +117,8 @@ def test_expressions_of_the_optimized_graph_name_its_own_nodes() -> None:
         nodes = graph.to_dict(optimized=True)["nodes"]
     kept = {n["index"] for n in nodes}
     for n in nodes:
-        assert {int(k) for k in re.findall(r"%(\d+)", n["expression"])} == {o for o in n["operands"] if o is not None} <= kept
+        operands = {o for o in n["operands"] if o is not None}
+        assert {int(k) for k in re.findall(r"%(\d+)", n["expression"])} == operands <= kept
 
 
 def test_a_report_is_plain_text_also_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:

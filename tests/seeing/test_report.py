@@ -48,6 +48,16 @@ def test_near_misses_say_what_blocked() -> None:
     ]
 
 
+def test_a_constant_made_anew_is_a_near_miss() -> None:
+    x = ao.tensor([1.0, 2.0])
+    with ao.AutogradGraph(optimize=True, sources=False) as graph:
+        _s = [x * torch.tensor([k, 5.0]) for k in (3.0, 4.0, 3.0)]
+        (miss,) = graph.report().near_misses
+    assert (miss.first, miss.second) == (2, 6)
+    assert miss.reason == "%1 and %5 are two tensors that came from outside the graph, with equal values now: " \
+                          "use one tensor for both"
+
+
 def test_it_prints_and_serializes_and_outlives_the_graph() -> None:
     with mixed() as (graph, loss):
         loss.sum().backward()
