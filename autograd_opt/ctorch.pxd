@@ -35,11 +35,25 @@ cdef extern from *:
     static CYTHON_INLINE PyObject *ao_builtin0(PyObject *func) {
         return PyCFunction_GET_FUNCTION(func)(PyCFunction_GET_SELF(func), NULL);
     }
-    static CYTHON_INLINE void ao_set_type(PyObject *o, PyObject *type) {
+    static CYTHON_INLINE int ao_set_type(PyObject *o, PyObject *type) {
+    #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000 && !defined(PYPY_VERSION)
+        /* the names of attributes stored inside the object belong to its class: a dict instead,
+           which asking for its place makes where there is any attribute */
         PyTypeObject *old = Py_TYPE(o);
+        (void)_PyObject_GetDictPtr(o);
         Py_INCREF(type);
         Py_SET_TYPE(o, (PyTypeObject *)type);
         Py_DECREF((PyObject *)old);
+        return 0;
+    #else
+        return PyObject_SetAttrString(o, "__class__", type);
+    #endif
+    }
+    static CYTHON_INLINE int ao_strip(PyObject *o) {
+        /* drop the attributes of an object that only its memory is wanted of */
+        PyObject **place = _PyObject_GetDictPtr(o);
+        if (place != NULL) Py_CLEAR(*place);
+        return 0;
     }
     static CYTHON_INLINE PyObject *ao_try_attr(PyObject *o, PyObject *name) {
         /* a plain instance attribute or NULL without an exception; torch.Tensor uses the
@@ -99,7 +113,8 @@ cdef extern from *:
     object ao_method0(object descr, object self)
     object ao_method(object descr, object self, tuple args)
     object ao_builtin0(object func)
-    void ao_set_type(object o, object type)
+    int ao_set_type(object o, object type) except -1
+    int ao_strip(object o) except -1
     PyObject *ao_try_attr(object o, object name)
     ctypedef struct ao_frame_struct:
         pass

@@ -163,6 +163,6 @@ METADATA = frozenset("""
 """.split())
 """Names whose results never carry a gradient."""
 
-recorder.install_routes(HANDLERS, classify)
+recorder.install_routes(HANDLERS, classify, MODE)
 
 __all__ = ["HANDLERS", "METADATA", "MODE", "RecorderMode", "call", "errors", "special"]

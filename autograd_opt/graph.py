@@ -14,7 +14,7 @@ import rustworkx as rx
 import torch
 
 from autograd_opt import backward as engine
-from autograd_opt import errors, modes, optimize, transforms
+from autograd_opt import errors, modes, optimize, shortcut, transforms
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
 from autograd_opt.references import ReferenceManager
@@ -118,6 +118,7 @@ class AutogradGraph:
             _local.guard = torch._C._AutoDispatchBelowAutograd()
             _local.guard.__enter__()
             MODE.__enter__()
+            shortcut.begin()
         stack.append(self)
         self.thread = threading.get_ident()
         nodes.set_active_tape(self.tape)
@@ -129,6 +130,7 @@ class AutogradGraph:
         stack.remove(self)
         nodes.set_active_tape(stack[-1].tape if stack else None)
         if not stack:
+            shortcut.end()
             MODE.__exit__(None, None, None)
             _local.guard.__exit__(None, None, None)
             del _local.guard

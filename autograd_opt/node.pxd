@@ -124,6 +124,7 @@ cdef class Tape:
     cdef Entry *table
     cdef size_t mask, used
     cdef dict general            # key -> leader
+    cdef dict rest               # what a key says beside two operands -> its number
     cdef object ring             # deque of nodes whose value is kept for reuse
     cdef public object graph     # weak reference to the AutogradGraph
     cdef object last_shape, last_dtype

@@ -22,7 +22,7 @@ from cpython.ref cimport Py_INCREF, Py_DECREF, Py_XDECREF
 from libc.string cimport memset
 
 from autograd_opt.ctorch cimport (
-    ao_builtin0, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_has_weakrefs, ao_set_type,
+    ao_builtin0, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_has_weakrefs, ao_set_type, ao_strip,
     ao_try_attr,
 )
 cimport cython
@@ -582,7 +582,7 @@ cdef int tensor_died(Node node, object tensor) except -1:
         if ao_has_weakrefs(tensor):
             tensor = torch._C.TensorBase.detach(tensor)
         else:
-            PyObject_GenericSetAttr(tensor, NODE, None)
+            ao_strip(tensor)                 # the user's attributes end with the user's tensor
         if type(tensor) is CustomTensor:
             ao_set_type(tensor, PlainTensor)
         node.value = tensor
@@ -606,7 +606,7 @@ cdef class Tape:
         self.nodes = <PyObject **>PyMem_Malloc(self.capacity * sizeof(PyObject *))
         self.trash = []
         self.leaves = {}
-        self.general = {}
+        self.general, self.rest = {}, {}
         self.ring = deque()
         self.escaped, self.seeds, self.writes = {}, {}, {}
         self.guard = torch._C.DisableTorchFunction()
@@ -1227,6 +1227,7 @@ cdef class Tape:
         cdef PyObject *p
         self.forget_values()
         self.general.clear()
+        self.rest.clear()
         if self.table != NULL and self.used:
             memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
             self.used = 0
@@ -1290,6 +1291,7 @@ cdef class Tape:
         self.kept_bytes = self.alive_bytes = 0
         self.leaves.clear()
         self.general.clear()
+        self.rest.clear()
         if self.table != NULL:
             memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
             self.used = 0

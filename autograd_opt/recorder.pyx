@@ -22,6 +22,9 @@ from autograd_opt.node import unusual
 cdef object base = torch._C.TensorBase
 cdef object lazy_clone = base.__dict__["_lazy_clone"]
 cdef object is_inference = base.__dict__["is_inference"]
+cdef object DType = torch.dtype
+cdef object Size = torch.Size
+cdef object is_view = base.__dict__["_is_view"]
 cdef object get_requires_grad = base.__dict__["requires_grad"]
 cdef object NODE = "_node"
 cdef object MARK = "_requires_grad"
@@ -30,6 +33,7 @@ cdef object get_device = base.__dict__["device"]
 cdef object guard_enter = torch._C.DisableTorchFunction.__dict__["__enter__"]
 cdef object guard_exit = torch._C.DisableTorchFunction.__dict__["__exit__"]
 cdef object grad_enabled = torch._C.is_grad_enabled
+cdef object all_disabled = torch._C._is_torch_function_all_disabled
 cdef object any_autocast = torch._C._is_any_autocast_enabled
 cdef tuple NOTHING = (None, None, None)
 cdef tuple EMPTY = ()
@@ -132,9 +136,20 @@ cdef class Kernel:
         self.arity = len(op.operands)
 
 
+cdef inline bint inside_kernel():
+    """Is this a call of torch's own or of a kernel's, which are not recorded piece by piece?"""
+    cdef PyObject *tp = recording()
+    return tp != NULL and (<Tape>tp).guarded and ao_builtin0(all_disabled) is True
+
+
 cdef inline object binary(Kernel k, object a, object b):
+    """a op b, one of them a CustomTensor."""
     cdef object r = fast_binary(k, a, b)
-    return k.slow(a, b) if r is None else r
+    if r is None:
+        if is_tensor(a) and inside_kernel():
+            return ao_method(k.descr, a, (b,))
+        return k.slow(a, b)
+    return r
 
 
 cdef object fast_binary(Kernel k, object a, object b):
@@ -284,7 +299,9 @@ cdef inline int finish(Tape tape, Node node, Entry *e) except -1:
 
 cdef inline object unary(Kernel k, object a):
     cdef object r = fast_unary(k, a)
-    return k.slow(a) if r is None else r
+    if r is None:
+        return ao_method(k.descr, a, EMPTY) if inside_kernel() else k.slow(a)
+    return r
 
 
 cdef object fast_unary(Kernel k, object a):
@@ -361,9 +378,6 @@ cdef object fast_unary(Kernel k, object a):
 
 
 # Everything that has no hot path ------------------------------------------------------
-cdef object all_disabled = torch._C._is_torch_function_all_disabled
-
-
 cdef inline object enter(Tape tape):
     """Switch torch functions off; what `leave` needs: None where they are off already.
 
@@ -419,9 +433,230 @@ def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
     tape = <Tape>tp
     switch = enter(tape)
     try:
+        if tape.plain and len(operands) <= 3 and not op.flags & (MULTI | VARIADIC):
+            return apply_few(tape, op, func, args, kwargs, operands, attrs)
         return apply_guarded(tape, op, func, args, kwargs, operands, attrs)
     finally:
         leave(tape, switch)
+
+
+cdef inline bint is_tensor(object t):
+    cdef object kind = type(t)
+    return kind is CustomTensor or kind is Tensor or kind is Parameter or \
+        not (t is None or kind is float or kind is int or kind is bool) and isinstance(t, Tensor)
+
+
+cdef inline uint32_t save(Tape tape, Node n, object t) except? 4294967295:
+    """The version under which `t` is saved; what `handle` has checked is not asked again."""
+    return n.version if tape.optimize and not n.flags & ESCAPED else saved_version(t)
+
+
+cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs):
+    """`apply` for at most three operands and one output, without hooks on saved tensors."""
+    cdef Py_ssize_t count = len(operands), size
+    cdef Node na = None, nb = None, nc = None, node, first
+    cdef object a = None, b = None, c = None, r = None, extra = None, value, shape, dtype
+    cdef bint grad = grad_on(), req = False, cloned = False, found = False, usual
+    cdef uint32_t mask = 0, flags = 0
+    cdef uint64_t kind = 0
+    cdef Entry *e = NULL
+    if count > 0:
+        a = operands[0]
+        if count > 1:
+            b = operands[1]
+            if count > 2:
+                c = operands[2]
+    if not tape.optimize and not (op.differentiable and (
+            is_tensor(a) and tracked(tape, a) or is_tensor(b) and tracked(tape, b) or is_tensor(c) and tracked(tape, c))):
+        return func(*args, **kwargs) if kwargs else func(*args)
+    if is_tensor(a):
+        na = handle(tape, a)
+        flags = na.flags
+    if is_tensor(b):
+        nb = handle(tape, b)
+        flags |= nb.flags
+    if is_tensor(c):
+        nc = handle(tape, c)
+        flags |= nc.flags
+    req = grad and op.differentiable and flags & REQUIRES_GRAD
+    if tape.optimize and op.flags & PURE and ao_builtin0(any_autocast) is not True:
+        kind = number_of_rest(tape, count, na, nb, nc, operands, attrs)
+        if kind != NO_KEY:
+            kind = (kind << 24) | (<uint64_t>op.id << 8) | GENERAL | (req << 3) | (grad << 2)
+            e = tape.find(0 if na is None else na.vn, 0 if nb is None else nb.vn, kind)
+            found = e.first != NULL
+        if found and not op.flags & VIEW:
+            first = <Node>e.first
+            value = known_value(first)
+            if value is not None:
+                first = <Node>first.holder
+                extra = extra_of(first)
+                if extra is not None or op.kernel is None or not req:
+                    r = clone_of(value)
+                if r is not None:
+                    cloned = True
+                    tape.hits += 1
+                    size = tape.nbytes(first.shape, first.dtype)
+                    tape.saved_bytes += size
+                    tape.reused_bytes += size
+                value = None
+            if r is None:
+                tape.missed(first)
+    if r is None:
+        if op.kernel is not None and req:
+            r, extra = op.kernel(*operands, **attrs) if attrs else op.kernel(*operands)
+            if e != NULL:                        # a kernel is Python code, and may have moved the table
+                e = tape.find(0 if na is None else na.vn, 0 if nb is None else nb.vn, kind)
+        elif kwargs:
+            r = func(*args, **kwargs)
+        else:
+            r = func(*args)
+        if not (req or tape.optimize):
+            return r
+    if r is a or r is b or r is c:
+        return r
+    if type(r) is not Tensor and type(r) is not CustomTensor:
+        return record_outputs(tape, op, [na, nb, nc][:count], operands, attrs, req, r, extra)
+    dtype = ao_get(get_dtype, r)
+    usual = is_float(dtype)
+    if not usual and not (dtype.is_floating_point or dtype.is_complex):
+        if not tape.optimize:
+            return r
+        req = False
+    node = new_node(op)
+    node.attrs = attrs if attrs else None
+    node.dtype = dtype
+    shape = None
+    if op.flags & ELEMENTWISE and na is not None and (nb is None or nb.shape == na.shape) \
+            and (nc is None or nc.shape == na.shape):
+        shape = na.shape
+    else:
+        shape = shape_of(r)
+    node.shape = shape
+    if op.flags & MOVES or na is None:
+        node.device = device_of(op, [na, nb, nc], r)
+    else:
+        node.device = na.device
+    node.version = version_of(r)
+    flags = CLONE if cloned else 0
+    if tape.optimize and not grad and ao_method0(is_inference, r) is True:
+        flags |= ESCAPED | NO_MERGE          # without a version counter a write goes unseen
+    if req:
+        flags |= REQUIRES_GRAD
+        if na is not None and na.flags & REQUIRES_GRAD:
+            mask = op.need0
+            if op.flags & (ELEMENTWISE | REDUCES) and (na.dtype is not dtype or na.shape != shape):
+                flags |= FIX0
+        if nb is not None and nb.flags & REQUIRES_GRAD:
+            mask |= op.need1
+            if op.flags & (ELEMENTWISE | REDUCES) and (nb.dtype is not dtype or nb.shape != shape):
+                flags |= FIX1
+        if nc is not None and nc.flags & REQUIRES_GRAD:
+            mask |= op.needs(2)
+            if op.flags & (ELEMENTWISE | REDUCES) and (nc.dtype is not dtype or nc.shape != shape):
+                flags |= FIXN
+        if mask & 0x80000000:
+            flags |= NEEDS_ANS
+    node.flags = flags
+    if count <= 2 and extra is None:
+        if na is not None:
+            if mask & 1:
+                node.x0 = a
+                node.v0 = save(tape, na, a)
+            node.in0 = na
+            na.live += 1
+        elif a is not None:
+            node.x0 = a
+            node.flags |= SCALAR0
+        if nb is not None:
+            if mask & 2:
+                node.x1 = b
+                node.v1 = save(tape, nb, b)
+            node.in1 = nb
+            nb.live += 1
+        elif b is not None:
+            node.x1 = b
+            node.flags |= SCALAR1
+    else:
+        save_more(tape, node, op, count, na, nb, nc, operands, mask, extra)
+    if op.flags & VIEW and ao_method0(is_view, r) is True:
+        node.view = True
+    if e == NULL and tape.optimize:
+        node.vn = fresh_vn()
+    else:
+        finish(tape, node, e)
+    if tape.sources:
+        current_source(node)
+    attach(tape, node, r)
+    return r
+
+
+cdef int save_more(Tape tape, Node node, Op op, Py_ssize_t count, Node na, Node nb, Node nc, tuple operands,
+                   uint32_t mask, object extra) except -1:
+    """Operands, and what is saved of them, where a node's own two places do not do."""
+    cdef Node n
+    cdef Py_ssize_t i
+    cdef list values = [None] * count, versions = [0] * count, all_nodes = [na, nb, nc]
+    for i in range(count):
+        n = all_nodes[i]
+        if n is None:
+            values[i] = operands[i]
+            if operands[i] is not None:
+                node.attrs = {**(node.attrs or {}), op.operands[i]: operands[i]}
+        else:
+            if mask & (1 << i):
+                values[i] = operands[i]
+                versions[i] = save(tape, n, operands[i])
+    node.more = (na, nb, nc) if count == 3 else (na, nb) if count == 2 else (na,) if count == 1 else ()
+    node.saved_more = (values, versions, extra)
+    for i in range(count):
+        n = all_nodes[i]
+        if n is not None:
+            n.live += 1
+    return 0
+
+
+cdef uint64_t NO_KEY = <uint64_t>-1
+cdef enum:
+    GENERAL = 64                 # apart from the keys of the hot operators
+
+
+cdef uint64_t number_of_rest(Tape tape, Py_ssize_t count, Node na, Node nb, Node nc, tuple operands,
+                             dict attrs) except? 18446744073709551614:
+    """A number for everything in a call's key but its first two tensors; NO_KEY where it has none.
+
+    Equal exactly for calls whose attributes and Python-number operands have equal types and bits,
+    whose third tensor is one value, and whose result types are decided alike.
+    """
+    cdef list parts = None
+    cdef object key, known
+    if not attrs and (na is not None or count < 1) and (nb is not None or count < 2) and count < 3 \
+            and (na is None or is_float(na.dtype)) and (nb is None or is_float(nb.dtype)):
+        return 0
+    parts = []
+    try:
+        if na is None and count > 0:
+            parts.append(frozen(operands[0]))
+        if nb is None and count > 1:
+            parts.append(frozen(operands[1]))
+        if count > 2:
+            parts.append(frozen(operands[2]) if nc is None else nc.vn)
+        if attrs:
+            for name, value in attrs.items():
+                parts.append(name)
+                parts.append(frozen(value))
+    except TypeError:
+        return NO_KEY
+    if na is not None and not is_float(na.dtype) or nb is not None and not is_float(nb.dtype) \
+            or nc is not None and not is_float(nc.dtype):
+        parts.append(torch.get_default_dtype())          # promotion may ask for it
+    # which operands are tensors is part of it: a number's place must not look like another's
+    parts.append((na is not None) | (nb is not None) << 1 | (nc is not None) << 2)
+    key = tuple(parts)
+    known = tape.rest.get(key)
+    if known is None:
+        known = tape.rest[key] = len(tape.rest) + 1
+    return known
 
 
 cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs):
@@ -584,14 +819,16 @@ cdef object make_key(Op op, list nodes, tuple operands, dict attrs, bint req, bi
 cdef object frozen(object v):
     """A hashable stand-in, equal exactly for values of one type and the same bits."""
     t = type(v)
-    if v is None or t is str or t is torch.dtype:
+    if v is None or t is str or t is DType:
         return v
     if t is bool:
         return b"T" if v else b"F"
     if t is int:
         return ("i", v)
-    if t is tuple or t is list or t is torch.Size:
+    if t is tuple or t is list or t is Size:
         return ("(", *[frozen(x) for x in v])
+    if t is slice:
+        return ("l", frozen(v.start), frozen(v.stop), frozen(v.step))
     return encode(v)
 
 
@@ -1000,8 +1237,16 @@ cdef dict handlers = {}
 cdef object classify = None
 
 
+cdef object Wrapper = type(Tensor.dtype.__get__)
+cdef set plain_reads = {base.__dict__[name] for name in "shape dtype device ndim layout is_nested is_sparse is_cuda is_cpu is_meta \
+is_quantized is_mkldnn is_mps is_xpu itemsize nbytes names".split() if name in base.__dict__}
+
+
 def torch_function(self, func, types, args=(), kwargs=None):
     """The mode's `__torch_function__`: one dictionary look-up, then the callable's route."""
+    if type(func) is Wrapper and len(args) == 1 and func.__self__ in plain_reads and func.__name__ == "__get__" \
+            and ordinary(args[0]) and not kwargs:
+        return func(*args)               # a property that is no operation
     handler = handlers.get(func)
     if handler is None:
         handler = handlers[func] = classify(func)
@@ -1016,10 +1261,10 @@ def torch_function(self, func, types, args=(), kwargs=None):
     return handler(func, args, kwargs)
 
 
-def install_routes(dict table, classifier):
-    """The dictionary of routes, and what fills it on a callable's first sight."""
-    global handlers, classify
-    handlers, classify = table, classifier
+def install_routes(dict table, classifier, mode):
+    """The dictionary of routes, what fills it on a callable's first sight, and the mode."""
+    global handlers, classify, MODE
+    handlers, classify, MODE = table, classifier, mode
 
 
 # The operators of CustomTensor. --------------------------------------------------------
@@ -1104,10 +1349,112 @@ def routed_method(func):
     return method
 
 
+cdef inline bint basic(object entry):
+    """An index entry that makes a view."""
+    return entry is None or entry is Ellipsis or type(entry) is int or type(entry) is slice and plain_slice(entry)
+
+
+cdef inline bint plain_slice(object s):
+    """Bounds that are numbers already, not tensors or objects that turn into one."""
+    return (s.start is None or type(s.start) is int) and (s.stop is None or type(s.stop) is int) \
+        and (s.step is None or type(s.step) is int)
+
+
+# The operators' slots, written into the class: what Python calls for `a + b` itself, also where
+# `a` is a plain tensor, since CustomTensor is a subclass of its class.
+cdef extern from "Python.h":
+    ctypedef struct PyNumberMethods:
+        void *nb_add
+        void *nb_subtract
+        void *nb_multiply
+        void *nb_true_divide
+        void *nb_negative
+        void *nb_matrix_multiply
+    ctypedef struct PyMappingMethods:
+        void *mp_subscript
+    ctypedef struct PyTypeObject:
+        PyNumberMethods *tp_as_number
+        PyMappingMethods *tp_as_mapping
+
+cdef Kernel ADD, SUB, MUL, DIV, NEG
+
+
+cdef inline object operator(Kernel k, object a, object b, object reflected):
+    """`a op b` for an operator's slot; `reflected` is the method of `b` for an `a` that is no tensor."""
+    if type(a) is CustomTensor or ordinary(a):
+        r = fast_binary(k, a, b)
+        if r is not None:
+            return r
+        if type(a) is not CustomTensor or is_tensor(b) or type(b) is float or type(b) is int:
+            return binary(k, a, b)
+        try:
+            return binary(k, a, b)
+        except TypeError:
+            if hasattr(type(b), reflected):
+                return NotImplemented        # the other class may know what to do
+            raise
+    if is_tensor(a):
+        return binary(k, a, b)
+    return getattr(b, reflected)(a)
+
+
+cdef object slot_add(object a, object b):
+    return operator(ADD, a, b, "__radd__")
+
+
+cdef object slot_sub(object a, object b):
+    return operator(SUB, a, b, "__rsub__")
+
+
+cdef object slot_mul(object a, object b):
+    return operator(MUL, a, b, "__rmul__")
+
+
+cdef object slot_div(object a, object b):
+    return operator(DIV, a, b, "__rtruediv__")
+
+
+cdef object slot_neg(object a):
+    return unary(NEG, a)
+
+
+cdef int install_slots(custom) except -1:
+    """Write the slots; last, since giving a class a method rewrites its slot."""
+    global ADD, SUB, MUL, DIV, NEG
+    cdef PyTypeObject *kind = <PyTypeObject *><PyObject *>custom
+    ADD, SUB, MUL, DIV, NEG = [KERNELS[name] for name in ("add", "sub", "mul", "div", "neg")]
+    kind.tp_as_number.nb_add = <void *>slot_add
+    kind.tp_as_number.nb_subtract = <void *>slot_sub
+    kind.tp_as_number.nb_multiply = <void *>slot_mul
+    kind.tp_as_number.nb_true_divide = <void *>slot_div
+    kind.tp_as_number.nb_negative = <void *>slot_neg
+    kind.tp_as_mapping.mp_subscript = <void *>t_getitem
+    return 0
+
+
+cdef object getitem = Tensor.__getitem__
+cdef Op SLICE = None
+
+
+cdef object t_getitem(object self, object index):
+    """`self[index]`: straight to its operator where the index makes a view."""
+    cdef PyObject *tp = recording()
+    if tp == NULL or (<Tape>tp).guarded or ao_builtin0(any_autocast) is True:
+        return getitem(self, index)
+    if type(index) is tuple:
+        for entry in index:
+            if not basic(entry):
+                return getitem(self, index)
+        return apply(SLICE, getitem, (self, index), None, (self,), {"index": index})
+    if basic(index):
+        return apply(SLICE, getitem, (self, index), None, (self,), {"index": (index,)})
+    return getitem(self, index)
+
+
 def install(custom, Op output, dict ops, slow):
     """Bind the hot operators into `custom`; `slow(function)` gives each one's general route."""
-    global CustomTensor, OUTPUT
-    CustomTensor, OUTPUT = custom, output
+    global CustomTensor, OUTPUT, SLICE
+    CustomTensor, OUTPUT, SLICE = custom, output, ops["slice"]
     for name in UNARY + BINARY:
         if name not in ops:
             continue
@@ -1124,4 +1471,32 @@ def install(custom, Op output, dict ops, slow):
     custom.dim, custom.size = t_dim, t_size
     for name in METHODS:
         setattr(custom, name, routed_method(getattr(Tensor, name)))
-    custom.__matmul__ = routed_method(Tensor.__matmul__)
+    custom.__matmul__ = routed_method(Tensor.matmul)         # torch knows the operator by this name
+    install_slots(custom)
+
+
+# torch's Python functions. --------------------------------------------------------------
+cdef object original = torch.overrides.handle_torch_function
+cdef object stack_size = torch._C._len_torch_function_stack
+cdef object stack_at = torch._C._get_function_stack_at
+cdef object MODE = None
+
+
+def handle_torch_function(public_api, relevant_args, *args, **kwargs):
+    """`torch.overrides.handle_torch_function`, by a shorter way where the mode of this library is the innermost.
+
+    torch's own asks every argument for its class and swaps the stack of modes through two
+    context managers, which costs more than recording the call.
+    """
+    cdef PyObject *tp = recording()
+    if tp == NULL or (<Tape>tp).guarded or MODE is None:
+        return original(public_api, relevant_args, *args, **kwargs)
+    n = stack_size()
+    if n == 0 or stack_at(n - 1) is not MODE:
+        return original(public_api, relevant_args, *args, **kwargs)
+    pop()
+    try:
+        return torch_function(MODE, public_api, None, args, kwargs)
+    finally:
+        push(MODE)
+

@@ -89,6 +89,27 @@ def test_dropping_a_branch_frees_what_it_saved(optimize):
 
 
 @OPTIMIZE
+def test_attributes_end_with_the_users_tensor(optimize):
+    """A value that a rule keeps is no tensor of the user's any more, whatever names other tensors have."""
+    class Tag:
+        pass
+
+    for k in range(28):
+        setattr(torch.zeros(1), f"name_{k}", k)          # names that plain tensors share
+    tag = Tag()
+    gone = weakref.ref(tag)
+    x = ao.tensor([0.5, 1.0])
+    with ao.AutogradGraph(optimize=optimize):
+        y = x.exp()
+        y.tag, y.other = tag, 1
+        z = (y * 2).sum()
+        del y, tag
+        assert gone() is None
+        z.backward()
+    assert torch.equal(x.grad, 2 * torch.tensor([0.5, 1.0]).exp())
+
+
+@OPTIMIZE
 def test_backward_frees_as_it_goes(optimize):
     x = ao.tensor(torch.randn(1000))
     with ao.AutogradGraph(optimize=optimize, allowance=0) as graph:
