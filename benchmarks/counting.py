@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,6 +45,10 @@ class KernelCounter(TorchDispatchMode):
         """All of them."""
         return self.names.total()
 
+    def counted(self, name: str) -> None:
+        """One more kernel."""
+        self.names[name] += 1
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # With autograd's dispatch keys excluded, `linear` or `flatten` arrive whole: what
         # counts is the operators that they consist of, as everywhere else.
@@ -52,7 +57,7 @@ class KernelCounter(TorchDispatchMode):
         if parts is not NotImplemented:
             return parts
         if launches(func):
-            self.names[func._schema.name.removeprefix("aten::")] += 1
+            self.counted(func._schema.name.removeprefix("aten::"))
         return func(*args, **(kwargs or {}))
 
 
@@ -64,8 +69,38 @@ def kernels(run: Callable[[], Any]) -> Counter[str]:
     return counter.names
 
 
-def traced_kernels(workload: Workload) -> tuple[int, int] | None:
-    """Kernels in the step traced by `make_fx`, before and after torch's own `fx_graph_cse`.
+class SiteCounter(KernelCounter):
+    """Counts kernels by operator and by the line of Python that called for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sites: Counter[tuple[str, str]] = Counter()
+
+    def counted(self, name: str) -> None:
+        super().counted(name)
+        self.sites[plain_name(name), caller()] += 1
+
+
+def plain_name(name: str) -> str:
+    """An operator's name without the mark of the in-place form.
+
+    >>> plain_name("add_"), plain_name("ones_like"), plain_name("ones")
+    ('add', 'ones', 'ones')
+    """
+    return name.rstrip("_").removesuffix("_like")
+
+
+def caller() -> str:
+    """File and line of the nearest frame that is neither torch's nor this module's."""
+    frame = sys._getframe(1)
+    skipped = (str(Path(torch.__file__).parent), __file__)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(skipped):
+        frame = frame.f_back
+    return f"{'/'.join(Path(frame.f_code.co_filename).parts[-2:])}:{frame.f_lineno}"
+
+
+def traced_names(workload: Workload) -> tuple[Counter[str], Counter[str]] | None:
+    """Kernels by name in the step traced by `make_fx`, before and after torch's own `fx_graph_cse`.
 
     None where the step cannot be traced.
     """
@@ -83,10 +118,18 @@ def traced_kernels(workload: Workload) -> tuple[int, int] | None:
     return calls(graph), calls(merged)
 
 
-def calls(graph: torch.fx.Graph) -> int:
-    return sum(
-        node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and launches(node.target)
+def traced_kernels(workload: Workload) -> tuple[int, int] | None:
+    """How many kernels `traced_names` finds."""
+    found = traced_names(workload)
+    return None if found is None else (found[0].total(), found[1].total())
+
+
+def calls(graph: torch.fx.Graph) -> Counter[str]:
+    """Calls of a traced graph that run a kernel."""
+    return Counter(
+        node.target._schema.name.removeprefix("aten::")
         for node in graph.nodes
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and launches(node.target)
     )
 
 
@@ -113,15 +156,21 @@ def peak_bytes(run: Callable[[], Any]) -> int:
 
     Read from torch's allocator, so that storage shared copy-on-write counts once.
     """
+    return allocations(run)[1]
+
+
+def allocations(run: Callable[[], Any]) -> tuple[int, int]:
+    """Bytes of tensors allocated in one step, and the most of them alive at once."""
     run()
     with quiet_profiler(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recording:
         run()
     events = memory_events(recording)
-    alive = peak = 0
+    alive = peak = allocated = 0
     for _, change in sorted(events, key=lambda event: event[0]):
+        allocated += max(change, 0)
         alive += change
         peak = max(peak, alive)
-    return peak
+    return allocated, peak
 
 
 @contextmanager
@@ -143,5 +192,3 @@ def memory_events(recording: Any) -> list[tuple[int, int]]:
     """(time, bytes allocated or, negative, released) of every allocator call."""
     results = recording.profiler.kineto_results
     return [(e.start_ns(), e.nbytes()) for e in results.events() if e.name() == "[memory]"]
-
-

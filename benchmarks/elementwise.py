@@ -19,7 +19,7 @@ def chain(leaf: Leaf = torch_leaf, length: int = 1000, size: int = 8) -> Workloa
             x = x + b
         return x.sum()
 
-    return Workload("chain", [leaf(start), leaf(factor * 0.1), leaf(summand * 0.1)], forward)
+    return Workload("chain", [leaf(start), leaf(factor * 0.1), leaf(summand * 0.1)], forward, data={"length": length})
 
 
 BLOCKS, ROUNDS = 20, 16
@@ -47,4 +47,5 @@ def sharing(leaf: Leaf = torch_leaf, share: float = 0.9, size: int = 64) -> Work
             total = total + block(t1, t2, i % distinct)
         return total.sum()
 
-    return Workload(f"sharing {share:g}", [leaf(first), leaf(second)], forward, facts={"share of repeats": share})
+    return Workload(f"sharing {share:g}", [leaf(first), leaf(second)], forward, facts={"share of repeats": share},
+                    data={"distinct": distinct})

@@ -31,10 +31,12 @@ class Settings:
     limit: float = LIMIT
 
 
-def environment(threads: int) -> dict[str, str]:
-    """One number of threads for every library that reads it from the environment."""
+def environment(threads: int, scratch: str) -> dict[str, str]:
+    """One number of threads for every library that reads it there, and caches on disk that are empty."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
     variables = {**os.environ, **dict.fromkeys(names, str(threads))}
+    variables["TMPDIR"] = variables["NUMBA_CACHE_DIR"] = variables["TORCHINDUCTOR_CACHE_DIR"] = scratch
+    variables["PYTENSOR_FLAGS"] = f"base_compiledir={scratch}"
     if threads == 1:
         flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
         variables["XLA_FLAGS"] = f"{variables.get('XLA_FLAGS', '')} {flags}".strip()
@@ -46,10 +48,10 @@ def in_process_of_its_own(
 ) -> dict[str, Any]:
     """The row that `section` measures for `label`; what went wrong is a row, too."""
     command = [sys.executable, "-m", f"{PACKAGE}.child", section, label, json.dumps(vars(settings))]
-    with tempfile.TemporaryFile("w+") as complaints:
+    with tempfile.TemporaryFile("w+") as complaints, tempfile.TemporaryDirectory() as scratch:
         child = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=complaints, text=True, env=environment(settings.threads),
-            start_new_session=True,
+            command, stdout=subprocess.PIPE, stderr=complaints, text=True, start_new_session=True,
+            env=environment(settings.threads, scratch),
         )
         late = threading.Event()
 

@@ -31,7 +31,8 @@ def mlp(leaf: Leaf = torch_leaf, batch: int = 128) -> Workload:
     """64-256-256-10 on real digits."""
     model = mlp_network()
     images, labels = digits(batch)
-    return of_module("mlp", model, lambda: F.cross_entropy(model(images), labels))
+    return of_module("mlp", model, lambda: F.cross_entropy(model(images), labels),
+                     data={"images": images, "one_hot": F.one_hot(labels, WIDTHS[-1]).float()})
 
 
 def mlp_by_hand(batch: int = 128) -> Workload:
@@ -86,7 +87,8 @@ def cnn(leaf: Leaf = torch_leaf, batch: int = 32) -> Workload:
         nn.Flatten(), nn.Linear(32 * 7 * 7, 10),
     )
     images, labels = torch.randn(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
-    return of_module("cnn", model, lambda: F.cross_entropy(model(images), labels))
+    return of_module("cnn", model, lambda: F.cross_entropy(model(images), labels),
+                     data={"images": images, "one_hot": F.one_hot(labels, 10).float()})
 
 
 def lstm(leaf: Leaf = torch_leaf, batch: int = 16, length: int = 32) -> Workload:
@@ -99,4 +101,4 @@ def lstm(leaf: Leaf = torch_leaf, batch: int = 16, length: int = 32) -> Workload
         hidden, _ = model["lstm"](series)
         return F.cross_entropy(model["head"](hidden[:, -1]), labels)
 
-    return of_module("lstm", model, loss)
+    return of_module("lstm", model, loss, data={"series": series, "one_hot": F.one_hot(labels, 10).float()})

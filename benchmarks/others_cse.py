@@ -30,6 +30,7 @@ def torch_fx(shape: Shape) -> tuple[float, int]:
     begin = time.process_time()
     result = CSEPass()(module)
     seconds = time.process_time() - begin
+    assert result is not None
     return seconds, sum(node.op == "call_function" for node in result.graph_module.graph.nodes)
 
 
@@ -43,7 +44,7 @@ def pytensor_merge(shape: Shape) -> tuple[float, int]:
 
     scalar_type = scalar().type
 
-    class Kind(Op):
+    class Kind(Op):  # type: ignore[misc]  # the package is optional, hence Any
         __props__ = ("kind",)
 
         def __init__(self, kind: int) -> None:

@@ -54,7 +54,8 @@ def save_panels(
             axis.set_yscale("log")
     for axis in list(axes.flat)[len(panels):]:
         axis.set_visible(False)
-    figure.supxlabel(x, fontsize=10)
+    for axis in axes[-1]:
+        axis.set_xlabel(x, fontsize=10)
     figure.supylabel(y, fontsize=10)
     figure.suptitle(title, fontsize=12)
     from matplotlib.lines import Line2D
@@ -76,7 +77,7 @@ def save_bars(path: Path, groups: Mapping[str, Mapping[str, float]], x: str, tit
     names = list(dict.fromkeys(name for bars in groups.values() for name in bars))
     style = styles(names)
     height = 0.8 / len(names)
-    figure = Figure(figsize=(8, 0.5 + 0.22 * len(names) * len(groups)), layout="constrained")
+    figure = Figure(figsize=(8, 1.5 + 0.22 * len(names) * len(groups)), layout="constrained")
     FigureCanvasAgg(figure)
     axis = figure.subplots()
     for k, name in enumerate(names):

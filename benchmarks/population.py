@@ -156,7 +156,8 @@ def population(leaf: Leaf = torch_leaf, points: int = 1000, age: int = 4, depth:
             total = total + (error * error).mean()
         return total
 
-    workload = Workload(f"population {points:,}", [leaf(v) for v in values], forward)
+    workload = Workload(f"population {points:,}", [leaf(v) for v in values], forward,
+                        data={"x": x, "target": target, "trees": trees})
 
     def advance() -> None:
         trees[:] = generation(draw, ancestors, scores)

@@ -19,8 +19,8 @@ SIZES = (10**3, 10**4, 10**5, 10**6)
 MAKES: dict[str, Callable[[int], Shape]] = {make(1000).name: make for make in SHAPES}
 COMPARED = ("wide", "deep", "fan 40,000", "half repeated", "all hashes 0")
 """Shapes on which the others are timed; `all hashes 0` is `half repeated` to them, their hashes are their own."""
-PATIENCE = 60.0
-"""Seconds that building and passing one size may be expected to take another library."""
+PATIENCE = 120.0
+"""Seconds of processor time that building and passing one size may be expected to take another library."""
 STAGES = ("from dag", "cse", "prune", "to dag", "arrays", "total")
 
 
@@ -55,13 +55,13 @@ def others(who: str, run: Callable[[Shape], tuple[float, int]], make: Callable[[
         if took * max(growth, 10.0) > PATIENCE:
             return {"sizes": found, "notes": [f"{who}, {make(1000).name}: stopped before {n:,} nodes, "
                                               f"which would take more than {PATIENCE:.0f} s with building"]}
-        before, begin = took, time.perf_counter()
+        before, begin = took, time.process_time()
         shape = make(n)
         try:
             results = [run(shape) for _ in range(3 if n < 10**5 else 1)]
         except RecursionError:
             return {"sizes": found, "notes": [f"{who}, {shape.name}: RecursionError at {n:,} nodes"]}
-        took = (time.perf_counter() - begin) / len(results)
+        took = (time.process_time() - begin) / len(results)
         growth = took / before if before else 0.0
         found[str(n)] = {"total": min(s for s, _ in results) / n * 1e9, "left": results[-1][1] / n}
         on_round()

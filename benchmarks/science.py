@@ -14,10 +14,11 @@ from .workload import Leaf, Workload, torch_leaf
 
 
 @functools.cache
-def double_pendulum() -> Callable[..., Sequence[Any]]:
-    """Accelerations of a double pendulum and their Jacobian in the state, derived by sympy.
+def double_pendulum() -> Any:
+    """Accelerations of a double pendulum and their Jacobian in the state, as sympy derives them.
 
-    The function takes two angles, two angular velocities, two masses, two lengths and g.
+    Returns the arguments (two angles, two angular velocities, two masses, two lengths, g)
+    and the expressions.
     """
     import sympy as sp
 
@@ -38,16 +39,22 @@ def double_pendulum() -> Callable[..., Sequence[Any]]:
     accelerations = matrix.LUsolve(right)
     state = [*angles, *speeds]
     jacobian = accelerations.jacobian(state)
-    functions = {"sin": torch.sin, "cos": torch.cos, "sqrt": torch.sqrt}
-    formula: Callable[..., Sequence[Any]] = sp.lambdify(
-        [*state, m1, m2, l1, l2, g], [*accelerations, *jacobian], modules=[functions]
-    )
+    return [*state, m1, m2, l1, l2, g], [*accelerations, *jacobian]
+
+
+def in_library(library: Any) -> Callable[..., Sequence[Any]]:
+    """The formulas as a Python function of a library's arrays."""
+    import sympy as sp
+
+    arguments, expressions = double_pendulum()
+    functions = {name: getattr(library, name) for name in ("sin", "cos", "sqrt")}
+    formula: Callable[..., Sequence[Any]] = sp.lambdify(arguments, expressions, modules=[functions])
     return formula
 
 
 def mechanics(leaf: Leaf = torch_leaf, points: int = 1000) -> Workload:
     """Fit masses, lengths and g to accelerations and their Jacobian at many states."""
-    formula = double_pendulum()
+    formula = in_library(torch)
     generator = torch.Generator().manual_seed(0)
     states = [torch.randn(points, generator=generator) for _ in range(4)]
     constants = [leaf(torch.tensor(v)) for v in (1.0, 0.8, 1.2, 0.7, 9.81)]
@@ -58,7 +65,7 @@ def mechanics(leaf: Leaf = torch_leaf, points: int = 1000) -> Workload:
             total = total + (value**2).mean()
         return total  # type: ignore[return-value]
 
-    return Workload("mechanics", constants, forward)
+    return Workload("mechanics", constants, forward, data={"states": states})
 
 
 def gp(leaf: Leaf = torch_leaf, points: int = 200) -> Workload:
@@ -80,4 +87,4 @@ def gp(leaf: Leaf = torch_leaf, points: int = 200) -> Workload:
         left_out = ((inverse @ y) / inverse.diagonal()).pow(2).mean()
         return 0.5 * fit + 0.5 * complexity + 0.5 * points * math.log(2 * math.pi) + left_out
 
-    return Workload("gp", scales, forward)
+    return Workload("gp", scales, forward, data={"x": x, "y": y, "identity": torch.eye(points, dtype=torch.float64)})

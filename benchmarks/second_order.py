@@ -67,7 +67,8 @@ def pinn_burgers(leaf: Leaf = torch_leaf, data: int = 100, collocation: int = 10
         error = u_data - net_u(weights, x_u, t_u)
         return torch.mean(error**2) + torch.mean(net_f(weights, x_f, t_f) ** 2)
 
-    return Workload("pinn_burgers", parameters, forward)
+    return Workload("pinn_burgers", parameters, forward, data={
+        "lower": lower, "upper": upper, "x_u": x_u, "t_u": t_u, "u_data": u_data, "x": x_f, "t": t_f})
 
 
 def pinn_navier_stokes(leaf: Leaf = torch_leaf, count: int = 1000) -> Workload:
@@ -105,7 +106,8 @@ def pinn_navier_stokes(leaf: Leaf = torch_leaf, count: int = 1000) -> Workload:
             torch.sum((u_data - u) ** 2) + torch.sum((v_data - v) ** 2) + torch.sum(f_u**2) + torch.sum(f_v**2)
         )
 
-    return Workload("pinn_navier_stokes", parameters, forward)
+    return Workload("pinn_navier_stokes", parameters, forward, data={
+        "lower": lower, "upper": upper, "x": x, "y": y, "t": t, "u_data": u_data, "v_data": v_data})
 
 
 def hessian_of(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -138,4 +140,5 @@ def hessian_network(leaf: Leaf = torch_leaf, hidden: int = 8, batch: int = 64) -
         h = torch.tanh(inputs @ w1.view(4, hidden) + b1)
         return ((h @ w2.view(hidden, 1) + b2 - targets) ** 2).mean()
 
-    return Workload("hessian_network", [leaf(start)], lambda x: hessian_of(loss, x), backward=False)
+    return Workload("hessian_network", [leaf(start)], lambda x: hessian_of(loss, x), backward=False,
+                    data={"inputs": inputs, "targets": targets, "hidden": hidden})

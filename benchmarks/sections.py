@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from . import scaling, times
+from . import cse, scaling, times
+from .peers import table as peers
 from .section import Section
 
-SECTIONS: dict[str, Section] = {s.name: s for s in (times.SECTION, scaling.SECTION)}
+SECTIONS: dict[str, Section] = {s.name: s for s in (times.SECTION, peers.SECTION, cse.SECTION, scaling.SECTION)}
 """Name on the command line and stem of the files -> section."""

@@ -17,8 +17,6 @@ def torch_leaf(value: Tensor) -> Tensor:
     return value.detach().clone().requires_grad_()
 
 
-
-
 @dataclass
 class Workload:
     """One thing to measure.
@@ -43,6 +41,8 @@ class Workload:
         Whether a step draws random numbers, so that a comparison has to seed first.
     facts : dict
         What a table prints beside the times.
+    data : dict
+        Inputs that are not leaves, for the same step said in another library.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Workload:
     advance: Callable[[], None] | None = None
     random: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
 
     def step(self) -> Any:
         """One forward and, with `backward`, one backward; gradients start at None."""

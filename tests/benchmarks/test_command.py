@@ -66,8 +66,10 @@ def test_a_measurement_that_takes_too_long_is_given_up() -> None:
 
 
 def test_threads_are_the_same_for_all_libraries() -> None:
-    assert jobs.environment(1)["OMP_NUM_THREADS"] == "1"
-    assert "intra_op_parallelism_threads=1" in jobs.environment(1)["XLA_FLAGS"]
+    variables = jobs.environment(1, "/nowhere")
+    assert variables["OMP_NUM_THREADS"] == "1"
+    assert "intra_op_parallelism_threads=1" in variables["XLA_FLAGS"]
+    assert variables["TMPDIR"] == "/nowhere"
 
 
 def test_an_update_keeps_the_other_rows(tmp_path: Path) -> None:

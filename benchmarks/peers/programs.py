@@ -1,0 +1,210 @@
+"""The workloads said once for every library of arrays.
+
+A program takes a library `lib` (`exp`, `tanh`, `sum`, `mean`, `derivative`, … as
+`libraries` defines them), the workload's data and its leaves, all arrays of that library.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..elementwise import BLOCKS, ROUNDS
+from ..population import Tree
+from ..science import in_library
+
+Program = Callable[..., Any]
+Data = dict[str, Any]
+
+
+def chain(lib: Any, data: Data, x: Any, a: Any, b: Any) -> Any:
+    for _ in range(data["length"]):
+        x = x * a
+        x = x + b
+    return lib.sum(x)
+
+
+def sharing(lib: Any, data: Data, t1: Any, t2: Any) -> Any:
+    total: Any = 0.0
+    for i in range(BLOCKS):
+        h = (t1 + t2) * (1.0 + i % data["distinct"])
+        for _ in range(ROUNDS):
+            h = lib.tanh(h * t1 + t2)
+        total = total + h
+    return lib.sum(total)
+
+
+def cross_entropy(lib: Any, scores: Any, one_hot: Any) -> Any:
+    """Mean over the rows, as torch's, from scores that need no shift to stay finite."""
+    return lib.mean(lib.log(lib.sum(lib.exp(scores), axis=1))) - lib.sum(scores * one_hot) / one_hot.shape[0]
+
+
+def relu(lib: Any, x: Any) -> Any:
+    return lib.maximum(x, 0.0)
+
+
+def mlp(lib: Any, data: Data, w1: Any, b1: Any, w2: Any, b2: Any, w3: Any, b3: Any) -> Any:
+    h = relu(lib, data["images"] @ w1.T + b1)
+    h = relu(lib, h @ w2.T + b2)
+    return cross_entropy(lib, h @ w3.T + b3, data["one_hot"])
+
+
+def cnn(lib: Any, data: Data, *leaves: Any) -> Any:
+    k1, c1, s1, m1, k2, c2, s2, m2, w, b = leaves
+    h = data["images"]
+    for kernel, bias, scale, shift in ((k1, c1, s1, m1), (k2, c2, s2, m2)):
+        h = lib.conv2d(h, kernel) + bias[None, :, None, None]
+        centred = h - lib.mean(h, axis=(0, 2, 3), keepdims=True)
+        spread = lib.mean(centred * centred, axis=(0, 2, 3), keepdims=True)
+        h = centred / lib.sqrt(spread + 1e-5) * scale[None, :, None, None] + shift[None, :, None, None]
+        h = relu(lib, h)
+        n, channels, rows, columns = h.shape
+        h = lib.max(h.reshape(n, channels, rows // 2, 2, columns // 2, 2), axis=(3, 5))
+    return cross_entropy(lib, h.reshape(h.shape[0], -1) @ w.T + b, data["one_hot"])
+
+
+def unrolled(step: Callable[[Any, Any], Any], state: Any, inputs: Any) -> Any:
+    """The state after a step for each column, where a library has no better loop."""
+    for t in range(inputs.shape[1]):
+        state = step(state, inputs[:, t])
+    return state
+
+
+def lstm(lib: Any, data: Data, w_x: Any, w_h: Any, b_x: Any, b_h: Any, w: Any, b: Any) -> Any:
+    series = data["series"]
+    width = w_h.shape[1]
+    inputs = series @ w_x.T + (b_x + b_h)
+
+    def cell(state: tuple[Any, Any], x: Any) -> tuple[Any, Any]:
+        h, c = state
+        gates = x + h @ w_h.T
+        i, f, g, o = (gates[:, k * width:(k + 1) * width] for k in range(4))
+        c = lib.sigmoid(f) * c + lib.sigmoid(i) * lib.tanh(g)
+        return lib.sigmoid(o) * lib.tanh(c), c
+
+    start = lib.zeros((series.shape[0], width))
+    h, _ = (lib.loop if hasattr(lib, "loop") else unrolled)(cell, (start, start), inputs)
+    return cross_entropy(lib, h @ w.T + b, data["one_hot"])
+
+
+def evaluate(lib: Any, tree: Tree, x: Any, constants: tuple[Any, ...]) -> Any:
+    """As `population.evaluate`."""
+    if not tree.operands:
+        return x if tree.op == "x" else constants[int(tree.op[1:])]
+    a, *rest = (evaluate(lib, operand, x, constants) for operand in tree.operands)
+    match tree.op:
+        case "add":
+            return a + rest[0]
+        case "sub":
+            return a - rest[0]
+        case "mul":
+            return a * rest[0]
+        case "div":
+            return a / (1.0 + rest[0] * rest[0])
+        case "exp":
+            return lib.exp(-(a * a))
+    return getattr(lib, tree.op)(a)
+
+
+def population(lib: Any, data: Data, *constants: Any) -> Any:
+    total: Any = 0.0
+    for tree in data["trees"]:
+        error = evaluate(lib, tree, data["x"], constants) - data["target"]
+        total = total + lib.mean(error * error)
+    return total
+
+
+def layers(lib: Any, data: Data, weights: tuple[Any, ...], columns: list[Any]) -> Any:
+    h = 2.0 * (lib.concatenate(columns, 1) - data["lower"]) / (data["upper"] - data["lower"]) - 1.0
+    for i in range(0, len(weights) - 2, 2):
+        h = lib.tanh(h @ weights[i] + weights[i + 1])
+    return h @ weights[-2] + weights[-1]
+
+
+def pinn_burgers(lib: Any, data: Data, *weights: Any) -> Any:
+    def u(x: Any, t: Any) -> Any:
+        return layers(lib, data, weights, [x, t])
+
+    u_x = lib.derivative(u, 0)
+    x, t = data["x"], data["t"]
+    u_t, u_xx = lib.derivative(u, 1)(x, t), lib.derivative(u_x, 0)(x, t)
+    residual = u_t + u(x, t) * u_x(x, t) - 0.01 / math.pi * u_xx
+    error = data["u_data"] - u(data["x_u"], data["t_u"])
+    return lib.mean(error * error) + lib.mean(residual * residual)
+
+
+def pinn_navier_stokes(lib: Any, data: Data, *leaves: Any) -> Any:
+    *weights, lambda_1, lambda_2 = leaves
+
+    def psi(x: Any, y: Any, t: Any) -> Any:
+        return layers(lib, data, tuple(weights), [x, y, t])[:, 0:1]
+
+    def p(x: Any, y: Any, t: Any) -> Any:
+        return layers(lib, data, tuple(weights), [x, y, t])[:, 1:2]
+
+    def minus_psi(x: Any, y: Any, t: Any) -> Any:
+        return -psi(x, y, t)
+
+    d, at = lib.derivative, (data["x"], data["y"], data["t"])
+    u, v = d(psi, 1), d(minus_psi, 0)
+    u_x, u_y, v_x, v_y = d(u, 0), d(u, 1), d(v, 0), d(v, 1)
+    here, there = u(*at), v(*at)
+    f_u = (d(u, 2)(*at) + lambda_1 * (here * u_x(*at) + there * u_y(*at)) + d(p, 0)(*at)
+           - lambda_2 * (d(u_x, 0)(*at) + d(u_y, 1)(*at)))
+    f_v = (d(v, 2)(*at) + lambda_1 * (here * v_x(*at) + there * v_y(*at)) + d(p, 1)(*at)
+           - lambda_2 * (d(v_x, 0)(*at) + d(v_y, 1)(*at)))
+    errors = (data["u_data"] - here, data["v_data"] - there, f_u, f_v)
+    return sum(lib.sum(error * error) for error in errors)
+
+
+def hessian_rosenbrock(lib: Any, data: Data, x: Any) -> Any:
+    def rosenbrock(x: Any) -> Any:
+        step, start = x[1:] - x[:-1] ** 2, 1.0 - x[:-1]
+        return lib.sum(100.0 * step * step + start * start)
+
+    return lib.hessian(rosenbrock, x)
+
+
+def hessian_network(lib: Any, data: Data, weights: Any) -> Any:
+    hidden = data["hidden"]
+
+    def loss(weights: Any) -> Any:
+        w1, b1 = weights[: 4 * hidden].reshape((4, hidden)), weights[4 * hidden : 5 * hidden]
+        w2, b2 = weights[5 * hidden : 6 * hidden].reshape((hidden, 1)), weights[6 * hidden :]
+        error = lib.tanh(data["inputs"] @ w1 + b1) @ w2 + b2 - data["targets"]
+        return lib.mean(error * error)
+
+    return lib.hessian(loss, weights)
+
+
+def mechanics(lib: Any, data: Data, *parameters: Any) -> Any:
+    return sum(lib.mean(value * value) for value in in_library(lib)(*data["states"], *parameters))
+
+
+def gp(lib: Any, data: Data, log_length: Any, log_height: Any, log_noise: Any) -> Any:
+    x, y, identity = data["x"], data["y"], data["identity"]
+
+    def kernel() -> Any:
+        distance = (x[:, None] - x[None, :]) / lib.exp(log_length)
+        return lib.exp(log_height) * lib.exp(-0.5 * distance * distance) + lib.exp(log_noise) * identity
+
+    fit = y @ lib.solve(kernel(), y)
+    complexity = lib.logdet(kernel())
+    inverse = lib.inv(kernel())
+    left_out = (inverse @ y) / lib.diagonal(inverse)
+    half_log = 0.5 * math.log(2 * math.pi)
+    return 0.5 * fit + 0.5 * complexity + half_log * x.shape[0] + lib.mean(left_out * left_out)
+
+
+PROGRAMS: dict[str, Program] = {
+    "chain": chain, "sharing": sharing, "mlp": mlp, "cnn": cnn, "lstm": lstm, "population": population,
+    "pinn_burgers": pinn_burgers, "pinn_navier_stokes": pinn_navier_stokes, "hessian_rosenbrock": hessian_rosenbrock,
+    "hessian_network": hessian_network, "mechanics": mechanics, "gp": gp,
+}
+"""By the first word of the workload's name.  `transformer` draws random numbers, which no two libraries share."""
+
+
+def program_of(label: str) -> Program | None:
+    """The program of a workload."""
+    return PROGRAMS.get(label.split()[0])

@@ -1,0 +1,176 @@
+"""Section `peers`: each library beside torch eager, the first call and the calls after it apart."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import autograd_opt as ao
+
+from ..jobs import Settings
+from ..measure import EAGER, Variant, alternate, difference, gradients, recorded, tolerance
+from ..plots import save_panels
+from ..section import Grid, Row, Section
+from ..workload import Workload, torch_leaf
+from ..workloads import MAKES
+from ..workloads import labels as workload_labels
+from . import casadi_peer, hips, jax_peers, mlx_peer, pytensor_peer, torch_compiled
+from .peer import Peer, Step
+from .programs import program_of
+
+STEPS = (1, 10, 100, 1_000, 10_000, 100_000)
+"""Steps whose cost from the beginning is shown."""
+NEW_STRUCTURES = 60.0
+"""Seconds after which no further new structure is begun, at least two being measured."""
+
+
+def ours(optimize: bool) -> Peer:
+    """This library as one more peer."""
+
+    def build(label: str, workload: Workload) -> Step:
+        run = recorded(workload, optimize=optimize)
+        return lambda: workload.results(run())
+
+    return Peer("autograd_opt" if optimize else "autograd_opt, as written", "autograd_opt", build, retraces=False)
+
+
+def eager(label: str, workload: Workload) -> Step:
+    return lambda: workload.results(workload.step())
+
+
+PEERS: dict[str, Peer] = {peer.name: peer for peer in (
+    Peer(EAGER, "torch", eager, retraces=False), ours(True), ours(False), *torch_compiled.PEERS, *jax_peers.PEERS,
+    *hips.PEERS, *pytensor_peer.PEERS, *casadi_peer.PEERS, *mlx_peer.PEERS)}
+LEFT_OUT = ("sharing 0.25", "sharing 0.5", "sharing 0.75")
+"""What lies between two workloads that are shown."""
+TORCH = ("torch", "autograd_opt")
+
+
+def labels(groups: Sequence[str] = ()) -> list[str]:
+    """Each workload with each library that can say it."""
+    return [f"{label}: {name}" for label in workload_labels(groups) if label not in LEFT_OUT
+            for name, peer in PEERS.items()
+            if peer.takes(label) and (peer.package in TORCH or program_of(label) is not None)]
+
+
+def measure_peer(label: str, settings: Settings, on_round: Callable[[], None] = lambda: None) -> Row:
+    """One workload in one library: compared first, then timed in turns with torch eager."""
+    name, _, who = label.partition(": ")
+    peer = PEERS[who]
+    head = {"name": label, "workload": name, "who": who}
+    if importlib.util.find_spec(peer.package) is None:
+        return head | {"notes": [f"{peer.package} is not installed and left out: pip install 'autograd_opt[bench]'"]}
+    base = MAKES[name](leaf=torch_leaf)
+    workload = MAKES[name](leaf=ao.tensor if peer.package == "autograd_opt" else torch_leaf)
+    begin = time.perf_counter()
+    step = peer.build(name, workload)
+    step()
+    first = time.perf_counter() - begin
+    gap = compared(base, workload, step)
+    on_round()
+    variants = [Variant(EAGER, base, base.step), Variant(who, workload, step)]
+    times = alternate(variants, settings.repeats, on_round, changing=False)
+    row = head | {"first": first, "difference": gap, "again": statistics.median(times[who]),
+                  "eager": statistics.median(times[EAGER]), "new": None}
+    row["ratio"] = statistics.median(a / b for a, b in zip(times[who], times[EAGER], strict=True))
+    if workload.advance is not None:
+        row["new"] = statistics.median(new_structures(peer, name, workload, settings.repeats, on_round))
+    return row
+
+
+def compared(base: Workload, workload: Workload, step: Step) -> float:
+    """Largest difference from torch eager's results.
+
+    Raises
+    ------
+    ValueError
+        If rounding does not explain it.
+    """
+    modules = [w.module for w in (base, workload) if w.module is not None] if base.random else []
+    for module in modules:          # no two libraries draw the same numbers: compare without drawing any
+        module.eval()
+    expected = gradients(Variant(EAGER, base, base.step))
+    torch.manual_seed(0)
+    found: list[Tensor] = step()
+    for module in modules:
+        module.train()
+    gap = difference(found, expected)
+    if not gap <= tolerance(expected):
+        raise ValueError(f"gradients differ from torch eager's by {gap:.1e} of the largest entry: not timed")
+    return gap
+
+
+def new_structures(
+    peer: Peer, name: str, workload: Workload, repeats: int, on_round: Callable[[], None]
+) -> list[float]:
+    """Seconds of the first step of each new structure, built anew where the library has to."""
+    assert workload.advance is not None
+    step, spans, start = peer.build(name, workload), list[float](), time.perf_counter()
+    while len(spans) < max(2, repeats) and (len(spans) < 2 or time.perf_counter() - start < NEW_STRUCTURES):
+        workload.advance()
+        begin = time.perf_counter()
+        if peer.retraces:
+            step = peer.build(name, workload)
+        step()
+        spans.append(time.perf_counter() - begin)
+        on_round()
+    return spans
+
+
+def cost(row: Row, steps: int) -> float:
+    """Seconds from the beginning until a number of steps are done."""
+    return float(row["first"] + (steps - 1) * (row["again"] if row["new"] is None else row["new"]))
+
+
+def timed(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if "again" in row]
+
+
+def grids(rows: list[Row]) -> list[Grid]:
+    """Times, and what n steps cost from the beginning."""
+    found = timed(rows)
+    lines = [[row["workload"], row["who"], seconds(row["first"]), seconds(row["again"]), f"{row['ratio']:.2f}",
+              "" if row["new"] is None else seconds(row["new"]), f"{row['difference']:.0e}"] for row in found]
+    headings = ("workload", "library", "first call", "again", "again / torch eager", "new structure",
+                "gradients differ by")
+    times = Grid("First call and the calls after it", headings, lines,
+                 "`first call` builds, traces, compiles and runs; `again` is the median of later calls with the same "
+                 "structure, `new structure` a call after the structure has changed.")
+    costs = [[row["workload"], row["who"], *(seconds(cost(row, n)) for n in STEPS)] for row in found]
+    until = Grid("Cost until the n-th step", ("workload", "library", *(f"{n:,}" for n in STEPS)), costs,
+                 "From the beginning: `first call` + (n − 1) · `again`; where each step has another structure, "
+                 "`first call` + (n − 1) · `new structure`.")
+    return [times, until]
+
+
+def seconds(value: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> seconds(0.0123), seconds(75.0), seconds(2e-5)
+    ('12.3 ms', '75.0 s', '20.0 µs')
+    """
+    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (math.inf, 1.0, "s")):
+        if value < limit:
+            return f"{value * factor:,.1f} {unit}"
+    raise AssertionError
+
+
+def plot(rows: list[Row], stem: Path) -> list[Path]:
+    """Cost over steps, one panel a workload."""
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in timed(rows):
+        if row["who"] == "autograd_opt, as written":
+            continue
+        panels.setdefault(row["workload"], {})[row["who"]] = [(n, cost(row, n)) for n in STEPS]
+    title = "Seconds until the n-th step, compiling included"
+    return save_panels(stem.with_suffix(".png"), panels, "steps", "seconds", title, logarithmic=True)
+
+
+SECTION = Section("peers", "Other libraries on the same workloads", labels, measure_peer, grids, plot=plot)

@@ -1,0 +1,48 @@
+"""Section `cse`: nodes, kernels and the surplus over a trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from autograd_opt.benchmarks import counting, cse
+from autograd_opt.benchmarks.jobs import Settings
+
+
+def test_every_way_of_a_workload() -> None:
+    row = cse.measure_cse("gp", Settings(repeats=1))
+    ways = row["ways"]
+    assert ways["cse alone"]["kernels"] < ways["as written"]["kernels"]
+    assert ways["as written"]["reused"] == ways["as written"]["merged"] == 0
+    assert ways["cse alone"]["merged"] > 0
+    assert ways["optimize=True"]["allocated"] < ways["as written"]["allocated"]
+    assert row["traced"][1] < row["traced"][0]
+    lines, surplus = cse.grids([row])
+    assert len(lines.lines) == len(cse.WAYS) + 3
+    assert all(int(line[2]) > int(line[3]) for line in surplus.lines)
+
+
+def test_surplus_names_operator_count_and_place() -> None:
+    x = torch.ones(3)
+    with counting.SiteCounter() as sites:
+        for _ in range(3):
+            x.add_(1)
+        torch.zeros_like(x)
+    found = cse.surplus(sites, Counter(add=1, zeros=1))
+    assert [(line["operator"], line["ours"], line["traced"]) for line in found] == [("add", 3, 1)]
+    (place,) = found[0]["from"]
+    assert place.startswith("benchmarks/test_cse.py:")
+
+
+def test_places_are_shortened() -> None:
+    assert cse.places({"a:1": 5, "b:2": 1}) == "a:1 ×5, b:2"
+    assert cse.places(dict.fromkeys("abcdef", 1)).endswith(", …")
+
+
+def test_the_plot_is_written(tmp_path: Path) -> None:
+    row = {"name": "a", "traced": [4, 3], "surplus": [],
+           "ways": {"torch eager": {"kernels": 4}, "optimize=True": {"kernels": 2}}}
+    (picture,) = cse.plot([row, {"name": "b", "error": "x"}], tmp_path / "cse")
+    assert picture.read_bytes().startswith(b"\x89PNG")
