@@ -58,6 +58,7 @@ def bench(
       million  the passes alone on graphs of up to a million nodes
       memory   peaks, bytes for each node, growth over many steps
       budget   nanoseconds of each step of recording and backward
+      profile  where the time of a step goes, by perf
 
     Workloads named beside sections restrict those sections; without a section
     they are timed (`times`).

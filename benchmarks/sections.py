@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from . import cse, scaling, times
+from . import budget, cse, memory, profiles, scaling, times
 from .peers import table as peers
 from .section import Section
 
-SECTIONS: dict[str, Section] = {s.name: s for s in (times.SECTION, peers.SECTION, cse.SECTION, scaling.SECTION)}
+SECTIONS: dict[str, Section] = {s.name: s for s in (
+    times.SECTION, cse.SECTION, memory.SECTION, scaling.SECTION, budget.SECTION, profiles.SECTION, peers.SECTION,
+)}
 """Name on the command line and stem of the files -> section."""
