@@ -89,13 +89,15 @@ class Places:
         self.interned: dict[Any, Place] = {}
         self.sequences: dict[int, Place] = {}
         self.names: dict[int, tuple[nn.Module, str]] = {}
+        self.outside: FrameType | None = None
+        """The frame that called the watched block's function: it and its callers are of no interest."""
 
     def here(self, frame: FrameType | None) -> Place:
         """The place of the operation that is running, `frame` being any frame of this library's above it."""
         spots: list[Spot] = []
         modules: list[nn.Module] = []
         optimizer = False
-        while frame is not None and len(spots) < DEEPEST:
+        while frame is not None and frame is not self.outside and len(spots) < DEEPEST:
             code = frame.f_code
             key = (code, frame.f_lasti)
             if key in self.spots:

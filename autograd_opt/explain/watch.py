@@ -127,6 +127,7 @@ class Watch(TorchDispatchMode):
     def __enter__(self) -> Watch:
         self.overhead = ARGUMENTS * idle_cost()
         self.running = True
+        self.places.outside = sys._getframe(1).f_back
         self._process = os.getpid()
         self._begin = self._window = time.perf_counter()
         super().__enter__()
@@ -149,6 +150,7 @@ class Watch(TorchDispatchMode):
             table.clear()
         self.values.forget()
         self.places.names.clear()
+        self.places.outside = None
 
     def watching(self) -> bool:
         """Is the mode the innermost one of this thread now?"""

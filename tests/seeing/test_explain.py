@@ -311,6 +311,21 @@ def test_a_mode_that_torch_has_put_back_is_left_all_the_same() -> None:
     assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
 
 
+def test_chains_begin_at_the_watched_block() -> None:
+    def program() -> None:
+        for _ in range(2):
+            torch.ones(300).exp()
+
+    def block() -> Findings:
+        with explain(budget=UNLIMITED) as e:
+            program()
+        return e.report
+
+    chains = [f.chain for f in block().findings]
+    assert chains
+    assert all(chain[0].endswith("in block") and chain[1].endswith("in program") for chain in chains)
+
+
 def test_what_an_optimizer_repeats_is_not_listed() -> None:
     parameters, gradient = [torch.ones(3, requires_grad=True) for _ in range(2)], torch.ones(3)
     for p in parameters:

@@ -1,5 +1,6 @@
 """The HTML page: complete in one file, right in a real browser."""
 
+import html
 import json
 import re
 import shutil
@@ -62,6 +63,74 @@ def test_notebook_html() -> None:
     assert "closed" in notebook_html(graph)
 
 
+CLICKS = """
+<script>
+const seen = {}, type = (field, text) => { field.value = text; field.dispatchEvent(new Event("input")); };
+const press = (type, i) => {
+  const area = canvas.getBoundingClientRect(), [x, y] = layout[i];
+  const place = {clientX: area.left + dx + scale * x, clientY: area.top + dy + scale * y};
+  canvas.dispatchEvent(new PointerEvent(type, place));
+};
+type($("search"), "sum f32[1]");
+seen.found = [...hits];
+$("search").dispatchEvent(new KeyboardEvent("keydown", {key: "Enter"}));
+seen.chosen = $("details").querySelector("h2").textContent;
+type($("search"), "");
+$("fit").click();
+addEventListener("error", e => e.preventDefault());     // a synthetic pointer cannot be captured
+press("pointerdown", 5); press("pointerup", 5);
+seen.clicked = $("details").textContent;
+const before = scale;
+canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: -200, clientX: 300, clientY: 300}));
+seen.zoomed = scale > before;
+$("optimized").click();
+seen.nodes = Object.keys(layout).length;
+[...$("details").querySelectorAll("a")][0].click();
+seen.followed = chosen;
+document.body.dataset.seen = JSON.stringify(seen);
+</script>
+"""
+
+
+def dom(page: Path, fragment: str = "") -> str:
+    """What a real browser makes of a page."""
+    run = subprocess.run(
+        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{page}{fragment}"],
+        capture_output=True, text=True, timeout=120, check=False)
+    assert "data-ready" in run.stdout, run.stderr[-500:]
+    return run.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+def test_search_click_zoom_and_the_optimized_view_in_a_browser(tmp_path: Path) -> None:
+    with mixed() as (graph, _):
+        text = to_html(graph)
+        sums = [n["index"] for n in graph.to_dict()["nodes"] if n["op"] == "sum" and n["type"] == "f32[1]"]
+        left = graph.optimized().num_nodes()
+    page = tmp_path / "g.html"
+    page.write_text(text.replace("</body>", CLICKS + "</body>"), encoding="utf-8")
+    match = re.search(r'data-seen="([^"]*)"', dom(page))
+    assert match is not None
+    seen = json.loads(html.unescape(match.group(1)))
+    assert seen["found"] == sums
+    assert seen["chosen"].startswith(f"%{sums[0]} = sum(")
+    for part in ("%5 = mul(%3, %4)", "f32[2]", "cotangent of x: g * H(y)"):
+        assert part in seen["clicked"]
+    assert seen["zoomed"]
+    assert seen["nodes"] == left
+    assert seen["followed"] == 2         # %3, the operand that was clicked, is led to %2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+def test_the_page_opens_at_the_view_that_was_asked_for(tmp_path: Path) -> None:
+    with mixed() as (graph, _):
+        left = graph.optimized().num_nodes()
+        path = to_html(graph, tmp_path / "g.html", optimized=True)
+    assert f"{left} nodes" in dom(path)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium")
 def test_five_thousand_nodes_open_in_a_browser(tmp_path: Path) -> None:
@@ -69,12 +138,9 @@ def test_five_thousand_nodes_open_in_a_browser(tmp_path: Path) -> None:
         assert len(graph) > 5000 - 1
         to_html(graph, tmp_path / "g.html")
     begin = time.perf_counter()
-    run = subprocess.run(
-        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{tmp_path}/g.html#7"],
-        capture_output=True, text=True, timeout=120, check=False)
-    print(f"{time.perf_counter() - begin:.2f} s with the browser's own start")
-    ready = re.search(r'data-ready="(\d+)"', run.stdout)
-    assert ready is not None, run.stderr[-500:]
-    print(f"ready after {ready.group(1)} ms")
-    assert "<h2>%7 = " in run.stdout
-    assert f"{len(json.loads(json.dumps(list(range(5001)))))} nodes" in run.stdout
+    text = dom(tmp_path / "g.html", "#7")
+    ready = re.search(r'data-ready="(\d+)"', text)
+    assert ready is not None
+    print(f"ready after {ready.group(1)} ms, {time.perf_counter() - begin:.2f} s with the browser's own start")
+    assert "<h2>%7 = " in text
+    assert "5001 nodes" in text
