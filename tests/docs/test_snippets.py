@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*(ROOT / "docs").glob("*.md")])
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -41,8 +43,6 @@ def test_the_cython_block_is_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Compiled, it gives what the built-in pass gives."""
     pytest.importorskip("Cython")
     import importlib.util
-    import subprocess
-    import sys
     import sysconfig
 
     import numpy as np
@@ -76,9 +76,15 @@ def test_every_page_is_reached_from_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     (tree,) = re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
     listed = {line.strip() for line in tree.splitlines() if line.strip() and not line.startswith(":")}
-    assert {p.stem for p in PAGES} - {"index"} <= listed
+    assert {p.stem for p in PAGES} - {"README", "index"} <= listed
+
+
+def test_quoted_figures_are_those_of_the_results() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "figures.py"), "--check"], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_landing_page_is_short() -> None:
     head = (ROOT / "docs" / "index.md").read_text(encoding="utf-8").partition("```python")[0]
-    assert len([line for line in head.splitlines() if line.strip()]) <= 20
+    assert len([line for line in head.splitlines() if line.strip() and not line.startswith("<!--")]) <= 20
