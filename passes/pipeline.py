@@ -3,13 +3,15 @@
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from autograd_opt.passes.check import check
+from autograd_opt.passes.derivation import common_ground, require_derivable
 from autograd_opt.passes.effort import Effort, checks_forced
 from autograd_opt.passes.errors import PassResultError
 from autograd_opt.passes.leaders import (
@@ -19,11 +21,12 @@ from autograd_opt.passes.leaders import (
     merged_nodes,
 )
 from autograd_opt.passes.registry import Pass, PassState, get_pass
+from autograd_opt.passes.rules import RULES, Rule, in_words_of
 from autograd_opt.passes.table import NodeTable
 
 T = TypeVar("T", bound=np.generic)
 
-__all__ = ["Certificate", "Merge", "Optimized", "PassReport", "Pipeline"]
+__all__ = ["Certificate", "Merge", "Optimized", "PassReport", "Pipeline", "Rewrite"]
 
 
 class Merge(NamedTuple):
@@ -33,6 +36,18 @@ class Merge(NamedTuple):
     leader: int
     reason: str
     """Name of the pass that merged them."""
+
+
+class Rewrite(NamedTuple):
+    """A merge by the rules of algebra, with what a proof of it needs."""
+
+    node: int
+    rule: str
+    """Names of the rules that took part, joined by `` + ``."""
+    replacement: int
+    """The earlier node that has the same value."""
+    bindings: tuple[int, ...]
+    """Nodes that both are computed from by what the rules speak of."""
 
 
 class PassReport(NamedTuple):
@@ -97,6 +112,11 @@ class Optimized:
     failure: PassResultError | None
     history: tuple[Leaders, ...]
     """Leaders before the first pass and after each."""
+    by_rule: NDArray[np.uint64] | None = None
+    """For each node the rules that merged it, as bits; None where no pass has rules."""
+    rules: tuple[Rule, ...] = ()
+    """What the bits mean."""
+    table: NodeTable | None = field(default=None, repr=False)
 
     @property
     def changed(self) -> bool:
@@ -112,6 +132,18 @@ class Optimized:
     def pruned(self) -> int:
         """Number of nodes that nothing needs."""
         return len(self.alive) - self.merged - int(np.count_nonzero(self.alive))
+
+    @cached_property
+    def rewrites(self) -> tuple[Rewrite, ...]:
+        """Every merge by rules, in node order."""
+        if self.by_rule is None or self.table is None:
+            return ()
+        found = []
+        for node in np.flatnonzero(self.by_rule).tolist():
+            names = [rule.name for k, rule in enumerate(self.rules) if int(self.by_rule[node]) >> k & 1]
+            other = int(self.leader[node])
+            found.append(Rewrite(node, " + ".join(names), other, common_ground(self.table, node, other)))
+        return tuple(found)
 
     def certificate(self) -> Certificate:
         """Return every merge with the pass that made it, for a proof to check."""
@@ -186,9 +218,10 @@ class Pipeline:
         state = PassState(table.nodes(outputs), _frozen(nothing), _frozen(everything))
         reports: list[PassReport] = []
         history = [state.leader]
+        by_rule = np.zeros(len(table), np.uint64) if any(step.rules for step in self.passes) else None
         try:
             for step in self.passes:
-                state, report = self._run_one(step, table, state)
+                state, report = self._run_one(step, table, state, by_rule)
                 reports.append(report)
                 history.append(state.leader)
         except PassResultError as error:
@@ -196,9 +229,11 @@ class Pipeline:
                 raise
             warnings.warn(f"the graph is left unoptimized: {error}", stacklevel=2)
             return Optimized(nothing, everything, (), error, (nothing,))
-        return Optimized(state.leader, state.alive, tuple(reports), None, tuple(history))
+        return Optimized(state.leader, state.alive, tuple(reports), None, tuple(history), by_rule, RULES, table)
 
-    def _run_one(self, step: Pass, table: NodeTable, state: PassState) -> tuple[PassState, PassReport]:
+    def _run_one(
+        self, step: Pass, table: NodeTable, state: PassState, by_rule: NDArray[np.uint64] | None
+    ) -> tuple[PassState, PassReport]:
         begin = time.perf_counter()
         result = step.run(table, state)
         seconds = time.perf_counter() - begin
@@ -212,6 +247,9 @@ class Pipeline:
         if result.alive is not None and not undone_by_limit:
             alive = _entries(step, "alive", result.alive, state.alive)
         after = PassState(state.outputs, _frozen(leader), _frozen(alive))
+        fired = None if result.fired is None else np.where(leader == state.leader, 0, result.fired).astype(np.uint64)
+        if by_rule is not None and fired is not None:
+            by_rule |= in_words_of(RULES, step.rules, fired)
         if self._checks(step):
             check(
                 table,
@@ -220,7 +258,11 @@ class Pipeline:
                 alive,
                 pass_name=step.name,
                 exact=step.exact,
+                before=state.leader,
+                by_rule=None if by_rule is None else by_rule != 0,
             )
+            if fired is not None:
+                require_derivable(table, state.leader, leader, fired, step.rules, step.name)
         merged = _count_merged(leader) - _count_merged(state.leader)
         gone = np.count_nonzero(state.alive) - np.count_nonzero(alive) - merged
         return after, PassReport(step.name, merged, int(gone), seconds, result.effort)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autograd_opt.passes.algebra import algebra
 from autograd_opt.passes.cse import cse
 from autograd_opt.passes.effort import Effort
 from autograd_opt.passes.errors import UnknownPassError
 from autograd_opt.passes.leaders import Leaders
 from autograd_opt.passes.prune import prune
+from autograd_opt.passes.rules import BITS, REALS, Rule, rules_of
 from autograd_opt.passes.table import NodeTable
 
 __all__ = [
@@ -43,6 +45,8 @@ class PassResult:
     leader: Leaders | None = None
     alive: NDArray[np.uint8] | None = None
     effort: Effort | None = None
+    fired: NDArray[np.uint64] | None = None
+    """For each node merged by rules, bit k: rule k of the pass took part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +63,29 @@ class Pass:
         leaders; the checker then holds it to that.
     trusted : bool
         Results are checked only when the pipeline is told to check everything.
+    rules : tuple of Rule
+        What ``PassResult.fired`` speaks of; merges by them are derived again
+        when results are checked.
+    keeps_sums : bool
+        No cotangent is added to another in another order: the pass never merges
+        what a cotangent flows through.
+    repeatable : bool
+        The result depends on the table and the outputs alone, so that it may be
+        used again for a table with the same content.
     """
 
     name: str
     run: Callable[[NodeTable, PassState], PassResult]
     exact: bool = False
     trusted: bool = False
+    rules: tuple[Rule, ...] = ()
+    keeps_sums: bool = False
+    repeatable: bool = False
+
+    @property
+    def erases(self) -> bool:
+        """Whether a rule may leave an operand without a cotangent that was zero as written."""
+        return any(rule.erases for rule in self.rules)
 
 
 _registered: dict[str, Pass] = {}
@@ -76,6 +97,9 @@ def register_pass(
     *,
     exact: bool = False,
     trusted: bool = False,
+    rules: tuple[Rule, ...] = (),
+    keeps_sums: bool = False,
+    repeatable: bool = False,
 ) -> Pass:
     """Make a pass available by name, to every pipeline built from now on.
 
@@ -93,7 +117,7 @@ def register_pass(
     """
     if name in _registered:
         raise ValueError(f"a pass named {name!r} is registered already: choose another")
-    _registered[name] = Pass(name, run, exact, trusted)
+    _registered[name] = Pass(name, run, exact, trusted, rules, keeps_sums, repeatable)
     return _registered[name]
 
 
@@ -131,5 +155,19 @@ def _prune(table: NodeTable, state: PassState) -> PassResult:
     return PassResult(alive=prune(table, state.outputs, state.leader))
 
 
-register_pass("cse", _cse, exact=True, trusted=True)
-register_pass("prune", _prune, trusted=True)
+def _algebraic(strength: str) -> Pass:
+    rules = rules_of(strength)
+
+    def run(table: NodeTable, state: PassState) -> PassResult:
+        effort = Effort()
+        leader, fired = algebra(table, rules, leader=state.leader, effort=effort)
+        return PassResult(leader=leader, effort=effort, fired=fired)
+
+    name = "algebraic" if strength == BITS else "algebraic-real"
+    return register_pass(name, run, trusted=True, rules=rules, repeatable=True)
+
+
+register_pass("cse", _cse, exact=True, trusted=True, repeatable=True)
+register_pass("prune", _prune, trusted=True, keeps_sums=True, repeatable=True)
+_algebraic(BITS)
+_algebraic(REALS)

@@ -39,10 +39,13 @@ class NodeTable:
     flags : uint8[n]
         Bits from :mod:`~autograd_opt.passes.flags`.
     meta : int64[n], optional
-        Equal numbers exactly where shape, dtype and device of the value are
-        equal. Nodes of different meta never merge: the checker refuses it.
+        Equal numbers exactly where shape, dtype, device and ``requires_grad`` of the
+        value are equal. Nodes of different meta never merge: the checker refuses it.
     dag_index : int64[n], optional
         Index of each node in the rustworkx graph it was read from.
+    symbol, datum : int16[n], int64[n], optional
+        The words in which :mod:`~autograd_opt.passes.rules` speaks of a node: its
+        symbol, 0 for none, and what stands in the brackets.
 
     Raises
     ------
@@ -67,6 +70,8 @@ class NodeTable:
     flags: NDArray[np.uint8]
     meta: NDArray[np.int64] | None = None
     dag_index: NDArray[np.int64] | None = None
+    symbol: NDArray[np.int16] | None = None
+    datum: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         for name, dtype in _DTYPES.items():
@@ -85,6 +90,8 @@ class NodeTable:
         operands: Iterable[Sequence[int]],
         flags: ArrayLike | None = None,
         meta: ArrayLike | None = None,
+        symbol: ArrayLike | None = None,
+        datum: ArrayLike | None = None,
     ) -> Self:
         """Build a table from one sequence of operands per node (small graphs)."""
         rows = list(operands)
@@ -92,7 +99,12 @@ class NodeTable:
         np.cumsum([len(row) for row in rows], out=offsets[1:])
         flat = np.array([node for row in rows for node in row], np.int32)
         bits = np.zeros(len(rows), np.uint8) if flags is None else np.asarray(flags)
-        return cls(np.asarray(key), offsets, flat, bits, None if meta is None else np.asarray(meta))
+        if symbol is not None and datum is None:
+            datum = np.zeros(len(rows), np.int64)
+        rest = {"meta": meta, "symbol": symbol, "datum": datum}
+        return cls(
+            np.asarray(key), offsets, flat, bits, **{k: None if v is None else np.asarray(v) for k, v in rest.items()}
+        )
 
     @classmethod
     def from_dag(
@@ -197,7 +209,7 @@ class NodeTable:
 
     def _validate(self) -> None:
         n, m = len(self.key), len(self.operands)
-        for name in ("flags", "meta", "dag_index"):
+        for name in ("flags", "meta", "dag_index", "symbol", "datum"):
             array = getattr(self, name)
             if array is not None and len(array) != n:
                 raise NodeTableError(
@@ -233,6 +245,8 @@ _DTYPES: dict[str, type[np.generic]] = {
     "flags": np.uint8,
     "meta": np.int64,
     "dag_index": np.int64,
+    "symbol": np.int16,
+    "datum": np.int64,
 }
 
 
