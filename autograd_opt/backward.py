@@ -237,6 +237,9 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
         return on_fresh_thread(execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate)
     graph = tape.graph()
     merge = graph.prepare(roots, inputs, not retain) if graph is not None else False
+    if merge and graph.erased:
+        roots = roots + graph.erased
+        cotangents = cotangents + [torch.zeros(n.shape, dtype=n.dtype, device=n.device) for n in graph.erased]
     task = GraphTask(tape, retain, create_graph, merge)
     anomaly = bool(graph is not None and graph.anomaly) or torch.is_anomaly_enabled()
     task.anomaly = anomaly and (torch.is_anomaly_check_nan_enabled() or not torch.is_anomaly_enabled())

@@ -15,7 +15,7 @@ from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0
 from autograd_opt.node cimport (
-    DEAD, FIX0, FIX1, FIXN, FRESH, LEAF, MERGED, MULTI, NEEDS_ANS, OVERWRITTEN, OWN, PINNED, REQUIRES_GRAD,
+    DEAD, DECIDED, FIX0, FIX1, FIXN, FRESH, LEAF, MERGED, MULTI, NEEDS_ANS, OVERWRITTEN, OWN, PINNED, REQUIRES_GRAD,
     SCALAR0, SCALAR1, SPENT, Node, Op, is_custom, is_float, Tape, Vjp, active_tape, set_paused, shape_of, version_of,
 )
 from autograd_opt import errors
@@ -135,7 +135,10 @@ cdef class GraphTask:
             if node.flags & SPENT and node.task != self.id and not stateless(node):
                 raise errors.freed(node)
             if not self.retain and self.own:
-                self.tape.spend_twin(node, self.id)
+                if node.flags & DECIDED:
+                    node.leader.flags |= OWN
+                else:
+                    self.tape.spend_twin(node, self.id)
             node = node.leader
         elif self.own:
             node.flags |= OWN

@@ -14,9 +14,11 @@ import rustworkx as rx
 import torch
 
 from autograd_opt import backward as engine
-from autograd_opt import errors, modes, optimize, shortcut, transforms
+from autograd_opt import errors, modes, shortcut, transforms, words
 from autograd_opt import node as nodes
+from autograd_opt import optimize as optimize_
 from autograd_opt.dispatch import MODE
+from autograd_opt.passes import REALS
 from autograd_opt.references import ReferenceManager
 
 _numbers = itertools.count(1)
@@ -51,8 +53,9 @@ class AutogradGraph:
 
     Parameters
     ----------
-    optimize : find repeated work while recording and merge it before backward.
-    passes : pass names or `Pass` objects instead of the default ("cse", "prune").
+    optimize : find repeated work while recording and merge it before backward.  "exact": values
+        are reused, but every sum of cotangents stays as written, bit for bit.
+    passes : pass names or `Pass` objects instead of the default ("algebraic", "cse", "prune").
     verify : prove every optimization before it is used; a refuted one raises.
     anomaly : name the operation whose backward makes a NaN.
     name : shown in messages.
@@ -76,12 +79,15 @@ class AutogradGraph:
     tensor([4., 6.])
     """
 
-    def __init__(self, optimize: bool = False, *, passes: Any = None, verify: bool = False,
+    def __init__(self, optimize: bool | str = False, *, passes: Any = None, verify: bool = False,
                  anomaly: bool = False, name: str | None = None, allowance: int | None = None,
                  sources: bool = True):
-        from autograd_opt.optimize import pipeline_of
-        self.pipeline = pipeline_of(passes)
+        self.exact = optimize_.mode_of(optimize) == "exact"
+        self.pipeline = optimize_.pipeline_of(passes, self.exact)
         self.default_passes = passes is None
+        self.algebra = self.exact or any(step.rules for step in self.pipeline.passes)
+        self.decided = any(rule.strength == REALS for step in self.pipeline.passes for rule in step.rules)
+        self.erased: list[Any] = []
         self.optimize = bool(optimize) or passes is not None or verify
         self.verify_each, self.anomaly, self.name = verify, anomaly, name
         self.allowance, self.sources = allowance, sources
@@ -110,6 +116,7 @@ class AutogradGraph:
             if self._place in _missed and not self.tape.advance:
                 self.tape.missed_bytes, expected = _missed[self._place]
                 self.tape.start_counting(expected)
+            self.tape.algebra = self.algebra and words.denormals_survive()
         self.tape.graph = weakref.ref(self)
         self.tape.plain = not modes.hooks_active()
         self.references = ReferenceManager(self.tape)
@@ -192,15 +199,21 @@ class AutogradGraph:
         `last` says that the run frees the graph; only then are the passes worth their time,
         the numbers given while recording serve until then.
         """
-        if not self.optimize:
+        self.erased = []
+        if not self.optimize or (self.exact and self.default_passes):
             return False
         if self.default_passes and not self.verify_each and (self.tape.twins == 0 or not last):
             return bool(self.tape.twins)
-        _, optimized = optimize.run_passes(self.tape, [n.index for n in roots], self.pipeline)
+        captured = [n.index for n in inputs or () if n is not None and not n.is_leaf and n.index >= 0]
+        table, optimized = optimize_.run_passes(self.tape, [n.index for n in roots], self.pipeline, captured)
         if self.verify_each:
             self._prove(optimized, roots)
-        self.tape.set_leaders(optimized.leader)
         self.runs.append(optimized)
+        if self.exact:
+            return False
+        self.tape.set_leaders(optimized.leader, optimized.by_rule, self.decided)
+        if self.decided and optimized.by_rule is not None and optimized.by_rule.any():
+            self.erased = optimize_.erased(self.tape.snapshot(), table, optimized, captured)
         return True
 
     def _prove(self, optimized: Any, roots: Sequence[Any]) -> None:
@@ -221,13 +234,13 @@ class AutogradGraph:
             return rx.PyDiGraph(multigraph=True)
         stamp = (len(self.tape), self.tape.epoch)
         if self._dag is None or self._dag[0] != stamp:
-            self._dag = (stamp, optimize.dag_of(self.tape.snapshot()))
+            self._dag = (stamp, optimize_.dag_of(self.tape.snapshot()))
         return self._dag[1]
 
     def optimized(self, outputs: Any = None) -> rx.PyDiGraph[Any, int]:
         """A new DAG: what the passes leave of the graph for `outputs` (default: every sink)."""
         self.require_open()
-        table, result = optimize.run_passes(self.tape, self.root_numbers(outputs), self.pipeline)
+        table, result = optimize_.run_passes(self.tape, self.root_numbers(outputs), self.pipeline)
         return table.to_dag(self.tape.snapshot(), result.leader, result.alive)[0]
 
     def root_numbers(self, outputs: Any = None) -> list[int]:
@@ -250,7 +263,7 @@ class AutogradGraph:
         leaves = None
         if inputs is not None:
             leaves = [n.index for n in engine.input_nodes(engine.as_tuple(inputs)) if n is not None]
-        result = optimize.run_passes(self.tape, roots, self.pipeline)[1]
+        result = optimize_.run_passes(self.tape, roots, self.pipeline)[1]
         leader, alive = result.leader.tolist(), result.alive.tolist()
         return verify(self.tape.snapshot(), roots, leaves, leader, alive=alive, **options)
 
@@ -371,6 +384,6 @@ class AutogradGraph:
         return str(notebook_html(self))
 
 
-def autograd_graph(optimize: bool = False, **options: Any) -> AutogradGraph:
+def autograd_graph(optimize: bool | str = False, **options: Any) -> AutogradGraph:
     """`AutogradGraph` as a function."""
     return AutogradGraph(optimize, **options)

@@ -40,6 +40,8 @@ cdef enum NodeFlag:
     PACKED = 1048576     # `value` is what a pack hook made of the output
     FIXN = 16384         # FIX0 for any operand of three or more
     FRESH = 4194304         # the pending cotangent is memory of its run's own: sums may be made in it
+    BY_RULE = 8388608    # `leader` is an equal value by a rule of algebra, not by an equal key
+    DECIDED = 16777216    # the passes before this very run have decided it: nothing is left to ask
 
 cdef class Vjp:
     cdef readonly object fn
@@ -61,6 +63,10 @@ cdef class Op:
     cdef public object shape_rule
     cdef readonly int hot
     cdef readonly bint differentiable    # has any rule
+    cdef public int symbol, number_symbol    # what the rules of algebra call it, on tensors and with a number
+    cdef public object datum     # node -> what stands in the symbol's brackets, or None
+    cdef public bint values_only # these rules hold for every dtype
+    cdef public bint distinct    # alone it is never the identity
     cdef uint32_t need0, need1
     cdef uint32_t needs(self, int i)
 
@@ -101,6 +107,7 @@ cdef class Tape:
     cdef Py_ssize_t n, capacity, floor
     cdef public bint optimize, consumed, sources
     cdef public Py_ssize_t running   # backward runs under way: record numbers must not move
+    cdef public bint algebra     # values are recognized in other words
     cdef public bint late        # a tensor came to require grad by a write: its views may, too
     cdef public bint plain       # no saved-tensor hooks, no autocast: fast paths allowed
     cdef bint sweeping, guarded
@@ -152,6 +159,7 @@ cdef class Tape:
     cdef void spend_twin(self, Node node, int64_t task) noexcept
     cdef int lead(self, Node node, Node target) except -1
     cdef int mergeable(self, Node node, dict captured) except -1
+    cdef int recognize(self, Node node, object r) except -1
     cdef Py_ssize_t nbytes(self, object shape, object dtype) except -1
 
 cdef int64_t fresh_vn()

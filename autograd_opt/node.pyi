@@ -26,6 +26,11 @@ class Op:
     forward: Any
     meaning: Any
     shape_rule: Any
+    symbol: int
+    number_symbol: int
+    datum: Any
+    values_only: bool
+    distinct: bool
     @property
     def name(self) -> str: ...
     @property
@@ -91,6 +96,9 @@ class Node:
     def value_number(self) -> int: ...
     @property
     def leader(self) -> Node | None: ...
+    @property
+    def by_rule(self) -> bool: ...
+    def word(self) -> tuple[int, int]: ...
     @property
     def spent(self) -> bool: ...
     @property

@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_DECREF, Py_XDECREF
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from autograd_opt.ctorch cimport (
     ao_builtin0, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_has_weakrefs, ao_set_type, ao_strip,
@@ -229,6 +229,17 @@ cdef class Node:
                 line = number
         return f"{self.code.co_filename}:{line}"
 
+    def word(self):
+        """(symbol, datum): what the rules of algebra call this operation; (0, 0) for nothing."""
+        cdef int64_t datum = 0
+        cdef int symbol = word_of(self, &datum)
+        return symbol, datum
+
+    @property
+    def by_rule(self):
+        """Is `leader` an equal value by a rule of algebra?"""
+        return bool(self.flags & BY_RULE)
+
     @property
     def bytes(self):
         """Bytes of the output."""
@@ -302,6 +313,42 @@ cdef tuple edge(Node node):
     if node.op is OUTPUT_OP and node.in0 is not None:
         return (node.in0, node.attrs["i"])
     return (node, 0)
+
+
+cdef int word_of(Node node, int64_t *datum) except -1:
+    """The symbol of a node, and its datum; 0 where no rule may speak of it.
+
+    Nothing is said of an operation that does not require grad though an operand does: it was
+    recorded where gradients are off.
+    """
+    cdef Op op = node.op
+    cdef Node other
+    cdef double number
+    datum[0] = 0
+    if not (op.symbol or op.number_symbol) or node.flags & LEAF or node.more is not None:
+        return 0
+    if not node.flags & REQUIRES_GRAD and (node.in0 is not None and node.in0.flags & REQUIRES_GRAD
+                                           or node.in1 is not None and node.in1.flags & REQUIRES_GRAD):
+        return 0
+    if not op.values_only and not is_float(node.dtype):
+        return 0
+    if node.attrs is not None and node.attrs.get("alpha", 1) != 1:
+        return 0
+    if node.flags & (SCALAR0 | SCALAR1):
+        value = node.x0 if node.flags & SCALAR0 else node.x1
+        other = node.in1 if node.flags & SCALAR0 else node.in0
+        if not op.number_symbol or node.flags & SCALAR0 and not op.flags & COMMUTATIVE or other.dtype is not node.dtype \
+                or type(value) is not float and (type(value) is not int or not -(1 << 53) < value < 1 << 53):
+            return 0
+        number = value
+        memcpy(datum, &number, 8)
+        return op.number_symbol
+    if op.datum is not None:
+        value = op.datum(node)
+        if value is None:
+            return 0
+        datum[0] = value
+    return op.symbol
 
 
 cdef int64_t fresh_vn():
@@ -888,7 +935,8 @@ cdef class Tape:
             for other in twin.operands:
                 if other is None:
                     continue
-                if (<Node>other).flags & MERGED:
+                if (<Node>other).flags & MERGED or twin.flags & BY_RULE and other is not twin.leader \
+                        and passes_on(<Node>other, None):
                     stack.append(other)
                 else:
                     (<Node>other).flags |= OWN
@@ -1028,7 +1076,7 @@ cdef class Tape:
     cdef int keep(self, Node node) except -1:
         """Take the value of `node`, whose tensor is dying, into what is held for reuse."""
         cdef Py_ssize_t size = self.nbytes(node.shape, node.dtype), limit = self.budget()
-        cdef Node first = node if node.leader is None else node.leader
+        cdef Node first = node if node.leader is None or node.flags & BY_RULE else node.leader
         if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or first.holder == NULL:
             return 0
         if first is not node and (first.tensor != NULL or first.value is not None):
@@ -1065,8 +1113,8 @@ cdef class Tape:
     def arrays(self):
         """The graph as flat arrays for `autograd_opt.passes.NodeTable`.
 
-        Returns (key int64, offsets int64, operands int32, flags uint8, meta int64), each an
-        `array.array` in record order.  Two nodes have equal `key` exactly when operator,
+        Returns (key int64, offsets int64, operands int32, flags uint8, meta int64, symbol int16,
+        datum int64), each an `array.array` in record order.  Two nodes have equal `key` exactly when operator,
         attributes with their types and bits, Python-number operands, dtype, device and
         differentiability are equal.
         """
@@ -1074,15 +1122,19 @@ cdef class Tape:
         cdef Node node, other
         cdef long long[::1] keys
         cdef long long[::1] offsets
-        cdef long long[::1] metas
+        cdef long long[::1] metas, data
+        cdef short[::1] symbols
+        cdef int64_t datum
         cdef unsigned char[::1] flags
         cdef int flag
         key_array, offset_array = array("q", bytes(8 * n)), array("q", bytes(8 * (n + 1)))
         meta_array, flag_array = array("q", bytes(8 * n)), array("B", bytes(n))
+        symbol_array, datum_array = array("h", bytes(2 * n)), array("q", bytes(8 * n))
         operands = array("i")
         if n == 0:
-            return key_array, offset_array, operands, flag_array, meta_array
+            return key_array, offset_array, operands, flag_array, meta_array, symbol_array, datum_array
         keys, offsets, metas, flags = key_array, offset_array, meta_array, flag_array
+        symbols, data = symbol_array, datum_array
         ids, meta_ids = {}, {}
         append = operands.append
         for i in range(n):
@@ -1091,7 +1143,10 @@ cdef class Tape:
             if node.op.flags & MULTI:
                 metas[i] = -1 - i if node.flags & LEAF else meta_ids.setdefault(node.shape, len(meta_ids))
             else:
-                metas[i] = meta_ids.setdefault((node.shape, node.dtype, node.device), len(meta_ids))
+                metas[i] = meta_ids.setdefault(
+                    (node.shape, node.dtype, node.device, node.flags & REQUIRES_GRAD), len(meta_ids))
+                symbols[i] = word_of(node, &datum)
+                data[i] = datum
             flag = 0
             if node.flags & LEAF:
                 flag |= 1
@@ -1120,10 +1175,13 @@ cdef class Tape:
                     append(node.in1.index)
                     m += 1
             offsets[i + 1] = m
-        return key_array, offset_array, operands, flag_array, meta_array
+        return key_array, offset_array, operands, flag_array, meta_array, symbol_array, datum_array
 
-    def set_leaders(self, leader):
+    def set_leaders(self, leader, by_rule=None, bint decided=False):
         """Merge node i into node leader[i]; where they are equal, keep node i apart.
+
+        `by_rule[i]` is not 0 where a rule of algebra says so; `decided`: for the next run alone,
+        whose captured nodes the passes have seen.
 
         A leader that is dead or spent can no longer be differentiated: the first member of
         its class that can takes its place.
@@ -1131,6 +1189,7 @@ cdef class Tape:
         cdef Py_ssize_t i
         cdef Node node, target
         cdef const int[::1] view = leader
+        cdef const unsigned long long[::1] rules = by_rule
         cdef dict heirs = {}
         for i in range(min(self.n, view.shape[0])):
             node = <Node>self.nodes[i]
@@ -1142,6 +1201,9 @@ cdef class Tape:
                     if target is None and not node.flags & (DEAD | SPENT):
                         heirs[view[i]] = node
             self.lead(node, target)
+            node.flags &= ~<uint32_t>(BY_RULE | DECIDED)
+            if rules is not None and rules[i] != 0 and node.leader is not None:
+                node.flags |= BY_RULE | DECIDED if decided else BY_RULE
         self.changes += 1
 
     cdef int lead(self, Node node, Node target) except -1:
@@ -1187,12 +1249,19 @@ cdef class Tape:
         """
         cdef Node leader = node.leader
         cdef uint32_t never = PINNED | NO_MERGE | ESCAPED | DEAD | OVERWRITTEN
+        if node.flags & BY_RULE and leader.flags & LEAF:
+            # the cotangent of a leaf is the same whole, whichever way its parts come
+            return not (node.flags & (never | SPENT) or leader.flags & (NO_MERGE | ESCAPED) or leader.index < 0
+                        or captured is not None and node.index in captured) \
+                and (node.flags & DECIDED or in_words(node, leader, captured)) and intact(node)
         if (node.flags | leader.flags) & (never | SPENT) or leader.index < 0 or leader.index >= node.index:
             return 0
         if captured is not None and (node.index in captured or leader.index in captured):
             return 0
         if not intact(leader) or not intact(node) or narrows(node):
             return 0
+        if node.flags & BY_RULE:
+            return node.flags & DECIDED or in_words(node, leader, captured)
         if node.more is not None or leader.more is not None:
             mine, theirs = node.operands, leader.operands
             if len(mine) != len(theirs):
@@ -1201,6 +1270,41 @@ cdef class Tape:
         if end(node.in0) is end(leader.in0) and end(node.in1) is end(leader.in1):
             return 1
         return node.op.flags & COMMUTATIVE and end(node.in0) is end(leader.in1) and end(node.in1) is end(leader.in0)
+
+    cdef int recognize(self, Node node, object r) except -1:
+        """Is `node`, just recorded, an earlier value in other words?  Then that one leads it, and numbers it.
+
+        The number is shared only where the strides are, too: what is reused later looks to
+        the user as if it had been computed from `r`.
+        """
+        cdef Node at = node.in0 if node.in0 is not None else node.in1, first
+        cdef int depth = 0
+        if at is None or node.flags & (NO_MERGE | ESCAPED) or at.flags & LEAF and node.op.distinct:
+            return 0
+        while not (at.dtype is node.dtype and at.shape == node.shape):
+            if depth == 8 or at.more is not None or at.in0 is None or at.in1 is not None \
+                    or not (at.op.values_only or at.op.number_symbol):
+                return 0
+            at = at.in0
+            depth += 1
+        with torch._C.DisableTorchFunction():
+            found = ancestor_of(node)
+            if found is None or (<Node>found).flags & (NO_MERGE | ESCAPED):
+                return 0
+            first = <Node>found
+            if not first.flags & LEAF:
+                value = <object>first.tensor if first.tensor != NULL else first.value
+            else:
+                value = first.value() if isinstance(first.value, weakref.ref) else first.value
+            if value is not None and version_of(value) == first.version and r.stride() == value.stride():
+                node.vn = first.vn
+        if first.leader is not None and first.leader.vn == first.vn:
+            first = first.leader
+        if node.leader is None:
+            self.twins += 1
+        self.lead(node, first)
+        node.flags |= BY_RULE
+        return 0
 
     def resolve_merges(self, dict captured=None):
         """`resolve`, for the executor's caller and for tests."""
@@ -1386,6 +1490,39 @@ cdef bint narrows(Node node) except -1:
     return torch.finfo(node.dtype).bits < torch.finfo(x.dtype).bits
 
 
+cdef bint in_words(Node node, Node leader, dict captured) except -1:
+    """Do `node` and `leader` come from one node by operations that the rules speak of?
+
+    Asked before each run: a hook, or a request for the gradient of something between them,
+    keeps the ways apart.
+    """
+    cdef Node at = node, base
+    while True:
+        at = at.in0 if at.in0 is not None else at.in1
+        if end(at) is leader:
+            return True
+        if not passes_on(at, captured):
+            break
+    base = at
+    if leader.flags & LEAF:
+        return False
+    at = leader
+    while passes_on(at, captured):
+        at = at.in0 if at.in0 is not None else at.in1
+    return end(at) is end(base)
+
+
+cdef bint passes_on(Node node, dict captured) except -1:
+    """Does the cotangent of `node` go to its one operand, in other words, and concern nobody on the way?"""
+    cdef int64_t datum
+    if node.flags & (PINNED | NO_MERGE | ESCAPED | LEAF) or node.more is not None \
+            or (node.in0 is None) == (node.in1 is None):
+        return False
+    if captured is not None and node.index in captured:
+        return False
+    return word_of(node, &datum) != 0
+
+
 cdef bint intact(Node node) except -1:
     """Is everything that the rules of `node` have saved unwritten, and not escaped?"""
     if node.x0 is not None and not node.flags & SCALAR0:
@@ -1433,6 +1570,15 @@ cdef int require_ordinary(object t) except -1:
 cdef bint borrowed(object t):
     """Can the memory of `t` be written unseen: numpy's, say, or an inference tensor's?"""
     return t.is_inference() or t.layout is STRIDED_LAYOUT and not t.is_meta and not t.untyped_storage().resizable()
+
+
+cdef object ancestor_of = None           # words.ancestor, set by install_words
+
+
+def install_words(ancestor):
+    """What recognizes a value in other words; done once at import."""
+    global ancestor_of
+    ancestor_of = ancestor
 
 
 cdef bint degenerate = bool(os.environ.get("AUTOGRAD_OPT_DEGENERATE_HASH"))

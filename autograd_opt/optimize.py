@@ -7,40 +7,73 @@ decide on the flat arrays, and the executor follows the leaders that they return
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import rustworkx as rx
 
 from autograd_opt import errors
-from autograd_opt.passes import NodeTable, Optimized, Pipeline, UnknownPassError
+from autograd_opt.passes import KEEP, PINNED, NodeTable, Optimized, Pipeline, UnknownPassError
 
-DEFAULT = ("cse", "prune")
+DEFAULT = ("algebraic", "cse", "prune")
+EXACT = ("prune",)
+"""With `optimize="exact"`: nothing that adds cotangents in another order than the graph as written."""
 
 
 def table_of(tape: Any) -> NodeTable:
     """The recorded graph as flat arrays, in record order."""
-    key, offsets, operands, flags, meta = tape.arrays()
-    return NodeTable(
-        np.frombuffer(key, np.int64) if len(key) else np.zeros(0, np.int64),
-        np.frombuffer(offsets, np.int64),
-        np.frombuffer(operands, np.int32) if len(operands) else np.zeros(0, np.int32),
-        np.frombuffer(flags, np.uint8) if len(flags) else np.zeros(0, np.uint8),
-        np.frombuffer(meta, np.int64) if len(meta) else np.zeros(0, np.int64),
-    )
+    key, offsets, operands, flags, meta, symbol, datum = map(np.asarray, tape.arrays())
+    return NodeTable(key, offsets, operands, flags, meta, symbol=symbol, datum=datum)
 
 
-def pipeline_of(passes: Any) -> Pipeline:
-    """The default pipeline, or the one that the user named."""
+def mode_of(optimize: Any) -> bool | str:
+    """What `optimize=` asks for: False, True or "exact".
+
+    Raises
+    ------
+    ArgumentError : anything else; the message names the nearest.
+    """
+    if isinstance(optimize, str):
+        if optimize == "exact":
+            return optimize
+        nearest = difflib.get_close_matches(optimize, ["exact", "True", "False"], n=1)
+        hint = f", did you mean {nearest[0]!r}?" if nearest else ":"
+        raise errors.ArgumentError(errors.at(f"optimize={optimize!r}{hint} choose False, True or 'exact'"))
+    return bool(optimize)
+
+
+def pipeline_of(passes: Any, exact: bool = False) -> Pipeline:
+    """The default pipeline, or the one that the user named; `exact`: none that adds in another order.
+
+    Raises
+    ------
+    ArgumentError : a name is unknown, or a pass may not run in this mode.
+    """
     try:
-        return passes if isinstance(passes, Pipeline) else Pipeline(DEFAULT if passes is None else passes)
+        found = passes if isinstance(passes, Pipeline) else Pipeline(
+            (EXACT if exact else DEFAULT) if passes is None else passes)
     except UnknownPassError as error:
         raise errors.ArgumentError(errors.at(str(error))) from error
+    loose = [step.name for step in found.passes if exact and not step.keeps_sums]
+    if loose:
+        raise errors.ArgumentError(errors.at(
+            f"optimize='exact' keeps every sum of cotangents as written, which the pass {loose[0]!r} does not "
+            "promise: leave it out, or use optimize=True"
+        ))
+    return found
 
 
-def run_passes(tape: Any, roots: list[int], pipeline: Pipeline) -> tuple[NodeTable, Optimized]:
-    """Run `pipeline` for the outputs `roots` (record numbers)."""
+def run_passes(tape: Any, roots: list[int], pipeline: Pipeline, captured: Sequence[int] = ()
+               ) -> tuple[NodeTable, Optimized]:
+    """Run `pipeline` for the outputs `roots`; `captured` nodes keep their own cotangents (record numbers)."""
     table = table_of(tape)
+    if captured:
+        flags = table.flags.copy()
+        flags[list(captured)] |= PINNED | KEEP
+        table = replace(table, flags=flags)
     return table, pipeline.run(table, np.asarray(roots, np.int64))
 
 
@@ -54,3 +87,32 @@ def dag_of(nodes: list[Any]) -> rx.PyDiGraph[Any, int]:
         if operand is not None and operand.index >= 0
     ])
     return dag
+
+
+def erased(nodes: Sequence[Any], table: NodeTable, optimized: Optimized, captured: Sequence[int] = ()) -> list[Any]:
+    """Leaves, pinned and captured nodes that the graph as written reaches and the optimized one does not.
+
+    Rules of real arithmetic may do without an operand (`x - x`); its gradient is zero, not
+    missing.
+    """
+    wanted = {i for i, n in enumerate(nodes) if (n.is_leaf and n.requires_grad) or table.flags[i] & PINNED}
+    missing = (wanted | set(captured)) & (reached(nodes, optimized, False) - reached(nodes, optimized, True))
+    return [nodes[i] for i in sorted(missing, reverse=True)]
+
+
+def reached(nodes: Sequence[Any], optimized: Optimized, follow: bool) -> set[int]:
+    """Record numbers that cotangents reach from the outputs, through leaders if `follow`."""
+    leader = optimized.leader.tolist() if follow else range(len(nodes))
+    stack = [leader[i] for i in optimized.outputs.tolist()]
+    seen: set[int] = set()
+    while stack:
+        i = stack.pop()
+        if i in seen:
+            continue
+        seen.add(i)
+        op = nodes[i].op
+        for k, operand in enumerate(nodes[i].operands):
+            flows = op.joint is not None or (k < len(op.vjps) and op.vjps[k] is not None)
+            if operand is not None and operand.requires_grad and flows:
+                stack.append(leader[operand.index])
+    return seen

@@ -268,6 +268,8 @@ cdef object fast_binary(Kernel k, object a, object b):
         node.in1 = nb
         nb.live += 1
     finish(tape, node, e)
+    if nb is None and tape.algebra and op.number_symbol and (b == 1 or b == 0 or b == -1):
+        tape.recognize(node, r)
     if tape.sources:
         current_source(node)
     attach(tape, node, r)
@@ -371,6 +373,8 @@ cdef object fast_unary(Kernel k, object a):
     node.in0 = na
     na.live += 1
     finish(tape, node, e)
+    if op.values_only and tape.algebra and na.in0 is not None and (na.op.values_only or na.op.number_symbol):
+        tape.recognize(node, r)
     if tape.sources:
         current_source(node)
     attach(tape, node, r)
@@ -754,6 +758,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 first.live += 1
                 tape.twins += 1
                 first.holder = <PyObject *>node
+        if op.values_only and tape.algebra and key is not None:
+            tape.recognize(node, r)
         if tape.sources:
             current_source(node)
         attach(tape, node, r)

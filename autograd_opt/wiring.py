@@ -7,7 +7,20 @@ from typing import Any
 
 import torch
 
-from autograd_opt import dispatch, function, inplace, modes, node, ops, recorder, runs, tensor_api, transforms, views
+from autograd_opt import (
+    dispatch,
+    function,
+    inplace,
+    modes,
+    node,
+    ops,
+    recorder,
+    runs,
+    tensor_api,
+    transforms,
+    views,
+    words,
+)
 from autograd_opt.ops.table import OPS, define
 from autograd_opt.tensor import CustomTensor
 
@@ -25,6 +38,7 @@ def install() -> None:
     """Bind everything; importing the package calls this."""
     node.install(CustomTensor, LEAF, OUTPUT, views.WRITTEN)
     recorder.install(CustomTensor, OUTPUT, OPS, general)
+    words.install()
     function.install()
     modes.install()
     runs.install()

@@ -32,15 +32,15 @@ cdef enum DatumKind:
     NOTHING, CONSTANT, VARIABLE, COMPOSE, NEGATIVE, PRODUCT, TOTAL, INVERSE
 
 cdef enum Question:
-    TYPED, ALIKE, BEFORE, IDENTITY, POWER_OF_TWO
+    TYPED, ALIKE, BEFORE, NESTED, SINGLE, IDENTITY, POWER_OF_TWO
 
 cdef dict DATUM_KINDS = {"": NOTHING, "constant": CONSTANT, "variable": VARIABLE, "compose": COMPOSE,
                          "negative": NEGATIVE, "product": PRODUCT, "total": TOTAL, "inverse": INVERSE}
-cdef dict QUESTIONS = {"typed": TYPED, "alike": ALIKE, "before": BEFORE, "identity": IDENTITY,
-                       "power_of_two": POWER_OF_TWO}
+cdef dict QUESTIONS = {"typed": TYPED, "alike": ALIKE, "before": BEFORE, "nested": NESTED, "single": SINGLE,
+                       "identity": IDENTITY, "power_of_two": POWER_OF_TWO}
 cdef enum:
     VARIABLES = 4
-    CONDITIONS = 3
+    CONDITIONS = 4
     WORDS = 64
 
 cdef uint8_t commutes[WORDS]
@@ -260,7 +260,7 @@ cdef class Store:
                     memset(bound.bound, 0, sizeof(bound.bound))
                     memset(bound.value, 255, sizeof(bound.value))
                     if self.matches(&self.rules.parts[-1 - self.rules.rules[k].left], &c, &bound) \
-                            and self.holds(&self.rules.rules[k], c.type, &bound):
+                            and self.holds(&self.rules.rules[k], &c, &bound):
                         found = k
                         break
             if found < 0:
@@ -296,19 +296,22 @@ cdef class Store:
                 return False
         return True
 
-    cdef bint holds(self, Flat *rule, int64_t type, Found *bound) noexcept nogil:
+    cdef bint holds(self, Flat *rule, Content *whole, Found *bound) noexcept nogil:
         cdef int k, q
         cdef int32_t a, b
         for k in range(rule.conditions):
             q, a, b = rule.question[k], rule.first[k], rule.second[k]
             if q == TYPED:
-                if self.content[bound.value[a]].type != type:
+                if self.content[bound.value[a]].type != whole.type:
                     return False
             elif q == ALIKE:
                 if self.content[bound.value[a]].type != self.content[bound.value[b]].type:
                     return False
             elif q == BEFORE:
                 if bound.value[a] >= bound.value[b]:
+                    return False
+            elif q == NESTED or q == SINGLE:
+                if (self.content[bound.value[a]].symbol == whole.symbol) != (q == NESTED):
                     return False
             elif q == IDENTITY:
                 if not is_identity(bound.datum[a]):

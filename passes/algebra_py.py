@@ -78,7 +78,7 @@ class Terms:
         """Apply the first rule that matches: a value, a content, or None."""
         for number, rule in self.rules.get(symbol, ()) if self.steps < STEPS else ():
             for values, data in self._matches(rule.left, symbol, datum, operands):
-                if all(self._holds(c, type, values, data) for c in rule.conditions):
+                if all(self._holds(c, symbol, type, values, data) for c in rule.conditions):
                     self.steps += 1
                     self.fired |= 1 << number
                     return self._built(rule.right, type, values, data)
@@ -113,7 +113,7 @@ class Terms:
             ):
                 yield {**before[0], **values}, {**before[1], **data}
 
-    def _holds(self, condition: Condition, type: int, values: Bindings, data: Bindings) -> bool:
+    def _holds(self, condition: Condition, symbol: int, type: int, values: Bindings, data: Bindings) -> bool:
         names = condition.names
         if condition.question == "typed":
             return self.type_of(values[names[0]]) == type
@@ -121,6 +121,8 @@ class Terms:
             return self.type_of(values[names[0]]) == self.type_of(values[names[1]])
         if condition.question == "before":
             return values[names[0]] < values[names[1]]
+        if condition.question in ("nested", "single"):
+            return (self.content[values[names[0]]][0] == symbol) == (condition.question == "nested")
         if condition.question == "identity":
             return is_identity(data[names[0]])
         if condition.question == "power_of_two":

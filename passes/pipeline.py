@@ -117,6 +117,7 @@ class Optimized:
     rules: tuple[Rule, ...] = ()
     """What the bits mean."""
     table: NodeTable | None = field(default=None, repr=False)
+    outputs: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def changed(self) -> bool:
@@ -229,7 +230,9 @@ class Pipeline:
                 raise
             warnings.warn(f"the graph is left unoptimized: {error}", stacklevel=2)
             return Optimized(nothing, everything, (), error, (nothing,))
-        return Optimized(state.leader, state.alive, tuple(reports), None, tuple(history), by_rule, RULES, table)
+        return Optimized(
+            state.leader, state.alive, tuple(reports), None, tuple(history), by_rule, RULES, table, state.outputs
+        )
 
     def _run_one(
         self, step: Pass, table: NodeTable, state: PassState, by_rule: NDArray[np.uint64] | None

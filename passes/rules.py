@@ -2,17 +2,17 @@
 
 Words that patterns are written in, and what they stand for:
 
-==========================  ===================================================
+============================  =================================================
 ``negate``, ``exp``, ``log``  elementwise functions of one operand
-``times[c]`` ``over[c]``    a floating real tensor and a Python number
-``plus[c]`` ``minus[c]``
-``permute[p]``              axes in another order, transposes included
-``reshape``                 the same elements in row-major order, another shape
-``expand``                  broadcast to a larger shape
-``copy``                    the same values in other memory or another dtype
-``sum[d]``                  over the axes ``d``
-``zero``                    zeros
-==========================  ===================================================
+``times[c]``, ``over[c]``     a floating real tensor and a Python number
+``plus[c]``, ``minus[c]``
+``permute[p]``                axes in another order, transposes included
+``reshape``                   the same elements in row-major order, another shape
+``expand``                    broadcast to a larger shape
+``copy``                      the same values in other memory or another dtype
+``sum[d]``                    over the axes ``d``
+``zero``                      zeros
+============================  =================================================
 
 An operation recorded where gradients were off, though an operand of it asks for
 one, is no word at all: nothing looks through it. So the words differ from what
@@ -25,7 +25,9 @@ they stand for in nothing but shape and dtype, which the side conditions ask:
 ``identity(p)``, ``power_of_two(c)``
     the latter of small exponent;
 ``before(x, y)``
-    x has the smaller number, which puts the operands of a sum in order.
+    x has the smaller number, which puts the operands of a sum in order;
+``nested(x)``, ``single(x)``
+    x has, or has not, the same symbol as the whole term.
 
 A rule of strength ``BITS`` keeps every bit of the value, NaN, infinities, signed
 zeros and denormals included, and every bit of what a cotangent becomes on its
@@ -122,10 +124,10 @@ RULES: tuple[Rule, ...] = (
     Rule("minus itself, in a sum", "add(add(y, x), negate(x))", "y", "typed(y)", REALS),
     Rule("nothing added", "add(x, zero())", "x", "typed(x)", REALS),
     Rule("product with zeros", "mul(x, zero())", "zero()", "", REALS),
-    Rule("sum from the left", "add(x, add(y, z))", "add(add(x, y), z)", "typed(x)", REALS),
-    Rule("sum in order", "add(add(x, y), z)", "add(add(x, z), y)", "before(z, y); typed(x)", REALS),
-    Rule("product from the left", "mul(x, mul(y, z))", "mul(mul(x, y), z)", "typed(x)", REALS),
-    Rule("product in order", "mul(mul(x, y), z)", "mul(mul(x, z), y)", "before(z, y); typed(x)", REALS),
+    Rule("sum of sums", "add(x, add(y, z))", "add(add(x, y), z)", "nested(x); single(z); typed(x)", REALS),
+    Rule("sum in order", "add(add(x, y), z)", "add(add(x, z), y)", "before(z, y); single(y); typed(x)", REALS),
+    Rule("product of products", "mul(x, mul(y, z))", "mul(mul(x, y), z)", "nested(x); single(z); typed(x)", REALS),
+    Rule("product in order", "mul(mul(x, y), z)", "mul(mul(x, z), y)", "before(z, y); single(y); typed(x)", REALS),
     Rule("common factor", "add(mul(a, x), mul(a, y))", "mul(a, add(x, y))", "alike(x, y)", REALS),
     Rule("sum before permute", "add(permute[p](x), permute[p](y))", "permute[p](add(x, y))", "alike(x, y)", REALS),
     Rule("sum before reshape", "add(reshape(x), reshape(y))", "reshape(add(x, y))", "alike(x, y)", REALS),
