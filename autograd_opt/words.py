@@ -30,7 +30,7 @@ def axes(node: Any) -> int | None:
         return None
     try:
         return packed(order_of(node.op.name, n, node.raw_attributes or {}))
-    except (TypeError, IndexError, KeyError):
+    except (TypeError, IndexError, KeyError, ValueError):
         return None
 
 
@@ -61,9 +61,10 @@ def moved(n: int, source: Any, destination: Any) -> list[int]:
     """
     sources = [source] if isinstance(source, int) else list(source)
     places = [destination] if isinstance(destination, int) else list(destination)
-    sources, places = [s % n for s in sources], [p % n for p in places]
-    rest = iter([k for k in range(n) if k not in sources])
-    return [sources[places.index(k)] if k in places else next(rest) for k in range(n)]
+    order = [k for k in range(n) if k not in [s % n for s in sources]]
+    for place, axis in sorted((p % n, s % n) for p, s in zip(places, sources, strict=True)):
+        order.insert(place, axis)
+    return order
 
 
 def reduction(node: Any) -> int | None:
