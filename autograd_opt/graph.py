@@ -307,7 +307,7 @@ class AutogradGraph:
             raise errors.ArgumentError(errors.at(
                 f"{len(roots)} results of {self.label} are read by nothing: name the one to differentiate with outputs="
             ))
-        leader = optimize.run_passes(self.tape, roots, self.pipeline)[1].leader.tolist() if nodes else None
+        leader = optimize_.run_passes(self.tape, roots, self.pipeline)[1].leader.tolist() if nodes else None
         (target,) = engine.input_nodes((leaf,))
         if nodes and target is None:
             raise errors.ArgumentError(errors.at(f"{self.label} has not seen this leaf: no output depends on it"))

@@ -589,6 +589,8 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         node.vn = fresh_vn()
     else:
         finish(tape, node, e)
+        if op.values_only and tape.algebra:
+            tape.recognize(node, r)
     if tape.sources:
         current_source(node)
     attach(tape, node, r)
