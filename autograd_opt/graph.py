@@ -219,7 +219,8 @@ class AutogradGraph:
     def _prove(self, optimized: Any, roots: Sequence[Any]) -> None:
         from autograd_opt.verify import verify
         leader, alive = optimized.leader.tolist(), optimized.alive.tolist()
-        verdict = verify(self.tape.snapshot(), list(roots), None, leader, alive=alive)
+        verdict = verify(self.tape.snapshot(), list(roots), None, leader, alive=alive,
+                         rewrites=getattr(optimized, "rewrites", ()))
         if verdict.status == "refuted":
             raise errors.VerificationError(errors.at(f"the optimization of {self.label} was refuted: {verdict}"))
 
@@ -265,7 +266,8 @@ class AutogradGraph:
             leaves = [n.index for n in engine.input_nodes(engine.as_tuple(inputs)) if n is not None]
         result = optimize_.run_passes(self.tape, roots, self.pipeline)[1]
         leader, alive = result.leader.tolist(), result.alive.tolist()
-        return verify(self.tape.snapshot(), roots, leaves, leader, alive=alive, **options)
+        rewrites = getattr(result, "rewrites", ())
+        return verify(self.tape.snapshot(), roots, leaves, leader, alive=alive, rewrites=rewrites, **options)
 
     def gradient_expression(self, leaf: Tensor, optimized: bool = True, *, outputs: Any = None,
                             names: dict[str, Any] | None = None, limit: int = 600) -> Any:

@@ -19,6 +19,7 @@ import torch
 
 from autograd_opt.ops.table import OPS
 from autograd_opt.verify.bits import encode
+from autograd_opt.verify.computing import cast
 from autograd_opt.verify.domain import Outside
 from autograd_opt.verify.evaluate import traced_formula
 from autograd_opt.verify.indexed import ONE, Entry, variable
@@ -135,7 +136,8 @@ SIZED: dict[str, Callable[..., Sized]] = {
     "transpose": lambda x, dim0=0, dim1=0: swapped(x, dim0, dim1), "permute": lambda x, dims: permuted(x, dims),
     "view": lambda x, shape: reshaped(x, shape), "reshape": lambda x, shape: reshaped(x, shape), "ravel": lambda x: reshaped(x, (flat(x.shape),)),
     "flatten": lambda x, start_dim=0, end_dim=-1: reshaped(x, (*x.shape[:start_dim], flat(x.shape[start_dim:end_dim % len(x.shape) + 1]), *x.shape[end_dim % len(x.shape) + 1:])),
-    "clone": lambda x: x, "contiguous": lambda x: x, "to": lambda x, dtype=None: x,
+    "clone": lambda x: x, "contiguous": lambda x: x, "cast": cast, **dict.fromkeys(("to_float", "to_double", "to_half", "to_bfloat16"), lambda x: x),
+    "to": lambda x, dtype=None: cast(x, (dtype,)),
     "matmul": matmul, "mm": matmul, "bmm": matmul, "mv": matmul, "dot": dot, "vdot": dot, "outer": outer, "linear": linear, "einsum": einsum,
     "addmm": affine(matmul), "baddbmm": affine(matmul), "addmv": affine(matmul), "addr": affine(outer),
     "addbmm": affine(lambda y, z: reduced(matmul(y, z), 0)),

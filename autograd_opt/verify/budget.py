@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ENGINES = ("structural", "linear", "field", "points", "sympy")
+ENGINES = ("structural", "linear", "rewrite", "field", "points", "sympy")
 
 
 @dataclass(frozen=True)

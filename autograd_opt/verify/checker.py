@@ -26,13 +26,17 @@ from autograd_opt.verify.sums import Combo, OutOfBudget
 
 @dataclass
 class Outcome:
-    """What a check found; `equal[k]` and `bitwise[k]` belong to goal k."""
+    """What a check found; `equal[k]` and `bitwise[k]` belong to goal k.
+
+    `numbers` are the structural value numbers of the original's instructions.
+    """
 
     equal: list[bool]
     bitwise: list[bool]
     failed: list[tuple[int, str]] = field(default_factory=list)
     budget: bool = False
     stats: dict[str, Any] = field(default_factory=dict)
+    numbers: Sequence[int] = ()
 
 
 def check(
@@ -57,14 +61,14 @@ def check(
     bitwise = [x is y is None or (x is not None and y is not None and a[x] == b[y]) for x, y in pairs]
     stats: dict[str, Any] = {"original": len(a), "optimized": len(b), "numbers": len(set(a) | set(b))}
     if all(bitwise):
-        return Outcome(list(bitwise), bitwise, stats=stats)
+        return Outcome(list(bitwise), bitwise, stats=stats, numbers=a)
     failed = [
         (i, "its value is not that of its leader")
         for i in range(original.forward)
         if leader[i] != i and a[i] != b[leader[i]]
     ]
     checker = Simulation(vocabulary, expansions, deadline)
-    outcome = Outcome([False] * len(pairs), bitwise, failed, stats=stats)
+    outcome = Outcome([False] * len(pairs), bitwise, failed, stats=stats, numbers=a)
     try:
         first = checker.run(original)
         claims = claims_of(original, optimized, leader, first, checker)

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import torch
 
 from autograd_opt.verify.domain import Array, Domain, Outside
 
@@ -150,6 +151,14 @@ def huber(D: Domain, d: Array, delta: float, factor: Fraction) -> Array:
     inner = D.scale(factor * HALF, D.mul(d, d))
     outer = D.scale(factor * Fraction(delta), D.sub(size, D.number(Fraction(delta) * HALF)))
     return D.branch(D.sub(size, D.number(delta)), outer, inner, 0)
+
+
+def cast(x: Any, to: Any = (), options: Any = ()) -> Any:
+    """The same real number in another floating dtype."""
+    for value in (*to, *[v for _, v in options]):
+        if isinstance(value, torch.dtype) and not value.is_floating_point:
+            refuse("a cast to integers")
+    return x
 
 
 def refuse(what: str) -> Any:

@@ -22,6 +22,7 @@ from autograd_opt.verify.computing import (
     HALF,
     Meaning,
     axes_of,
+    cast,
     clamp,
     compare,
     cumsum,
@@ -233,6 +234,7 @@ MEANING: dict[str, Meaning] = {
     **{name: movement(lambda x: x) for name in ("clone", "contiguous", "detach", "conj", "conj_physical", "resolve_conj",
                                                 "resolve_neg", "real")},
     **{name: movement(lambda x: x) for name in ("to_float", "to_double", "to_half", "to_bfloat16")},
+    "cast": lambda D, x, to=(), options=(): cast(x, to, options),
     "to": lambda D, x, dtype=None: x if dtype is None or dtype.is_floating_point else refuse("a cast to integers"),
     # ----- tests -----
     "gt": compare(lambda s: s > 0), "ge": compare(lambda s: s >= 0), "lt": compare(lambda s: s < 0),

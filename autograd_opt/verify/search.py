@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from autograd_opt.verify import checker
 from autograd_opt.verify.budget import Budget
+from autograd_opt.verify.rewrites import Rewrite
+from autograd_opt.verify.rewrites import check as check_rewrites
 from autograd_opt.verify.task import Task
 from autograd_opt.verify.verdict import Counterexample, Reason, Status, Verdict, Verification, undecided
+
+MERGES = 64
+"""Merges without a certificate that are tried, at most."""
 
 
 def search(
@@ -69,6 +77,14 @@ def search(
                 engine="points",
             )
         evidence.append(f"points: {found}")
+    if "rewrite" in engines and not outcome.budget:
+        merges = [Rewrite(i, "", task.leader[i]) for i, _ in outcome.failed if task.leader[i] != i][:MERGES]
+        local = rewritten(task, merges, budget, assume, outcome, common) if merges else None
+        if local is not None and (local.status is Status.PROVED or local.reason is Reason.CONDITION):
+            return local
+        if local is not None:
+            evidence.append(f"rewrite: {local.message}")
+            reason, message = local.reason or reason, local.message
     if "sympy" in engines and (field_found is None or field_found.equal is not False):
         answer = sympy_engine.compare(
             task.original, task.optimized, wanted, limit=budget.sympy_operations, seconds=budget.sympy_seconds
@@ -94,3 +110,40 @@ def search(
         reason = Reason.EQUAL_IN_FIELD if field_found.equal else Reason.NO_WITNESS
         message = str(field_found)
     return undecided(reason, message, evidence=tuple(evidence), **common)
+
+
+def rewritten(
+    task: Task,
+    rewrites: Sequence[Rewrite],
+    budget: Budget,
+    assume: tuple[str, ...],
+    outcome: Any,
+    common: dict[str, Any],
+) -> Verification | None:
+    """Three stages: merges of equal operations, the rewrites one by one, merges of what those leave.
+
+    None where one of them is not shown.
+    """
+    merged = [to if outcome.numbers[i] == outcome.numbers[to] else i for i, to in enumerate(task.leader)]
+    checked = check_rewrites(
+        task.recorded, rewrites, merged, task.leaves, budget.sympy_seconds, budget.sympy_operations
+    )
+    common["stats"] |= {"rewrites": len(rewrites), "rewrites proved": checked.proved}
+    if checked.failed is not None:
+        outcome.failed.insert(0, checked.failed)
+    before, after = (task.differentiator.program(to, task.roots, task.leaves) for to in (merged, checked.leader))
+    stages = ((task.original, before, merged), (after, task.optimized, task.leader))
+    deadline = time.monotonic() + budget.seconds
+    if not all(all(checker.check(*s, expansions=budget.expansions, deadline=deadline).equal) for s in stages):
+        return None if not checked.late else undecided(Reason.TIMEOUT, checked.late, **common)
+    missing = [c for c in checked.conditions if c not in assume]
+    if missing:
+        return undecided(Reason.CONDITION, "; ".join(missing), **common)
+    return Verification(
+        Status.PROVED,
+        "real",
+        checked.scope,
+        (*task.conditions(False), *checked.conditions),
+        engine="rewrite",
+        **(common | {"goals": tuple(Verdict(goal, Status.PROVED, "real") for goal in task.goals), "culprit": None}),
+    )

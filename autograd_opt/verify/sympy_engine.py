@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import sympy
 
 from autograd_opt.verify.casework import by_cases
+from autograd_opt.verify.conditions import undischarged
 from autograd_opt.verify.domain import Outside, TooLarge
 from autograd_opt.verify.evaluate import evaluate
 from autograd_opt.verify.ir import Head, Program
+from autograd_opt.verify.limited import Late, results
 from autograd_opt.verify.symbols import Symbols, fresh, is_zero
 
 
@@ -107,30 +109,19 @@ def compare(
     seconds: float = 20.0,
 ) -> Answer:
     """Ask sympy, within `seconds` and up to `limit` scalar operations, whether all goals are equal."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_work, args=(sender, original, optimized, list(goals), limit), daemon=True)
-    child.start()
-    sender.close()
     try:
-        if not receiver.poll(seconds):
-            return Answer(None, f"no answer in {seconds} s")
-        equal, message = receiver.recv()
-    except EOFError:
-        return Answer(None, "the process ended without an answer")
-    finally:
-        child.kill()
-        child.join()
-        receiver.close()
+        equal, message = next(results(partial(answer, original, optimized, list(goals)), [limit], seconds))
+    except Late as error:
+        return Answer(None, str(error))
     wanted = [x for _, x, _ in goals if x is not None]
-    return Answer(equal, message, denominators(original, wanted, limit) if equal else ())
+    conditions = (*denominators(original, wanted, limit), *undischarged(original, optimized, partial=False))
+    return Answer(equal, message, conditions if equal else ())
 
 
-def _work(sender: Any, original: Program, optimized: Program, goals: Any, limit: int) -> None:
+def answer(original: Program, optimized: Program, goals: Any, limit: int) -> tuple[bool | None, str]:
+    """Equal or not, or None where sympy is not asked; and why."""
     try:
         wrong = differ(original, optimized, goals, limit)
-        sender.send((not wrong, f"not shown equal: {wrong}" if wrong else "all elements equal"))
     except (Outside, TooLarge) as error:
-        sender.send((None, f"not asked: {error}"))
-    except Exception as error:
-        sender.send((None, f"{type(error).__name__}: {error}"))
+        return None, f"not asked: {error}"
+    return not wrong, f"not shown equal: {wrong}" if wrong else "all elements equal"

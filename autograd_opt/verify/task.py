@@ -18,6 +18,7 @@ from autograd_opt.verify.kernels import KERNELS
 from autograd_opt.verify.leaders import followed, resolve
 from autograd_opt.verify.linear import AT_SMALL_SHAPES, LINEAR, is_kernel
 from autograd_opt.verify.reading import Recorded, convert
+from autograd_opt.verify.rewrites import Rewrite
 from autograd_opt.verify.sweep import Differentiator
 from autograd_opt.verify.verdict import Reason, Status, Verdict, Verification, undecided
 from autograd_opt.verify.words import PULLBACK
@@ -33,6 +34,7 @@ class Task:
         leaves: Sequence[Any] | None,
         leader: Sequence[int] | None,
         alive: Sequence[int] | None,
+        rewrites: Sequence[Any] = (),
     ):
         if not len(nodes):
             raise Malformed("there are no nodes: the graph was cleared, or nothing was recorded")
@@ -47,6 +49,11 @@ class Task:
         self.alive = None if alive is None else [int(x) for x in alive]
         if self.alive is not None and len(self.alive) != len(nodes):
             raise Malformed(f"alive has {len(self.alive)} entries for {len(nodes)} nodes")
+        self.rewrites = [Rewrite(int(n), str(rule), int(to), tuple(map(int, cut))) for n, rule, to, cut in rewrites]
+        rewritten = {r.node for r in self.rewrites}
+        if any(not 0 <= r.replacement < r.node < len(nodes) for r in self.rewrites):
+            raise Malformed("a rewrite is of a node that is not there, or to one that is not before it")
+        self.merged = [i for i, to in enumerate(self.leader) if to != i and i not in rewritten]
         self.vocabulary = Vocabulary()
         self.recorded: Recorded = convert(nodes, self.vocabulary)
         self.differentiator = Differentiator(self.recorded)
@@ -94,6 +101,8 @@ class Task:
             expansions=budget.expansions,
             deadline=time.monotonic() + budget.seconds,
         )
+        from autograd_opt.verify.search import rewritten, search
+
         stats.update(outcome.stats)
         proved = outcome.bitwise if "linear" not in engines or exact == "bitwise" else outcome.equal
         goals = tuple(
@@ -113,12 +122,14 @@ class Task:
                 goals=goals,
                 **common,
             )
+        if "rewrite" in engines and exact == "real" and not outcome.budget and self.rewrites:
+            found = rewritten(self, self.rewrites, budget, assume, outcome, common)
+            if found is not None:
+                return found
         culprit = self.describe(outcome.failed)
         common |= {"goals": goals, "culprit": culprit}
         if exact == "bitwise" and all(outcome.equal):
             return undecided(Reason.ONLY_REAL, "equal over the reals; sums are taken in another order", **common)
-        from autograd_opt.verify.search import search
-
         return search(self, engines, budget, assume, seed, outcome, common)
 
     def names_of_leaves(self) -> dict[int, str]:
@@ -132,10 +143,14 @@ class Task:
     def effects(self) -> tuple[Reason, str] | None:
         """Merges and prunings that are wrong whatever the values: of effects, of nodes still needed."""
         pure = self.recorded.pure
-        for i, to in enumerate(self.leader):
-            if to != i and not (pure[i] or self.is_free(i)):
+        for i in self.merged:
+            to = self.leader[i]
+            a, b = (self.vocabulary.types[self.vocabulary.heads[self.recorded.heads[k]].type] for k in (i, to))
+            if (a.dtype, a.device) != (b.dtype, b.device):
+                return Reason.MALFORMED, f"{self.line(i)} is merged into {self.line(to)}, of another dtype or device"
+            if not (pure[i] or self.is_free(i)):
                 return Reason.EFFECT, f"{self.line(i)} is merged into {self.line(to)}, but is not a pure function"
-            if to != i and not (pure[to] or self.is_free(to)):
+            if not (pure[to] or self.is_free(to)):
                 return Reason.EFFECT, f"{self.line(i)} is merged into {self.line(to)}, which is not a pure function"
         if self.alive is not None:
             needed = self.needed()

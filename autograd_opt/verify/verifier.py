@@ -21,6 +21,7 @@ def verify(
     leader: Sequence[int] | None = None,
     *,
     alive: Sequence[int] | None = None,
+    rewrites: Sequence[Any] = (),
     engines: Sequence[str] = ENGINES,
     budget: Budget | None = None,
     exact: str = "real",
@@ -37,6 +38,8 @@ def verify(
     leader : position of the node that each node is merged into (itself: not merged);
         None: what the recorder noted and the executor follows.
     alive : 0 for the nodes that a pass dropped; None: none.
+    rewrites : (node, rule, replacement, cut) by record numbers, for merges of nodes that are not
+        the same operation; none is trusted, and one that is missing is searched.
     engines : which means may be used, in this order.
     budget : limits; see `Budget`.
     exact : `real`, or `bitwise` to accept nothing less.
@@ -69,7 +72,7 @@ def verify(
     collecting = gc.isenabled()
     gc.disable()  # millions of tuples and no cycle among them: collections would only walk them again and again
     try:
-        task = Task(nodes, roots, leaves, leader, alive)
+        task = Task(nodes, roots, leaves, leader, alive, rewrites)
         found = task.run(tuple(engines), budget, exact, tuple(assume), seed)
     except Malformed as error:
         return undecided(Reason.RELEASED if not len(nodes) else Reason.MALFORMED, str(error))
