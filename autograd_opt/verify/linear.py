@@ -130,11 +130,14 @@ JOINTLY: dict[str, tuple[int, ...] | None] = {
     "stack": None,
 }
 """Operator -> the operands (None: all) in which it is linear taken together: f(x, y) = f(x, 0) + f(0, y)."""
-AT_SMALL_SHAPES = frozenset({
-    "constant_pad_nd", "conv1d", "conv2d", "conv3d", "cumsum", "diag_embed", "diagonal_backward", "index_add", "pad",
-    "place", "place_add", "scatter_add", "trace", "tril", "triu",
-})
-"""Operators whose linearity is proved at small shapes only; a proof that meets one says so."""
+FOR_ALL_SIZES = frozenset(
+    """""".split()
+)
+"""Operators whose linearity is proved for all sizes; a proof that meets another one says so."""
+TRUSTED = frozenset(
+    "clone contiguous output to cast to_float to_double to_half to_bfloat16 imag view_as_real view_as_complex".split()
+)
+"""Copies, casts, choices of an output and complex numbers as pairs: linear without a lemma."""
 EXACT_BITS = 8
 """A number m * 2**e with m below 2**8 and small e is itself in every floating dtype."""
 

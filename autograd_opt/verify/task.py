@@ -16,7 +16,7 @@ from autograd_opt.verify.budget import Budget
 from autograd_opt.verify.ir import DRAWS, Malformed, Vocabulary
 from autograd_opt.verify.kernels import KERNELS
 from autograd_opt.verify.leaders import followed, resolve
-from autograd_opt.verify.linear import AT_SMALL_SHAPES, LINEAR, is_kernel
+from autograd_opt.verify.linear import FOR_ALL_SIZES, JOINTLY, LINEAR, TRUSTED, is_kernel
 from autograd_opt.verify.reading import Recorded, convert
 from autograd_opt.verify.rewrites import Rewrite
 from autograd_opt.verify.sweep import Differentiator
@@ -186,7 +186,8 @@ class Task:
                 if is_kernel(h.op) and h.value("#of") not in KERNELS
             }
         )
-        small = sorted({h.op for h in self.vocabulary.heads if h.op in AT_SMALL_SHAPES})
+        linear = {h.op for h in self.vocabulary.heads if h.op in LINEAR or h.op in JOINTLY}
+        small = sorted(linear - FOR_ALL_SIZES - TRUSTED)
         if small:
             out.append(f"linear at all sizes, proved at small ones: {', '.join(small)}")
         if private:

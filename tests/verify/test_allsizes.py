@@ -17,7 +17,7 @@ from autograd_opt.verify.cases import CASES, Case
 from autograd_opt.verify.claims import forward, instance
 from autograd_opt.verify.indexed import ONE, function, number, variable
 from autograd_opt.verify.kernels import KERNELS
-from autograd_opt.verify.linear import AT_SMALL_SHAPES, JOINTLY, LINEAR
+from autograd_opt.verify.linear import FOR_ALL_SIZES, JOINTLY, LINEAR
 from autograd_opt.verify.meaning import MEANING
 from autograd_opt.verify.moving import MOVEMENTS
 from autograd_opt.verify.sized import is_zero
@@ -229,11 +229,8 @@ def test_movements_only_move(op):
             assert set(np.asarray(part, dtype=object).reshape(-1)) <= made
 
 
-def test_what_the_checker_distributes_is_linear_for_all_sizes_or_listed():
-    trusted = {"clone", "contiguous", "output", "to", "cast", "to_float", "to_double", "to_half", "to_bfloat16", "imag",
-               "view_as_real", "view_as_complex"}
-    for op in sorted((set(LINEAR) | set(JOINTLY)) - trusted):
-        tables = {"linear": LINEAR, "jointly": JOINTLY}
-        small = {c: claims.Proof(op, c, "proved") for c, table in tables.items() if op in table}
-        proved = any(p.claim == "linear, all sizes" and p.proved for p in lemmas.for_all_sizes(op, small))
-        assert proved is (op not in AT_SMALL_SHAPES), op
+@pytest.mark.parametrize("op", sorted(FOR_ALL_SIZES))
+def test_what_is_said_to_be_linear_for_all_sizes(op):
+    tables = {"linear": LINEAR, "jointly": JOINTLY}
+    small = {c: claims.Proof(op, c, "proved") for c, table in tables.items() if op in table}
+    assert any(p.claim == "linear, all sizes" and p.proved for p in lemmas.for_all_sizes(op, small))
