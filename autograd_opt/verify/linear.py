@@ -131,7 +131,13 @@ JOINTLY: dict[str, tuple[int, ...] | None] = {
 }
 """Operator -> the operands (None: all) in which it is linear taken together: f(x, y) = f(x, 0) + f(0, y)."""
 FOR_ALL_SIZES = frozenset(
-    """""".split()
+    """H T add bmm broadcast_to cat chunk conj conj_physical deg2rad diagonal div dot elu_backward expand expand_as
+    flatten flip fliplr flipud gather gelu_backward index index_select leaky_relu_backward lerp linear
+    log_softmax_backward mH mT masked_fill matmul mean mm movedim mse_loss_backward mul mv narrow neg outer permute
+    positive rad2deg ravel real repeat reshape reshape_alias reshape_as resolve_conj resolve_neg roll rot90 rsub
+    select sigmoid_backward silu_backward slice softmax_backward softplus_backward split split_with_sizes squeeze
+    stack sub sum sum_to_size t take tanh_backward threshold_backward tile transpose unbind unflatten unsafe_view
+    unsqueeze view view_as where where_method""".split()
 )
 """Operators whose linearity is proved for all sizes; a proof that meets another one says so."""
 TRUSTED = frozenset(
