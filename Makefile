@@ -4,6 +4,7 @@
 #   make demo     train on real digits, then optimize a step with repeated work
 #   make test     the whole test suite
 #   make bench    every table of docs/results, hours (make bench SECTIONS="times chain" for some)
+#   make opinfo   every sample of torch's own database of operators, and the table of docs/results (an hour)
 #   make lint     ruff, mypy and stubtest
 #   make docs     the documentation as docs/_build/index.html; its warnings are errors
 #   make clean    remove .venv and everything built
@@ -28,6 +29,10 @@ test: $(VENV)/.built
 
 bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(or $(SECTIONS),--all) $(ARGS)
+
+opinfo: $(VENV)/.built
+	$(BIN)/python -m tests.opinfo_sweep --all $(ARGS) || true
+	$(BIN)/python -m tests.opinfo_sweep --table
 
 lint: $(VENV)/.linted
 	$(BIN)/ruff check .

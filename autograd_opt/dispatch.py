@@ -99,7 +99,7 @@ def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def spelled(target: str | Callable[..., str | None], bind: Binder) -> Handler:
     """Record a callable that has a binder of its own."""
     def route(name: str) -> Handler:
-        return recorder.Recorded(OPS[name], bind, rename, unbindable)
+        return recorder.Recorded(OPS[name], bind, lambda kwargs, operands: kwargs, unbindable)
 
     return route(target) if isinstance(target, str) else recorder.Chosen(target, route, unbindable)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from autograd_opt import (
+    composed,
     dispatch,
     function,
     inplace,
@@ -46,4 +47,4 @@ def install() -> None:
     tensor_api.install()
 
 
-__all__ = ["inplace", "install", "ops", "tensor_api", "views"]
+__all__ = ["composed", "inplace", "install", "ops", "tensor_api", "views"]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from autograd_opt.ops.helpers import H, masked, zero
-from autograd_opt.ops.table import ELEMENTWISE, PURE, REDUCES, define
+from autograd_opt.ops.table import ELEMENTWISE, PURE, REDUCES, define, spell
 
 E = ELEMENTWISE | PURE
 A = torch.ops.aten
@@ -162,3 +162,23 @@ define("log_softmax_backward", "g, y, dim=-1, dtype=None", PURE, "torch.ops.aten
        meaning=lambda g, y, *, dim, dtype: g - y.exp() * g.sum(dim, keepdim=True),
        g=lambda h, y, *, dim: h - (h * y.exp()).sum(dim, keepdim=True),
        y=lambda h, g, y, *, dim: -(h * y.exp()) * g.sum(dim, keepdim=True))
+
+
+# ----- spellings of torch.nn.functional -----
+def bind_activation(input: Any, inplace: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if inplace:
+        raise TypeError("writes")
+    return (input,), {}
+
+
+def bind_functional_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3,
+                            dtype: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if dim is None:
+        raise TypeError("torch chooses an axis, and warns")
+    return (input,), {"dim": dim, "dtype": dtype}
+
+
+for _name in ("relu", "silu", "mish"):
+    spell(f"F.{_name}", _name, bind_activation)
+for _name in ("softmax", "log_softmax"):
+    spell(f"F.{_name}", _name, bind_functional_softmax)
