@@ -13,6 +13,7 @@ from autograd_opt.recorder import apply
 
 LOG_SOFTMAX, NLL = OPS["log_softmax"], OPS["nll_loss"]
 bind_log_softmax, bind_nll = BINDERS["log_softmax"], BINDERS["nll_loss"]
+NN: Any = torch._C._nn
 REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 cross_entropy_body = decomposed(F.cross_entropy)
 
@@ -41,5 +42,5 @@ def cross_entropy(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
             log_p = apply(LOG_SOFTMAX, torch.log_softmax, (x, 1), {}, operands, attributes)
             given = (log_p, target, weight, reduction, ignore_index)
             operands, attributes = bind_nll(*given)
-            return apply(NLL, torch._C._nn.nll_loss, given, {}, operands, attributes)
+            return apply(NLL, NN.nll_loss, given, {}, operands, attributes)
     return cross_entropy_body(func, args, kwargs)

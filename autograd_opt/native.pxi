@@ -28,6 +28,7 @@ cdef object sine = base.__dict__["sin"]
 cdef object cosine = base.__dict__["cos"]
 cdef object signum = base.__dict__["sgn"]
 cdef object reshape = base.__dict__["reshape"]
+cdef object flatten = base.__dict__["flatten"]
 cdef object expand = base.__dict__["expand"]
 cdef object unsqueeze = base.__dict__["unsqueeze"]
 cdef object narrow = base.__dict__["narrow"]
@@ -263,8 +264,7 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
 
 cdef object rows(object t):
     """A stack of matrices as one matrix."""
-    cdef object shape = shape_of(t)
-    return ao_method(reshape, t, ((-1, shape[len(shape) - 1]),))
+    return ao_method(flatten, t, (0, -2))
 
 
 cdef int native_several(GraphTask task, Node node, int hot, object g) except -1:

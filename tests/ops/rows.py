@@ -398,6 +398,8 @@ row("adaptive_avg_pool", lambda x: F.adaptive_avg_pool2d(x, 2) ** 2 * F.adaptive
     N(1, 2, 4, 4))
 row("adaptive_avg_pool3d", lambda x: F.adaptive_avg_pool3d(x, (1, 2, 2)) ** 2 * F.adaptive_avg_pool3d(x, 1),
     N(1, 1, 2, 4, 4))
+row("products of nothing", lambda x, y: x @ y * F.linear(x, y.mT), Domain((2, 3, 0), 0.2, 1.7),
+    Domain((0, 4), 0.2, 1.7))
 row("batch_norm of nothing", lambda x: F.batch_norm(x, None, None, training=True) * 2, Domain((0, 3), 0.2, 1.7))
 row("group_norm of nothing", lambda x, w: F.group_norm(x, 2, w) * 2, Domain((0, 4, 3), 0.2, 1.7), N(4))
 row("layer_norm", lambda x, w, b: F.layer_norm(x, (4,), w, b), N(3, 4), N(4), N(4))
