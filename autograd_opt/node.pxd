@@ -131,7 +131,6 @@ cdef class Tape:
     cdef Entry *table
     cdef size_t mask, used
     cdef dict general            # key -> leader
-    cdef dict rest               # what a key says beside two operands -> its number
     cdef object ring             # deque of nodes whose value is kept for reuse
     cdef public object graph     # weak reference to the AutogradGraph
     cdef object last_shape, last_dtype
@@ -140,6 +139,7 @@ cdef class Tape:
     cdef Node leaf(self, object t)
     cdef Node above(self, Node below, object t)
     cdef int describe(self, Node node, object t) except -1
+    cdef bint degenerate(self)
     cdef Entry *find(self, int64_t a, int64_t b, uint64_t kind) except NULL
     cdef int grow(self) except -1
     cdef void decrement(self, Node node) noexcept

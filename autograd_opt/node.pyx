@@ -653,13 +653,13 @@ cdef class Tape:
         self.nodes = <PyObject **>PyMem_Malloc(self.capacity * sizeof(PyObject *))
         self.trash = []
         self.leaves = {}
-        self.general, self.rest = {}, {}
+        self.general = {}
         self.ring = deque()
         self.escaped, self.seeds, self.writes = {}, {}, {}
         self.guard = torch._C.DisableTorchFunction()
         _tapes[self.id] = <size_t><PyObject *>self
         if optimize:
-            self.allocate(512)
+            self.allocate(128)
 
     def __dealloc__(self):
         global ao_active
@@ -852,6 +852,10 @@ cdef class Tape:
         return refresh(self, node, t)
 
     # Value table -------------------------------------------------------------------
+    cdef bint degenerate(self):
+        """Are all hashes forced to be equal, so that only comparisons tell values apart?"""
+        return degenerate
+
     cdef Entry *find(self, int64_t a, int64_t b, uint64_t kind) except NULL:
         """The entry of this key, empty (`first == NULL`) where it is new."""
         cdef uint64_t h
@@ -1331,7 +1335,6 @@ cdef class Tape:
         cdef PyObject *p
         self.forget_values()
         self.general.clear()
-        self.rest.clear()
         if self.table != NULL and self.used:
             memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
             self.used = 0
@@ -1395,7 +1398,6 @@ cdef class Tape:
         self.kept_bytes = self.alive_bytes = 0
         self.leaves.clear()
         self.general.clear()
-        self.rest.clear()
         if self.table != NULL:
             memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
             self.used = 0

@@ -51,8 +51,8 @@ GUARDS = [
     ),
     Guard(
         "recorder",
-        "if entry is not None and not op.flags & VIEW:",
-        "if entry is not None and (mutant == @ or not op.flags & VIEW):",
+        "if found and not op.flags & VIEW:",
+        "if found and (mutant == @ or not op.flags & VIEW):",
         "12 two views of one base",
     ),
     # the key
