@@ -32,17 +32,28 @@ def save(
     return found
 
 
-def replay(saved: Verification | str | Path, budget: Budget | None = None) -> Verification:
+def replay(
+    saved: Verification | str | Path, budget: Budget | None = None, *, about: str | None = None
+) -> Verification:
     """Check a saved verification again from the programs in it.
+
+    Parameters
+    ----------
+    saved : a verification with its programs, or the path of its file.
+    about : hash of the graph it should be about (`Verification.original`); None: whichever it is about.
 
     Raises
     ------
-    ArgumentError : the file is damaged, or holds no programs.
+    ArgumentError : there is no such file, it is damaged, or it holds no programs.
     """
-    v = saved if isinstance(saved, Verification) else Verification.from_json(saved)
+    if isinstance(saved, (str, Path)) and not Path(saved).is_file():
+        raise ArgumentError(f"there is no file {saved}: write one with autograd_opt.verify.save")
+    v = saved if isinstance(saved, Verification) else Verification.from_json(Path(saved))
     original, optimized, leader = programs_of(v)
     if (original.digest(), optimized.digest()) != (v.original, v.optimized):
         return undecided(Reason.FOREIGN, "the hashes are not those of the programs in the file")
+    if about is not None and v.original != about:
+        return undecided(Reason.FOREIGN, "it is about another graph than the one asked for")
     budget = budget or Budget()
     outcome = checker.check(
         original, optimized, leader, expansions=budget.expansions, deadline=time.monotonic() + budget.seconds

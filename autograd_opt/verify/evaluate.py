@@ -148,7 +148,7 @@ def evaluate(
         operands = program.operands[k]
         if head.op == MERGED:
             values[k] = values[operands[0]]
-        elif head.effect or head.op == "leaf":
+        elif head.op == "leaf" or (head.effect and head.op not in MEANING):
             values[k] = free(k, head, vocabulary.types[head.type].shape or ())
         else:
             types = [vocabulary.heads[program.heads[o]].type for o in operands]

@@ -32,6 +32,7 @@ class Found:
     equal: bool | None
     goal: str = ""
     message: str = ""
+    large: bool = False
 
     def __str__(self) -> str:
         if self.equal is None:
@@ -170,7 +171,7 @@ def compare(
                     return Found(False, name)
         return Found(True)
     except (Outside, TooLarge) as error:
-        return Found(None, "", str(error))
+        return Found(None, "", str(error), isinstance(error, TooLarge))
 
 
 def equal(a: Any, b: Any) -> bool:

@@ -48,6 +48,7 @@ from autograd_opt.verify.computing import (
 from autograd_opt.verify.moving import (
     accumulate,
     along,
+    cells,
     convolution,
     convolution_back,
     diagonal_back,
@@ -61,6 +62,7 @@ from autograd_opt.verify.moving import (
     nll_back,
     padded,
     place,
+    put,
     scattered,
     squeezed,
     sum_to,
@@ -216,6 +218,11 @@ MEANING: dict[str, Meaning] = {
     "pad": padded, "constant_pad_nd": lambda D, x, pad=(), value=0: padded(D, x, pad, "constant", value),
     "cat": movement(lambda *xs, dim=0: np.concatenate(xs, dim)), "stack": movement(lambda *xs, dim=0: np.stack(xs, dim)),
     "diag_embed": lambda D, x, offset=0, dim1=-2, dim2=-1: embedded(D, x) if (offset, dim1, dim2) == (0, -2, -1) else refuse("axes"),
+    "view_region": movement(lambda x, **geometry: x.reshape(-1)[cells(**geometry)]),
+    "view_erase": lambda D, x, **geometry: put(D, x, D.number(0), geometry),
+    "view_place": lambda D, x, part, **geometry: put(D, x, part, geometry),
+    "view_embed": lambda D, x, **geometry: accumulate(D, tuple(geometry.get("base_size", ())), np.unravel_index(
+        cells(**geometry), geometry.get("base_size", ())), x),
     "place": place,
     "place_add": lambda D, g, *t, shape=(), index=(): accumulate(D, tuple(shape), filled(index, t), g),
     "index": movement(lambda x, *t, index=(): x[filled(index, t)]),

@@ -32,6 +32,24 @@ def accumulate(D: Domain, shape: Any, index: Any, g: Array) -> Array:
     return out.reshape(shape)
 
 
+def cells(size: Any = (), stride: Any = (), offset: int = 0, base_size: Any = (), base_stride: Any = ()) -> Any:
+    """Which elements of a base, in row-major order, a view with this geometry shows."""
+    def places(shape: Any, steps: Any) -> Any:
+        return sum((i * s for i, s in zip(np.indices(shape), steps, strict=True)), np.zeros(shape, np.int64))
+
+    memory = places(base_size, base_stride)
+    element = np.full(int(memory.max(initial=0)) + 1, -1)
+    element[memory.reshape(-1)] = np.arange(memory.size)
+    return element[offset + places(size, stride)]
+
+
+def put(D: Domain, x: Array, value: Any, geometry: dict[str, Any]) -> Array:
+    """x with what a view shows replaced."""
+    out = x.copy().reshape(-1)
+    out[cells(**geometry)] = value
+    return out.reshape(x.shape)
+
+
 def filled(index: Any, tensors: Iterable[Any]) -> Any:
     rest = iter(tensors)
     return tuple(next(rest) if isinstance(e, str) else e for e in index)

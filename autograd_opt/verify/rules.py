@@ -101,6 +101,29 @@ def arguments(
     return args, {a: values.get(a, op.attributes.get(a)) for a in vjp.attributes}
 
 
+VIEWS = {
+    "view_region": ("view_embed",),
+    "view_erase": ("view_erase",),
+    "view_embed": ("view_region",),
+    "view_place": ("view_erase", "view_region"),
+}
+"""Writes through views: each one's rule is another of them, with the node's own geometry."""
+
+
+def through_views(
+    vocabulary: Vocabulary, op: Any, head: Head, types: Sequence[int | None], needs: Sequence[bool]
+) -> Template:
+    """The rule of a write through a view, which works in place and so cannot be traced."""
+    steps: list[tuple[int, tuple[int, ...]]] = []
+    results: list[tuple[int, int]] = []
+    for k in range(len(types) - 1, -1, -1):
+        kind = types[k]
+        if needs[k] and kind is not None:
+            results.append((k, 2 + len(types) + len(steps)))
+            steps.append((vocabulary.head(VIEWS[op.name][k], head.attributes, kind), (0,)))
+    return Template(tuple(steps), tuple(results))
+
+
 def trace_rule(
     vocabulary: Vocabulary,
     op: Any,
@@ -118,6 +141,8 @@ def trace_rule(
     ------
     Untraceable : the rule looks at values, draws random numbers, or reads the run itself.
     """
+    if op.name in VIEWS:
+        return through_views(vocabulary, op, head, types, needs)
     first = 1 if parts is None else len(parts)
     result = vocabulary.types[head.type]
     device = result.device or next(vocabulary.types[p].device for p in result.parts if p is not None)

@@ -90,6 +90,8 @@ def search(
             task.original, task.optimized, wanted, limit=budget.sympy_operations, seconds=budget.sympy_seconds
         )
         evidence.append(f"sympy: {answer.message}")
+        if answer.late and reason is Reason.UNDERIVED:
+            reason, message = Reason.TIMEOUT, answer.message
         if answer.equal:
             verdicts = tuple(
                 g if g.status is Status.PROVED else Verdict(g.goal, Status.PROVED, "real") for g in common["goals"]
@@ -106,7 +108,10 @@ def search(
                     **(common | {"goals": verdicts, "culprit": None}),
                 )
             reason, message = Reason.CONDITION, "; ".join(missing)
-    if reason is Reason.UNDERIVED and field_found is not None and field_found.equal is not None:
+    if reason is Reason.UNDERIVED and field_found is not None and field_found.equal is None:
+        reason = Reason.TOO_LARGE if field_found.large else Reason.UNSUPPORTED
+        message = field_found.message
+    elif reason is Reason.UNDERIVED and field_found is not None:
         reason = Reason.EQUAL_IN_FIELD if field_found.equal else Reason.NO_WITNESS
         message = str(field_found)
     return undecided(reason, message, evidence=tuple(evidence), **common)

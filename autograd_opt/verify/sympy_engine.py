@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,7 @@ import sympy
 from autograd_opt.verify.casework import by_cases
 from autograd_opt.verify.conditions import undischarged
 from autograd_opt.verify.domain import Outside, TooLarge
-from autograd_opt.verify.evaluate import evaluate
+from autograd_opt.verify.evaluate import evaluate, needed_for
 from autograd_opt.verify.ir import Head, Program
 from autograd_opt.verify.limited import Late, results
 from autograd_opt.verify.symbols import Symbols, fresh, is_zero
@@ -26,6 +27,7 @@ class Answer:
     equal: bool | None
     message: str
     conditions: tuple[str, ...] = ()
+    late: bool = False
 
 
 def free_symbols(names: Mapping[int, str] | None = None) -> Any:
@@ -56,6 +58,12 @@ def differ(
     ------
     Outside, TooLarge : sympy is not asked.
     """
+
+    for program, side in ((original, 1), (optimized, 2)):
+        wanted = [goal[side] for goal in goals if goal[side] is not None]
+        for k, there in enumerate(needed_for(program, wanted)):  # type: ignore[arg-type]
+            if there and math.prod(program.type_of(k).shape or ()) > limit:
+                raise TooLarge(f"more than {limit} scalar operations")
 
     def run(D: Symbols) -> str:
         D.budget, D.named = limit, False
@@ -112,7 +120,7 @@ def compare(
     try:
         equal, message = next(results(partial(answer, original, optimized, list(goals)), [limit], seconds))
     except Late as error:
-        return Answer(None, str(error))
+        return Answer(None, str(error), late=True)
     wanted = [x for _, x, _ in goals if x is not None]
     conditions = (*denominators(original, wanted, limit), *undischarged(original, optimized, partial=False))
     return Answer(equal, message, conditions if equal else ())

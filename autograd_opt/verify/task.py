@@ -15,7 +15,7 @@ from autograd_opt.verify import checker
 from autograd_opt.verify.budget import Budget
 from autograd_opt.verify.ir import DRAWS, Malformed, Vocabulary
 from autograd_opt.verify.kernels import KERNELS
-from autograd_opt.verify.leaders import followed, resolve
+from autograd_opt.verify.leaders import PINNED, followed, resolve
 from autograd_opt.verify.linear import FOR_ALL_SIZES, JOINTLY, LINEAR, TRUSTED, is_kernel
 from autograd_opt.verify.reading import Recorded, convert
 from autograd_opt.verify.rewrites import Rewrite
@@ -148,6 +148,12 @@ class Task:
             a, b = (self.vocabulary.types[self.vocabulary.heads[self.recorded.heads[k]].type] for k in (i, to))
             if (a.dtype, a.device) != (b.dtype, b.device):
                 return Reason.MALFORMED, f"{self.line(i)} is merged into {self.line(to)}, of another dtype or device"
+            watched = next((k for k in (i, to) if self.nodes[k].flags & PINNED), None)
+            if watched is not None:
+                return Reason.EFFECT, (
+                    f"{self.line(i)} is merged into {self.line(to)}, and a hook or retain_grad sees the cotangent of "
+                    f"%{watched}, which would be that of both"
+                )
             if not (pure[i] or self.is_free(i)):
                 return Reason.EFFECT, f"{self.line(i)} is merged into {self.line(to)}, but is not a pure function"
             if not (pure[to] or self.is_free(to)):
@@ -155,6 +161,8 @@ class Task:
         if self.alive is not None:
             needed = self.needed()
             for i, keep in enumerate(self.alive):
+                if not keep and self.leader[i] == i and not pure[i] and not self.nodes[i].is_leaf:
+                    return Reason.EFFECT, f"{self.line(i)} is dropped, but is not a pure function: a draw or a write"
                 if not keep and i in needed:
                     return Reason.PRUNED, f"{self.line(i)} is dropped, but outputs need it"
         return None

@@ -59,7 +59,16 @@ REMEDY: dict[Reason, str] = {
     Reason.ONLY_REAL: "ask for exact='real', or run only passes that keep the bits",
     Reason.NOTHING: "name outputs that depend on a leaf which requires grad",
     Reason.RELEASED: "verify before the graph is cleared or its nodes are forgotten",
-    Reason.TOO_LARGE: "verify a smaller instance of the same structure",
+    Reason.TOO_LARGE: "verify a smaller instance of the same structure, or pass a larger budget=Budget(elements=...)",
+    Reason.UNDERIVED: "pass the optimizer's rewrites=, or a larger budget; the culprit is where the derivation stops",
+    Reason.FRAGMENT: "ask for other engines: this one does not know the operators",
+    Reason.EQUAL_IN_FIELD: "the graphs are probably equal: pass the optimizer's rewrites=, or a smaller instance",
+    Reason.NO_WITNESS: "the graphs probably differ: look at the culprit, or try another seed=",
+    Reason.SPECIAL_VALUES: "say assume= for the points where they differ, or keep the nodes apart",
+    Reason.EFFECT: "tell the pass that the operation is no pure function: it neither merges nor drops one then",
+    Reason.PRUNED: "mark what the outputs read as alive: the pass's result is wrong",
+    Reason.MALFORMED: "pass leaders, rewrites and nodes as the graph's own passes return them",
+    Reason.FAILED: "ask for other engines=, and report the message: this is a fault of the verifier",
     Reason.FOREIGN: "verify this graph anew",
 }
 

@@ -1,0 +1,178 @@
+"""Whatever is wrong with the input: a stated reason, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+import sympy
+import torch
+
+import autograd_opt as ao
+from autograd_opt.errors import ArgumentError
+from autograd_opt.verify import Budget, Reason, Status, Verification, limited, replay, save, sympy_engine, verify
+from autograd_opt.verify.limited import Late, results
+from autograd_opt.verify.verdict import REMEDY
+
+
+def leaf(*shape):
+    return ao.tensor(torch.rand(shape, dtype=torch.float64) + 0.5)
+
+
+def merged(a, b, nodes):
+    where = {id(n): i for i, n in enumerate(nodes)}
+    leader = list(range(len(nodes)))
+    leader[where[id(b._node)]] = where[id(a._node)]
+    return leader
+
+
+def says(v, reason, *words):
+    assert v.status is Status.UNDECIDED
+    assert v.reason is reason, v
+    assert "what to do" in str(v)
+    for word in words:
+        assert word in str(v), (word, str(v))
+
+
+def test_every_reason_has_a_remedy():
+    assert set(REMEDY) == set(Reason)
+
+
+def test_a_graph_that_was_cleared():
+    with ao.AutogradGraph(optimize=True) as graph:
+        loss = (leaf(2) * 2).sum()
+        graph.clear()
+        says(verify(graph.tape.snapshot(), [loss.grad_fn]), Reason.RELEASED, "cleared", "verify before")
+
+
+def test_a_graph_whose_values_backward_has_freed():
+    with ao.AutogradGraph(optimize=True) as graph:
+        x = leaf(2)
+        loss = torch.addcmul(x, x.sin(), x.sin(), value=2.0).sum()
+        loss.backward()
+        v = verify(graph.tape.snapshot(), [loss.grad_fn])
+    assert v.status in (Status.PROVED, Status.UNDECIDED)
+    assert v.status is Status.PROVED or v.reason is not None
+
+
+def test_outputs_without_gradient():
+    with ao.AutogradGraph(optimize=True) as graph:
+        x = leaf(2)
+        out = (x > 1).sum()
+        loss = (x * 2).sum()
+        nodes = graph.tape.snapshot()
+        found = [n for n in nodes if not n.requires_grad]
+        says(verify(nodes, found[-1:]), Reason.NOTHING, "requires grad")
+        says(verify(nodes, []), Reason.NOTHING)
+        del out, loss
+
+
+def test_operators_without_a_meaning():
+    """A wrong merge behind an operator that nothing here can evaluate."""
+    with ao.AutogradGraph() as graph:
+        x = leaf(3, 3)
+        u, v = x.sin(), x.cos()
+        loss = (torch.linalg.svdvals(u) * torch.linalg.svdvals(v)).sum()
+        nodes = graph.tape.snapshot()
+        found = verify(nodes, [loss.grad_fn], None, merged(u, v, nodes), budget=Budget(seconds=3, sympy_seconds=3))
+    says(found, Reason.UNSUPPORTED, "meaning", "merged into")
+
+
+def test_shapes_too_large_for_explicit_symbols():
+    """A wrong merge that only a kernel's arrays could show, at a size that no engine spells out."""
+    with ao.AutogradGraph() as graph:
+        x = leaf(400, 400)
+        u, v = x @ x, x @ x.t()
+        loss = (u.tanh() * v).sum()
+        nodes = graph.tape.snapshot()
+        budget = Budget(elements=1000, sympy_operations=100, seconds=3, sympy_seconds=3)
+        start = time.monotonic()
+        found = verify(nodes, [loss.grad_fn], None, merged(u, v, nodes), budget=budget)
+    assert time.monotonic() - start < 30
+    says(found, Reason.TOO_LARGE, "scalar operations", "smaller")
+
+
+def test_a_certificate_of_another_graph(tmp_path):
+    def saved(name, factor):
+        with ao.AutogradGraph(optimize=True) as graph:
+            x = leaf(3)
+            loss = ((x * factor).sin() * (x * factor)).sum()
+            return save(tmp_path / name, graph.tape.snapshot(), [loss.grad_fn])
+
+    first, second = saved("a.json", 2.0), saved("b.json", 3.0)
+    assert first.original != second.original
+    assert replay(tmp_path / "a.json", about=first.original).status is Status.PROVED
+    says(replay(tmp_path / "b.json", about=first.original), Reason.FOREIGN, "another graph", "anew")
+    raw = json.loads((tmp_path / "a.json").read_text())
+    raw["programs"] = json.loads((tmp_path / "b.json").read_text())["programs"]
+    (tmp_path / "mixed.json").write_text(json.dumps(raw))
+    says(replay(tmp_path / "mixed.json"), Reason.FOREIGN, "anew")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 99}', '{"format": 1, "status": "maybe"}'])
+def test_a_damaged_file(tmp_path, text):
+    path = tmp_path / "proof.json"
+    path.write_text(text)
+    with pytest.raises(ArgumentError, match="verify the graph anew"):
+        replay(path)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ArgumentError, match="there is no file"):
+        replay(tmp_path / "nothing.json")
+
+
+def test_a_verification_without_its_programs():
+    with pytest.raises(ArgumentError, match="without its programs"):
+        replay(Verification(Status.PROVED))
+
+
+# ----- limits that hold -----
+def forever(*args, **kwargs):
+    while True:
+        pass
+
+
+def test_a_child_that_hangs_is_ended():
+    start = time.monotonic()
+    with pytest.raises(Late, match="no answer in"):
+        list(results(forever, [1], 0.3))
+    assert time.monotonic() - start < 10
+
+
+def test_a_child_that_dies_or_fails_is_reported():
+    with pytest.raises(Late, match="ended without an answer"):
+        list(results(lambda _: __import__("os")._exit(3), [1], 20))
+    with pytest.raises(Late, match="ZeroDivisionError"):
+        list(results(lambda n: 1 / n, [0], 20))
+    assert list(results(lambda n: n + 1, [1, 2], 20)) == [2, 3]
+
+
+@pytest.mark.parametrize("name", ["simplify", "expand", "together"])
+def test_a_simplifier_that_hangs_is_undecided_in_time(monkeypatch, name):
+    monkeypatch.setattr(sympy, name, forever)
+    with ao.AutogradGraph() as graph:
+        x = leaf(2)
+        u, v = x.sin(), x.cos()
+        loss = (u * 2 + v * x).sum()
+        nodes = graph.tape.snapshot()
+        start = time.monotonic()
+        found = verify(nodes, [loss.grad_fn], None, merged(u, v, nodes),
+                       budget=Budget(seconds=2, sympy_seconds=0.5), engines=("linear", "rewrite", "sympy"))
+    assert time.monotonic() - start < 30
+    assert found.status is Status.UNDECIDED
+    assert found.reason is Reason.TIMEOUT, found
+    assert "no answer" in str(found)
+
+
+def test_every_call_of_sympy_on_a_users_graph_has_a_limit():
+    """The engines that meet a graph reach sympy through `limited`, or count operations."""
+    import inspect
+
+    from autograd_opt.verify import expressions, rewrites
+
+    assert "results(" in inspect.getsource(sympy_engine.compare)
+    assert "results(" in inspect.getsource(rewrites.ask)
+    assert "budget=limit" in inspect.getsource(expressions.expression)
+    assert "kill()" in inspect.getsource(limited.results)
