@@ -14,7 +14,7 @@ import rustworkx as rx
 import torch
 
 from autograd_opt import backward as engine
-from autograd_opt import errors, modes, shortcut, transforms, words
+from autograd_opt import errors, modes, plans, shortcut, transforms, words
 from autograd_opt import node as nodes
 from autograd_opt import optimize as optimize_
 from autograd_opt.dispatch import MODE
@@ -87,6 +87,8 @@ class AutogradGraph:
         self.default_passes = passes is None
         self.algebra = self.exact or any(step.rules for step in self.pipeline.passes)
         self.decided = any(rule.strength == REALS for step in self.pipeline.passes for rule in step.rules)
+        self.plan_key = plans.key_of(self.pipeline)
+        self.planned = (0, 0)                           # runs whose plan was known, runs that had one
         self.erased: list[Any] = []
         self.optimize = bool(optimize) or passes is not None or verify
         self.verify_each, self.anomaly, self.name = verify, anomaly, name
@@ -205,7 +207,11 @@ class AutogradGraph:
         if self.default_passes and not self.verify_each and (self.tape.twins == 0 or not last):
             return bool(self.tape.twins)
         captured = [n.index for n in inputs or () if n is not None and not n.is_leaf and n.index >= 0]
-        table, optimized = optimize_.run_passes(self.tape, [n.index for n in roots], self.pipeline, captured)
+        outputs = [n.index for n in roots]
+        optimized, known = plans.plan(
+            self.tape, outputs, captured, None if self.verify_each else self.plan_key,
+            lambda: optimize_.run_passes(self.tape, outputs, self.pipeline, captured)[1])
+        self.planned = self.planned[0] + known, self.planned[1] + 1
         if self.verify_each:
             self._prove(optimized, roots)
         self.runs.append(optimized)
@@ -213,7 +219,7 @@ class AutogradGraph:
             return False
         self.tape.set_leaders(optimized.leader, optimized.by_rule, self.decided)
         if self.decided and optimized.by_rule is not None and optimized.by_rule.any():
-            self.erased = optimize_.erased(self.tape.snapshot(), table, optimized, captured)
+            self.erased = optimize_.erased(self.tape.snapshot(), optimized, captured)
         return True
 
     def _prove(self, optimized: Any, roots: Sequence[Any]) -> None:

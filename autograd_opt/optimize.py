@@ -89,13 +89,14 @@ def dag_of(nodes: list[Any]) -> rx.PyDiGraph[Any, int]:
     return dag
 
 
-def erased(nodes: Sequence[Any], table: NodeTable, optimized: Optimized, captured: Sequence[int] = ()) -> list[Any]:
+def erased(nodes: Sequence[Any], optimized: Optimized, captured: Sequence[int] = ()) -> list[Any]:
     """Leaves, pinned and captured nodes that the graph as written reaches and the optimized one does not.
 
     Rules of real arithmetic may do without an operand (`x - x`); its gradient is zero, not
     missing.
     """
-    wanted = {i for i, n in enumerate(nodes) if (n.is_leaf and n.requires_grad) or table.flags[i] & PINNED}
+    flags = optimized.table.flags if optimized.table is not None else ()
+    wanted = {i for i, n in enumerate(nodes) if (n.is_leaf and n.requires_grad) or flags[i] & PINNED}
     missing = (wanted | set(captured)) & (reached(nodes, optimized, False) - reached(nodes, optimized, True))
     return [nodes[i] for i in sorted(missing, reverse=True)]
 

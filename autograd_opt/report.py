@@ -72,6 +72,8 @@ class Report:
     recomputed: int = 0
     kept_bytes: int = 0
     peak_kept_bytes: int = 0
+    planned: tuple[int, int] = (0, 0)
+    """Backward runs whose plan was known from an equal structure, of those that had one."""
     passes: tuple[PassLine, ...] = ()
     groups: tuple[Group, ...] = ()
     near_misses: tuple[NearMiss, ...] = ()
@@ -127,6 +129,9 @@ class Report:
         out.append(f"calls not run again: {self.reused}, their outputs {size_text(self.saved_bytes)}; "
                    f"run again because the value was gone: {self.recomputed}")
         out.append(f"kept for reuse: {size_text(self.kept_bytes)}, at most {size_text(self.peak_kept_bytes)}")
+        if self.planned[1]:
+            known, runs = self.planned
+            out.append(f"backward runs with a plan: {runs}, known from an equal structure: {known}")
         if self.opaque:
             out.append("recorded whole, differentiated by torch: "
                        + ", ".join(f"{op} ×{n}" for op, n in sorted(self.opaque.items())))
@@ -190,7 +195,7 @@ def make_report(graph: Any, outputs: Any = None) -> Report:
         return Report(graph.label)
     counts = {
         "reused": tape.hits, "saved_bytes": tape.reused_bytes, "recomputed": tape.recomputed,
-        "kept_bytes": tape.kept_bytes, "peak_kept_bytes": tape.peak_kept_bytes,
+        "planned": graph.planned, "kept_bytes": tape.kept_bytes, "peak_kept_bytes": tape.peak_kept_bytes,
     }
     if len(tape) == 0:
         return Report(graph.label, **counts, released=graph.thread is None)

@@ -1,0 +1,97 @@
+"""What the passes decided for structures seen before, so that a training loop runs them once.
+
+Shared by all graphs and threads of the process, bounded in plans and in nodes; the longest
+unused goes first.  Structures are compared in full, never by a hash alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from autograd_opt.passes import Optimized, Pipeline
+from autograd_opt.passes.effort import checks_forced
+from autograd_opt.structure import structure_of
+
+MOST_PLANS = 64
+MOST_NODES = 1 << 20
+"""In all plans together."""
+
+Key = tuple[Any, ...]
+
+
+def key_of(pipeline: Pipeline) -> Key | None:
+    """What, besides the structure, a result depends on; None where it must be worked out each time.
+
+    Only passes that are built in and say so are repeatable: a user's pass may look at the
+    clock.
+    """
+    if pipeline.check or checks_forced() or not all(step.repeatable for step in pipeline.passes):
+        return None
+    return (*map(id, pipeline.passes), pipeline.limit)
+
+
+class Plans:
+    """A bounded table of results by pipeline and structure.
+
+    Examples
+    --------
+    >>> plans = Plans(most_plans=1)
+    >>> plans.keep((1,), "a structure of 3 nodes", 3, "a result")
+    >>> plans.find((1,), "a structure of 3 nodes"), plans.find((2,), "a structure of 3 nodes")
+    ('a result', None)
+    """
+
+    def __init__(self, most_plans: int = MOST_PLANS, most_nodes: int = MOST_NODES) -> None:
+        self.most_plans, self.most_nodes = most_plans, most_nodes
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[Key, Any], tuple[Any, int, Any]] = OrderedDict()
+        self.nodes = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, key: Key, structure: Any) -> Any:
+        """The result kept for this structure, or None."""
+        with self._lock:
+            found = self._known.get((key, structure))
+            if found is None:
+                return None
+            self._known.move_to_end(found[2])
+            return found[0]
+
+    def keep(self, key: Key, structure: Any, nodes: int, result: Any) -> None:
+        """Remember a result, and forget the longest unused beyond the bounds."""
+        if nodes > self.most_nodes:
+            return
+        with self._lock:
+            if (key, structure) in self._known:
+                return
+            entry = key, structure
+            self._known[entry] = result, nodes, entry
+            self.nodes += nodes
+            while len(self._known) > self.most_plans or self.nodes > self.most_nodes:
+                self.nodes -= self._known.popitem(last=False)[1][1]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._known.clear()
+            self.nodes = 0
+
+
+PLANS = Plans()
+
+
+def plan(tape: Any, roots: list[int], captured: list[int], key: Key | None, run: Any) -> tuple[Optimized, bool]:
+    """The passes' result for this graph, and whether it was known; `run()` works it out."""
+    structure = None if key is None else structure_of(tape, roots, captured)
+    if key is None or structure is None:
+        return run(), False
+    known = PLANS.find(key, structure)
+    if known is not None:
+        return known, True
+    result = run()
+    PLANS.keep(key, structure, structure.nodes, result)
+    return result, False

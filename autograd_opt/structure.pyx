@@ -1,0 +1,205 @@
+"""The structure of a recorded graph as a row of integers: what the passes see, and nothing else.
+
+Two graphs have equal rows exactly when their flat arrays are equal, up to the numbers given
+to keys and types; so a result of the passes for one serves for the other.  Rows are compared
+in full, the hash only says where to look.
+"""
+
+import torch
+
+from autograd_opt.passes.effort import degenerate_hash_forced
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy
+
+from autograd_opt.node cimport (
+    ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SCALAR0, SCALAR1, Node, Tape,
+)
+
+cdef object torch_size = torch.Size
+cdef bint degenerate = degenerate_hash_forced()
+cdef enum:
+    MOST_HASHED = 1024
+    HEADER = 5
+cdef dict _words = {}                    # strings, and torch's dtypes, layouts and the like -> number
+cdef tuple OBJECTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+# What a value is, before its content.
+cdef enum Tag:
+    NONE = 1, FALSE, TRUE, INT, FLOAT, COMPLEX, WORD, SEQUENCE, SLICE, ELLIPSIS, SAME_SHAPE, MORE, ATTRIBUTES
+
+
+cdef int64_t *spare = NULL               # the memory of the last row that was dropped
+cdef Py_ssize_t spare_capacity = 0
+
+
+cdef class Structure:
+    """One row."""
+    cdef int64_t *row
+    cdef Py_ssize_t n, capacity
+    cdef uint64_t hash
+    cdef readonly Py_ssize_t nodes
+
+    def __cinit__(self, Py_ssize_t nodes):
+        global spare, spare_capacity
+        self.nodes = nodes
+        if spare != NULL:                # fresh pages would cost more than what is written on them
+            self.row, self.capacity = spare, spare_capacity
+            spare = NULL
+            return
+        self.capacity = 10 * nodes + 64
+        self.row = <int64_t *>malloc(self.capacity * sizeof(int64_t))
+        if self.row == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        global spare, spare_capacity
+        if spare == NULL and self.row != NULL:
+            spare, spare_capacity = self.row, self.capacity
+        else:
+            free(self.row)
+
+    def __hash__(self):
+        """Of some two thousand words at most: it only says where to look."""
+        cdef Py_ssize_t i, step = 1 + self.n // MOST_HASHED
+        cdef uint64_t h = <uint64_t>self.n
+        if degenerate or self.hash:
+            return <Py_ssize_t>self.hash
+        for i in range(0, self.n, step):
+            h = (h ^ <uint64_t>self.row[i]) * 0x9E3779B97F4A7C15ULL
+            h ^= h >> 32
+        self.hash = (h >> 2) | 1
+        return <Py_ssize_t>self.hash
+
+    def __eq__(self, other):
+        if not isinstance(other, Structure):
+            return NotImplemented
+        return self.n == (<Structure>other).n \
+            and memcmp(self.row, (<Structure>other).row, self.n * sizeof(int64_t)) == 0
+
+    def __len__(self):
+        return self.n
+
+    cdef int reserve(self, Py_ssize_t words) except -1:
+        cdef int64_t *grown
+        if self.n + words > self.capacity:
+            grown = <int64_t *>realloc(self.row, 2 * (self.capacity + words) * sizeof(int64_t))
+            if grown == NULL:
+                raise MemoryError()
+            self.row = grown
+            self.capacity = 2 * (self.capacity + words)
+        return 0
+
+    cdef inline int push(self, int64_t word) except -1:
+        if self.n == self.capacity:
+            self.reserve(1)
+        self.row[self.n] = word
+        self.n += 1
+        return 0
+
+    cdef int value(self, object v) except -1:
+        """Append a value by its type and bits; TypeError for one of unknown meaning."""
+        cdef double number
+        cdef int64_t bits
+        t = type(v)
+        if t is torch_size or t is tuple or t is list:
+            self.push(SEQUENCE)
+            self.push(len(v))
+            for x in v:
+                self.value(x)
+            return 0
+        if v is None:
+            return self.push(NONE)
+        if t is bool:
+            return self.push(TRUE if v else FALSE)
+        if t is int:
+            self.push(INT)
+            try:
+                return self.push(v)
+            except OverflowError:
+                raise TypeError(v) from None
+        if t is float:
+            number = v
+            memcpy(&bits, &number, 8)
+            self.push(FLOAT)
+            return self.push(bits)
+        if t is complex:
+            self.push(COMPLEX)
+            self.value(v.real)
+            return self.value(v.imag)
+        if t is str or t in OBJECTS:
+            self.push(WORD)
+            return self.push(_words.setdefault((t, v), len(_words)))
+        if t is slice:
+            self.push(SLICE)
+            self.value(v.start)
+            self.value(v.stop)
+            return self.value(v.step)
+        if v is Ellipsis:
+            return self.push(ELLIPSIS)
+        raise TypeError(t)
+
+    cdef int node(self, Node node, object shape) except -1:
+        """Append a node; `shape` is that of the node before it."""
+        cdef Node other
+        # of a call that never merges the passes see no attributes
+        cdef bint described = not node.flags & LEAF and (node.op.flags & PURE or node.op.name == "output")
+        cdef int64_t *row
+        if self.n + HEADER > self.capacity:
+            self.reserve(HEADER)
+        row = self.row + self.n
+        row[0] = (<int64_t>node.op.id << 32) | (node.flags & (
+            LEAF | REQUIRES_GRAD | PINNED | NO_MERGE | ESCAPED | SCALAR0 | SCALAR1))
+        row[1] = <int64_t><size_t><PyObject *>node.dtype
+        row[2] = <int64_t><size_t><PyObject *>node.device
+        if node.more is None:
+            row[3] = -1 if node.in0 is None else node.in0.index
+            row[4] = -1 if node.in1 is None else node.in1.index
+            self.n += 5
+        else:
+            row[3] = -1 - MORE
+            row[4] = len(node.more)
+            self.n += 5
+            for other in node.more:
+                self.push(-1 if other is None else other.index)
+        if node.shape is shape:
+            self.push(SAME_SHAPE)
+        else:
+            self.value(node.shape)
+        if described:
+            if node.flags & SCALAR0:
+                self.value(node.x0)
+            if node.flags & SCALAR1:
+                self.value(node.x1)
+            if node.attrs is not None:
+                self.push(ATTRIBUTES)
+                self.push(len(node.attrs))
+                for name, v in node.attrs.items():
+                    self.value(name)
+                    self.value(v)
+        return 0
+
+
+def structure_of(Tape tape, list roots, list captured):
+    """The structure of all that `tape` has recorded, with the outputs and captured nodes of a run.
+
+    None where an attribute has no known meaning.
+    """
+    cdef Structure s = Structure(tape.n)
+    cdef Py_ssize_t i
+    cdef Node node
+    cdef object shape = None
+    try:
+        for i in range(tape.n):
+            node = <Node>tape.nodes[i]
+            s.node(node, shape)
+            shape = node.shape
+    except TypeError:
+        return None
+    s.push(len(roots))
+    for i in roots:
+        s.push(i)
+    for i in captured:
+        s.push(i)
+    return s

@@ -1,0 +1,222 @@
+"""A structure seen before reuses its plan; whatever differs makes another structure."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import autograd_opt as ao
+from autograd_opt import optimize, plans
+from autograd_opt.passes import PassResult, register_pass, unregister_pass
+from autograd_opt.plans import PLANS, Plans
+from autograd_opt.structure import structure_of
+from tests.fuzz.oracle import make_inputs
+from tests.programs import environment, from_seed
+
+X = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], dtype=torch.float64)
+
+
+@pytest.fixture(autouse=True)
+def _empty():
+    PLANS.clear()
+    yield
+    PLANS.clear()
+
+
+def step(program: Callable[[Any], Any], value: torch.Tensor = X, **options: Any) -> tuple[Any, tuple[int, int]]:
+    x = ao.tensor(value)
+    with ao.AutogradGraph(**({"optimize": True} | options)) as graph:
+        program(x).backward()
+        return x.grad, graph.planned
+
+
+def repeated(x: Any) -> Any:
+    return (x.sin() * x.sin() + x.t().t().sin().sum(0)).sum()
+
+
+def test_the_second_step_runs_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, planned = step(repeated)
+    assert planned == (0, 1)
+    monkeypatch.setattr(optimize, "run_passes", lambda *a: pytest.fail("a pass has run"))
+    for k in range(3):
+        grad, planned = step(repeated, X + k)
+        assert planned == (1, 1)
+        y = (X + k).requires_grad_()
+        repeated(y).backward()
+        assert torch.allclose(grad, y.grad)
+    assert torch.equal(first, step(repeated)[0])
+
+
+def test_the_report_says_so() -> None:
+    step(repeated)
+    x = ao.tensor(X)
+    with ao.AutogradGraph(optimize=True) as graph:
+        loss = repeated(x)
+        loss.backward()
+        assert graph.report().planned == (1, 1)
+        assert "known from an equal structure: 1" in str(graph.report())
+
+
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "base": lambda x: (x.sum(0) * x.sum(0)).sum() + (x * 2.0).sum(),
+    "another attribute": lambda x: (x.sum(1) * x.sum(1)).sum() + (x * 2.0).sum(),
+    "another flag": lambda x: (x.sum(0, keepdim=True) * x.sum(0, keepdim=True)).sum() + (x * 2.0).sum(),
+    "another number": lambda x: (x.sum(0) * x.sum(0)).sum() + (x * 3.0).sum(),
+    "another type of number": lambda x: (x.sum(0) * x.sum(0)).sum() + (x * 2).sum(),
+    "another operator": lambda x: (x.sum(0) + x.sum(0)).sum() + (x * 2.0).sum(),
+    "another operand": lambda x: (x.sum(0) * x.sum(0)).sum() + (x.sum(0) * 2.0).sum(),
+    "one more": lambda x: (x.sum(0) * x.sum(0)).sum() + (x * 2.0).sum() * 1.5,
+    "zero": lambda x: (x.sum(0) * x.sum(0)).sum() + (x + 0.0).sum(),
+    "negative zero": lambda x: (x.sum(0) * x.sum(0)).sum() + (x + -0.0).sum(),
+    "pinned": lambda x: (pinned(x.sum(0)) * x.sum(0)).sum() + (x * 2.0).sum(),
+}
+
+
+def pinned(t: Any) -> Any:
+    t.retain_grad()
+    return t
+
+
+def row(program: Callable[[Any], Any], value: torch.Tensor = X, roots: int = 0) -> Any:
+    x = ao.tensor(value)
+    with ao.AutogradGraph(optimize=True) as graph:
+        out = program(x)
+        return structure_of(graph.tape, [out._node.index - roots], [])
+
+
+def test_every_difference_is_one() -> None:
+    rows = {name: row(program) for name, program in OTHERS.items()}
+    rows["another shape"] = row(OTHERS["base"], X.t().contiguous())
+    rows["another dtype"] = row(OTHERS["base"], X.float())
+    rows["another output"] = row(OTHERS["base"], roots=1)
+    for a in rows:
+        for b in rows:
+            assert (rows[a] == rows[b]) == (a == b), f"{a} and {b}"
+    assert row(OTHERS["base"], X + 1) == rows["base"], "values are no part of it"
+    assert hash(row(OTHERS["base"])) == hash(rows["base"])
+
+
+def recorded(seed: int) -> tuple[Any, Any]:
+    """The structure of a random program, and its flat arrays."""
+    env = environment(make_inputs("custom"))
+    program = from_seed(seed)
+    torch.manual_seed(0)
+    with ao.AutogradGraph(optimize=True) as graph:
+        for statement, code in zip(program.statements, program.code, strict=True):
+            if not any(word in statement for word in ("backward(", "grad(", ".data", ".numpy()")):
+                try:
+                    exec(code, env)
+                except Exception:
+                    break
+        structure, table = structure_of(graph.tape, [0], []), optimize.table_of(graph.tape)
+        env.clear()
+    return structure, table
+
+
+def same_tables(a: Any, b: Any) -> bool:
+    names = ("key", "offsets", "operands", "flags", "meta", "symbol", "datum")
+    return all(np.array_equal(getattr(a, n), getattr(b, n)) for n in names)
+
+
+def test_equal_structures_have_equal_arrays() -> None:
+    found = [recorded(seed) for seed in range(150)]
+    described = [(s, t) for s, t in found if s is not None]
+    assert len(described) > 100
+    for seed in range(0, 150, 10):
+        again, table = recorded(seed)
+        assert again == found[seed][0]
+        assert again is None or same_tables(table, found[seed][1])
+    for i, (s, t) in enumerate(described):
+        for other, arrays in described[:i]:
+            assert s != other or same_tables(t, arrays)
+
+
+def test_a_captured_node_makes_another_plan() -> None:
+    def run(capture: bool) -> tuple[int, int]:
+        x = ao.tensor(X)
+        with ao.AutogradGraph(optimize=True) as graph:
+            middle = x.sin()
+            out = (middle * x.sin()).sum()
+            torch.autograd.grad(out, [middle] if capture else [x])
+            return graph.planned
+
+    assert [run(False), run(True), run(True), run(False)] == [(0, 1), (0, 1), (1, 1), (1, 1)]
+
+
+def test_other_pipelines_have_plans_of_their_own() -> None:
+    step(repeated)
+    assert step(repeated, passes=["cse", "prune"])[1] == (0, 1)
+    assert step(repeated, passes=["cse", "prune"])[1] == (1, 1)
+    assert step(repeated, verify=True)[1] == (0, 1)
+
+
+def test_a_users_pass_runs_each_time() -> None:
+    runs = []
+
+    def counted(table: Any, state: Any) -> PassResult:
+        runs.append(1)
+        return PassResult()
+
+    register_pass("counted", counted)
+    try:
+        for _ in range(3):
+            assert step(repeated, passes=["cse", "counted"])[1] == (0, 1)
+    finally:
+        unregister_pass("counted")
+    assert len(runs) == 3
+
+
+class Colliding:
+    """Equal by content, of one hash with all others."""
+
+    def __init__(self, content: int) -> None:
+        self.content = content
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Colliding) and self.content == other.content
+
+
+def test_colliding_hashes_find_the_right_plan() -> None:
+    table = Plans()
+    for k in range(20):
+        table.keep((1,), Colliding(k), 1, k)
+    assert [table.find((1,), Colliding(k)) for k in range(20)] == list(range(20))
+    assert table.find((1,), Colliding(99)) is None
+
+
+def test_plans_are_bounded_and_the_longest_unused_goes() -> None:
+    table = Plans(most_plans=3, most_nodes=100)
+    for k in range(3):
+        table.keep((1,), k, 10, k)
+    assert table.find((1,), 0) == 0
+    table.keep((1,), 3, 10, 3)
+    assert [table.find((1,), k) for k in range(4)] == [0, None, 2, 3]
+    table.keep((1,), 4, 95, 4)
+    assert (len(table), table.nodes) == (1, 95)
+    table.keep((1,), 5, 101, 5)
+    assert table.find((1,), 5) is None
+    assert plans.MOST_PLANS == 64
+
+
+def test_threads_share_them() -> None:
+    step(repeated)
+    found: list[tuple[int, int]] = []
+
+    def body() -> None:
+        for _ in range(20):
+            found.append(step(repeated)[1])
+
+    threads = [threading.Thread(target=body) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert found == [(1, 1)] * 80
