@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import rustworkx as rx
 import torch
@@ -23,6 +24,8 @@ from autograd_opt.references import ReferenceManager
 
 _numbers = itertools.count(1)
 _local = threading.local()
+push_mode = torch._C._push_on_torch_function_stack
+pop_mode = torch._C._pop_torch_function_stack
 ALLOWANCE = 16 << 20
 """Bytes that may be held only for reuse, before reuse has paid for any, unless the user says otherwise."""
 _missed: dict[tuple[str, int], tuple[int, int]] = {}
@@ -46,6 +49,24 @@ def remember(place: tuple[str, int], tape: Any) -> None:
         if len(_missed) >= 4096:
             _missed.clear()
         _missed[place] = tape.missed_bytes, tape.most_alive
+
+
+class Settings(NamedTuple):
+    """A pipeline and what follows from it, so that opening a graph asks nothing twice."""
+
+    pipeline: Any
+    algebra: bool            # values are recognized in other words while recording
+    decided: bool            # the passes assume real arithmetic: their merges hold for one run
+
+    @classmethod
+    def of(cls, passes: Any, exact: bool) -> Settings:
+        """For passes as the user gives them; None for the default."""
+        pipeline = optimize_.pipeline_of(passes, exact)
+        rules = [rule for step in pipeline.passes for rule in step.rules]
+        return cls(pipeline, exact or bool(rules), any(rule.strength == REALS for rule in rules))
+
+
+default_settings = functools.cache(functools.partial(Settings.of, None))
 
 
 class AutogradGraph:
@@ -83,11 +104,9 @@ class AutogradGraph:
                  anomaly: bool = False, name: str | None = None, allowance: int | None = None,
                  sources: bool = True):
         self.exact = optimize_.mode_of(optimize) == "exact"
-        self.pipeline = optimize_.pipeline_of(passes, self.exact)
         self.default_passes = passes is None
-        self.algebra = self.exact or any(step.rules for step in self.pipeline.passes)
-        self.decided = any(rule.strength == REALS for step in self.pipeline.passes for rule in step.rules)
-        self.plan_key = plans.key_of(self.pipeline)
+        self.settings = default_settings(self.exact) if passes is None else Settings.of(passes, self.exact)
+        self.pipeline = self.settings.pipeline
         self.planned = (0, 0)                           # runs whose plan was known, runs that had one
         self.erased: list[Any] = []
         self.optimize = bool(optimize) or passes is not None or verify
@@ -118,7 +137,7 @@ class AutogradGraph:
             if self._place in _missed and not self.tape.advance:
                 self.tape.missed_bytes, expected = _missed[self._place]
                 self.tape.start_counting(expected)
-            self.tape.algebra = self.algebra and words.denormals_survive()
+            self.tape.algebra = self.settings.algebra and words.denormals_survive()
         self.tape.graph = weakref.ref(self)
         self.tape.plain = not modes.hooks_active()
         self.references = ReferenceManager(self.tape)
@@ -126,7 +145,7 @@ class AutogradGraph:
         if not stack:
             _local.guard = torch._C._AutoDispatchBelowAutograd()
             _local.guard.__enter__()
-            MODE.__enter__()
+            push_mode(MODE)
             shortcut.begin()
         stack.append(self)
         self.thread = threading.get_ident()
@@ -140,7 +159,7 @@ class AutogradGraph:
         nodes.set_active_tape(stack[-1].tape if stack else None)
         if not stack:
             shortcut.end()
-            MODE.__exit__(None, None, None)
+            pop_mode()
             _local.guard.__exit__(None, None, None)
             del _local.guard
         self.thread = None
@@ -209,7 +228,7 @@ class AutogradGraph:
         captured = [n.index for n in inputs or () if n is not None and not n.is_leaf and n.index >= 0]
         outputs = [n.index for n in roots]
         optimized, known = plans.plan(
-            self.tape, outputs, captured, None if self.verify_each else self.plan_key,
+            self.tape, outputs, captured, None if self.verify_each else plans.key_of(self.pipeline),
             lambda: optimize_.run_passes(self.tape, outputs, self.pipeline, captured)[1])
         self.planned = self.planned[0] + known, self.planned[1] + 1
         if self.verify_each:
@@ -217,8 +236,8 @@ class AutogradGraph:
         self.runs.append(optimized)
         if self.exact:
             return False
-        self.tape.set_leaders(optimized.leader, optimized.by_rule, self.decided)
-        if self.decided and optimized.by_rule is not None and optimized.by_rule.any():
+        self.tape.set_leaders(optimized.leader, optimized.by_rule, self.settings.decided)
+        if self.settings.decided and optimized.by_rule is not None and optimized.by_rule.any():
             self.erased = optimize_.erased(self.tape.snapshot(), optimized, captured)
         return True
 

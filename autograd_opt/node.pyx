@@ -1283,7 +1283,8 @@ cdef class Tape:
         """
         cdef Node at = node.in0 if node.in0 is not None else node.in1, first
         cdef int depth = 0
-        if at is None or node.flags & (NO_MERGE | ESCAPED) or at.flags & LEAF and node.op.distinct:
+        if at is None or node.flags & (NO_MERGE | ESCAPED) or at.flags & LEAF and node.op.distinct \
+                or node.op.flags & VIEW and not undoes(node, at):
             return 0
         while not (at.dtype is node.dtype and at.shape == node.shape):
             if depth == 8 or at.more is not None or at.in0 is None or at.in1 is not None \
@@ -1575,12 +1576,26 @@ cdef bint borrowed(object t):
 
 
 cdef object ancestor_of = None           # words.ancestor, set by install_words
+cdef int COPY = 0, PERMUTE = 0           # symbols
 
 
-def install_words(ancestor):
-    """What recognizes a value in other words; done once at import."""
-    global ancestor_of
-    ancestor_of = ancestor
+def install_words(ancestor, int copy, int permute):
+    """What recognizes a value in other words, and the symbols it need not be asked about; done once at import."""
+    global ancestor_of, COPY, PERMUTE
+    ancestor_of, COPY, PERMUTE = ancestor, copy, permute
+
+
+cdef bint undoes(Node node, Node at):
+    """Could a view of `at` be an earlier value?  Views of one kind may undo each other, and some change nothing.
+
+    Cheaper than the question itself, which most views of a network need not be asked.
+    """
+    cdef int symbol = node.op.symbol
+    if symbol == at.op.symbol or at.op.symbol == COPY or at.flags & BY_RULE:
+        return True
+    if at.shape != node.shape:
+        return False
+    return symbol != PERMUTE or len(node.shape) < 2 or node.attrs is not None
 
 
 cdef bint degenerate = bool(os.environ.get("AUTOGRAD_OPT_DEGENERATE_HASH"))

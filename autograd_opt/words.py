@@ -116,7 +116,7 @@ def install() -> None:
         op.distinct = symbol == "negate"
     for name, symbol in NUMBERS.items():
         OPS[name].number_symbol = SYMBOLS[symbol]
-    install_words(ancestor)
+    install_words(ancestor, SYMBOLS["copy"], SYMBOLS["permute"])
 
 
 def ancestor(node: Any) -> Any:
