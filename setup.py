@@ -35,7 +35,7 @@ def stop(reason: str) -> SystemExit:
 def packages() -> list[str]:
     found = find_packages(include=["autograd_opt", "autograd_opt.*"])
     for folder, package in FOLDERS.items():
-        found += [package, *(f"{package}.{name}" for name in find_packages(folder))]
+        found += [package, *(f"{package}.{name}" for name in find_packages(folder, exclude=["commits"]))]
     return found
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,8 @@ def bench(
     Workloads named beside sections restrict those sections; without a section
     they are timed (`times`).
     """
+    if threading.current_thread() is threading.main_thread():      # leave no child behind
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     wanted = [s for s in SECTIONS if everything or s in names] or ["times"]
     if peers and "peers" not in wanted:
         wanted.append("peers")
@@ -75,15 +79,17 @@ def bench(
         restricted = groups if section.of_workloads else []
         command = " ".join(["python -m benchmarks", section.name, *restricted, options])
         about = conditions(command, threads)
-        rows = measured(section, restricted, settings, screen)
         folder = out or results_folder()
         stem = "-".join([section.name, *([] if update else restricted)])
-        if update:
-            rows = merged(folder / f"{stem}.json", rows)
+        rows = rows_of(folder / f"{stem}.json") if update else []
+        for new in measured(section, restricted, settings, screen):
+            rows = merged(rows, [new])
+            if not dry:             # what is measured stays, whatever becomes of the run
+                write(section, rows, about, folder, stem, pictures=False)
         results[section.name] = {"conditions": about, "rows": rows}
         show(section, rows, screen)
         if not dry:
-            write(section, rows, about, folder, stem)
+            write(section, rows, about, folder, stem, pictures=True)
             screen.print(f"written to {folder / stem}.md and .json")
         failed = failed or any("error" in row for row in rows)
         missed += [str(check) for check in section.checks(rows) if not check.met]
@@ -94,24 +100,27 @@ def bench(
         sys.exit(FAILED)
 
 
-def measured(section: Section, groups: Sequence[str], settings: Settings, screen: Console) -> list[Row]:
-    """Every row, with progress on a terminal."""
-    rows = []
+def measured(section: Section, groups: Sequence[str], settings: Settings, screen: Console) -> Iterator[Row]:
+    """Every row when it is there, with progress on a terminal."""
     with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                   console=screen, disable=not screen.is_terminal) as bar:
         labels = section.labels(groups)
         whole = bar.add_task(section.name, total=len(labels))
         for label in labels:
             rounds = bar.add_task(label, total=None)
-            rows.append(in_process_of_its_own(section.name, label, settings, lambda: bar.advance(rounds)))  # noqa: B023
+            yield in_process_of_its_own(section.name, label, settings, lambda: bar.advance(rounds))  # noqa: B023
             bar.remove_task(rounds)
             bar.advance(whole)
-    return rows
 
 
-def merged(path: Path, rows: list[Row]) -> list[Row]:
-    """Rows of an earlier run with those measured now in their places."""
-    before = json.loads(path.read_text())["rows"] if path.exists() else []
+def rows_of(path: Path) -> list[Row]:
+    """Rows of an earlier run."""
+    found: list[Row] = json.loads(path.read_text())["rows"] if path.exists() else []
+    return found
+
+
+def merged(before: list[Row], rows: list[Row]) -> list[Row]:
+    """Rows with those measured now in their places."""
     new = {row["name"]: row for row in rows}
     kept = [new.pop(row["name"], row) for row in before]
     return kept + list(new.values())
@@ -131,11 +140,11 @@ def show(section: Section, rows: list[Row], screen: Console) -> None:
         screen.print(note)
 
 
-def write(section: Section, rows: list[Row], about: dict[str, Any], folder: Path, stem: str) -> None:
+def write(section: Section, rows: list[Row], about: dict[str, Any], folder: Path, stem: str, pictures: bool) -> None:
     """Markdown, JSON and pictures; each file whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = [p.name for p in section.plot(rows, folder / stem)] if section.plot is not None else []
-    page = markdown(section.title, tables(section, rows), rows, about, pictures)
+    drawn = [p.name for p in section.plot(rows, folder / stem)] if pictures and section.plot is not None else []
+    page = markdown(section.title, tables(section, rows), rows, about, drawn)
     for ending, text in ((".md", page), (".json", json.dumps({"conditions": about, "rows": rows}, indent=1) + "\n")):
         with written_whole(folder / f"{stem}{ending}") as draft:
             draft.write_text(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -151,17 +151,21 @@ def called(workload: Workload, leaves: tuple[Tensor, ...]) -> Any:
         return workload.forward()
 
 
-def peak_bytes(run: Callable[[], Any]) -> int:
-    """Most bytes of tensors alive at once during one step, beyond those alive before it.
+def peak_bytes(run: Callable[[], Any], leaves: Iterable[Tensor] = ()) -> int:
+    """Most bytes of tensors alive at once during one step, beyond those alive before it."""
+    return allocations(run, leaves)[1]
 
-    Read from torch's allocator, so that storage shared copy-on-write counts once.
+
+def allocations(run: Callable[[], Any], leaves: Iterable[Tensor] = ()) -> tuple[int, int]:
+    """Bytes of tensors allocated in one step, and the most of them alive at once.
+
+    Read from torch's allocator, so that storage shared copy-on-write counts once.  Gradients
+    of the `leaves` from the step before are released first: the profiler would see some of
+    them go that it had not seen come.
     """
-    return allocations(run)[1]
-
-
-def allocations(run: Callable[[], Any]) -> tuple[int, int]:
-    """Bytes of tensors allocated in one step, and the most of them alive at once."""
     run()
+    for leaf in leaves:
+        leaf.grad = None
     with quiet_profiler(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recording:
         run()
     events = memory_events(recording)

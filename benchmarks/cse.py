@@ -52,7 +52,7 @@ def measure_cse(label: str, settings: Settings, on_round: Callable[[], None] = l
 
 def facts(variant: Variant, timing: Timing) -> dict[str, Any]:
     """Kernels, bytes and time of one way."""
-    allocated, peak = allocations(variant.run)
+    allocated, peak = allocations(variant.run, variant.workload.leaves)
     return {"kernels": sum(kernels(variant.run).values()), "allocated": allocated, "peak": peak,
             "ratio": timing.ratio, "spread": timing.spread}
 

@@ -61,7 +61,7 @@ def peaks(name: str) -> Row:
     for variant in own_variants(MAKES[name]):
         for _ in range(3):
             variant.run()
-        out[variant.name] = allocations(variant.run)[1]
+        out[variant.name] = allocations(variant.run, variant.workload.leaves)[1]
     return {"workload": name, "peak": out}
 
 

@@ -42,7 +42,7 @@ def measure_times(label: str, settings: Settings, on_round: Callable[[], None] =
         "name": label,
         "times": {name: asdict(t) for name, t in times.items()},
         "kernels": {v.name: dict(kernels(v.run)) for v in own},
-        "peak": {v.name: peak_bytes(v.run) for v in own},
+        "peak": {v.name: peak_bytes(v.run, v.workload.leaves) for v in own},
         "traced": traced_kernels(workload),
         "facts": {**workload.facts, **({"u": statistics.median(shares)} if shares else {})},
     }

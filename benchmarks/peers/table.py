@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +29,13 @@ from .programs import program_of
 STEPS = (1, 10, 100, 1_000, 10_000, 100_000)
 """Steps whose cost from the beginning is shown."""
 NEW_STRUCTURES = 60.0
-"""Seconds after which no further new structure is begun, at least two being measured."""
+"""Seconds of the wall after which no further new structure is begun, at least two being measured."""
+
+
+def spent() -> float:
+    """Seconds of processor time of this process and of the compilers that it called."""
+    children = os.times()
+    return time.process_time() + children.children_user + children.children_system
 
 
 def ours(optimize: bool) -> Peer:
@@ -69,10 +76,10 @@ def measure_peer(label: str, settings: Settings, on_round: Callable[[], None] = 
         return head | {"notes": [f"{peer.package} is not installed and left out: pip install 'autograd_opt[bench]'"]}
     base = MAKES[name](leaf=torch_leaf)
     workload = MAKES[name](leaf=ao.tensor if peer.package == "autograd_opt" else torch_leaf)
-    begin = time.perf_counter()
+    begin = spent()
     step = peer.build(name, workload)
     step()
-    first = time.perf_counter() - begin
+    first = spent() - begin
     gap = compared(base, workload, step)
     on_round()
     variants = [Variant(EAGER, base, base.step), Variant(who, workload, step)]
@@ -115,11 +122,11 @@ def new_structures(
     step, spans, start = peer.build(name, workload), list[float](), time.perf_counter()
     while len(spans) < max(2, repeats) and (len(spans) < 2 or time.perf_counter() - start < NEW_STRUCTURES):
         workload.advance()
-        begin = time.perf_counter()
+        begin = spent()
         if peer.retraces:
             step = peer.build(name, workload)
         step()
-        spans.append(time.perf_counter() - begin)
+        spans.append(spent() - begin)
         on_round()
     return spans
 
@@ -142,7 +149,8 @@ def grids(rows: list[Row]) -> list[Grid]:
                 "gradients differ by")
     times = Grid("First call and the calls after it", headings, lines,
                  "`first call` builds, traces, compiles and runs; `again` is the median of later calls with the same "
-                 "structure, `new structure` a call after the structure has changed.")
+                 "structure, `new structure` a call after the structure has changed. Processor time, compilers "
+                 "included.")
     costs = [[row["workload"], row["who"], *(seconds(cost(row, n)) for n in STEPS)] for row in found]
     until = Grid("Cost until the n-th step", ("workload", "library", *(f"{n:,}" for n in STEPS)), costs,
                  "From the beginning: `first call` + (n − 1) · `again`; where each step has another structure, "

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from autograd_opt.benchmarks import command, jobs
-from autograd_opt.benchmarks.command import bench, merged
+from autograd_opt.benchmarks.command import bench, merged, rows_of
 from autograd_opt.benchmarks.conditions import conditions
 from autograd_opt.benchmarks.jobs import Settings, in_process_of_its_own
 from autograd_opt.benchmarks.section import Grid, Section
@@ -50,6 +50,22 @@ def test_a_failure_costs_one_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert "a: it burns" in (tmp_path / "times.md").read_text()
 
 
+def test_rows_are_written_as_they_come(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def run(section: str, label: str, *rest: object) -> dict[str, object]:
+        if label == "b":
+            raise KeyboardInterrupt
+        return {"name": label}
+
+    def never(*_: object) -> dict[str, object]:
+        raise AssertionError("measured in this process")
+
+    section = Section("times", "t", lambda groups: ["a", "b"], never, lambda rows: [])
+    monkeypatch.setitem(SECTIONS, "times", section)
+    monkeypatch.setattr(command, "in_process_of_its_own", run)
+    assert CliRunner().invoke(bench, ["times", "--out", str(tmp_path)]).exit_code != 0
+    assert json.loads((tmp_path / "times.json").read_text())["rows"] == [{"name": "a"}]
+
+
 def test_an_error_in_the_process_is_a_row() -> None:
     row = in_process_of_its_own("times", "no such workload", Settings(repeats=1))
     assert row == {"name": "no such workload", "error": "KeyError: 'no such workload'"}
@@ -75,7 +91,7 @@ def test_threads_are_the_same_for_all_libraries() -> None:
 def test_an_update_keeps_the_other_rows(tmp_path: Path) -> None:
     path = tmp_path / "times.json"
     path.write_text(json.dumps({"rows": [{"name": "a", "x": 1}, {"name": "b", "x": 1}]}))
-    assert merged(path, [{"name": "b", "x": 2}, {"name": "c", "x": 2}]) == [
+    assert merged(rows_of(path), [{"name": "b", "x": 2}, {"name": "c", "x": 2}]) == [
         {"name": "a", "x": 1}, {"name": "b", "x": 2}, {"name": "c", "x": 2}]
 
 

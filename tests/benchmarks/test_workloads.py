@@ -101,3 +101,14 @@ def test_every_variant_opens_its_graphs_at_a_place_of_its_own() -> None:
     workload = chain(length=3)
     codes = {measure.recorded(workload, optimize=True).__code__.co_filename for _ in range(2)}
     assert len(codes) == 2
+
+
+def test_gradients_of_the_step_before_do_not_count() -> None:
+    x = torch.ones(1 << 20, requires_grad=True)
+
+    def step() -> None:
+        x.grad = None
+        (x * 2).sum().backward()
+
+    fresh = counting.peak_bytes(step, [x])
+    assert fresh == counting.peak_bytes(step, [x]) >= x.nbytes

@@ -1,0 +1,120 @@
+"""Figures of the documentation, filled in from docs/results by `python -m benchmarks.figures`.
+
+A figure stands between two comments, which no renderer shows:
+
+    <!--figure times/mechanics/kernels/torch eager-->7,387<!--/figure-->
+
+names section, row and what follows in its JSON; a dict of counts is summed, `…|.1f` sets
+another format, and `a ÷ b` is a quotient.  A table stands between
+
+    <!--table times/Bars only=chain,mlp-->
+    <!--/table-->
+
+by section and title; with `only=` the lines whose first cell begins with one of the words.
+The command that measured it is written below.  `--check` writes nothing and fails
+where a page and the results disagree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from .command import tables
+from .section import Grid
+from .sections import SECTIONS
+from .show import table
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+FIGURE = re.compile(r"<!--figure (?P<what>[^>]+?)-->(?P<now>.*?)<!--/figure-->", re.DOTALL)
+TABLE = re.compile(r"<!--table (?P<section>\w+)/(?P<title>.+?)(?: only=(?P<only>.+?))?-->\n(?P<now>.*?)<!--/table-->",
+                   re.DOTALL)
+
+
+def results(folder: Path, section: str) -> dict[str, Any]:
+    """Conditions and rows of a section."""
+    path = folder / f"{section}.json"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: run `python -m benchmarks {section}`")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def value(folder: Path, path: str) -> float:
+    """The number at `section/row/…`."""
+    section, name, *rest = path.strip().split("/")
+    rows = {row["name"]: row for row in results(folder, section)["rows"]}
+    found: Any = rows[name]
+    for key in rest:
+        found = found[int(key)] if isinstance(found, list) else found[key]
+    return sum(found.values()) if isinstance(found, dict) else found
+
+
+def figure(folder: Path, what: str) -> str:
+    """The text of a figure.
+
+    Raises
+    ------
+    KeyError
+        If the results have no such row or entry.
+    """
+    path, _, form = what.partition("|")
+    try:
+        parts = [value(folder, part) for part in path.split("÷")]
+    except (KeyError, IndexError) as error:
+        raise KeyError(f"no figure {what!r} in {folder}: {error}") from error
+    number = parts[0] / parts[1] if len(parts) == 2 else parts[0]
+    return format(number, form or (",d" if isinstance(number, int) else ".2f"))
+
+
+def filled_table(folder: Path, section: str, title: str, only: str | None) -> str:
+    """A table of a section, and the command that measured it."""
+    found = results(folder, section)
+    grid = next(grid for grid in tables(SECTIONS[section], found["rows"]) if grid.title == title)
+    if only:
+        words = tuple(only.split(","))
+        lines = [line for line in grid.lines if line[0].startswith(words)]
+        grid = Grid(grid.title, grid.headings, lines, grid.caption)
+    about = found["conditions"]
+    source = (f"`{about['command']}`, {about['date']}, torch {about['torch']}, {about['processor']}, "
+              f"threads: {about['threads']}")
+    return "\n".join(["", *table(grid), "", *([grid.caption] if grid.caption else []), f"Measured by {source}.", ""])
+
+
+def filled(text: str, folder: Path) -> str:
+    """A page with every figure and table as the results have it."""
+    text = FIGURE.sub(lambda m: f"<!--figure {m['what']}-->{figure(folder, m['what'])}<!--/figure-->", text)
+    return TABLE.sub(lambda m: m[0][: m.start("now") - m.start()]
+                     + filled_table(folder, m["section"], m["title"], m["only"]) + "<!--/table-->", text)
+
+
+def pages(root: Path = CHECKOUT) -> list[Path]:
+    """README and the pages of the documentation, not the results themselves."""
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def main() -> None:
+    """Fill, or with `--check` compare."""
+    parser = argparse.ArgumentParser(description="Fill the figures of README and docs from docs/results.")
+    parser.add_argument("--check", action="store_true", help="write nothing, fail where a page disagrees")
+    check = parser.parse_args().check
+    old = []
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        new = filled(text, CHECKOUT / "docs" / "results")
+        if new != text:
+            old.append(page)
+            if not check:
+                page.write_text(new, encoding="utf-8")
+    for page in old:
+        print(f"{'disagrees with docs/results' if check else 'filled'}: {page.relative_to(CHECKOUT)}")
+    if check and old:
+        sys.exit("run `python -m benchmarks.figures`")
+
+
+if __name__ == "__main__":
+    main()
