@@ -5,6 +5,7 @@
 #   make test     the whole test suite
 #   make bench    every table of docs/results, hours (make bench SECTIONS="times chain" for some)
 #   make opinfo   every sample of torch's own database of operators, and the table of docs/results (an hour)
+#   make figures  write the figures of README and docs anew from docs/results
 #   make lint     ruff, mypy and stubtest
 #   make docs     the documentation as docs/_build/index.html; its warnings are errors
 #   make clean    remove .venv and everything built
@@ -19,7 +20,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 SOURCES := $(wildcard autograd_opt/*.pyx autograd_opt/*.pxd passes/*.pyx)
 
-.PHONY: demo test bench lint docs clean
+.PHONY: demo test bench figures lint docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/autograd-opt demo $(ARGS)
@@ -27,8 +28,13 @@ demo: $(VENV)/.built
 test: $(VENV)/.built
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
-bench: $(VENV)/.built
-	$(BIN)/python -m benchmarks $(or $(SECTIONS),--all) $(ARGS)
+# What fails in a run of hours is a line in the tables; the figures are filled in all the same.
+bench: $(VENV)/.benched
+	$(BIN)/python -m benchmarks $(or $(SECTIONS),--all) $(ARGS); code=$$?; $(MAKE) figures && exit $$code
+
+figures: $(VENV)/.built
+	$(BIN)/python -m benchmarks.figures
+	$(BIN)/python scripts/figures.py
 
 opinfo: $(VENV)/.built
 	$(BIN)/python -m tests.opinfo_sweep --all $(ARGS) || true
@@ -49,6 +55,10 @@ $(VENV)/.built: pyproject.toml setup.py constraints.txt $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) and building: minutes, most of them torch"
 	$(PIP) -e ".[demo,test]"
+	@touch $@
+
+$(VENV)/.benched: $(VENV)/.built
+	$(PIP) -e ".[bench]"
 	@touch $@
 
 $(VENV)/.linted: $(VENV)/.built

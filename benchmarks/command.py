@@ -132,6 +132,12 @@ def tables(section: Section, rows: list[Row]) -> list[Grid]:
     return [*section.grids(rows), *([bars_grid(checks)] if checks else [])]
 
 
+def unmeasured(section: Section, rows: list[Row]) -> list[str]:
+    """What a complete run would have measured as well, as a sentence."""
+    missing = [label for label in section.labels([]) if label not in {row["name"] for row in rows}]
+    return [f"Not measured in this run: {', '.join(missing)}."] if missing else []
+
+
 def show(section: Section, rows: list[Row], screen: Console) -> None:
     """The tables and what there is to say about them."""
     for grid in tables(section, rows):
@@ -145,6 +151,7 @@ def write(section: Section, rows: list[Row], about: dict[str, Any], folder: Path
     folder.mkdir(parents=True, exist_ok=True)
     drawn = [p.name for p in section.plot(rows, folder / stem)] if pictures and section.plot is not None else []
     page = markdown(section.title, tables(section, rows), rows, about, drawn)
+    page += "".join(f"\n{line}\n" for line in unmeasured(section, rows) if stem == section.name)
     for ending, text in ((".md", page), (".json", json.dumps({"conditions": about, "rows": rows}, indent=1) + "\n")):
         with written_whole(folder / f"{stem}{ending}") as draft:
             draft.write_text(text)

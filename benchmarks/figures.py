@@ -11,7 +11,8 @@ another format, and `a ÷ b` is a quotient.  A table stands between
     <!--/table-->
 
 by section and title; with `only=` the lines whose first cell begins with one of the words.
-The command that measured it is written below.  `--check` writes nothing and fails
+The command that measured it is written below.  `<!--picture cse-->` … `<!--/picture-->`
+holds the plot of a section.  `--check` writes nothing and fails
 where a page and the results disagree.
 """
 
@@ -24,7 +25,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .command import tables
+from .command import tables, unmeasured
 from .section import Grid
 from .sections import SECTIONS
 from .show import table
@@ -33,6 +34,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 FIGURE = re.compile(r"<!--figure (?P<what>[^>]+?)-->(?P<now>.*?)<!--/figure-->", re.DOTALL)
 TABLE = re.compile(r"<!--table (?P<section>\w+)/(?P<title>.+?)(?: only=(?P<only>.+?))?-->\n(?P<now>.*?)<!--/table-->",
                    re.DOTALL)
+PICTURE = re.compile(r"<!--picture (?P<name>\w+)-->\n(?P<now>.*?)<!--/picture-->", re.DOTALL)
 
 
 def results(folder: Path, section: str) -> dict[str, Any]:
@@ -73,8 +75,11 @@ def figure(folder: Path, what: str) -> str:
 
 def filled_table(folder: Path, section: str, title: str, only: str | None) -> str:
     """A table of a section, and the command that measured it."""
-    found = results(folder, section)
-    grid = next(grid for grid in tables(SECTIONS[section], found["rows"]) if grid.title == title)
+    try:
+        found = results(folder, section)
+        grid = next(grid for grid in tables(SECTIONS[section], found["rows"]) if grid.title == title)
+    except (FileNotFoundError, StopIteration):
+        return f"\nNot measured yet: `python -m benchmarks {section}`.\n"
     if only:
         words = tuple(only.split(","))
         lines = [line for line in grid.lines if line[0].startswith(words)]
@@ -82,12 +87,21 @@ def filled_table(folder: Path, section: str, title: str, only: str | None) -> st
     about = found["conditions"]
     source = (f"`{about['command']}`, {about['date']}, torch {about['torch']}, {about['processor']}, "
               f"threads: {about['threads']}")
-    return "\n".join(["", *table(grid), "", *([grid.caption] if grid.caption else []), f"Measured by {source}.", ""])
+    left_out = [] if only else unmeasured(SECTIONS[section], found["rows"])
+    return "\n".join(["", *table(grid), "", *([grid.caption] if grid.caption else []), f"Measured by {source}.",
+                      *left_out, ""])
+
+
+def picture(folder: Path, name: str) -> str:
+    """The picture of a section, where its plot has been drawn."""
+    title = SECTIONS[name].title
+    return f"![{title}](results/{name}.png)\n" if (folder / f"{name}.png").exists() else ""
 
 
 def filled(text: str, folder: Path) -> str:
     """A page with every figure and table as the results have it."""
     text = FIGURE.sub(lambda m: f"<!--figure {m['what']}-->{figure(folder, m['what'])}<!--/figure-->", text)
+    text = PICTURE.sub(lambda m: f"<!--picture {m['name']}-->\n{picture(folder, m['name'])}<!--/picture-->", text)
     return TABLE.sub(lambda m: m[0][: m.start("now") - m.start()]
                      + filled_table(folder, m["section"], m["title"], m["only"]) + "<!--/table-->", text)
 

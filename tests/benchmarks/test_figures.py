@@ -52,6 +52,14 @@ def test_a_figure_that_is_not_there_is_named(folder: Path) -> None:
         figures.filled("<!--figure times/x-->1<!--/figure-->", folder)
 
 
+def test_what_is_not_measured_says_so(folder: Path) -> None:
+    assert "Not measured yet: `python -m benchmarks cse`" in figures.filled("<!--table cse/x-->\n<!--/table-->", folder)
+    held = "<!--picture budget-->\n<!--/picture-->"
+    assert figures.filled(held, folder) == held
+    (folder / "budget.png").touch()
+    assert "(results/budget.png)" in figures.filled(held, folder)
+
+
 def test_tables_are_filled_once_and_for_all(folder: Path) -> None:
     text = "<!--table budget/What a step costs only=c-->\nold\n<!--/table-->\n"
     once = figures.filled(text, folder)
