@@ -13,7 +13,8 @@ STYLES = {
 }
 """Colour, marker and line of names that mean the same in every picture."""
 REST = [("#2471a3", "^", "--"), ("#b9770e", "v", "--"), ("#1e8449", "D", "--"), ("#7d3c98", "P", "--"),
-        ("#707b7c", "X", ":"), ("#17a589", "<", ":"), ("#d35400", ">", ":"), ("#5d6d7e", "*", ":")]
+        ("#707b7c", "X", ":"), ("#17a589", "<", ":"), ("#d35400", ">", ":"), ("#e377c2", "*", ":"),
+        ("#8d6e63", "p", "-."), ("#9e9d24", "h", "-.")]
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -40,7 +41,8 @@ def save_panels(
     rows = -(-len(panels) // columns)
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     style = styles(names)
-    figure = Figure(figsize=(4.4 * columns, 3.0 * rows + 0.9), layout="constrained")
+    legend = 0.3 * -(-len(names) // (2 * columns))
+    figure = Figure(figsize=(5.0 * columns, 3.0 * rows + 0.6 + legend), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, sharex=logarithmic, sharey=logarithmic, squeeze=False)
     for axis, (panel, lines) in zip(axes.flat, panels.items(), strict=False):
@@ -60,7 +62,8 @@ def save_panels(
     figure.suptitle(title, fontsize=12)
     from matplotlib.lines import Line2D
     handles = [Line2D([], [], label=name, **style[name]) for name in names]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(names)), fontsize=9, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(2 * columns, len(names)), fontsize=9,
+                  frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     return [path]
@@ -68,7 +71,7 @@ def save_panels(
 
 def save_bars(path: Path, groups: Mapping[str, Mapping[str, float]], x: str, title: str,
               line: float | None = None) -> list[Path]:
-    """Horizontal bars, a group for each name, on a logarithmic axis."""
+    """Horizontal bars from zero, a group for each name."""
     if not groups:
         return []
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -86,7 +89,6 @@ def save_bars(path: Path, groups: Mapping[str, Mapping[str, float]], x: str, tit
                   label=name, color=style[name]["color"])
     axis.set_yticks(range(len(groups)), list(groups))
     axis.invert_yaxis()
-    axis.set_xscale("log")
     axis.set_xlabel(x)
     if line is not None:
         axis.axvline(line, color="#222222", linewidth=1)
