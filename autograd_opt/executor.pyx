@@ -513,6 +513,7 @@ cdef class GraphTask:
 
 
 cdef object get_hooks = base.__dict__["_backward_hooks"]
+cdef object get_grad_dtype = base.__dict__["grad_dtype"]
 cdef object get_post_hooks = base.__dict__["_post_accumulate_grad_hooks"]
 cdef object get_storage = base.__dict__["untyped_storage"]
 cdef object is_neg = base.__dict__["is_neg"]
@@ -573,7 +574,8 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh) except -1:
         ao_method(iadd, old, (g,))
         return True
     if not sole or ao_method(is_contiguous, g, ()) is not True or ao_method(is_contiguous, t, ()) is not True \
-            or ao_method(is_neg, g, ()) is True or shape_of(g) != shape_of(t):
+            or ao_method(is_neg, g, ()) is True or shape_of(g) != shape_of(t) \
+            or ao_get(get_grad_dtype, t) is not node.dtype:
         return False
     if not fresh and storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:
         return False

@@ -257,6 +257,11 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
             outputs[i] = replaced[id(o)] = plain(o.view_as(o)) if i in tracked else o.detach()
         elif i in tracked and references.requires_grad(o):
             outputs[i] = replaced[id(o)] = plain(o.detach())
+    if call.grad and len(tracked) > 1 and any(call.is_dirty(outputs[i]) and outputs[i]._is_view() for i in tracked):
+        raise errors.UnsupportedError(errors.at(
+            f"{call.function.__name__} has several outputs and marks a view as dirty, which is not supported: "
+            "write to the base, or to a clone()"
+        ))
     last = {id(outputs[i]): i for i in tracked}
     tracked = [i for i in tracked if last[id(outputs[i])] == i]     # a tensor returned twice: its last place
     ctx._finish(before, call.grad)
@@ -279,11 +284,6 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
             views.after_write(base, node, outputs[i])
         ctx._connect({i: node})
         return outputs
-    if any(call.is_dirty(outputs[i]) and outputs[i]._is_view() for i in tracked):
-        raise errors.UnsupportedError(errors.at(
-            f"{call.function.__name__} has several outputs and marks a view as dirty, which is not supported: "
-            "write to the base, or to a clone()"
-        ))
     recorder.record_writes(FUNCTION_MULTI, call.found, operands, attributes, [outputs[i] for i in tracked], extra)
     ctx._connect({i: outputs[i]._node for i in tracked})
     return outputs

@@ -108,6 +108,9 @@ def add_to_grad(t: Tensor, g: Tensor, create_graph: bool, sole: bool = False) ->
     torch gives, else a copy.
     """
     old = t.grad
+    wanted = t.grad_dtype                # None: whatever comes
+    if wanted is not None and g.dtype is not wanted:
+        g, sole = g.to(wanted), False
     if create_graph:
         t.grad = own_copy(g, t, sole) if old is None else g + old if old.is_sparse and not g.is_sparse else old + g
         return

@@ -138,6 +138,11 @@ def bind_flip(x: Any, *dims: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 # ----- views with another shape -----
+def shape_of_other(x: Any, other: Any) -> Any:
+    """Of the other tensor only the shape counts: it takes no part in differentiation."""
+    return (x,), {"shape": tuple(other.shape)}
+
+
 define("place", "g, shape=(), index=()", PURE, forward=place,
        bind=lambda g, shape, index: ((g,), {"shape": tuple(shape), "index": index}), g=lambda h, *, index: h[index])
 for _name, _attributes, _calls in (
@@ -150,8 +155,8 @@ for _name, _attributes, _calls in (
 ):
     define(_name, f"x, {_attributes}", V, _calls, x=reshaped)
 define("view", "x, *shape", V, "T.view", bind=bind_view, x=reshaped)
-for _name, _calls in (("view_as", "T.view_as"), ("reshape_as", "T.reshape_as")):
-    define(_name, "x, y", V, _calls, x=reshaped)
+define("view_as", "x, shape=()", V, "T.view_as", bind=shape_of_other, forward=torch.Tensor.view, x=reshaped)
+define("reshape_as", "x, shape=()", V, "T.reshape_as", bind=shape_of_other, forward=torch.reshape, x=reshaped)
 define("permute", "x, *dims", V, "torch.permute T.permute", x=permuted)
 define("transpose", "x, dim0=0, dim1=0", V,
        "torch.transpose torch.swapaxes torch.swapdims T.transpose T.swapaxes T.swapdims",
@@ -164,7 +169,8 @@ define("mH", "x", V, "T.mH.__get__ torch.adjoint T.adjoint", x=lambda g: H(g).mT
 define("movedim", "x, source=0, destination=0", V, "torch.movedim torch.moveaxis T.movedim T.moveaxis", x=moved)
 define("expand", "x, *size", V | REDUCES, "T.expand", x=lambda g: g)
 define("broadcast_to", "x, *size", V | REDUCES, "torch.broadcast_to T.broadcast_to", x=lambda g: g)
-define("expand_as", "x, y", V | REDUCES, "T.expand_as", x=lambda g: g)
+define("expand_as", "x, shape=()", V | REDUCES, "T.expand_as", bind=shape_of_other,
+       forward=lambda x, shape: x.expand(shape), x=lambda g: g)
 define("narrow", "x, dim=0, start=0, length=0", V, "torch.narrow T.narrow", x=narrowed)
 define("select", "x, dim=0, index=0", V, "torch.select T.select", x=selected)
 define("diagonal", "x, offset=0, dim1=0, dim2=1", V, "torch.diagonal T.diagonal", x=diagonal_back)
@@ -238,6 +244,8 @@ for _name, _attributes in (
                parts_of(g, ans_shape), {"vsplit": 0, "dsplit": 2}.get(node.op.name, min(1, len(x_shape) - 1))))
 define("unsafe_split", "x, split_size=1, dim=0", PURE | MULTI, "torch.unsafe_split T.unsafe_split", x=split_again)
 define("unsafe_chunk", "x, chunks=1, dim=0", PURE | MULTI, "torch.unsafe_chunk T.unsafe_chunk", x=split_again)
+define("unsafe_split_with_sizes", "x, split_sizes=(), dim=0", PURE | MULTI,
+       "torch.unsafe_split_with_sizes T.unsafe_split_with_sizes", x=split_again)
 define("split_with_sizes_copy", "x, split_sizes=(), dim=0", PURE | MULTI, "torch.split_with_sizes_copy", x=split_again)
 define("unbind_copy", "x, dim=0", PURE | MULTI, "torch.unbind_copy",
        x=lambda g, ans_shape, *, dim: torch.stack(parts_of(g, ans_shape), dim))

@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "transpose": (on((2, 3, 1), dim0=0, dim1=1),), **each("t T mT H mH", on((2, 3))),
     "movedim": (on((2, 3, 4), source=0, destination=2),),
     **each("expand broadcast_to", on((2, 1), size=(2, 3)), on((3,), size=(2, 3))),
-    "expand_as": (on((2, 1), (2, 3), needs=(0,)),), **each("view_as reshape_as", on((2, 3), (3, 2), needs=(0,))),
+    "expand_as": (on((2, 1), shape=(2, 3)),), **each("view_as reshape_as", on((2, 3), shape=(3, 2))),
     "narrow": (on((2, 4), dim=1, start=1, length=2),), "select": (on((2, 3), dim=1, index=1),),
     "slice": (on((3, 4), index=(slice(None), slice(1, 3))), on((3, 4), index=(1,))),
     **each("tril triu", on((3, 3)), on((2, 3), diagonal=1)), **each("flip", on((2, 3), dims=(1,))),

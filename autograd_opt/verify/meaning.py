@@ -191,8 +191,9 @@ MEANING: dict[str, Meaning] = {
     # ----- data movement -----
     "view": movement(lambda x, shape=(): x.reshape(packed(shape))), "reshape": movement(lambda x, shape=(): x.reshape(packed(shape))),
     "unsafe_view": movement(lambda x, size=(): x.reshape(size)), "reshape_alias": movement(lambda x, size=(): x.reshape(size)),
-    "ravel": movement(lambda x: x.reshape(-1)), "view_as": movement(lambda x, y: x.reshape(y.shape)),
-    "reshape_as": movement(lambda x, y: x.reshape(y.shape)), "expand_as": movement(lambda x, y: np.broadcast_to(x, y.shape)),
+    "ravel": movement(lambda x: x.reshape(-1)), "view_as": movement(lambda x, shape=(): x.reshape(shape)),
+    "reshape_as": movement(lambda x, shape=(): x.reshape(shape)),
+    "expand_as": movement(lambda x, shape=(): np.broadcast_to(x, shape)),
     "flatten": movement(lambda x, start_dim=0, end_dim=-1: x.reshape(
         *x.shape[:start_dim], -1, *x.shape[end_dim % max(x.ndim, 1) + 1:])),
     "unflatten": movement(lambda x, dim=0, sizes=(): x.reshape(*x.shape[:dim % x.ndim], *sizes, *x.shape[dim % x.ndim + 1:])),

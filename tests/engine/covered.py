@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.engine.behaviour import GROUPS
 
 MODULES = ("test_backward", "test_hooks", "test_function", "test_second_order", "test_modes", "test_errors",
-           "test_saved", "test_views", "test_functional", "test_rest")
+           "test_saved", "test_views", "test_functional", "test_rest", "test_further")
 PAGE = Path(__file__).parents[2] / "docs" / "behaviours.md"
 
 COVERED = {
@@ -55,27 +55,38 @@ GAPS = {
     "a node post-hook's cotangent is `.grad` itself (`test_post_accumulate_grad_hook_ordering`)": "it is another tensor",
     "hooks of a leaf die with the leaf (`test_post_accumulate_grad_hook_gets_cleaned_up`)":
         "with the leaf and the graph that used it",
-    "a write through a view of another dtype (`test_autograd_inplace_views_cross_dtype`)":
+    "a write through a view of another dtype (`test_autograd_inplace_views_cross_dtype`), or a view of another dtype "
+    "read after its base was written (`test_first_grad_fn_access_in_no_grad_mode`)":
         "refused with an error that says to write to the base",
+    "forward-mode and MKL-DNN inputs of torch's `gradcheck` (`test_gradcheck_forward_ad_batched_grad`, "
+    "`test_gradcheck_forward_ad_respects_requires_grad`, `test_gradcheck_multiple_mkldnn_inputs`, "
+    "`test_gradcheck_validates_input_mkldnn`)": "dual numbers are not offered, MKL-DNN tensors not tested",
+    "`test_calculate_shape_util`": "a helper of torch's own for nested tensors",
+    "calling a node (`test_grad_fn_badcalls`)": "a node is not callable",
     "views that became leaves between the modes, written under grad (`test_autograd_inplace_view_of_view`)":
         "not refused",
     "a saved input detached in place before backward": "torch refuses; here the gradient is right",
-    "`x.set_()` on a leaf that was used (`test_grad_to_node_set`)": "the leaf keeps its identity",
-    "flags of views made across inference modes (`test_normal_tensor_view_output_in_inference_mode`)":
+    "`x.set_()` on a leaf that was used (`test_grad_to_node_set`, `test_parameter_resize`)":
+        "torch shows this call to no mode: the leaf keeps its identity and its shape; assign `.data` instead",
+    "`requires_grad` of a view made under `no_grad` (`test_custom_function_return_view_in_nograd`, its flag)":
+        "False; torch says True of a view that has no history",
+    "flags of views made across inference modes (`test_normal_tensor_view_output_in_inference_mode`, "
+    "`test_normal_tensor_view_output_in_normal_mode`, `test_inference_mode_handle_indirect_view_on_rebase`)":
         "values and gradients agree, `is_inference` and `grad_fn` of such views may not",
-    "sparse constructors, `sparse_mask`, compressed layouts": "operators without a rule are differentiated by torch; "
-        "some layouts are not",
+    "compressed sparse layouts, sparse inputs of torch's `gradcheck` (`test_gradcheck_dense_and_sparse_inputs`)":
+        "operators without a rule are differentiated by torch; some layouts are not",
     "NestedTensor, `__torch_dispatch__` wrapper subclasses": "not supported",
-    "batched checks of `torch.autograd.gradcheck` with `optimize=True`, or of writes through views": "their operators "
+    "batched checks of `torch.autograd.gradcheck` (`test_gradcheck_check_batched_grad`) with `optimize=True`, or of "
+    "writes through views": "their operators "
         "have no batching rule: pass `check_batched_grad=False`",
     "metadata of a leaf's node dies with the graph (`test_nested_checkpoint`, its last part)": "it dies with the context",
     "`torch.func.vmap` over a function that closes over tensors of a graph": "not supported",
     "backward from several threads over one graph (`test_python_thread_in_middle`)": "a graph is of one thread; others "
         "get an error",
-    "JIT fork and join, C++ extensions that define autograd functions": "not seen by a torch-function mode",
+    "JIT fork and join (`test_fork_join_in_middle`), C++ extensions that define autograd functions": "not seen by a torch-function mode",
     "a GradientEdge as the only root of `torch.autograd.backward`": "use `graph.backward(edge)` or `torch.autograd.grad`",
     "a GradientEdge made by `get_gradient_edge` imported before this library": "does not keep what the rule saved alive",
-    "LOBPCG, MKL-DNN tensors, `DataParallel`": "not tested",
+    "MKL-DNN tensors": "not tested",
     "profiler, devices and streams, plain tensor behaviour": "not about gradients",
 }
 

@@ -308,11 +308,13 @@ def resident():
         return int(file.read().split()[1]) * resource.getpagesize() // 1024
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("steps", [
+    pytest.param(10_000, marks=pytest.mark.slow), pytest.param(100_000, marks=pytest.mark.long),
+])
 @pytest.mark.parametrize("where", ["inside", "outside"])
 @OPTIMIZE
-def test_ten_thousand_steps_do_not_grow(optimize, where):
-    """`with` inside the loop, and around the whole of it."""
+def test_training_does_not_grow(optimize, where, steps):
+    """`with` inside the loop, and around the whole of it; no memory, no tensor, no other object more than before."""
     torch.manual_seed(0)
     w = ao.tensor(torch.randn(8, 8) * 0.1)
     x = torch.randn(4, 8)
@@ -336,10 +338,11 @@ def test_ten_thousand_steps_do_not_grow(optimize, where):
                     step()
 
     loop(300)
-    before, tensors = resident(), len(live_tensors())
-    loop(10_000)
+    before, tensors, objects = resident(), len(live_tensors()), len(gc.get_objects())
+    loop(steps)
     assert resident() - before < 4096
     assert len(live_tensors()) <= tensors
+    assert len(gc.get_objects()) <= objects + 100        # the test's own lists; a leak would be one in each step
 
 
 @pytest.mark.slow

@@ -283,6 +283,8 @@ for name, split in {
     "hsplit": lambda x, y: x.hsplit(2)[0] * y.hsplit((2,))[0], "vsplit": lambda x, y: x.vsplit(3)[0] * y.vsplit(3)[2],
     "dsplit": lambda x, y: x.unsqueeze(0).dsplit(2)[0] * y.unsqueeze(0).dsplit(2)[1],
     "unsafe_split": lambda x, y: x.unsafe_split(2, 1)[0] * y.unsafe_chunk(2, 1)[1],
+    "unsafe_split_with_sizes": lambda x, y: torch.mul(
+        x.unsafe_split_with_sizes((1, 3), 1)[1], y.unsafe_split_with_sizes((3, 1), 1)[0]),
     "split_copy": lambda x, y: torch.split_with_sizes_copy(x, [1, 3], 1)[1] * torch.unbind_copy(y, 1)[0].unsqueeze(1),
     "cat legacy empty": lambda x, y: torch.cat([x, torch.empty(0, dtype=torch.float64), y], 0),
     "meshgrid": lambda x, y: torch.meshgrid(x[0], y[1], indexing="xy"),
