@@ -151,7 +151,7 @@ METADATA = frozenset("""
     is_shared is_pinned has_names names get_device __len__ __hash__ __contains__ type_as_ can_cast result_type
     promote_types item tolist __bool__ __float__ __int__ __index__ __complex__ __format__ dim_order
     data_ptr _version _is_view is_coalesced sparse_dim dense_dim equal allclose get_default_dtype
-    new is_tensor is_storage manual_seed seed initial_seed get_rng_state set_rng_state
+    _set_grad_enabled new is_tensor is_storage manual_seed seed initial_seed get_rng_state set_rng_state
     zeros ones empty full arange linspace logspace eye rand randn randint randperm empty_like zeros_like
     ones_like full_like rand_like randn_like randint_like tensor as_tensor from_numpy empty_strided
     tril_indices triu_indices
