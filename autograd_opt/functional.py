@@ -105,7 +105,8 @@ def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bo
     inputs : a tensor or a tuple of tensors.
     create_graph : whether the result can be differentiated; needs an open graph.
     strict : raise where an output does not depend on an input, instead of zeros.
-    vectorize : accepted for compatibility; the rows are computed one by one from one forward.
+    vectorize : accepted for compatibility; the rows are computed one by one from one forward,
+        and an output without elements is an error as without it.
     strategy : "reverse-mode"; "forward-mode" gives the same numbers by the same means.
     optimize : merge repeated work, in a graph of this call's own.
 
@@ -114,8 +115,10 @@ def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bo
     tensor([[4., 1.],
             [2., 5.]])
     """
-    check_strategy("jacobian", strategy, create_graph, strict, vectorize)
+    check_strategy("jacobian", strategy, create_graph)
     with recording(optimize, create_graph, "jacobian"):
+        if strict and (vectorize or strategy == "forward-mode"):     # refused by torch, after its other checks
+            return reference.jacobian(func, inputs, create_graph, strict, vectorize, strategy)
         result = reference.jacobian(func, inputs, create_graph, strict)
     return released(result)
 
@@ -131,14 +134,16 @@ def hessian(func: Function, inputs: Any, create_graph: bool = False, strict: boo
     tensor([[ 6.,  0.],
             [ 0., 12.]])
     """
-    check_strategy("hessian", outer_jacobian_strategy, create_graph, strict, vectorize)
+    check_strategy("hessian", outer_jacobian_strategy, create_graph)
     with recording(optimize, create_graph, "hessian"):
+        if strict and (vectorize or outer_jacobian_strategy == "forward-mode"):
+            return reference.hessian(func, inputs, create_graph, strict, vectorize, outer_jacobian_strategy)
         result = reference.hessian(func, inputs, create_graph, strict)
     return released(result)
 
 
-def check_strategy(name: str, strategy: str, create_graph: bool, strict: bool, vectorize: bool) -> None:
-    """Refuse the combinations that torch refuses."""
+def check_strategy(name: str, strategy: str, create_graph: bool) -> None:
+    """Refuse the strategies that torch refuses before it looks at the function."""
     if strategy not in ("forward-mode", "reverse-mode"):
         raise errors.ArgumentError(errors.at(
             f'{name}: expected strategy to be either "forward-mode" or "reverse-mode", got {strategy!r}. Hint: if your '
@@ -149,12 +154,6 @@ def check_strategy(name: str, strategy: str, create_graph: bool, strict: bool, v
         raise errors.UnsupportedError(errors.at(
             f'torch.autograd.functional.{name}: `create_graph=True` and `strategy="forward-mode"` are not supported '
             'together (yet). Please either set `create_graph=False` or `strategy="reverse-mode"`.'
-        ))
-    if strict and (vectorize or strategy == "forward-mode"):
-        raise errors.GraphError(errors.at(
-            "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported together. "
-            "Please "
-            "either set `strict=False` or `vectorize=False`."
         ))
 
 
