@@ -20,6 +20,7 @@ from autograd_opt.node cimport (
 )
 from autograd_opt import errors
 from autograd_opt.node cimport PACKED
+from autograd_opt.runs import ACCUMULATING
 from autograd_opt.saved import Packed, unpack_extra
 
 cdef extern from "Python.h":
@@ -286,7 +287,7 @@ cdef class GraphTask:
                 return 0
         if node.flags & LEAF:
             if self.accumulate and node.flags & REQUIRES_GRAD:
-                if node.hooks is None and not self.create_graph and write_grad(node, g, Py_REFCNT(g) <= 2, self.fresh):
+                if node.hooks is None and not self.create_graph and locked_write(node, g, Py_REFCNT(g) <= 2, self.fresh):
                     return 0
                 self.accumulator(self, node, g, Py_REFCNT(g) <= 2)   # 2: `run`, and this frame
             return 0
@@ -550,6 +551,19 @@ cdef bint hookless(object t):
         return False
     own = t.__dict__
     return not own.get("_leaf_hooks") and not own.get("_post_hooks")
+
+
+cdef object acquire = ACCUMULATING.acquire
+cdef object release = ACCUMULATING.release
+
+
+cdef bint locked_write(Node node, object g, bint sole, bint fresh) except -1:
+    """`write_grad` while no other thread writes a `.grad`."""
+    acquire()
+    try:
+        return write_grad(node, g, sole, fresh)
+    finally:
+        release()
 
 
 cdef bint write_grad(Node node, object g, bint sole, bint fresh) except -1:

@@ -154,6 +154,7 @@ class AutogradGraph:
 
     def __exit__(self, *exc: Any) -> None:
         self.require_thread("left")
+        self.require_idle("left")
         stack = _local.stack
         stack.remove(self)
         nodes.set_active_tape(stack[-1].tape if stack else None)
@@ -168,11 +169,24 @@ class AutogradGraph:
         self.clear()
 
     def clear(self) -> None:
-        """Release everything but the leaves."""
+        """Release everything but the leaves.
+
+        Raises
+        ------
+        GraphError : a backward run is under way (a hook has called this).
+        """
         if self.tape is not None:
+            self.require_idle("cleared")
             self.tape.clear()
         self._dag = None
         self.runs.clear()
+
+    def require_idle(self, what: str) -> None:
+        """Refuse what would take the nodes from a run that visits them."""
+        if self.tape is not None and self.tape.running:
+            raise errors.GraphError(errors.at(
+                f"{self.label} cannot be {what} while a backward run over it is under way: do it after the run"
+            ))
 
     def require_thread(self, what: str) -> None:
         """Refuse to be used from a thread other than the one that entered."""

@@ -13,6 +13,7 @@ import torch
 
 from autograd_opt import node as nodes
 from autograd_opt.hooks import run_leaf_hooks, run_post_accumulate
+from autograd_opt.runs import ACCUMULATING
 
 Tensor = torch.Tensor
 
@@ -107,6 +108,12 @@ def add_to_grad(t: Tensor, g: Tensor, create_graph: bool, sole: bool = False) ->
     cotangent itself only when nobody else can see its memory and its strides are those that
     torch gives, else a copy.
     """
+    with ACCUMULATING:
+        write_grad(t, g, create_graph, sole)
+
+
+def write_grad(t: Tensor, g: Tensor, create_graph: bool, sole: bool) -> None:
+    """`add_to_grad` for a thread that is alone at it."""
     old = t.grad
     wanted = t.grad_dtype                # None: whatever comes
     if wanted is not None and g.dtype is not wanted:

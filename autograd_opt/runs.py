@@ -18,6 +18,8 @@ from autograd_opt import errors
 from autograd_opt import node as nodes
 
 _local = threading.local()
+ACCUMULATING = threading.RLock()
+"""Held while a `.grad` is written: kernels let other threads run, which may share the leaf."""
 FRAMES = 0.4
 """A nested run that starts deeper than this part of the recursion limit continues in a thread of its own."""
 DEPTH = 40

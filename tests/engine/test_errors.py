@@ -593,6 +593,30 @@ def test_a_fault_anywhere_leaves_a_graph_that_works(optimize, error):
         assert torch.allclose(w.grad, expected[1]), f"after a fault at place {k}"
 
 
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("what", ["clear", "leave"])
+def test_a_hook_cannot_take_the_graph_away(optimize, what):
+    """Of a leaf, between the visits of many other nodes."""
+    xs = [ao.tensor([float(k)]) for k in range(50)]
+    seen = []
+
+    def hook(t):
+        try:
+            graph.clear() if what == "clear" else graph.__exit__(None, None, None)
+        except ao.GraphError as error:
+            seen.append(str(error))
+
+    xs[-1].register_post_accumulate_grad_hook(hook)
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        total = xs[0] * 2
+        for x in xs[1:]:
+            total = total + x * 2
+        total.backward()
+    assert len(seen) == 1
+    assert "under way" in seen[0]
+    assert all(x.grad.item() == 2.0 for x in xs)
+
+
 def test_an_exception_leaves_the_context_closed():
     def fails():
         with ao.AutogradGraph():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
 
@@ -276,3 +278,36 @@ def test_a_thread_that_ends_with_an_open_graph():
     with ao.AutogradGraph():
         (x * 2).backward()
     assert x.grad.tolist() == [2.0]
+
+
+class Yielding(TorchDispatchMode):
+    """Lets another thread run in the middle of every write, between its read and its result."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.add_.Tensor and args[0].numel() == 3:
+            value = args[0] + args[1]
+            time.sleep(0.0005)
+            return args[0].copy_(value)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", ["parameter", "custom", "hooked"])
+def test_no_gradient_of_a_shared_leaf_is_lost(kind):
+    """Kernels let other threads run: two of them adding to one .grad at once must not lose a summand."""
+    shared = ao.tensor(torch.ones(3)) if kind == "custom" else torch.nn.Parameter(torch.ones(3))
+    if kind == "hooked":
+        shared.register_hook(lambda g: g * 1)
+    steps, count = 20, 4
+
+    def work():
+        with Yielding():
+            for _ in range(steps):
+                with ao.AutogradGraph():
+                    (shared * 2).sum().backward()
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert shared.grad.tolist() == [2.0 * steps * count] * 3
