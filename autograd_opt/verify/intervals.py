@@ -19,6 +19,10 @@ def enclosed(x: Any) -> Any:
     """A scalar as an interval."""
     if isinstance(x, Fraction):
         return iv.mpf(x.numerator) / iv.mpf(x.denominator)
+    if isinstance(x, (int, np.integer, np.bool_)):
+        return iv.mpf(int(x))
+    if not isinstance(x, iv.mpf):
+        raise Outside(f"the number {x!r}")
     return x
 
 

@@ -94,11 +94,12 @@ class Task:
         wrong = self.effects()
         if wrong is not None:
             return undecided(*wrong, **common)
+        certified = bool(self.rewrites) and "rewrite" in engines and exact == "real"
         outcome = checker.check(
             self.original,
             self.optimized,
             self.leader,
-            expansions=budget.expansions,
+            expansions=min(budget.expansions, 20 * len(self.nodes) + 10_000) if certified else budget.expansions,
             deadline=time.monotonic() + budget.seconds,
         )
         from autograd_opt.verify.search import rewritten, search
@@ -122,7 +123,7 @@ class Task:
                 goals=goals,
                 **common,
             )
-        if "rewrite" in engines and exact == "real" and not outcome.budget and self.rewrites:
+        if certified:
             found = rewritten(self, self.rewrites, budget, assume, outcome, common)
             if found is not None:
                 return found

@@ -1,0 +1,31 @@
+"""The table of costs prints what was proved; it times nothing here."""
+
+from __future__ import annotations
+
+import pytest
+
+from autograd_opt.verify import speed
+
+
+@pytest.mark.parametrize("build", [b for b in speed.NAMED if "100,000" not in b.__doc__], ids=lambda b: b.__doc__[:30])
+def test_every_graph_of_the_table_is_proved(build):
+    assert " | proved, " in speed.line("name", build)
+
+
+def test_a_step_whose_backward_runs_are_inside():
+    def build():
+        x = speed.leaf(3)
+        import torch
+
+        return [torch.autograd.grad((x * x).sum(), x)[0] for _ in range(2)]
+
+    assert "proved |" in speed.runs("name", build)
+
+
+def test_the_table_of_the_documentation_is_replaced_between_its_markers(tmp_path, monkeypatch):
+    path = tmp_path / "page.md"
+    path.write_text(f"before\n{speed.BEGIN}\nold\n{speed.END}\nafter\n")
+    monkeypatch.setattr(speed, "lines", lambda everything: iter(["| a |", "| b |"]))
+    monkeypatch.setattr("sys.argv", ["speed", "--quick", str(path)])
+    speed.main()
+    assert path.read_text() == f"before\n{speed.BEGIN}\n| a |\n| b |\n{speed.END}\nafter\n"
