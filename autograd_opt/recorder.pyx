@@ -122,6 +122,22 @@ cdef object known_value(Node first):
     return value
 
 
+cdef object reuse(Tape tape, Op op, Node first, bint req):
+    """A copy-on-write clone of the value that `first` leads; None, counted, where it must be computed again."""
+    cdef object value = known_value(first), r = None
+    cdef Py_ssize_t size
+    if value is not None and (op.kernel is None or not req or extra_of(<Node>first.holder) is not None):
+        r = clone_of(value)
+    if r is None:
+        tape.missed(first)
+        return None
+    tape.hits += 1
+    size = tape.nbytes(first.shape, first.dtype)
+    tape.saved_bytes += size
+    tape.reused_bytes += size
+    return r
+
+
 cdef class Kernel:
     """One C-level method of TensorBase and the operator it computes."""
     cdef object descr
@@ -156,7 +172,7 @@ cdef object fast_binary(Kernel k, object a, object b):
     """The hot path; None where the general one is needed (and nothing has been recorded)."""
     cdef PyObject *tp = recording()
     cdef Tape tape
-    cdef Node na, nb = None, node, first
+    cdef Node na, nb = None, node
     cdef Op op = k.op
     cdef bint req
     cdef uint32_t mask = 0
@@ -165,8 +181,7 @@ cdef object fast_binary(Kernel k, object a, object b):
     cdef double number
     cdef Entry *e = NULL
     cdef bint cloned = False
-    cdef Py_ssize_t size
-    cdef object tb, r = None, value
+    cdef object tb, r = None
     if tp == NULL:
         return None
     tape = <Tape>tp
@@ -209,22 +224,12 @@ cdef object fast_binary(Kernel k, object a, object b):
             if e.first != NULL and nb is not None and (<Node>e.first).in0.vn != na.vn and a.stride() != b.stride():
                 e = tape.find(na.vn, kb, kind | (1 << 7))   # operands in another order: equal values, another layout
             if e.first != NULL:
-                value = known_value(<Node>e.first)
-                if value is not None:
-                    r = clone_of(value)
-                    value = None
+                r = reuse(tape, op, <Node>e.first, req)
+                cloned = r is not None
         elif not req:
             return ao_method(k.descr, a, (b,))
         if r is None:
             r = ao_method(k.descr, a, (b,))
-            if e != NULL and e.first != NULL:
-                tape.missed(<Node>e.first)
-        else:
-            cloned = True
-            tape.hits += 1
-            size = tape.nbytes((<Node>e.first).shape, na.dtype)
-            tape.saved_bytes += size
-            tape.reused_bytes += size
         node = new_node(op)
         if nb is None or nb.shape is na.shape or nb.shape == na.shape:
             node.shape = na.shape
@@ -315,8 +320,7 @@ cdef object fast_unary(Kernel k, object a):
     cdef uint64_t kind
     cdef Entry *e = NULL
     cdef bint cloned = False
-    cdef Py_ssize_t size
-    cdef object r = None, value
+    cdef object r = None
     if tp == NULL:
         return None
     tape = <Tape>tp
@@ -338,22 +342,12 @@ cdef object fast_unary(Kernel k, object a):
             kind |= (req << 3) | (<uint64_t>op.id << 8)
             e = tape.find(na.vn, 0, kind)
             if e.first != NULL:
-                value = known_value(<Node>e.first)
-                if value is not None:
-                    r = clone_of(value)
-                    value = None
+                r = reuse(tape, op, <Node>e.first, req)
+                cloned = r is not None
         elif not req:
             return ao_method(k.descr, a, EMPTY)
         if r is None:
             r = ao_method(k.descr, a, EMPTY)
-            if e != NULL and e.first != NULL:
-                tape.missed(<Node>e.first)
-        else:
-            cloned = True
-            tape.hits += 1
-            size = tape.nbytes((<Node>e.first).shape, na.dtype)
-            tape.saved_bytes += size
-            tape.reused_bytes += size
         node = new_node(op)
         node.shape, node.dtype, node.device = na.shape, na.dtype, na.device
         if cloned:
@@ -457,9 +451,9 @@ cdef inline uint32_t save(Tape tape, Node n, object t) except? 4294967295:
 
 cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs):
     """`apply` for at most three operands and one output, without hooks on saved tensors."""
-    cdef Py_ssize_t count = len(operands), size
-    cdef Node na = None, nb = None, nc = None, node, first
-    cdef object a = None, b = None, c = None, r = None, extra = None, value, shape, dtype
+    cdef Py_ssize_t count = len(operands)
+    cdef Node na = None, nb = None, nc = None, node
+    cdef object a = None, b = None, c = None, r = None, extra = None, shape, dtype
     cdef bint grad = grad_on(), req = False, cloned = False, found = False, usual
     cdef uint32_t mask = 0, flags = 0
     cdef Entry *e = NULL
@@ -486,22 +480,10 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
         found = e != NULL and e.first != NULL
         if found and not op.flags & VIEW:
-            first = <Node>e.first
-            value = known_value(first)
-            if value is not None:
-                first = <Node>first.holder
-                extra = extra_of(first)
-                if extra is not None or op.kernel is None or not req:
-                    r = clone_of(value)
-                if r is not None:
-                    cloned = True
-                    tape.hits += 1
-                    size = tape.nbytes(first.shape, first.dtype)
-                    tape.saved_bytes += size
-                    tape.reused_bytes += size
-                value = None
-            if r is None:
-                tape.missed(first)
+            r = reuse(tape, op, <Node>e.first, req)
+            cloned = r is not None
+            if cloned:
+                extra = extra_of(<Node>(<Node>e.first).holder)
     if r is None:
         if op.kernel is not None and req:
             r, extra = op.kernel(*operands, **attrs) if attrs else op.kernel(*operands)
@@ -777,9 +759,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
     cdef Node n, node, first
     cdef list nodes = []
     cdef bint req = False, grad = grad_on(), view = False, cloned = False
-    cdef Py_ssize_t size
     cdef int paused
-    cdef object r = None, key = None, value, extra = None, entry = None
+    cdef object r = None, key = None, extra = None, entry = None
     if not tape.optimize:
         for t in operands:
             if op.differentiable and isinstance(t, Tensor) and tracked(tape, t):
@@ -803,22 +784,10 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         if key is not None:
             entry = tape.general.get(key)
             if entry is not None and not op.flags & VIEW:
-                first = <Node>entry
-                value = known_value(first)
-                if value is not None:
-                    first = <Node>first.holder
-                    extra = extra_of(first)
-                    if extra is not None or op.kernel is None or not req:
-                        r = clone_of(value)
-                    if r is not None:
-                        cloned = True
-                        tape.hits += 1
-                        size = tape.nbytes(first.shape, first.dtype)
-                        tape.saved_bytes += size
-                        tape.reused_bytes += size
-                    value = None
-                if r is None:
-                    tape.missed(first)
+                r = reuse(tape, op, <Node>entry, req)
+                cloned = r is not None
+                if cloned:
+                    extra = extra_of(<Node>(<Node>entry).holder)
     if r is None:
         if op.kernel is not None and req:
             paused = set_paused(1)               # operators inside are part of this node
