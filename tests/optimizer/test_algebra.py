@@ -87,22 +87,23 @@ def test_plus_zero_and_times_zero_are_not_identities() -> None:
         assert graph.tape.hits == 0
 
 
-def test_a_hook_between_keeps_its_sight() -> None:
-    for late in (False, True):
-        seen = {}
-        for optimized in (False, True):
-            x = ao.tensor(X)
-            with ao.AutogradGraph(optimize=optimized):
-                middle = x.t()
-                if not late:
-                    middle.register_hook(lambda g, k=optimized, s=seen: s.__setitem__(k, g.clone()))
-                out = middle.t()
-                if late:
-                    middle.retain_grad()
-                (out.sin() + x.sin()).sum().backward()
-                if late:
-                    seen[optimized] = middle.grad.clone()
-        assert torch.equal(seen[False], seen[True]), f"late={late}"
+@pytest.mark.parametrize("retain", [False, True], ids=["last run", "run over a retained graph, without passes"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_hook_between_keeps_its_sight(late: bool, retain: bool) -> None:
+    seen = {}
+    for optimized in (False, True):
+        x = ao.tensor(X)
+        with ao.AutogradGraph(optimize=optimized):
+            middle = x.t()
+            if not late:
+                middle.register_hook(lambda g, k=optimized: seen.__setitem__(k, g.clone()))
+            out = middle.t()
+            if late:
+                middle.retain_grad()
+            (out.sin() + x.sin()).sum().backward(retain_graph=retain)
+            if late:
+                seen[optimized] = middle.grad.clone()
+    assert torch.equal(seen[False], seen[True])
 
 
 def test_hooks_at_both_ends_see_their_own() -> None:
@@ -210,7 +211,10 @@ def test_complex_numbers_times_one() -> None:
     z = ao.tensor(torch.tensor([complex(math.inf, 1.0), complex(0.5, -0.0)]))
     with ao.AutogradGraph(optimize=True) as graph:
         y = z * 1
+        assert y.imag.isnan().any(), "infinity times the zero imaginary part of 1"
+        assert y._node.word() == (0, 0)
         assert not y._node.by_rule
+        assert (z.real * 1)._node.word() != (0, 0)
         assert (-z.neg())._node.by_rule
         assert graph.tape.hits == 0
 
