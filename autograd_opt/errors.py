@@ -144,13 +144,17 @@ def unsupported_result(t: Any, operation: str) -> UnsupportedError:
 def freed(node: Any) -> FreedGraphError:
     """Second backward over released values; torch's wording first."""
     place = f" (reached {node.op.name}{', recorded at ' + source_of(node) if node.source else ''})"
-    return FreedGraphError(
+    error = FreedGraphError(
         "Trying to backward through the graph a second time (or directly access saved tensors "
         "after they have already been freed). Saved intermediate values of the graph are freed "
         "when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to "
         "backward through the graph a second time or if you need to access saved tensors after "
         "calling backward." + place
     )
+    around = program_around(node)
+    if around:
+        error.add_note(around)
+    return error
 
 
 def inference_saved() -> GraphError:
