@@ -86,8 +86,9 @@ def classify(func: Any) -> Kind:
         return Kind(number, name, EFFECT, written, outs)
     if name in VIEWS or (not written and any(r.alias_info is not None for r in schema.returns)):
         return Kind(number, name, VIEW)
-    ignored = (*outs, 0) if name in OVERWRITES else outs
-    return Kind(number, name, PURE, written, ignored)
+    if name in OVERWRITES:               # the value may repeat; the memory is someone's own
+        return Kind(number, name, EFFECT, written, (*outs, 0))
+    return Kind(number, name, PURE, written, outs)
 
 
 def is_certain(kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -326,6 +326,13 @@ def test_chains_begin_at_the_watched_block() -> None:
     assert all(chain[0].endswith("in block") and chain[1].endswith("in program") for chain in chains)
 
 
+def test_filling_memory_of_ones_own_is_no_repeat() -> None:
+    layers: list[nn.Module] = []
+    found = watch(lambda: layers.extend(nn.LayerNorm(5) for _ in range(3)))
+    assert found.operations
+    assert not found.findings
+
+
 def test_what_an_optimizer_repeats_is_not_listed() -> None:
     parameters, gradient = [torch.ones(3, requires_grad=True) for _ in range(2)], torch.ones(3)
     for p in parameters:
