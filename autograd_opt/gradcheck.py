@@ -6,7 +6,7 @@ report where, both values, and both errors beside their tolerances.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -46,6 +46,7 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
     Raises
     ------
     ValueError : no input requires grad.
+    UnsupportedError : an input or an output is complex; `torch.autograd.gradcheck` takes these inside a context.
     GradcheckError : says which entry, both values, both errors and both tolerances.
 
     >>> import autograd_opt as ao, torch
@@ -58,13 +59,16 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
         raise errors.ArgumentError(errors.at(
             "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
         ))
+    refuse_complex(values[i] for i in checked)
     plain = [detached(x) for x in values]
 
     def of(*chosen: Tensor) -> tuple[Tensor, ...]:
         given = list(plain)
         for i, x in zip(checked, chosen, strict=True):
             given[i] = x
-        return as_outputs(func(*given))
+        outputs = as_outputs(func(*given))
+        refuse_complex(outputs)
+        return outputs
 
     chosen = tuple(plain[i] for i in checked)
     analytical = jacobian(of, chosen, optimize=optimize)
@@ -107,6 +111,15 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Sequence[
     seconds = [detached(g).requires_grad_() for g in gs]
     return gradcheck(first, (*values, *seconds), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
                      optimize=optimize)
+
+
+def refuse_complex(tensors: Iterable[Tensor]) -> None:
+    """A step along the real axis says only half of a complex derivative."""
+    if any(t.is_complex() for t in tensors):
+        raise errors.UnsupportedError(errors.at(
+            "gradcheck of complex inputs or outputs is not offered: call torch.autograd.gradcheck inside "
+            "`with AutogradGraph(): ...`"
+        ))
 
 
 def requires_grad(x: Tensor) -> bool:

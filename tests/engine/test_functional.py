@@ -285,6 +285,17 @@ def test_gradcheck_sees_nan():
         ao.gradcheck(lambda x: (x - x) / (x - x) * x, ao.tensor([1.0], dtype=torch.float64))
 
 
+def test_gradcheck_refuses_complex_numbers():
+    z = torch.tensor([1 + 2j, 0.5 - 1j], dtype=torch.complex128, requires_grad=True)
+    x = ao.tensor([1.0, 2.0], dtype=torch.float64)
+    with pytest.raises(ao.UnsupportedError, match="complex"):
+        ao.gradcheck(lambda t: (t * t.conj()).real.sum(), z)
+    with pytest.raises(ao.UnsupportedError, match="complex"):
+        ao.gradcheck(lambda t: torch.complex(t, t * 2), x)
+    with ao.AutogradGraph():
+        assert torch.autograd.gradcheck(lambda t: (t * t.conj()).real.sum(), (z,))
+
+
 def test_gradcheck_needs_an_input():
     with pytest.raises(ValueError, match="at least one input"):
         ao.gradcheck(lambda x: x, torch.ones(2))
