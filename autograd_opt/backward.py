@@ -49,7 +49,7 @@ def root_nodes(tape: Any, roots: Sequence[Any]) -> list[Any]:
                     f"expected a Tensor to differentiate, got {type(root).__name__}"
                 ))
             node = nodes.handle_of(root)
-            if not node.requires_grad:
+            if not node.requires_grad or node.op == "view_apart":
                 raise errors.GraphError(errors.at(
                     f"element {i} of tensors does not require grad and does not have a grad_fn"
                 ))
@@ -199,6 +199,9 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         results = batched(tape, found, cotangents, targets, retain, create_graph)
     else:
         results = execute(tape, found, cotangents, targets, retain, create_graph, False)
+    if tape.twins:
+        dense = {id(g): g.clone() for g in results if g is not None and expanded(g)}
+        results = [dense.get(id(g), g) for g in results]        # the sums that were merged are dense
     for i, (t, g) in enumerate(zip(wanted, results, strict=True)):
         if g is None and materialize_grads:
             if not isinstance(t, Tensor):
@@ -214,6 +217,12 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
     return tuple(results)
 
 
+def expanded(g: Tensor) -> bool:
+    """Are two elements of `g` one place in memory?"""
+    with torch._C.DisableTorchFunction():
+        return g.layout is torch.strided and any(s == 0 and n > 1 for s, n in zip(g.stride(), g.shape, strict=True))
+
+
 def input_nodes(inputs: Sequence[Any]) -> list[Any]:
     """The nodes to capture; None for a tensor that the graph has not seen."""
     targets = []
@@ -226,7 +235,8 @@ def input_nodes(inputs: Sequence[Any]) -> list[Any]:
             raise errors.ArgumentTypeError(errors.at(f"expected Tensors as inputs, got {type(t).__name__}"))
         if not references.requires_grad(t):
             raise errors.GraphError(errors.at("One of the differentiated Tensors does not require grad"))
-        targets.append(nodes.handle_of(t, False))
+        found = nodes.handle_of(t, False)
+        targets.append(None if found is not None and found.op == "view_apart" else found)
     return targets
 
 

@@ -165,6 +165,8 @@ def hooks_of(node: Any) -> NodeHooks:
 def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
     """`t.register_hook(fn)` inside a context."""
     node = t.__dict__.get("_node")
+    if node is not None and node.op == "view_apart":
+        return add(t.__dict__.setdefault("_leaf_hooks", OrderedDict()), fn)     # nothing ever arrives there
     if node is not None and not node.is_leaf:
         if not node.requires_grad:
             raise errors.GraphError(errors.at("cannot register a hook on a tensor that doesn't require gradient"))
@@ -180,6 +182,8 @@ def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
 def register_post_accumulate(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
     """`t.register_post_accumulate_grad_hook(fn)` inside a context."""
     node = t.__dict__.get("_node")
+    if node is not None and node.op == "view_apart":
+        return add(t.__dict__.setdefault("_post_hooks", OrderedDict()), fn)
     if node is not None and not node.is_leaf:
         raise errors.GraphError(errors.at("post accumulate grad hooks cannot be registered on non-leaf tensors"))
     if "_requires_grad" in t.__dict__:
@@ -199,6 +203,8 @@ def retain_grad(t: Tensor) -> None:
         return
     if not node.requires_grad:
         raise errors.GraphError(errors.at("can't retain_grad on Tensor that has requires_grad=False"))
+    if node.op == "view_apart":
+        return
     hooks_of(nodes.handle_of(t)).retain = True
 
 

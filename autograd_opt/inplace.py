@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from autograd_opt import errors, recorder, references, views
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import special
-from autograd_opt.ops.table import BINDERS, OPS, REDUCES, define, rename
+from autograd_opt.ops.table import BINDERS, ELEMENTWISE, OPS, REDUCES, define, rename
 
 Tensor = torch.Tensor
 
@@ -37,8 +37,8 @@ def writes(func: Any, name: str) -> bool:
         (name.startswith("__i") and name.endswith("__") and name not in ("__index__", "__int__", "__invert__"))
 
 
-def protect(target: Tensor, node: Any) -> None:
-    """Refuse, with torch's errors, a write that the gradient cannot follow."""
+def protect(target: Tensor, node: Any, tracked: bool) -> None:
+    """Refuse, with torch's errors, a write that the gradient cannot follow; `tracked`: is it to be recorded?"""
     node = nodes.handle_of(target, False) or node
     if node.is_leaf and node.requires_grad:
         raise errors.InplaceError(errors.at(
@@ -53,6 +53,8 @@ def protect(target: Tensor, node: Any) -> None:
                 "Use torch.no_grad() to update it, or write to a clone()"
             ))
         views.protect(node, base_node)
+        if tracked:
+            views.refuse_making(target)
 
 
 def handler(name: str) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]:
@@ -89,11 +91,11 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
         found = nodes_of(operands, op.name)
         if not wants_grad(found):
             if torch.is_grad_enabled() and found[0] is not None and target._is_view():
-                protect(target, found[0])
+                protect(target, found[0], False)
             func(*args, **kwargs)
             nodes.wrote(target)
             return target
-        protect(target, found[0])
+        protect(target, found[0], True)
         mask = 0
         for i, n in enumerate(found):
             if n is not None and n.requires_grad:
@@ -137,9 +139,13 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         target = tensors[0]
         if not wants_grad(found):
             if target._is_view():
-                protect(target, found[0])
+                protect(target, found[0], False)
             return unrecorded(func, args, kwargs)
-        protect(target, found[0])
+        try:
+            protect(target, found[0], True)
+        except errors.InplaceError:
+            draw_anyway(name, target, args[1:])
+            raise
         base = views.before_write(target)
         if name in RANDOM_FILLS:
             result = func(*args, **kwargs)
@@ -172,6 +178,12 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return target
 
 
+def draw_anyway(name: str, target: Tensor, options: tuple[Any, ...]) -> None:
+    """torch draws the noise of an in-place dropout before it refuses the write."""
+    if name == "dropout_" and len(options) == 2 and options[1] and 0 < options[0] < 1:
+        torch.empty_like(target).bernoulli_(1 - options[0])
+
+
 def unrecorded(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A write without gradient: its target (or, of a foreach form, each of them) has a new value."""
     result = func(*args, **kwargs)
@@ -198,6 +210,9 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """`x[index] = value`, the value a tensor or a number."""
     x, index, value = args
+    if not x.dim() and type(index) is int:
+        with torch._C.DisableTorchFunction():
+            return func(*args, **kwargs)        # raises
     if torch.is_grad_enabled() and x.is_leaf and references.requires_grad(x):
         raise errors.InplaceError(errors.at(
             "a view of a leaf Variable that requires grad is being used in an in-place operation. "
@@ -219,6 +234,14 @@ def erased(g: Tensor, *, index: Any) -> Tensor:
     return out
 
 
+def bind_copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if x.layout is not torch.strided or source.layout is not torch.strided:
+        raise TypeError("a copy between layouts has no rule")
+    return (x, source), {}
+
+
+COPY = define("copy", "x, source", ELEMENTWISE, inplace="T.copy_", bind=bind_copy,
+              x=lambda g: torch.zeros_like(g), source=lambda g: g)
 OVERWRITE = define("overwrite", "x", 0, x=lambda g: torch.zeros_like(g))
 ERASE_INDEX = define("erase_index", "x, *, index=None", 0, forward=erased,
                      x=lambda g, *, index: erase_index(g, index))

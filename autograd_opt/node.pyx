@@ -178,6 +178,11 @@ cdef class Node:
         return self.flags
 
     @property
+    def version(self):
+        """The version of the tensor's memory that this node stands for."""
+        return self.version
+
+    @property
     def value_number(self):
         return self.vn
 
@@ -300,7 +305,7 @@ cdef class Node:
     def next_functions(self):
         """(node, 0) for each operand that requires grad, (None, 0) for the others."""
         return tuple(
-            edge(n) if n is not None and (<Node>n).flags & REQUIRES_GRAD else (None, 0)
+            edge(n) if n is not None and (<Node>n).flags & REQUIRES_GRAD and (<Node>n).op != "view_apart" else (None, 0)
             for n in self.operands
         )
 
@@ -558,8 +563,12 @@ cdef Node handle(Tape tape, object t):
                     return tape.leaf(t)
                 elif node.index < 0:
                     tape.append(node)
-                if node.view is not None and version_of(t) != node.version:
-                    return tape.refresh_view(node, t)
+                if node.view is not None:
+                    if version_of(t) != node.version:
+                        return tape.refresh_view(node, t)
+                    if tape.late and not node.flags & REQUIRES_GRAD:
+                        from autograd_opt.views import late
+                        return late(t) or node
                 if tape.optimize:
                     if version_of(t) != node.version:
                         return tape.rewritten(node, t)
@@ -726,11 +735,12 @@ cdef class Tape:
             mark = ao_get(get_requires_grad, t) is True
         if entry is not None and mark != bool((<Node>entry).flags & REQUIRES_GRAD):
             entry = None                 # what was recorded so far keeps the flag of its time
-        if self.late and not mark and t._is_view():
-            from autograd_opt.views import late
-            node = late(t)
-            if node is not None:
-                return node
+        if (self.late if not mark else entry is None and type(t) is not CustomTensor) and t._is_view():
+            from autograd_opt.views import late, own_flag
+            if not (mark and own_flag(t)):
+                node = late(t)
+                if node is not None:
+                    return node
         if entry is not None:
             node = <Node>entry
         else:

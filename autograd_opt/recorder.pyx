@@ -799,6 +799,9 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             r = func(*args, **kwargs)
         else:
             r = func(*args)
+        if op.flags & VIEW and not grad and op.differentiable and any_requires(nodes):
+            if set_apart(r):
+                return r
         if not (req or tape.optimize):
             return r
         view = op.flags & VIEW and isinstance(r, Tensor) and r._is_view()
@@ -849,9 +852,17 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
 cdef object beyond(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands):
     """A call on a tensor that cannot be recorded: refused where a gradient would be lost, else run."""
     if grad_on() and op.differentiable and any([isinstance(t, Tensor) and tracked(tape, t) for t in operands]):
-        from autograd_opt.errors import unsupported_operand
-        raise unsupported_operand(next(filter(unusual, operands)), op.name)
+        refuse(operands, op.name)
     return func(*args, **kwargs) if kwargs else func(*args)
+
+
+cdef int refuse(operands, str name) except -1:
+    """Raise the error that is being handled, with the operation's name where a tensor's kind is the reason."""
+    for t in operands:
+        if unusual(t):
+            from autograd_opt.errors import unsupported_operand
+            raise unsupported_operand(t, name)
+    raise
 
 
 def nodes_or_refuse(list tensors, str name):
@@ -864,9 +875,18 @@ def nodes_or_refuse(list tensors, str name):
         return [handle(tape, t) for t in tensors]
     except NotImplementedError:
         if grad_on() and any([tracked(tape, t) for t in tensors]):
-            from autograd_opt.errors import unsupported_operand
-            raise unsupported_operand(next(filter(unusual, tensors)), name)
+            refuse(tensors, name)
         return None
+
+
+cdef bint set_apart(object r) except -1:
+    """Give views made under no_grad of a tensor that requires grad the node that torch's words describe."""
+    cdef bint any_view = False
+    from autograd_opt.views import apart
+    for t in (r if isinstance(r, (tuple, list)) else (r,)):
+        if type(t) is Tensor and t._is_view() and not t.is_inference():
+            any_view = apart(t, True) is not None or any_view
+    return any_view
 
 
 cdef object extra_of(Node node):
@@ -958,6 +978,11 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
                         fix |= 1 << min(i, 2)
             if mask & 0x80000000:
                 node.flags |= NEEDS_ANS
+            if not fix and op.flags & ELEMENTWISE:
+                for n in nodes:
+                    if n is not None and n.dtype is not node.dtype:
+                        fix = 7              # written in place: the rules compute in the wider type
+                        break
         if fix & 1:
             node.flags |= FIX0
         if fix & 2:
@@ -1375,6 +1400,15 @@ def binary_method(Kernel k):
     return method
 
 
+def reflected_method(Kernel k):
+    """The method for `other op self`, where `self` is of the more special class."""
+    def method(self, other):
+        if type(other) is Tensor or type(other) is Parameter:
+            return binary(k, other, self)     # the first operand decides about the layout
+        return binary(k, self, other)
+    return method
+
+
 cdef object read(object descr, object t):
     """A property of a CustomTensor, without asking any torch-function mode."""
     if ao_builtin0(all_disabled) is True:
@@ -1550,7 +1584,7 @@ def install(custom, Op output, dict ops, slow):
         if name in UNARY and name not in ("round",):
             setattr(custom, name, method)
     # torch computes `number + self` as self.add(number), and the node says what was computed
-    custom.__radd__, custom.__rmul__ = binary_method(KERNELS["add"]), binary_method(KERNELS["mul"])
+    custom.__radd__, custom.__rmul__ = reflected_method(KERNELS["add"]), reflected_method(KERNELS["mul"])
     custom.shape, custom.dtype = property(p_shape), property(p_dtype)
     custom.device, custom.ndim = property(p_device), property(p_ndim)
     custom.dim, custom.size = t_dim, t_size

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt import backward, errors, hooks, recorder, references
+from autograd_opt import backward, errors, hooks, recorder, references, views
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import call as call_route
 from autograd_opt.dispatch import special
@@ -71,7 +71,7 @@ def requires_grad_(func: Any, args: Any, kwargs: Any) -> Tensor:
 def change_requires_grad(t: Tensor, value: bool) -> None:
     """Set the flag of a leaf; refuse what torch refuses."""
     node = t.__dict__.get("_node")
-    if node is not None and not node.is_leaf and node.requires_grad:
+    if node is not None and not node.is_leaf and node.requires_grad and not views.leads_nowhere(node):
         if not value:
             raise errors.GraphError(errors.at(
                 "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
@@ -81,25 +81,41 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
     with torch._C.DisableTorchFunction():
         if value and not (t.is_floating_point() or t.is_complex()):
             raise errors.GraphError(errors.at("only Tensors of floating point dtype can require gradients"))
+        tape: Any = nodes.get_active()
+        if tape is not None and value:
+            tape.late = True                    # there may be views of it
         if type(t) is CustomTensor:
             if node is not None and not node.is_leaf:
+                if not value and views.leads_nowhere(node):
+                    return
                 nodes.become_leaf(t)
             t._requires_grad = value
         else:
             Base.requires_grad.__set__(t, value)  # type: ignore[attr-defined]
 
 
+def history(t: Tensor) -> Any:
+    """The node that computed `t`, as far as gradients go; None for what torch calls a leaf."""
+    node = t.__dict__.get("_node")
+    tape: Any = nodes.get_recording()
+    with torch._C.DisableTorchFunction():
+        if tape is not None and (tape.late if node is None or not node.requires_grad else node.view is not None) \
+                and t._is_view():
+            views.require_unwritten(t, node)
+            node = nodes.handle_of(t)           # its base may have been written, or require grad by now
+    return None if node is None or node.is_leaf or not node.requires_grad or views.leads_nowhere(node) else node
+
+
 @special(getter("is_leaf"))
 def get_is_leaf(func: Any, args: Any, kwargs: Any) -> bool:
-    node = args[0].__dict__.get("_node")
-    return node is None or node.is_leaf or not node.requires_grad
+    return history(args[0]) is None
 
 
 @special(getter("grad_fn"))
 def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
     t = args[0]
-    node = t.__dict__.get("_node")
-    if node is None or node.is_leaf or not node.requires_grad:
+    node = history(t)
+    if node is None:
         return None
     if nodes.get_active() is not None:
         node = nodes.handle_of(t)
@@ -118,7 +134,7 @@ def get_grad(func: Any, args: Any, kwargs: Any) -> Any:
     node = t.__dict__.get("_node")
     with torch._C.DisableTorchFunction():
         g = Base.grad.__get__(t)  # type: ignore[union-attr]
-        if node is not None and node.requires_grad and not node.is_leaf and g is None \
+        if node is not None and node.requires_grad and not node.is_leaf and g is None and not views.leads_nowhere(node) \
                 and not (node.hooks is not None and node.hooks.retain):
             warnings.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "
@@ -167,7 +183,7 @@ def detach(func: Any, args: Any, kwargs: Any) -> Tensor:
 def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
     (t,) = args
     with torch._C.DisableTorchFunction():
-        if t._is_view():
+        if t._is_view() and not views.hidden(t):
             raise errors.GraphError(errors.at("Can't detach views in-place. Use detach() instead."))
         if type(t) is CustomTensor:
             nodes.become_leaf(t)
@@ -283,6 +299,6 @@ def represent(func: Any, args: Any, kwargs: Any) -> str:
         if type(plain) is CustomTensor:
             plain.__class__ = Tensor  # type: ignore[assignment]
         text = Tensor.__repr__(plain, **kwargs)
-    if node is not None and not node.is_leaf and node.requires_grad:
+    if node is not None and not node.is_leaf and node.requires_grad and not views.leads_nowhere(node):
         return text[:-1] + f", grad_fn=<{node.name()}>)"
     return text[:-1] + ", requires_grad=True)" if references.requires_grad(t) else text

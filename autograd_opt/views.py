@@ -8,6 +8,7 @@ node, by geometry, the next time it is used.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -15,7 +16,8 @@ import torch
 from autograd_opt import errors, recorder
 from autograd_opt import node as nodes
 from autograd_opt.hooks import hooks_of
-from autograd_opt.ops.table import define
+from autograd_opt.ops.table import PURE, VIEW, define
+from autograd_opt.references import requires_grad
 
 Tensor = torch.Tensor
 MULTI_VIEWS = frozenset("unbind split split_with_sizes chunk tensor_split hsplit vsplit dsplit".split())
@@ -38,11 +40,13 @@ def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: di
 
 
 def geometry(view: Tensor, base: Tensor) -> dict[str, Any]:
-    """Where `view` lies in `base`, as attributes of the operators below."""
+    """Where `view` lies in `base` and how it reads its memory, as attributes of the operators below."""
     return {
         "size": tuple(view.shape), "stride": tuple(view.stride()),
-        "offset": view.storage_offset() - base.storage_offset(),
+        "offset": view.storage_offset() - base.storage_offset() * base.element_size() // view.element_size(),
         "base_size": tuple(base.shape), "base_stride": tuple(base.stride()),
+        "dtype": view.dtype, "base_dtype": base.dtype,
+        "conj": view.is_conj() != base.is_conj(), "neg": view.is_neg() != base.is_neg(),
     }
 
 
@@ -54,13 +58,40 @@ def protect(node: Any, base_node: Any) -> None:
     while step is not None and step is not base_node and (step.view is not None or step.op.name == "output"):
         refuse_origin(step)
         step = step.operands[0] if step.operands else None
-    if base_node.requires_grad and not node.requires_grad and (node.is_leaf or node.operands[0] is base_node):
+    if base_node.requires_grad and (leads_nowhere(node) or not node.requires_grad and (
+            node.is_leaf or node.operands[0] is base_node)):
         raise errors.InplaceError(errors.at(
             "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
             "this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both "
             "the view and the inplace either both inside the no_grad block (if you don't want the inplace to be "
             "tracked) or both outside (if you want the inplace to be tracked)."
         ))
+
+
+Making: Any = torch._C._autograd.CreationMeta  # type: ignore[attr-defined]
+making_of: Any = torch._C._autograd._get_creation_meta  # type: ignore[attr-defined]
+
+
+def hidden(view: Tensor) -> bool:
+    """Is the base of a view a tensor of torch's own, which no Python code has seen (as that of a stack)?"""
+    base: Any = view._base
+    return "_node" not in base.__dict__ and sys.getrefcount(base) <= 3       # torch, `base`, the argument
+
+
+def refuse_making(view: Tensor) -> None:
+    """Refuse a recorded write through a view that torch made in a way that does not allow it."""
+    making = making_of(view)
+    if making == Making.DEFAULT or hidden(view):
+        return
+    if making == Making.MULTI_OUTPUT_NODE:
+        raise errors.InplaceError(errors.at(
+            "This view is the output of a function that returns multiple views. Such functions do not allow the "
+            "output views to be modified inplace. You should replace the inplace operation by an out-of-place one."
+        ))
+    raise errors.InplaceError(errors.at(
+        "A view was created in no_grad or inference mode and is being modified inplace with grad mode enabled: make "
+        "both the view and the write inside that mode, or both outside"
+    ))
 
 
 def refuse_origin(node: Any) -> None:
@@ -91,7 +122,9 @@ def late(t: Tensor) -> Any:
     """
     base: Any = t._base
     node = None if base is None else base.__dict__.get("_node")
-    if node is None or node.is_leaf or not node.requires_grad or base.dtype != t.dtype:
+    if node is None or node.is_leaf:
+        return apart(t, False) if base is not None and requires_grad(base) else None
+    if not node.requires_grad:
         return None
     first = nodes.handle_of(base)
     while first.operands and first.operands[0] is not None and first.op.name != "output":
@@ -101,6 +134,48 @@ def late(t: Tensor) -> Any:
             return None
         first = first.operands[0]
     return None
+
+
+def apart(t: Tensor, unrecorded: bool) -> Any:
+    """A node for a view of a tensor that requires grad, made where no gradient could be followed.
+
+    torch says that such a view requires grad, because its base does, and that it is a leaf,
+    because nothing computed it; gradients that arrive there reach nobody.  `unrecorded`:
+    was it made under no_grad, rather than before its base required grad?
+    """
+    base: Any = t._base
+    node = nodes.handle_of(base) if base is not None else None
+    if node is None or not node.requires_grad:
+        return None
+    fresh = rewrite(APART, [node], (base,), {**geometry(t, base), "unrecorded": unrecorded}, t)
+    fresh.view = True
+    return fresh
+
+
+def own_flag(t: Tensor) -> bool:
+    """Does a torch view that requires grad do so of its own, and not because its base does?"""
+    from autograd_opt.opaque import torch_autograd
+    if not t.is_leaf:
+        return True
+    with torch_autograd():
+        (edge, _), = t.view_as(t).grad_fn.next_functions  # type: ignore[union-attr]
+    return edge is not None
+
+
+def leads_nowhere(node: Any) -> bool:
+    """Is this the node of a view that `apart` describes: a leaf to the user?"""
+    return node is not None and node.op is APART
+
+
+def require_unwritten(t: Tensor, node: Any) -> None:
+    """torch's refusal to say what a view made under no_grad is, once its memory has been written."""
+    if leads_nowhere(node) and node.raw_attributes["unrecorded"] and t._version != node.version:
+        raise errors.InplaceError(errors.at(
+            "A view was created in no_grad mode and its base or another view of its base has been modified inplace "
+            "with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You can "
+            "clarify your code by moving both the view and the inplace either both inside the no_grad block (if you "
+            "don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+        ))
 
 
 def base_of(t: Tensor) -> Any:
@@ -113,7 +188,7 @@ def before_write(target: Tensor) -> Any:
     if not target._is_view() or target._base is None:
         return None
     base = target._base
-    if base.dtype != target.dtype:
+    if not (base.is_floating_point() or base.is_complex()):
         raise errors.UnsupportedError(errors.at(
             f"an in-place write through a view of another dtype ({base.dtype} seen as {target.dtype}) is not "
             "supported: write to the base"
@@ -138,15 +213,21 @@ def attach_region(base: Tensor, view: Tensor, where: dict[str, Any]) -> Any:
 
 def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     """The current node of a view whose memory has been written since its own was made."""
+    if torch.is_grad_enabled():
+        require_unwritten(view, node)
     base: Any = view._base
     base_node = None if base is None else nodes.handle_of(base)
+    if base_node is not None and not base_node.requires_grad and node.requires_grad:
+        cut = rewrite(CUT, [node], (base,), geometry(view, base), view)     # its base has been detached since
+        cut.view = True
+        return cut
+    if leads_nowhere(node) and not node.raw_attributes["unrecorded"]:
+        return attach_region(base, view, geometry(view, base))
     if base_node is None or not base_node.requires_grad or base_node.index < node.index:
         if tape.optimize:
             return rewritten(node, view)
         nodes.set_version(node, view)
         return node
-    if base.dtype != view.dtype:
-        raise errors.UnsupportedError(errors.at("a view of another dtype was used after its base was written"))
     return attach_region(base, view, geometry(view, base))
 
 
@@ -169,15 +250,29 @@ def restride(g: Tensor, base_size: Any, base_stride: Any) -> Tensor:
     return out.copy_(g)
 
 
-def region(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> Tensor:
+def shown(memory: Tensor, size: Any, stride: Any, offset: int, dtype: Any, conj: bool, neg: bool) -> Tensor:
+    """What a view with this geometry shows of `memory`: it may read complex numbers as pairs, or conjugated."""
+    if dtype is None or dtype is memory.dtype:
+        view = memory.as_strided(size, stride, offset)
+    else:
+        view = torch.empty(0, dtype=dtype, device=memory.device)
+        view.set_(memory.untyped_storage(), offset, size, stride)
+    view = view.conj() if conj else view
+    return torch._neg_view(view) if neg else view
+
+
+def region(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any, dtype: Any = None,
+           base_dtype: Any = None, conj: bool = False, neg: bool = False) -> Tensor:
     """The part of `x` that a view with this geometry shows."""
-    return restride(x, base_size, base_stride).as_strided(size, stride, offset).clone()
+    out = shown(restride(x, base_size, base_stride), size, stride, offset, dtype, conj, neg)
+    return out.clone().resolve_conj().resolve_neg()
 
 
-def erase(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> Tensor:
+def erase(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any, dtype: Any = None,
+          base_dtype: Any = None, conj: bool = False, neg: bool = False) -> Tensor:
     """`x` with that part zero."""
     out = restride(x, base_size, base_stride)
-    out.as_strided(size, stride, offset).zero_()
+    shown(out, size, stride, offset, dtype, False, False).zero_()
     return out
 
 
@@ -191,23 +286,27 @@ def overlaps(size: Any, stride: Any) -> bool:
     return False
 
 
-def embed(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> Tensor:
+def embed(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any, dtype: Any = None,
+          base_dtype: Any = None, conj: bool = False, neg: bool = False) -> Tensor:
     """Zeros with that part `x`."""
-    out = torch.empty_strided(base_size, base_stride, dtype=x.dtype, device=x.device).zero_()
-    place_in = out.as_strided(size, stride, offset)
+    out = torch.empty_strided(base_size, base_stride, dtype=base_dtype or x.dtype, device=x.device).zero_()
+    place_in = shown(out, size, stride, offset, dtype, conj, neg)
     if not overlaps(size, stride):
         place_in.copy_(x)
         return out
-    extent = 1 + sum((n - 1) * s for n, s in zip(base_size, base_stride, strict=True))
+    x = x.conj() if conj else x
+    x = -x if neg else x
+    extent = out.untyped_storage().nbytes() // x.element_size()
     cells = torch.arange(extent, device=x.device).as_strided(size, stride, offset)
-    out.as_strided((extent,), (1,)).index_add_(0, cells.reshape(-1), x.reshape(-1))
+    shown(out, (extent,), (1,), 0, x.dtype, False, False).index_add_(0, cells.reshape(-1), x.reshape(-1))
     return out
 
 
-def place(x: Tensor, part: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> Tensor:
+def place(x: Tensor, part: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any,
+          dtype: Any = None, base_dtype: Any = None, conj: bool = False, neg: bool = False) -> Tensor:
     """`x` with that part replaced by `part`."""
     out = restride(x, base_size, base_stride)
-    out.as_strided(size, stride, offset).copy_(part)
+    shown(out, size, stride, offset, dtype, conj, neg).copy_(part)
     return out
 
 
@@ -221,17 +320,15 @@ def recorded(name: str, function: Any) -> Any:
 
 
 _region, _erase, _embed = recorded("view_region", region), recorded("view_erase", erase), recorded("view_embed", embed)
-_GEO = "size=(), stride=(), offset=0, base_size=(), base_stride=()"
-
-
-def _where(size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> dict[str, Any]:
-    return {"size": size, "stride": stride, "offset": offset, "base_size": base_size, "base_stride": base_stride}
+_GEO = "size=(), stride=(), offset=0, base_size=(), base_stride=(), dtype=None, base_dtype=None, conj=False, neg=False"
 
 
 def rule(function: Any) -> Any:
     """A rule that applies one of the operators with the node's own geometry."""
-    def vjp(g: Any, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any) -> Any:
-        return function(g, **_where(size, stride, offset, base_size, base_stride))
+    def vjp(g: Any, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any, dtype: Any,
+            base_dtype: Any, conj: bool, neg: bool) -> Any:
+        return function(g, size=size, stride=stride, offset=offset, base_size=base_size, base_stride=base_stride,
+                        dtype=dtype, base_dtype=base_dtype, conj=conj, neg=neg)
     return vjp
 
 
@@ -241,4 +338,21 @@ EMBED = define("view_embed", f"x, *, {_GEO}", 0, forward=embed, x=rule(_region))
 PLACE = define("view_place", f"x, part, *, {_GEO}", 0, forward=place, x=rule(_erase), part=rule(_region))
 WRITTEN = define("written", "x", 0,
                  x=lambda g, x_shape, ans_shape: g if tuple(x_shape) == tuple(ans_shape) else g.reshape(x_shape))
+APART = define("view_apart", f"x, *, {_GEO}, unrecorded=True", 0, x=lambda g: None,
+               forward=lambda x, *, unrecorded, **where: region(x, **where))
+CUT = define("view_cut", f"x, *, {_GEO}", 0, x=lambda g: None, forward=region)
+
+
+def bind_as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+    """Where the result lies in `x`; TypeError where it reaches beyond, or `x` overlaps itself."""
+    offset = 0 if storage_offset is None else storage_offset - x.storage_offset()
+    reach = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    if offset < 0 or 0 in size or reach >= x.numel() or not x.is_contiguous() or x.is_conj() or x.is_neg():
+        raise TypeError("a part of memory that is not simply a part of the operand")
+    return (x,), {"size": tuple(size), "stride": tuple(stride), "offset": offset, "base_size": tuple(x.shape),
+                  "base_stride": tuple(x.stride()), "dtype": x.dtype, "base_dtype": x.dtype}
+
+
+AS_STRIDED = define("as_strided", f"x, *, {_GEO}", VIEW | PURE, "torch.as_strided T.as_strided", bind=bind_as_strided,
+                    x=rule(_embed), forward=region)
 OPS_BY_NAME = {op.name: op for op in (REGION, ERASE, EMBED, PLACE)}

@@ -199,6 +199,8 @@ VIEWS = choices("""
 def view(p: Writer) -> bool:
     a = p.real()
     pattern = p.one(VIEWS)
+    if "as_strided" in pattern and p.env[a].numel() < 2:
+        return True  # it would show memory that is nobody's
     return assign(p, pattern.format(*[a] * pattern.count("{}")))
 
 

@@ -30,6 +30,8 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> Any:
     swap = indexing == "xy" and len(tensors) > 1
     if swap:
         tensors = (tensors[1], tensors[0], *tensors[2:])
+    if len({t.dtype for t in tensors}) > 1:
+        raise RuntimeError("meshgrid expects all tensors to have the same dtype")
     n = len(tensors)
     shape = [t.numel() for t in tensors]
     grids = [t.reshape((1,) * i + (-1,) + (1,) * (n - i - 1)).expand(shape) for i, t in enumerate(tensors)]
@@ -185,6 +187,8 @@ def msort(input: Any) -> Any:
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
     if n == 0:
         return input.clone()
+    if not input.dim():
+        raise RuntimeError("diff expects input to be at least one-dimensional")
     ends = [t for t in (prepend, input, append) if t is not None]
     x = torch.cat(ends, dim) if len(ends) > 1 else input
     for _ in range(min(n, x.shape[dim])):

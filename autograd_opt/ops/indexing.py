@@ -77,7 +77,7 @@ def place_add(g: Any, *tensors: Any, shape: Any, index: Any) -> Any:
 
 def index_put(out: Any, index: tuple[Any, ...], g: Any) -> Any:
     """out[index] += g, counting repeated positions."""
-    if all(isinstance(e, torch.Tensor) for e in index):
+    if all(isinstance(e, torch.Tensor) and e.ndim for e in index):
         return out.index_put_(index, g, accumulate=True)
     positions = torch.arange(out.numel(), device=out.device).reshape(out.shape)[index]
     out.view(-1).index_add_(0, positions.reshape(-1), g.expand(positions.shape).reshape(-1))

@@ -16,7 +16,7 @@ R = PURE | REDUCES
 
 def where_extreme(g: Any, x: Any, ans: Any, dim: Any, keepdim: bool) -> Any:
     """The cotangent of an extremum, shared evenly among the elements that attain it."""
-    at = (x == restore(ans, x.shape, dim, keepdim)) | x.isnan()
+    at = x == restore(ans, x.shape, dim, keepdim)
     g = restore(g, x.shape, dim, keepdim)
     return g * at / (at.sum() if dim is None else at.sum(axes(dim, x.ndim), keepdim=True) if x.ndim else at.sum())
 
