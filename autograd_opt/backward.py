@@ -14,7 +14,7 @@ from torch.autograd.graph import GradientEdge
 from autograd_opt import errors, modes, references, runs
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
-from autograd_opt.executor import GraphTask
+from autograd_opt.executor import GraphTask, runs_again
 from autograd_opt.hooks import retain_grad, run_leaf_hooks
 from autograd_opt.ops.table import MULTI
 
@@ -199,9 +199,10 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         results = batched(tape, found, cotangents, targets, retain, create_graph)
     else:
         results = execute(tape, found, cotangents, targets, retain, create_graph, False)
-    if tape.twins:
-        dense = {id(g): g.clone() for g in results if g is not None and expanded(g)}
-        results = [dense.get(id(g), g) for g in results]        # the sums that were merged are dense
+    if tape.twins:                                              # a sum that merging has spared is dense
+        dense = {id(g): g.clone() for g, n in zip(results, targets, strict=True)
+                 if g is not None and expanded(g) and arrivals(found, n) > 1}
+        results = [dense.get(id(g), g) for g in results]
     for i, (t, g) in enumerate(zip(wanted, results, strict=True)):
         if g is None and materialize_grads:
             if not isinstance(t, Tensor):
@@ -215,6 +216,20 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
                 "Set allow_unused=True if this is the desired behavior."
             ))
     return tuple(results)
+
+
+def arrivals(roots: list[Any], target: Any) -> int:
+    """How many cotangents reach `target` in the graph as written."""
+    seen: set[int] = set()
+    stack, count = list(roots), 0
+    while stack:
+        node = stack.pop()
+        if node.index in seen or node.index < target.index:
+            continue
+        seen.add(node.index)
+        count += sum(n is target for n in node.operands)
+        stack += [n for n in node.operands if n is not None and n.requires_grad]
+    return count + sum(n is target for n in roots)
 
 
 def expanded(g: Tensor) -> bool:
@@ -296,8 +311,11 @@ def arrive(run: runs.Run, node: Any, g: Tensor) -> Any:
     if run.accumulates:
         if node.is_leaf:
             references.accumulate(run.task, node, g)
-        elif node.hooks is not None and not run.leads(node):
-            node.hooks.prepare(node, g, run.task)   # torch executes such a node, and drops its results
+        elif not run.leads(node):                   # torch executes such a node, and drops its results
+            if not runs_again(node):
+                raise errors.freed(node)
+            if node.hooks is not None:
+                node.hooks.prepare(node, g, run.task)
         return g
     return run_leaf_hooks(node.tensor, g, run.task) if node.is_leaf else g
 

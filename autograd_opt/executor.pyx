@@ -619,7 +619,7 @@ cdef set needed_for(list roots, dict targets, bint merge):
             continue
         seen[node.index] = node
         for other in node.operands:
-            if other is not None:
+            if other is not None and other.flags & REQUIRES_GRAD:
                 stack.append(other)
         if merge and node.flags & MERGED:
             stack.append(node.leader)
@@ -629,7 +629,7 @@ cdef set needed_for(list roots, dict targets, bint merge):
             continue
         node = seen[index]
         for other in node.operands:
-            if other is not None and other.index in needed:
+            if other is not None and other.flags & REQUIRES_GRAD and other.index in needed:
                 needed.add(index)
                 break
         else:
@@ -664,6 +664,8 @@ cdef object saved(Node node, int i):
         if node.more[i] is not None and t is not None and version_of(t) != versions[i]:
             return stale(node, i)
         return t
+    if node.more is not None:            # released: only numbers are left, among the attributes
+        return node.attrs.get(node.op.operands[i]) if node.attrs is not None and node.more[i] is None else None
     if i == 0:
         t = node.x0
         if type(t) is Packed:
@@ -757,7 +759,15 @@ cdef bint stateless(Node node):
         n = other
         if n is not None and n.flags & REQUIRES_GRAD:
             mask |= node.op.needs(i)
+    for i, other in enumerate(node.operands):
+        if other is None and i < 30:
+            mask &= ~(<uint32_t>1 << i)  # a number is not released
     return mask == 0
+
+
+def runs_again(Node node):
+    """Can the rules of `node` run, in spite of an earlier run that freed what they had saved?"""
+    return not node.flags & SPENT or stateless(node)
 
 
 cdef object operand_shape(object g):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from autograd_opt import errors, recorder, references, views
+from autograd_opt import errors, recorder, views
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import special
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, OPS, REDUCES, define, rename
@@ -211,9 +211,9 @@ def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """`x[index] = value`, the value a tensor or a number."""
     x, index, value = args
     if not x.dim() and type(index) is int:
-        with torch._C.DisableTorchFunction():
-            return func(*args, **kwargs)        # raises
-    if torch.is_grad_enabled() and x.is_leaf and references.requires_grad(x):
+        recorder.run_raw(func, args, kwargs)    # raises
+    node = nodes.handle_of(x) if torch.is_grad_enabled() else None
+    if node is not None and node.requires_grad and (node.is_leaf or views.leads_nowhere(node)):
         raise errors.InplaceError(errors.at(
             "a view of a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"
@@ -235,7 +235,7 @@ def erased(g: Tensor, *, index: Any) -> Tensor:
 
 
 def bind_copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if x.layout is not torch.strided or source.layout is not torch.strided:
+    if x.layout is not torch.strided or (isinstance(source, Tensor) and source.layout is not torch.strided):
         raise TypeError("a copy between layouts has no rule")
     return (x, source), {}
 

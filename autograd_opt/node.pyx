@@ -737,7 +737,7 @@ cdef class Tape:
             entry = None                 # what was recorded so far keeps the flag of its time
         if (self.late if not mark else entry is None and type(t) is not CustomTensor) and t._is_view():
             from autograd_opt.views import late, own_flag
-            if not (mark and own_flag(t)):
+            if not mark or not own_flag(t):
                 node = late(t)
                 if node is not None:
                     return node

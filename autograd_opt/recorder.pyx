@@ -978,7 +978,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
                         fix |= 1 << min(i, 2)
             if mask & 0x80000000:
                 node.flags |= NEEDS_ANS
-            if not fix and op.flags & ELEMENTWISE:
+            if op.flags & ELEMENTWISE:
                 for n in nodes:
                     if n is not None and n.dtype is not node.dtype:
                         fix = 7              # written in place: the rules compute in the wider type

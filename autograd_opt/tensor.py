@@ -50,7 +50,7 @@ class CustomTensor(torch.Tensor):
     @property
     def is_leaf(self) -> bool:  # type: ignore[override]  # torch declares attributes
         node = self.__dict__.get("_node")
-        if node is None or node.is_leaf or node.requires_grad and node.view is None:
+        if node is None or node.is_leaf or (node.requires_grad and node.view is None):
             return node is None or bool(node.is_leaf)
         from autograd_opt.tensor_api import get_is_leaf
         return get_is_leaf(None, (self,), {})

@@ -134,8 +134,8 @@ def get_grad(func: Any, args: Any, kwargs: Any) -> Any:
     node = t.__dict__.get("_node")
     with torch._C.DisableTorchFunction():
         g = Base.grad.__get__(t)  # type: ignore[union-attr]
-        if node is not None and node.requires_grad and not node.is_leaf and g is None and not views.leads_nowhere(node) \
-                and not (node.hooks is not None and node.hooks.retain):
+        if node is not None and node.requires_grad and not node.is_leaf and g is None \
+                and not views.leads_nowhere(node) and not (node.hooks is not None and node.hooks.retain):
             warnings.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "
                 "won't be populated during autograd.backward(). If you indeed want the .grad field to be populated "

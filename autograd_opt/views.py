@@ -58,8 +58,8 @@ def protect(node: Any, base_node: Any) -> None:
     while step is not None and step is not base_node and (step.view is not None or step.op.name == "output"):
         refuse_origin(step)
         step = step.operands[0] if step.operands else None
-    if base_node.requires_grad and (leads_nowhere(node) or not node.requires_grad and (
-            node.is_leaf or node.operands[0] is base_node)):
+    if base_node.requires_grad and (leads_nowhere(node) or (not node.requires_grad and (
+            node.is_leaf or node.operands[0] is base_node))):
         raise errors.InplaceError(errors.at(
             "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
             "this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both "
@@ -85,12 +85,14 @@ def refuse_making(view: Tensor) -> None:
         return
     if making == Making.MULTI_OUTPUT_NODE:
         raise errors.InplaceError(errors.at(
-            "This view is the output of a function that returns multiple views. Such functions do not allow the "
-            "output views to be modified inplace. You should replace the inplace operation by an out-of-place one."
+            "This view, its base or another view of its base is being or has been modified inplace. It is the output "
+            "of a function that returns multiple views. Such functions do not allow the output views to be modified "
+            "inplace. You should replace the inplace operation by an out-of-place one."
         ))
     raise errors.InplaceError(errors.at(
-        "A view was created in no_grad or inference mode and is being modified inplace with grad mode enabled: make "
-        "both the view and the write inside that mode, or both outside"
+        "A view was created in no_grad or inference mode and it, its base or another view of its base is being or has "
+        "been modified inplace with grad mode enabled: make both the view and the write inside that mode, or both "
+        "outside"
     ))
 
 
@@ -123,7 +125,9 @@ def late(t: Tensor) -> Any:
     base: Any = t._base
     node = None if base is None else base.__dict__.get("_node")
     if node is None or node.is_leaf:
-        return apart(t, False) if base is not None and requires_grad(base) else None
+        if base is None or not requires_grad(base):
+            return None
+        return apart(t, False) if torch._C.TensorBase.is_leaf.__get__(t) else attach_region(base, t, geometry(t, base))
     if not node.requires_grad:
         return None
     first = nodes.handle_of(base)
@@ -155,8 +159,8 @@ def apart(t: Tensor, unrecorded: bool) -> Any:
 def own_flag(t: Tensor) -> bool:
     """Does a torch view that requires grad do so of its own, and not because its base does?"""
     from autograd_opt.opaque import torch_autograd
-    if not t.is_leaf:
-        return True
+    if not t.is_leaf:                   # read off its base by torch, after a write: here too
+        return t.grad_fn is None or not t.grad_fn.name().startswith("AsStrided")
     with torch_autograd():
         (edge, _), = t.view_as(t).grad_fn.next_functions  # type: ignore[union-attr]
     return edge is not None
@@ -223,7 +227,9 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
         return cut
     if leads_nowhere(node) and not node.raw_attributes["unrecorded"]:
         return attach_region(base, view, geometry(view, base))
-    if base_node is None or not base_node.requires_grad or base_node.index < node.index:
+    if base_node is not None and base_node.requires_grad and torch.is_grad_enabled():
+        refuse_making(view)
+    if base_node is None or not base_node.requires_grad or (base_node.index < node.index and hidden(view)):
         if tape.optimize:
             return rewritten(node, view)
         nodes.set_version(node, view)
