@@ -20,7 +20,7 @@ from autograd_opt.ops.table import PURE, VIEW, define
 from autograd_opt.references import requires_grad
 
 Tensor = torch.Tensor
-MULTI_VIEWS = frozenset("unbind split split_with_sizes chunk tensor_split hsplit vsplit dsplit".split())
+MULTI_VIEWS = frozenset("unbind split split_with_sizes chunk".split())
 
 
 def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[str, Any], target: Tensor,

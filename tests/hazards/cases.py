@@ -611,3 +611,112 @@ a = x + c; a.retain_grad(); a.sum().backward()
 with torch.no_grad(): a.grad.mul_(5)
 (x * 2).sum().backward()
 """)
+
+
+# ----- views and writes as torch means them ----------------------------------------------------
+case("12 view of a leaf made under no_grad", """
+with torch.no_grad(): a = x[1:]
+a.register_hook(see('a')); a.retain_grad()
+b = a[0] * 2
+(b.sum() + x.sum()).backward()
+(g,) = torch.autograd.grad((a * y).sum(), [a], allow_unused=True)
+""")
+case("12 view of a result made under no_grad", """
+u = x * 2
+with torch.no_grad(): a, b = u.unbind(0)
+v = a * y
+(v.sum() + u.sum()).backward(inputs=[x, y])
+""")
+case("12 view made under no_grad, then written", """
+u = x * 2
+with torch.no_grad(): a = u[0]
+a.mul_(3)
+""")
+case("12 view made under no_grad, base then written", """
+u = x * 2
+with torch.no_grad(): a = u[0]
+u.mul_(3)
+(a * y).sum().backward()
+""")
+case("12 view made under no_grad, written there", """
+with torch.no_grad(): a = x.view(-1)
+with torch.no_grad(): a.mul_(2)
+(x * c).sum().backward()
+""")
+case("12 view made under no_grad becomes a leaf", """
+with torch.no_grad(): a = x[0]
+a.requires_grad_()
+(a * y).sum().backward()
+""")
+case("12 view from before its base required grad", """
+a = c[0]; c.requires_grad_(); b = c[0]
+(a * 2 + b * y).sum().backward()
+""")
+case("12 view of a constant, base written by a recorded write", """
+a = c[..., None]; c[...] = s; b = a * 2; b.sum().backward()
+""")
+case("12 two views of a constant, one written", """
+a = c.transpose(0, -1); b = a.to(torch.float64); a = c.transpose(0, -1)
+b.add_(s); a.sum().backward()
+""")
+case("12 one of several views of a constant written", "a, b = c.split(1); b.select(0, 0).mul_(y)")
+case("12 tensor_split gives ordinary views", """
+a, b = torch.tensor_split(x * 1, 2); a.sigmoid_(); (a + b).sum().backward()
+""")
+case("12 several views, base then written", """
+u = x * 1; a, b = u.unbind(0); u[u > 0] = 1.0; (a * y).sum().backward()
+""")
+case("12 detach_ of the base of a view", """
+a = f * 2; b = a.narrow(0, 0, 1)
+a.detach_(); a.mul_(d.float())
+(b.sum() + w.sum()).backward()
+""")
+case("12 detach_ of a stack", "a = torch.stack([w, w]); a.detach_(); (a[0] * w).sum().backward()")
+case("12 hook of a view before a write under no_grad", """
+a = (d @ w).t(); a.grad_fn; a.register_hook(see('before'))
+with torch.no_grad(): a.copy_(f)
+a.grad_fn; a.register_hook(see('after'))
+(a.sum() * 5 + f.sum()).backward()
+""")
+case("12 write through view_as_real", """
+u = z * 1; a = torch.view_as_real(u); a[..., 0].mul_(s); a.add_(1)
+(u * u).abs().sum().backward()
+""")
+case("12 write through real and imag", "u = z * 1; u.real.mul_(y); u.imag.add_(y); (u * u).abs().sum().backward()")
+case("12 write through a conjugate", "u = z * (1 + 2j); u.conj().mul_(y); (u * (2 - 1j)).abs().sum().backward()")
+case("12 write through the imaginary part of a conjugate", """
+u = z * (1 + 2j); u.conj().imag.mul_(y); (u * (2 - 1j)).abs().sum().backward()
+""")
+case("12 view_as_real of a base written later", """
+u = z * 1; a = torch.view_as_real(u); u.mul_(s); (a * a).sum().backward()
+""")
+case("12 write through view_as_complex", """
+u = x.new_zeros(3, 2) + y[:, None]; a = torch.view_as_complex(u); a.mul_(z); (u * u).sum().backward()
+""")
+case("10 float32 written with float64", "u = f * 1; u *= d; v = u.erf(); v.mul_(y); (u + v).sum().backward()")
+case("10 copy_ of a broadcast value, differentiated twice", """
+a = d[d > 0]; a.copy_(s); a.sum().backward(); a.sum().backward()
+""")
+case("10 copy_ of a number", "a = x * 1; a.copy_(2); (a * x).sum().backward()")
+case("10 index of what is written elsewhere", """
+u = w * f; a = u[i[:1]]; b = u[u > 0]; u[1:] *= -1; (a.sum() + b.sum()).backward()
+""")
+case("16 plain times recorded keeps the first operand's strides", """
+a = x.t() * 1; b = c * a.t(); e = b.view(-1); e.sum().backward()
+""")
+case("21 a refused in-place dropout has drawn", "F.dropout(f, 0.5, inplace=True)")
+case("22 an unneeded branch through no_grad is not executed", """
+with torch.no_grad(): u = f + c
+v = (s / u).sigmoid(); v.add_(f, alpha=2)
+(g,) = torch.autograd.grad(v.sum(), [f])
+""")
+case("22 a condition is no path", """
+v = F.softplus(y); a = torch.where(s == v, s, 0.0)
+(g,) = torch.autograd.grad(a.sum(), [v], materialize_grads=True)
+(a.sum() + v.sum()).backward()
+""")
+case("28 two sums merged give a dense gradient", """
+g, h = torch.autograd.grad(f.sum() * 2 + f.sum() * 3, [f, w], create_graph=True, allow_unused=True)
+g.neg_()
+""")
+case("24 mask of a number", "a = s[s > 0]; a.sum().backward(); b = s[s > 1]; (b.sum() + s).backward()")
