@@ -55,6 +55,7 @@ class NodeHooks:
     def __init__(self) -> None:
         self.tensor: OrderedDict[int, Any] = OrderedDict()
         self.retain = False
+        self.owner: Any = None              # weakly, the tensor whose gradient is retained
         self.pre: OrderedDict[int, Any] = OrderedDict()
         self.post: OrderedDict[int, Any] = OrderedDict()
 
@@ -66,6 +67,8 @@ class NodeHooks:
                     g = checked(fn, fn(g), g)
         if self.retain:
             t = node.tensor
+            if t is None and self.owner is not None:
+                t = self.owner()
             if t is not None:
                 with user_code(task, node):
                     t.grad = g.clone() if t.grad is None else t.grad + g
@@ -205,7 +208,9 @@ def retain_grad(t: Tensor) -> None:
         raise errors.GraphError(errors.at("can't retain_grad on Tensor that has requires_grad=False"))
     if node.op == "view_apart":
         return
-    hooks_of(nodes.handle_of(t)).retain = True
+    hooks = hooks_of(nodes.handle_of(t))
+    hooks.retain, hooks.owner = True, weakref.ref(t)
+    t.__dict__["_retains_grad"] = True      # also when a write under no_grad moves it to a newer node
 
 
 def run_leaf_hooks(t: Tensor, g: Any, task: Any) -> Any:

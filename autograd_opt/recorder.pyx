@@ -466,15 +466,18 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     if not tape.optimize and not (op.differentiable and (
             is_tensor(a) and tracked(tape, a) or is_tensor(b) and tracked(tape, b) or is_tensor(c) and tracked(tape, c))):
         return func(*args, **kwargs) if kwargs else func(*args)
-    if is_tensor(a):
-        na = handle(tape, a)
-        flags = na.flags
-    if is_tensor(b):
-        nb = handle(tape, b)
-        flags |= nb.flags
-    if is_tensor(c):
-        nc = handle(tape, c)
-        flags |= nc.flags
+    try:
+        if is_tensor(a):
+            na = handle(tape, a)
+            flags = na.flags
+        if is_tensor(b):
+            nb = handle(tape, b)
+            flags |= nb.flags
+        if is_tensor(c):
+            nc = handle(tape, c)
+            flags |= nc.flags
+    except NotImplementedError:          # a tensor of an unusual kind
+        return beyond(tape, op, func, args, kwargs, operands)
     req = grad and op.differentiable and flags & REQUIRES_GRAD
     if tape.optimize and op.flags & PURE and ao_builtin0(any_autocast) is not True:
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
@@ -493,6 +496,8 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             r = func(*args, **kwargs)
         else:
             r = func(*args)
+        if op.flags & VIEW and not grad and flags & REQUIRES_GRAD and op.differentiable and set_apart(r):
+            return r
         if not (req or tape.optimize):
             return r
     if r is a or r is b or r is c:
@@ -1065,6 +1070,9 @@ cdef object record_outputs(Tape tape, Op op, list nodes, tuple operands, dict at
     cdef Node parent, node
     cdef Py_ssize_t i
     if not isinstance(r, (tuple, list)):
+        if req and isinstance(r, Tensor):
+            from autograd_opt.errors import unsupported_result
+            raise unsupported_result(r, op.name)
         return r
     parent = fill(tape, op, nodes, operands, attrs, req, None, extra)
     if not tape.plain:

@@ -125,7 +125,10 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
 @special(getter("retains_grad"))
 def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
     node = args[0].__dict__.get("_node")
-    return node is not None and not node.is_leaf and node.hooks is not None and node.hooks.retain
+    if node is None or node.is_leaf:
+        return False
+    return node.hooks is not None and node.hooks.retain or (
+        node.op is views.WRITTEN and bool(args[0].__dict__.get("_retains_grad")))
 
 
 @special(getter("grad"))

@@ -25,7 +25,7 @@ MULTI_VIEWS = frozenset("unbind split split_with_sizes chunk".split())
 
 def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[str, Any], target: Tensor,
             extra: Any = None, versions: Any = None) -> Any:
-    """Move `target`, written already, to a node of its own; `retain_grad` follows the newest one."""
+    """Move `target`, written already, to a node of its own; `retain_grad` follows recorded writes."""
     old = target.__dict__.get("_node")
     hooks = None if old is None or old.is_leaf else old.hooks       # a node without users drops its hooks
     node = recorder.record_write(op, found, operands, attributes, target, extra, versions)
@@ -33,9 +33,9 @@ def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: di
         tape: Any = nodes.get_active()
         if hasattr(tape, "late"):
             tape.late = True
-    if hooks is not None and hooks.retain:
+    if hooks is not None and hooks.retain and op is not WRITTEN:
         hooks.retain = False
-        hooks_of(node).retain = True
+        hooks_of(node).retain, hooks_of(node).owner = True, hooks.owner
     return node
 
 
@@ -68,8 +68,8 @@ def protect(node: Any, base_node: Any) -> None:
         ))
 
 
-Making: Any = torch._C._autograd.CreationMeta  # type: ignore[attr-defined]
-making_of: Any = torch._C._autograd._get_creation_meta  # type: ignore[attr-defined]
+Making: Any = torch._C._autograd.CreationMeta
+making_of: Any = torch._C._autograd._get_creation_meta
 
 
 def hidden(view: Tensor) -> bool:
@@ -127,7 +127,8 @@ def late(t: Tensor) -> Any:
     if node is None or node.is_leaf:
         if base is None or not requires_grad(base):
             return None
-        return apart(t, False) if torch._C.TensorBase.is_leaf.__get__(t) else attach_region(base, t, geometry(t, base))
+        leaf: Any = torch._C.TensorBase.is_leaf
+        return apart(t, False) if leaf.__get__(t) else attach_region(base, t, geometry(t, base))
     if not node.requires_grad:
         return None
     first = nodes.handle_of(base)

@@ -720,3 +720,9 @@ g, h = torch.autograd.grad(f.sum() * 2 + f.sum() * 3, [f, w], create_graph=True,
 g.neg_()
 """)
 case("24 mask of a number", "a = s[s > 0]; a.sum().backward(); b = s[s > 1]; (b.sum() + s).backward()")
+case("23 retain_grad before a write under no_grad", """
+a = x * f; a.retain_grad(); b = s + a
+with torch.no_grad(): a.copy_(a * 2)
+e = a * y
+(b.sum() + e.sum()).backward()
+""")
