@@ -127,7 +127,7 @@ def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
     node = args[0].__dict__.get("_node")
     if node is None or node.is_leaf:
         return False
-    return node.hooks is not None and node.hooks.retain or (
+    return (node.hooks is not None and node.hooks.retain) or (
         node.op is views.WRITTEN and bool(args[0].__dict__.get("_retains_grad")))
 
 
