@@ -797,7 +797,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         if op.kernel is not None and req:
             paused = set_paused(1)               # operators inside are part of this node
             try:
-                r, extra = op.kernel(*operands, **attrs)
+                r, extra = op.kernel(*operands, **(attrs or {}))
             finally:
                 set_paused(paused)
         elif kwargs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -17,11 +18,34 @@ def solve_is_vector(a_shape: Any, b_shape: Any) -> bool:
     return len(b_shape) == 1 or (len(a_shape) - 1 == len(b_shape) and tuple(a_shape[:-1]) == tuple(b_shape))
 
 
-def solve_back(g: Any, needs: Any, a: Any, ans: Any, a_shape: Any, b_shape: Any, *, left: bool) -> list[Any]:
-    gb = torch.linalg.solve(T(a), g, left=left)
+def factored_transposed(a: Any) -> bool:
+    """Does torch factorize the transpose of `a`, which then lies in memory as LAPACK wants it?"""
+    return bool(a.is_contiguous() and not a.is_complex())
+
+
+def solve_kernel(a: Any, b: Any, *, left: bool) -> Any:
+    """The solution, and the factors that the rule solves with again."""
+    ans, lu, pivots, info = torch.ops.aten._linalg_solve_ex(a, b, left=left, check_errors=False)
+    torch._linalg_check_errors(info, "torch.linalg.solve", is_matrix=a.ndim == 2)
+    return ans, (lu, pivots)
+
+
+def solve_again(a: Any, g: Any, factors: Any, left: bool = True) -> Any:
+    """a^-H g (or g a^-H) with the factors of `a`; recorded runs differentiate through `a`."""
+    if torch.is_grad_enabled():
+        return torch.linalg.solve(T(a), g, left=left)
+    return torch.linalg.lu_solve(*factors, g, left=left, adjoint=not factored_transposed(a))
+
+
+def solve_back(g: Any, needs: Any, a: Any, ans: Any, a_shape: Any, b_shape: Any, extra: Any, *, left: bool) -> list[Any]:
+    vector = solve_is_vector(a_shape, b_shape)
+    if vector:
+        gb = solve_again(a, g.unsqueeze(-1), extra).squeeze(-1)
+    else:
+        gb = solve_again(a, g, extra, left)
     if not needs[0]:
         return [None, gb]
-    if solve_is_vector(a_shape, b_shape):
+    if vector:
         return [-gb.unsqueeze(-1) * H(ans).unsqueeze(-2), gb]
     return [-(gb @ T(ans)) if left else -(T(ans) @ gb), gb]
 
@@ -49,21 +73,30 @@ def cholesky_back(g: Any, ans: Any, *, upper: bool) -> Any:
     return torch.linalg.solve_triangular(lower, left, upper=False, left=False)
 
 
-def det_like(g: Any, a: Any) -> Any:
+def slogdet_kernel(a: Any) -> Any:
+    sign, log, lu, pivots = torch.ops.aten._linalg_slogdet(a)
+    return (sign, log), (lu, pivots)
+
+
+def logdet_kernel(a: Any) -> Any:
+    (sign, log), factors = slogdet_kernel(a)
+    return sign.log() + log if a.is_complex() else torch.where(sign == -1, math.nan, log), factors
+
+
+def det_like(g: Any, a: Any, extra: Any) -> Any:
     """g times the conjugate transpose of the inverse."""
-    eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device).expand(a.shape)
-    return torch.linalg.solve(T(a), g.unsqueeze(-1).unsqueeze(-1) * eye)
+    return solve_again(a, torch.diag_embed(g.unsqueeze(-1).expand(a.shape[:-1])), extra)
 
 
-def slogdet_back(g: Any, a: Any, node: Any) -> Any:
+def slogdet_back(g: Any, a: Any, extra: Any) -> Any:
     sign, log = g.parts
     if not a.is_complex():
-        return det_like(log if log is not None else torch.zeros_like(sign), a)
+        return det_like(log if log is not None else torch.zeros_like(sign), a, extra)
     found = torch.linalg.slogdet(a)[0]
     total = 0 if log is None else log
     if sign is not None:
         total = total - 1j * (H(sign) * found).imag
-    return det_like(total if isinstance(total, torch.Tensor) else torch.zeros_like(found), a)
+    return det_like((total if isinstance(total, torch.Tensor) else torch.zeros_like(found)).to(a.dtype), a, extra)
 
 
 def eigh_kernel(x: Any, *, UPLO: str) -> Any:
@@ -130,11 +163,12 @@ define("linalg_eigh", "x, UPLO='L'", MULTI | PURE, "torch.linalg.eigh", kernel=e
 define("linalg_svd", "x, full_matrices=True, *, driver=None", MULTI | PURE, "torch.linalg.svd", bind=bind_svd,
        kernel=svd_kernel, x=svd_back)
 define("linalg_inv", "x", PURE, "torch.linalg.inv torch.inverse T.inverse", x=lambda g, ans: -(T(ans) @ g @ T(ans)))
-define("linalg_solve", "a, b, *, left=True", R, "torch.linalg.solve", joint=solve_back)
+define("linalg_solve", "a, b, *, left=True", R, "torch.linalg.solve", kernel=solve_kernel, joint=solve_back)
 define("linalg_solve_triangular", "a, b, *, upper=False, left=True, unitriangular=False", R,
        "torch.linalg.solve_triangular",
        joint=solve_triangular_back)
 define("linalg_cholesky", "x, *, upper=False", PURE, "torch.linalg.cholesky", x=cholesky_back)
 define("cholesky", "x, upper=False", PURE, "torch.cholesky T.cholesky", x=cholesky_back)
-define("linalg_slogdet", "a", MULTI | PURE, "torch.linalg.slogdet torch.slogdet T.slogdet", a=slogdet_back)
-define("logdet", "a", PURE, "torch.logdet T.logdet", a=det_like)
+define("linalg_slogdet", "a", MULTI | PURE, "torch.linalg.slogdet torch.slogdet T.slogdet", kernel=slogdet_kernel,
+       a=slogdet_back)
+define("logdet", "a", PURE, "torch.logdet T.logdet", kernel=logdet_kernel, a=det_like)
