@@ -146,10 +146,15 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
         return 1
     elif hot == LOG:
         t = ao_method(div, g, (saved(node, 0),))
-    elif hot == SIN:
-        t = ao_method(imul, ao_method0(cosine, saved(node, 0)), (g,))
-    elif hot == COS:
-        t = ao_method0(ineg, ao_method(imul, ao_method0(sine, saved(node, 0)), (g,)))
+    elif hot == SIN or hot == COS:
+        t = saved(node, 0)
+        known = value_of(task.tape, partner(hot), a)
+        if known is not None:
+            t = ao_method(mul, g, (known,))
+        else:
+            t = ao_method(imul, ao_method0(cosine if hot == SIN else sine, t), (g,))
+        if hot == COS:
+            t = ao_method0(ineg, t)
     elif hot == SQRT:
         t = ao_method(div, g, (ao_method(mul, answer(task, node), TWO),))
     elif hot == SQUARE:
@@ -171,6 +176,17 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
         t = log_softmax_backward(g, answer(task, node), attribute(node, "dim"), node.dtype)
     task.pass_on(node, a, t, FIX0, True)
     return 1
+
+
+cdef dict _partners = {}
+
+
+cdef Op partner(int hot):
+    """The operator that the rule computes of the same operand: cos for sin, sin for cos."""
+    if not _partners:
+        from autograd_opt.ops.table import OPS
+        _partners.update({SIN: OPS["cos"], COS: OPS["sin"]})
+    return <Op>_partners[hot]
 
 
 cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:

@@ -164,6 +164,8 @@ cdef class Tape:
 
 cdef int64_t fresh_vn()
 cdef Tape active_tape()
+cdef object known_value(Tape tape, Node first)
+cdef object value_of(Tape tape, Op op, Node operand)
 cdef PyObject *recording()
 cdef int set_paused(int value)
 cdef Node handle(Tape tape, object t)

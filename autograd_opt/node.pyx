@@ -1536,6 +1536,53 @@ cdef bint passes_on(Node node, dict captured) except -1:
     return word_of(node, &datum) != 0
 
 
+cdef object live_value(Tape tape, Node node):
+    """The unchanged value of `node`, or None."""
+    cdef object t
+    if node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):
+        return None
+    if node.tensor != NULL:
+        t = <object>node.tensor
+    else:
+        t = node.value
+    if t is None or version_of(t) != node.version:
+        return None
+    if tape.escaped and tape.shares_escaped(t):
+        node.mark(ESCAPED | NO_MERGE)        # seen from outside through another tensor over its memory
+        return None
+    return t
+
+
+cdef object known_value(Tape tape, Node first):
+    """The value of a leader's class: the newest holder's, else the leader's own."""
+    cdef object value = live_value(tape, <Node>first.holder)
+    if value is None and first.holder != <PyObject *>first:
+        first.holder = <PyObject *>first
+        value = live_value(tape, first)
+    return value
+
+
+cdef object value_of(Tape tape, Op op, Node operand):
+    """`op(operand)`, if it was recorded and is alive: to be read in a rule, never written or handed out."""
+    cdef bint req
+    cdef Entry *e
+    if not tape.optimize or operand is None or operand.tape_id != tape.id or operand.flags & ESCAPED \
+            or not is_float(operand.dtype):
+        return None
+    req = operand.flags & REQUIRES_GRAD != 0
+    e = tape.find(operand.vn, 0, (1 << 2) | (req << 3) | (<uint64_t>op.id << 8))
+    if e.first != NULL:
+        return known_value(tape, <Node>e.first)
+    first = tape.general.get(((op.id << 2) | (req << 1) | 1, operand.vn))
+    return None if first is None else known_value(tape, <Node>first)
+
+
+def known(Op op, Node operand):
+    """The value of `op(operand)` where a numeric run may take it from the record; else None."""
+    cdef Tape tape = active_tape()
+    return None if tape is None else value_of(tape, op, operand)
+
+
 cdef bint intact(Node node) except -1:
     """Is everything that the rules of `node` have saved unwritten, and not escaped?"""
     if node.x0 is not None and not node.flags & SCALAR0:

@@ -11,7 +11,7 @@ from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_
 from autograd_opt.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, LEAF, MULTI, MOVES, NEEDS_ANS, NO_MERGE, OVERWRITTEN,
     PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, Entry, Node, Op, Tape, attach,
-    current_source, encode, encode_attributes, fresh_vn, handle, is_float, release_handle, new_node, recording, same_device, set_paused, shape_of,
+    current_source, encode, encode_attributes, fresh_vn, handle, is_float, known_value, release_handle, new_node, recording, same_device, set_paused, shape_of,
     version_of,
 )
 
@@ -94,37 +94,9 @@ cdef uint32_t saved_version(object t) except? 4294967295:
     return version_of(t)
 
 
-cdef object live_value(Node node):
-    """The unchanged value of `node`, or None."""
-    cdef object t
-    cdef Tape tape
-    if node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):
-        return None
-    if node.tensor != NULL:
-        t = <object>node.tensor
-    else:
-        t = node.value
-    if t is None or version_of(t) != node.version:
-        return None
-    tape = <Tape>recording()
-    if tape.escaped and tape.shares_escaped(t):
-        node.mark(ESCAPED | NO_MERGE)        # seen from outside through another tensor over its memory
-        return None
-    return t
-
-
-cdef object known_value(Node first):
-    """The value of a leader's class: the newest holder's, else the leader's own."""
-    cdef object value = live_value(<Node>first.holder)
-    if value is None and first.holder != <PyObject *>first:
-        first.holder = <PyObject *>first
-        value = live_value(first)
-    return value
-
-
 cdef object reuse(Tape tape, Op op, Node first, bint req):
     """A copy-on-write clone of the value that `first` leads; None, counted, where it must be computed again."""
-    cdef object value = known_value(first), r = None
+    cdef object value = known_value(tape, first), r = None
     cdef Py_ssize_t size
     if value is not None and (op.kernel is None or not req or extra_of(<Node>first.holder) is not None):
         r = clone_of(value)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.node import known
 from autograd_opt.ops.helpers import H
 from autograd_opt.ops.products import T
 from autograd_opt.ops.table import MULTI, PURE, REDUCES, define
@@ -18,26 +19,23 @@ def solve_is_vector(a_shape: Any, b_shape: Any) -> bool:
     return len(b_shape) == 1 or (len(a_shape) - 1 == len(b_shape) and tuple(a_shape[:-1]) == tuple(b_shape))
 
 
-def factored_transposed(a: Any) -> bool:
-    """Does torch factorize the transpose of `a`, which then lies in memory as LAPACK wants it?"""
-    return bool(a.is_contiguous() and not a.is_complex())
-
-
 def solve_kernel(a: Any, b: Any, *, left: bool) -> Any:
-    """The solution, and the factors that the rule solves with again."""
+    """The solution, and the factors of `a` that the rule solves with again."""
     ans, lu, pivots, info = torch.ops.aten._linalg_solve_ex(a, b, left=left, check_errors=False)
     torch._linalg_check_errors(info, "torch.linalg.solve", is_matrix=a.ndim == 2)
-    return ans, (lu, pivots)
+    return ans, (lu, pivots, True)
 
 
 def solve_again(a: Any, g: Any, factors: Any, left: bool = True) -> Any:
-    """a^-H g (or g a^-H) with the factors of `a`; recorded runs differentiate through `a`."""
+    """a^-H g (or g a^-H) with factors of `a`, or of its transpose; recorded runs differentiate through `a`."""
     if torch.is_grad_enabled():
         return torch.linalg.solve(T(a), g, left=left)
-    return torch.linalg.lu_solve(*factors, g, left=left, adjoint=not factored_transposed(a))
+    lu, pivots, adjoint = factors
+    return torch.linalg.lu_solve(lu, pivots, g, left=left, adjoint=adjoint)
 
 
-def solve_back(g: Any, needs: Any, a: Any, ans: Any, a_shape: Any, b_shape: Any, extra: Any, *, left: bool) -> list[Any]:
+def solve_back(g: Any, needs: Any, a: Any, ans: Any, a_shape: Any, b_shape: Any, extra: Any, *,
+               left: bool) -> list[Any]:
     vector = solve_is_vector(a_shape, b_shape)
     if vector:
         gb = solve_again(a, g.unsqueeze(-1), extra).squeeze(-1)
@@ -74,8 +72,9 @@ def cholesky_back(g: Any, ans: Any, *, upper: bool) -> Any:
 
 
 def slogdet_kernel(a: Any) -> Any:
+    """Sign and logarithm; torch factorizes the transpose of a matrix that lies by rows, as LAPACK reads it."""
     sign, log, lu, pivots = torch.ops.aten._linalg_slogdet(a)
-    return (sign, log), (lu, pivots)
+    return (sign, log), (lu, pivots, a.is_complex() or not a.is_contiguous())
 
 
 def logdet_kernel(a: Any) -> Any:
@@ -83,20 +82,23 @@ def logdet_kernel(a: Any) -> Any:
     return sign.log() + log if a.is_complex() else torch.where(sign == -1, math.nan, log), factors
 
 
-def det_like(g: Any, a: Any, extra: Any) -> Any:
-    """g times the conjugate transpose of the inverse."""
+def det_like(g: Any, a: Any, extra: Any, node: Any) -> Any:
+    """g times the conjugate transpose of the inverse, which the program may have computed itself."""
+    inverse = None if torch.is_grad_enabled() else known(INVERSE, node.operands[0])
+    if inverse is not None:
+        return g.unsqueeze(-1).unsqueeze(-1) * T(inverse)
     return solve_again(a, torch.diag_embed(g.unsqueeze(-1).expand(a.shape[:-1])), extra)
 
 
-def slogdet_back(g: Any, a: Any, extra: Any) -> Any:
+def slogdet_back(g: Any, a: Any, extra: Any, node: Any) -> Any:
     sign, log = g.parts
     if not a.is_complex():
-        return det_like(log if log is not None else torch.zeros_like(sign), a, extra)
+        return det_like(log if log is not None else torch.zeros_like(sign), a, extra, node)
     found = torch.linalg.slogdet(a)[0]
     total = 0 if log is None else log
     if sign is not None:
         total = total - 1j * (H(sign) * found).imag
-    return det_like((total if isinstance(total, torch.Tensor) else torch.zeros_like(found)).to(a.dtype), a, extra)
+    return det_like((total if isinstance(total, torch.Tensor) else torch.zeros_like(found)).to(a.dtype), a, extra, node)
 
 
 def eigh_kernel(x: Any, *, UPLO: str) -> Any:
@@ -162,7 +164,8 @@ define("linalg_cross", "x, y, *, dim=-1", R, "torch.linalg.cross",
 define("linalg_eigh", "x, UPLO='L'", MULTI | PURE, "torch.linalg.eigh", kernel=eigh_kernel, x=eigh_back)
 define("linalg_svd", "x, full_matrices=True, *, driver=None", MULTI | PURE, "torch.linalg.svd", bind=bind_svd,
        kernel=svd_kernel, x=svd_back)
-define("linalg_inv", "x", PURE, "torch.linalg.inv torch.inverse T.inverse", x=lambda g, ans: -(T(ans) @ g @ T(ans)))
+INVERSE = define("linalg_inv", "x", PURE, "torch.linalg.inv torch.inverse T.inverse",
+                 x=lambda g, ans: -(T(ans) @ g @ T(ans)))
 define("linalg_solve", "a, b, *, left=True", R, "torch.linalg.solve", kernel=solve_kernel, joint=solve_back)
 define("linalg_solve_triangular", "a, b, *, upper=False, left=True, unitriangular=False", R,
        "torch.linalg.solve_triangular",

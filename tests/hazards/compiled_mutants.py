@@ -32,13 +32,13 @@ class Guard:
 GUARDS = [
     # what may be handed out
     Guard(
-        "recorder",
+        "node",
         "if node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
         "if mutant != @ and node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
         "10 numpy of a result",
     ),
     Guard(
-        "recorder",
+        "node",
         "if t is None or version_of(t) != node.version:",
         "if t is None or mutant != @ and version_of(t) != node.version:",
         "11 constants are two objects",
@@ -146,7 +146,12 @@ GUARDS = [
         "23 hook below merged consumers",
     ),
     # the run
-    Guard("executor", "if slot in self.owned:", "if mutant == @ or slot in self.owned:", "28 shared cotangent buffers"),
+    Guard(
+        "executor",
+        "if node.flags & FRESH or Py_REFCNT(old) == 2",
+        "if mutant == @ or node.flags & FRESH or Py_REFCNT(old) == 2",
+        "28 shared cotangent buffers",
+    ),
     Guard(
         "executor",
         "if not self.retain and self.own:\n            self.tape.spend(node)",
