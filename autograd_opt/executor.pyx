@@ -729,7 +729,7 @@ cdef object argument(GraphTask task, Node node, int code):
         return node.shape
     if code == 3:
         operands = node.more if node.more is not None else (node.in0, node.in1)
-        return tuple([task.wants(<Node>n) for n in operands])
+        return tuple([task.wants(n) for n in operands])
     if code == 4:
         return [() if n is None else (<Node>n).shape for n in node.operands]
     if code == 5:

@@ -1564,17 +1564,17 @@ cdef object known_value(Tape tape, Node first):
 
 cdef object value_of(Tape tape, Op op, Node operand):
     """`op(operand)`, if it was recorded and is alive: to be read in a rule, never written or handed out."""
-    cdef bint req
+    cdef uint64_t kind, route
     cdef Entry *e
     if not tape.optimize or operand is None or operand.tape_id != tape.id or operand.flags & ESCAPED \
             or not is_float(operand.dtype):
         return None
-    req = operand.flags & REQUIRES_GRAD != 0
-    e = tape.find(operand.vn, 0, (1 << 2) | (req << 3) | (<uint64_t>op.id << 8))
-    if e.first != NULL:
-        return known_value(tape, <Node>e.first)
-    first = tape.general.get(((op.id << 2) | (req << 1) | 1, operand.vn))
-    return None if first is None else known_value(tape, <Node>first)
+    kind = (<uint64_t>op.id << 8) | (<uint64_t>(operand.flags & REQUIRES_GRAD != 0) << 3) | 4      # 4: under grad mode
+    for route in (0, 64):                # recorded as a hot operator, or in general
+        e = tape.find(operand.vn, 0, kind | route)
+        if e.first != NULL:
+            return known_value(tape, <Node>e.first)
+    return None
 
 
 def known(Op op, Node operand):
