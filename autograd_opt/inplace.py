@@ -146,7 +146,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         except errors.InplaceError:
             draw_anyway(name, target, args[1:])
             raise
-        base = views.before_write(target)
+        base = None if name in RESHAPING else views.before_write(target)    # another shape is no write to the base
         if name in RANDOM_FILLS:
             result = func(*args, **kwargs)
             move(OVERWRITE, [found[0]], (target,), {}, target, base)

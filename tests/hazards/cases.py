@@ -726,3 +726,7 @@ with torch.no_grad(): a.copy_(a * 2)
 e = a * y
 (b.sum() + e.sum()).backward()
 """)
+case("12 an in-place change of shape of a view is no write to its base", """
+a = s + s; b = a.expand(2); b.unsqueeze_(0)
+(a * 9 + b.sum()).backward()
+""")
