@@ -242,11 +242,13 @@ def samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Any]:
     return [found[k * (len(found) - 1) // (most - 1 or 1)] for k in range(most)]
 
 
-def run_entry(op: Any, setting: Setting) -> Entry:
+def run_entry(op: Any, setting: Setting, beat: Callable[[], None]) -> Entry:
+    """All samples of an entry; `beat` says after each that the worker lives."""
     entry, begin = Entry(op.full_name), time.thread_time()
     torch.manual_seed(0)
     for k, sample in enumerate(samples_of(op, getattr(torch, setting.dtype), setting.samples)):
         why = run_sample(op, sample, setting)
+        beat()
         if why is None:
             entry.skipped += 1
         elif why:
@@ -270,7 +272,7 @@ def work(setting: Setting, path: Path, pattern: str) -> None:
             if op.full_name not in done and re.search(pattern, op.full_name):
                 f.write(json.dumps({"begins": op.full_name}) + "\n")
                 f.flush()
-                f.write(json.dumps(asdict(run_entry(op, setting))) + "\n")
+                f.write(json.dumps(asdict(run_entry(op, setting, lambda: os.utime(path)))) + "\n")
                 f.flush()
 
 
@@ -288,10 +290,10 @@ def sweep(setting: Setting, pattern: str = "", fresh: bool = False) -> list[Entr
     while True:
         worker = subprocess.Popen([sys.executable, "-m", "tests.opinfo_sweep", "--worker", json.dumps(asdict(setting)),
                                    "--ops", pattern], cwd=HERE, env={**os.environ, "OMP_NUM_THREADS": "1"})
-        hangs = False
+        hangs, begin = False, time.time()
         while worker.poll() is None:
             time.sleep(0.2)
-            if path.exists() and time.time() - path.stat().st_mtime > SILENCE:
+            if time.time() - max(begin, path.stat().st_mtime if path.exists() else 0.0) > SILENCE:
                 worker.kill()
                 hangs = True
         if worker.returncode == 0:

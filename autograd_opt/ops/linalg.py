@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from autograd_opt.node import known
-from autograd_opt.ops.helpers import H
+from autograd_opt.ops.helpers import H, primitive
 from autograd_opt.ops.products import T
 from autograd_opt.ops.table import MULTI, PURE, REDUCES, define
 
@@ -119,6 +119,51 @@ def eigh_back(g: Any, x: Any, extra: Any, *, UPLO: str) -> Any:
     return vectors @ middle @ T(vectors)
 
 
+@primitive
+def eig_again(x: Any) -> Any:
+    """The decomposition inside a recorded rule: its eigenvectors' phase is one part of a sum, and goes unchecked."""
+    return torch.linalg.eig(x)
+
+
+class Partial:
+    """Whether a recorded run has made a decomposition's cotangent one part of several."""
+
+    known = False
+
+
+def eig_kernel(x: Any) -> Any:
+    result = torch.linalg.eig(x)
+    return result, (*(t.detach() for t in result), Partial())
+
+
+def eig_back(g: Any, x: Any, extra: Any, node: Any) -> Any:
+    """V^-H (diag(gL) + (V^H gV - V^H V Re diag(V^H gV)) / conj(Lj - Li)) V^H (Boeddeker et al. 2017).
+
+    Each eigenvector is normal up to its phase.  A cotangent that asks for the phase is refused as torch
+    refuses it, until a recorded run has made this node's cotangent one part of several.
+    """
+    *found, partial = extra
+    values, vectors = eig_again(x) if torch.is_grad_enabled() else found
+    g_values, g_vectors = g.parts
+    adjoint, checked = T(vectors), node.op.name == "linalg_eig" and not partial.known
+    partial.known = partial.known or torch.is_grad_enabled()
+    if g_vectors is None:
+        return torch.linalg.solve(adjoint, g_values.unsqueeze(-1) * adjoint)
+    inner = adjoint @ g_vectors
+    diagonal = inner.diagonal(0, -2, -1)
+    if checked and bool((diagonal.imag.abs() > 1e-2).any()):
+        raise RuntimeError(
+            "linalg_eig_backward: The eigenvectors in the complex case are specified up to multiplication by "
+            "e^{i phi}. The specified loss function depends on this quantity, so it is ill-defined.")
+    gaps = H(values.unsqueeze(-2) - values.unsqueeze(-1))
+    gaps = gaps.masked_fill(torch.eye(x.shape[-1], dtype=torch.bool, device=x.device), 1)
+    middle = (inner - adjoint @ (vectors * diagonal.real.unsqueeze(-2))) / gaps
+    middle = middle - torch.diag_embed(middle.diagonal(0, -2, -1))
+    if g_values is not None:
+        middle = middle + torch.diag_embed(g_values)
+    return torch.linalg.solve(adjoint, middle @ adjoint)
+
+
 def bind_svd(A: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
     if A.is_complex() or (full_matrices and A.shape[-1] != A.shape[-2]):
         raise TypeError("the rule covers reduced real factors")
@@ -162,6 +207,9 @@ define("linalg_cross", "x, y, *, dim=-1", R, "torch.linalg.cross",
        x=lambda g, y, *, dim: torch.linalg.cross(H(y), g, dim=dim),
        y=lambda g, x, *, dim: torch.linalg.cross(g, H(x), dim=dim))
 define("linalg_eigh", "x, UPLO='L'", MULTI | PURE, "torch.linalg.eigh", kernel=eigh_kernel, x=eigh_back)
+for _name, _forward in (("linalg_eig", None), ("eig_again", eig_again)):
+    define(_name, "x", MULTI | PURE | REDUCES, "" if _forward else "torch.linalg.eig", forward=_forward,
+           kernel=eig_kernel, x=eig_back)
 define("linalg_svd", "x, full_matrices=True, *, driver=None", MULTI | PURE, "torch.linalg.svd", bind=bind_svd,
        kernel=svd_kernel, x=svd_back)
 INVERSE = define("linalg_inv", "x", PURE, "torch.linalg.inv torch.inverse T.inverse",

@@ -436,6 +436,8 @@ row("lstm", lambda x, h, c, *w: [t.double() for t in torch.lstm(x.float(), (h.fl
 # ----- linear algebra -----
 row("eigh", lambda x: torch.linalg.eigh(x + x.mT)[0] + torch.linalg.eigh(x + x.mT)[1].abs().sum(-1), N(2, 3, 3))
 row("complex eigh", lambda x: torch.linalg.eigh(x + x.mH)[0] + torch.linalg.eigh(x + x.mH)[1].abs().sum(-1), C(3, 3))
+row("eig", lambda x: torch.linalg.eig(x)[0].abs() + torch.linalg.eig(x)[1].abs().sum(-1), N(3, 3))
+row("complex eig", lambda x: torch.linalg.eig(x)[0] * torch.linalg.eig(x)[1].abs().sum(-1), C(2, 3, 3))
 for rows, columns in ((3, 3), (4, 2), (2, 4)):
     row(f"svd {rows} {columns}", lambda x: [t.abs() for t in torch.linalg.svd(x, False)], N(rows, columns))
 row("singular values", lambda x: torch.linalg.svd(x, False)[1], N(2, 3, 4))
