@@ -4,7 +4,6 @@
 #   make demo     train on real digits, then optimize a step with repeated work
 #   make test     the whole test suite
 #   make bench    every table of docs/results, hours (make bench SECTIONS="times chain" for some)
-#   make opinfo   every sample of torch's own database of operators, and the table of docs/results (an hour)
 #   make figures  write the figures of README and docs anew from docs/results
 #   make opinfo   every sample of torch's own database of operators, and the table docs/opinfo.md (an hour)
 #   make lint     ruff, mypy and stubtest
