@@ -235,11 +235,16 @@ cdef class GraphTask:
         self.tape.freeing += frees
         if frees and self.tape.kept_bytes > 0:
             self.tape.evict(self.tape.budget())
+        cdef bint finished = False
         try:
-            return self.execute(roots, cotangents, inputs)
+            captured = self.execute(roots, cotangents, inputs)
+            finished = True
+            return captured
         finally:
             self.tape.running -= 1
             self.tape.freeing -= frees
+            if self.tape.running == 0 and self.tape.passed:
+                self.tape.spend_passed(finished)
             self.tape.floor = min(self.tape.floor, self.tape.n + 64)
 
     cdef object execute(self, list roots, list cotangents, inputs):

@@ -131,6 +131,7 @@ cdef class Tape:
     cdef Entry *table
     cdef size_t mask, used
     cdef dict general            # key -> leader
+    cdef list passed             # on the way of merges by a rule, to be spent when the run ends
     cdef object ring             # deque of nodes whose value is kept for reuse
     cdef public object graph     # weak reference to the AutogradGraph
     cdef object last_shape, last_dtype
@@ -157,6 +158,7 @@ cdef class Tape:
     cdef int compact(self) except -1
     cdef int resolve(self, dict captured) except -1
     cdef void spend_twin(self, Node node, int64_t task) noexcept
+    cdef void spend_passed(self, bint finished) noexcept
     cdef int lead(self, Node node, Node target) except -1
     cdef int mergeable(self, Node node, dict captured) except -1
     cdef int recognize(self, Node node, object r) except -1

@@ -664,6 +664,7 @@ cdef class Tape:
         self.leaves = {}
         self.general = {}
         self.ring = deque()
+        self.passed = []
         self.escaped, self.seeds, self.writes = {}, {}, {}
         self.guard = torch._C.DisableTorchFunction()
         _tapes[self.id] = <size_t><PyObject *>self
@@ -937,24 +938,42 @@ cdef class Tape:
 
     cdef void spend_twin(self, Node node, int64_t task) noexcept:
         """A freeing run has gone through the leader of `node` in its place: spend it, and the
-        merged nodes below it, as if the run had passed through them."""
+        merged nodes below it, as if the run had passed through them.
+
+        What lies on the way to the value that a rule of algebra names is not merged itself, so
+        the run may still come to it for somebody else: it is spent when the run ends.
+        """
         cdef Node twin
+        cdef bint by_rule
         stack = [node]
         while stack:
             twin = <Node>stack.pop()
             if twin.flags & SPENT:
                 continue
-            self.spend(twin)
-            twin.task = task             # spent by this run, which may come here again
+            if twin.flags & MERGED:
+                by_rule = twin.flags & BY_RULE != 0
+                self.spend(twin)
+                twin.task = task         # spent by this run, which may come here again
+            else:
+                by_rule = True
+                self.passed.append(twin)
             for other in twin.operands:
                 if other is None:
                     continue
-                if (<Node>other).flags & MERGED or twin.flags & BY_RULE and other is not twin.leader \
-                        and passes_on(<Node>other, None):
+                if (<Node>other).flags & MERGED or by_rule and other is not twin.leader and passes_on(<Node>other, None):
                     stack.append(other)
                 else:
                     (<Node>other).flags |= OWN
         self.drain()
+
+    cdef void spend_passed(self, bint finished) noexcept:
+        """The outermost run has ended: spend what it passed by, unless it failed."""
+        cdef Node node
+        if finished:
+            for node in self.passed:
+                self.spend(node)
+            self.drain()
+        self.passed.clear()
 
     cdef void unlink(self, Node node) noexcept:
         """The node no longer keeps its operands alive."""

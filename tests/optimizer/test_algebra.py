@@ -322,3 +322,36 @@ def test_every_word_is_an_operator_of_the_table() -> None:
     assert set(words.TENSORS) | set(words.NUMBERS) <= set(OPS)
     assert {s for s, _ in words.TENSORS.values()} | set(words.NUMBERS.values()) <= set(SYMBOLS)
     assert len(RULES) > 30
+
+
+# What a merge by a rule passes by may still be reached by the run itself.
+def shared_with_its_leader(x):
+    a = x * 2
+    m = -a
+    s = m - x
+    return (s * 2 - a.neg() * 3).sin().sum()
+
+
+def read_by_somebody_else(x):
+    p = x * -2.0
+    i = x * 2.0
+    return (p * -i).sum() + i.sin().sum()
+
+
+def read_later_and_earlier(x):
+    i = x * 2.0
+    q = i.exp()
+    return (q * -(-i)).sum() + (-i).sum() + (i * q).sum()
+
+
+@pytest.mark.parametrize("program", [shared_with_its_leader, read_by_somebody_else, read_later_and_earlier])
+def test_what_lies_on_the_way_is_not_freed_early(program):
+    x = torch.tensor([0.3, -0.7], requires_grad=True)
+    program(x).backward()
+    mine = ao.tensor([0.3, -0.7])
+    with ao.AutogradGraph(optimize=True):
+        loss = program(mine)
+        loss.backward()
+        torch.testing.assert_close(mine.grad, x.grad)
+        with pytest.raises(ao.FreedGraphError):
+            loss.backward()
