@@ -524,6 +524,7 @@ cdef object get_grad_dtype = base.__dict__["grad_dtype"]
 cdef object get_post_hooks = base.__dict__["_post_accumulate_grad_hooks"]
 cdef object get_storage = base.__dict__["untyped_storage"]
 cdef object is_neg = base.__dict__["is_neg"]
+cdef object is_zero = base.__dict__["_is_zerotensor"]     # torch's zeros without memory
 cdef object storage_uses = torch._C._storage_Use_Count
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
@@ -537,6 +538,7 @@ cdef bint alone(object old, object g) except -1:
     return type(old) is Tensor and type(g) is Tensor and ao_get(get_dtype, old) is ao_get(get_dtype, g) \
         and ao_get(get_layout, old) is STRIDED and ao_get(get_layout, g) is STRIDED \
         and ao_method(is_contiguous, old, ()) is True and ao_method(is_neg, old, ()) is False \
+        and ao_method(is_zero, old, ()) is False \
         and not old.is_complex() and storage_uses(ao_method(get_storage, old, ())._cdata) == SOLE \
         and shape_of(old) == shape_of(g)
 
@@ -594,7 +596,8 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh) except -1:
         ao_method(iadd, old, (g,))
         return True
     if not sole or ao_method(is_contiguous, g, ()) is not True or ao_method(is_contiguous, t, ()) is not True \
-            or ao_method(is_neg, g, ()) is True or shape_of(g) != shape_of(t) \
+            or ao_method(is_neg, g, ()) is True or ao_method(is_zero, g, ()) is True \
+            or shape_of(g) != shape_of(t) \
             or ao_get(get_grad_dtype, t) is not node.dtype:
         return False
     if not fresh and storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+
 import pytest
 import torch
 from torch.autograd import Function, grad
@@ -258,3 +261,18 @@ def test_work_shared_by_forward_and_backward_is_found():
         assert torch.equal(g1, g2)
         assert graph.tape.hits > hits
         assert len(graph) > first
+
+
+def test_zeros_without_memory_are_summed():
+    """A maximum of absolute values has torch's zeros without memory for derivatives, which cannot be written."""
+    x = torch.randn(2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+    def second(context):
+        with context:
+            total = torch.linalg.matrix_norm(x, math.inf) + torch.linalg.matrix_norm(x, math.inf)
+            g, = torch.autograd.grad(total, x, create_graph=True)
+            return torch.autograd.grad((g * g).sum(), x, allow_unused=True)[0]
+
+    expected = second(contextlib.nullcontext())
+    for optimize in (False, True):
+        torch.testing.assert_close(second(ao.AutogradGraph(optimize=optimize)), expected)
