@@ -568,7 +568,9 @@ cdef Node handle(Tape tape, object t):
                         return tape.refresh_view(node, t)
                     if tape.late and not node.flags & REQUIRES_GRAD:
                         from autograd_opt.views import late
-                        return late(t) or node
+                        later = late(t)
+                        if later is not None:
+                            return later
                 if tape.optimize:
                     if version_of(t) != node.version:
                         return tape.rewritten(node, t)
@@ -1187,7 +1189,7 @@ cdef class Tape:
                 flag |= 2
             if node.flags & PINNED:
                 flag |= 4 | 16
-            if node.op.flags & COMMUTATIVE and node.in0 is not None and node.in1 is not None:
+            if commutes(node) and node.in0 is not None and node.in1 is not None:
                 flag |= 8
             if node.flags & (NO_MERGE | ESCAPED) or node.in0 is not None and node.in0.flags & ESCAPED \
                     or node.in1 is not None and node.in1.flags & ESCAPED:
@@ -1302,7 +1304,7 @@ cdef class Tape:
             return all([end(<Node>a) is end(<Node>b) for a, b in zip(mine, theirs)])
         if end(node.in0) is end(leader.in0) and end(node.in1) is end(leader.in1):
             return 1
-        return node.op.flags & COMMUTATIVE and end(node.in0) is end(leader.in1) and end(node.in1) is end(leader.in0)
+        return commutes(node) and end(node.in0) is end(leader.in1) and end(node.in1) is end(leader.in0)
 
     cdef int recognize(self, Node node, object r) except -1:
         """Is `node`, just recorded, an earlier value in other words?  Then that one leads it, and numbers it.
@@ -1508,6 +1510,11 @@ cdef dict _devices = {}
 cdef inline Node end(Node node):
     """Where the cotangent of `node` goes."""
     return node.leader if node is not None and node.flags & MERGED else node
+
+
+cdef bint commutes(Node node) except -1:
+    """May the two operands change places?  Not in `torch.add(x, y, alpha=2)`, which is x + 2 y."""
+    return node.op.flags & COMMUTATIVE and (node.attrs is None or node.attrs.get("alpha", 1) == 1)
 
 
 cdef bint narrows(Node node) except -1:

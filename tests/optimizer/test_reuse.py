@@ -255,3 +255,28 @@ def test_no_grad_and_grad_are_two_values_of_one_kernel_each() -> None:
         assert b.requires_grad
         b.sum().backward()
     assert torch.equal(x.grad, b.detach())
+
+
+def test_a_view_seen_through_numpy_is_a_new_value_also_after_requires_grad():
+    f, c = ao.tensor([1.0, 2.0]), torch.arange(4.0)
+    with ao.AutogradGraph(optimize=True):
+        view = c.narrow(0, 0, 2)
+        with torch.no_grad():
+            other = f + view
+        before = f + view
+        view.detach().numpy()[...] = 0.5
+        other.requires_grad_()               # from now on, views are asked for a base that came to require grad
+        after = f + view
+    assert before.tolist() == [1.0, 3.0]
+    assert after.tolist() == [1.5, 2.5]
+
+
+def test_a_weighted_sum_does_not_commute():
+    x, y = ao.tensor([1.0, 2.0]), ao.tensor([3.0, 5.0])
+    with ao.AutogradGraph(optimize=True) as graph:
+        one, other = torch.add(x, y, alpha=2), torch.add(y, x, alpha=2)
+        twins = (x * 3.0).exp(), (x * 3.0).exp()         # so that the passes run
+        assert graph.optimized([one, other, *twins]).num_nodes() == len(graph) - 2
+        (one.sum() + 10 * other.sum()).backward()
+    assert x.grad.tolist() == [21.0, 21.0]
+    assert y.grad.tolist() == [12.0, 12.0]
