@@ -277,20 +277,28 @@ cdef class GraphTask:
             raise
         return self.captured
 
+    cdef int capture(self, Node node, object g) except -1:
+        for i in self.captures[node.index]:
+            self.captured[i] = g
+        return 0
+
     cdef int step(self, Node node, object g) except -1:
         """Run the hooks of `node`, then its rule, and send the results on."""
         cdef Op op = node.op
         self.own = bool(node.flags & OWN)
         node.flags &= ~<uint32_t>OWN
+        cdef bint wanted = self.captures is not None and node.index in self.captures, further = False
+        if wanted:
+            self.fresh = False
+            further = not node.flags & LEAF and self.beyond(node)
+            if further:                  # as in torch, the hooks of what the run goes on from come later
+                self.capture(node, g)
         if node.hooks is not None:
             self.fresh = False           # a hook may have kept it
             g = node.hooks.before(node, g, self)
-        if self.captures is not None and node.index in self.captures:
-            self.fresh = False
-            for i in self.captures[node.index]:
-                self.captured[i] = g
-            if node.flags & LEAF or not self.beyond(node):
-                return 0
+        if wanted and not further:
+            self.capture(node, g)
+            return 0
         if node.flags & LEAF:
             if self.accumulate and node.flags & REQUIRES_GRAD:
                 if node.hooks is None and not self.create_graph and locked_write(node, g, Py_REFCNT(g) <= 2, self.fresh):
