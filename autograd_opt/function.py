@@ -255,7 +255,7 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
             outputs[i] = replaced[id(o)]
         elif call.is_input(o):
             outputs[i] = replaced[id(o)] = plain(o.view_as(o)) if i in tracked else o.detach()
-        elif i in tracked and references.requires_grad(o):
+        elif i in tracked and references.requires_grad(o) and not views.leads_nowhere(nodes.handle_of(o)):
             outputs[i] = replaced[id(o)] = plain(o.detach())
     if call.grad and len(tracked) > 1 and any(call.is_dirty(outputs[i]) and outputs[i]._is_view() for i in tracked):
         raise errors.UnsupportedError(errors.at(

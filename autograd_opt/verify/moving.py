@@ -32,8 +32,16 @@ def accumulate(D: Domain, shape: Any, index: Any, g: Array) -> Array:
     return out.reshape(shape)
 
 
-def cells(size: Any = (), stride: Any = (), offset: int = 0, base_size: Any = (), base_stride: Any = ()) -> Any:
-    """Which elements of a base, in row-major order, a view with this geometry shows."""
+def cells(size: Any = (), stride: Any = (), offset: int = 0, base_size: Any = (), base_stride: Any = (), *,
+          dtype: Any = None, base_dtype: Any = None, conj: bool = False, neg: bool = False) -> Any:
+    """Which elements of a base, in row-major order, a view with this geometry shows.
+
+    Raises
+    ------
+    Outside : the view reads the memory as another dtype, conjugated or negated.
+    """
+    if dtype is not base_dtype or conj or neg:
+        raise Outside("a view that reads the memory of its base as another dtype, conjugated or negated")
     def places(shape: Any, steps: Any) -> Any:
         return sum((i * s for i, s in zip(np.indices(shape), steps, strict=True)), np.zeros(shape, np.int64))
 

@@ -83,7 +83,11 @@ mutant(
     "12 slice with an offset",
 )
 mutant("leaves may be written", replaced(inplace, "protect", nothing), "10 leaf written")
-mutant("outputs of unbind may be written", replaced(views, "protect", nothing), "22 write to one output of unbind")
+mutant(
+    "outputs of unbind may be written",
+    lambda: _both(replaced(views, "protect", nothing), replaced(views, "refuse_making", nothing)),
+    "22 write to one output of unbind",
+)
 mutant("requires_grad_ keeps the history", replaced(nodes, "become_leaf", nothing), "10 result becomes a leaf")
 mutant(
     "writes outside the record are not told",

@@ -341,7 +341,7 @@ def read_by_somebody_else(x):
 def read_later_and_earlier(x):
     i = x * 2.0
     q = i.exp()
-    return (q * -(-i)).sum() + (-i).sum() + (i * q).sum()
+    return (q * -i.neg()).sum() + (-i).sum() + (i * q).sum()
 
 
 @pytest.mark.parametrize("program", [shared_with_its_leader, read_by_somebody_else, read_later_and_earlier])
