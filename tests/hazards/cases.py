@@ -281,6 +281,9 @@ case("10 numpy of a detached alias", "u = x * 1; a = u.sin(); n = u.detach().num
 case("10 numpy of a base", "u = c * 2; v = u.view(-1); a = v.sin(); n = u.numpy(); n[0] = 5; b = v.sin()")
 case("10 numpy of a view", "u = c * 2; a = u.sin(); n = u[0].numpy(); n[0] = 5; b = u.sin()")
 case("10 numpy of a result", "a = c.sin(); n = a.numpy(); n[0] = 5; b = c.sin()")
+case("10 numpy of a value that a rule reads", """
+a = x.sin(); b = x.cos(); n = b.detach().numpy(); n[...] = 5; a.sum().backward()
+""")
 case("10 numpy of a detached result", "a = x.sin(); n = a.detach().numpy(); n[0] = 5; b = x.sin()")
 case("10 numpy of a view of a result", """
 a = torch.cat([y, d]); n = a.view(-1).detach().numpy()

@@ -35,7 +35,7 @@ GUARDS = [
         "node",
         "if node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
         "if mutant != @ and node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
-        "10 numpy of a result",
+        "10 numpy of a value that a rule reads",
     ),
     Guard(
         "node",
@@ -74,18 +74,32 @@ GUARDS = [
         "and mutant != @ and a.stride() != b.stride()",
         "16 strides of a commuted sum",
     ),
-    Guard("recorder", "[(op.id << 2) |", "[((0 if mutant == @ else op.id) << 2) |", "06 another operator"),
-    Guard("recorder", "| (req << 1) | grad]", "| (0 if mutant == @ else (req << 1) | grad)]", "09 no_grad value held"),
     Guard(
         "recorder",
-        "if not is_float(n.dtype):        # promotion",
-        "if mutant != @ and not is_float(n.dtype):        # promotion",
+        "kind = (<uint64_t>op.id << 8) | GENERAL |",
+        "kind = (0 if mutant == @ else <uint64_t>op.id << 8) | GENERAL |",
+        "06 another operator",
+    ),
+    Guard(
+        "recorder",
+        "GENERAL | (req << 3) | (grad << 2)",
+        "GENERAL | (0 if mutant == @ else (req << 3) | (grad << 2))",
+        "09 no_grad value held",
+    ),
+    Guard(
+        "recorder",
+        "kind |= default_number()",
+        "kind |= 0 if mutant == @ else default_number()",
         "04 default dtype",
     ),
     Guard(
         "recorder",
-        "for name, value in attrs.items():",
-        "for name, value in (() if mutant == @ else attrs.items()):",
+        "kind |= (rest & 0xFFFFFFFFFF) << 24\n    while True:\n"
+        "        e = tape.find(0 if na is None else na.vn, second, kind)\n"
+        "        if e.first == NULL or same_rest(",
+        "kind |= (0 if mutant == @ else rest & 0xFFFFFFFFFF) << 24\n    while True:\n"
+        "        e = tape.find(0 if na is None else na.vn, second, kind)\n"
+        "        if e.first == NULL or mutant == @ or same_rest(",
         "06 roll",
     ),
     # what a write does to a value
@@ -135,8 +149,8 @@ GUARDS = [
     ),
     Guard(
         "node",
-        "if not intact(leader) or not intact(node):",
-        "if mutant != @ and (not intact(leader) or not intact(node)):",
+        "if not intact(leader) or not intact(node) or narrows(node):",
+        "if mutant != @ and (not intact(leader) or not intact(node) or narrows(node)):",
         "10 written constant operand of the first twin",
     ),
     Guard(
@@ -160,8 +174,8 @@ GUARDS = [
     ),
     Guard(
         "executor",
-        "if not self.retain and self.own:\n                self.tape.spend_twin",
-        "if mutant != @ and not self.retain and self.own:\n                self.tape.spend_twin",
+        "if not self.retain and self.own:\n                if node.flags & DECIDED",
+        "if mutant != @ and not self.retain and self.own:\n                if node.flags & DECIDED",
         "28 second run through a twin",
     ),
     Guard(
