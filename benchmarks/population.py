@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -103,11 +103,14 @@ def unique_share(trees: list[Tree]) -> float:
     return unique / written
 
 
-def evaluate(tree: Tree, x: Tensor, constants: tuple[Tensor, ...]) -> Tensor:
-    """The formula on all points; division by 1 + b² instead of b, so that none blows up."""
+def evaluate(tree: Tree, x: Any, constants: tuple[Any, ...], lib: Any = torch) -> Any:
+    """The formula on all points; division by 1 + b² instead of b, so that none blows up.
+
+    `lib` is the array library that computes it.
+    """
     if not tree.operands:
         return x if tree.op == "x" else constants[int(tree.op[1:])]
-    a, *rest = (evaluate(operand, x, constants) for operand in tree.operands)
+    a, *rest = (evaluate(operand, x, constants, lib) for operand in tree.operands)
     match tree.op:
         case "add":
             return a + rest[0]
@@ -118,13 +121,13 @@ def evaluate(tree: Tree, x: Tensor, constants: tuple[Tensor, ...]) -> Tensor:
         case "div":
             return a / (1.0 + rest[0] * rest[0])
         case "exp":
-            return torch.exp(-(a * a))
+            return lib.exp(-(a * a))
         case "tanh":
-            return torch.tanh(a)
+            return lib.tanh(a)
         case "sin":
-            return torch.sin(a)
+            return lib.sin(a)
         case _:
-            return torch.cos(a)
+            return lib.cos(a)
 
 
 def population(leaf: Leaf = torch_leaf, points: int = 1000, age: int = 4, depth: int = 6, seed: int = 1) -> Workload:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..elementwise import BLOCKS, ROUNDS
-from ..population import Tree
+from ..population import evaluate
 from ..science import in_library
 
 Program = Callable[..., Any]
@@ -88,29 +88,10 @@ def lstm(lib: Any, data: Data, w_x: Any, w_h: Any, b_x: Any, b_h: Any, w: Any, b
     return cross_entropy(lib, h @ w.T + b, data["one_hot"])
 
 
-def evaluate(lib: Any, tree: Tree, x: Any, constants: tuple[Any, ...]) -> Any:
-    """As `population.evaluate`."""
-    if not tree.operands:
-        return x if tree.op == "x" else constants[int(tree.op[1:])]
-    a, *rest = (evaluate(lib, operand, x, constants) for operand in tree.operands)
-    match tree.op:
-        case "add":
-            return a + rest[0]
-        case "sub":
-            return a - rest[0]
-        case "mul":
-            return a * rest[0]
-        case "div":
-            return a / (1.0 + rest[0] * rest[0])
-        case "exp":
-            return lib.exp(-(a * a))
-    return getattr(lib, tree.op)(a)
-
-
 def population(lib: Any, data: Data, *constants: Any) -> Any:
     total: Any = 0.0
     for tree in data["trees"]:
-        error = evaluate(lib, tree, data["x"], constants) - data["target"]
+        error = evaluate(tree, data["x"], constants, lib) - data["target"]
         total = total + lib.mean(error * error)
     return total
 
