@@ -225,10 +225,10 @@ cdef object fast_binary(Kernel k, object a, object b):
                 mask |= op.need1
             if mask & 1:
                 node.x0 = a
-                node.v0 = na.version if tape.optimize and not na.flags & ESCAPED else saved_version(a)
+                node.v0 = save(tape, na, a)
             if mask & 2 and nb is not None:
                 node.x1 = b
-                node.v1 = nb.version if tape.optimize and not nb.flags & ESCAPED else saved_version(b)
+                node.v1 = save(tape, nb, b)
             if mask & 0x80000000:
                 node.flags |= NEEDS_ANS
     except NotImplementedError:          # a tensor of an unusual kind, which the general path judges
@@ -328,7 +328,7 @@ cdef object fast_unary(Kernel k, object a):
             node.flags |= REQUIRES_GRAD
             if op.need0 & 1:
                 node.x0 = a
-                node.v0 = na.version if tape.optimize and not na.flags & ESCAPED else saved_version(a)
+                node.v0 = save(tape, na, a)
             if op.need0 & 0x80000000:
                 node.flags |= NEEDS_ANS
     except NotImplementedError:          # a tensor of an unusual kind, which the general path judges
