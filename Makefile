@@ -4,7 +4,7 @@
 #   make demo     train on real digits, then optimize a step with repeated work
 #   make test     the whole test suite
 #   make bench    every table of docs/results, hours (make bench SECTIONS="times chain" for some)
-#   make figures  write the figures of README and docs anew from docs/results
+#   make figures  write the figures, tables and pictures of README and docs anew
 #   make opinfo   every sample of torch's own database of operators, and the table docs/opinfo.md (an hour)
 #   make lint     ruff, mypy and stubtest
 #   make docs     the documentation as docs/_build/index.html; its warnings are errors
@@ -20,7 +20,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 SOURCES := $(wildcard autograd_opt/*.pyx autograd_opt/*.pxd passes/*.pyx)
 
-.PHONY: demo test bench figures lint docs clean
+.PHONY: demo test bench figures opinfo lint docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/autograd-opt demo $(ARGS)
@@ -33,8 +33,9 @@ bench: $(VENV)/.benched
 	$(BIN)/python -m benchmarks $(or $(SECTIONS),--all) $(ARGS); code=$$?; $(MAKE) figures && exit $$code
 
 figures: $(VENV)/.built
-	$(BIN)/python -m benchmarks.figures
 	$(BIN)/python scripts/figures.py
+	$(BIN)/python scripts/rules.py
+	$(BIN)/python scripts/pictures.py
 
 opinfo: $(VENV)/.built
 	$(BIN)/python -m tests.opinfo_sweep --all $(ARGS) || true

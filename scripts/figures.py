@@ -1,8 +1,20 @@
-"""Write measured figures into the pages that quote them: `python scripts/figures.py`.
+"""Figures of README and docs, filled in from docs/results: `python scripts/figures.py`.
 
-README.md and docs/index.md hold regions between `<!-- figures: NAME -->` and `<!-- end -->`.  What
-stands in them comes from docs/results and from nowhere else; `--check` leaves with 1 where
-a region is not what the results say.
+A figure stands between two comments, which no renderer shows:
+
+    <!--figure times/mechanics/kernels/torch eager-->7,387<!--/figure-->
+
+names section, row and what follows in its JSON; a dict of counts is summed, `…|.1f` sets
+another format, and `a ÷ b` is a quotient.  A table stands between
+
+    <!--table times/Bars only=chain,mlp-->
+    <!--/table-->
+
+by section and title; with `only=` the lines whose first cell begins with one of the words.
+The command that measured it is written below.  `<!--summary gain-->` … `<!--/summary-->` holds
+one of `SUMMARIES`: a few workloads in the words of somebody who has not seen them.
+`<!--picture cse-->` … `<!--/picture-->` holds the plot of a section.  `--check` writes nothing
+and fails where a page and the results disagree.
 """
 
 from __future__ import annotations
@@ -15,11 +27,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-RESULTS = [ROOT / "docs" / "results" / name for name in ("times.json", "all.json")]
-"""The first that exists is read."""
-PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md"]
-REGION = re.compile(r"(<!-- figures: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+from autograd_opt.benchmarks.command import tables, unmeasured
+from autograd_opt.benchmarks.section import Grid
+from autograd_opt.benchmarks.sections import SECTIONS
+from autograd_opt.benchmarks.show import table
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+FIGURE = re.compile(r"<!--figure (?P<what>[^>]+?)-->(?P<now>.*?)<!--/figure-->", re.DOTALL)
+TABLE = re.compile(r"<!--table (?P<section>\w+)/(?P<title>.+?)(?: only=(?P<only>.+?))?-->\n(?P<now>.*?)<!--/table-->",
+                   re.DOTALL)
+PICTURE = re.compile(r"<!--picture (?P<name>\w+)-->\n(?P<now>.*?)<!--/picture-->", re.DOTALL)
+SUMMARY = re.compile(r"<!--summary (?P<name>\w+)-->\n(?P<now>.*?)<!--/summary-->", re.DOTALL)
 GAIN = {
     "mechanics": "double pendulum, formulas and Jacobian from sympy",
     "sharing 0.9": "elementwise work, nine tenths of it repeated",
@@ -27,70 +45,125 @@ GAIN = {
     "pinn_navier_stokes": "physics-informed network, Navier–Stokes",
     "gp": "Gaussian-process likelihood, written plainly",
 }
-"""Workloads (by the beginning of their names) where something repeats."""
+"""Workloads in which something repeats, by their names in the tables."""
 PLAIN = {"mlp": "an MLP", "cnn": "a CNN", "transformer": "a transformer", "lstm": "an LSTM"}
-"""Unmodified networks, where nothing does."""
-EAGER, HERE = "torch eager", "optimize=True"
-Row = dict[str, Any]
+"""Unmodified networks, in which nothing does."""
 
 
-def row_of(rows: list[Row], start: str) -> Row:
-    """The row of a workload."""
-    for row in rows:
-        if row["name"].startswith(start):
-            return row
-    raise SystemExit(f"the results have no workload {start!r}: run python -m benchmarks first")
+def results(folder: Path, section: str) -> dict[str, Any]:
+    """Conditions and rows of a section."""
+    path = folder / f"{section}.json"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: run `python -m benchmarks {section}`")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
-def ratio(row: Row) -> str:
-    """Time as a share of torch eager's."""
-    return f"{row['times'][HERE]['ratio']:.2f}"
+def value(folder: Path, path: str) -> float:
+    """The number at `section/row/…`."""
+    section, name, *rest = path.strip().split("/")
+    rows = {row["name"]: row for row in results(folder, section)["rows"]}
+    found: Any = rows[name]
+    for key in rest:
+        found = found[int(key)] if isinstance(found, list) else found[key]
+    return sum(found.values()) if isinstance(found, dict) else found
 
 
-def gain(rows: list[Row]) -> str:
-    """A table of steps that repeat work."""
-    lines = ["| one step, forward and backward | kernels in torch eager | here | time, torch eager = 1 |",
-             "|---|--:|--:|--:|"]
-    for start, text in GAIN.items():
-        row = row_of(rows, start)
-        eager, here = (sum(row["kernels"][way].values()) for way in (EAGER, HERE))
-        lines.append(f"| {text} | {eager:,} | {here:,} | {ratio(row)} |")
-    return "\n".join(lines)
+def figure(folder: Path, what: str) -> str:
+    """The text of a figure.
+
+    Raises
+    ------
+    KeyError
+        If the results have no such row or entry.
+    """
+    path, _, form = what.partition("|")
+    try:
+        parts = [value(folder, part) for part in path.split("÷")]
+    except (KeyError, IndexError) as error:
+        raise KeyError(f"no figure {what!r} in {folder}: {error}") from error
+    number = parts[0] / parts[1] if len(parts) == 2 else parts[0]
+    return format(number, form or (",d" if isinstance(number, int) else ".2f"))
 
 
-def plain(rows: list[Row]) -> str:
-    """What recording costs where nothing repeats."""
-    parts = [f"{ratio(row_of(rows, start))} in {text}" for start, text in PLAIN.items()]
-    return f"Time of one step, torch eager = 1: {', '.join(parts)}."
+def filled_table(folder: Path, section: str, title: str, only: str | None) -> str:
+    """A table of a section, and the command that measured it."""
+    try:
+        found = results(folder, section)
+        grid = next(grid for grid in tables(SECTIONS[section], found["rows"]) if grid.title == title)
+    except (FileNotFoundError, StopIteration):
+        return f"\nNot measured yet: `python -m benchmarks {section}`.\n"
+    if only:
+        words = tuple(only.split(","))
+        lines = [line for line in grid.lines if line[0].startswith(words)]
+        grid = Grid(grid.title, grid.headings, lines, grid.caption)
+    left_out = [] if only else unmeasured(SECTIONS[section], found["rows"])
+    return "\n".join(["", *table(grid), "", *([grid.caption] if grid.caption else []), measured_by(found),
+                      *left_out, ""])
 
 
-REGIONS: dict[str, Callable[[list[Row]], str]] = {"gain": gain, "plain": plain}
+def measured_by(found: dict[str, Any]) -> str:
+    """The command that wrote the results, and where it ran."""
+    about = found["conditions"]
+    return (f"Measured by `{about['command']}`, {about['date']}, torch {about['torch']}, {about['processor']}, "
+            f"threads: {about['threads']}.")
 
 
-def renewed(page: str, rows: list[Row]) -> str:
-    """A page with its regions written anew."""
-    return REGION.sub(lambda m: f"{m[1]}{REGIONS[m[2]](rows)}\n{m[4]}", page)
+def gain(folder: Path) -> str:
+    """Steps that repeat work, a line each."""
+    ways = [f"kernels/{way}" for way in ("torch eager", "optimize=True")] + ["times/optimize=True/ratio"]
+    lines = [[text, *(figure(folder, f"times/{name}/{way}") for way in ways)] for name, text in GAIN.items()]
+    headings = ("one step, forward and backward", "kernels in torch eager", "here", "time, torch eager = 1")
+    return "\n".join([*table(Grid("", headings, lines)), "", measured_by(results(folder, "times")), ""])
 
 
-def main() -> int:
-    """Write, or check, every page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
+def plain(folder: Path) -> str:
+    """What recording costs where nothing repeats, as a sentence."""
+    parts = [f"{figure(folder, f'times/{name}/times/optimize=True/ratio')} in {text}" for name, text in PLAIN.items()]
+    return f"Time of one step, torch eager = 1: {', '.join(parts)}.\n"
+
+
+SUMMARIES: dict[str, Callable[[Path], str]] = {"gain": gain, "plain": plain}
+
+
+def picture(folder: Path, name: str) -> str:
+    """The picture of a section, where its plot has been drawn."""
+    title = SECTIONS[name].title
+    return f"![{title}](results/{name}.png)\n" if (folder / f"{name}.png").exists() else ""
+
+
+def filled(text: str, folder: Path) -> str:
+    """A page with every figure and table as the results have it."""
+    text = FIGURE.sub(lambda m: f"<!--figure {m['what']}-->{figure(folder, m['what'])}<!--/figure-->", text)
+    text = PICTURE.sub(lambda m: f"<!--picture {m['name']}-->\n{picture(folder, m['name'])}<!--/picture-->", text)
+    text = SUMMARY.sub(lambda m: f"<!--summary {m['name']}-->\n{SUMMARIES[m['name']](folder)}<!--/summary-->", text)
+    return TABLE.sub(lambda m: m[0][: m.start("now") - m.start()]
+                     + filled_table(folder, m["section"], m["title"], m["only"]) + "<!--/table-->", text)
+
+
+def pages(root: Path = CHECKOUT) -> list[Path]:
+    """README and the pages of the documentation, not the results themselves."""
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def main() -> None:
+    """Fill, or with `--check` compare."""
+    parser = argparse.ArgumentParser(description="Fill the figures of README and docs from docs/results.")
+    parser.add_argument("--check", action="store_true", help="write nothing, fail where a page disagrees")
     check = parser.parse_args().check
-    source = next(path for path in RESULTS if path.exists())
-    rows = json.loads(source.read_text(encoding="utf-8"))["rows"]
-    stale = []
-    for page in PAGES:
-        old = page.read_text(encoding="utf-8")
-        new = renewed(old, rows)
-        if new != old:
-            stale.append(page.name)
+    old = []
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        new = filled(text, CHECKOUT / "docs" / "results")
+        if new != text:
+            old.append(page)
             if not check:
                 page.write_text(new, encoding="utf-8")
-    if check and stale:
-        print(f"not what {source.name} says: {', '.join(stale)}; run python scripts/figures.py", file=sys.stderr)
-    return int(check and bool(stale))
+    for page in old:
+        print(f"{'disagrees with docs/results' if check else 'filled'}: {page.relative_to(CHECKOUT)}")
+    if check and old:
+        sys.exit("run `python scripts/figures.py`")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
-FOLDER = Path(__file__).parents[2] / "examples"
+from tests.docs.loading import ROOT, loaded
 
 
 def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("examples", f"{name}.py")
 
 
 @pytest.mark.parametrize(("name", "arguments"), [
@@ -66,4 +60,4 @@ def test_the_transformer_is_drawn(tmp_path: Path) -> None:
 
 def test_every_example_is_tested() -> None:
     known = {"burgers", "gaussian_process", "transformer", "symbolic_regression", "hessian", "cse_step_by_step"}
-    assert {p.stem for p in FOLDER.glob("*.py")} == known
+    assert {p.stem for p in (ROOT / "examples").glob("*.py")} == known

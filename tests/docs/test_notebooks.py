@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import doctest
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.loading import ROOT, loaded
+
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LARGEST = 120_000
 """Bytes of a notebook with its outputs."""
 
 
 def converter() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("notebooks", ROOT / "scripts" / "notebooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("scripts", "notebooks.py")
 
 
 def stored(script: Path) -> Path:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from autograd_opt.explain import watch
+from tests.docs.loading import ROOT, loaded
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -45,7 +45,6 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_cython_block_is_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled, it gives what the built-in pass gives."""
     pytest.importorskip("Cython")
-    import importlib.util
     import sysconfig
 
     import numpy as np
@@ -57,11 +56,7 @@ def test_the_cython_block_is_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     library = tmp_path / f"my_prune{sysconfig.get_config_var('EXT_SUFFIX')}"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", f"-I{sysconfig.get_paths()['include']}", "my_prune.c", "-o",
                     str(library)], cwd=tmp_path, check=True)
-    spec = importlib.util.spec_from_file_location("my_prune", library)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = loaded(str(library))
     table = NodeTable.from_operands([0, 7, 7, 8, 9], [(), (0, 0), (0, 0), (1, 2), (2,)])
     outputs, leader = np.array([3]), identity_leaders(5)
     assert module.prune(table, outputs, leader).tolist() == prune(table, outputs, leader).tolist()
@@ -81,12 +76,6 @@ def test_every_page_is_reached_from_the_index() -> None:
     (tree,) = re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
     listed = {line.strip() for line in tree.splitlines() if line.strip() and not line.startswith(":")}
     assert {p.stem for p in PAGES} - {"README", "index"} <= listed
-
-
-def test_quoted_figures_are_those_of_the_results() -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "figures.py"), "--check"], capture_output=True,
-                          text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_landing_page_is_short() -> None:

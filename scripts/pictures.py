@@ -1,4 +1,4 @@
-"""Draw the pictures of the documentation: `python docs/make_pictures.py`."""
+"""Draw the pictures of the documentation: `python scripts/pictures.py`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import autograd_opt as ao
 from autograd_opt.draw import draw_comparison
 
-HERE = Path(__file__).parent / "pictures"
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 
 
-def main() -> None:
+def draw(folder: Path) -> None:
     """Write every picture, placed by the library's own layout so that all machines draw the same."""
     os.environ["AUTOGRAD_OPT_NO_GRAPHVIZ"] = "1"
-    HERE.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
     z = ao.tensor([1.0, -1.0])
     with ao.AutogradGraph(optimize=True, name="guide", sources=False) as graph:
         h = (z * 2).exp()
@@ -23,9 +23,9 @@ def main() -> None:
         dropped = h * 3
         del dropped
         loss = (h + (z * 2).exp() + k).sum()
-        draw_comparison(graph, HERE / "comparison.svg")
+        draw_comparison(graph, folder / "comparison.svg")
         del loss
 
 
 if __name__ == "__main__":
-    main()
+    draw(FOLDER)

@@ -1,4 +1,4 @@
-"""Write the table of rules into the documentation: `python docs/make_rules.py`."""
+"""Write the table of rules into the documentation: `python scripts/rules.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from autograd_opt.passes.rules import BITS, REALS, RULES
 
-PAGE = Path(__file__).parent / "passes.md"
+PAGE = Path(__file__).parents[1] / "docs" / "passes.md"
 BEGIN, END = "<!-- rules: {} -->", "<!-- end -->"
 
 

@@ -7,22 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from autograd_opt.benchmarks import figures
+from tests.docs.loading import ROOT, loaded
 
-ROOT = Path(__file__).parents[2]
+figures = loaded("scripts", "figures.py")
 PAGES = figures.pages(ROOT)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_pages_agree_with_the_results(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert figures.filled(text, ROOT / "docs" / "results") == text, "run `python -m benchmarks.figures`"
+    assert figures.filled(text, ROOT / "docs" / "results") == text, "run `python scripts/figures.py`"
 
 
 def test_some_page_has_figures_and_some_a_table() -> None:
     texts = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert figures.FIGURE.search(texts)
     assert figures.TABLE.search(texts)
+    assert figures.SUMMARY.search(texts)
 
 
 @pytest.fixture
