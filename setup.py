@@ -17,12 +17,12 @@ DEBUG = os.environ.get("AUTOGRAD_OPT_DEBUG_BUILD") == "1"
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": DEBUG,
-    "wraparound": False,            # a negative index is a bug, which the debug build shows
+    "wraparound": False,  # a negative index is a bug, which the debug build shows
     "initializedcheck": DEBUG,
     "cdivision": True,
     "binding": True,
     "embedsignature": True,
-    "autotestdict": False,          # no __test__ in the modules: stubs need not name it
+    "autotestdict": False,  # no __test__ in the modules: stubs need not name it
 }
 FOLDERS = {"passes": "autograd_opt.passes", "benchmarks": "autograd_opt.benchmarks"}
 """Top-level folders and the package that each is installed as; never under its own name."""
@@ -100,7 +100,7 @@ if sys.version_info < OLDEST:
 setup(
     packages=packages(),
     package_dir={package: folder for folder, package in FOLDERS.items()},
-    package_data={"": ["*.pyx", "*.pxd", "*.pxi", "*.pyi", "py.typed", "*.js", "*.css"]},
+    package_data={"": ["*.pyx", "*.pxd", "core/*.pxi", "*.pyi", "py.typed", "*.js", "*.css"]},
     include_package_data=False,
     ext_modules=compiled_modules(),
     cmdclass={"build_ext": BuildExtensions},

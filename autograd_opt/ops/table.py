@@ -32,7 +32,7 @@ HOT = {name: code for code, names in enumerate("""
     |narrow|linear|addmm|where|cat|stack|unbind unbind_copy
     |split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk split_with_sizes_copy
 """.split("|"), 1) for name in names.split()}
-"""Operators whose rule is written in C as well, with their codes in `native.pxi`."""
+"""Operators whose rule is written in C as well, with their codes in `core/native.pxi`."""
 ANSWER = 1 << 31
 
 Rule = Callable[..., Any]

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ SWITCH = "cdef int mutant = 0\n\n\ndef set_mutant(int k):\n    global mutant\n  
 
 @dataclass
 class Guard:
-    """`right` occurs once in `module`.pyx; `switched` is the same but where `mutant` is this guard's number, @."""
+    """`right` occurs once in `module`.pyx with its includes; `switched` opens it where `mutant` is its number, @."""
 
     module: str
     right: str
@@ -199,6 +200,11 @@ GUARDS = [
 ]
 
 
+def whole(path: Path) -> str:
+    """The text of a module with the files that it includes in their places."""
+    return re.sub(r'^include "(.+)"$', lambda m: (path.parent / m[1]).read_text(), path.read_text(), flags=re.MULTILINE)
+
+
 def mutated(source: str, module: str) -> str:
     """The module's text with a switch at each of its guards."""
     for number, guard in enumerate(GUARDS, 1):
@@ -223,7 +229,7 @@ def build(folder: Path) -> None:
     (folder / "setup.py").write_text((ROOT / "setup.py").read_text().replace("-O3", "-O0"))
     for module in ("node", "recorder", "executor"):
         path = folder / "autograd_opt" / f"{module}.pyx"
-        path.write_text(mutated(path.read_text(), module))
+        path.write_text(mutated(whole(path), module))
     done = subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--inplace"], cwd=folder, capture_output=True, text=True, check=False
     )

@@ -433,4 +433,3 @@ cdef object placed(object g, object shape, tuple index, bint *fresh):
         fresh[0] = False
         return g
     return pad(g, [0] * (2 * (len(shape) - axis)) + [n for pair in reversed(pads) for n in pair])
-

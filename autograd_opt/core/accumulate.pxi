@@ -1,0 +1,87 @@
+# Gradients of leaves: written once, taken over when nobody else holds them.
+
+cdef object get_hooks = base.__dict__["_backward_hooks"]
+cdef object get_grad_dtype = base.__dict__["grad_dtype"]
+cdef object get_post_hooks = base.__dict__["_post_accumulate_grad_hooks"]
+cdef object get_storage = base.__dict__["untyped_storage"]
+cdef object is_neg = base.__dict__["is_neg"]
+cdef object is_zero = base.__dict__["_is_zerotensor"]     # torch's zeros without memory
+cdef object storage_uses = torch._C._storage_Use_Count
+cdef object Tensor = torch.Tensor
+cdef object Parameter = torch.nn.Parameter
+cdef object _one = torch.zeros(1)
+cdef object SOLE = storage_uses(_one.untyped_storage()._cdata)
+"""How often memory under a single tensor is counted: torch keeps the storage object once made."""
+
+
+cdef bint alone(object old, object g) except -1:
+    """May `old`, which nobody else holds, be written: is it the only tensor over its memory?"""
+    return type(old) is Tensor and type(g) is Tensor and ao_get(get_dtype, old) is ao_get(get_dtype, g) \
+        and ao_get(get_layout, old) is STRIDED and ao_get(get_layout, g) is STRIDED \
+        and ao_method(is_contiguous, old, ()) is True and ao_method(is_neg, old, ()) is False \
+        and ao_method(is_zero, old, ()) is False \
+        and not old.is_complex() and storage_uses(ao_method(get_storage, old, ())._cdata) == SOLE \
+        and shape_of(old) == shape_of(g)
+
+
+cdef bint sparse(object g) except -1:
+    return ao_get(get_layout, g) is not STRIDED
+
+
+cdef bint alike(object a, object b) except -1:
+    """Two tensors of one shape and dtype: either may be added to the other."""
+    return type(a) is Tensor and type(b) is Tensor and ao_get(get_dtype, a) is ao_get(get_dtype, b) \
+        and shape_of(a) == shape_of(b)
+
+
+cdef bint hookless(object t):
+    """A custom leaf without hooks of a context's?"""
+    if not is_custom(t):
+        return False
+    own = t.__dict__
+    return not own.get("_leaf_hooks") and not own.get("_post_hooks")
+
+
+cdef object acquire = ACCUMULATING.acquire
+cdef object release = ACCUMULATING.release
+
+
+cdef bint locked_write(Node node, object g, bint sole, bint fresh) except -1:
+    """`write_grad` while no other thread writes a `.grad`."""
+    acquire()
+    try:
+        return write_grad(node, g, sole, fresh)
+    finally:
+        release()
+
+
+cdef bint write_grad(Node node, object g, bint sole, bint fresh) except -1:
+    """`references.accumulate` where nothing is special: a contiguous leaf without hooks.
+
+    False where the general way must decide.  A first gradient is taken over without a copy
+    when the run alone holds `g` and `g` alone its memory.
+    """
+    cdef object t = node.value, old
+    if type(g) is not Tensor:
+        return False
+    if type(t) is not Parameter and type(t) is not Tensor and not hookless(t):
+        return False
+    if ao_get(get_hooks, t) is not None or ao_get(get_post_hooks, t) is not None:
+        return False
+    if ao_get(get_dtype, g) is not node.dtype or not is_float(node.dtype) or ao_get(get_layout, g) is not STRIDED:
+        return False
+    old = ao_get(get_grad, t)
+    if old is not None:
+        if type(old) is not Tensor or ao_get(get_layout, old) is not STRIDED:
+            return False
+        ao_method(iadd, old, (g,))
+        return True
+    if not sole or ao_method(is_contiguous, g, ()) is not True or ao_method(is_contiguous, t, ()) is not True \
+            or ao_method(is_neg, g, ()) is True or ao_method(is_zero, g, ()) is True \
+            or shape_of(g) != shape_of(t) \
+            or ao_get(get_grad_dtype, t) is not node.dtype:
+        return False
+    if not fresh and storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:
+        return False
+    t.grad = g
+    return True

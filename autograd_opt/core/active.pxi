@@ -1,0 +1,159 @@
+# The tape that records in this thread, version numbers, and which tensors a graph must not touch.
+
+cdef int64_t fresh_vn():
+    global _vn
+    _vn += 1
+    return _vn
+
+
+cdef Tape active_tape():
+    return None if ao_active == NULL else <Tape>ao_active
+
+
+cdef PyObject *recording():
+    """The tape that records in this thread now, borrowed, or NULL."""
+    return NULL if ao_paused else ao_active
+
+
+cdef int set_paused(int value):
+    global ao_paused
+    cdef int old = ao_paused
+    ao_paused = value
+    return old
+
+
+cdef int release_handle(Tape tape, object t) except -1:
+    """The tensor `t` is about to belong to a newer node than its own."""
+    cdef PyObject *p
+    cdef Node old
+    tape.changes += 1
+    if type(t) is CustomTensor:
+        t.__dict__.pop(MARK, None)
+        p = ao_try_attr(t, NODE)
+        if p != NULL:
+            found = <object>p
+            Py_DECREF(found)
+            if found is not None:
+                old = <Node>found
+                if old.tensor == <PyObject *>t:
+                    old.tensor = NULL
+                    old.flags |= OVERWRITTEN
+                    if old.flags & (CLONE | COUNTED):
+                        tape.lost(old)
+                    tape.decrement(old)
+        PyObject_GenericSetAttr(t, NODE, None)
+    tape.leaves.pop(id(t), None)
+    return 0
+
+
+def set_version(Node node, t):
+    """Accept the present memory of `t` as the value of its node."""
+    node.version = version_of(t)
+
+
+def become_leaf(t):
+    """Cut `t` off from what computed it; its next use registers a leaf."""
+    cdef Tape tape = active_tape()
+    if tape is None:
+        PyObject_GenericSetAttr(t, NODE, None)
+        return
+    old = getattr(t, NODE, None) if type(t) is CustomTensor else None
+    if old is not None and (<Node>old).flags & NEEDS_ANS and (<Node>old).live > 1 and not (<Node>old).flags & PACKED:
+        (<Node>old).value = _base.detach(t)      # the rule goes on reading the value
+        release_handle(tape, t)
+        (<Node>old).flags &= ~<uint32_t>OVERWRITTEN
+    else:
+        release_handle(tape, t)
+
+
+def wrote(t):
+    """The memory of `t` was written outside the record: its next use is of a new value.
+
+    With value numbers the version tells; without them this does.
+    """
+    cdef Tape tape = active_tape()
+    cdef Node node
+    if tape is None:
+        return
+    tape.changes += 1
+    if tape.sources and t.layout is STRIDED_LAYOUT:
+        tape.note_write(t)
+    entry = tape.leaves.get(id(t))
+    if entry is not None:
+        (<Node>entry).flags |= WROTE
+    elif not tape.optimize and type(t) is CustomTensor:
+        node = getattr(t, "_node", None)
+        if node is not None and node.tape_id == tape.id and node.view is None:
+            tape.rewritten(node, t)
+
+
+def pause():
+    """Stop recording in this thread; returns what `resume` needs."""
+    return set_paused(1)
+
+
+def resume(int old):
+    """Restore what `pause` or `resume` returned; returns the state until now."""
+    return set_paused(old)
+
+
+def get_active():
+    return active_tape()
+
+
+def get_recording():
+    """The Tape that records in this thread now, or None."""
+    return None if ao_paused or ao_active == NULL else <Tape>ao_active
+
+
+def set_active_tape(Tape tape):
+    """Make `tape` (held by its graph) the one recording in this thread; None for none."""
+    global ao_active
+    ao_active = NULL if tape is None else <PyObject *>tape
+
+
+cdef object tape_by_id(int64_t id):
+    address = _tapes.get(id)
+    return None if address is None else <object><PyObject *><size_t>address
+
+
+cdef int is_custom(object t):
+    return type(t) is CustomTensor
+
+
+cdef uint32_t version_of(object t) except? 4294967295:
+    try:
+        return <uint32_t>ao_get(get_version, t)
+    except RuntimeError:                 # an inference tensor has no version counter
+        return 0
+
+
+cdef object shape_of(object t):
+    return ao_get(get_shape, t)
+
+
+cdef Node new_node(Op op):
+    cdef Node node = Node.__new__(Node)
+    node.op = op
+    node.index = -1
+    return node
+
+
+cdef int attach(Tape tape, Node node, object tensor) except -1:
+    """Make `tensor` a CustomTensor whose handle is `node`, and append the node."""
+    if type(tensor) is PlainTensor:
+        ao_set_type(tensor, CustomTensor)
+    PyObject_GenericSetAttr(tensor, NODE, node)
+    node.tensor = <PyObject *>tensor
+    node.live = 1
+    if tape.counting:
+        tape.count(node)
+    return tape.append(node)
+
+
+cdef struct Known:
+    PyObject *code
+    bint internal
+
+cdef Known _known[2048]                  # code objects by address: is it torch's or ours?
+cdef dict _codes = {}                    # keeps them alive, so that an address stays one object's

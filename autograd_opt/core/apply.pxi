@@ -1,0 +1,230 @@
+# `apply`: any operator of the table; the compiled route for up to three operands and one output.
+
+# Everything that has no hot path ------------------------------------------------------
+cdef inline object enter(Tape tape):
+    """Switch torch functions off; what `leave` needs: None where they are off already.
+
+    The tape's own switch cannot be entered twice, so a region inside a region takes part in
+    the outer one, or a switch of its own where user code has turned torch functions on.
+    """
+    cdef object switch
+    if tape.guarded:
+        if ao_builtin0(all_disabled) is True:
+            return None
+        switch = torch._C.DisableTorchFunction()
+    else:
+        tape.guarded = True
+        switch = tape.guard
+    ao_method0(guard_enter, switch)
+    return switch
+
+
+cdef inline int leave(Tape tape, object switch) except -1:
+    if switch is None:
+        return 0
+    if switch is tape.guard:
+        tape.guarded = False
+    ao_method(guard_exit, switch, NOTHING)
+    return 0
+
+
+def run_raw(func, args, kwargs):
+    """Call `func` with every torch-function route switched off."""
+    cdef PyObject *tp = recording()
+    cdef Tape tape
+    if tp == NULL:
+        return func(*args, **kwargs)
+    tape = <Tape>tp
+    switch = enter(tape)
+    try:
+        return func(*args, **kwargs) if kwargs else func(*args)
+    finally:
+        leave(tape, switch)
+
+
+def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
+    """Run `func(*args, **kwargs)` and record it as `op`.
+
+    `operands` are the tensors, numbers or None that the rule calls by name, `attrs` the
+    rest.  Returns what the function returned, with nodes on its tensors when the result
+    requires grad, or when values are numbered (`optimize=True`).
+    """
+    cdef PyObject *tp = recording()
+    cdef Tape tape
+    if tp == NULL:
+        return func(*args, **kwargs)
+    tape = <Tape>tp
+    switch = enter(tape)
+    try:
+        if tape.plain and len(operands) <= 3 and not op.flags & (MULTI | VARIADIC):
+            return apply_few(tape, op, func, args, kwargs, operands, attrs)
+        return apply_guarded(tape, op, func, args, kwargs, operands, attrs)
+    finally:
+        leave(tape, switch)
+
+
+cdef inline bint is_tensor(object t):
+    cdef object kind = type(t)
+    return kind is CustomTensor or kind is Tensor or kind is Parameter or \
+        not (t is None or kind is float or kind is int or kind is bool) and isinstance(t, Tensor)
+
+
+cdef inline uint32_t save(Tape tape, Node n, object t) except? 4294967295:
+    """The version under which `t` is saved; what `handle` has checked is not asked again."""
+    return n.version if tape.optimize and not n.flags & ESCAPED else saved_version(t)
+
+
+cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs):
+    """`apply` for at most three operands and one output, without hooks on saved tensors."""
+    cdef Py_ssize_t count = len(operands)
+    cdef Node na = None, nb = None, nc = None, node
+    cdef object a = None, b = None, c = None, r = None, extra = None, shape, dtype
+    cdef bint grad = grad_on(), req = False, cloned = False, found = False, usual
+    cdef uint32_t mask = 0, flags = 0
+    cdef Entry *e = NULL
+    if count > 0:
+        a = operands[0]
+        if count > 1:
+            b = operands[1]
+            if count > 2:
+                c = operands[2]
+    if not tape.optimize and not (op.differentiable and (
+            is_tensor(a) and tracked(tape, a) or is_tensor(b) and tracked(tape, b) or is_tensor(c) and tracked(tape, c))):
+        return func(*args, **kwargs) if kwargs else func(*args)
+    try:
+        if is_tensor(a):
+            na = handle(tape, a)
+            flags = na.flags
+        if is_tensor(b):
+            nb = handle(tape, b)
+            flags |= nb.flags
+        if is_tensor(c):
+            nc = handle(tape, c)
+            flags |= nc.flags
+    except NotImplementedError:          # a tensor of an unusual kind
+        return beyond(tape, op, func, args, kwargs, operands)
+    req = grad and op.differentiable and flags & REQUIRES_GRAD
+    if tape.optimize and op.flags & PURE and ao_builtin0(any_autocast) is not True:
+        e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
+        found = e != NULL and e.first != NULL
+        if found and not op.flags & VIEW:
+            r = reuse(tape, op, <Node>e.first, req)
+            cloned = r is not None
+            if cloned:
+                extra = extra_of(<Node>(<Node>e.first).holder)
+    if r is None:
+        if op.kernel is not None and req:
+            r, extra = op.kernel(*operands, **attrs) if attrs else op.kernel(*operands)
+            if e != NULL:                        # a kernel is Python code, and may have moved the table
+                e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
+        elif kwargs:
+            r = func(*args, **kwargs)
+        else:
+            r = func(*args)
+        if op.flags & VIEW and not grad and flags & REQUIRES_GRAD and op.differentiable and set_apart(r):
+            return r
+        if not (req or tape.optimize):
+            return r
+    if r is a or r is b or r is c:
+        return r
+    if type(r) is not Tensor and type(r) is not CustomTensor:
+        return record_outputs(tape, op, [na, nb, nc][:count], operands, attrs, req, r, extra)
+    dtype = ao_get(get_dtype, r)
+    usual = is_float(dtype)
+    if not usual and not (dtype.is_floating_point or dtype.is_complex):
+        if not tape.optimize:
+            return r
+        req = False
+    node = new_node(op)
+    node.attrs = attrs if attrs else None
+    node.dtype = dtype
+    shape = None
+    if op.flags & ELEMENTWISE and na is not None and (nb is None or nb.shape == na.shape) \
+            and (nc is None or nc.shape == na.shape):
+        shape = na.shape
+    else:
+        shape = shape_of(r)
+    node.shape = shape
+    if op.flags & MOVES or na is None:
+        node.device = device_of(op, [na, nb, nc], r)
+    else:
+        node.device = na.device
+    node.version = version_of(r)
+    flags = CLONE if cloned else 0
+    if tape.optimize and not grad and ao_method0(is_inference, r) is True:
+        flags |= ESCAPED | NO_MERGE          # without a version counter a write goes unseen
+    if req:
+        flags |= REQUIRES_GRAD
+        if na is not None and na.flags & REQUIRES_GRAD:
+            mask = op.need0
+            if op.flags & (ELEMENTWISE | REDUCES) and (na.dtype is not dtype or na.shape != shape):
+                flags |= FIX0
+        if nb is not None and nb.flags & REQUIRES_GRAD:
+            mask |= op.need1
+            if op.flags & (ELEMENTWISE | REDUCES) and (nb.dtype is not dtype or nb.shape != shape):
+                flags |= FIX1
+        if nc is not None and nc.flags & REQUIRES_GRAD:
+            mask |= op.needs(2)
+            if op.flags & (ELEMENTWISE | REDUCES) and (nc.dtype is not dtype or nc.shape != shape):
+                flags |= FIXN
+        if mask & 0x80000000:
+            flags |= NEEDS_ANS
+    node.flags = flags
+    if count <= 2 and extra is None:
+        if na is not None:
+            if mask & 1:
+                node.x0 = a
+                node.v0 = save(tape, na, a)
+            node.in0 = na
+            na.live += 1
+        elif a is not None:
+            node.x0 = a
+            node.flags |= SCALAR0
+        if nb is not None:
+            if mask & 2:
+                node.x1 = b
+                node.v1 = save(tape, nb, b)
+            node.in1 = nb
+            nb.live += 1
+        elif b is not None:
+            node.x1 = b
+            node.flags |= SCALAR1
+    else:
+        save_more(tape, node, op, count, na, nb, nc, operands, mask, extra)
+    if op.flags & VIEW and ao_method0(is_view, r) is True:
+        node.view = True
+    if e == NULL and tape.optimize:
+        node.vn = fresh_vn()
+    else:
+        finish(tape, node, e)
+        if op.values_only and tape.algebra:
+            tape.recognize(node, r)
+    if tape.sources:
+        current_source(node)
+    attach(tape, node, r)
+    return r
+
+
+cdef int save_more(Tape tape, Node node, Op op, Py_ssize_t count, Node na, Node nb, Node nc, tuple operands,
+                   uint32_t mask, object extra) except -1:
+    """Operands, and what is saved of them, where a node's own two places do not do."""
+    cdef Node n
+    cdef Py_ssize_t i
+    cdef list values = [None] * count, versions = [0] * count, all_nodes = [na, nb, nc]
+    for i in range(count):
+        n = all_nodes[i]
+        if n is None:
+            values[i] = operands[i]
+            if operands[i] is not None:
+                node.attrs = {**(node.attrs or {}), op.operands[i]: operands[i]}
+        else:
+            if mask & (1 << i):
+                values[i] = operands[i]
+                versions[i] = save(tape, n, operands[i])
+    node.more = (na, nb, nc) if count == 3 else (na, nb) if count == 2 else (na,) if count == 1 else ()
+    node.saved_more = (values, versions, extra)
+    for i in range(count):
+        n = all_nodes[i]
+        if n is not None:
+            n.live += 1
+    return 0

@@ -1,0 +1,304 @@
+# Hot operators of CustomTensor: one or two operands, no attributes but a number.
+
+cdef inline bint grad_on():
+    return ao_builtin0(grad_enabled) is True
+
+
+cdef inline bint ordinary(object t):
+    """A tensor without a behaviour of its own."""
+    return type(t) is CustomTensor or type(t) is Tensor or type(t) is Parameter
+
+
+cdef inline bint tracked(Tape tape, object t) except -1:
+    """Does `t` require grad?  Asked before anything is registered for it."""
+    cdef PyObject *p
+    if type(t) is not CustomTensor:
+        if ao_get(get_requires_grad, t) is True:
+            return True
+        # a view made before its base took part in a recorded write
+        return tape.late and t._is_view() and handle(tape, t).flags & REQUIRES_GRAD != 0
+    p = ao_try_attr(t, NODE)
+    if p != NULL:
+        found = <object>p
+        Py_DECREF(found)
+        if found is not None and not (<Node>found).flags & LEAF:
+            return (<Node>found).flags & REQUIRES_GRAD != 0
+    return getattr(t, MARK, False)
+
+
+cdef object clone_of(object value):
+    """A copy-on-write clone; None where the memory cannot be shared so (under vmap, say)."""
+    try:
+        return ao_method0(lazy_clone, value)
+    except RuntimeError:
+        return None
+
+
+cdef Tape tape_here():
+    """The tape that records now; an error where none does."""
+    cdef PyObject *tp = recording()
+    if tp == NULL:
+        from autograd_opt.errors import OutsideGraphError, at
+        raise OutsideGraphError(at("an operation was to be recorded while no AutogradGraph records in this thread"))
+    return <Tape>tp
+
+
+cdef uint32_t saved_version(object t) except? 4294967295:
+    """The version of a tensor about to be saved; an inference tensor cannot be."""
+    if ao_method0(is_inference, t) is True:
+        from autograd_opt.errors import inference_saved
+        raise inference_saved()
+    return version_of(t)
+
+
+cdef object reuse(Tape tape, Op op, Node first, bint req):
+    """A copy-on-write clone of the value that `first` leads; None, counted, where it must be computed again."""
+    cdef object value = known_value(tape, first), r = None
+    cdef Py_ssize_t size
+    if value is not None and (op.kernel is None or not req or extra_of(<Node>first.holder) is not None):
+        r = clone_of(value)
+    if r is None:
+        tape.missed(first)
+        return None
+    tape.hits += 1
+    size = tape.nbytes(first.shape, first.dtype)
+    tape.saved_bytes += size
+    tape.reused_bytes += size
+    return r
+
+
+cdef class Kernel:
+    """One C-level method of TensorBase and the operator it computes."""
+    cdef object descr
+    cdef Op op
+    cdef object slow
+    cdef int arity
+
+    def __init__(self, name, Op op, slow):
+        self.descr = base.__dict__[name]
+        self.op = op
+        self.slow = slow
+        self.arity = len(op.operands)
+
+
+cdef inline bint inside_kernel():
+    """Is this a call of torch's own or of a kernel's, which are not recorded piece by piece?"""
+    cdef PyObject *tp = recording()
+    return tp != NULL and (<Tape>tp).guarded and ao_builtin0(all_disabled) is True
+
+
+cdef inline object binary(Kernel k, object a, object b):
+    """a op b, one of them a CustomTensor."""
+    cdef object r = fast_binary(k, a, b)
+    if r is None:
+        if is_tensor(a) and inside_kernel():
+            return ao_method(k.descr, a, (b,))
+        return k.slow(a, b)
+    return r
+
+
+cdef object fast_binary(Kernel k, object a, object b):
+    """The hot path; None where the general one is needed (and nothing has been recorded)."""
+    cdef PyObject *tp = recording()
+    cdef Tape tape
+    cdef Node na, nb = None, node
+    cdef Op op = k.op
+    cdef bint req
+    cdef uint32_t mask = 0
+    cdef uint64_t kind = 0
+    cdef int64_t kb = 0
+    cdef double number
+    cdef Entry *e = NULL
+    cdef bint cloned = False
+    cdef object tb, r = None
+    if tp == NULL:
+        return None
+    tape = <Tape>tp
+    if not tape.plain or tape.guarded or not ordinary(a) or tape.optimize and not grad_on():
+        return None
+    tape.guarded = True
+    ao_method0(guard_enter, tape.guard)
+    try:
+        if not tape.optimize and not tracked(tape, a) and not (ordinary(b) and tracked(tape, b)):
+            return ao_method(k.descr, a, (b,))
+        na = handle(tape, a)
+        if not is_float(na.dtype):
+            return None
+        tb = type(b)
+        if tb is float:
+            number = b
+            memcpy(&kb, &number, 8)
+            kind = 1
+        elif tb is int:
+            if not -(1 << 53) < b < (1 << 53):
+                return None
+            kb = b
+            kind = 2
+        elif ordinary(b):
+            nb = handle(tape, b)
+            if nb.dtype is not na.dtype or nb.device is not na.device:
+                return None
+            kb = nb.vn
+        else:
+            return None
+        req = grad_on()
+        kind |= (req << 2)
+        req = req and (na.flags | (0 if nb is None else nb.flags)) & REQUIRES_GRAD
+        if tape.optimize:
+            kind |= (req << 3) | (<uint64_t>op.id << 8)
+            if nb is not None and op.flags & COMMUTATIVE and kb < na.vn:
+                e = tape.find(kb, na.vn, kind)
+            else:
+                e = tape.find(na.vn, kb, kind)
+            if e.first != NULL and nb is not None and (<Node>e.first).in0.vn != na.vn and a.stride() != b.stride():
+                e = tape.find(na.vn, kb, kind | (1 << 7))   # operands in another order: equal values, another layout
+            if e.first != NULL:
+                r = reuse(tape, op, <Node>e.first, req)
+                cloned = r is not None
+        elif not req:
+            return ao_method(k.descr, a, (b,))
+        if r is None:
+            r = ao_method(k.descr, a, (b,))
+        node = new_node(op)
+        if nb is None or nb.shape is na.shape or nb.shape == na.shape:
+            node.shape = na.shape
+        else:
+            node.shape = shape_of(r)
+            if nb.shape != node.shape:
+                mask |= FIX1
+            if na.shape != node.shape:
+                mask |= FIX0
+        node.dtype = na.dtype
+        node.device = na.device
+        node.flags = mask
+        if cloned:
+            node.flags |= CLONE
+        if req:
+            node.flags |= REQUIRES_GRAD
+            mask = 0
+            if na.flags & REQUIRES_GRAD:
+                mask = op.need0
+            if nb is not None and nb.flags & REQUIRES_GRAD:
+                mask |= op.need1
+            if mask & 1:
+                node.x0 = a
+                node.v0 = save(tape, na, a)
+            if mask & 2 and nb is not None:
+                node.x1 = b
+                node.v1 = save(tape, nb, b)
+            if mask & 0x80000000:
+                node.flags |= NEEDS_ANS
+    except NotImplementedError:          # a tensor of an unusual kind, which the general path judges
+        return None
+    finally:
+        tape.guarded = False
+        ao_method(guard_exit, tape.guard, NOTHING)
+    node.in0 = na
+    na.live += 1
+    if nb is None:
+        node.x1 = b
+        node.flags |= SCALAR1
+    else:
+        node.in1 = nb
+        nb.live += 1
+    finish(tape, node, e)
+    if nb is None and tape.algebra and op.number_symbol and (b == 1 or b == 0 or b == -1):
+        tape.recognize(node, r)
+    if tape.sources:
+        current_source(node)
+    attach(tape, node, r)
+    return r
+
+
+cdef inline int finish(Tape tape, Node node, Entry *e) except -1:
+    """Give the node its value number, or that of the first node with the same key."""
+    cdef Node first
+    if e == NULL:
+        node.vn = 0
+        return 0
+    if e.first == NULL:
+        node.vn = fresh_vn()
+        e.first = node.holder = <PyObject *>node
+        tape.used += 1
+        return 0
+    first = <Node>e.first
+    node.vn = first.vn
+    if first.flags & (DEAD | SPENT):         # the number outlives its value; the leader does not
+        e.first = node.holder = <PyObject *>node
+    else:
+        node.leader = first
+        first.live += 1
+        tape.twins += 1
+        first.holder = <PyObject *>node
+    return 0
+
+
+cdef inline object unary(Kernel k, object a):
+    cdef object r = fast_unary(k, a)
+    if r is None:
+        return ao_method(k.descr, a, EMPTY) if inside_kernel() else k.slow(a)
+    return r
+
+
+cdef object fast_unary(Kernel k, object a):
+    cdef PyObject *tp = recording()
+    cdef Tape tape
+    cdef Node na, node
+    cdef Op op = k.op
+    cdef bint req
+    cdef uint64_t kind
+    cdef Entry *e = NULL
+    cdef bint cloned = False
+    cdef object r = None
+    if tp == NULL:
+        return None
+    tape = <Tape>tp
+    if not tape.plain or tape.guarded or not ordinary(a) or ao_builtin0(any_autocast) is True \
+            or tape.optimize and not grad_on():
+        return None
+    tape.guarded = True
+    ao_method0(guard_enter, tape.guard)
+    try:
+        if not tape.optimize and not tracked(tape, a):
+            return ao_method(k.descr, a, EMPTY)
+        na = handle(tape, a)
+        if not is_float(na.dtype):
+            return None
+        req = grad_on()
+        kind = req << 2
+        req = req and na.flags & REQUIRES_GRAD
+        if tape.optimize:
+            kind |= (req << 3) | (<uint64_t>op.id << 8)
+            e = tape.find(na.vn, 0, kind)
+            if e.first != NULL:
+                r = reuse(tape, op, <Node>e.first, req)
+                cloned = r is not None
+        elif not req:
+            return ao_method(k.descr, a, EMPTY)
+        if r is None:
+            r = ao_method(k.descr, a, EMPTY)
+        node = new_node(op)
+        node.shape, node.dtype, node.device = na.shape, na.dtype, na.device
+        if cloned:
+            node.flags = CLONE
+        if req:
+            node.flags |= REQUIRES_GRAD
+            if op.need0 & 1:
+                node.x0 = a
+                node.v0 = save(tape, na, a)
+            if op.need0 & 0x80000000:
+                node.flags |= NEEDS_ANS
+    except NotImplementedError:          # a tensor of an unusual kind, which the general path judges
+        return None
+    finally:
+        tape.guarded = False
+        ao_method(guard_exit, tape.guard, NOTHING)
+    node.in0 = na
+    na.live += 1
+    finish(tape, node, e)
+    if op.values_only and tape.algebra and na.in0 is not None and (na.op.values_only or na.op.number_symbol):
+        tape.recognize(node, r)
+    if tape.sources:
+        current_source(node)
+    attach(tape, node, r)
+    return r

@@ -1,0 +1,135 @@
+# The node of a tensor: made on demand with its source line, and told when the tensor dies.
+
+cdef tuple INTERNAL_FOLDERS = (
+    os.path.dirname(os.path.abspath(__file__)) + os.sep,
+    os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
+)
+
+
+cdef object current_source(Node node):
+    """Remember the position (code object, instruction) of the innermost frame of the user's."""
+    cdef ao_frame_t frame = ao_frame()
+    cdef PyObject *code
+    cdef Known *known
+    while frame != NULL:
+        code = ao_frame_code(frame)
+        known = &_known[(<size_t>code >> 5) & 2047]
+        if known.code != code:
+            name = (<object>code).co_filename
+            known.internal = name.startswith(INTERNAL_FOLDERS) or name.startswith("<frozen ")
+            known.code = code
+            _codes[<size_t>code] = <object>code
+        if not known.internal:
+            node.code = <object>code
+            node.lasti = ao_frame_lasti(frame)
+            ao_frame_done(frame)
+            return None
+        frame = ao_frame_back(frame)
+
+
+cdef Node handle(Tape tape, object t):
+    """The node of tensor `t` on `tape`, registering a leaf where there is none yet.
+
+    The caller has switched torch functions off.  Raises GraphMismatchError when `t` lives on another graph.
+    """
+    cdef PyObject *p
+    cdef Node node
+    if type(t) is CustomTensor:
+        p = ao_try_attr(t, NODE)
+        if p != NULL:
+            found = <object>p
+            Py_DECREF(found)
+            if found is not None:
+                node = <Node>found
+                if node.tape_id != tape.id:
+                    if not node.flags & LEAF:
+                        node = tape.adopt(t, node)
+                    else:
+                        return tape.leaf(t)
+                elif node.flags & LEAF:
+                    return tape.leaf(t)
+                elif node.index < 0:
+                    tape.append(node)
+                if node.view is not None:
+                    if version_of(t) != node.version:
+                        return tape.refresh_view(node, t)
+                    if tape.late and not node.flags & REQUIRES_GRAD:
+                        from autograd_opt.views import late
+                        later = late(t)
+                        if later is not None:
+                            return later
+                if tape.optimize:
+                    if version_of(t) != node.version:
+                        return tape.rewritten(node, t)
+                    if tape.escaped and not node.flags & ESCAPED and tape.shares_escaped(t):
+                        node.mark(ESCAPED | NO_MERGE)
+                    if node.flags & ESCAPED:
+                        node.vn = fresh_vn()
+                return node
+    return tape.leaf(t)
+
+
+def handle_of(t, bint register=True):
+    """The node of `t` on the active tape; None when `register` is false and it has none."""
+    cdef Tape tape = active_tape()
+    if tape is None:
+        return None
+    if not register:
+        node = getattr(t, "_node", None)
+        if node is None or (<Node>node).flags & LEAF:
+            return tape.leaves.get(id(t))
+        return node if (<Node>node).tape_id == tape.id else None
+    with torch._C.DisableTorchFunction():
+        return handle(tape, t)
+
+
+cdef void finalize(PyObject *self) noexcept:
+    """tp_finalize of CustomTensor: its node learns that nobody holds the tensor any more.
+
+    The value survives here, without its handle, when the rule still reads it or when it
+    is kept for reuse; that needs neither a second tensor object nor a weak reference.
+    """
+    cdef PyObject *t
+    cdef PyObject *v
+    cdef PyObject *tb
+    cdef PyObject *p
+    PyErr_Fetch(&t, &v, &tb)
+    p = ao_try_attr(<object>self, NODE)
+    if p != NULL:
+        found = <object>p
+        Py_DECREF(found)
+        try:
+            if found is not None and (<Node>found).tensor == self:
+                tensor_died(<Node>found, <object>self)
+        except BaseException as error:  # a finalizer cannot raise
+            print("autograd_opt: error while releasing a tensor:", repr(error), file=sys.stderr)
+    PyErr_Restore(t, v, tb)
+
+
+cdef int tensor_died(Node node, object tensor) except -1:
+    cdef Tape tape
+    cdef bint wanted
+    node.tensor = NULL
+    if ao_active != NULL and (<Tape>ao_active).id == node.tape_id:
+        tape = <Tape>ao_active
+    else:
+        tape = tape_by_id(node.tape_id)
+        if tape is None:
+            return 0
+    if node.flags & PACKED:
+        tape.decrement(node)
+        return 0
+    wanted = node.flags & NEEDS_ANS and not node.flags & SPENT and node.live > 1
+    if node.flags & CLONE or node.flags & COUNTED and not wanted:
+        tape.lost(node, wanted)
+    kept = tape.optimize and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN) and tape.keep(node)
+    if wanted or kept:
+        if ao_has_weakrefs(tensor):
+            tensor = torch._C.TensorBase.detach(tensor)
+        else:
+            ao_strip(tensor)                 # the user's attributes end with the user's tensor
+        if type(tensor) is CustomTensor:
+            ao_set_type(tensor, PlainTensor)
+        node.value = tensor
+    tape.decrement(node)
+    return 0

@@ -1,0 +1,155 @@
+# Keys of values, compared exactly: the digest finds the candidate, `same_rest` decides.
+
+cdef enum:
+    GENERAL = 64                 # apart from the keys of the hot operators
+    PAIR = 32                    # an entry that only numbers a pair of operands
+    NO_KEY = 1                   # in place of a digest: the call has no key
+
+
+cdef inline uint64_t mix(uint64_t h, uint64_t x) noexcept:
+    h = (h ^ x) * 0x9E3779B97F4A7C15ULL
+    return h ^ (h >> 29)
+
+
+cdef uint64_t digest(uint64_t h, object v) except? 0:
+    """Mix an attribute's type and bits into `h`; TypeError for a value of unknown meaning."""
+    cdef object t = type(v)
+    cdef double number
+    cdef uint64_t bits
+    if v is None:
+        return mix(h, 1)
+    if t is bool:
+        return mix(h, 3 if v else 2)
+    if t is int:
+        return mix(mix(h, 5), <uint64_t>hash(v))
+    if t is float:
+        number = v
+        memcpy(&bits, &number, 8)
+        return mix(mix(h, 6), bits)
+    if t is str:
+        return mix(mix(h, 7), <uint64_t>hash(v))
+    if t is tuple or t is list or t is Size:
+        h = mix(mix(h, 8), len(v))
+        for x in v:
+            h = digest(h, x)
+        return h
+    if t is DType:
+        return mix(mix(h, 9), <uint64_t><size_t><PyObject *>v)
+    if t is slice:
+        return digest(digest(digest(mix(h, 10), v.start), v.stop), v.step)
+    return mix(mix(h, 11), <uint64_t>hash(encode(v)))
+
+
+cdef bint same(object a, object b) except -1:
+    """Are two attribute values of one type and the same bits?  Sequences are compared by what they hold."""
+    cdef object t = type(a)
+    cdef double x, y
+    if t is tuple or t is list or t is Size:
+        if not (type(b) is tuple or type(b) is list or type(b) is Size) or len(a) != len(b):
+            return False
+        for p, q in zip(a, b):
+            if not same(p, q):
+                return False
+        return True
+    if type(b) is not t:
+        return False
+    if a is b or a is None:
+        return True
+    if t is float:
+        x, y = a, b
+        return memcmp(&x, &y, 8) == 0
+    if t is slice:
+        return same(a.start, b.start) and same(a.stop, b.stop) and same(a.step, b.step)
+    if t is int or t is bool or t is str:
+        return a == b
+    return encode(a) == encode(b)
+
+
+cdef bint same_rest(Node first, Op op, Py_ssize_t count, Node na, Node nb, Node nc, tuple operands, dict attrs) except -1:
+    """Has the call that made `first` the same attributes, and numbers in the same places?"""
+    cdef Node n
+    cdef Py_ssize_t i, expected = len(attrs) if attrs is not None else 0
+    cdef object value
+    for i in range(count):
+        n = na if i == 0 else nb if i == 1 else nc
+        if n is None:
+            if first.more is not None:
+                if first.more[i] is not None:
+                    return False
+                value = None if first.attrs is None else first.attrs.get(op.operands[i])
+                if value is not None:
+                    expected += 1
+            elif i == 0:
+                value = first.x0 if first.flags & SCALAR0 else None
+            else:
+                value = first.x1 if first.flags & SCALAR1 else None
+            if not same(operands[i], value):
+                return False
+    if (0 if first.attrs is None else len(first.attrs)) != expected:
+        return False
+    if attrs:
+        for name, value in attrs.items():
+            if name not in first.attrs or not same(value, first.attrs[name]):
+                return False
+    return True
+
+
+cdef uint64_t digest_of(Py_ssize_t count, Node na, Node nb, Node nc, tuple operands, dict attrs) except? 0:
+    """Of what a call's key holds beside its tensors; NO_KEY where something has no bits of its own."""
+    cdef uint64_t h = 0
+    cdef Py_ssize_t i
+    try:
+        if na is None and count > 0:
+            h = digest(mix(h, 21), operands[0])
+        if nb is None and count > 1:
+            h = digest(mix(h, 22), operands[1])
+        if nc is None and count > 2:
+            h = digest(mix(h, 23), operands[2])
+        if attrs:
+            for name, value in attrs.items():
+                h = digest(mix(h, <uint64_t>hash(name)), value)
+    except TypeError:
+        return NO_KEY
+    return h if h > NO_KEY else 2
+
+
+cdef dict default_dtypes = {}
+
+
+cdef uint64_t default_number() except? 0:
+    """The default dtype as a number from 1 to 7, in the bits of a kind that are free."""
+    cdef uint64_t n = default_dtypes.setdefault(torch.get_default_dtype(), len(default_dtypes) + 1)
+    return (n & 3) | (n >> 2) << 4
+
+
+cdef Entry *key_of(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc, tuple operands, dict attrs,
+                   bint req, bint grad) except? NULL:
+    """The entry of a call in the value table, NULL where it has no key.
+
+    A digest chooses the entry, and the attributes themselves decide: one digest for two calls
+    costs another look, never a wrong answer.
+    """
+    cdef uint64_t rest = 0, kind = (<uint64_t>op.id << 8) | GENERAL | (req << 3) | (grad << 2)
+    cdef int64_t second = 0 if nb is None else nb.vn
+    cdef Entry *e
+    if na is not None and not is_float(na.dtype) or nb is not None and not is_float(nb.dtype) \
+            or nc is not None and not is_float(nc.dtype):
+        kind |= default_number()                 # promotion may ask for it
+    if attrs or na is None or nb is None and count > 1 or nc is None and count > 2:
+        rest = digest_of(count, na, nb, nc, operands, attrs)
+        if rest == NO_KEY:
+            return NULL
+        if tape.degenerate():
+            rest = 0
+    if nc is not None:
+        e = tape.find(second, nc.vn, PAIR)
+        if e.first == NULL:
+            e.first = <PyObject *><size_t>fresh_vn()     # a number, not a node
+            tape.used += 1
+        second = <int64_t><size_t>e.first
+    kind |= (rest & 0xFFFFFFFFFF) << 24
+    while True:
+        e = tape.find(0 if na is None else na.vn, second, kind)
+        if e.first == NULL or same_rest(<Node>e.first, op, count, na, nb, nc, operands, attrs):
+            return e
+        kind += 1 << 24

@@ -1,0 +1,290 @@
+# Op and Node: an entry of the table of operators, and one recorded operation.
+
+cdef class Vjp:
+    """One operand's vector-Jacobian product and what it reads."""
+
+    def __init__(self, fn, tuple codes, tuple attributes, uint32_t needs):
+        self.fn, self.codes, self.attributes, self.needs = fn, codes, attributes, needs
+
+
+cdef class Op:
+    """One line of the operator table; `autograd_opt.ops.table` builds these."""
+
+    def __init__(self, str name, int id, tuple operands, dict attributes, uint32_t flags,
+                 list vjps, joint=None, forward=None, int hot=0, kernel=None):
+        self.name, self.id, self.operands, self.attributes = name, id, operands, attributes
+        self.flags, self.vjps, self.joint, self.forward = flags, vjps, joint, forward
+        self.hot, self.kernel = hot, kernel
+        self.differentiable = joint is not None or any([v is not None for v in vjps])
+        self.need0 = self.needs(0)
+        self.need1 = self.needs(1)
+
+    cdef uint32_t needs(self, int i):
+        if self.joint is not None:
+            return (<Vjp>self.joint).needs
+        if i >= len(self.vjps) or self.vjps[i] is None:
+            return 0
+        return (<Vjp>self.vjps[i]).needs
+
+    def saved_by(self, int i):
+        """Bit mask of what the rule of operand `i` reads: bit k operand k, bit 31 the output."""
+        return self.needs(i)
+
+    def __str__(self):
+        return self.name
+
+    def __eq__(self, other):
+        return self is other or (isinstance(other, str) and other == self.name)
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __repr__(self):
+        return f"<Op {self.name}({', '.join(self.operands)})>"
+
+
+@cython.no_gc
+@cython.freelist(4096)
+@cython.final
+cdef class Node:
+    """One recorded operation, or one leaf; also what `tensor.grad_fn` returns."""
+
+    def __dealloc__(self):
+        Py_XDECREF(self.cotangent)
+
+    # What a node shows: the payload of the DAG.
+    @property
+    def attributes(self):
+        """Attribute name to value; Python-number operands appear under their operand's name."""
+        out = {}
+        if self.flags & SCALAR0:
+            out[self.op.operands[0]] = self.x0
+        if self.flags & SCALAR1:
+            out[self.op.operands[1]] = self.x1
+        if self.attrs is not None:
+            out.update(self.attrs)
+        return out
+
+    @property
+    def raw_attributes(self):
+        return self.attrs
+
+    @property
+    def operands(self):
+        """Operand nodes in order; None where the operand is a Python number or absent."""
+        if self.more is not None:
+            return self.more
+        n = len(self.op.operands)
+        if self.in0 is None and self.in1 is None and not self.flags & (SCALAR0 | SCALAR1):
+            return ()
+        return (self.in0,) if n == 1 else (self.in0, self.in1)
+
+    @property
+    def shape(self):
+        return self.shape
+
+    @property
+    def dtype(self):
+        return self.dtype
+
+    @property
+    def device(self):
+        return self.device
+
+    @property
+    def requires_grad(self):
+        return bool(self.flags & REQUIRES_GRAD)
+
+    @property
+    def is_leaf(self):
+        return bool(self.flags & LEAF)
+
+    @property
+    def is_constant(self):
+        return bool(self.flags & LEAF) and not self.flags & REQUIRES_GRAD
+
+    @property
+    def index(self):
+        return self.index
+
+    @property
+    def flags(self):
+        return self.flags
+
+    @property
+    def version(self):
+        """The version of the tensor's memory that this node stands for."""
+        return self.version
+
+    @property
+    def value_number(self):
+        return self.vn
+
+    @property
+    def leader(self):
+        return self.leader
+
+    @property
+    def spent(self):
+        return bool(self.flags & SPENT)
+
+    @property
+    def alive(self):
+        return not self.flags & DEAD
+
+    @property
+    def hooks(self):
+        return self.hooks
+
+    @hooks.setter
+    def hooks(self, value):
+        self.hooks = value
+        if value is not None:
+            self.mark(PINNED)
+
+    @property
+    def view(self):
+        return self.view
+
+    @view.setter
+    def view(self, value):
+        self.view = value
+
+    @property
+    def tensor(self):
+        """The tensor this node belongs to, or None once it is gone."""
+        if self.flags & LEAF:
+            return self.value() if isinstance(self.value, weakref.ref) else self.value
+        return None if self.tensor == NULL else <object>self.tensor
+
+    @property
+    def source(self):
+        """`file:line` of the user's code, or None where it was not recorded."""
+        if self.code is None:
+            return None
+        line = None
+        for start, stop, number in self.code.co_lines():
+            if start <= self.lasti < stop:
+                line = number
+        return f"{self.code.co_filename}:{line}"
+
+    def word(self):
+        """(symbol, datum): what the rules of algebra call this operation; (0, 0) for nothing."""
+        cdef int64_t datum = 0
+        cdef int symbol = word_of(self, &datum)
+        return symbol, datum
+
+    @property
+    def by_rule(self):
+        """Is `leader` an equal value by a rule of algebra?"""
+        return bool(self.flags & BY_RULE)
+
+    @property
+    def bytes(self):
+        """Bytes of the output."""
+        cdef Py_ssize_t n = 1
+        for d in self.shape or ():
+            n *= d
+        return n * (0 if self.dtype is None else self.dtype.itemsize)
+
+    def saved_tensors(self):
+        """The tensors that this node's rules have saved and not yet released."""
+        out = [t for t in (self.x0, self.x1, self.value) if isinstance(t, PlainTensor)]
+        if self.saved_more is not None:
+            out.extend([t for t in self.saved_more[0] if isinstance(t, PlainTensor)])
+        return out
+
+    def register_hook(self, fn):
+        """Call `fn(grad_inputs, grad_outputs)` after this node's rule."""
+        from autograd_opt.hooks import add, hooks_of
+        return add(hooks_of(self).post, fn)
+
+    def register_prehook(self, fn):
+        """Call `fn(grad_outputs)` before this node's rule."""
+        from autograd_opt.hooks import add, hooks_of
+        return add(hooks_of(self).pre, fn)
+
+    @property
+    def metadata(self):
+        """A dict of the user's own, kept with the node."""
+        from autograd_opt.hooks import hooks_of
+        return hooks_of(self).__dict__.setdefault("metadata", {})
+
+    def pin(self):
+        """Keep this node's own cotangent: it is never merged."""
+        self.mark(PINNED)
+
+    def mark(self, uint32_t flags):
+        cdef Tape tape = tape_by_id(self.tape_id)
+        self.flags |= flags
+        if tape is not None:
+            tape.changes += 1
+
+    def name(self):
+        """The operator's name, as `grad_fn.name()` gives it in torch."""
+        if self.flags & LEAF:
+            return "AccumulateGrad"
+        if self.op is OUTPUT_OP:
+            return (<Node>self.in0).name() if self.in0 is not None else "OutputBackward"
+        if self.attrs is not None and "function" in self.attrs:
+            return f"{self.attrs['function']}Backward"
+        return f"{self.op.name.title().replace('_', '')}Backward"
+
+    @property
+    def variable(self):
+        """The tensor that a leaf's node accumulates into."""
+        return getattr(self, 'tensor') if self.flags & LEAF else None
+
+    @property
+    def next_functions(self):
+        """(node, 0) for each operand that requires grad, (None, 0) for the others."""
+        return tuple(
+            edge(n) if n is not None and (<Node>n).flags & REQUIRES_GRAD and (<Node>n).op != "view_apart" else (None, 0)
+            for n in self.operands
+        )
+
+    def __repr__(self):
+        return f"<{self.name()} %{self.index}>" if not self.flags & LEAF else f"<leaf %{self.index}>"
+
+
+cdef tuple edge(Node node):
+    """(function, number of its output), as torch shows an operand."""
+    if node.op is OUTPUT_OP and node.in0 is not None:
+        return (node.in0, node.attrs["i"])
+    return (node, 0)
+
+
+cdef int word_of(Node node, int64_t *datum) except -1:
+    """The symbol of a node, and its datum; 0 where no rule may speak of it.
+
+    Nothing is said of an operation that does not require grad though an operand does: it was
+    recorded where gradients are off.
+    """
+    cdef Op op = node.op
+    cdef Node other
+    cdef double number
+    datum[0] = 0
+    if not (op.symbol or op.number_symbol) or node.flags & LEAF or node.more is not None:
+        return 0
+    if not node.flags & REQUIRES_GRAD and (node.in0 is not None and node.in0.flags & REQUIRES_GRAD
+                                           or node.in1 is not None and node.in1.flags & REQUIRES_GRAD):
+        return 0
+    if not op.values_only and not is_float(node.dtype):
+        return 0
+    if node.attrs is not None and node.attrs.get("alpha", 1) != 1:
+        return 0
+    if node.flags & (SCALAR0 | SCALAR1):
+        value = node.x0 if node.flags & SCALAR0 else node.x1
+        other = node.in1 if node.flags & SCALAR0 else node.in0
+        if not op.number_symbol or node.flags & SCALAR0 and not op.flags & COMMUTATIVE or other.dtype is not node.dtype \
+                or type(value) is not float and (type(value) is not int or not -(1 << 53) < value < 1 << 53):
+            return 0
+        number = value
+        memcpy(datum, &number, 8)
+        return op.number_symbol
+    if op.datum is not None:
+        value = op.datum(node)
+        if value is None:
+            return 0
+        datum[0] = value
+    return op.symbol

@@ -1,0 +1,221 @@
+# What a backward run needs and reads: which nodes, which saved tensors, in which shapes.
+
+cdef bint intermediate(inputs):
+    """Is any of these nodes something other than a leaf?"""
+    cdef Node node
+    for other in inputs:
+        node = other
+        if node is not None and not node.flags & LEAF:
+            return True
+    return False
+
+
+cdef set needed_for(list roots, dict targets, bint merge):
+    """Indices of the nodes on a path from a root to a target."""
+    cdef Node node, other
+    cdef int64_t lowest = min(targets) if targets else 0
+    seen = {}
+    stack = [n for n in roots]
+    while stack:
+        node = stack.pop()
+        if node.index < lowest or node.index in seen:
+            continue
+        seen[node.index] = node
+        for other in node.operands:
+            if other is not None and other.flags & REQUIRES_GRAD:
+                stack.append(other)
+        if merge and node.flags & MERGED:
+            stack.append(node.leader)
+    needed = set(targets)
+    for index in sorted(seen):
+        if index in needed:
+            continue
+        node = seen[index]
+        for other in node.operands:
+            if other is not None and other.flags & REQUIRES_GRAD and other.index in needed:
+                needed.add(index)
+                break
+        else:
+            if merge and node.flags & MERGED and node.leader.index in needed:
+                needed.add(index)
+    return needed
+
+
+cdef object traced(GraphTask task, object t):
+    """In a recorded run, a copy made before a write in place belongs to the value before it."""
+    if not task.create_graph or not isinstance(t, Tensor):
+        return t
+    origin = t.__dict__.get("_copy_of")
+    if origin is None:
+        return t
+    from autograd_opt.saved import connected
+    return connected(t, origin)
+
+
+cdef object stale(Node node, int i):
+    raise errors.modified(node, i)
+
+
+cdef object saved(Node node, int i):
+    """The saved value of operand `i`, unchanged since it was recorded."""
+    cdef object t
+    if node.saved_more is not None:
+        values, versions = node.saved_more[0], node.saved_more[1]
+        t = values[i]
+        if type(t) is Packed:
+            return t.value()
+        if node.more[i] is not None and t is not None and version_of(t) != versions[i]:
+            return stale(node, i)
+        return t
+    if node.more is not None:            # released: only numbers are left, among the attributes
+        return node.attrs.get(node.op.operands[i]) if node.attrs is not None and node.more[i] is None else None
+    if i == 0:
+        t = node.x0
+        if type(t) is Packed:
+            return t.value()
+        if t is not None and not node.flags & SCALAR0 and version_of(t) != node.v0:
+            return stale(node, 0)
+    else:
+        t = node.x1
+        if type(t) is Packed:
+            return t.value()
+        if t is not None and not node.flags & SCALAR1 and version_of(t) != node.v1:
+            return stale(node, 1)
+    return t
+
+
+cdef object answer(GraphTask task, Node node):
+    """The output of `node`, unchanged; with its handle when the run is recorded."""
+    cdef object t
+    if node.flags & PACKED:
+        if node.value is None:
+            raise errors.freed(node)
+        return node.value.value()
+    if node.flags & OVERWRITTEN:
+        return stale(node, -1)
+    if node.tensor != NULL:
+        t = <object>node.tensor
+        if version_of(t) != node.version:
+            return stale(node, -1)
+        return t
+    t = node.value
+    if t is None:
+        raise errors.freed(node)
+    if version_of(t) != node.version:
+        return stale(node, -1)
+    if task.create_graph:
+        return revive(node, t)
+    return t
+
+
+cdef object revive(Node node, object t):
+    """A tensor for a node whose own tensor the user has dropped."""
+    from autograd_opt.tensor import revive as make
+    return make(node, t)
+
+
+cdef object argument(GraphTask task, Node node, int code):
+    cdef Node other
+    if code >= 64:                       # metadata of operand code-64 / code-128
+        operands = node.more if node.more is not None else (node.in0, node.in1)
+        if code >= 128:
+            other = operands[code - 128]
+            return None if other is None else other.dtype
+        other = operands[code - 64]
+        return () if other is None else other.shape
+    if code >= 16:
+        return traced(task, saved(node, code - 16))
+    if code == 1:
+        return answer(task, node)
+    if code == 2:
+        return node.shape
+    if code == 3:
+        operands = node.more if node.more is not None else (node.in0, node.in1)
+        return tuple([task.wants(n) for n in operands])
+    if code == 4:
+        return [() if n is None else (<Node>n).shape for n in node.operands]
+    if code == 5:
+        return [traced(task, saved(node, k)) for k in range(len(node.operands))]
+    if code == 10:
+        return [None if k == 0 else traced(task, saved(node, k)) for k in range(len(node.operands))]
+    if code == 6:
+        return node.dtype
+    if code == 7:
+        return task
+    if code == 8:
+        return node
+    if code == 9:
+        if node.saved_more is None:
+            raise errors.freed(node)
+        return unpack_extra(node.saved_more[2])
+    raise AssertionError(code)
+
+
+cdef bint stateless(Node node):
+    """Can a spent node run again because its rules read nothing that was released?"""
+    cdef uint32_t mask = 0
+    cdef Py_ssize_t i
+    cdef Node n
+    if node.index < 0:
+        return False
+    for i, other in enumerate(node.operands):
+        n = other
+        if n is not None and n.flags & REQUIRES_GRAD:
+            mask |= node.op.needs(i)
+    for i, other in enumerate(node.operands):
+        if other is None and i < 30:
+            mask &= ~(<uint32_t>1 << i)  # a number is not released
+    return mask == 0
+
+
+def runs_again(Node node):
+    """Can the rules of `node` run, in spite of an earlier run that freed what they had saved?"""
+    return not node.flags & SPENT or stateless(node)
+
+
+cdef object operand_shape(object g):
+    """The shape of a cotangent, from its node where a mode would see the read."""
+    return g.shape if getattr(g, "_node", None) is not None else shape_of(g)
+
+
+cdef object sum_to(object g, object have, object shape):
+    """Sum over the axes that broadcasting added or stretched."""
+    cdef Py_ssize_t lead = len(have) - len(shape), i
+    leading = tuple(range(lead))
+    inner = tuple([i for i in range(lead, len(have)) if shape[i - lead] == 1 and have[i] != 1])
+    if not inner:
+        return g.sum(leading) if lead else g
+    if not lead:
+        return g.sum(inner, keepdim=True)
+    return g.sum(leading + inner, keepdim=True).reshape(shape)
+
+
+cdef object fit(object g, Node operand):
+    """Sum `g` over broadcast axes and cast it to the operand's dtype (real part of complex)."""
+    cdef object shape = operand.shape
+    cdef object have = operand_shape(g)
+    if have != shape:
+        g = sum_to(g, have, shape)
+    if ao_get(get_dtype, g) is not operand.dtype:
+        if g.is_complex() and not operand.dtype.is_complex:
+            g = g.real
+        g = g.to(operand.dtype)
+    return g
+
+
+def fit_to(g, Node operand):
+    """Public form of the edge rule: shape and dtype of `operand`."""
+    return fit(g, operand)
+
+
+def node_saved(Node node, int i):
+    """The saved value of operand `i` (for verification and introspection)."""
+    return saved(node, i)
+
+
+def use_native(bint on):
+    """Run the rules written in C where they apply, or the table's everywhere; returns what was so far."""
+    global _native
+    cdef bint before = _native
+    _native = on
+    return before

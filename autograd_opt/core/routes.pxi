@@ -1,0 +1,194 @@
+# Where a call that torch sends to `__torch_function__` goes: recorded, decomposed, or run as it is.
+
+# Tensors inside arguments and results. --------------------------------------------------
+def collect(x, list out):
+    """Append every tensor inside nested tuples, lists and dicts to `out`, in order."""
+    if isinstance(x, Tensor):
+        out.append(x)
+    elif isinstance(x, (tuple, list)):
+        for y in x:
+            collect(y, out)
+    elif isinstance(x, dict):
+        for y in x.values():
+            collect(y, out)
+
+
+def substitute(x, dict by_id):
+    """The same structure with every tensor replaced by `by_id[id(tensor)]`, where there is one."""
+    cdef type t = type(x) if not isinstance(x, Tensor) else None
+    if t is None:
+        return by_id.get(id(x), x)
+    if t is tuple:
+        return tuple([substitute(y, by_id) for y in x])
+    if t is list:
+        return [substitute(y, by_id) for y in x]
+    if isinstance(x, dict):
+        return t([(k, substitute(y, by_id)) for k, y in x.items()])
+    if isinstance(x, tuple):
+        items = [substitute(y, by_id) for y in x]
+        return t(*items) if hasattr(x, "_make") else t(items)
+    return x
+
+
+# The routes of the torch-function mode. ------------------------------------------------
+cdef class Recorded:
+    """How one operator is run: bound to operands and attributes, then recorded."""
+    cdef Op op
+    cdef object bind, rename, fallback, whole
+    cdef Kernel kernel
+    cdef Py_ssize_t n
+
+    def __init__(self, Op op, bind, rename, fallback):
+        from autograd_opt.opaque import handler
+        self.kernel = KERNELS.get(op.name)
+        self.whole = handler             # under autocast: torch casts, and differentiates the casts
+        self.op, self.bind, self.rename, self.fallback = op, bind, rename, fallback
+        # where every positional argument is an operand there is nothing to bind
+        self.n = 0 if op.attributes or op.flags & VARIADIC else len(op.operands)
+
+    def __call__(self, func, args, kwargs):
+        return self.run(func, args, kwargs)
+
+    cdef object run(self, object func, tuple args, dict kwargs):
+        cdef PyObject *tp
+        cdef Tape tape
+        cdef tuple operands
+        cdef dict attrs
+        cdef object r, bound, switch
+        if ao_builtin0(any_autocast) is True:
+            return self.whole(func, args, kwargs)
+        if self.kernel is not None and not kwargs and len(args) == self.kernel.arity:
+            r = fast_unary(self.kernel, args[0]) if self.kernel.arity == 1 \
+                else fast_binary(self.kernel, args[0], args[1])
+            if r is not None:
+                return r
+        if not kwargs and self.n and len(args) == self.n:
+            return apply(self.op, func, args, kwargs, args, None)
+        tp = recording()
+        if tp == NULL:
+            return func(*args, **kwargs)
+        if kwargs and kwargs.get("out") is not None:
+            return self.fallback(func, args, kwargs)
+        tape = <Tape>tp
+        switch = enter(tape)                 # a binder reads shapes and types
+        try:
+            bound = self.bound(args, kwargs)
+            if bound is not None:
+                operands, attrs = bound
+                return apply(self.op, func, args, kwargs, operands, attrs)
+        finally:
+            leave(tape, switch)
+        return self.fallback(func, args, kwargs)
+
+    cdef object bound(self, tuple args, dict kwargs):
+        """Operands and attributes; None for a spelling that the table does not know."""
+        try:
+            return self.bind(*args, **self.rename(kwargs, self.op.operands)) if kwargs else self.bind(*args)
+        except TypeError:
+            return None
+
+
+cdef class Chosen:
+    """How an overloaded callable is run: its arguments say which operator it is."""
+    cdef object pick, route, fallback
+    cdef dict routes
+
+    def __init__(self, pick, route, fallback):
+        self.pick, self.route, self.fallback = pick, route, fallback
+        self.routes = {}
+
+    def __call__(self, func, args, kwargs):
+        return self.run(func, args, kwargs)
+
+    cdef object run(self, object func, tuple args, dict kwargs):
+        cdef PyObject *tp = recording()
+        cdef Tape tape
+        cdef object name, route, switch
+        if tp == NULL:
+            return func(*args, **kwargs)
+        tape = <Tape>tp
+        switch = enter(tape)
+        try:
+            name = self.pick(*args, **kwargs)
+        except TypeError:
+            name = None                      # torch decides whether it is valid
+        finally:
+            leave(tape, switch)
+        if name is None:
+            return self.fallback(func, args, kwargs)
+        route = self.routes.get(name)
+        if route is None:
+            route = self.routes[name] = self.route(name)
+        return (<Recorded>route).run(func, args, kwargs)
+
+
+cdef class Decomposed:
+    """Python code of torch's own, run with the mode on so that its calls are recorded one by one."""
+    cdef object body, mode, whole
+    cdef list running
+
+    def __init__(self, body, mode, whole):
+        self.body, self.mode, self.whole = body, mode, whole
+        self.running = []
+
+    def __call__(self, func, args, kwargs):
+        return self.run(func, args, kwargs)
+
+    cdef object run(self, object func, tuple args, dict kwargs):
+        # a body that hands its own arguments back to the mode under the same name is taken whole
+        for before in self.running:
+            if len(before) == len(args) and all([a is b for a, b in zip(before, args)]):
+                return self.whole(func, args, kwargs)
+        self.running.append(args)
+        push(self.mode)
+        try:
+            return self.body(*args, **kwargs)
+        finally:
+            pop()
+            for i in range(len(self.running) - 1, -1, -1):
+                if self.running[i] is args:      # another thread's may be above it
+                    del self.running[i]
+                    break
+
+
+cdef class Raw:
+    """Run without recording."""
+
+    def __call__(self, func, args, kwargs):
+        return run_raw(func, args, kwargs)
+
+
+cdef object push = torch._C._push_on_torch_function_stack
+cdef object pop = torch._C._pop_torch_function_stack
+cdef dict handlers = {}
+cdef object classify = None
+
+
+cdef object Wrapper = type(Tensor.dtype.__get__)
+cdef set plain_reads = {base.__dict__[name] for name in "shape dtype device ndim layout is_nested is_sparse is_cuda is_cpu is_meta \
+is_quantized is_mkldnn is_mps is_xpu itemsize nbytes names".split() if name in base.__dict__}
+
+
+def torch_function(self, func, types, args=(), kwargs=None):
+    """The mode's `__torch_function__`: one dictionary look-up, then the callable's route."""
+    if type(func) is Wrapper and len(args) == 1 and func.__self__ in plain_reads and func.__name__ == "__get__" \
+            and ordinary(args[0]) and not kwargs:
+        return func(*args)               # a property that is no operation
+    handler = handlers.get(func)
+    if handler is None:
+        handler = handlers[func] = classify(func)
+    if kwargs is None:
+        kwargs = {}
+    if type(handler) is Recorded:
+        return (<Recorded>handler).run(func, args, kwargs)
+    if type(handler) is Chosen:
+        return (<Chosen>handler).run(func, args, kwargs)
+    if type(handler) is Decomposed:
+        return (<Decomposed>handler).run(func, args, kwargs)
+    return handler(func, args, kwargs)
+
+
+def install_routes(dict table, classifier, mode):
+    """The dictionary of routes, what fills it on a callable's first sight, and the mode."""
+    global handlers, classify, MODE
+    handlers, classify, MODE = table, classifier, mode

@@ -1,0 +1,102 @@
+# C slots of CustomTensor: arithmetic and indexing without a Python call.
+
+cdef inline bint basic(object entry):
+    """An index entry that makes a view."""
+    return entry is None or entry is Ellipsis or type(entry) is int or type(entry) is slice and plain_slice(entry)
+
+
+cdef inline bint plain_slice(object s):
+    """Bounds that are numbers already, not tensors or objects that turn into one."""
+    return (s.start is None or type(s.start) is int) and (s.stop is None or type(s.stop) is int) \
+        and (s.step is None or type(s.step) is int)
+
+
+# The operators' slots, written into the class: what Python calls for `a + b` itself, also where
+# `a` is a plain tensor, since CustomTensor is a subclass of its class.
+cdef extern from "Python.h":
+    ctypedef struct PyNumberMethods:
+        void *nb_add
+        void *nb_subtract
+        void *nb_multiply
+        void *nb_true_divide
+        void *nb_negative
+        void *nb_matrix_multiply
+    ctypedef struct PyMappingMethods:
+        void *mp_subscript
+    ctypedef struct PyTypeObject:
+        PyNumberMethods *tp_as_number
+        PyMappingMethods *tp_as_mapping
+
+cdef Kernel ADD, SUB, MUL, DIV, NEG
+
+
+cdef inline object operator(Kernel k, object a, object b, object reflected):
+    """`a op b` for an operator's slot; `reflected` is the method of `b` for an `a` that is no tensor."""
+    if type(a) is CustomTensor or ordinary(a):
+        r = fast_binary(k, a, b)
+        if r is not None:
+            return r
+        if type(a) is not CustomTensor or is_tensor(b) or type(b) is float or type(b) is int:
+            return binary(k, a, b)
+        try:
+            return binary(k, a, b)
+        except TypeError:
+            if hasattr(type(b), reflected):
+                return NotImplemented        # the other class may know what to do
+            raise
+    if is_tensor(a):
+        return binary(k, a, b)
+    return getattr(b, reflected)(a)
+
+
+cdef object slot_add(object a, object b):
+    return operator(ADD, a, b, "__radd__")
+
+
+cdef object slot_sub(object a, object b):
+    return operator(SUB, a, b, "__rsub__")
+
+
+cdef object slot_mul(object a, object b):
+    return operator(MUL, a, b, "__rmul__")
+
+
+cdef object slot_div(object a, object b):
+    return operator(DIV, a, b, "__rtruediv__")
+
+
+cdef object slot_neg(object a):
+    return unary(NEG, a)
+
+
+cdef int install_slots(custom) except -1:
+    """Write the slots; last, since giving a class a method rewrites its slot."""
+    global ADD, SUB, MUL, DIV, NEG
+    cdef PyTypeObject *kind = <PyTypeObject *><PyObject *>custom
+    ADD, SUB, MUL, DIV, NEG = [KERNELS[name] for name in ("add", "sub", "mul", "div", "neg")]
+    kind.tp_as_number.nb_add = <void *>slot_add
+    kind.tp_as_number.nb_subtract = <void *>slot_sub
+    kind.tp_as_number.nb_multiply = <void *>slot_mul
+    kind.tp_as_number.nb_true_divide = <void *>slot_div
+    kind.tp_as_number.nb_negative = <void *>slot_neg
+    kind.tp_as_mapping.mp_subscript = <void *>t_getitem
+    return 0
+
+
+cdef object getitem = Tensor.__getitem__
+cdef Op SLICE = None
+
+
+cdef object t_getitem(object self, object index):
+    """`self[index]`: straight to its operator where the index makes a view."""
+    cdef PyObject *tp = recording()
+    if tp == NULL or (<Tape>tp).guarded or ao_builtin0(any_autocast) is True:
+        return getitem(self, index)
+    if type(index) is tuple:
+        for entry in index:
+            if not basic(entry):
+                return getitem(self, index)
+        return apply(SLICE, getitem, (self, index), None, (self,), {"index": index})
+    if basic(index):
+        return apply(SLICE, getitem, (self, index), None, (self,), {"index": (index,)})
+    return getitem(self, index)

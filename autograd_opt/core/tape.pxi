@@ -1,0 +1,795 @@
+# Tape: nodes in record order, leaves, the table of values, and how long saved tensors live.
+
+@cython.no_gc_clear
+cdef class Tape:
+    """The staging area of one graph: nodes in record order, leaves, value table."""
+
+    def __cinit__(self, bint optimize=False, bint sources=True, Py_ssize_t allowance=16 << 20):
+        global _tape_ids
+        _tape_ids += 1
+        self.id = _tape_ids
+        self.optimize = optimize
+        self.sources = sources
+        self.allowance = allowance
+        self.plain = True
+        self.capacity = 256
+        self.nodes = <PyObject **>PyMem_Malloc(self.capacity * sizeof(PyObject *))
+        self.trash = []
+        self.leaves = {}
+        self.general = {}
+        self.ring = deque()
+        self.passed = []
+        self.escaped, self.seeds, self.writes = {}, {}, {}
+        self.guard = torch._C.DisableTorchFunction()
+        _tapes[self.id] = <size_t><PyObject *>self
+        if optimize:
+            self.allocate(128)
+
+    def __dealloc__(self):
+        global ao_active
+        cdef Py_ssize_t i
+        _tapes.pop(self.id, None)
+        if ao_active == <PyObject *>self:
+            ao_active = NULL
+        for i in range(self.n):
+            Py_XDECREF(self.nodes[i])
+        PyMem_Free(self.nodes)
+        PyMem_Free(self.table)
+
+    def allocate(self, size_t capacity):
+        PyMem_Free(self.table)
+        self.table = <Entry *>PyMem_Malloc(capacity * sizeof(Entry))
+        if self.table == NULL:
+            raise MemoryError()
+        memset(self.table, 0, capacity * sizeof(Entry))
+        self.mask = capacity - 1
+        self.used = 0
+
+    def __len__(self):
+        return self.n
+
+    def node(self, Py_ssize_t i):
+        if not 0 <= i < self.n:
+            raise IndexError(i)
+        return <object>self.nodes[i]
+
+    def snapshot(self):
+        """All nodes in record order, as a list."""
+        return [<object>self.nodes[i] for i in range(self.n)]
+
+    cdef int append(self, Node node) except -1:
+        cdef PyObject **grown
+        if self.n >= self.floor:
+            self.compact_if_due()
+        if self.n == self.capacity:
+            grown = <PyObject **>PyMem_Realloc(self.nodes, 2 * self.capacity * sizeof(PyObject *))
+            if grown == NULL:
+                raise MemoryError()
+            self.nodes = grown
+            self.capacity *= 2
+        node.tape_id = self.id
+        node.index = self.n
+        Py_INCREF(node)
+        self.nodes[self.n] = <PyObject *>node
+        self.n += 1
+        return 0
+
+    cdef Node leaf(self, object t):
+        """The node of the leaf `t`: its own, or `written` nodes above it once its memory changed.
+
+        A write outside the record (under no_grad) makes a new value, to which the gradient of
+        the leaf still belongs; so it gets a node of its own, with the identity as its rule.
+        """
+        cdef Node node, now
+        cdef bint mark
+        cdef uint32_t version
+        entry = self.leaves.get(id(t))
+        if type(t) is CustomTensor:
+            mark = bool(getattr(t, MARK, False))
+        else:
+            mark = ao_get(get_requires_grad, t) is True
+        if entry is not None and mark != bool((<Node>entry).flags & REQUIRES_GRAD):
+            entry = None                 # what was recorded so far keeps the flag of its time
+        if (self.late if not mark else entry is None and type(t) is not CustomTensor) and t._is_view():
+            from autograd_opt.views import late, own_flag
+            if not mark or not own_flag(t):
+                node = late(t)
+                if node is not None:
+                    return node
+        if entry is not None:
+            node = <Node>entry
+        else:
+            if mark and type(t) is not CustomTensor and not ao_get(get_is_leaf, t):
+                from autograd_opt.errors import foreign
+                raise foreign(t)
+            if type(t) is not PlainTensor and type(t) is not CustomTensor:
+                require_ordinary(t)
+            node = new_node(LEAF_OP)
+            node.flags = LEAF
+            self.describe(node, t)
+            if self.optimize and (borrowed(t) or self.escaped and self.shares_escaped(t)):
+                node.flags |= ESCAPED | NO_MERGE
+            self.append(node)
+            self.leaves[id(t)] = node
+            if type(t) is CustomTensor:
+                PyObject_GenericSetAttr(t, NODE, node)
+        if entry is None:
+            if mark:
+                node.flags |= REQUIRES_GRAD
+                node.value = t
+            else:
+                node.value = weakref.ref(t, self.forgetter(id(t), node))
+        node.flags |= TOUCHED
+        if entry is None or not (self.optimize or node.flags & WROTE):
+            return node if node.view is None else <Node>node.view
+        if self.escaped and not node.flags & ESCAPED and self.shares_escaped(t):
+            node.mark(ESCAPED | NO_MERGE)
+        now = node if node.view is None else <Node>node.view
+        version = version_of(t)
+        if version != now.version or node.flags & (ESCAPED | WROTE):
+            node.flags &= ~<uint32_t>WROTE
+            node.view = self.above(node, t)
+            if now is not node:
+                self.decrement(now)          # its leaf holds the newer one
+            return <Node>node.view
+        if now is not node:
+            now.flags = (now.flags & ~<uint32_t>REQUIRES_GRAD) | (node.flags & REQUIRES_GRAD)
+        return now
+
+    def shares_escaped(self, t):
+        """Does `t` lie in memory that is visible outside torch?"""
+        return t.layout is STRIDED_LAYOUT and t.untyped_storage()._cdata in self.escaped
+
+    def escape(self, t):
+        """The memory of `t` can change unseen from now on."""
+        self.changes += 1
+        if t.layout is STRIDED_LAYOUT:
+            storage = t.untyped_storage()
+            self.escaped[storage._cdata] = storage
+
+    cdef Node above(self, Node below, object t):
+        """A `written` node for the present memory of the leaf `t`."""
+        cdef Node node = new_node(WRITTEN_OP)
+        node.flags = below.flags & (REQUIRES_GRAD | ESCAPED)
+        node.in0 = below
+        below.live += 1
+        node.live = 1                    # held by its leaf
+        self.describe(node, t)
+        if self.sources:
+            self.locate_write(node, t)
+        self.append(node)
+        return node
+
+    def note_write(self, t):
+        """Remember which line of the user's has written the memory of `t` without a record."""
+        cdef Node place = new_node(WRITTEN_OP)
+        current_source(place)
+        memory = StorageWeakRef(t.untyped_storage())     # held, it keeps the address from being given away
+        self.writes[memory.cdata] = (memory, place.code, place.lasti)
+
+    def locate_write(self, Node node, t):
+        """Give a `written` node the line of the write; none where the write was not seen."""
+        seen = self.writes.get(t.untyped_storage()._cdata) if t.layout is STRIDED_LAYOUT else None
+        node.code = None
+        if seen is not None:
+            node.code, node.lasti = seen[1], seen[2]
+
+    cdef int describe(self, Node node, object t) except -1:
+        """Metadata and a value number of its own, from the tensor itself."""
+        try:
+            node.shape = ao_get(get_shape, t)
+        except RuntimeError:             # a nested tensor has none
+            from autograd_opt.errors import unsupported_operand
+            raise unsupported_operand(t)
+        node.dtype = ao_get(get_dtype, t)
+        node.device = same_device(ao_get(get_device, t))
+        node.vn = fresh_vn()
+        node.version = version_of(t)
+        return 0
+
+    def forgetter(self, key, Node node):
+        """What to do when the constant behind a leaf node dies."""
+        self_id = self.id
+
+        def forget(_):
+            tape = tape_by_id(self_id)
+            if tape is not None and (<Tape>tape).leaves.get(key) is node:
+                del (<Tape>tape).leaves[key]
+        return forget
+
+    def leaf_items(self):
+        """(node, tensor) of every leaf whose tensor is alive."""
+        return [(node, node.tensor) for node in list(self.leaves.values()) if node.tensor is not None]
+
+    def rewritten(self, Node node, t):
+        from autograd_opt.views import rewritten
+        return rewritten(node, t)
+
+    def adopt(self, t, Node node):
+        """A tensor whose node belongs to another tape: refuse it, unless it is a mere value."""
+        from autograd_opt.errors import graph_mismatch
+        if not node.flags & REQUIRES_GRAD:
+            return self.leaf(t)
+        raise graph_mismatch(t, node, tape_by_id(node.tape_id), self)
+
+    def refresh_view(self, Node node, t):
+        from autograd_opt.views import refresh
+        return refresh(self, node, t)
+
+    # Value table -------------------------------------------------------------------
+    cdef bint degenerate(self):
+        """Are all hashes forced to be equal, so that only comparisons tell values apart?"""
+        return degenerate
+
+    cdef Entry *find(self, int64_t a, int64_t b, uint64_t kind) except NULL:
+        """The entry of this key, empty (`first == NULL`) where it is new."""
+        cdef uint64_t h
+        cdef size_t i
+        cdef Entry *e
+        if 2 * self.used > self.mask:
+            self.grow()
+        h = (<uint64_t>a * 0x9E3779B97F4A7C15ULL) ^ (<uint64_t>b * 0xC2B2AE3D27D4EB4FULL) ^ (kind * 0x165667B19E3779F9ULL)
+        h ^= h >> 29
+        h *= 0xBF58476D1CE4E5B9ULL
+        h ^= h >> 32
+        if degenerate:
+            h = 0
+        i = <size_t>h & self.mask
+        while True:
+            e = &self.table[i]
+            if e.first == NULL:
+                e.a, e.b, e.kind = a, b, kind
+                return e
+            if e.a == a and e.b == b and e.kind == kind:
+                return e
+            i = (i + 1) & self.mask
+
+    cdef int grow(self) except -1:
+        cdef Entry *old = self.table
+        cdef size_t n = self.mask + 1, i
+        cdef Entry *e
+        self.table = NULL
+        self.allocate(2 * n)
+        for i in range(n):
+            if old[i].first != NULL:
+                e = self.find(old[i].a, old[i].b, old[i].kind)
+                e[0] = old[i]
+                self.used += 1
+        PyMem_Free(old)
+        return 0
+
+    # Lifetimes -----------------------------------------------------------------------
+    cdef void release(self, Node node) noexcept:
+        """Move everything the node saved to the trash."""
+        if node.x0 is not None and not node.flags & SCALAR0:
+            self.trash.append(node.x0)
+            node.x0 = None
+        if node.x1 is not None and not node.flags & SCALAR1:
+            self.trash.append(node.x1)
+            node.x1 = None
+        if node.saved_more is not None:
+            self.trash.append(node.saved_more)
+            node.saved_more = None
+        if node.value is not None and node.flags & NEEDS_ANS and not node.flags & KEPT:
+            self.trash.append(node.value)
+            node.value = None
+        if node.flags & COUNTED and node.tensor == NULL:
+            self.uncount(node)
+
+    cdef void decrement(self, Node node) noexcept:
+        node.live -= 1
+        if node.live == 0 and not node.flags & LEAF:
+            self.trash.append(node)
+            self.drain()
+
+    cdef void spend(self, Node node) noexcept:
+        """A freeing backward run has executed `node`: drop what it saved."""
+        if node.flags & (SPENT | LEAF):
+            return
+        node.flags |= SPENT
+        self.changes += 1                # a leader that is spent can lead no more
+        self.release(node)
+
+    cdef void spend_twin(self, Node node, int64_t task) noexcept:
+        """A freeing run has gone through the leader of `node` in its place: spend it, and the
+        merged nodes below it, as if the run had passed through them.
+
+        What lies on the way to the value that a rule of algebra names is not merged itself, so
+        the run may still come to it for somebody else: it is spent when the run ends.
+        """
+        cdef Node twin
+        cdef bint by_rule
+        stack = [node]
+        while stack:
+            twin = <Node>stack.pop()
+            if twin.flags & SPENT:
+                continue
+            if twin.flags & MERGED:
+                by_rule = twin.flags & BY_RULE != 0
+                self.spend(twin)
+                twin.task = task         # spent by this run, which may come here again
+            else:
+                by_rule = True
+                self.passed.append(twin)
+            for other in twin.operands:
+                if other is None:
+                    continue
+                if (<Node>other).flags & MERGED or by_rule and other is not twin.leader and passes_on(<Node>other, None):
+                    stack.append(other)
+                else:
+                    (<Node>other).flags |= OWN
+        self.drain()
+
+    cdef void spend_passed(self, bint finished) noexcept:
+        """The outermost run has ended: spend what it passed by, unless it failed."""
+        cdef Node node
+        if finished:
+            for node in self.passed:
+                self.spend(node)
+            self.drain()
+        self.passed.clear()
+
+    cdef void unlink(self, Node node) noexcept:
+        """The node no longer keeps its operands alive."""
+        if node.more is not None:
+            for other in node.more:
+                if other is not None:
+                    self.decrement(<Node>other)
+        else:
+            if node.in0 is not None:
+                self.decrement(node.in0)
+            if node.in1 is not None:
+                self.decrement(node.in1)
+        if node.leader is not None:
+            self.decrement(node.leader)
+
+    cdef void drain(self) noexcept:
+        """Free what is in the trash; a node there is dead.  Never recursive."""
+        cdef Node node
+        if self.sweeping:
+            return
+        self.sweeping = True
+        while self.trash:
+            item = self.trash.pop()
+            if type(item) is Node:
+                node = <Node>item
+                if node.live == 0 and not node.flags & DEAD:
+                    node.flags |= DEAD
+                    if node.view is not None:
+                        self.trash.append(node.view)
+                        node.view = None
+                    if node.hooks is not None:
+                        self.trash.append(node.hooks)
+                        node.hooks = None
+                    if not node.flags & SPENT:
+                        self.release(node)
+                    self.unlink(node)
+            item = None
+        self.sweeping = False
+
+    cdef Py_ssize_t nbytes(self, object shape, object dtype) except -1:
+        cdef Py_ssize_t n
+        if shape is self.last_shape and dtype is self.last_dtype:
+            return self.last_bytes
+        n = dtype.itemsize
+        for d in shape:
+            n *= d
+        self.last_shape, self.last_dtype, self.last_bytes = shape, dtype, n
+        return n
+
+    cdef int missed(self, Node node) except -1:
+        """A known value has to be computed again because it was not kept: allow to keep more.
+
+        So a program without repeats keeps nothing, and its peak of memory is torch's.
+        """
+        self.recomputed += 1
+        self.missed_bytes += self.nbytes(node.shape, node.dtype)
+        if not self.counting and not self.advance:
+            self.start_counting(0)
+        return 0
+
+    cdef Py_ssize_t budget(self) noexcept:
+        """Bytes that may be held only for reuse: what living clones save, and a small advance.
+
+        Unless the user has fixed it, the advance grows with what had to be computed again for
+        want of it, up to `allowance`: a program without repeats then keeps nothing.  And it
+        ends where the peak would rise: what the program itself has alive, the advance and the
+        output of one operation more stay below the most that it has had alive before, or below
+        `SMALL`.  A run that frees the graph gets no advance, for nobody counts its cotangents.
+        """
+        cdef Py_ssize_t room
+        if self.advance:
+            return self.saved_bytes + self.allowance
+        if not self.counting or self.freeing:
+            return self.saved_bytes
+        room = max(self.most_alive, self.expected, SMALL) - self.alive_bytes - self.largest
+        return self.saved_bytes + max(0, min(room, self.allowance, 4 * self.missed_bytes))
+
+    def start_counting(self, Py_ssize_t expected):
+        """From now on, know the bytes that the program would have alive without any reuse.
+
+        Views count for nothing, cotangents of runs that are not recorded neither.
+        `expected` is the most that such a program is known to have alive at once.
+        """
+        cdef Py_ssize_t i
+        cdef Node node
+        self.counting, self.expected = True, expected
+        for i in range(self.n):
+            node = <Node>self.nodes[i]
+            if node.tensor != NULL or node.value is not None and node.flags & NEEDS_ANS and not node.flags & SPENT:
+                self.count(node)
+
+    cdef int count(self, Node node) except -1:
+        """The output of `node` is alive."""
+        cdef Py_ssize_t size
+        if node.flags & (LEAF | COUNTED) or node.op.flags & (VIEW | MULTI):
+            return 0
+        size = self.nbytes(node.shape, node.dtype)
+        node.flags |= COUNTED
+        self.alive_bytes += size
+        if size > self.largest:
+            self.largest = size
+        if self.alive_bytes > self.most_alive:
+            self.most_alive = self.alive_bytes
+        if self.kept_bytes > 0:
+            self.evict(self.budget())
+        return 0
+
+    cdef void uncount(self, Node node) noexcept:
+        node.flags &= ~<uint32_t>COUNTED
+        self.alive_bytes -= self.nbytes(node.shape, node.dtype)
+
+    cdef int lost(self, Node node, bint wanted=False) except -1:
+        """The tensor of `node` is gone, or was written: its clone saves nothing any more."""
+        if node.flags & COUNTED and not wanted:
+            self.uncount(node)
+        if node.flags & CLONE:
+            node.flags &= ~<uint32_t>CLONE
+            self.saved_bytes -= self.nbytes(node.shape, node.dtype)
+            self.evict(self.budget())
+        return 0
+
+    cdef int inherit(self, Node node) except -1:
+        """Let go of the value of `node`: a clone that shares its memory now holds it alone."""
+        cdef Node first = node if node.leader is None else node.leader, heir
+        if first.holder == NULL:
+            return 0
+        heir = <Node>first.holder
+        if heir.flags & CLONE and heir.tensor != NULL:
+            heir.flags &= ~<uint32_t>CLONE
+            self.saved_bytes -= self.nbytes(heir.shape, heir.dtype)
+        return 0
+
+    cdef int keep(self, Node node) except -1:
+        """Take the value of `node`, whose tensor is dying, into what is held for reuse."""
+        cdef Py_ssize_t size = self.nbytes(node.shape, node.dtype), limit = self.budget()
+        cdef Node first = node if node.leader is None or node.flags & BY_RULE else node.leader
+        if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or first.holder == NULL:
+            return 0
+        if first is not node and (first.tensor != NULL or first.value is not None):
+            return 0                     # the leader still has it
+        self.evict(limit - size)
+        node.flags |= KEPT
+        self.ring.append(node)
+        self.kept_bytes += size
+        if self.kept_bytes > self.peak_kept_bytes:
+            self.peak_kept_bytes = self.kept_bytes
+        return 1
+
+    cdef int evict(self, Py_ssize_t limit) except -1:
+        """Let go of the oldest values held for reuse until they take at most `limit` bytes."""
+        cdef Node old
+        while self.kept_bytes > limit and self.ring:
+            old = <Node>self.ring.popleft()
+            self.kept_bytes -= self.nbytes(old.shape, old.dtype)
+            old.flags &= ~<uint32_t>KEPT
+            if not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD):
+                old.value = None
+                self.inherit(old)
+        return 0
+
+    @property
+    def allowance(self):
+        return self.allowance
+
+    @allowance.setter
+    def allowance(self, Py_ssize_t value):
+        self.allowance = value
+        self.evict(self.budget())
+
+    def arrays(self):
+        """The graph as flat arrays for `autograd_opt.passes.NodeTable`.
+
+        Returns (key int64, offsets int64, operands int32, flags uint8, meta int64, symbol int16,
+        datum int64), each an `array.array` in record order.  Two nodes have equal `key` exactly when operator,
+        attributes with their types and bits, Python-number operands, dtype, device and
+        differentiability are equal.
+        """
+        cdef Py_ssize_t i, j, m = 0, n = self.n
+        cdef Node node, other
+        cdef long long[::1] keys
+        cdef long long[::1] offsets
+        cdef long long[::1] metas, data
+        cdef short[::1] symbols
+        cdef int64_t datum
+        cdef unsigned char[::1] flags
+        cdef int flag
+        key_array, offset_array = array("q", bytes(8 * n)), array("q", bytes(8 * (n + 1)))
+        meta_array, flag_array = array("q", bytes(8 * n)), array("B", bytes(n))
+        symbol_array, datum_array = array("h", bytes(2 * n)), array("q", bytes(8 * n))
+        operands = array("i")
+        if n == 0:
+            return key_array, offset_array, operands, flag_array, meta_array, symbol_array, datum_array
+        keys, offsets, metas, flags = key_array, offset_array, meta_array, flag_array
+        symbols, data = symbol_array, datum_array
+        ids, meta_ids = {}, {}
+        append = operands.append
+        for i in range(n):
+            node = <Node>self.nodes[i]
+            keys[i] = ids.setdefault(pass_key(node), len(ids))
+            if node.op.flags & MULTI:
+                metas[i] = -1 - i if node.flags & LEAF else meta_ids.setdefault(node.shape, len(meta_ids))
+            else:
+                metas[i] = meta_ids.setdefault(
+                    (node.shape, node.dtype, node.device, node.flags & REQUIRES_GRAD), len(meta_ids))
+                symbols[i] = word_of(node, &datum)
+                data[i] = datum
+            flag = 0
+            if node.flags & LEAF:
+                flag |= 1
+            elif node.op is not OUTPUT_OP and not node.op.flags & PURE:
+                flag |= 2
+            if node.flags & PINNED:
+                flag |= 4 | 16
+            if commutes(node) and node.in0 is not None and node.in1 is not None:
+                flag |= 8
+            if node.flags & (NO_MERGE | ESCAPED) or node.in0 is not None and node.in0.flags & ESCAPED \
+                    or node.in1 is not None and node.in1.flags & ESCAPED:
+                flag |= 32
+            flags[i] = flag
+            if node.more is not None:
+                for other in node.more:
+                    if other is not None:
+                        append(other.index)
+                        m += 1
+                        if other.flags & ESCAPED:
+                            flags[i] |= 32
+            else:
+                if node.in0 is not None:
+                    append(node.in0.index)
+                    m += 1
+                if node.in1 is not None:
+                    append(node.in1.index)
+                    m += 1
+            offsets[i + 1] = m
+        return key_array, offset_array, operands, flag_array, meta_array, symbol_array, datum_array
+
+    def set_leaders(self, leader, by_rule=None, bint decided=False):
+        """Merge node i into node leader[i]; where they are equal, keep node i apart.
+
+        `by_rule[i]` is not 0 where a rule of algebra says so; `decided`: for the next run alone,
+        whose captured nodes the passes have seen.
+
+        A leader that is dead or spent can no longer be differentiated: the first member of
+        its class that can takes its place.
+        """
+        cdef Py_ssize_t i
+        cdef Node node, target
+        cdef const int[::1] view = leader
+        cdef const unsigned long long[::1] rules = by_rule
+        cdef dict heirs = {}
+        for i in range(min(self.n, view.shape[0])):
+            node = <Node>self.nodes[i]
+            target = None
+            if view[i] != i:
+                target = <Node>self.nodes[view[i]]
+                if target.flags & (DEAD | SPENT):
+                    target = heirs.get(view[i])
+                    if target is None and not node.flags & (DEAD | SPENT):
+                        heirs[view[i]] = node
+            self.lead(node, target)
+            node.flags &= ~<uint32_t>(BY_RULE | DECIDED)
+            if rules is not None and rules[i] != 0 and node.leader is not None:
+                node.flags |= BY_RULE | DECIDED if decided else BY_RULE
+        self.changes += 1
+
+    cdef int lead(self, Node node, Node target) except -1:
+        cdef Node old = node.leader
+        if old is target:
+            return 0
+        if node.flags & DEAD:
+            return 0                     # its leader has been let go already
+        node.flags &= ~<uint32_t>MERGED
+        if target is not None:
+            target.live += 1
+        node.leader = target
+        if old is not None:
+            self.decrement(old)
+        return 0
+
+    cdef int resolve(self, dict captured) except -1:
+        """Decide which nodes hand their cotangent to their leader in the next run.
+
+        Incremental: nodes recorded since the last time, or all of them once a hook, a write,
+        an escape or a request for an intermediate's own gradient may have changed the answer.
+        """
+        cdef Py_ssize_t i
+        cdef Node node
+        if captured is not None or self.changes != self.resolved_changes:
+            self.resolved = 0
+        for i in range(self.resolved, self.n):
+            node = <Node>self.nodes[i]
+            if node.leader is not None:
+                if self.mergeable(node, captured):
+                    node.flags |= MERGED
+                else:
+                    node.flags &= ~<uint32_t>MERGED
+        self.resolved = 0 if captured is not None else self.n
+        self.resolved_changes = self.changes
+        return 0
+
+    cdef int mergeable(self, Node node, dict captured) except -1:
+        """May `node` hand its cotangent to its leader?
+
+        Both must be whole and nobody's own business, and each pair of operands must end at
+        one node: a merge below that was refused refuses those above it.
+        """
+        cdef Node leader = node.leader
+        cdef uint32_t never = PINNED | NO_MERGE | ESCAPED | DEAD | OVERWRITTEN
+        if node.flags & BY_RULE and leader.flags & LEAF:
+            # the cotangent of a leaf is the same whole, whichever way its parts come
+            return not (node.flags & (never | SPENT) or leader.flags & (NO_MERGE | ESCAPED) or leader.index < 0
+                        or captured is not None and node.index in captured) \
+                and (node.flags & DECIDED or in_words(node, leader, captured)) and intact(node)
+        if (node.flags | leader.flags) & (never | SPENT) or leader.index < 0 or leader.index >= node.index:
+            return 0
+        if captured is not None and (node.index in captured or leader.index in captured):
+            return 0
+        if not intact(leader) or not intact(node) or narrows(node):
+            return 0
+        if node.flags & BY_RULE:
+            return node.flags & DECIDED or in_words(node, leader, captured)
+        if node.more is not None or leader.more is not None:
+            mine, theirs = node.operands, leader.operands
+            if len(mine) != len(theirs):
+                return 0
+            return all([end(<Node>a) is end(<Node>b) for a, b in zip(mine, theirs)])
+        if end(node.in0) is end(leader.in0) and end(node.in1) is end(leader.in1):
+            return 1
+        return commutes(node) and end(node.in0) is end(leader.in1) and end(node.in1) is end(leader.in0)
+
+    cdef int recognize(self, Node node, object r) except -1:
+        """Is `node`, just recorded, an earlier value in other words?  Then that one leads it, and numbers it.
+
+        The number is shared only where the strides are, too: what is reused later looks to
+        the user as if it had been computed from `r`.
+        """
+        cdef Node at = node.in0 if node.in0 is not None else node.in1, first
+        cdef int depth = 0
+        if at is None or node.flags & (NO_MERGE | ESCAPED) or at.flags & LEAF and node.op.distinct \
+                or node.op.flags & VIEW and not undoes(node, at):
+            return 0
+        while not (at.dtype is node.dtype and at.shape == node.shape):
+            if depth == 8 or at.more is not None or at.in0 is None or at.in1 is not None \
+                    or not (at.op.values_only or at.op.number_symbol):
+                return 0
+            at = at.in0
+            depth += 1
+        with torch._C.DisableTorchFunction():
+            found = ancestor_of(node)
+            if found is None or (<Node>found).flags & (NO_MERGE | ESCAPED):
+                return 0
+            first = <Node>found
+            if not first.flags & LEAF:
+                value = <object>first.tensor if first.tensor != NULL else first.value
+            else:
+                value = first.value() if isinstance(first.value, weakref.ref) else first.value
+            if value is not None and version_of(value) == first.version and r.stride() == value.stride():
+                node.vn = first.vn
+        if first.leader is not None and first.leader.vn == first.vn:
+            first = first.leader
+        if node.leader is None:
+            self.twins += 1
+        self.lead(node, first)
+        node.flags |= BY_RULE
+        return 0
+
+    def resolve_merges(self, dict captured=None):
+        """`resolve`, for the executor's caller and for tests."""
+        self.resolve(captured)
+
+    def forget_values(self):
+        """Drop every value kept for reuse."""
+        self.evict(0)
+        self.kept_bytes = 0
+
+    def compact_if_due(self):
+        """Called when the array reaches `floor`."""
+        if self.running:                 # a run holds record numbers
+            self.floor = self.n + (self.n >> 1) + 64
+        elif self.consumed or self.n > (1 << 20):
+            self.compact()
+        else:
+            self.floor = min(2 * self.n + 64, (1 << 20) + 1) if self.n < (1 << 20) else 2 * self.n
+
+    cdef int compact(self) except -1:
+        """Forget dead and spent records; nodes that something still needs keep their order."""
+        cdef Py_ssize_t i, k = 0
+        cdef Node node
+        cdef PyObject *p
+        self.forget_values()
+        self.general.clear()
+        if self.table != NULL and self.used:
+            memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
+            self.used = 0
+        keep = []
+        for i in range(self.n):
+            node = <Node>self.nodes[i]
+            if node.live > 0 or node.flags & TOUCHED:
+                # a leaf just looked up may have no consumer yet: that operation is being recorded now
+                node.flags &= ~<uint32_t>TOUCHED
+                node.holder = NULL               # no key finds it any more
+                keep.append(node)
+            else:
+                node.index = -1
+                node.in0 = node.in1 = None
+                node.more = None
+                node.leader = None
+                node.value = None
+        for key, entry in list(self.leaves.items()):
+            if (<Node>entry).index < 0:
+                del self.leaves[key]
+        old = self.snapshot()
+        for node in keep:
+            node.index = k
+            self.nodes[k] = <PyObject *>node
+            Py_INCREF(node)
+            k += 1
+        self.n = k
+        self.floor = 2 * k + 64
+        self.consumed = False
+        self.resolved = 0
+        self.epoch += 1
+        for node in old:
+            Py_DECREF(node)
+        return 0
+
+    def clear(self):
+        """Release everything but the leaves' own tensors."""
+        cdef Py_ssize_t i
+        cdef Node node
+        old = self.snapshot()
+        trash = []
+        self.n = 0
+        for node in old:
+            node.index = -1
+            trash.append((node.x0, node.x1, node.saved_more, node.value, node.view, node.hooks))
+            if not node.flags & SCALAR0:
+                node.x0 = None
+            if not node.flags & SCALAR1:
+                node.x1 = None
+            node.saved_more = node.value = node.view = node.hooks = None
+            node.in0 = node.in1 = node.leader = None
+            node.more = None
+            node.flags = (node.flags | SPENT) & ~<uint32_t>COUNTED
+            node.holder = NULL
+            Py_XDECREF(node.cotangent)
+            node.cotangent = NULL
+        self.ring.clear()
+        self.escaped.clear()
+        self.seeds.clear()
+        self.writes.clear()
+        self.kept_bytes = self.alive_bytes = 0
+        self.leaves.clear()
+        self.general.clear()
+        if self.table != NULL:
+            memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
+            self.used = 0
+        self.consumed = False
+        self.floor = 0
+        self.sweeping = True
+        trash.clear()
+        self.sweeping = False
+        self.trash.clear()
+        for node in old:
+            Py_DECREF(node)

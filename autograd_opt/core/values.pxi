@@ -1,0 +1,184 @@
+# When one node may stand for another, and when the value of a node can be handed out again.
+
+cdef inline Node end(Node node):
+    """Where the cotangent of `node` goes."""
+    return node.leader if node is not None and node.flags & MERGED else node
+
+
+cdef bint commutes(Node node) except -1:
+    """May the two operands change places?  Not in `torch.add(x, y, alpha=2)`, which is x + 2 y."""
+    return node.op.flags & COMMUTATIVE and (node.attrs is None or node.attrs.get("alpha", 1) == 1)
+
+
+cdef bint narrows(Node node) except -1:
+    """Does a gradient leave `node` in a wider type than its own?
+
+    Twins that round a float64 to float16, say, each send their cotangent on, to be summed where
+    the bits are, as torch does.
+    """
+    cdef Node x = node.in0
+    if x is None or x.dtype is None or node.dtype is None or x.dtype is node.dtype or not node.flags & x.flags & REQUIRES_GRAD:
+        return False
+    return torch.finfo(node.dtype).bits < torch.finfo(x.dtype).bits
+
+
+cdef bint in_words(Node node, Node leader, dict captured) except -1:
+    """Do `node` and `leader` come from one node by operations that the rules speak of?
+
+    Asked before each run: a hook, or a request for the gradient of something between them,
+    keeps the ways apart.
+    """
+    cdef Node at = node, base
+    while True:
+        at = at.in0 if at.in0 is not None else at.in1
+        if end(at) is leader:
+            return True
+        if not passes_on(at, captured):
+            break
+    base = at
+    if leader.flags & LEAF:
+        return False
+    at = leader
+    while passes_on(at, captured):
+        at = at.in0 if at.in0 is not None else at.in1
+    return end(at) is end(base)
+
+
+cdef bint passes_on(Node node, dict captured) except -1:
+    """Does the cotangent of `node` go to its one operand, in other words, and concern nobody on the way?"""
+    cdef int64_t datum
+    if node.flags & (PINNED | NO_MERGE | ESCAPED | LEAF) or node.more is not None \
+            or (node.in0 is None) == (node.in1 is None):
+        return False
+    if captured is not None and node.index in captured:
+        return False
+    return word_of(node, &datum) != 0
+
+
+cdef object live_value(Tape tape, Node node):
+    """The unchanged value of `node`, or None."""
+    cdef object t
+    if node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):
+        return None
+    if node.tensor != NULL:
+        t = <object>node.tensor
+    else:
+        t = node.value
+    if t is None or version_of(t) != node.version:
+        return None
+    if tape.escaped and tape.shares_escaped(t):
+        node.mark(ESCAPED | NO_MERGE)        # seen from outside through another tensor over its memory
+        return None
+    return t
+
+
+cdef object known_value(Tape tape, Node first):
+    """The value of a leader's class: the newest holder's, else the leader's own."""
+    cdef object value = live_value(tape, <Node>first.holder)
+    if value is None and first.holder != <PyObject *>first:
+        first.holder = <PyObject *>first
+        value = live_value(tape, first)
+    return value
+
+
+cdef object value_of(Tape tape, Op op, Node operand):
+    """`op(operand)`, if it was recorded and is alive: to be read in a rule, never written or handed out."""
+    cdef uint64_t kind, route
+    cdef Entry *e
+    if not tape.optimize or operand is None or operand.tape_id != tape.id or operand.flags & ESCAPED \
+            or not is_float(operand.dtype):
+        return None
+    kind = (<uint64_t>op.id << 8) | (<uint64_t>(operand.flags & REQUIRES_GRAD != 0) << 3) | 4      # 4: under grad mode
+    for route in (0, 64):                # recorded as a hot operator, or in general
+        e = tape.find(operand.vn, 0, kind | route)
+        if e.first != NULL:
+            return known_value(tape, <Node>e.first)
+    return None
+
+
+def known(Op op, Node operand):
+    """The value of `op(operand)` where a numeric run may take it from the record; else None."""
+    cdef Tape tape = active_tape()
+    return None if tape is None else value_of(tape, op, operand)
+
+
+cdef bint intact(Node node) except -1:
+    """Is everything that the rules of `node` have saved unwritten, and not escaped?"""
+    if node.x0 is not None and not node.flags & SCALAR0:
+        if node.in0.flags & ESCAPED or version_of(node.x0) != node.v0:
+            return False
+    if node.x1 is not None and not node.flags & SCALAR1:
+        if node.in1.flags & ESCAPED or version_of(node.x1) != node.v1:
+            return False
+    if node.flags & NEEDS_ANS:
+        value = <object>node.tensor if node.tensor != NULL else node.value
+        if value is None or version_of(value) != node.version:
+            return False
+    if node.saved_more is not None:
+        for other, t, version in zip(node.more, node.saved_more[0], node.saved_more[1]):
+            if other is not None and t is not None:
+                if (<Node>other).flags & ESCAPED or version_of(t) != version:
+                    return False
+    return True
+
+
+cdef object same_device(object device):
+    """One object per device, so that nodes compare devices by identity."""
+    return _devices.setdefault(device, device)
+
+
+cdef object STRIDED_LAYOUT = torch.strided
+
+
+cdef object plain_dispatch = PlainTensor.__torch_dispatch__
+
+
+def unusual(t):
+    """Is this a tensor that cannot be recorded: nested, or of a class with its own `__torch_dispatch__`?"""
+    return isinstance(t, PlainTensor) and (t.is_nested or type(t).__torch_dispatch__ is not plain_dispatch)
+
+
+cdef int require_ordinary(object t) except -1:
+    """Refuse a tensor whose class computes in a way of its own, below the recorder."""
+    if unusual(t):
+        from autograd_opt.errors import unsupported_operand
+        raise unsupported_operand(t)
+    return 0
+
+
+cdef bint borrowed(object t):
+    """Can the memory of `t` be written unseen: numpy's, say, or an inference tensor's?"""
+    return t.is_inference() or t.layout is STRIDED_LAYOUT and not t.is_meta and not t.untyped_storage().resizable()
+
+
+cdef object ancestor_of = None           # words.ancestor, set by install_words
+cdef int COPY = 0, PERMUTE = 0           # symbols
+
+
+def install_words(ancestor, int copy, int permute):
+    """What recognizes a value in other words, and the symbols it need not be asked about; done once at import."""
+    global ancestor_of, COPY, PERMUTE
+    ancestor_of, COPY, PERMUTE = ancestor, copy, permute
+
+
+cdef bint undoes(Node node, Node at):
+    """Could a view of `at` be an earlier value?  Views of one kind may undo each other, and some change nothing.
+
+    Cheaper than the question itself, which most views of a network need not be asked.
+    """
+    cdef int symbol = node.op.symbol
+    if symbol == at.op.symbol or at.op.symbol == COPY or at.flags & BY_RULE:
+        return True
+    if at.shape != node.shape:
+        return False
+    return symbol != PERMUTE or len(node.shape) < 2 or node.attrs is not None
+
+
+cdef bint degenerate = bool(os.environ.get("AUTOGRAD_OPT_DEGENERATE_HASH"))
+
+
+def install(custom, Op leaf_op, Op output_op, Op written_op):
+    """Tell this module the tensor class and its own operators; done once at import."""
+    global CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP
+    CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP = custom, leaf_op, output_op, written_op
+    (<PyTypeObject *><PyObject *>custom).tp_finalize = finalize
