@@ -17,6 +17,7 @@ from autograd_opt.dispatch import MODE
 from autograd_opt.executor import GraphTask, runs_again
 from autograd_opt.hooks import retain_grad, run_leaf_hooks
 from autograd_opt.ops.table import MULTI
+from autograd_opt.vectorized import Batch, size_of
 
 Tensor = torch.Tensor
 Tensors = Tensor | Sequence[Any]
@@ -195,10 +196,11 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         cotangents = make_cotangents(roots, given, is_grads_batched)
         targets = input_nodes(wanted)
     retain = create_graph if retain_graph is None else bool(retain_graph)
-    if is_grads_batched:
-        results = batched(tape, found, cotangents, targets, retain, create_graph)
+    if is_grads_batched and create_graph:
+        results = in_slices(tape, found, cotangents, targets, retain, create_graph)
     else:
-        results = execute(tape, found, cotangents, targets, retain, create_graph, False)
+        batch = Batch(size_of(cotangents)) if is_grads_batched else None
+        results = execute(tape, found, cotangents, targets, retain, create_graph, False, batch)
     if tape.twins:                                              # a sum that merging has spared is dense
         dense = {id(g): g.clone() for g, n in zip(results, targets, strict=True)
                  if g is not None and expanded(g) and arrivals(found, n) > 1}
@@ -256,16 +258,18 @@ def input_nodes(inputs: Sequence[Any]) -> list[Any]:
 
 
 def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[Any] | None,
-            retain: bool, create_graph: bool, accumulate: bool) -> list[Any]:
+            retain: bool, create_graph: bool, accumulate: bool, batch: Batch | None = None) -> list[Any]:
     """Optimize if asked for, then run one GraphTask; leaves every mode as it was."""
     if runs.too_deep():
-        return on_fresh_thread(execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate)
+        return on_fresh_thread(execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate, batch)
     graph = tape.graph()
     merge = graph.prepare(roots, inputs, not retain) if graph is not None else False
     if merge and graph.erased:
         roots = roots + graph.erased
-        cotangents = cotangents + [torch.zeros(n.shape, dtype=n.dtype, device=n.device) for n in graph.erased]
-    task = GraphTask(tape, retain, create_graph, merge)
+        size = () if batch is None else (batch.size,)
+        cotangents = cotangents + [torch.zeros((*size, *n.shape), dtype=n.dtype, device=n.device)
+                                   for n in graph.erased]
+    task = GraphTask(tape, retain, create_graph, merge, batch)
     anomaly = bool(graph is not None and graph.anomaly) or torch.is_anomaly_enabled()
     task.anomaly = anomaly and (torch.is_anomaly_check_nan_enabled() or not torch.is_anomaly_enabled())
     run = runs.Run(task, roots, inputs, accumulate)
@@ -328,12 +332,20 @@ def numeric_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     try:
         with torch._C.DisableTorchFunction():
             torch._C._set_grad_enabled(False)
-            return engine_run(run, cotangents)
+            return engine_run(run, cotangents) if run.task.batch is None else batched_run(run, cotangents)
     finally:
         with torch._C.DisableTorchFunction():
             torch._C._set_grad_enabled(grad_mode)
         if not was_paused:
             nodes.resume(0)
+
+
+def batched_run(run: runs.Run, cotangents: list[Tensor]) -> list[Any]:
+    """Execute once for all slices of the cotangents."""
+    batch = run.task.batch
+    with batch.entered():
+        results = engine_run(run, [batch.joined(g) for g in cotangents])
+        return [None if g is None else batch.stacked(g) for g in results]
 
 
 def on_fresh_thread(function: Any, tape: Any, *args: Any) -> Any:
@@ -363,10 +375,10 @@ def on_fresh_thread(function: Any, tape: Any, *args: Any) -> Any:
     return result
 
 
-def batched(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any],
-            retain: bool, create_graph: bool) -> list[Any]:
-    """One run for each slice of the cotangents, results stacked."""
-    n = cotangents[0].shape[0]
+def in_slices(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any],
+              retain: bool, create_graph: bool) -> list[Any]:
+    """One run for each slice of the cotangents, results stacked: what a recorded run needs."""
+    n = size_of(cotangents)
     rows = [execute(tape, roots, [c[k] for c in cotangents], targets, retain or k < n - 1, create_graph, False)
             for k in range(n)]
     return [None if rows[0][j] is None else torch.stack([row[j] for row in rows]) for j in range(len(targets))]

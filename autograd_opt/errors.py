@@ -57,6 +57,10 @@ class ArgumentTypeError(AutogradOptError, TypeError):
     """An argument of a wrong type."""
 
 
+class EmptyError(AutogradOptError, IndexError):
+    """Nothing where at least one is needed."""
+
+
 class VerificationError(AutogradOptError, RuntimeError):
     """`verify=True` refuted an optimization, or a required proof was not found."""
 
@@ -222,6 +226,8 @@ def check_nan(g: Any, node: Any, i: int = 0) -> None:
     """Anomaly mode: raise when a rule made a NaN for operand `i`."""
     parts = [p for p in getattr(g, "parts", [g]) if p is not None]
     for part in parts:
+        if torch._C._functorch.is_batchedtensor(part):
+            part = torch._C._functorch.get_unwrapped(part)
         if part.is_floating_point() and bool(torch.isnan(part.detach()).any()):
             raise GraphError(
                 f"Function '{node.name()}' returned nan values in its {i}th output."

@@ -70,10 +70,11 @@ cdef class GraphTask:
     cdef readonly Py_ssize_t executed
     cdef bint own                # is what sends now reached itself, or only through a twin?
     cdef public bint anomaly
+    cdef readonly object batch   # vectorized.Batch, where each cotangent stands for many
     cdef readonly list callbacks
     cdef dict collected          # operand number -> cotangent, while post-hooks wait for them
 
-    def __cinit__(self, Tape tape, bint retain, bint create_graph, bint merge):
+    def __cinit__(self, Tape tape, bint retain, bint create_graph, bint merge, batch=None):
         global _tasks
         _tasks += 1
         self.id = _tasks
@@ -82,7 +83,8 @@ cdef class GraphTask:
         self.capacity = 64
         self.heap = <int64_t *>PyMem_Malloc(self.capacity * sizeof(int64_t))
         self.overflow = {}
-        self.inplace = not create_graph and transform_level() is None
+        self.batch = batch
+        self.inplace = not create_graph and batch is None and transform_level() is None
         self.callbacks = []
         self.accumulate = True
 
@@ -357,7 +359,7 @@ cdef class GraphTask:
         cdef Vjp vjp
         cdef Node other
         cdef Py_ssize_t i
-        if op.hot and _native and not self.create_graph and self.collected is None and not self.anomaly \
+        if op.hot and _native and self.inplace and self.collected is None and not self.anomaly \
                 and native(self, node, op, g):
             return 0
         if op.joint is not None:
@@ -449,8 +451,11 @@ cdef class GraphTask:
             attrs = node.attrs or {}
             defaults = node.op.attributes
             kwargs = {a: attrs[a] if a in attrs else defaults[a] for a in vjp.attributes}
-            return vjp.fn(*args, **kwargs)
-        return vjp.fn(*args)
+        else:
+            kwargs = {}
+        if self.batch is not None:
+            return self.batch.call(vjp.fn, args, kwargs)
+        return vjp.fn(*args, **kwargs) if kwargs else vjp.fn(*args)
 
     cdef int joint(self, Node node, Op op, object g) except -1:
         """A rule that returns the cotangents of all operands at once."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from autograd_opt import errors, modes, recorder, references, transforms, views
+from autograd_opt import errors, modes, recorder, references, transforms, vectorized, views
 from autograd_opt import node as nodes
 from autograd_opt.hooks import user_code
 from autograd_opt.ops.table import MULTI, VARIADIC, define
@@ -358,6 +358,7 @@ def check(name: str, i: int, g: Any, node: Any) -> Any:
     return g if g.dtype == node.dtype else g.to(node.dtype)
 
 
+vectorized.USERS.add(pull_back)
 FUNCTION = define("function", "*tensors, function=''", VARIADIC, joint=pull_back, bind=lambda *a: (a, {}))
 FUNCTION_MULTI = define("function_multi", "*tensors, function=''", MULTI | VARIADIC, joint=pull_back,
                         bind=lambda *a: (a, {}))

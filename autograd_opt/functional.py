@@ -105,8 +105,8 @@ def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bo
     inputs : a tensor or a tuple of tensors.
     create_graph : whether the result can be differentiated; needs an open graph.
     strict : raise where an output does not depend on an input, instead of zeros.
-    vectorize : accepted for compatibility; the rows are computed one by one from one forward,
-        and an output without elements is an error as without it.
+    vectorize : all rows in one backward run instead of one run each: many times faster, for the
+        memory of all rows' intermediates; with `create_graph` the rows are computed one by one.
     strategy : "reverse-mode"; "forward-mode" gives the same numbers by the same means.
     optimize : merge repeated work, in a graph of this call's own.
 
@@ -119,7 +119,7 @@ def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bo
     with recording(optimize, create_graph, "jacobian"):
         if strict and (vectorize or strategy == "forward-mode"):     # refused by torch, after its other checks
             return reference.jacobian(func, inputs, create_graph, strict, vectorize, strategy)
-        result = reference.jacobian(func, inputs, create_graph, strict)
+        result = reference.jacobian(func, inputs, create_graph, strict, vectorize)
     return released(result)
 
 
@@ -138,7 +138,7 @@ def hessian(func: Function, inputs: Any, create_graph: bool = False, strict: boo
     with recording(optimize, create_graph, "hessian"):
         if strict and (vectorize or outer_jacobian_strategy == "forward-mode"):
             return reference.hessian(func, inputs, create_graph, strict, vectorize, outer_jacobian_strategy)
-        result = reference.hessian(func, inputs, create_graph, strict)
+        result = reference.hessian(func, inputs, create_graph, strict, vectorize)
     return released(result)
 
 

@@ -78,6 +78,10 @@ def excluded_autograd() -> Iterator[None]:
 AUTOGRAD_KEYS = [k for name, k in C.DispatchKey.__members__.items() if name.startswith("Autograd")]
 
 
+BATCHED_WRONGLY = frozenset(["as_strided_scatter"])
+"""Calls whose derivative torch 2.13 computes wrongly for a batch of cotangents: they are differentiated one by one."""
+
+
 class OpaqueCall:
     """One call differentiated by torch: its detached operands and the edges of its outputs.
 
@@ -103,6 +107,8 @@ def pull_back(g: Any, extra: Any, task: Any) -> list[torch.Tensor | None]:
     if not live:
         return [None] * len(call.inputs)
     outs, gs = [o for o, _ in live], [p for _, p in live]
+    if call.name in BATCHED_WRONGLY and task.batch is not None and any(map(task.batch.is_batch, gs)):
+        raise NotImplementedError(f"{call.name} has no batching rule")
     if not task.create_graph:
         with torch_autograd():
             return list(torch.autograd.grad(outs, call.inputs, gs, retain_graph=True, allow_unused=True))

@@ -7,7 +7,7 @@ the operation is recorded, and through the unpack hook when a backward run reads
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -37,8 +37,10 @@ class Packed:
         return connected(t, self.node) if recorded else t
 
     def plain(self) -> Tensor:
-        """What the unpack hook gives."""
-        with user_state():
+        """What the unpack hook gives; the same for every slice of a batch."""
+        from autograd_opt import runs
+        run = runs.current()
+        with user_state(), run.task.batch.left() if run is not None and run.task.batch is not None else nullcontext():
             t = self.unpack(self.held)
         if not isinstance(t, Tensor):
             raise errors.ArgumentTypeError(

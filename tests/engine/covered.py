@@ -73,8 +73,6 @@ GAPS = {
     "flags of views made across inference modes (`test_normal_tensor_view_output_in_inference_mode`, "
     "`test_normal_tensor_view_output_in_normal_mode`, `test_inference_mode_handle_indirect_view_on_rebase`)":
         "values and gradients agree, `is_inference` and `grad_fn` of such views may not",
-    "`jacobian` and `hessian` with `vectorize=True` where an output has no elements": "an error, as without `vectorize`; "
-        "the rows are computed one by one",
     "compressed sparse layouts, sparse inputs of torch's `gradcheck` (`test_gradcheck_dense_and_sparse_inputs`)":
         "operators without a rule are differentiated by torch; some layouts are not",
     "NestedTensor, `__torch_dispatch__` wrapper subclasses": "not supported",

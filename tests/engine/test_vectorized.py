@@ -1,0 +1,249 @@
+"""Many cotangents in one run: `is_grads_batched` and `vectorize=True` give what torch's loop gives."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import Function
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+
+import autograd_opt as ao
+from autograd_opt import errors, vectorized
+from autograd_opt.executor import GraphTask
+from autograd_opt.ops.table import OPS
+from tests.engine.behaviour import caught, frozen, same
+from tests.programs import CONSTANTS, LEAVES, environment, from_seed
+
+Tensor = torch.Tensor
+OPTIMIZE = pytest.mark.parametrize("optimize", [False, True])
+
+
+class Square(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g * ctx.saved_tensors[0]
+
+
+class Looks(Function):
+    """Its backward asks for a value, which a batch does not have."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g if g.sum().item() > 0 else g
+
+
+def hooked(x: Tensor, y: Tensor) -> Tensor:
+    a = x.sin()
+    a.register_hook(lambda g: g * 2)
+    return a @ y
+
+
+def written(x: Tensor, y: Tensor) -> Tensor:
+    a = x * 2
+    a[0].mul_(y)
+    a[:, 1] = y[:2]
+    a.relu_()
+    return a * a
+
+
+def drawn(x: Tensor, y: Tensor) -> Tensor:
+    return checkpoint(lambda t: torch.nn.functional.dropout(t.exp(), 0.5) * t, x, use_reentrant=False)
+
+
+def packed(x: Tensor, y: Tensor) -> Tensor:
+    with saved_tensors_hooks(lambda t: t.numpy(force=True), torch.from_numpy):
+        return x.exp() * y
+
+
+PROGRAMS = {
+    "products": lambda x, y: (x * y * 2).sin().sum(1) * y[:2],
+    "repeated work": lambda x, y: ((x * y).exp() + (x * y).exp() * y).tanh(),
+    "a matrix product": lambda x, y: torch.nn.functional.linear(x, x) @ x,
+    "indexing with repeats": lambda x, y: x[:, torch.tensor([0, 0, 2])] * y,
+    "parts": lambda x, y: x.unbind(1)[1] * x.max(1)[0] + x.sort(1)[0][:, 0],
+    "views and writes": written,
+    "hooks": hooked,
+    "a function": lambda x, y: Square.apply(x * y).cumsum(1),
+    "a checkpoint with dropout": drawn,
+    "saved tensor hooks": packed,
+    "without a rule": lambda x, y: torch.special.bessel_j0(x * 1).cumprod(1) + torch.linalg.svdvals(x)[0],
+    "a wrong batching rule of torch's": lambda x, y: torch.as_strided_scatter(x * 1, y[:2] * 2, (2,), (1,), 1),
+    "as_strided": lambda x, y: (x * y).as_strided((2, 2), (1, 2), 1).cos(),
+    "normalized": lambda x, y: torch.nn.functional.layer_norm(x, (3,), y).log_softmax(1),
+    "mixed types": lambda x, y: (x.float() * y).double() + x.to(torch.complex128).abs(),
+    "nothing for one operand": lambda x, y: (y * 3).prod(),
+    "selection": lambda x, y: torch.where(x > 0, x * y, y.expand(2, 3)),
+    "an overlap": lambda x, y: (x * y).unfold(1, 2, 1).mul(2).sum(2),
+}
+
+
+def leaves(kind: str = "plain") -> list[Tensor]:
+    values = [torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]]).double(), torch.tensor([0.3, -0.6, 0.9]).double()]
+    return [ao.tensor(v, requires_grad=True) if kind == "custom" else v.requires_grad_() for v in values]
+
+
+def batch_for(out: Tensor) -> Tensor:
+    return torch.randn(5, *out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(7))
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("kind", ["plain", "custom"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_batch_is_its_slices(name: str, kind: str, optimize: bool) -> None:
+    xs = leaves()
+    torch.manual_seed(3)
+    out = PROGRAMS[name](*xs)
+    expected = [torch.autograd.grad(out, xs, g, retain_graph=True, allow_unused=True) for g in batch_for(out)]
+    xs = leaves(kind)
+    with warnings.catch_warnings(), ao.AutogradGraph(optimize=optimize):
+        warnings.simplefilter("error")
+        torch.manual_seed(3)
+        out = PROGRAMS[name](*xs)
+        for retain in (True, False):
+            mine = torch.autograd.grad(out, xs, batch_for(out), is_grads_batched=True, allow_unused=True,
+                                       retain_graph=retain)
+            for a, b in zip(mine, zip(*expected, strict=True), strict=True):
+                if a is None:
+                    assert b[0] is None
+                else:
+                    torch.testing.assert_close(a, torch.stack(b))
+                    assert type(a) is Tensor
+
+
+def run_forward(seed: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Leaves and last results of a random program, without its own backward runs and hooks."""
+    env = environment({**{n: t.clone().requires_grad_() for n, t in LEAVES.items()},
+                       **{n: t.clone() for n, t in CONSTANTS.items()}})
+    for code, text in zip((program := from_seed(seed)).code, program.statements, strict=True):
+        if not any(word in text for word in ("backward", "grad(", "hook")):
+            with contextlib.suppress(Exception):
+                exec(code, env)
+    tensors = [t for n, t in env.items() if isinstance(t, Tensor)]
+    outs = [t for t in tensors if t.requires_grad and not t.is_leaf and t.numel()][-3:]
+    return [env[n] for n in LEAVES if env[n].requires_grad], outs
+
+
+@OPTIMIZE
+def test_random_programs(optimize: bool) -> None:
+    checked = 0
+    for seed in range(80):
+        with ao.AutogradGraph(optimize=optimize), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            xs, outs = run_forward(seed)
+            gs = [batch_for(out) for out in outs]
+            if not outs:
+                continue
+            try:
+                rows = [torch.autograd.grad(outs, xs, [g[k] for g in gs], retain_graph=True, allow_unused=True)
+                        for k in range(5)]
+            except RuntimeError:         # saved values that the program has overwritten
+                continue
+            mine = torch.autograd.grad(outs, xs, gs, retain_graph=True, allow_unused=True, is_grads_batched=True)
+            for a, b in zip(mine, zip(*rows, strict=True), strict=True):
+                assert (a is None) == (b[0] is None), seed
+                if a is not None:
+                    torch.testing.assert_close(a, torch.stack(b), equal_nan=True)
+            checked += 1
+    assert checked > 40
+
+
+def test_one_run_for_all_slices(monkeypatch: Any) -> None:
+    """Counted in nodes executed and rules called slice by slice, not in seconds."""
+    runs: list[Any] = []
+    monkeypatch.setattr("autograd_opt.backward.GraphTask", lambda *a: runs.append(GraphTask(*a)) or runs[-1])
+    monkeypatch.setattr(vectorized.Batch, "by_slices", lambda *a: pytest.fail("slice by slice"))
+    ao.jacobian(lambda x: torch.linspace(0, 1, 64)[:, None] @ x[None].sin() @ x.exp(), torch.randn(8), vectorize=True)
+    assert len(runs) == 1
+    ao.jacobian(lambda x: x.sin(), torch.randn(8))
+    assert len(runs) == 9
+
+
+def test_a_rule_that_cannot_be_batched_is_called_for_each_slice() -> None:
+    def ask(g: Tensor, x: Tensor) -> Tensor:
+        return g * x if float(g.sum()) > 0 else g - x
+
+    @ao.register_op("x", name="asks_for_a_value", x=ask)
+    def asking(x: Tensor) -> Tensor:
+        return x * 1
+
+    try:
+        _, x = leaves()
+        with ao.AutogradGraph():
+            y = asking(x * 2)
+            (mine,) = torch.autograd.grad(y, x, batch_for(y), is_grads_batched=True)
+        expected = [2 * (g * 2 * x if g.sum() > 0 else g - 2 * x) for g in batch_for(y)]
+        torch.testing.assert_close(mine, torch.stack(expected))
+    finally:
+        del OPS["asks_for_a_value"]
+
+
+ERRORS = {
+    "no cotangent": lambda y, x: torch.autograd.grad(y, x, is_grads_batched=True),
+    "sizes differ": lambda y, x: torch.autograd.grad([y, y], x, [torch.ones(2, 3).double(), torch.ones(4, 3).double()],
+                                                     is_grads_batched=True),
+    "no slices": lambda y, x: torch.autograd.grad(y, x, torch.ones(0, 3).double(), is_grads_batched=True),
+    "wrong shape": lambda y, x: torch.autograd.grad(y, x, torch.ones(2, 2).double(), is_grads_batched=True),
+    "unused": lambda y, x: torch.autograd.grad(y, x * 2, torch.ones(2, 3).double(), is_grads_batched=True),
+    "a function that asks": lambda y, x: torch.autograd.grad(Looks.apply(y), x, torch.ones(2, 3).double(),
+                                                             is_grads_batched=True),
+    "a hook that asks": lambda y, x: (y.register_hook(lambda g: g if g.sum() > 0 else None),
+                                      torch.autograd.grad(y, x, torch.ones(2, 3).double(), is_grads_batched=True)),
+}
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_torchs_and_leave_nothing_behind(name: str, optimize: bool) -> None:
+    def program(x: Tensor) -> Any:
+        y = (x * x).sin()
+        error = caught(lambda: ERRORS[name](y, x), 20)
+        assert torch._C._functorch.maybe_current_level() is None
+        z = (x * 3).exp()
+        return error, torch.autograd.grad(z, x, torch.eye(3).double(), is_grads_batched=True)
+
+    _, x = leaves()
+    expected = program(x)
+    with ao.AutogradGraph(optimize=optimize):
+        mine = program(x)
+    assert issubclass(mine[0].type, expected[0].type), (mine, expected)
+    same(frozen(mine[1]), frozen(expected[1]), name, 1e-6)
+
+
+def test_a_freed_graph_stays_freed() -> None:
+    _, x = leaves()
+    with ao.AutogradGraph():
+        y = x.exp()
+        torch.autograd.grad(y, x, torch.eye(3).double(), is_grads_batched=True)
+        with pytest.raises(errors.FreedGraphError):
+            torch.autograd.grad(y, x, torch.eye(3).double(), is_grads_batched=True)
+
+
+def test_anomaly_mode_names_the_operation() -> None:
+    x = ao.tensor([0.0, 1.0])
+    with ao.AutogradGraph(anomaly=True), pytest.raises(RuntimeError, match="Sqrt"), \
+            pytest.warns(UserWarning, match="Error detected"):
+        torch.autograd.grad((x * 0).sqrt() * 0, x, torch.eye(2), is_grads_batched=True)
+
+
+@OPTIMIZE
+def test_a_recorded_run_can_be_differentiated(optimize: bool) -> None:
+    x, _ = leaves()
+    expected = torch.autograd.functional.jacobian(lambda t: (t ** 3).sum(1), x, create_graph=True, vectorize=True)
+    (second,) = torch.autograd.grad(expected.sin().sum(), x)
+    with ao.AutogradGraph(optimize=optimize):
+        mine = ao.jacobian(lambda t: (t ** 3).sum(1), x, create_graph=True, vectorize=True)
+        torch.testing.assert_close(torch.autograd.grad(mine.sin().sum(), x)[0], second)
