@@ -112,13 +112,14 @@ def pull_back(g: Any, extra: Any, task: Any) -> list[torch.Tensor | None]:
     if not task.create_graph:
         with torch_autograd():
             return list(torch.autograd.grad(outs, call.inputs, gs, retain_graph=True, allow_unused=True))
+    tracked = [p for p in gs if p.requires_grad]
     with torch_autograd():
-        copies = [p.detach().requires_grad_() for p in gs]
+        copies = [p.detach().requires_grad_(p.requires_grad) for p in gs]
         grads = torch.autograd.grad(outs, call.inputs, copies, create_graph=True, allow_unused=True)
         present = [x for x in grads if x is not None]
-        again = OpaqueCall(f"{call.name}_vjp", call.inputs + copies, present)
+        again = OpaqueCall(f"{call.name}_vjp", call.inputs + [c for c in copies if c.requires_grad], present)
     with C.DisableTorchFunction():
-        results = iter(record(again, [*map(traced, operands), *gs], present))
+        results = iter(record(again, [*map(traced, operands), *tracked], present))
     return [None if x is None else next(results) for x in grads]
 
 

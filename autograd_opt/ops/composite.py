@@ -134,6 +134,17 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
     return (H(x) * y).sum(dim)
 
 
+# ----- decompositions -----
+@decompose("torch.svd T.svd")
+def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
+    if not compute_uv:
+        s = torch.linalg.svdvals(input)
+        *batch, m, n = input.shape
+        return torch.return_types.svd((input.new_zeros((*batch, m, m)), s, input.new_zeros((*batch, n, n))))
+    u, s, vh = torch.linalg.svd(input, full_matrices=not some)
+    return torch.return_types.svd((u, s, H(vh).mT))
+
+
 # ----- norms -----
 def vector_norm(x: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     return torch.linalg.vector_norm(x, ord, dim, keepdim, dtype=dtype)

@@ -164,42 +164,69 @@ def eig_back(g: Any, x: Any, extra: Any, node: Any) -> Any:
     return torch.linalg.solve(adjoint, middle @ adjoint)
 
 
-def bind_svd(A: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
-    if A.is_complex() or (full_matrices and A.shape[-1] != A.shape[-2]):
-        raise TypeError("the rule covers reduced real factors")
-    return (A,), {"full_matrices": full_matrices, "driver": driver}
+@primitive
+def svd_again(x: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
+    """The complex factors inside a recorded rule, for the same reason."""
+    return torch.linalg.svd(x, full_matrices, driver=driver)
 
 
 def svd_kernel(x: Any, *, full_matrices: bool, driver: Any) -> Any:
     result = torch.linalg.svd(x, full_matrices, driver=driver)
-    return result, tuple(t.detach() for t in result)
+    return result, (*(t.detach() for t in result), Partial())
 
 
-def svd_back(g: Any, x: Any, extra: Any, *, full_matrices: bool, driver: Any) -> Any:
-    """The formula of reduced factors (Townsend 2016)."""
-    u, s, vh = torch.linalg.svd(x, full_matrices, driver=driver) if torch.is_grad_enabled() else extra
+def skew(x: Any) -> Any:
+    return x - T(x)
+
+
+def require_no_phase(left: Any, right: Any) -> None:
+    """Refuse, as torch does, cotangents that depend on the common phase of a pair of singular vectors."""
+    zero = torch.zeros(())
+    phase = [zero if part is None else part.diagonal(0, -2, -1).imag for part in (left, right)]
+    if not bool((sum(phase).abs() <= 1e-2 + 1e-2 * phase[1].abs()).all()):
+        raise RuntimeError(
+            "svd_backward: The singular vectors in the complex case are specified up to multiplication by e^{i phi}. "
+            "The specified loss function depends on this phase term, making it ill-defined.")
+
+
+def svd_back(g: Any, x: Any, extra: Any, node: Any, *, full_matrices: bool, driver: Any) -> Any:
+    """The formula of reduced factors (Townsend 2016; the complex diagonal: Wan and Zhang 2019).
+
+    Of full factors only the first columns are determined, and only their cotangents count.
+    """
+    *found, partial = extra
+    again = svd_again if x.is_complex() else torch.linalg.svd
+    u, s, vh = again(x, full_matrices, driver=driver) if torch.is_grad_enabled() else found
+    checked = x.is_complex() and node.op.name == "linalg_svd" and not partial.known
+    partial.known = partial.known or torch.is_grad_enabled()
     gu, gs, gvh = g.parts
-    m, n = x.shape[-2:]
-    middle = torch.diag_embed(gs) if gs is not None else 0
+    m, n, k = *x.shape[-2:], s.shape[-1]
+    if full_matrices and m != n:
+        u, vh = u.narrow(-1, 0, k), vh.narrow(-2, 0, k)
+        gu, gvh = None if gu is None else gu.narrow(-1, 0, k), None if gvh is None else gvh.narrow(-2, 0, k)
+    middle = torch.diag_embed(gs).to(x.dtype) if gs is not None else 0
     if gu is None and gvh is None:
         return u @ middle @ vh
-    eye = torch.eye(s.shape[-1], dtype=torch.bool, device=x.device)
-    squares = s * s
-    gaps = (squares.unsqueeze(-2) - squares.unsqueeze(-1)).masked_fill(eye, 1)
+    left = skew(T(u) @ gu) if gu is not None else None
+    right = skew(vh @ T(gvh)) if gvh is not None else None
+    if checked:
+        require_no_phase(left, right)
+    squares, diagonal = s * s, torch.eye(k, dtype=torch.bool, device=x.device)
+    gaps = (squares.unsqueeze(-2) - squares.unsqueeze(-1)).masked_fill(diagonal, 1)
     rows, columns = s.unsqueeze(-1), s.unsqueeze(-2)
-    if gu is not None:
-        skew = u.mT @ gu
-        middle = middle + (skew - skew.mT) / gaps * columns
-    if gvh is not None:
-        skew = vh @ gvh.mT
-        middle = middle + rows * ((skew - skew.mT) / gaps)
+    if left is not None:
+        middle = middle + (left / gaps * columns).masked_fill(diagonal, 0)
+        if x.is_complex():
+            middle = middle + torch.diag_embed(left.diagonal(0, -2, -1) / (2 * s))
+    if right is not None:
+        middle = middle + (rows * (right / gaps)).masked_fill(diagonal, 0)
     out = u @ middle @ vh
     if gu is not None and m > n:
         rest = gu / columns
-        out = out + (rest - u @ (u.mT @ rest)) @ vh
+        out = out + (rest - u @ (T(u) @ rest)) @ vh
     if gvh is not None and n > m:
         rest = gvh / rows
-        out = out + u @ (rest - (rest @ vh.mT) @ vh)
+        out = out + u @ (rest - (rest @ T(vh)) @ vh)
     return out
 
 
@@ -210,8 +237,9 @@ define("linalg_eigh", "x, UPLO='L'", MULTI | PURE, "torch.linalg.eigh", kernel=e
 for _name, _forward in (("linalg_eig", None), ("eig_again", eig_again)):
     define(_name, "x", MULTI | PURE | REDUCES, "" if _forward else "torch.linalg.eig", forward=_forward,
            kernel=eig_kernel, x=eig_back)
-define("linalg_svd", "x, full_matrices=True, *, driver=None", MULTI | PURE, "torch.linalg.svd", bind=bind_svd,
-       kernel=svd_kernel, x=svd_back)
+for _name, _forward in (("linalg_svd", None), ("svd_again", svd_again)):
+    define(_name, "x, full_matrices=True, *, driver=None", MULTI | PURE, "" if _forward else "torch.linalg.svd",
+           forward=_forward, kernel=svd_kernel, x=svd_back)
 INVERSE = define("linalg_inv", "x", PURE, "torch.linalg.inv torch.inverse T.inverse",
                  x=lambda g, ans: -(T(ans) @ g @ T(ans)))
 define("linalg_solve", "a, b, *, left=True", R, "torch.linalg.solve", kernel=solve_kernel, joint=solve_back)

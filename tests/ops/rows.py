@@ -440,6 +440,13 @@ row("eig", lambda x: torch.linalg.eig(x)[0].abs() + torch.linalg.eig(x)[1].abs()
 row("complex eig", lambda x: torch.linalg.eig(x)[0] * torch.linalg.eig(x)[1].abs().sum(-1), C(2, 3, 3))
 for rows, columns in ((3, 3), (4, 2), (2, 4)):
     row(f"svd {rows} {columns}", lambda x: [t.abs() for t in torch.linalg.svd(x, False)], N(rows, columns))
+for rows, columns in ((3, 3), (4, 2), (2, 4)):
+    row(f"complex svd {rows} {columns}", lambda x: [t.abs() for t in torch.linalg.svd(x, False)], C(rows, columns))
+    row(f"full svd {rows} {columns}", lambda x, k=min(rows, columns): [t.abs() for t in (
+        torch.linalg.svd(x)[0][..., :k], torch.linalg.svd(x)[2][..., :k, :])], N(2, rows, columns))
+row("complex svd, pairs", lambda x: (lambda u, s, vh: u[:, :1] @ vh[:1])(*torch.linalg.svd(x, False)), C(3, 2))
+row("old svd", lambda x: [t.abs() for t in x.svd()], C(3, 2))
+row("old svd, values", lambda x: torch.svd(x, compute_uv=False)[1], N(2, 3, 4))
 row("singular values", lambda x: torch.linalg.svd(x, False)[1], N(2, 3, 4))
 row("inv", lambda x: torch.linalg.inv(x @ x.mT + torch.eye(3)), N(2, 3, 3))
 row("complex inv", lambda x: torch.linalg.inv(x @ x.mH + torch.eye(3)), C(3, 3))
