@@ -477,13 +477,13 @@ cdef class GraphTask:
         return 0
 
     cdef int send_fixed(self, Node node, Node operand, object g, uint32_t fix) except -1:
-        """Bring `g` to the operand's shape and dtype where broadcasting or promotion changed it."""
+        """Bring `g` to the operand's shape, where broadcasting changed it, and to its dtype."""
         cdef Py_ssize_t i
         if g is None:
             return 0
         if self.anomaly:
             errors.check_nan(g, node)
-        if fix:
+        if fix or operand.dtype is not None and isinstance(g, Tensor) and ao_get(get_dtype, g) is not operand.dtype:
             g = fit(g, operand)
         if self.collected is not None:
             operands = node.operands

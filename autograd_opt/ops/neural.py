@@ -242,6 +242,8 @@ def rms_norm_back(g: Any, needs: Any, x: Any, weight: Any, *, normalized_shape: 
     least = torch.finfo(wide.dtype).eps if eps is None else eps
     rstd = ((wide * wide).mean(dims, keepdim=True) + least).rsqrt()
     normal = wide * rstd
+    if wide.dtype != x.dtype:
+        g = g.to(wide.dtype)
     gw = g if weight is None else g * weight
     gx = rstd * (gw - normal * (gw * normal).mean(dims, keepdim=True)) if needs[0] else None
     return [gx, g * normal]
