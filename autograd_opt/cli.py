@@ -7,12 +7,7 @@ differs, a proof refuted), 2 wrong usage, 3 something it needs is not installed,
 from __future__ import annotations
 
 import importlib
-import os
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import click
 from rich.console import Console
@@ -67,30 +62,6 @@ def console(json: bool = False) -> Console:
     """
     screen = Console(stderr=json, highlight=False)
     return screen if screen.is_terminal else Console(stderr=json, highlight=False, width=WIDTH)
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """A path to write to; it takes the place of `path` only when the block ends well.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with written_whole(folder / "a.txt") as draft:
-    ...     _ = draft.write_text("all of it")
-    >>> [f.name for f in folder.iterdir()]
-    ['a.txt']
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(number)
-    draft = Path(name)
-    try:
-        yield draft
-        draft.chmod(0o644)
-        draft.replace(path)
-    finally:
-        with suppress(FileNotFoundError):
-            draft.unlink()
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

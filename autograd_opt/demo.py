@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from torch import Tensor, nn
 
-from autograd_opt.cli import FAILED, MISSING, console, fail, written_whole
+from autograd_opt.cli import FAILED, MISSING, console, fail
 from autograd_opt.graph import AutogradGraph
 
 ACCURACY_BAR = 0.95
@@ -174,11 +174,11 @@ def repeated_step(
     }
     pictures = {"before": folder / "before.svg", "after": folder / "after.svg"}
     with AutogradGraph(optimize=True, name="demo") as graph:
+        graph.follow(model)
         loss = plain_loss(model, images, labels)
         before, after = graph.dag.num_nodes(), graph.optimized(loss).num_nodes()
         for which, path in pictures.items():
-            with written_whole(path) as draft:
-                graph.draw(draft, optimized=which == "after")
+            graph.draw(path, optimized=which == "after")
         verdict = str(graph.verify(loss).status)
     seconds = median_seconds(runs, repeats, on_round)
     return StepResult(before, after, seconds, difference, verdict, {k: str(v) for k, v in pictures.items()})

@@ -14,7 +14,8 @@ from typing import Any
 
 import click
 
-from autograd_opt.cli import INTERRUPTED, console, written_whole
+from autograd_opt.cli import INTERRUPTED, console
+from autograd_opt.files import written_whole
 
 
 @contextmanager

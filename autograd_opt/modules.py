@@ -25,6 +25,8 @@ class Trail:
         self.names: list[str] = [""]
         self.stack: list[str] = []
         self.handles: list[Any] = []
+        self.leaves: dict[int, tuple[Any, str]] = {}
+        """`id` of a parameter or buffer -> weak reference to it, and its name."""
 
     def note(self, n: int) -> None:
         """From node `n` on, the innermost module is the top of the stack."""
@@ -34,6 +36,15 @@ class Trail:
         else:
             self.starts.append(n)
             self.names.append(name)
+
+    def know(self, tensor: Any, name: str) -> None:
+        """Remember the name of a parameter or buffer."""
+        self.leaves.setdefault(id(tensor), (weakref.ref(tensor), name))
+
+    def leaf_name(self, tensor: Any) -> str:
+        """The name of a parameter or buffer, nothing for another tensor."""
+        known, name = self.leaves.get(id(tensor), (None, ""))
+        return name if known is not None and known() is tensor else ""
 
     def name(self, i: int) -> str:
         """The innermost module when node `i` was recorded."""
@@ -55,6 +66,8 @@ def follow(graph: Any, *models: nn.Module) -> None:
     if trail is None:
         trail = _followed[graph] = Trail(graph.tape.epoch)
     for model in models:
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            trail.know(tensor, name)
         for name, module in model.named_modules():
             label = f"{type(model).__name__}.{name}" if name else type(model).__name__
             _hook(trail, weakref.ref(graph), module, label)
@@ -83,6 +96,12 @@ def _mark(trail: Trail, graph: Any) -> None:
         trail.handles.clear()
     elif graph.tape.epoch == trail.epoch:
         trail.note(len(graph.tape))
+
+
+def leaf_names_of(graph: Any) -> Callable[[Any], str]:
+    """Tensor -> its name in a followed model."""
+    trail = _followed.get(graph)
+    return (lambda tensor: "") if trail is None else trail.leaf_name
 
 
 def names_of(graph: Any) -> Callable[[int], str]:

@@ -220,7 +220,8 @@ def to_dict(graph: Any, optimized: bool = False) -> dict[str, Any]:
     -------
     dict with `name`, `optimized`, `outputs` (record numbers) and `nodes`, a list of dicts with
     `index`, `kind`, `op`, `attributes`, `operands` (record numbers, None for a Python number),
-    `shape`, `dtype`, `device`, `requires_grad`, `pinned`, `source`, `leader`, `alive`, `merged`.
+    `shape`, `dtype`, `device`, `requires_grad`, `pinned`, `source`, `module`, `name`, `leader`, `alive`,
+    `merged`.
     """
     from autograd_opt.scene import scene_of
     scene = scene_of(graph)

@@ -38,6 +38,8 @@ class Item:
     alive: bool
     is_output: bool
     module: str = ""
+    name: str = ""
+    """Of a leaf: what a followed model calls it."""
     merged: tuple[int, ...] = ()
     """The nodes that this one stands for, itself first; empty where it stands for itself alone."""
 
@@ -55,7 +57,7 @@ class Item:
             "shape": None if self.shape is None else list(self.shape),
             "dtype": self.dtype, "device": self.device, "type": self.type, "bytes": self.bytes,
             "requires_grad": self.requires_grad, "pinned": self.pinned, "source": self.source,
-            "module": self.module, "leader": self.leader, "alive": self.alive,
+            "module": self.module, "name": self.name, "leader": self.leader, "alive": self.alive,
             "is_output": self.is_output, "merged": list(self.merged),
         }
 
@@ -103,22 +105,19 @@ def scene_of(graph: Any, outputs: Any = None) -> Scene:
     for i, j in enumerate(leader):
         if i != j:
             members.setdefault(j, [j]).append(i)
-    names = module_names(graph)
+    from autograd_opt.modules import leaf_names_of, names_of
+    module, leaf = names_of(graph), leaf_names_of(graph)
     wanted = set(roots)
     items = [
-        item_of(node, leader[i], bool(alive[i]), i in wanted, names(i), tuple(members.get(i, ())))
+        item_of(node, leader[i], bool(alive[i]), i in wanted, module(i), leaf(node.tensor) if node.is_leaf else "",
+                tuple(members.get(i, ())))
         for i, node in enumerate(graph.tape.snapshot())
     ]
     return Scene(graph.label, items, tuple(roots), tuple(result.reports))
 
 
-def module_names(graph: Any) -> Any:
-    """Record number -> name of the module that made it, where a model is followed."""
-    from autograd_opt.modules import names_of
-    return names_of(graph)
-
-
-def item_of(node: Any, leader: int, alive: bool, is_output: bool, module: str, merged: tuple[int, ...]) -> Item:
+def item_of(node: Any, leader: int, alive: bool, is_output: bool, module: str, name: str,
+            merged: tuple[int, ...]) -> Item:
     """Plain data of one node."""
     several = node.dtype is None
     return Item(
@@ -130,7 +129,7 @@ def item_of(node: Any, leader: int, alive: bool, is_output: bool, module: str, m
         device=None if node.device is None else str(node.device), bytes=0 if several else int(node.bytes),
         requires_grad=node.requires_grad, pinned=is_pinned(node),
         source=node.source and printing.place_text(node.source),
-        leader=leader, alive=alive, is_output=is_output, module=module, merged=merged,
+        leader=leader, alive=alive, is_output=is_output, module=module, name=name, merged=merged,
     )
 
 

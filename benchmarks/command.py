@@ -14,7 +14,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from autograd_opt.cli import FAILED, console, written_whole
+from autograd_opt.cli import FAILED, console
+from autograd_opt.files import written_whole
 
 from .conditions import conditions
 from .jobs import LIMIT, Settings, in_process_of_its_own

@@ -4,8 +4,8 @@
 `dot` where that program is installed, else by a layered layout of its own), and `svg`, `png`,
 `dot`, `mermaid` write it.  Every format shows the same: merged nodes in the colour of their
 group, pruned nodes struck out, leaves, constants, outputs, pinned and opaque nodes by shape.
-A graph of more than 60 nodes is drawn in blocks, one for each module call where models are
-followed (`graph.follow(model)`), else one for each source line.
+A graph of more than 60 nodes is drawn in blocks (`blocks`), one for each module call where models
+are followed (`graph.follow(model)`), else one for each source line.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any
 
 from autograd_opt import errors
 from autograd_opt.draw import dot, mermaid, png, svg
-from autograd_opt.draw.boxes import Picture, picture_of
+from autograd_opt.draw.boxes import Picture
 from autograd_opt.draw.layout import arrange
+from autograd_opt.draw.pictures import picture_of
+from autograd_opt.files import written_whole
 from autograd_opt.scene import scene_of
 
 ENDINGS = (".svg", ".png", ".dot", ".mmd")
@@ -67,16 +69,16 @@ def _write(pictures: list[Picture], path: Any) -> Any:
         return svg.text([(p, arrange(p)) for p in pictures])
     path = Path(path)
     ending = path.suffix.lower()
-    if ending == ".svg":
-        path.write_text(svg.text([(p, arrange(p)) for p in pictures]), encoding="utf-8")
-    elif ending == ".png":
-        png.write([(p, arrange(p)) for p in pictures], path)
-    elif ending == ".dot":
-        path.write_text("\n".join(map(dot.text, pictures)), encoding="utf-8")
-    elif ending == ".mmd":
-        path.write_text("\n".join(map(mermaid.text, pictures)), encoding="utf-8")
-    else:
+    if ending not in ENDINGS:
         raise errors.ArgumentError(errors.at(
             f"a picture's path ends in one of {', '.join(ENDINGS)}, not {path.suffix or path.name!r}"
         ))
+    with written_whole(path) as draft:
+        if ending == ".svg":
+            draft.write_text(svg.text([(p, arrange(p)) for p in pictures]), encoding="utf-8")
+        elif ending == ".png":
+            png.write([(p, arrange(p)) for p in pictures], draft)
+        else:
+            language = dot if ending == ".dot" else mermaid
+            draft.write_text("\n".join(map(language.text, pictures)), encoding="utf-8")
     return path

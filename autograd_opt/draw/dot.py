@@ -50,6 +50,8 @@ def text(picture: Picture) -> str:
     lines = ["digraph {", f"  label={quoted(picture.caption)}; labelloc=t; rankdir=TB;",
              "  node [fontname=Helvetica, fontsize=11]; edge [arrowsize=0.6];"]
     lines += [node(box) for box in picture.boxes]
+    lines += [f"  subgraph cluster{k} {{ label={quoted(frame.title)}; labeljust=l; color=\"{style.FAINT}\"; "
+              f"{'; '.join(frame.boxes)} }}" for k, frame in enumerate(picture.frames)]
     for a, b, count, link in picture.edges:
         if link:
             look = f' [style=dotted, dir=none, constraint=false, color="{style.LINK}"]'

@@ -14,14 +14,13 @@ import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autograd_opt.draw import style
-from autograd_opt.draw.boxes import Box, Picture
+from autograd_opt.draw.boxes import Box, Picture, Point
 
-GAP_X, GAP_Y, HEIGHT, MARGIN = 22.0, 44.0, 40.0, 16.0
+GAP_X, GAP_Y, HEIGHT, MARGIN = 22.0, 44.0, 40.0, 26.0
 SWEEPS = 8
-Point = tuple[float, float]
 
 
 @dataclass
@@ -34,6 +33,8 @@ class Layout:
     sizes: dict[str, Point]
     curves: list[list[Point]]
     """In the order of the picture's edges; 1 + 3k points each."""
+    frames: list[tuple[str, Point, Point]] = field(default_factory=list)
+    """Title, upper left and lower right corner."""
 
 
 def size_of(box: Box) -> Point:
@@ -44,7 +45,21 @@ def size_of(box: Box) -> Point:
 
 
 def arrange(picture: Picture) -> Layout:
-    """Place the boxes of a picture; AUTOGRAD_OPT_NO_GRAPHVIZ=1 does without `dot`."""
+    """Place the boxes of a picture; AUTOGRAD_OPT_NO_GRAPHVIZ=1 does without `dot`.
+
+    A frame that would hold a box of another is given up: its boxes go by their full names.
+    """
+    layout = place(picture)
+    if any(frame.corners(layout.centres, layout.sizes) is None for frame in picture.frames):
+        picture.keep_frames([f for f in picture.frames if f.corners(layout.centres, layout.sizes) is not None])
+        layout = place(picture)
+    found = [(frame.title, frame.corners(layout.centres, layout.sizes)) for frame in picture.frames]
+    layout.frames = [(title, *corners) for title, corners in found if corners is not None]
+    return layout
+
+
+def place(picture: Picture) -> Layout:
+    """By graphviz where it is, else by the layout below."""
     program = None if os.environ.get("AUTOGRAD_OPT_NO_GRAPHVIZ") else shutil.which("dot")
     if program and picture.boxes:
         try:
@@ -62,6 +77,7 @@ def by_graphviz(picture: Picture, program: str) -> Layout:
              "node [shape=box, fixedsize=true]; edge [arrowhead=none];"]
     for id, (w, h) in sizes.items():
         lines.append(f'{id} [width={w / 72:.3f}, height={h / 72:.3f}, label=""];')
+    lines += [f"subgraph cluster{k} {{ {' '.join(frame.boxes)} }}" for k, frame in enumerate(picture.frames)]
     lines += [f"{a} -> {b};" for a, b, _, link in picture.edges if not link]
     lines.append("}")
     answer = subprocess.run([program, "-Tplain"], input="\n".join(lines), capture_output=True, text=True,

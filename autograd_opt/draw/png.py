@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from autograd_opt.draw import style
-from autograd_opt.draw.boxes import Box, Picture
-from autograd_opt.draw.layout import Layout, Point
+from autograd_opt.draw.boxes import Box, Picture, Point
+from autograd_opt.draw.layout import Layout
 from autograd_opt.draw.svg import CAPTION, GAP, fill_of
 
 DPI = 144
@@ -35,6 +35,8 @@ def write(parts: Sequence[tuple[Picture, Layout]], path: Path) -> None:
         axes.text(left + used / 2, 14, picture.caption, ha="center", va="center", fontsize=style.SIZE, weight="bold",
                   color=style.INK)
         shift = (left + (used - layout.width) / 2, CAPTION)
+        for title, *corners in layout.frames:
+            draw_frame(axes, title, *((x + shift[0], y + shift[1]) for x, y in corners))
         for curve, info in zip(layout.curves, picture.edges, strict=True):
             draw_edge(axes, [(x + shift[0], y + shift[1]) for x, y in curve], info)
         for box in picture.boxes:
@@ -42,6 +44,15 @@ def write(parts: Sequence[tuple[Picture, Layout]], path: Path) -> None:
             draw_node(axes, box, (x + shift[0], y + shift[1]), layout.sizes[box.id])
         left += used + GAP
     figure.savefig(path, dpi=dpi, format="png")
+
+
+def draw_frame(axes: Any, title: str, upper: Point, lower: Point) -> None:
+    """A line around boxes, with its title in the upper left corner."""
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle(upper, lower[0] - upper[0], lower[1] - upper[1], facecolor=style.FRAME,
+                             edgecolor=style.FAINT, linewidth=0.7, zorder=0))
+    axes.text(upper[0] + 6, upper[1] + 9, title, ha="left", va="center", fontsize=style.SMALL * 0.8, color=style.INK)
 
 
 def draw_edge(axes: Any, curve: list[Point], info: tuple[str, str, int, bool]) -> None:
@@ -66,10 +77,10 @@ def draw_node(axes: Any, box: Box, centre: Point, size: Point) -> None:
     gone = box.state == "pruned"
     ink = style.FAINT if gone else style.INK
     dashed = shape == "dashed" or box.state == "merged"
-    if box.is_output:
-        axes.add_patch(patch(shape, x, y, w, h, facecolor="white", edgecolor=ink, linewidth=1.1))
     if shape == "block":
         axes.add_patch(patch(shape, x + 4, y + 4, w, h, facecolor="white", edgecolor=style.FAINT, linewidth=0.7))
+    if box.is_output:
+        axes.add_patch(patch(shape, x, y, w, h, facecolor="white", edgecolor=ink, linewidth=1.1))
     inner = 6 if box.is_output else 0
     axes.add_patch(patch(shape, x, y, w - inner, h - inner, facecolor=fill_of(box), edgecolor=ink,
                          linewidth=1.8 if shape == "rectangle" else 1.1, linestyle="--" if dashed else "-"))

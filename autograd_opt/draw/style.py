@@ -10,6 +10,7 @@ output          double outline
 block           rectangle with a folded look
 merged group    the fill colour of the group
 pruned          grey, struck out
+frame           the module that the blocks in it are parts of
 ==============  =============================
 """
 
@@ -19,11 +20,12 @@ PALETTE = (
     "#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#ffff99",
     "#8dd3c7", "#fccde5", "#bebada", "#d9d98c", "#80b1d3", "#fdb462",
 )
-"""Fills of merged groups: light enough for black text, told apart also without colour vision
-by the number printed behind the group's name."""
+"""Fills of merged groups: light enough for black text.  Without colour vision the dotted links
+between the nodes of a group say the same."""
 PLAIN = "#ffffff"
 LEAF = "#eef2f5"
 PRUNED = "#f4f4f4"
+FRAME = "#f8fafc"
 INK, FAINT, LINK = "#1b1f24", "#9aa0a6", "#b35900"
 FONT = "DejaVu Sans, Helvetica, Arial, sans-serif"
 SIZE = 12.0

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from autograd_opt.draw import style
-from autograd_opt.draw.boxes import Box, Picture
-from autograd_opt.draw.layout import Layout, Point
+from autograd_opt.draw.boxes import Box, Picture, Point
+from autograd_opt.draw.layout import Layout
 
 CAPTION = 30.0
 GAP = 36.0
@@ -32,12 +32,22 @@ def text(parts: Sequence[tuple[Picture, Layout]]) -> str:
         lines.append(f'<text x="{used / 2:.1f}" y="-10" text-anchor="middle" font-weight="bold" '
                      f'fill="{style.INK}">{escape(picture.caption)}</text>')
         lines.append(f'<g transform="translate({(used - layout.width) / 2:.1f},0)">')
+        lines += [frame(title, *corners) for title, *corners in layout.frames]
         lines += [edge(curve, e) for curve, e in zip(layout.curves, picture.edges, strict=True)]
         lines += [node(box, layout.centres[box.id], layout.sizes[box.id]) for box in picture.boxes]
         lines.append("</g></g>")
         x += used + GAP
     lines.append("</svg>")
     return "\n".join(lines)
+
+
+def frame(title: str, upper: Point, lower: Point) -> str:
+    """A line around boxes, with its title in the upper left corner."""
+    (x, y), (right, bottom) = upper, lower
+    return (f'<g class="frame"><rect x="{x:.1f}" y="{y:.1f}" width="{right - x:.1f}" height="{bottom - y:.1f}" rx="6" '
+            f'fill="{style.FRAME}" stroke="{style.FAINT}" stroke-width="0.8"/>'
+            f'<text x="{x + 6:.1f}" y="{y + 12:.1f}" font-size="{style.SMALL}" fill="{style.INK}">{escape(title)}'
+            "</text></g>")
 
 
 def edge(curve: list[Point], info: tuple[str, str, int, bool]) -> str:

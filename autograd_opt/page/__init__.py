@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from autograd_opt.draw import style
+from autograd_opt.draw.boxes import title_of
 from autograd_opt.draw.layout import levels
+from autograd_opt.files import written_whole
 from autograd_opt.formulas import formulas_of
 from autograd_opt.scene import Item, Scene, scene_of
 
@@ -40,7 +42,8 @@ def to_html(graph: Any, path: Any = None, optimized: bool = False) -> Any:
     if path is None:
         return text
     path = Path(path)
-    path.write_text(text, encoding="utf-8")
+    with written_whole(path) as draft:
+        draft.write_text(text, encoding="utf-8")
     return path
 
 
@@ -59,13 +62,13 @@ def page(scene: Scene, rules: dict[str, dict[str, str]], opens_optimized: bool =
     nodes = []
     for item in scene.items:
         data = item.to_dict()
-        data["state"] = item.state
+        data["state"], data["title"] = item.state, title_of(item)
         data["rule"] = rules.get(item.op, {})
         data["group"] = groups.get(item.leader, -1)
         data["led"] = list(optimized[item.index].operands) if item.index in optimized else []
         nodes.append(data)
     everything = {
-        "title": scene.name, "nodes": nodes, "outputs": list(scene.outputs), "palette": style.PALETTE,
+        "title": scene.name, "row": ROW, "nodes": nodes, "outputs": list(scene.outputs), "palette": style.PALETTE,
         "opensOptimized": opens_optimized,
         "written": positions(scene.items), "optimized": positions(list(optimized.values())),
     }
@@ -130,12 +133,20 @@ TEMPLATE = """<!doctype html>
 <header>
   <strong id="title">{title}</strong>
   <label><input type="checkbox" id="optimized"> optimized</label>
-  <input id="search" type="search" placeholder="search: add, train.py:12, f32, %7   ( / )" autocomplete="off">
+  <input id="search" type="search" placeholder="search ( / ): add, train.py:12, layers.0, merged, %7" autocomplete="off">
   <span id="count"></span>
-  <button id="fit" title="0">fit</button>
+  <button id="fit" title="key 0">show all</button>
 </header>
 <main><canvas id="view" tabindex="0" aria-label="the graph; use the search to list nodes"></canvas>
 <aside id="side"><div id="hits"></div><div id="details"></div></aside></main>
+<template id="legend"><h2>{title}</h2>
+<p>Click a node for its operator, attributes, shape, source line, rule, and the lines of its group.
+Drag to move, wheel or + and − to zoom, 0 to show all, / to search.</p>
+<dl><dt>bold rectangle</dt><dd>leaf</dd><dt>dashed rectangle</dt><dd>constant</dd>
+<dt>rounded</dt><dd>operation</dd><dt>dashed, rounded</dt><dd>operation merged into an equal one</dd>
+<dt>one colour</dt><dd>one value, written several times</dd><dt>grey, struck out</dt><dd>pruned: no output needs it</dd>
+<dt>hexagon</dt><dd>pinned by a hook or retain_grad</dd><dt>parallelogram</dt><dd>opaque: torch's own derivative</dd>
+<dt>double outline</dt><dd>output</dd></dl></template>
 <script type="application/json" id="data">{data}</script>
 <script>{script}</script>
 </body></html>

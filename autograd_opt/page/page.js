@@ -7,7 +7,7 @@ const W = 128, H = 40, INK = "#1b1f24", FAINT = "#9aa0a6", LINK = "#b35900", MAR
 
 const users = G.nodes.map(() => []);
 for (const n of G.nodes) for (const o of new Set(n.operands)) if (o !== null) users[o].push(n.index);
-const texts = G.nodes.map(n => `%${n.index} ${n.op} ${n.expression} ${n.type} ${n.source || ""} ${n.module} ${n.kind} ${n.state}`.toLowerCase());
+const texts = G.nodes.map(n => `%${n.index} ${n.op} ${n.name} ${n.expression} ${n.type} ${n.source || ""} ${n.module} ${n.kind} ${n.state}`.toLowerCase());
 
 let optimized = false, layout = G.written, scale = 1, dx = 0, dy = 0, chosen = -1, hits = new Set();
 
@@ -49,9 +49,13 @@ function draw() {
 }
 
 function line(x0, y0, x1, y1) {
-  const middle = (y0 + y1) / 2;
+  const middle = (y0 + y1) / 2, rows = (y1 - y0 + H) / G.row;
   pen.moveTo(x0, y0);
-  pen.bezierCurveTo(x0, middle, x1, middle, x1, y1);
+  if (rows < 1.5) { pen.bezierCurveTo(x0, middle, x1, middle, x1, y1); return; }
+  // an edge over several rows swings out to the side: behind the boxes between nobody would see it
+  const side = Math.max(x0, x1) + W * Math.min(2.5, .8 + .08 * rows), bend = Math.min(G.row, (y1 - y0) / 3);
+  pen.bezierCurveTo(x0, y0 + bend, side, y0 + bend, side, middle);
+  pen.bezierCurveTo(side, y1 - bend, x1, y1 - bend, x1, y1);
 }
 
 function neighbours(i) {
@@ -116,7 +120,7 @@ function box(n) {
   pen.fillStyle = ink;
   pen.font = "12px sans-serif";
   const times = optimized && n.merged.length ? ` ×${n.merged.length}` : "";
-  pen.fillText(`%${n.index} ${n.op}${times}`, x, y - 2, W - 12);
+  pen.fillText(`%${n.index} ${n.title}${times}`, x, y - 2, W - 12);
   if (gone) pen.fillRect(x - W / 2 + 10, y - 6, W - 20, 1);
   pen.fillStyle = gone ? FAINT : "#57606a";
   pen.font = "10px sans-serif";
@@ -133,10 +137,20 @@ function fit() {
   if (l > r) return;
   const w = canvas.clientWidth, h = canvas.clientHeight;
   scale = Math.min(1.2, w / (r - l), h / (b - t));
-  // a long graph is shown from its top at a readable size rather than as a hair
-  if (scale < .02) scale = Math.min(.5, w / (r - l) < .02 ? .5 : w / (r - l));
   dx = w / 2 - scale * (l + r) / 2;
-  dy = (b - t) * scale <= h ? h / 2 - scale * (t + b) / 2 : 20 - scale * t;
+  dy = h / 2 - scale * (t + b) / 2;
+  redraw();
+}
+
+// A graph too large for its texts is opened at its first operation, where they can be read.
+function open() {
+  fit();
+  if (scale >= .35) return;
+  const first = G.nodes.find(n => shown(n.index) && n.kind !== "leaf" && n.kind !== "constant") || G.nodes.find(n => shown(n.index));
+  if (!first) return;
+  scale = .7;
+  dx = canvas.clientWidth / 2 - scale * layout[first.index][0];
+  dy = canvas.clientHeight / 5 - scale * layout[first.index][1];
   redraw();
 }
 
@@ -228,7 +242,7 @@ function choose(i) {
   const side = $("details");
   side.replaceChildren();
   redraw();
-  if (i < 0) return;
+  if (i < 0) { side.append($("legend").content.cloneNode(true)); return; }
   const n = G.nodes[i], head = document.createElement("h2"), list = document.createElement("dl");
   head.textContent = `%${i} = ${n.expression}`;
   side.append(head, list);
@@ -237,6 +251,7 @@ function choose(i) {
   row(list, "value", n.type);
   row(list, "gradient", n.requires_grad ? "required" : "not required");
   for (const name in n.attributes) row(list, name, JSON.stringify(n.attributes[name]));
+  if (n.name) row(list, "name", n.name);
   if (n.module) row(list, "module", n.module);
   if (n.source) row(list, "source", n.source);
   const inputs = operands(n).filter(o => o !== null);
@@ -281,12 +296,13 @@ $("optimized").onchange = e => {
   counts();
   fit();
 };
+choose(-1);
 if (G.opensOptimized) {
   $("optimized").checked = optimized = true;
   layout = G.optimized;
 }
 counts();
-fit();
+open();
 // page.html#7 opens at node 7
 if (/^#\d+$/.test(location.hash)) go(Number(location.hash.slice(1)));
 draw();

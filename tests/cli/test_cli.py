@@ -10,7 +10,8 @@ import click
 import pytest
 
 from autograd_opt import cli, demo
-from autograd_opt.cli import COMMANDS, written_whole
+from autograd_opt.cli import COMMANDS
+from autograd_opt.files import written_whole
 
 PROGRAM = [sys.executable, "-m", "autograd_opt"]
 
