@@ -17,8 +17,9 @@ import torch
 
 from autograd_opt.printing import place_text
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__))
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_DEMO = os.path.join(_HERE, "demo.py")
 
 
 class AutogradOptError(Exception):
@@ -67,7 +68,7 @@ class VerificationError(AutogradOptError, RuntimeError):
 
 def internal(filename: str) -> bool:
     """Is this a file of torch or of this library (and not the user's)?"""
-    return filename.startswith((_HERE, _TORCH, "<frozen"))
+    return filename.startswith((_HERE, _TORCH, "<frozen")) and filename != _DEMO
 
 
 def user_frame() -> FrameType | None:

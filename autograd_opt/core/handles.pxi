@@ -4,6 +4,7 @@ cdef tuple INTERNAL_FOLDERS = (
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
     os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
 )
+cdef str DEMO = os.path.join(INTERNAL_FOLDERS[0], "demo.py")    # a program like any user's
 
 
 cdef object current_source(Node node):
@@ -16,7 +17,7 @@ cdef object current_source(Node node):
         known = &_known[(<size_t>code >> 5) & 2047]
         if known.code != code:
             name = (<object>code).co_filename
-            known.internal = name.startswith(INTERNAL_FOLDERS) or name.startswith("<frozen ")
+            known.internal = name.startswith((*INTERNAL_FOLDERS, "<frozen ")) and name != DEMO
             known.code = code
             _codes[<size_t>code] = <object>code
         if not known.internal:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from autograd_opt import printing
@@ -100,7 +99,12 @@ def blocks_of(items: list[Item], limit: int) -> tuple[str, list[Block]]:
     if not FEWEST <= len(parts) <= limit:
         size = -(-len(items) // limit)
         parts = [items[k:k + size] for k in range(0, len(items), size)]
-    return PARTS, [Block(f"%{part[0].index} … %{part[-1].index}", part) for part in parts]
+    return PARTS, [Block(span(part), part) for part in parts]
+
+
+def span(part: list[Item]) -> str:
+    """First and last record number."""
+    return f"%{part[0].index} … %{part[-1].index}"
 
 
 def from_leaves(items: list[Item]) -> list[list[Item]]:
@@ -136,18 +140,14 @@ def divided(items: list[Item], lines: dict[int, str], depth: int) -> list[Block]
     """Runs of one module, named by at most `depth` parts; of one source line outside all modules."""
     def name_of(item: Item) -> str:
         known = item.module if depth else ""
-        return prefix(known, depth) or known or lines[item.index] or "leaves"
+        return prefix(known, depth) or known or lines[item.index]
 
     found: list[Block] = []
-    for name, part in runs(items, name_of):
+    for name, run in itertools.groupby(items, name_of):
+        part = list(run)
         frame = prefix(part[0].module, depth - 1) if depth > 1 else ""
-        found.append(Block(name, part, frame))
+        found.append(Block(name or span(part), part, frame))
     return found
-
-
-def runs(items: list[Item], key: Callable[[Item], str]) -> list[tuple[str, list[Item]]]:
-    """Consecutive items of one key."""
-    return [(name, list(part)) for name, part in itertools.groupby(items, key)]
 
 
 def folded(items: list[Item], lines: dict[int, str], depth: int) -> list[Block]:

@@ -133,7 +133,7 @@ TEMPLATE = """<!doctype html>
 <header>
   <strong id="title">{title}</strong>
   <label><input type="checkbox" id="optimized"> optimized</label>
-  <input id="search" type="search" placeholder="search ( / ): add, train.py:12, layers.0, merged, %7" autocomplete="off">
+  <input id="search" type="search" autocomplete="off" placeholder="search ( / ): add, train.py:12, layers.0, merged">
   <span id="count"></span>
   <button id="fit" title="key 0">show all</button>
 </header>
