@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import runpy
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
 
 from autograd_opt.graph import AutogradGraph
+from autograd_opt.scripts import SETTINGS, options_behind, require_script, run, stdout_to_stderr
 from autograd_opt.verify import Budget, Status, Verification, verify
 
 
 @contextmanager
-def watching(budget: Budget, limit: int) -> Iterator[list[tuple[str, Verification]]]:
+def watching(
+    budget: Budget, limit: int, on_verdict: Callable[[str, Verification], object]
+) -> Iterator[list[tuple[str, Verification]]]:
     """While open, every backward run of an optimizing graph is verified first; yields (graph, verdict) pairs."""
     found: list[tuple[str, Verification]] = []
     seen: set[tuple[str, str]] = set()
@@ -30,6 +31,7 @@ def watching(budget: Budget, limit: int) -> Iterator[list[tuple[str, Verificatio
             if (v.original, v.optimized) not in seen or not v.original:
                 seen.add((v.original, v.optimized))
                 found.append((self.label, v))
+                on_verdict(self.label, v)
         return out
 
     AutogradGraph.prepare = prepared  # type: ignore[method-assign]
@@ -39,45 +41,50 @@ def watching(budget: Budget, limit: int) -> Iterator[list[tuple[str, Verificatio
         AutogradGraph.prepare = prepare  # type: ignore[method-assign]
 
 
-@click.command("verify")
-@click.argument("script", type=click.Path(exists=True, dir_okay=False))
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object on stdout; what the script prints goes to stderr."
-)
+OWN_OPTIONS = ("--json", "--seconds", "--limit")
+
+
+def line(label: str, v: Verification) -> str:
+    """A verdict with what it is about."""
+    nodes, merged, seconds = (v.stats.get(key, 0) for key in ("nodes", "merged", "seconds"))
+    return f"{label}: {v}  [{nodes} nodes, {merged} merged, {seconds:.3f} s]"
+
+
+@click.command("verify", context_settings=SETTINGS)
+@click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, the rest on stderr.")
 @click.option("--seconds", default=30.0, show_default=True, help="Limit for one proof.")
 @click.option(
     "--limit", default=50, show_default=True, help="Backward runs to verify; structures seen before are not counted."
 )
-def verify_command(script: str, arguments: tuple[str, ...], as_json: bool, seconds: float, limit: int) -> None:
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def verify_command(
+    script: str, arguments: tuple[str, ...], as_module: bool, as_json: bool, seconds: float, limit: int
+) -> None:
     """Run SCRIPT and prove, before each backward run, that optimized gradients equal unoptimized ones.
 
-    Exit code 0: every one proved. 1: one refuted or undecided, or nothing to verify.
+    Each verdict is printed when it is found.  Exit code 0: every one proved.  1: one refuted or
+    undecided, nothing to verify, or the script itself failed.
     """
-    argv, out = sys.argv, sys.stdout
-    sys.argv = [script, *arguments]
-    sys.path.insert(0, str(Path(script).resolve().parent))
-    if as_json:
-        sys.stdout = sys.stderr
-    try:
-        with watching(Budget(seconds=seconds), limit) as found:
-            runpy.run_path(script, run_name="__main__")
-    finally:
-        sys.argv, sys.stdout = argv, out
-        sys.path.pop(0)
+    options_behind("verify", OWN_OPTIONS, script, arguments)
+    require_script(script, as_module)
+
+    def show(label: str, v: Verification) -> None:
+        click.echo(line(label, v), err=as_json)
+
+    with stdout_to_stderr(as_json):
+        with watching(Budget(seconds=seconds), limit, show) as found:
+            code = run(script, arguments, as_module)
+        sys.stdout.flush()
     counts = {s.value: sum(v.status is s for _, v in found) for s in Status}
     if as_json:
         click.echo(json.dumps({"counts": counts, "runs": [{"graph": g, **v.to_dict()} for g, v in found]}, default=str))
     else:
-        for label, v in found:
-            click.echo(
-                f"{label}: {v}  [{v.stats.get('nodes', 0)} nodes, {v.stats.get('merged', 0)} merged, "
-                f"{v.stats.get('seconds', 0.0):.3f} s]"
-            )
         click.echo(
             ", ".join(f"{n} {s}" for s, n in counts.items())
             if found
             else "nothing to verify: no AutogradGraph(optimize=True) of the script ran backward"
         )
-    if not found or counts["proved"] != len(found):
-        sys.exit(1)
+    if code or not found or counts["proved"] != len(found):
+        sys.exit(code or 1)

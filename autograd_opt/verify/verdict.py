@@ -187,7 +187,8 @@ class Verification(NoBool):
     def __str__(self) -> str:
         head = str(self.status)
         if self.status is Status.PROVED:
-            head += f": optimized = original, {self.exact}, {self.scope}, by {self.engine}"
+            equal = {"real": "over the reals", "bitwise": "bit for bit"}.get(str(self.exact), self.exact)
+            head += f": optimized = original, {equal}, for {self.scope}; engine: {self.engine}"
         elif self.status is Status.UNDECIDED:
             head += f": {self.reason}" + (f": {self.message}" if self.message else "")
         lines = [head]

@@ -304,6 +304,6 @@ def test_it_prints_as_text_html_and_json():
         a = leaf(2)
         loss = (a * 2).sum()
         v = verify(graph.tape.snapshot(), [loss.grad_fn])
-    assert str(v).startswith("proved: optimized = original, bitwise")
+    assert str(v).startswith("proved: optimized = original, bit for bit")
     assert "<table>" in v._repr_html_()
     assert json.loads(v.to_json())["status"] == "proved"

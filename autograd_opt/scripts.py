@@ -1,0 +1,81 @@
+"""Running a user's script as `python` would, from a command that has options of its own."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autograd_opt.cli import INTERRUPTED
+
+SETTINGS: dict[str, Any] = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+"""Of a command: what stands behind the script is the script's."""
+
+
+def require_script(script: str, as_module: bool) -> None:
+    """Wrong usage unless the script is a file."""
+    if not as_module and not Path(script).is_file():
+        raise click.BadParameter(f"there is no file {script}", param_hint="SCRIPT")
+
+
+def options_behind(command: str, own: Sequence[str], script: str, arguments: Sequence[str]) -> None:
+    """Say so where an option of the command stands behind the script."""
+    taken = [word for word in arguments if word.partition("=")[0] in own]
+    if taken:
+        click.echo(f"note: {', '.join(taken)} behind {script} goes to the script; "
+                   f"options of {command} stand before it: autograd-opt {command} {' '.join(taken)} {script}", err=True)
+
+
+@contextmanager
+def stdout_to_stderr(active: bool) -> Iterator[None]:
+    """Keep stdout for the answer alone: what the script prints, also from C, goes to stderr."""
+    if not active:
+        yield
+        return
+    sys.stdout.flush()
+    kept, python = os.dup(1), sys.stdout
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout = python
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def run(target: str, arguments: tuple[str, ...], as_module: bool) -> int:
+    """Run a script or module as `python` would; returns its exit code."""
+    saved_argv, saved_path = sys.argv, list(sys.path)
+    main = sys.modules["__main__"]
+    try:
+        if as_module:
+            sys.argv = [target, *arguments]
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(target, run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = [target, *arguments]
+            sys.path.insert(0, os.path.dirname(os.path.abspath(target)))
+            runpy.run_path(target, run_name="__main__")
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        click.echo(error.code, err=True)
+        return 1
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except Exception:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.argv, sys.path[:] = saved_argv, saved_path
+        sys.modules["__main__"] = main
+    return 0
