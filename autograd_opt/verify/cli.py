@@ -17,7 +17,7 @@ from autograd_opt.verify import Budget, Status, Verification, verify
 
 @contextmanager
 def watching(
-    budget: Budget, limit: int, on_verdict: Callable[[str, Verification], object]
+    budget: Budget, limit: int, on_verdict: Callable[[str, Verification], object] = lambda label, verdict: None
 ) -> Iterator[list[tuple[str, Verification]]]:
     """While open, every backward run of an optimizing graph is verified first; yields (graph, verdict) pairs."""
     found: list[tuple[str, Verification]] = []
