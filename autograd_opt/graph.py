@@ -77,7 +77,8 @@ class AutogradGraph:
     optimize : find repeated work while recording and merge it before backward.  "exact": values
         are reused, but every sum of cotangents stays as written, bit for bit.
     passes : pass names or `Pass` objects instead of the default ("algebraic", "cse", "prune").
-    verify : prove every optimization before it is used; a refuted one raises.
+    verify : prove every optimization before it is used; a refuted one raises, and a run whose
+        optimization is not proved goes as written.  `graph.verdicts` holds the latest answers.
     anomaly : name the operation whose backward makes a NaN.
     name : shown in messages.
     allowance : bytes of values that may be kept alive only for reuse, beside as many as
@@ -118,6 +119,7 @@ class AutogradGraph:
         self.references: ReferenceManager | None = None
         self.thread: int | None = None
         self.runs: deque[Any] = deque(maxlen=8)         # what the passes did before the latest runs
+        self.verdicts: deque[Any] = deque(maxlen=8)     # with verify=True: of the latest runs
         self._dag: tuple[Any, Any] | None = None
 
     # Lifecycle -----------------------------------------------------------------------
@@ -245,8 +247,8 @@ class AutogradGraph:
             self.tape, outputs, captured, None if self.verify_each else plans.key_of(self.pipeline),
             lambda: optimize_.run_passes(self.tape, outputs, self.pipeline, captured)[1])
         self.planned = self.planned[0] + known, self.planned[1] + 1
-        if self.verify_each:
-            self._prove(optimized, roots)
+        if self.verify_each and not self._proved(optimized, roots, captured):
+            return False
         self.runs.append(optimized)
         if self.exact:
             return False
@@ -255,13 +257,17 @@ class AutogradGraph:
             self.erased = optimize_.erased(self.tape.snapshot(), optimized, captured)
         return True
 
-    def _prove(self, optimized: Any, roots: Sequence[Any]) -> None:
+    def _proved(self, optimized: Any, roots: Sequence[Any], captured: Sequence[int]) -> bool:
+        """Is this optimization proved?  A refuted one raises; without a proof the run goes as written."""
         from autograd_opt.verify import verify
-        leader, alive = optimized.leader.tolist(), optimized.alive.tolist()
-        verdict = verify(self.tape.snapshot(), list(roots), None, leader, alive=alive,
+        recorded = self.tape.snapshot()
+        goals = [n.index for n in recorded if n.is_leaf and n.requires_grad] + list(captured) if captured else None
+        verdict = verify(recorded, list(roots), goals, optimized.leader.tolist(), alive=optimized.alive.tolist(),
                          rewrites=getattr(optimized, "rewrites", ()))
+        self.verdicts.append(verdict)
         if verdict.status == "refuted":
             raise errors.VerificationError(errors.at(f"the optimization of {self.label} was refuted: {verdict}"))
+        return bool(verdict.status == "proved")
 
     # Reading the graph -----------------------------------------------------------------
     def __len__(self) -> int:

@@ -2,36 +2,94 @@
 
 from __future__ import annotations
 
+import html as markup
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
 
+from autograd_opt.files import written_whole
 from autograd_opt.graph import AutogradGraph
 from autograd_opt.scripts import SETTINGS, options_behind, require_script, run, stdout_to_stderr
 from autograd_opt.verify import Budget, Status, Verification, verify
+
+OWN_OPTIONS = ("--json", "--html", "--seconds", "--limit")
+"""Options that are easily written behind the script, where they are the script's own."""
+
+
+@dataclass
+class Found:
+    """What was verified: (graph, verdict), each structure once; runs of known structures, and those past the limit."""
+
+    runs: list[tuple[str, Verification]] = field(default_factory=list)
+    repeated: int = 0
+    skipped: int = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {s.value: sum(v.status is s for _, v in self.runs) for s in Status}
+
+    @property
+    def proved(self) -> bool:
+        """Was there something, and was all of it proved?"""
+        return bool(self.runs) and not self.skipped and self.counts["proved"] == len(self.runs)
+
+    def summary(self) -> str:
+        if not self.runs:
+            return "nothing to verify: no AutogradGraph(optimize=True) of the script ran backward"
+        text = ", ".join(f"{n} {s}" for s, n in self.counts.items())
+        if self.repeated:
+            text += f"; {self.repeated} more runs had the structure of one of these"
+        return text + (f"; {self.skipped} runs were not verified: raise --limit" if self.skipped else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"counts": self.counts, "repeated": self.repeated, "skipped": self.skipped,
+                "runs": [{"graph": g, **v.to_dict()} for g, v in self.runs]}
+
+    def page(self, title: str) -> str:
+        """A page with every verdict."""
+        body = "".join(f"<h2>{markup.escape(label)}</h2>{v._repr_html_()}" for label, v in self.runs)
+        title = markup.escape(title)
+        return (f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>"
+                f"<body style='font-family: sans-serif'><h1>{title}</h1><p>{markup.escape(self.summary())}</p>{body}"
+                "</body></html>\n")
+
+
+def line(label: str, v: Verification) -> str:
+    """A verdict with what it is about."""
+    nodes, merged, seconds = (v.stats.get(key, 0) for key in ("nodes", "merged", "seconds"))
+    return f"{label}: {v}  [{nodes} nodes, {merged} merged, {seconds:.3f} s]"
 
 
 @contextmanager
 def watching(
     budget: Budget, limit: int, on_verdict: Callable[[str, Verification], object] = lambda label, verdict: None
-) -> Iterator[list[tuple[str, Verification]]]:
-    """While open, every backward run of an optimizing graph is verified first; yields (graph, verdict) pairs."""
-    found: list[tuple[str, Verification]] = []
+) -> Iterator[Found]:
+    """While open, every backward run of an optimizing graph is verified first."""
+    found = Found()
     seen: set[tuple[str, str]] = set()
     prepare = AutogradGraph.prepare
 
-    def prepared(self: Any, roots: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        out = prepare(self, roots, *args, **kwargs)
-        if self.optimize and len(found) < limit:
-            v = verify(self.tape.snapshot(), list(roots), budget=budget)
-            if (v.original, v.optimized) not in seen or not v.original:
-                seen.add((v.original, v.optimized))
-                found.append((self.label, v))
-                on_verdict(self.label, v)
+    def prepared(self: Any, roots: Sequence[Any], inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
+        out = prepare(self, roots, inputs, *args, **kwargs)
+        if not self.optimize:
+            return out
+        if len(found.runs) >= limit:
+            found.skipped += 1
+            return out
+        nodes = self.tape.snapshot()
+        v = verify(nodes, list(roots), wanted(nodes, inputs), budget=budget)
+        if (v.original, v.optimized) in seen and v.original:
+            found.repeated += 1
+        else:
+            seen.add((v.original, v.optimized))
+            found.runs.append((self.label, v))
+            on_verdict(self.label, v)
         return out
 
     AutogradGraph.prepare = prepared  # type: ignore[method-assign]
@@ -41,31 +99,26 @@ def watching(
         AutogradGraph.prepare = prepare  # type: ignore[method-assign]
 
 
-OWN_OPTIONS = ("--json", "--seconds", "--limit")
-
-
-def line(label: str, v: Verification) -> str:
-    """A verdict with what it is about."""
-    nodes, merged, seconds = (v.stats.get(key, 0) for key in ("nodes", "merged", "seconds"))
-    return f"{label}: {v}  [{nodes} nodes, {merged} merged, {seconds:.3f} s]"
+def wanted(nodes: Sequence[Any], inputs: Any) -> list[Any] | None:
+    """The nodes whose cotangents a run wants: the leaves, and the intermediates that it names."""
+    inner = [n for n in inputs or () if n is not None and not n.is_leaf and n.index >= 0]
+    return [*(n for n in nodes if n.is_leaf and n.requires_grad), *inner] if inner else None
 
 
 @click.command("verify", context_settings=SETTINGS)
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, the rest on stderr.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page as well.")
 @click.option("--seconds", default=30.0, show_default=True, help="Limit for one proof.")
-@click.option(
-    "--limit", default=50, show_default=True, help="Backward runs to verify; structures seen before are not counted."
-)
+@click.option("--limit", default=50, show_default=True, help="Structures to verify; one that repeats counts once.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def verify_command(
-    script: str, arguments: tuple[str, ...], as_module: bool, as_json: bool, seconds: float, limit: int
-) -> None:
+def verify_command(script: str, arguments: tuple[str, ...], as_module: bool, as_json: bool, html: Path | None,
+                   seconds: float, limit: int) -> None:
     """Run SCRIPT and prove, before each backward run, that optimized gradients equal unoptimized ones.
 
-    Each verdict is printed when it is found.  Exit code 0: every one proved.  1: one refuted or
-    undecided, nothing to verify, or the script itself failed.
+    Each verdict is printed when it is found.  Exit code 0: every one proved, and the script ended well.  1: one
+    refuted, undecided or beyond the limit, nothing to verify, or the script itself failed.
     """
     options_behind("verify", OWN_OPTIONS, script, arguments)
     require_script(script, as_module)
@@ -77,14 +130,11 @@ def verify_command(
         with watching(Budget(seconds=seconds), limit, show) as found:
             code = run(script, arguments, as_module)
         sys.stdout.flush()
-    counts = {s.value: sum(v.status is s for _, v in found) for s in Status}
-    if as_json:
-        click.echo(json.dumps({"counts": counts, "runs": [{"graph": g, **v.to_dict()} for g, v in found]}, default=str))
-    else:
-        click.echo(
-            ", ".join(f"{n} {s}" for s, n in counts.items())
-            if found
-            else "nothing to verify: no AutogradGraph(optimize=True) of the script ran backward"
-        )
-    if code or not found or counts["proved"] != len(found):
+    if html is not None:
+        with written_whole(html) as draft:
+            draft.write_text(found.page(f"optimizations of {' '.join([script, *arguments])}"), encoding="utf-8")
+    click.echo(json.dumps(found.to_dict(), default=str) if as_json else found.summary())
+    if code:
+        click.echo(f"{script} ended with exit code {code}: what it would have run after that is not verified", err=True)
+    if code or not found.proved:
         sys.exit(code or 1)

@@ -104,7 +104,16 @@ def compare(test: Callable[[Any], Any]) -> Meaning:
 
 
 def logical(op: Callable[..., Any]) -> Meaning:
-    return lambda D, *xs: op(*[np.asarray(x, dtype=bool) for x in xs])
+    return lambda D, *xs: op(*[D.truth(x) for x in xs])
+
+
+def bitwise(op: Callable[..., Any]) -> Meaning:
+    def meaning(D: Domain, *xs: Any) -> Any:
+        if any(np.asarray(x).dtype.kind not in "bi" for x in xs):
+            raise Outside("bits of numbers that are not known")
+        return op(*xs)
+
+    return meaning
 
 
 def matmul_affine(D: Domain, x: Array, y: Array, z: Array, beta: Any = 1, alpha: Any = 1) -> Array:

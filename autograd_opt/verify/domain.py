@@ -124,6 +124,11 @@ class Domain:
         out.reshape(-1)[:] = [self.sign(v) for v in x.reshape(-1)]
         return out
 
+    def truth(self, x: Any) -> Any:
+        """Which elements count as true: all but 0."""
+        x = np.asarray(x)
+        return x if x.dtype == bool else self.signs(x) != 0
+
     def compare(self, x: Array, y: Array) -> Any:
         """The sign of x - y."""
         if np.asarray(x).dtype != self.dtype and np.asarray(y).dtype != self.dtype:
@@ -131,7 +136,7 @@ class Domain:
         return self.signs(self.sub(x, y))
 
     def select(self, test: Any, x: Array, y: Array) -> Array:
-        test, x, y = np.broadcast_arrays(np.asarray(test, dtype=bool), self.lift(x), self.lift(y))
+        test, x, y = np.broadcast_arrays(self.truth(test), self.lift(x), self.lift(y))
         return np.where(test, x, y)
 
     def branch(self, d: Array, above: Array, below: Array, share: Any) -> Array:

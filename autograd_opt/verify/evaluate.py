@@ -152,5 +152,8 @@ def evaluate(
             values[k] = free(k, head, vocabulary.types[head.type].shape or ())
         else:
             types = [vocabulary.heads[program.heads[o]].type for o in operands]
-            values[k] = apply(D, vocabulary, head, [values[o] for o in operands], types)
+            try:
+                values[k] = apply(D, vocabulary, head, [values[o] for o in operands], types)
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+                raise Outside(f"{head.op}, used so: {error}") from error
     return values

@@ -19,6 +19,8 @@ PURE, VIEW, MULTI = 4, 8, 32
 ADD = "add"
 DRAWS = frozenset({"dropout", "rand_like", "randn_like", "bernoulli", "normal", "feature_dropout", "alpha_dropout"})
 """Operators whose result is a random draw: two of them are two free values."""
+FOREIGN = frozenset({"written", "overwrite"})
+"""Memory that was written without a record: any value."""
 
 
 class Malformed(Exception):

@@ -5,8 +5,11 @@ Each line is proved by `lemmas`, but for casts, copies, the choice of one output
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from fractions import Fraction
+
+import torch
 
 from autograd_opt.verify.bits import decode
 from autograd_opt.verify.ir import Head
@@ -83,6 +86,8 @@ LINEAR: dict[str, tuple[int, ...]] = {
             "index",
             "place",
             "place_add",
+            "erase_index",
+            "as_strided",
             "view_region",
             "view_erase",
             "view_embed",
@@ -147,13 +152,26 @@ TRUSTED = frozenset(
     "clone contiguous output to cast to_float to_double to_half to_bfloat16 imag view_as_real view_as_complex".split()
 )
 """Copies, casts, choices of an output and complex numbers as pairs: linear without a lemma."""
+VIEWED = frozenset({"as_strided", "view_region", "view_erase", "view_embed"})
 EXACT_BITS = 8
 """A number m * 2**e with m below 2**8 and small e is itself in every floating dtype."""
 
 
 def is_kernel(op: str) -> bool:
-    """A derivative that torch computes: linear in its cotangent, which is trusted and stated as a condition."""
-    return op == PULLBACK or (op.startswith("aten::") and op.endswith("_backward"))
+    """A derivative that torch computes: linear in its cotangents, which is trusted and stated as a condition."""
+    return op == PULLBACK or derives(op)
+
+
+@functools.cache
+def derives(op: str) -> bool:
+    """Is this one of torch's backward kernels, with one cotangent, which comes first?"""
+    if not (op.startswith("aten::") and op.endswith("_backward")):
+        return False
+    packet = getattr(torch.ops.aten, op.removeprefix("aten::"), None)
+    if packet is None:
+        return False
+    names = [a.name for a in getattr(packet, packet.overloads()[0])._schema.arguments]
+    return [n for n in names if n.startswith("grad") and not n.startswith("grad_input")] == names[:1]
 
 
 def slots(head: Head, floating: Sequence[bool]) -> tuple[int, ...]:
@@ -168,7 +186,7 @@ def slots(head: Head, floating: Sequence[bool]) -> tuple[int, ...]:
 def _slots(head: Head, count: int) -> tuple[int, ...]:
     op, values = head.op, dict(head.attributes)
     if is_kernel(op):
-        return FIRST
+        return FIRST if parts_of(head) == 1 else ()
     if op == "einsum":
         return tuple(range(count))
     found = LINEAR.get(op)
@@ -178,6 +196,8 @@ def _slots(head: Head, count: int) -> tuple[int, ...]:
         if "x" in values:  # number op tensor
             return FIRST if op == "mul" else ()
         return FIRST if "y" in values else found
+    if op in VIEWED:
+        return FIRST if same_numbers(values.get("dtype", "N"), values.get("base_dtype", "N")) else ()
     if op == "masked_fill":
         return FIRST if values.get("value") in ZEROS and count == 2 else ()
     if op == "where":
@@ -195,8 +215,21 @@ def _slots(head: Head, count: int) -> tuple[int, ...]:
     return found
 
 
+def parts_of(head: Head) -> int:
+    """How many cotangents a derivative reads, of an operation with several outputs: they are its first operands."""
+    return int(head.value("#parts", 1))
+
+
+def same_numbers(dtype: str, base: str) -> bool:
+    """Does a view of this dtype show the numbers of its base, be it complex ones as pairs?"""
+    return dtype == base or {dtype, base} in ({"dtorch.float32", "dtorch.complex64"},
+                                              {"dtorch.float64", "dtorch.complex128"})
+
+
 def joint_slots(head: Head, floating: Sequence[bool]) -> tuple[int, ...]:
     """The operands in which an instruction is linear together, with no number among its operands."""
+    if head.op == PULLBACK:
+        return tuple(range(parts_of(head))) if all(floating[: parts_of(head)]) else ()
     if head.op not in JOINTLY or any(
         k in ("x", "y", "condition", "weight", "src", "source") for k, _ in head.attributes
     ):

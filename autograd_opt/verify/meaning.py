@@ -22,6 +22,7 @@ from autograd_opt.verify.computing import (
     HALF,
     Meaning,
     axes_of,
+    bitwise,
     cast,
     clamp,
     compare,
@@ -60,6 +61,7 @@ from autograd_opt.verify.moving import (
     integer,
     movement,
     nll_back,
+    overwritten,
     padded,
     place,
     put,
@@ -219,7 +221,11 @@ MEANING: dict[str, Meaning] = {
     "pad": padded, "constant_pad_nd": lambda D, x, pad=(), value=0: padded(D, x, pad, "constant", value),
     "cat": movement(lambda *xs, dim=0: np.concatenate(xs, dim)), "stack": movement(lambda *xs, dim=0: np.stack(xs, dim)),
     "diag_embed": lambda D, x, offset=0, dim1=-2, dim2=-1: embedded(D, x) if (offset, dim1, dim2) == (0, -2, -1) else refuse("axes"),
-    "view_region": movement(lambda x, **geometry: x.reshape(-1)[cells(**geometry)]),
+    **{name: movement(lambda x, unrecorded=True, **geometry: x.reshape(-1)[cells(**geometry)])
+       for name in ("view_region", "view_cut", "view_apart", "as_strided")},
+    "copy": lambda D, x, source: np.broadcast_to(D.lift(source), x.shape),
+    "setitem": lambda D, x, value, index=(): overwritten(D, x, value, index),
+    "erase_index": lambda D, x, index=(): overwritten(D, x, D.number(0), index),
     "view_erase": lambda D, x, **geometry: put(D, x, D.number(0), geometry),
     "view_place": lambda D, x, part, **geometry: put(D, x, part, geometry),
     "view_embed": lambda D, x, **geometry: accumulate(D, tuple(geometry.get("base_size", ())), np.unravel_index(
@@ -248,8 +254,8 @@ MEANING: dict[str, Meaning] = {
     "gt": compare(lambda s: s > 0), "ge": compare(lambda s: s >= 0), "lt": compare(lambda s: s < 0),
     "le": compare(lambda s: s <= 0), "eq": compare(lambda s: s == 0), "ne": compare(lambda s: s != 0),
     "logical_and": logical(np.logical_and), "logical_or": logical(np.logical_or), "logical_not": logical(np.logical_not),
-    "logical_xor": logical(np.logical_xor), "bitwise_and": logical(np.logical_and), "bitwise_or": logical(np.logical_or),
-    "bitwise_xor": logical(np.logical_xor), "bitwise_not": logical(np.logical_not), "isnan": lambda D, x: np.zeros(x.shape, bool),
+    "logical_xor": logical(np.logical_xor), "bitwise_and": bitwise(np.bitwise_and), "bitwise_or": bitwise(np.bitwise_or),
+    "bitwise_xor": bitwise(np.bitwise_xor), "bitwise_not": bitwise(np.bitwise_not), "isnan": lambda D, x: np.zeros(x.shape, bool),
     "isinf": lambda D, x: np.zeros(x.shape, bool), "isfinite": lambda D, x: np.ones(x.shape, bool),
 }
 PULLBACKS: dict[str, Meaning] = {"nll_loss": nll_back}

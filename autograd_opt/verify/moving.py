@@ -58,6 +58,13 @@ def put(D: Domain, x: Array, value: Any, geometry: dict[str, Any]) -> Array:
     return out.reshape(x.shape)
 
 
+def overwritten(D: Domain, x: Array, value: Any, index: Any) -> Array:
+    """x with the elements at `index` replaced."""
+    out = D.lift(x).copy()
+    out[index] = D.lift(value)
+    return out
+
+
 def filled(index: Any, tensors: Iterable[Any]) -> Any:
     rest = iter(tensors)
     return tuple(next(rest) if isinstance(e, str) else e for e in index)

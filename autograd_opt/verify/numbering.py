@@ -14,7 +14,7 @@ def numbering(programs: Sequence[Program]) -> list[list[int]]:
     """Value numbers by hash-consing alone, one list per program, from one table."""
     table: dict[Any, int] = {}
     out = []
-    commutes = commutative(programs[0].vocabulary)
+    commutes = bit_for_bit(programs[0].vocabulary)
     merged = merged_heads(programs[0].vocabulary)
     for program in programs:
         numbers: list[int] = []
@@ -40,6 +40,15 @@ def numbering(programs: Sequence[Program]) -> list[list[int]]:
 
 def commutative(vocabulary: Vocabulary) -> set[int]:
     return {k for k, h in enumerate(vocabulary.heads) if h.op in COMMUTATIVE and not h.attributes}
+
+
+def bit_for_bit(vocabulary: Vocabulary) -> set[int]:
+    """As `commutative`, but for products of complex numbers: with fused multiply-adds a*b and b*a round differently."""
+    return {
+        k
+        for k in commutative(vocabulary)
+        if vocabulary.heads[k].op != "mul" or "complex" not in vocabulary.types[vocabulary.heads[k].type].dtype
+    }
 
 
 def merged_heads(vocabulary: Vocabulary) -> set[int]:

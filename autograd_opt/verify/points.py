@@ -21,7 +21,7 @@ from autograd_opt.verify.domain import Outside, TooLarge
 from autograd_opt.verify.evaluate import evaluate
 from autograd_opt.verify.field import integers
 from autograd_opt.verify.intervals import PRECISION, Rational, apart, bounds
-from autograd_opt.verify.ir import DRAWS, Head, Program
+from autograd_opt.verify.ir import DRAWS, FOREIGN, Head, Program
 from autograd_opt.verify.verdict import Counterexample
 
 POOLS: tuple[tuple[Fraction, ...], ...] = (
@@ -70,7 +70,7 @@ def refute(
                     continue
                 if found is not None:
                     goal, element, a, b = found
-                    kind = "effect" if any(k.startswith("draw") for k in point) else "value"
+                    kind = "effect" if any(k.startswith(("draw", "memory")) for k in point) else "value"
                     return Counterexample(kind, goal, element, point, bounds(a), bounds(b))
                 if some is goals:
                     break
@@ -99,7 +99,7 @@ def evaluate_at(
     def free(position: int, head: Head, shape: tuple[int, ...]) -> Any:
         if (head.op, head.effect) in made:
             return made[head.op, head.effect]
-        if head.op not in ("leaf", "seed") and head.op not in DRAWS:
+        if head.op not in ("leaf", "seed") and head.op not in DRAWS | FOREIGN:
             raise Outside(f"{head.op} has no meaning")
         given = integers(head, nodes, original)
         if given is None:
@@ -113,7 +113,7 @@ def evaluate_at(
                 if head.op == "leaf"
                 else f"seed {head.effect - 1}"
                 if head.op == "seed"
-                else f"draw %{head.effect - 1}"
+                else f"{'draw' if head.op in DRAWS else 'memory written'} %{head.effect - 1}"
             )
             point[name] = nested(given)
         made[head.op, head.effect] = given

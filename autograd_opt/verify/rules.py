@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.verify.bits import encode
 from autograd_opt.verify.ir import Head, Vocabulary
 from autograd_opt.verify.tracer import Trace, Tracer, Untraceable
 
@@ -106,6 +107,8 @@ VIEWS = {
     "view_erase": ("view_erase",),
     "view_embed": ("view_region",),
     "view_place": ("view_erase", "view_region"),
+    "as_strided": ("view_embed",),
+    "erase_index": ("erase_index",),
 }
 """Writes through views: each one's rule is another of them, with the node's own geometry."""
 
@@ -121,6 +124,36 @@ def through_views(
         if needs[k] and kind is not None:
             results.append((k, 2 + len(types) + len(steps)))
             steps.append((vocabulary.head(VIEWS[op.name][k], head.attributes, kind), (0,)))
+    return Template(tuple(steps), tuple(results))
+
+
+def through_item(
+    vocabulary: Vocabulary, head: Head, types: Sequence[int | None], needs: Sequence[bool]
+) -> Template:
+    """The rule of `x[index] = value`: the cotangent with g[index] zero, and g[index], summed where value broadcasts."""
+    steps: list[tuple[int, tuple[int, ...]]] = []
+    results: list[tuple[int, int]] = []
+
+    def step(name: str, attributes: Any, type: int, operand: int) -> int:
+        steps.append((vocabulary.head(name, attributes, type), (operand,)))
+        return 1 + len(types) + len(steps)
+
+    kind = types[1] if len(types) > 1 else None
+    if kind is not None and needs[1]:
+        whole, part = vocabulary.types[head.type], vocabulary.types[kind]
+        shape = tuple(torch.empty(whole.shape or (), device="meta")[head.value("index")].shape)
+        at = step("slice", head.attributes, vocabulary.intern(whole._replace(shape=shape)), 0)
+        narrow = (1,) * (len(part.shape or ()) - len(shape)) + shape
+        if narrow != shape:
+            at = step("reshape", (("shape", encode(narrow)),), vocabulary.intern(whole._replace(shape=narrow)), at)
+        if narrow != part.shape:
+            size = (("size", encode(part.shape)),)
+            at = step("sum_to_size", size, vocabulary.intern(whole._replace(shape=part.shape)), at)
+        if whole.dtype != part.dtype:
+            raise Untraceable("a value of another dtype is written")
+        results.append((1, at))
+    if needs[0] and types[0] is not None:
+        results.append((0, step("erase_index", head.attributes, types[0], 0)))
     return Template(tuple(steps), tuple(results))
 
 
@@ -143,6 +176,8 @@ def trace_rule(
     """
     if op.name in VIEWS:
         return through_views(vocabulary, op, head, types, needs)
+    if op.name == "setitem":
+        return through_item(vocabulary, head, types, needs)
     first = 1 if parts is None else len(parts)
     result = vocabulary.types[head.type]
     device = result.device or next(vocabulary.types[p].device for p in result.parts if p is not None)

@@ -141,9 +141,10 @@ class Simulation(Sums):
         fixed = [self.name(a, t) if type(a) is dict else a for a, t in zip(args, types, strict=True)]
         rest = tuple([a for k, a in enumerate(fixed) if k not in together])
         kinds = tuple([t for k, t in enumerate(types) if k not in together])
+        whole = tuple([types[k] for k in together])  # where a part of `cat` lands depends on the sizes of the others
         total: Any = None
         for slot in together:
-            label = ("of", types[slot]) if head in self.commutes else slot
+            label = ("of", types[slot]) if head in self.commutes else (slot, whole)
             part = self.distribute((head, label), (*kinds, types[slot]), (*rest, args[slot]), (len(rest),))
             total = part if total is None else self.plus(total, part, 1, type_)
         return total

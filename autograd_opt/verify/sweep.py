@@ -7,17 +7,27 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from autograd_opt.verify.bits import encode
 from autograd_opt.verify.ir import ADD, MULTI, Malformed, Program
 from autograd_opt.verify.reading import Recorded
 from autograd_opt.verify.rules import Template, trace_rule
+from autograd_opt.verify.tracer import Draws
 from autograd_opt.verify.words import HOOK, MERGED, PULLBACK, SEED
 
 TRACED: dict[Any, Any] = {}
 """What rules were traced to, by rule and signature, in words that every vocabulary understands."""
 TRACED_LIMIT = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a rule cannot be traced; `draws`: it draws random numbers."""
+
+    reason: str
+    draws: bool
 
 
 class Differentiator:
@@ -27,6 +37,7 @@ class Differentiator:
         self.recorded = recorded
         self.templates: dict[Any, Template | None] = {}
         self.unsupported: dict[str, str] = {}
+        self.drawing: set[str] = set()
 
     def program(self, leader: Sequence[int], roots: Sequence[int], leaves: Sequence[int]) -> Program:
         """Values of all nodes (merged ones by reference to their leader), then the reverse sweep."""
@@ -114,7 +125,8 @@ class Differentiator:
             environment.append(i)
             environment += targets
             if template is None:
-                self.opaque(program, environment, i, head_number, places, kinds, needs, node.op, send)
+                several = 1 if parts is None else sum(p is not None for p in parts)
+                self.opaque(program, environment, i, head_number, places, kinds, needs, node.op, several, send)
                 continue
             for head, refs in template.steps:
                 environment.append(append(head, tuple([environment[r] for r in refs]), i))
@@ -135,10 +147,15 @@ class Differentiator:
     def hooked(self, program: Program, g: Any, i: int) -> Any:
         """A cotangent after the user's hooks: some function of it."""
         vocabulary = program.vocabulary
-        if type(g) is list:
-            return [p if p is None else self.hooked(program, p, i) for p in g]
-        type_ = vocabulary.heads[program.heads[g]].type
-        return program.append(vocabulary.head(HOOK, (), type_, False, i + 1), (g,), i)
+        together = g if type(g) is list else [g]
+        reads = tuple([p for p in together if p is not None])
+        out = []
+        for k, p in enumerate(together):
+            part = (("#part", encode(k)),) if type(g) is list else ()
+            type_ = None if p is None else vocabulary.heads[program.heads[p]].type
+            head = None if type_ is None else vocabulary.head(HOOK, part, type_, False, i + 1)
+            out.append(None if head is None else program.append(head, reads, i))
+        return out if type(g) is list else out[0]
 
     def send_part(
         self, waiting: list[Any], send_into: int | None, part: int, g: int, origin: int, program: Program
@@ -174,7 +191,7 @@ class Differentiator:
             try:
                 made = trace_rule(vocabulary, op, head, kinds, needs, present)
             except Exception as error:  # whatever a rule raises on traces means that it cannot be traced
-                known = str(error)
+                known = Refused(str(error), isinstance(error, Draws))
             else:
                 known = (
                     [(vocabulary.heads[h], vocabulary.spelled(vocabulary.heads[h].type), r) for h, r in made.steps],
@@ -183,8 +200,10 @@ class Differentiator:
             if len(TRACED) >= TRACED_LIMIT:
                 TRACED.clear()
             TRACED[key] = known
-        if isinstance(known, str):
-            self.unsupported[op.name] = known
+        if isinstance(known, Refused):
+            self.unsupported[op.name] = known.reason
+            if known.draws:
+                self.drawing.add(op.name)
             return None
         steps, results = known
         return Template(
@@ -201,17 +220,23 @@ class Differentiator:
         kinds: list[Any],
         needs: list[bool],
         op: Any,
+        several: int,
         send: Any,
     ) -> None:
-        """Cotangents of an untraceable rule: functions, otherwise unknown, of all it may read."""
+        """Cotangents of an untraceable rule: functions, otherwise unknown, of all it may read.
+
+        `several` cotangents stand first where the operation has several outputs.
+        """
         vocabulary = self.recorded.vocabulary
         head = vocabulary.heads[head_number]
-        effect = 0 if self.recorded.pure[i] else i + 1
+        effect = 0 if self.recorded.pure[i] and op.name not in self.drawing else i + 1
+        parts = () if several == 1 else (("#parts", encode(several)),)
         reads = tuple([e for e in environment if e is not None])
         absent = encode(tuple([e is None for e in environment]))
         targets = environment[-len(places) :]
         for k in range(len(places) - 1, -1, -1):
             if needs[k]:
-                attributes = (("#of", encode(op.name)), ("#operand", encode(k)), ("#absent", absent), *head.attributes)
+                attributes = (("#of", encode(op.name)), ("#operand", encode(k)), ("#absent", absent),
+                              *parts, *head.attributes)
                 number = vocabulary.head(PULLBACK, attributes, kinds[k], False, effect)
                 send(targets[k], program.append(number, reads, i), i)

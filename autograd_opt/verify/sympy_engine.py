@@ -12,7 +12,7 @@ import numpy as np
 import sympy
 
 from autograd_opt.verify.casework import by_cases
-from autograd_opt.verify.conditions import undischarged
+from autograd_opt.verify.conditions import RISKY, harmless, undischarged
 from autograd_opt.verify.domain import Outside, TooLarge
 from autograd_opt.verify.evaluate import evaluate, needed_for
 from autograd_opt.verify.ir import Head, Program
@@ -91,21 +91,14 @@ def differ(
     return wrong or (f"the case {', '.join(notes)} = 0 is open" if notes else "")
 
 
-def denominators(program: Program, wanted: Sequence[int], limit: int) -> tuple[str, ...]:
-    """What sympy's cancelling takes to be nonzero: divisors and arguments of logarithms met along the way."""
+def denominators(program: Program, wanted: Sequence[int]) -> set[str]:
+    """What sympy's cancelling takes to be defined, finite and nonzero: the partial operators met along the way."""
     ops = set()
-    stack, seen = list(wanted), set()
-    while stack:
-        k = stack.pop()
-        if k not in seen:
-            seen.add(k)
-            head = program.vocabulary.heads[program.heads[k]]
-            exponent = head.value("y")
-            if head.op != "pow" or not isinstance(exponent, (int, float)) or exponent < 0 or exponent != int(exponent):
-                ops.add(head.op)
-            stack += program.operands[k]
-    risky = sorted(ops & {"div", "reciprocal", "log", "sqrt", "rsqrt", "pow", "addcdiv", "atan2", "xlogy"})
-    return (f"defined and nonzero: divisors and arguments of {', '.join(risky)}",) if risky else ()
+    for k, there in enumerate(needed_for(program, wanted)):
+        head = program.vocabulary.heads[program.heads[k]]
+        if there and head.op in RISKY and not harmless(head):
+            ops.add(head.op)
+    return ops
 
 
 def compare(
@@ -121,8 +114,10 @@ def compare(
         equal, message = next(results(partial(answer, original, optimized, list(goals)), [limit], seconds))
     except Late as error:
         return Answer(None, str(error), late=True)
-    wanted = [x for _, x, _ in goals if x is not None]
-    conditions = (*denominators(original, wanted, limit), *undischarged(original, optimized, partial=False))
+    risky = denominators(original, [x for _, x, _ in goals if x is not None])
+    risky |= denominators(optimized, [y for _, _, y in goals if y is not None])
+    divisors = (f"defined and nonzero: divisors and arguments of {', '.join(sorted(risky))}",) if risky else ()
+    conditions = (*divisors, *undischarged(original, optimized, partial=False))
     return Answer(equal, message, conditions if equal else ())
 
 

@@ -50,10 +50,9 @@ class Task:
         if self.alive is not None and len(self.alive) != len(nodes):
             raise Malformed(f"alive has {len(self.alive)} entries for {len(nodes)} nodes")
         self.rewrites = [Rewrite(int(n), str(rule), int(to), tuple(map(int, cut))) for n, rule, to, cut in rewrites]
-        rewritten = {r.node for r in self.rewrites}
         if any(not 0 <= r.replacement < r.node < len(nodes) for r in self.rewrites):
             raise Malformed("a rewrite is of a node that is not there, or to one that is not before it")
-        self.merged = [i for i, to in enumerate(self.leader) if to != i and i not in rewritten]
+        self.merged = [i for i, to in enumerate(self.leader) if to != i]
         self.vocabulary = Vocabulary()
         self.recorded: Recorded = convert(nodes, self.vocabulary)
         self.differentiator = Differentiator(self.recorded)
@@ -113,6 +112,11 @@ class Task:
             for goal, ok, bits in zip(self.goals, proved, outcome.bitwise, strict=True)
         )
         if all(proved):
+            drawn = next((i for i in self.merged if not self.recorded.pure[i]), None)
+            if drawn is not None:  # whatever the values are, there is one draw, or one leaf, less
+                to = self.line(self.leader[drawn])
+                return undecided(Reason.EFFECT, f"{self.line(drawn)} is merged into {to}, and is a value of its own",
+                                 **common)
             bits = all(outcome.bitwise)
             return Verification(
                 Status.PROVED,

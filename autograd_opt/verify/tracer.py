@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from autograd_opt.ops.table import BINDERS, CALLS, OPS, rename
@@ -21,6 +22,19 @@ from autograd_opt.verify.words import ADDS_TO, BY_FORWARD, CONSTANT, CREATORS, F
 
 class Untraceable(Exception):
     """A rule does something that has no trace: it looks at values, or is private."""
+
+
+class Draws(Untraceable):
+    """A rule draws random numbers: what it computes is no function of what it reads."""
+
+
+class Undrawn(TorchDispatchMode):
+    """Refuses operators that draw."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise Draws(f"a rule draws random numbers ({func.__name__})")
+        return func(*args, **(kwargs or {}))
 
 
 class Trace(torch.Tensor):
@@ -51,16 +65,21 @@ class Tracer(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        short = getattr(func, "__name__", "")
         with torch._C.DisableTorchFunction():
+            given = [(t, t._version) for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor)]
             try:
-                result = func(*args, **kwargs)
+                with Undrawn():
+                    result = func(*args, **kwargs)
             except (RuntimeError, NotImplementedError) as error:
                 if "meta" in str(error) or "data-dependent" in str(error):
                     raise Untraceable(str(error)) from error
                 raise
+            in_place = short == "__set__" or (short.endswith("_") and not short.endswith("__"))
+            if in_place or any(t._version != version for t, version in given):
+                raise Untraceable(f"a rule writes in place ({short})")
             if not isinstance(result, (torch.Tensor, tuple, list)):
                 return result
-            short = getattr(func, "__name__", "")
             if isinstance(result, torch.Tensor) and short in CREATORS:
                 return self.full(CREATORS[short], result)
             if (
@@ -74,8 +93,6 @@ class Tracer(TorchFunctionMode):
             name, operands, attributes = self.canonical(func, args, kwargs)
             if isinstance(result, torch.Tensor):
                 if any(result is a for a in args):
-                    if name.endswith("_"):
-                        raise Untraceable(f"a rule writes in place ({name})")
                     return result
                 return self.step(name, operands, attributes, result)
             tensors = [r for r in result if isinstance(r, torch.Tensor)]
@@ -107,7 +124,8 @@ class Tracer(TorchFunctionMode):
         if name == "__get__":
             name = func.__self__.__name__
         name = name.strip("_") if name.startswith("__") else name
-        name = SAME.get(name, name)
+        if not SAME.get(name, "").startswith("logical_") or args[0].dtype is torch.bool:
+            name = SAME.get(name, name)
         if name in SWAPPED:
             return SWAPPED[name], *self.split(OPS[SWAPPED[name]].operands, args[::-1], {}, {})
         if isinstance(func, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
@@ -167,8 +185,6 @@ class Tracer(TorchFunctionMode):
             if result.device.type != "meta":
                 return result
             raise Untraceable(f"{name} makes a tensor from nothing that is traced")
-        if name in ("rand", "randn", "bernoulli", "dropout", "rand_like", "randn_like", "normal", "multinomial"):
-            raise Untraceable("a rule draws random numbers")
         position = self.append(
             name, operands, attributes, self.vocabulary.type(result.shape, result.dtype, self.device)
         )

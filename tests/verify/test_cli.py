@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from autograd_opt.verify.cli import verify_command
@@ -16,6 +17,22 @@ for _ in range(3):
         ((a * b).sin() * (a * b)).sum().backward()
 print("done")
 """
+TWO = """
+import autograd_opt as ao
+a, b = ao.tensor([1.0, 2.0]), ao.tensor([3.0, 4.0])
+for k in range(2):
+    with ao.AutogradGraph(optimize=True) as graph:
+        sum(((a * b).sin() * (a * b)).sum() for _ in range(k + 1)).backward()
+"""
+INTERMEDIATE = """
+import torch
+import autograd_opt as ao
+x = ao.tensor([1.0, 2.0])
+with ao.AutogradGraph(optimize=True, name="inner") as graph:
+    a, b = x.sin(), x.sin()
+    loss = (a * 2 + b * x).sum()
+    torch.autograd.grad(loss, [b])
+"""
 
 
 def run(tmp_path, text, *options, arguments=()):
@@ -27,7 +44,7 @@ def run(tmp_path, text, *options, arguments=()):
 def test_a_script_is_proved_once_per_structure(tmp_path):
     result = run(tmp_path, SCRIPT)
     assert result.exit_code == 0, result.output
-    assert "1 proved, 0 refuted, 0 undecided" in result.output
+    assert "1 proved, 0 refuted, 0 undecided; 2 more runs had the structure of one of these" in result.output
 
 
 def test_json(tmp_path):
@@ -60,3 +77,37 @@ def test_a_script_that_ends_itself_is_still_judged(tmp_path):
 
 def test_a_script_that_is_not_there_is_wrong_usage(tmp_path):
     assert CliRunner().invoke(verify_command, [str(tmp_path / "absent.py")]).exit_code == 2
+
+
+def test_a_page(tmp_path):
+    result = run(tmp_path, SCRIPT, "--html", str(tmp_path / "out.html"))
+    assert result.exit_code == 0
+    page = (tmp_path / "out.html").read_text()
+    assert "<h2>graph #" in page
+    assert "1 proved, 0 refuted" in page
+    assert "gradient of %0" in page
+
+
+@pytest.mark.parametrize(("end", "code"), [("sys.exit()", 0), ("sys.exit(0)", 0), ("sys.exit(4)", 4), ("1 / 0", 1)])
+def test_a_script_that_exits_is_reported(tmp_path, end, code):
+    result = run(tmp_path, f"import sys\n{SCRIPT}\n{end}")
+    assert "1 proved" in result.output
+    assert result.exit_code == code
+    assert ("is not verified" in result.output) is (code != 0)
+
+
+def test_exiting_well_without_anything_verified_is_a_no(tmp_path):
+    assert run(tmp_path, "import sys; sys.exit(0)").exit_code == 1
+
+
+def test_runs_beyond_the_limit_are_no_proof(tmp_path):
+    result = run(tmp_path, TWO, "--limit", "1")
+    assert result.exit_code == 1
+    assert "1 proved, 0 refuted, 0 undecided; 1 runs were not verified" in result.output
+    assert run(tmp_path, TWO).exit_code == 0
+
+
+def test_the_gradient_of_an_intermediate_is_compared(tmp_path):
+    result = run(tmp_path, INTERMEDIATE, "--json")
+    (found,) = json.loads(result.stdout)["runs"]
+    assert "gradient of %2" in [g["goal"] for g in found["goals"]]
