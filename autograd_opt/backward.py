@@ -253,6 +253,10 @@ def input_nodes(inputs: Sequence[Any]) -> list[Any]:
         if not references.requires_grad(t):
             raise errors.GraphError(errors.at("One of the differentiated Tensors does not require grad"))
         found = nodes.handle_of(t, False)
+        if found is not None and found.view is not None and not found.is_leaf and t._version != found.version:
+            found = nodes.handle_of(t)          # torch gives a view of written memory its history anew
+        while found is not None and found.op == "written":
+            found = found.operands[0]           # a write without a record leaves the gradient where it was
         targets.append(None if found is not None and found.op == "view_apart" else found)
     return targets
 

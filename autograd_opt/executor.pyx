@@ -15,7 +15,7 @@ from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0
 from autograd_opt.node cimport (
-    DEAD, DECIDED, FIX0, FIX1, FIXN, FRESH, LEAF, MERGED, MULTI, NEEDS_ANS, OVERWRITTEN, OWN, PINNED, REQUIRES_GRAD,
+    DEAD, DECIDED, FIX0, FIX1, FIXN, FRESH, LEAF, MERGED, MULTI, NEEDS_ANS, ONCE, OVERWRITTEN, OWN, PINNED, REQUIRES_GRAD,
     SCALAR0, SCALAR1, SPENT, Node, Op, is_custom, is_float, Tape, Vjp, active_tape, set_paused, shape_of, value_of,
     version_of,
 )

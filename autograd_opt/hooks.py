@@ -71,7 +71,7 @@ class NodeHooks:
                 t = self.owner()
             if t is not None:
                 with user_code(task, node):
-                    t.grad = g.clone() if t.grad is None else t.grad + g
+                    retain(t, g.clone() if t.grad is None else t.grad + g)
         return g
 
     def prepare(self, node: Any, g: Any, task: Any) -> Any:
@@ -94,6 +94,16 @@ class NodeHooks:
             for fn in list(self.post.values()):
                 results = replaced(fn, fn(results, seen), results)
         return results
+
+
+def retain(t: Tensor, g: Tensor) -> None:
+    """`t.grad = g`; as in torch also where `t` has been given another shape since."""
+    if g.shape != t.shape:
+        t.grad = torch.empty_like(t)
+        with torch._C.DisableTorchFunction():
+            t.grad.data = g
+    else:
+        t.grad = g
 
 
 def parts_of(g: Any) -> tuple[Any, ...]:
@@ -165,6 +175,12 @@ def hooks_of(node: Any) -> NodeHooks:
     return node.hooks
 
 
+def own_node(t: Tensor, node: Any) -> Any:
+    """The node whose cotangent is the gradient of `t`: below those of writes without a record."""
+    from autograd_opt.views import origin
+    return origin(nodes.handle_of(t) if nodes.get_active() is not None else node)
+
+
 def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
     """`t.register_hook(fn)` inside a context."""
     node = t.__dict__.get("_node")
@@ -173,7 +189,7 @@ def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
     if node is not None and not node.is_leaf:
         if not node.requires_grad:
             raise errors.GraphError(errors.at("cannot register a hook on a tensor that doesn't require gradient"))
-        return add(hooks_of(nodes.handle_of(t) if nodes.get_active() is not None else node).tensor, fn)
+        return add(hooks_of(own_node(t, node)).tensor, fn)
     if t.__dict__.get("_requires_grad"):
         return add(t.__dict__.setdefault("_leaf_hooks", OrderedDict()), fn)
     if "_requires_grad" in t.__dict__ or not t.requires_grad:
@@ -208,7 +224,7 @@ def retain_grad(t: Tensor) -> None:
         raise errors.GraphError(errors.at("can't retain_grad on Tensor that has requires_grad=False"))
     if node.op == "view_apart":
         return
-    hooks = hooks_of(nodes.handle_of(t))
+    hooks = hooks_of(own_node(t, node))
     hooks.retain, hooks.owner = True, weakref.ref(t)
     t.__dict__["_retains_grad"] = True      # also when a write under no_grad moves it to a newer node
 

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from autograd_opt import errors, recorder, views
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import special
-from autograd_opt.ops.table import BINDERS, ELEMENTWISE, OPS, REDUCES, define, rename
+from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
 
 Tensor = torch.Tensor
 
@@ -46,6 +46,8 @@ def protect(target: Tensor, node: Any, tracked: bool) -> None:
             "Use torch.no_grad() to update it, or write to a clone()"
         ))
     if target._is_view() and target._base is not None:
+        if tracked:
+            views.adopt(target, node)
         base_node = nodes.handle_of(target._base, False) or nodes.handle_of(target._base)
         if base_node.is_leaf and base_node.requires_grad:
             raise errors.InplaceError(errors.at(
@@ -88,6 +90,8 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     """Run the in-place kernel and move operand 0 to a node that computes its new value."""
     target: Tensor = operands[0]
     with torch._C.DisableTorchFunction():
+        if op is not SETITEM or not makes_view(attributes["index"]):
+            views.refuse_unread(target)
         found = nodes_of(operands, op.name)
         if not wants_grad(found):
             if torch.is_grad_enabled() and found[0] is not None and target._is_view():
@@ -101,6 +105,8 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
             if n is not None and n.requires_grad:
                 mask |= op.saved_by(i)
         base = views.before_write(target)
+        if base is not None:
+            found[0] = views.past_hooks(found[0], base)
         old = copy_before(target, found[0]) if mask & 1 else target
         versions = tuple(0 if not isinstance(t, Tensor) or t.is_inference() else t._version for t in operands)
         func(*args, **kwargs)
@@ -117,10 +123,10 @@ def copy_before(target: Tensor, node: Any) -> Tensor:
 
 
 def move(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[str, Any], target: Tensor,
-         base: Any, extra: Any = None, versions: Any = None) -> None:
+         base: Any, extra: Any = None, versions: Any = None, reshapes: bool = False) -> None:
     """Give `target`, written already, its new node; a view carries the write to its base."""
     if base is None:
-        views.rewrite(op, found, operands, attributes, target, extra, versions)
+        views.rewrite(op, found, operands, attributes, target, extra, versions, reshapes)
     else:
         part = recorder.record_value(op, found, operands, attributes, target, extra, versions)
         views.after_write(base, part, target)
@@ -135,8 +141,9 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         tensors = [t for t in leaves if isinstance(t, Tensor)]
         if not tensors or not torch.is_grad_enabled():
             return unrecorded(func, args, kwargs)
-        found = nodes_of(tensors, name)
         target = tensors[0]
+        views.refuse_unread(target)
+        found = nodes_of(tensors, name)
         if not wants_grad(found):
             if target._is_view():
                 protect(target, found[0], False)
@@ -147,6 +154,8 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             draw_anyway(name, target, args[1:])
             raise
         base = None if name in RESHAPING else views.before_write(target)    # another shape is no write to the base
+        if base is not None:
+            found[0] = views.past_hooks(found[0], base)
         if name in RANDOM_FILLS:
             result = func(*args, **kwargs)
             move(OVERWRITE, [found[0]], (target,), {}, target, base)
@@ -174,7 +183,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if found[0].requires_grad:
             before[id(target)]._copy_of = found[0]  # type: ignore[attr-defined]
         move(OPAQUE, [nodes.handle_of(t) if t is not target else found[0] for t in operands], operands,
-             {"call": name}, target, base, (call, [before.get(id(t), t) for t in operands]))
+             {"call": name}, target, base, (call, [before.get(id(t), t) for t in operands]), reshapes=name in RESHAPING)
     return target
 
 
@@ -212,13 +221,27 @@ def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     x, index, value = args
     if not x.dim() and type(index) is int:
         recorder.run_raw(func, args, kwargs)    # raises
+    if not makes_view(index):
+        views.refuse_unread(x)
     node = nodes.handle_of(x) if torch.is_grad_enabled() else None
     if node is not None and node.requires_grad and (node.is_leaf or views.leads_nowhere(node)):
         raise errors.InplaceError(errors.at(
             "a view of a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"
         ))
+    if index is Ellipsis and (not isinstance(value, Tensor) or value.dim() <= x.dim()):
+        if isinstance(value, Tensor):
+            write(COPY, func, args, kwargs, (x, value), {})
+        else:
+            write(OVERWRITE, func, args, kwargs, (x,), {})
+        return
     write(SETITEM, func, args, kwargs, (x, value), {"index": index})
+
+
+def makes_view(index: Any) -> bool:
+    """Does `x[index] = ...` write through a view of `x`, rather than to `x` itself?"""
+    entries = index if isinstance(index, tuple) else (index,)
+    return any(e is None or (isinstance(e, (int, slice)) and e != slice(None)) for e in entries)
 
 
 def erase_index(g: Tensor, index: Any) -> Tensor:
@@ -245,7 +268,7 @@ COPY = define("copy", "x, source", ELEMENTWISE, inplace="T.copy_", bind=bind_cop
 OVERWRITE = define("overwrite", "x", 0, x=lambda g: torch.zeros_like(g))
 ERASE_INDEX = define("erase_index", "x, *, index=None", 0, forward=erased,
                      x=lambda g, *, index: erase_index(g, index))
-SETITEM = define("setitem", "x, value, *, index=None", REDUCES,
+SETITEM = define("setitem", "x, value, *, index=None", REDUCES | ONCE,
                  x=lambda g, *, index: erase_index(g, index),
                  value=lambda g, value_shape, *, index: to_shape(g[index], value_shape))
 

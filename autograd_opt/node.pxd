@@ -14,6 +14,7 @@ cdef enum OpFlag:
     JOINT = 64           # one rule returns the cotangents of all operands
     VARIADIC = 128       # takes any number of operands, as a list
     MOVES = 256          # the result may be on another device than the operands
+    ONCE = 512           # a run that frees the graph frees it, though its rules read nothing that is saved
 
 # What a node is (Node.flags).
 cdef enum NodeFlag:

@@ -8,6 +8,7 @@ any order exist, and nothing is computed or drawn twice.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -89,14 +90,40 @@ class OpaqueCall:
     and outputs that torch does not need are not kept alive.
     """
 
-    __slots__ = ("edges", "inputs", "name")
+    __slots__ = ("edges", "inputs", "name", "repeats")
 
     def __init__(self, name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]):
-        self.name, self.inputs = name, inputs
+        self.name, self.inputs, self.repeats = name, inputs, False
         self.edges = [torch.autograd.graph.get_gradient_edge(o) for o in outputs if o.requires_grad]
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
+
+    def keeps_nothing(self) -> bool:
+        """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
+        stack, seen = [e.node for e in self.edges], set()
+        while stack:
+            function: Any = stack.pop()
+            if function is None or function in seen or function.name().endswith("AccumulateGrad"):
+                continue
+            seen.add(function)
+            if function.name() == "CppFunction" or any(
+                    held(getattr(function, f"_saved_{n}", True)) for n in saved_by(type(function))):
+                return False
+            stack += [f for f, _ in function.next_functions]
+        return True
+
+
+@functools.cache
+def saved_by(kind: type) -> tuple[str, ...]:
+    """The names of the tensors that torch's functions of this class can save."""
+    prefix = "_raw_saved_"
+    return tuple(name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix))
+
+
+def held(value: Any) -> bool:
+    """Is a saved field a tensor, or are there any in it?"""
+    return any(held(v) for v in value) if isinstance(value, (tuple, list)) else value is not None
 
 
 def pull_back(g: Any, extra: Any, task: Any) -> list[torch.Tensor | None]:
@@ -109,6 +136,9 @@ def pull_back(g: Any, extra: Any, task: Any) -> list[torch.Tensor | None]:
     outs, gs = [o for o, _ in live], [p for _, p in live]
     if call.name in BATCHED_WRONGLY and task.batch is not None and any(map(task.batch.is_batch, gs)):
         raise NotImplementedError(f"{call.name} has no batching rule")
+    if not task.retain:
+        with torch_autograd():
+            call.repeats = call.keeps_nothing()
     if not task.create_graph:
         with torch_autograd():
             return list(torch.autograd.grad(outs, call.inputs, gs, retain_graph=True, allow_unused=True))

@@ -66,15 +66,20 @@ def requires_grad(t: Tensor) -> bool:
     """Does `t` take part in differentiation: a node that requires grad, or a leaf?"""
     node = t.__dict__.get("_node")
     if node is not None and not node.is_leaf:
-        if node.view is not None and not node.requires_grad and nodes.get_recording() is not None:
-            node = nodes.handle_of(t)
-        return bool(node.requires_grad)
+        return bool(node.requires_grad) or (node.view is not None and base_requires_grad(t))
     if "_requires_grad" in t.__dict__:
         return bool(t.__dict__["_requires_grad"])
     with torch._C.DisableTorchFunction():
         if bool(torch._C.TensorBase.requires_grad.__get__(t)):  # type: ignore[attr-defined]
             return True
-        return nodes.get_recording() is not None and t._is_view() and bool(nodes.handle_of(t).requires_grad)
+        return base_requires_grad(t)
+
+
+def base_requires_grad(t: Tensor) -> bool:
+    """Is `t` a view of a tensor that requires grad?"""
+    with torch._C.DisableTorchFunction():
+        base = t._base if nodes.get_recording() is not None and t._is_view() else None
+        return base is not None and requires_grad(base)
 
 
 def accumulate(task: Any, node: Any, g: Tensor, sole: bool = False) -> None:

@@ -102,7 +102,7 @@ def history(t: Tensor) -> Any:
         if tape is not None and (tape.late if node is None or not node.requires_grad else node.view is not None) \
                 and t._is_view():
             views.require_unwritten(t, node)
-            node = nodes.handle_of(t)           # its base may have been written, or require grad by now
+            node = views.origin(nodes.handle_of(t))     # its base may have been written, or require grad by now
     return None if node is None or node.is_leaf or not node.requires_grad or views.leads_nowhere(node) else node
 
 
@@ -119,6 +119,7 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
         return None
     if nodes.get_active() is not None:
         node = nodes.handle_of(t)
+    node = views.origin(node)
     return node.operands[0] if node.op.name == "output" and node.operands else node
 
 
@@ -127,8 +128,8 @@ def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
     node = args[0].__dict__.get("_node")
     if node is None or node.is_leaf:
         return False
-    return (node.hooks is not None and node.hooks.retain) or (
-        node.op is views.WRITTEN and bool(args[0].__dict__.get("_retains_grad")))
+    hooks_there = views.origin(node).hooks
+    return (hooks_there is not None and hooks_there.retain) or bool(args[0].__dict__.get("_retains_grad"))
 
 
 @special(getter("grad"))
@@ -138,7 +139,7 @@ def get_grad(func: Any, args: Any, kwargs: Any) -> Any:
     with torch._C.DisableTorchFunction():
         g = Base.grad.__get__(t)  # type: ignore[union-attr]
         if node is not None and node.requires_grad and not node.is_leaf and g is None \
-                and not views.leads_nowhere(node) and not (node.hooks is not None and node.hooks.retain):
+                and not views.leads_nowhere(node) and not get_retains_grad(func, args, kwargs):
             warnings.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "
                 "won't be populated during autograd.backward(). If you indeed want the .grad field to be populated "
@@ -230,7 +231,12 @@ def escaped(t: Any) -> None:
     if isinstance(t, Tensor) and tape is not None:
         with torch._C.DisableTorchFunction():
             tape.escape(t)
-            nodes.handle_of(t).mark(ESCAPED | NO_MERGE)
+            node = t.__dict__.get("_node")
+            if node is None or node.is_leaf:
+                if not (tape.late and t._is_view()):    # a view that nothing has read yet stays so
+                    nodes.handle_of(t).mark(ESCAPED | NO_MERGE)
+            elif node.index >= 0:
+                node.mark(ESCAPED | NO_MERGE)
 
 
 def refuse_grad(t: Tensor, what: str) -> None:

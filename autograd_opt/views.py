@@ -8,6 +8,7 @@ node, by geometry, the next time it is used.
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -16,24 +17,28 @@ import torch
 from autograd_opt import errors, recorder
 from autograd_opt import node as nodes
 from autograd_opt.hooks import hooks_of
-from autograd_opt.ops.table import PURE, VIEW, define
+from autograd_opt.ops.table import ONCE, PURE, VIEW, define
 from autograd_opt.references import requires_grad
 
 Tensor = torch.Tensor
+OVERWRITTEN = 1024
 MULTI_VIEWS = frozenset("unbind split split_with_sizes chunk".split())
 
 
 def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[str, Any], target: Tensor,
-            extra: Any = None, versions: Any = None) -> Any:
-    """Move `target`, written already, to a node of its own; `retain_grad` follows recorded writes."""
+            extra: Any = None, versions: Any = None, reshapes: bool = False) -> Any:
+    """Move `target`, written already, to a node of its own; `retain_grad` follows recorded writes.
+
+    `reshapes`: only the shape has changed; torch then goes on retaining the gradient of the old one.
+    """
     old = target.__dict__.get("_node")
-    hooks = None if old is None or old.is_leaf else old.hooks       # a node without users drops its hooks
+    hooks = None if old is None or old.is_leaf else origin(old).hooks       # a node without users drops its hooks
     node = recorder.record_write(op, found, operands, attributes, target, extra, versions)
     if found and found[0] is not None and not found[0].requires_grad and node.requires_grad:
         tape: Any = nodes.get_active()
         if hasattr(tape, "late"):
             tape.late = True
-    if hooks is not None and hooks.retain and op is not WRITTEN:
+    if hooks is not None and hooks.retain and op is not WRITTEN and not reshapes:
         hooks.retain = False
         hooks_of(node).retain, hooks_of(node).owner = True, hooks.owner
     return node
@@ -75,7 +80,82 @@ making_of: Any = torch._C._autograd._get_creation_meta
 def hidden(view: Tensor) -> bool:
     """Is the base of a view a tensor of torch's own, which no Python code has seen (as that of a stack)?"""
     base: Any = view._base
+    if "_adopted" in base.__dict__:
+        return True
     return "_node" not in base.__dict__ and sys.getrefcount(base) <= 3       # torch, `base`, the argument
+
+
+def origin(node: Any) -> Any:
+    """The node that computed a tensor, below those that stand for writes without a record."""
+    while node is not None and node.op is WRITTEN:
+        node = node.operands[0]
+    return node
+
+
+def maker(node: Any) -> Any:
+    """The node of the tensor that a chain of views starts from."""
+    while node is not None and node.operands and not node.is_leaf:
+        below = node.operands[0]
+        if below is None or not (node.op.flags & VIEW or (
+                below.op.flags & VIEW if node.op.name == "output" else node.view is not None)):
+            break
+        node = below
+    return node
+
+
+def adopt(target: Tensor, node: Any) -> None:
+    """Before the first write to the hidden memory under `target`: let it hold the value of the tensor it was made for.
+
+    torch's kernels compute a stack, say, in memory of another shape and return a view of it.
+    The write has to reach that tensor, and every view of it.
+    """
+    first = maker(node)
+    if first is None or first.is_leaf or not hidden(target):
+        return
+    base: Any = target._base
+    if "_node" in base.__dict__:
+        return
+    if first.tensor is not None:
+        where = geometry(first.tensor, base)
+    elif math.prod(first.shape) == base.numel() and base.is_contiguous():
+        where = geometry(base.detach().view(first.shape), base)
+    else:
+        return
+    recorder.record_write(EMBED, [first], (base,), where, base)
+    base._adopted = True
+    first.view = True
+
+
+def refuse_unread(target: Tensor) -> None:
+    """torch's refusal to write through a view that it takes for a leaf.
+
+    A view made before its base required grad gets its history when an operation reads it;
+    until then nothing has computed it.
+    """
+    if not target._is_view() or target._base is None or not torch.is_grad_enabled():
+        return
+    node = target.__dict__.get("_node")
+    if (node is None or not node.requires_grad) and requires_grad(target._base) and not hidden(target):
+        raise errors.InplaceError(errors.at(
+            "a leaf Variable that requires grad is being used in an in-place operation: this view was made before "
+            "its base required grad. Use torch.no_grad() to update it, or make the view anew"
+        ))
+
+
+def past_hooks(node: Any, base: Any) -> Any:
+    """What a write through a view is differentiated by: the view's node, or one that goes around hooks on the way.
+
+    torch goes from the written part of a base straight to that part of the old base.
+    """
+    tensor, below, target = base
+    step = node
+    while step is not None and step is not below and step.operands and (
+            step.view is not None or step.op.name == "output"):
+        hooks = step.hooks
+        if hooks is not None and (hooks.tensor or hooks.pre or hooks.post or (hooks.retain and step is not node)):
+            return recorder.record_value(REGION, [below], (tensor,), geometry(target, tensor), target)
+        step = step.operands[0]
+    return node
 
 
 def refuse_making(view: Tensor) -> None:
@@ -122,6 +202,8 @@ def late(t: Tensor) -> Any:
     torch gives such a view its history when it is looked at after the base was written by
     an operation that requires grad.
     """
+    if not torch.is_grad_enabled():
+        return None
     base: Any = t._base
     node = None if base is None else base.__dict__.get("_node")
     if node is None or node.is_leaf:
@@ -132,12 +214,13 @@ def late(t: Tensor) -> Any:
     if not node.requires_grad:
         return None
     first = nodes.handle_of(base)
-    while first.operands and first.operands[0] is not None and first.op.name != "output":
-        if not first.operands[0].requires_grad:
+    while first.operands and first.operands[0] is not None:
+        below = first.operands[0]
+        if not (first.op is WRITTEN or below.flags & OVERWRITTEN or (below.is_leaf and below.tensor is base)):
+            return None                         # an operation, not a write
+        if not below.requires_grad:
             return attach_region(base, t, geometry(t, base))
-        if first.view is not None or first.op.name not in ("view_place", "written"):
-            return None
-        first = first.operands[0]
+        first = below
     return None
 
 
@@ -189,7 +272,7 @@ def base_of(t: Tensor) -> Any:
 
 
 def before_write(target: Tensor) -> Any:
-    """(base, its node before the write) when `target` is a view, else None."""
+    """(base, its node before the write, `target`) when `target` is a view, else None."""
     if not target._is_view() or target._base is None:
         return None
     base = target._base
@@ -198,12 +281,12 @@ def before_write(target: Tensor) -> Any:
             f"an in-place write through a view of another dtype ({base.dtype} seen as {target.dtype}) is not "
             "supported: write to the base"
         ))
-    return base, nodes.handle_of(base)
+    return base, nodes.handle_of(base), target
 
 
 def after_write(base: Any, part: Any, target: Tensor) -> None:
     """Move the base, then the written view, to their new nodes."""
-    tensor, node = base
+    tensor, node, *_ = base
     where = geometry(target, tensor)
     rewrite(PLACE, [node, part], (tensor, target), where, tensor)
     attach_region(tensor, target, where)
@@ -222,6 +305,11 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
         require_unwritten(view, node)
     base: Any = view._base
     base_node = None if base is None else nodes.handle_of(base)
+    if not node.requires_grad and not (tape.late and torch.is_grad_enabled()):      # no history before it is read
+        if tape.optimize:
+            return rewritten(node, view)
+        nodes.set_version(node, view)
+        return node
     if base_node is not None and not base_node.requires_grad and node.requires_grad:
         cut = rewrite(CUT, [node], (base,), geometry(view, base), view)     # its base has been detached since
         cut.view = True
@@ -342,7 +430,7 @@ def rule(function: Any) -> Any:
 REGION = define("view_region", f"x, *, {_GEO}", 0, forward=region, x=rule(_embed))
 ERASE = define("view_erase", f"x, *, {_GEO}", 0, forward=erase, x=rule(_erase))
 EMBED = define("view_embed", f"x, *, {_GEO}", 0, forward=embed, x=rule(_region))
-PLACE = define("view_place", f"x, part, *, {_GEO}", 0, forward=place, x=rule(_erase), part=rule(_region))
+PLACE = define("view_place", f"x, part, *, {_GEO}", ONCE, forward=place, x=rule(_erase), part=rule(_region))
 WRITTEN = define("written", "x", 0,
                  x=lambda g, x_shape, ans_shape: g if tuple(x_shape) == tuple(ans_shape) else g.reshape(x_shape))
 APART = define("view_apart", f"x, *, {_GEO}, unrecorded=True", 0, x=lambda g: None,

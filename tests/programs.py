@@ -220,7 +220,7 @@ class Writer:
 
 
 def storage(t: Tensor) -> int:
-    return t.untyped_storage().data_ptr()
+    return t.untyped_storage()._cdata      # zeros without memory have no address
 
 
 def writes(statement: str) -> bool:

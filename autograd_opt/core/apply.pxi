@@ -93,13 +93,13 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         return func(*args, **kwargs) if kwargs else func(*args)
     try:
         if is_tensor(a):
-            na = handle(tape, a)
+            na = seen(tape, op, a)
             flags = na.flags
         if is_tensor(b):
-            nb = handle(tape, b)
+            nb = seen(tape, op, b)
             flags |= nb.flags
         if is_tensor(c):
-            nc = handle(tape, c)
+            nc = seen(tape, op, c)
             flags |= nc.flags
     except NotImplementedError:          # a tensor of an unusual kind
         return beyond(tape, op, func, args, kwargs, operands)

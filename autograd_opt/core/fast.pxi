@@ -26,6 +26,20 @@ cdef inline bint tracked(Tape tape, object t) except -1:
     return getattr(t, MARK, False)
 
 
+cdef inline Node seen(Tape tape, Op op, object t):
+    """The node of an operand of `op`."""
+    return handle(tape, t) if not tape.late or op.differentiable else unread(tape, t)
+
+
+cdef Node unread(Tape tape, object t):
+    """The node of an operand that no gradient flows to: a view gets no history by being looked at so."""
+    tape.late = False
+    try:
+        return handle(tape, t)
+    finally:
+        tape.late = True
+
+
 cdef object clone_of(object value):
     """A copy-on-write clone; None where the memory cannot be shared so (under vmap, say)."""
     try:

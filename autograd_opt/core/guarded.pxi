@@ -15,7 +15,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
     try:
         for t in operands:
             if isinstance(t, Tensor):
-                n = handle(tape, t)
+                n = seen(tape, op, t)
                 if n.flags & REQUIRES_GRAD:
                     req = True
                 nodes.append(n)

@@ -156,7 +156,7 @@ cdef bint stateless(Node node):
     cdef uint32_t mask = 0
     cdef Py_ssize_t i
     cdef Node n
-    if node.index < 0:
+    if node.index < 0 or node.op.flags & ONCE and node.flags & SPENT:
         return False
     for i, other in enumerate(node.operands):
         n = other

@@ -1,5 +1,10 @@
 # Tape: nodes in record order, leaves, the table of values, and how long saved tensors live.
 
+cdef bint nothing_saved(object extra):
+    """Is this what an opaque call keeps that torch has saved nothing for?"""
+    return type(extra) is tuple and len(extra) > 0 and getattr(extra[0], "repeats", False) is True
+
+
 @cython.no_gc_clear
 cdef class Tape:
     """The staging area of one graph: nodes in record order, leaves, value table."""
@@ -288,7 +293,8 @@ cdef class Tape:
             return
         node.flags |= SPENT
         self.changes += 1                # a leader that is spent can lead no more
-        self.release(node)
+        if not (node.op.flags & VARIADIC and node.saved_more is not None and nothing_saved(node.saved_more[2])):
+            self.release(node)
 
     cdef void spend_twin(self, Node node, int64_t task) noexcept:
         """A freeing run has gone through the leader of `node` in its place: spend it, and the
@@ -361,7 +367,7 @@ cdef class Tape:
                     if node.hooks is not None:
                         self.trash.append(node.hooks)
                         node.hooks = None
-                    if not node.flags & SPENT:
+                    if not node.flags & SPENT or node.saved_more is not None:
                         self.release(node)
                     self.unlink(node)
             item = None

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from autograd_opt.ops.helpers import NUMBER, H, masked, times, zero
-from autograd_opt.ops.table import COMMUTATIVE, ELEMENTWISE, PURE, choose, define
+from autograd_opt.ops.table import COMMUTATIVE, ELEMENTWISE, ONCE, PURE, choose, define
 
 
 def inverse_or_zero(x: Any) -> Any:
@@ -60,13 +60,14 @@ define("sub", "x, y, *, alpha=1", E, "torch.sub torch.subtract T.sub T.subtract 
        x=lambda g: g, y=lambda g, *, alpha: -g if alpha == 1 else g * -H(alpha))
 define("rsub", "x, y, *, alpha=1", E, "torch.rsub T.__rsub__",
        x=lambda g, *, alpha: -g if alpha == 1 else g * -H(alpha), y=lambda g: g)
-define("mul", "x, y", E | COMMUTATIVE, "torch.mul torch.multiply T.mul T.multiply T.__mul__ T.__rmul__",
+define("mul", "x, y", E | COMMUTATIVE | ONCE, "torch.mul torch.multiply T.mul T.multiply T.__mul__ T.__rmul__",
        inplace="T.__imul__",
        x=lambda g, y: g * H(y), y=lambda g, x: g * H(x))
-define("div", "x, y", E, "torch.true_divide T.true_divide T.__truediv__ T.__div__",
+define("div", "x, y", E | ONCE, "torch.true_divide T.true_divide T.__truediv__ T.__div__",
        forward=torch.div, inplace="T.__itruediv__ T.__idiv__ T.div_ T.divide_",
        x=lambda g, y: g / H(y), y=lambda g, x, y: -g * H((x / y) / y))
-define("div_rounded", "x, y, *, rounding_mode=None", E, forward=torch.div, x=zero, y=zero)
+define("div_rounded", "x, y, *, rounding_mode=None", E, forward=torch.div,
+       x=lambda g, y: zero(g), y=lambda g, x, y: zero(g))
 choose("torch.div torch.divide T.div T.divide", pick_division)
 define("neg", "x", E, "torch.neg torch.negative T.neg T.negative T.__neg__", x=lambda g: -g)
 define("reciprocal", "x", E, "torch.reciprocal T.reciprocal", x=lambda g, ans: -g * H(ans * ans))

@@ -38,7 +38,7 @@ define("conj_physical", "x", E, "torch.conj_physical T.conj_physical", x=lambda 
 define("resolve_conj", "x", E | VIEW, "torch.resolve_conj T.resolve_conj", x=lambda g: g)
 define("resolve_neg", "x", E | VIEW, "torch.resolve_neg T.resolve_neg", x=lambda g: g)
 define("real", "x", E | VIEW, "torch.real T.real.__get__", x=lambda g: g)
-define("imag", "x", E | VIEW, "torch.imag T.imag.__get__", x=lambda g: g * 1j)
+define("imag", "x", E | VIEW, "torch.imag T.imag.__get__", x=lambda g: torch.complex(torch.zeros_like(g), g))
 define("view_as_real", "x", VIEW | PURE, "torch.view_as_real", x=lambda g: torch.view_as_complex(g.contiguous()))
 define("view_as_complex", "x", VIEW | PURE, "torch.view_as_complex", x=lambda g: torch.view_as_real(g.resolve_conj()))
 define("complex", "x, y", E, "torch.complex", x=lambda g: g.real, y=lambda g: g.imag)

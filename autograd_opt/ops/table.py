@@ -16,6 +16,7 @@ cotangent of the broadcast shape or dtype: the executor sums and casts it on the
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -24,7 +25,7 @@ import torch
 
 from autograd_opt.node import Op, Vjp
 
-ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES = (1 << k for k in range(9))
+ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ONCE = (1 << k for k in range(10))
 HOT = {name: code for code, names in enumerate("""
     add|sub|mul|neg|div|pow|exp|log|sin|cos|sqrt|square|reciprocal|abs|tanh|sigmoid|relu|softmax|log_softmax|sum|mean
     |matmul|mm|reshape flatten ravel squeeze unsqueeze unflatten unsafe_view reshape_alias view|transpose|t
@@ -148,6 +149,23 @@ def make_vjp(rule: Rule | None, operands: tuple[str, ...], attributes: dict[str,
     return Vjp(rule, tuple(codes), tuple(wanted), mask)
 
 
+def keeping(vjp: Vjp | None, names: list[str], operands: tuple[str, ...]) -> Vjp | None:
+    """A rule that also has `names` saved, and found unwritten, without reading them."""
+    if vjp is None or not names:
+        return vjp
+    rule, n = vjp.fn, 1 + len(vjp.codes)
+    codes = tuple(FIXED[name] if name == "ans" else 16 + operands.index(name) for name in names)
+    mask = vjp.needs
+    for name in names:
+        mask |= ANSWER if name == "ans" else 1 << operands.index(name)
+
+    @functools.wraps(rule)
+    def reduced(*args: Any, **attributes: Any) -> Any:
+        return rule(*args[:n], **attributes)
+
+    return Vjp(reduced, vjp.codes + codes, vjp.attributes, mask)
+
+
 def define(
     name: str,
     signature: str,
@@ -160,6 +178,7 @@ def define(
     forward: Callable[..., Any] | None = None,
     meaning: Callable[..., Any] | None = None,
     kernel: Callable[..., Any] | None = None,
+    keeps: str = "",
     **rules: Rule | None,
 ) -> Op:
     """Add one operator.
@@ -168,7 +187,8 @@ def define(
     ----------
     name : the operator's name; unique.
     signature : operands and attributes, as `signature_of` reads them.
-    flags : ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, VARIADIC (operands are a list of tensors).
+    flags : ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, VARIADIC (operands are a list of tensors),
+        ONCE (torch saves something besides: a second run after one that frees the graph is refused).
     calls : torch callables that compute it, as `resolve` reads them, separated by blanks.
     joint : one rule that returns the cotangents of all operands.
     inplace : callables that compute it into operand 0; for ELEMENTWISE operators those
@@ -178,12 +198,13 @@ def define(
     kernel : `kernel(*operands, **attributes) -> (result, extra)`, run instead of the call where a
         gradient is wanted; `extra` is what the rules read under that name (statistics, indices, masks).
     meaning : the same value by elementary recordable operations, for fused kernels.
+    keeps : operands, or `ans`, that torch saves though the rules do not read them: a write to one is refused.
     rules : operand name to rule.
     """
     operands, attributes, binder = signature_of(signature)
     if name in OPS:
         raise ValueError(f"operator {name!r} is defined twice")
-    vjps = [make_vjp(rules.pop(o, None), operands, attributes) for o in operands]
+    vjps = [keeping(make_vjp(rules.pop(o, None), operands, attributes), keeps.split(), operands) for o in operands]
     if rules:
         raise ValueError(f"{name}: rules for {sorted(rules)}, which are not operands")
     functions = [f for f in (resolve(c) for c in calls.split()) if f is not None]

@@ -28,22 +28,10 @@ KNOWN = (
         "a = z.abs()\nb = z.abs()\n(a * inf + b * 5).sum().backward()",
     ),
     Known(
-        "retain_grad before an in-place change of shape: torch fills .grad in the old shape",
-        r"\.grad is\nNone",
-        r"retain_grad\(\)(?s:.*)(unsqueeze_|t_)\(",
-        "a = f * 2\na.retain_grad()\nb = a * 3\na.unsqueeze_(0)\nb.sum().backward()",
-    ),
-    Known(
         "torch refuses to differentiate after a write to a result that no rule here reads",
         r"(?s)modified by an inplace operation.*output 0 of (Pow|Copysign|Reciprocal).*this library None",
         r"",
         "a = torch.copysign(c, f)\na.neg_()\na.sum().backward()",
-    ),
-    Known(
-        "torch frees the mask of an assignment with the graph, here it is an attribute",
-        r"(?s)graph a second time.*this library None",
-        r"\] (.)?= ",
-        "a = f * 1\na[a > 0] = 2.0\na.sum().backward()\na.sum().backward()",
     ),
     Known(
         "torch's zero gradients of sgn stay zero when they are multiplied by infinity",

@@ -1,0 +1,167 @@
+"""The shortest programs in which random ones differed from torch eager, by the behaviour of torch's that they show.
+
+Each line of a program is one statement over the tensors of `tests.programs`; the oracle compares
+values, gradients, hooks, flags, aliases and errors in every graph mode.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.oracle import compare
+from tests.programs import Program
+
+FOUND = {
+    # ----- views -----
+    "a write reaches the tensor that a kernel returned as a view of hidden memory": """
+        v = torch.stack([y, y])
+        v.select(0, 0).mul_(2.0)
+        (v * v).sum().backward()""",
+    "a write of something that requires grad through a view of a constant stack": """
+        v = torch.stack([d, d])
+        u = v.as_strided((2,), (1,))
+        u.addcmul_(s, s)
+        (v * v).sum().backward()""",
+    "a view of a stack whose own tensor is gone": """
+        u, t = torch.stack([y, y]).unbind(0)
+        u = torch.stack([y * 1, y])[0]
+        u.mul_(2)
+        u.sum().backward()""",
+    "an older view of a constant gets its history after an assignment to a slice of the base": """
+        v = c.mT
+        c[1:] *= s
+        (v * v).sum().backward()""",
+    "a view that nothing has read since its base required grad is taken for a leaf": """
+        v = d[::2]
+        d.add_(s)
+        v.add_(v, alpha=2)""",
+    "a view that was read since is written": """
+        v = d[::2]
+        d.add_(s)
+        t = v * 1
+        v.add_(v, alpha=2)
+        d.sum().backward()""",
+    "an assignment to a part of such a view reads it": """
+        v = c[1:]
+        c.copy_(f)
+        v[0] = 2.0
+        c.sum().backward()""",
+    "an assignment by mask to such a view does not": """
+        v = c[1:]
+        c.copy_(f)
+        v[v < 0] = 0.5""",
+    "asking whether such a view requires grad is no reading": """
+        v = c[1:]
+        c.copy_(f)
+        t = v.requires_grad
+        v.mul_(2)""",
+    "a view that was made a leaf stays one when it is written under no_grad": """
+        v = F.gelu(c)
+        u = v.diagonal()
+        u.requires_grad_()
+        with torch.no_grad(): u.copy_(u * 2)
+        (u * u).sum().backward()""",
+    "a hook on a view is not on the way of a write through it": """
+        v = x * s
+        u = v[1:]
+        u.grad_fn; u.register_hook(see('u'))
+        u.mul_(2)
+        v.sum().backward()""",
+    "nor a hook on what it is a view of": """
+        v = x * s
+        u = v[1:]
+        u.grad_fn; u.register_hook(see('u'))
+        t = u[0]
+        t.mul_(2)
+        v.sum().backward()""",
+    "detached writes change a view's history, and torch.autograd.grad no longer finds it": """
+        v = f.view(f.shape)
+        t = v * 2
+        v.detach().add_(1)
+        a, b = torch.autograd.grad(t.sum(), [v, f], allow_unused=True)""",
+    "reading .data asks nothing of a view": """
+        v = x * 1
+        u, t = v.chunk(2)
+        v.exp_()
+        t.data.mul_(2)""",
+    "the gradient retained before a change of shape keeps the old one": """
+        v = f * 2
+        v.retain_grad()
+        u = v * 3
+        v.unsqueeze_(0)
+        u.sum().backward()""",
+    # ----- writes without a record -----
+    "a write under no_grad leaves the gradient of a tensor where it was": """
+        v = f * 2
+        u = d * v
+        with torch.no_grad(): v.masked_fill_(v < 0, 0.5)
+        a, b = torch.autograd.grad(u.sum(), [s, v], allow_unused=True)""",
+    "hooks set before and after a write under no_grad see one gradient": """
+        v = f * 2
+        v.register_hook(see('before'))
+        u = d * v
+        with torch.no_grad(): v.mul_(2)
+        v.register_hook(see('after'))
+        (u.sum() + v.sum()).backward()""",
+    "what is captured and what is freed after a write under no_grad": """
+        v = F.silu(y - w)
+        u = v + d
+        with torch.no_grad(): v.copy_(v * 2)
+        t = (u * s).reciprocal()
+        a, b = torch.autograd.grad(v.sum() + t.sum(), [u, v], allow_unused=True)
+        (t.sum() + v.sum()).backward()""",
+    # ----- differentiable or not -----
+    "the gradient of a linear operation without a rule is a constant": """
+        v = F.alpha_dropout(w, 0.5, training=True)
+        a, b = torch.autograd.grad(v.sum(), [v, w], create_graph=True)""",
+    "that of a change of shape in place as well": """
+        v = f * 2
+        v.unsqueeze_(0)
+        a, b = torch.autograd.grad(v.sum(), [v, f], create_graph=True)""",
+    # ----- a second run -----
+    "numbers that are factors are freed with the graph": """
+        v = x * 2
+        v.sum().backward()
+        v.sum().backward()""",
+    "numbers that are divisors, too": """
+        v = z / (2 - 1j)
+        v.abs().sum().backward()
+        v.real.sum().backward()""",
+    "numbers that are added are not": """
+        v = x + 2
+        v.sum().backward()
+        v.sum().backward()""",
+    "a write to a part of a tensor is freed with the graph": """
+        v = x + 1
+        v[1:].copy_(y)
+        v.sum().backward()
+        v.sum().backward()""",
+    "an assignment by mask as well": """
+        v = x + 1
+        v[v > 0] = 2.0
+        v.sum().backward()
+        v.sum().backward()""",
+    "a write to the whole is not": """
+        v = x + 1
+        v[...] = y
+        v.sum().backward()
+        v.sum().backward()""",
+    "an operation without a rule, for which torch saves nothing, runs again": """
+        v = torch.normal(s, 1.0)
+        u = v.flip(-1)
+        v.backward()
+        u.backward()""",
+    "one for which torch saves something does not": """
+        v = F.alpha_dropout(w, 0.5, training=True)
+        v.sum().backward()
+        v.sum().backward()""",
+    # ----- values -----
+    "the real part of the gradient of an imaginary part is zero, also where it is infinite": """
+        v = z.imag * inf
+        v.sum().backward()""",
+}
+
+
+@pytest.mark.parametrize("text", FOUND.values(), ids=FOUND.keys())
+def test_as_in_eager(text: str) -> None:
+    compare(Program([line.strip() for line in text.strip().splitlines()]))
