@@ -90,10 +90,11 @@ class OpaqueCall:
     and outputs that torch does not need are not kept alive.
     """
 
-    __slots__ = ("edges", "inputs", "name", "repeats")
+    __slots__ = ("edges", "hooked", "inputs", "name", "repeats")
 
     def __init__(self, name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]):
         self.name, self.inputs, self.repeats = name, inputs, False
+        self.hooked = C._autograd._top_saved_tensors_default_hooks(True) is not None
         self.edges = [torch.autograd.graph.get_gradient_edge(o) for o in outputs if o.requires_grad]
 
     def __repr__(self) -> str:
@@ -101,6 +102,8 @@ class OpaqueCall:
 
     def keeps_nothing(self) -> bool:
         """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
+        if self.hooked:
+            return False                    # to look would call the hooks
         stack, seen = [e.node for e in self.edges], set()
         while stack:
             function: Any = stack.pop()
