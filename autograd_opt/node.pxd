@@ -67,6 +67,7 @@ cdef class Op:
     cdef public int symbol, number_symbol    # what the rules of algebra call it, on tensors and with a number
     cdef public object datum     # node -> what stands in the symbol's brackets, or None
     cdef public bint values_only # these rules hold for every dtype
+    cdef public int unit         # with this number, or its negative, the operation may be one in other words
     cdef public bint distinct    # alone it is never the identity
     cdef uint32_t need0, need1
     cdef uint32_t needs(self, int i)

@@ -30,6 +30,7 @@ class Op:
     number_symbol: int
     datum: Any
     values_only: bool
+    unit: int
     distinct: bool
     @property
     def name(self) -> str: ...

@@ -104,8 +104,11 @@ TENSORS: dict[str, tuple[str, Reader | None]] = {
     "exp": ("exp", None), "log": ("log", None), "sum": ("sum", reduction),
 }
 """Operator whose operands are all tensors -> symbol, and what reads its datum."""
-NUMBERS = {"mul": "times", "div": "over", "add": "plus", "sub": "minus"}
-"""Operator of a tensor and a Python number -> symbol; the number is the datum."""
+NUMBERS = {"mul": ("times", 1), "div": ("over", 1), "add": ("plus", 0), "sub": ("minus", 0)}
+"""Operator of a tensor and a Python number -> symbol, and the number that may leave the tensor as it was.
+
+The number is the datum of the symbol.
+"""
 
 
 def install() -> None:
@@ -114,8 +117,8 @@ def install() -> None:
         op = OPS[name]
         op.symbol, op.datum, op.values_only = SYMBOLS[symbol], reader, symbol in VALUES_ONLY
         op.distinct = symbol == "negate"
-    for name, symbol in NUMBERS.items():
-        OPS[name].number_symbol = SYMBOLS[symbol]
+    for name, (symbol, unit) in NUMBERS.items():
+        OPS[name].number_symbol, OPS[name].unit = SYMBOLS[symbol], unit
     install_words(ancestor, SYMBOLS["copy"], SYMBOLS["permute"])
 
 

@@ -216,7 +216,8 @@ cdef object fast_binary(Kernel k, object a, object b):
         node.in1 = nb
         nb.live += 1
     finish(tape, node, e)
-    if nb is None and tape.algebra and op.number_symbol and (b == 1 or b == 0 or b == -1):
+    if nb is None and tape.algebra and op.number_symbol and (kb == op.unit or kb == -op.unit if kind & 3 == 2
+                                                             else number == op.unit or number == -op.unit):
         tape.recognize(node, r)
     if tape.sources:
         current_source(node)
@@ -310,7 +311,8 @@ cdef object fast_unary(Kernel k, object a):
     node.in0 = na
     na.live += 1
     finish(tape, node, e)
-    if op.values_only and tape.algebra and na.in0 is not None and (na.op.values_only or na.op.number_symbol):
+    if op.values_only and tape.algebra and na.in0 is not None and na.in1 is None \
+            and (na.op.values_only or na.op.number_symbol):
         tape.recognize(node, r)
     if tape.sources:
         current_source(node)

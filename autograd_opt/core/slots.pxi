@@ -46,6 +46,8 @@ cdef inline object operator(Kernel k, object a, object b, object reflected):
             raise
     if is_tensor(a):
         return binary(k, a, b)
+    if (type(a) is float or type(a) is int) and type(b) is CustomTensor and (k is ADD or k is MUL):
+        return binary(k, b, a)               # as `reflected` would
     return getattr(b, reflected)(a)
 
 

@@ -511,64 +511,7 @@ cdef class Tape:
         attributes with their types and bits, Python-number operands, dtype, device and
         differentiability are equal.
         """
-        cdef Py_ssize_t i, j, m = 0, n = self.n
-        cdef Node node, other
-        cdef long long[::1] keys
-        cdef long long[::1] offsets
-        cdef long long[::1] metas, data
-        cdef short[::1] symbols
-        cdef int64_t datum
-        cdef unsigned char[::1] flags
-        cdef int flag
-        key_array, offset_array = array("q", bytes(8 * n)), array("q", bytes(8 * (n + 1)))
-        meta_array, flag_array = array("q", bytes(8 * n)), array("B", bytes(n))
-        symbol_array, datum_array = array("h", bytes(2 * n)), array("q", bytes(8 * n))
-        operands = array("i")
-        if n == 0:
-            return key_array, offset_array, operands, flag_array, meta_array, symbol_array, datum_array
-        keys, offsets, metas, flags = key_array, offset_array, meta_array, flag_array
-        symbols, data = symbol_array, datum_array
-        ids, meta_ids = {}, {}
-        append = operands.append
-        for i in range(n):
-            node = <Node>self.nodes[i]
-            keys[i] = ids.setdefault(pass_key(node), len(ids))
-            if node.op.flags & MULTI:
-                metas[i] = -1 - i if node.flags & LEAF else meta_ids.setdefault(node.shape, len(meta_ids))
-            else:
-                metas[i] = meta_ids.setdefault(
-                    (node.shape, node.dtype, node.device, node.flags & REQUIRES_GRAD), len(meta_ids))
-                symbols[i] = word_of(node, &datum)
-                data[i] = datum
-            flag = 0
-            if node.flags & LEAF:
-                flag |= 1
-            elif node.op is not OUTPUT_OP and not node.op.flags & PURE:
-                flag |= 2
-            if node.flags & PINNED:
-                flag |= 4 | 16
-            if commutes(node) and node.in0 is not None and node.in1 is not None:
-                flag |= 8
-            if node.flags & (NO_MERGE | ESCAPED) or node.in0 is not None and node.in0.flags & ESCAPED \
-                    or node.in1 is not None and node.in1.flags & ESCAPED:
-                flag |= 32
-            flags[i] = flag
-            if node.more is not None:
-                for other in node.more:
-                    if other is not None:
-                        append(other.index)
-                        m += 1
-                        if other.flags & ESCAPED:
-                            flags[i] |= 32
-            else:
-                if node.in0 is not None:
-                    append(node.in0.index)
-                    m += 1
-                if node.in1 is not None:
-                    append(node.in1.index)
-                    m += 1
-            offsets[i + 1] = m
-        return key_array, offset_array, operands, flag_array, meta_array, symbol_array, datum_array
+        return flat_arrays(self)
 
     def set_leaders(self, leader, by_rule=None, bint decided=False):
         """Merge node i into node leader[i]; where they are equal, keep node i apart.

@@ -320,7 +320,7 @@ def test_every_word_is_an_operator_of_the_table() -> None:
     from autograd_opt.ops.table import OPS
     from autograd_opt.passes.rules import SYMBOLS
     assert set(words.TENSORS) | set(words.NUMBERS) <= set(OPS)
-    assert {s for s, _ in words.TENSORS.values()} | set(words.NUMBERS.values()) <= set(SYMBOLS)
+    assert {s for s, _ in words.TENSORS.values()} | {s for s, _ in words.NUMBERS.values()} <= set(SYMBOLS)
     assert len(RULES) > 30
 
 
