@@ -15,7 +15,7 @@ The entry point is `verify`. The folder, in reading order:
     cases, claims, lemmas      sympy's proofs of every rule and every linearity that the checker composes
     sympy_engine, expressions  elementwise gradients of small graphs: compared, and printed
     task, search, verifier     which engine is asked when
-    verdict, certificate       what is answered; saved and replayed
+    verdict, frozen, certificate   what is answered; saved with its graph, and verified again
     budget, leaders, asserting, cli
 """
 

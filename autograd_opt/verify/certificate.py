@@ -1,20 +1,22 @@
-"""Verifications in files: saved with both programs, replayed without the graph."""
+"""Verifications in files: saved with the graph that they are about, verified again without it.
+
+A file is believed in nothing but what the recorded graph was: both programs, and what is proved of them, are made anew.
+"""
 
 from __future__ import annotations
 
-import time
-from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from autograd_opt.errors import ArgumentError
-from autograd_opt.verify import checker
 from autograd_opt.verify.budget import ENGINES, Budget
-from autograd_opt.verify.ir import Head, Program, Type, Vocabulary
+from autograd_opt.verify.frozen import freeze, positions, thaw
+from autograd_opt.verify.ir import Malformed
 from autograd_opt.verify.task import Task
-from autograd_opt.verify.verdict import Reason, Status, Verification, undecided
+from autograd_opt.verify.verdict import Reason, Verification, undecided
+from autograd_opt.verify.verifier import asked, verify
 
 
 def save(
@@ -23,95 +25,84 @@ def save(
     roots: Sequence[Any],
     leaves: Sequence[Any] | None = None,
     leader: Sequence[int] | None = None,
+    **options: Any,
 ) -> Verification:
-    """Verify and write a certificate that `replay` checks without the graph."""
-    task = Task(nodes, roots, leaves, leader, None)
-    found = task.run(ENGINES, Budget(), "real", (), 0)
-    found = replace(found, programs=task.certificate())
-    found.to_json(path)
-    return found
+    """Verify as `verify` does, and write a file that `replay` checks without the graph."""
+    return verify(nodes, roots, leaves, leader, save=path, **options)
 
 
 def replay(
     saved: Verification | str | Path, budget: Budget | None = None, *, about: str | None = None
 ) -> Verification:
-    """Check a saved verification again from the programs in it.
+    """Verify again what a saved verification is about; the answer is today's, not the saved one.
 
     Parameters
     ----------
-    saved : a verification with its programs, or the path of its file.
+    saved : a verification with its graph, or the path of its file.
     about : hash of the graph it should be about (`Verification.original`); None: whichever it is about.
 
     Raises
     ------
-    ArgumentError : there is no such file, it is damaged, or it holds no programs.
+    ArgumentError : there is no such file, it is damaged, or it holds no graph.
     """
     if isinstance(saved, (str, Path)) and not Path(saved).is_file():
         raise ArgumentError(f"there is no file {saved}: write one with autograd_opt.verify.save")
     v = saved if isinstance(saved, Verification) else Verification.from_json(Path(saved))
-    original, optimized, leader = programs_of(v)
-    if (original.digest(), optimized.digest()) != (v.original, v.optimized):
-        return undecided(Reason.FOREIGN, "the hashes are not those of the programs in the file")
+    try:
+        task, options = task_of(v)
+    except Malformed as error:
+        return undecided(Reason.MALFORMED, str(error))
+    if (task.original.digest(), task.optimized.digest()) != (v.original, v.optimized):
+        return undecided(Reason.FOREIGN, "the hashes are not those of the graph in the file, by today's rules")
     if about is not None and v.original != about:
         return undecided(Reason.FOREIGN, "it is about another graph than the one asked for")
-    budget = budget or Budget()
-    outcome = checker.check(
-        original, optimized, leader, expansions=budget.expansions, deadline=time.monotonic() + budget.seconds
-    )
-    if all(outcome.equal) and outcome.equal:
-        return replace(
-            v, status=Status.PROVED, exact="bitwise" if all(outcome.bitwise) else "real", reason=None, message=""
-        )
-    return undecided(
-        Reason.UNDERIVED, "the saved programs are not proved equal", original=v.original, optimized=v.optimized
-    )
+    found = asked(lambda: task, budget or Budget(), **options)
+    return replace(found, recorded=v.recorded)
 
 
-def programs_of(saved: Verification) -> tuple[Program, Program, list[int]]:
-    """The two programs and the leaders that the verdict is about.
+def contents(task: Task, engines: Sequence[str], exact: str, assume: Sequence[str], seed: int) -> dict[str, Any]:
+    """What a file holds beside the verdict."""
+    return {
+        **freeze(task.recorded),
+        "roots": task.roots,
+        "wanted": task.leaves,
+        "leader": task.leader,
+        "alive": task.alive,
+        "rewrites": [[r.node, r.rule, r.replacement, list(r.cut)] for r in task.rewrites],
+        "options": {"engines": list(engines), "exact": exact, "assume": list(assume), "seed": seed},
+    }
+
+
+def task_of(saved: Verification) -> tuple[Task, dict[str, Any]]:
+    """The task that the verdict is about, and how it was asked.
 
     Raises
     ------
-    ArgumentError : the file holds no programs, or damaged ones.
+    ArgumentError : the file holds no graph, or a damaged one.
+    Malformed : a graph that cannot be verified.
     """
-    raw = saved.programs
+    raw = saved.recorded
     if raw is None:
-        raise ArgumentError("this verification was saved without its programs: use autograd_opt.verify.verifier.save")
+        raise ArgumentError("this verification was saved without its graph: pass save=path to verify")
     try:
-        vocabulary = Vocabulary()
-        vocabulary.types = [Type(None if s is None else tuple(s), d, v, tuple(p)) for s, d, v, p in raw["types"]]
-        vocabulary.heads = [Head(o, tuple((k, t) for k, t in a), ty, bool(g), e) for o, a, ty, g, e in raw["heads"]]
-        vocabulary._heads = {h: k for k, h in enumerate(vocabulary.heads)}
-        if any(not 0 <= h.type < len(vocabulary.types) for h in vocabulary.heads):
-            raise ValueError("a type that is not there")
-        return (
-            program(raw["original"], vocabulary),
-            program(raw["optimized"], vocabulary),
-            [int(x) for x in raw["leader"]],
+        recorded = thaw(dict(raw))
+        n = len(recorded.heads)
+        options = raw["options"]
+        given = {
+            "engines": tuple(e for e in ENGINES if e in options["engines"]),
+            "exact": {"real": "real", "bitwise": "bitwise"}[options["exact"]],
+            "assume": tuple(map(str, options["assume"])),
+            "seed": int(options["seed"]),
+        }
+        task = Task(
+            recorded.nodes,
+            positions(raw["roots"], n),
+            positions(raw["wanted"], n),
+            positions(raw["leader"], n),
+            raw["alive"],
+            [(node, rule, to, tuple(positions(cut, n))) for node, rule, to, cut in raw["rewrites"]],
+            recorded=recorded,
         )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ArgumentError(f"the saved programs are damaged ({error}): verify the graph anew") from error
-
-
-def program(raw: dict[str, Any], vocabulary: Vocabulary) -> Program:
-    """One program; every reference is checked."""
-    heads = [int(h) for h in raw["heads"]]
-    operands = [tuple(int(x) for x in o) for o in raw["operands"]]
-    if len(heads) != len(operands) or any(not 0 <= h < len(vocabulary.heads) for h in heads):
-        raise ValueError("heads and operands do not fit")
-    if any(not 0 <= x < k for k, o in enumerate(operands) for x in o):
-        raise ValueError("an operand comes after its use")
-    gradients = [None if x is None else int(x) for x in raw["gradients"]]
-    values = [int(x) for x in raw["values"]]
-    if any(x is not None and not 0 <= x < len(heads) for x in (*gradients, *values)):
-        raise ValueError("a goal that is not there")
-    return Program(
-        vocabulary,
-        heads,
-        operands,
-        array("q", [int(x) for x in raw["origin"]]),
-        int(raw["forward"]),
-        values,
-        gradients,
-        {int(k): int(v) for k, v in raw["cotangents"]},
-    )
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        raise ArgumentError(f"the saved graph is damaged ({error}): verify the graph anew") from error
+    return task, given

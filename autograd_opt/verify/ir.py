@@ -27,6 +27,10 @@ class Malformed(Exception):
     """The input is not a graph that can be verified."""
 
 
+class Released(Malformed):
+    """There is no graph any more."""
+
+
 class Type(NamedTuple):
     """Shape, dtype and device; a node with several outputs lists theirs in `parts`."""
 

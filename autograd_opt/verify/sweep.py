@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from autograd_opt.verify.bits import encode
+from autograd_opt.verify.evaluate import known
 from autograd_opt.verify.ir import ADD, MULTI, Malformed, Program
+from autograd_opt.verify.linear import JOINTLY, LINEAR, is_kernel
 from autograd_opt.verify.reading import Recorded
 from autograd_opt.verify.rules import Template, trace_rule
 from autograd_opt.verify.tracer import Draws
-from autograd_opt.verify.words import HOOK, MERGED, PULLBACK, SEED
+from autograd_opt.verify.words import CONSTANT, FULL, HOOK, MERGED, PULLBACK, SEED
 
 TRACED: dict[Any, Any] = {}
 """What rules were traced to, by rule and signature, in words that every vocabulary understands."""
@@ -28,6 +30,11 @@ class Refused:
 
     reason: str
     draws: bool
+
+
+def understood(op: str) -> bool:
+    """Can the operator be evaluated, or distributed over a sum?"""
+    return op in (FULL, CONSTANT) or known(op) or op in LINEAR or op in JOINTLY or is_kernel(op)
 
 
 class Differentiator:
@@ -186,26 +193,30 @@ class Differentiator:
         present = None if parts is None else tuple([p is not None for p in parts])
         spelled = (head.op, head.attributes, vocabulary.spelled(head.type), tuple(map(vocabulary.spelled, kinds)))
         key = (op, tuple(op.vjps), op.joint, spelled, tuple(needs), present)
-        known = TRACED.get(key)
-        if known is None:
+        traced = TRACED.get(key)
+        if traced is None:
             try:
                 made = trace_rule(vocabulary, op, head, kinds, needs, present)
             except Exception as error:  # whatever a rule raises on traces means that it cannot be traced
-                known = Refused(str(error), isinstance(error, Draws))
+                traced = Refused(str(error), isinstance(error, Draws))
             else:
-                known = (
+                traced = (
                     [(vocabulary.heads[h], vocabulary.spelled(vocabulary.heads[h].type), r) for h, r in made.steps],
                     made.results,
                 )
             if len(TRACED) >= TRACED_LIMIT:
                 TRACED.clear()
-            TRACED[key] = known
-        if isinstance(known, Refused):
-            self.unsupported[op.name] = known.reason
-            if known.draws:
+            TRACED[key] = traced
+        if isinstance(traced, Refused):
+            self.unsupported[op.name] = traced.reason
+            if traced.draws:
                 self.drawing.add(op.name)
             return None
-        steps, results = known
+        steps, results = traced
+        strange = next((h.op for h, _, _ in steps if not understood(h.op)), None)
+        if strange is not None:  # as a whole it is linear still
+            self.unsupported[op.name] = f"its rule uses {strange}, which has no meaning"
+            return None
         return Template(
             tuple((vocabulary.head(h.op, h.attributes, vocabulary.intern(t)), refs) for h, t, refs in steps), results
         )

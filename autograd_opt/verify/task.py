@@ -13,7 +13,7 @@ import torch
 
 from autograd_opt.verify import checker
 from autograd_opt.verify.budget import Budget
-from autograd_opt.verify.ir import DRAWS, Malformed, Vocabulary
+from autograd_opt.verify.ir import DRAWS, Head, Malformed, Released, Vocabulary
 from autograd_opt.verify.kernels import KERNELS
 from autograd_opt.verify.leaders import PINNED, followed, resolve
 from autograd_opt.verify.linear import FOR_ALL_SIZES, JOINTLY, LINEAR, TRUSTED, is_kernel
@@ -35,9 +35,11 @@ class Task:
         leader: Sequence[int] | None,
         alive: Sequence[int] | None,
         rewrites: Sequence[Any] = (),
+        *,
+        recorded: Recorded | None = None,
     ):
         if not len(nodes):
-            raise Malformed("there are no nodes: the graph was cleared, or nothing was recorded")
+            raise Released("there are no nodes: the graph was cleared, or nothing was recorded")
         self.nodes = nodes
         self.where = {id(node): i for i, node in enumerate(nodes)}
         self.roots = [self.position(r, "output") for r in roots]
@@ -53,8 +55,8 @@ class Task:
         if any(not 0 <= r.replacement < r.node < len(nodes) for r in self.rewrites):
             raise Malformed("a rewrite is of a node that is not there, or to one that is not before it")
         self.merged = [i for i, to in enumerate(self.leader) if to != i]
-        self.vocabulary = Vocabulary()
-        self.recorded: Recorded = convert(nodes, self.vocabulary)
+        self.recorded = convert(nodes, Vocabulary()) if recorded is None else recorded
+        self.vocabulary = self.recorded.vocabulary
         self.differentiator = Differentiator(self.recorded)
         self.original = self.differentiator.program(range(len(nodes)), self.roots, self.leaves)
         self.optimized = self.differentiator.program(self.leader, self.roots, self.leaves)
@@ -195,11 +197,11 @@ class Task:
         private = sorted(
             {
                 str(h.value("#of")) if h.op == PULLBACK else h.op
-                for h in self.vocabulary.heads
+                for h in self.used()
                 if is_kernel(h.op) and h.value("#of") not in KERNELS
             }
         )
-        linear = {h.op for h in self.vocabulary.heads if h.op in LINEAR or h.op in JOINTLY}
+        linear = {h.op for h in self.used() if h.op in LINEAR or h.op in JOINTLY}
         small = sorted(linear - FOR_ALL_SIZES - TRUSTED)
         if small:
             out.append(f"linear at all sizes, proved at small ones: {', '.join(small)}")
@@ -207,11 +209,16 @@ class Task:
             out.append(f"torch's own derivatives are linear: {', '.join(private)}")
         return tuple(out)
 
+    def used(self) -> list[Head]:
+        """What the two programs are made of."""
+        heads = self.vocabulary.heads
+        return [heads[k] for k in {*self.original.heads, *self.optimized.heads}]
+
     def trust(self) -> dict[str, Any]:
         """Versions and the lemmas that a proof of this graph uses."""
         return {
             **versions(),
-            "lemmas": sorted({h.op for h in self.vocabulary.heads if h.op in LINEAR}),
+            "lemmas": sorted({h.op for h in self.used() if h.op in LINEAR}),
         }
 
     def line(self, i: int) -> str:
@@ -225,16 +232,6 @@ class Task:
         i, text = failed[0]
         to = f", merged into {self.line(self.leader[i])}" if self.leader[i] != i else ""
         return f"{self.line(i)}{to}: {text}"
-
-    def certificate(self) -> dict[str, Any]:
-        """Both programs and their words, for a file that can be replayed."""
-        return {
-            "types": [list(t) for t in self.vocabulary.types],
-            "heads": [list(h) for h in self.vocabulary.heads],
-            "original": self.original.to_dict(),
-            "optimized": self.optimized.to_dict(),
-            "leader": list(self.leader),
-        }
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from autograd_opt.errors import ArgumentError, VerificationError
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Status(StrEnum):
@@ -143,6 +143,7 @@ class Verification(NoBool):
     stats : counts and seconds.
     goals : one `Verdict` per leaf and output.
     original, optimized : hashes of the two joint graphs.
+    recorded : with `save=`, the graph itself, for `replay`.
 
     Examples
     --------
@@ -171,7 +172,7 @@ class Verification(NoBool):
     original: str = ""
     optimized: str = ""
     engine: str = ""
-    programs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    recorded: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def leaves(self) -> tuple[Verdict, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from autograd_opt.errors import ArgumentError
 from autograd_opt.verify.budget import ENGINES, Budget
-from autograd_opt.verify.ir import Malformed
+from autograd_opt.verify.ir import Malformed, Released
 from autograd_opt.verify.task import Task
 from autograd_opt.verify.verdict import Reason, Verification, undecided
 
@@ -27,6 +29,7 @@ def verify(
     exact: str = "real",
     assume: Sequence[str] = (),
     seed: int = 0,
+    save: str | Path | None = None,
 ) -> Verification:
     """Are the optimized values and gradients those of the graph as written?
 
@@ -45,6 +48,7 @@ def verify(
     exact : `real`, or `bitwise` to accept nothing less.
     assume : conditions that the caller vouches for.
     seed : for the random points.
+    save : a file to write, with the graph, so that `replay` verifies it again elsewhere.
 
     Returns
     -------
@@ -67,15 +71,32 @@ def verify(
             if unknown
             else f"exact={exact!r}: choose 'real' or 'bitwise'"
         )
-    budget = budget or Budget()
+    made: list[Task] = []
+
+    def task() -> Task:
+        made.append(Task(nodes, roots, leaves, leader, alive, rewrites))
+        return made[0]
+
+    found = asked(task, budget or Budget(), engines=engines, exact=exact, assume=assume, seed=seed)
+    if save is not None and made:
+        from autograd_opt.verify.certificate import contents
+
+        found = replace(found, recorded=contents(made[0], engines, exact, assume, seed))
+        found.to_json(save)
+    return found
+
+
+def asked(
+    task: Callable[[], Task], budget: Budget, *, engines: Sequence[str], exact: str, assume: Sequence[str], seed: int
+) -> Verification:
+    """The answer about a task; whatever goes wrong in making it or in an engine is one too."""
     start = time.perf_counter()
     collecting = gc.isenabled()
     gc.disable()  # millions of tuples and no cycle among them: collections would only walk them again and again
     try:
-        task = Task(nodes, roots, leaves, leader, alive, rewrites)
-        found = task.run(tuple(engines), budget, exact, tuple(assume), seed)
+        found = task().run(tuple(engines), budget, exact, tuple(assume), seed)
     except Malformed as error:
-        return undecided(Reason.RELEASED if not len(nodes) else Reason.MALFORMED, str(error))
+        return undecided(Reason.RELEASED if isinstance(error, Released) else Reason.MALFORMED, str(error))
     except Exception as error:  # an engine that fails must never look like a proof, nor hide its failure
         return undecided(Reason.FAILED, f"{type(error).__name__}: {error}")
     finally:

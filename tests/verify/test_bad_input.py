@@ -105,12 +105,12 @@ def test_a_certificate_of_another_graph(tmp_path):
     assert replay(tmp_path / "a.json", about=first.original).status is Status.PROVED
     says(replay(tmp_path / "b.json", about=first.original), Reason.FOREIGN, "another graph", "anew")
     raw = json.loads((tmp_path / "a.json").read_text())
-    raw["programs"] = json.loads((tmp_path / "b.json").read_text())["programs"]
+    raw["recorded"] = json.loads((tmp_path / "b.json").read_text())["recorded"]
     (tmp_path / "mixed.json").write_text(json.dumps(raw))
     says(replay(tmp_path / "mixed.json"), Reason.FOREIGN, "anew")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 99}', '{"format": 1, "status": "maybe"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 99}', '{"format": 2, "status": "maybe"}'])
 def test_a_damaged_file(tmp_path, text):
     path = tmp_path / "proof.json"
     path.write_text(text)
@@ -123,8 +123,8 @@ def test_a_file_that_is_not_there(tmp_path):
         replay(tmp_path / "nothing.json")
 
 
-def test_a_verification_without_its_programs():
-    with pytest.raises(ArgumentError, match="without its programs"):
+def test_a_verification_without_its_graph():
+    with pytest.raises(ArgumentError, match="without its graph"):
         replay(Verification(Status.PROVED))
 
 

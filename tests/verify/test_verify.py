@@ -274,13 +274,13 @@ def test_saved_verdicts_are_replayed_and_bound_to_their_graphs(tmp_path):
     again = Verification.from_json(path)
     assert (again.original, again.exact, again.goals) == (first.original, "real", first.goals)
     raw = json.loads(path.read_text())
-    raw["programs"]["optimized"]["operands"][-1] = [0] * len(raw["programs"]["optimized"]["operands"][-1])
+    raw["recorded"]["operands"][-1] = [0]
     damaged = tmp_path / "damaged.json"
     damaged.write_text(json.dumps(raw))
     assert replay(damaged).reason is Reason.FOREIGN
     with pytest.raises(ArgumentError, match="damaged"):
         Verification.from_json("{}")
-    raw["programs"]["optimized"]["operands"][-1] = [10**9]
+    raw["recorded"]["operands"][-1] = [10**9]
     damaged.write_text(json.dumps(raw))
     with pytest.raises(ArgumentError, match="damaged"):
         replay(damaged)

@@ -1,0 +1,116 @@
+"""A recorded graph as plain data: enough to build both programs again, in another process.
+
+What the file says is checked against the operator table here: which operators are pure, and that every
+effect and every leaf is a value of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from autograd_opt.ops.table import OPS
+from autograd_opt.verify.ir import PURE, VIEW, Head, Malformed, Type, Vocabulary
+from autograd_opt.verify.leaders import PINNED
+from autograd_opt.verify.reading import Recorded
+
+SMALL = 4096
+"""Integers are written out up to so many elements: a point may need them."""
+
+
+@dataclass
+class Stored:
+    """A recorded node, read from a file: what verifying looks at."""
+
+    op: Any
+    is_leaf: bool
+    requires_grad: bool
+    flags: int
+    hooks: Any
+    source: str
+    tensor: torch.Tensor | None
+    leader: None = None
+
+
+def freeze(recorded: Recorded) -> dict[str, Any]:
+    """The graph as lists, numbers and text."""
+    vocabulary, nodes = recorded.vocabulary, recorded.nodes
+    used = {h: k for k, h in enumerate(dict.fromkeys(recorded.heads))}
+    return {
+        "types": [list(t) for t in vocabulary.types],
+        "heads": [list(vocabulary.heads[h]) for h in used],
+        "nodes": [used[h] for h in recorded.heads],
+        "operands": [list(o) for o in recorded.operands],
+        "leaves": [i for i, n in enumerate(nodes) if n.is_leaf],
+        "hooked": [i for i, n in enumerate(nodes) if n.hooks is not None],
+        "pinned": [i for i, n in enumerate(nodes) if n.flags & PINNED],
+        "sources": [n.source or "" for n in nodes],
+        "integers": {str(i): n.tensor.tolist() for i, n in enumerate(nodes) if n.is_leaf and spelled_out(n)},
+    }
+
+
+def spelled_out(node: Any) -> bool:
+    t = node.tensor
+    return t is not None and not (t.is_floating_point() or t.is_complex()) and t.numel() <= SMALL
+
+
+def thaw(raw: dict[str, Any]) -> Recorded:
+    """The recorded graph that `freeze` wrote.
+
+    Raises
+    ------
+    Malformed : the data contradict the operator table, or themselves.
+    KeyError, TypeError, ValueError, IndexError : they are damaged.
+    """
+    vocabulary = Vocabulary()
+    for s, d, v, p in raw["types"]:
+        kind = Type(None if s is None else tuple(map(int, s)), str(d), str(v), tuple(p))
+        if any(x is not None and not 0 <= x < len(vocabulary.types) for x in kind.parts):
+            raise ValueError("a type that is not there")
+        vocabulary._types[kind] = len(vocabulary.types)
+        vocabulary.types.append(kind)
+    for op, attributes, kind, grad, effect in raw["heads"]:
+        head = Head(str(op), tuple((str(k), str(t)) for k, t in attributes), int(kind), bool(grad), int(effect))
+        if not 0 <= head.type < len(vocabulary.types) or head in vocabulary._heads:
+            raise ValueError("a head without a type, or twice")
+        vocabulary._heads[head] = len(vocabulary.heads)
+        vocabulary.heads.append(head)
+    heads = [int(h) for h in raw["nodes"]]
+    operands = [tuple(None if x is None else int(x) for x in o) for o in raw["operands"]]
+    sources = [str(s) for s in raw["sources"]]
+    if not len(heads) == len(operands) == len(sources) or any(not 0 <= h < len(vocabulary.heads) for h in heads):
+        raise ValueError("heads and operands do not fit")
+    if any(x is not None and not 0 <= x < k for k, o in enumerate(operands) for x in o):
+        raise ValueError("an operand comes after its use")
+    leaves, hooked, pinned = (set(map(int, raw[k])) for k in ("leaves", "hooked", "pinned"))
+    nodes, pure = [], bytearray(len(heads))
+    for i, h in enumerate(heads):
+        head = vocabulary.heads[h]
+        if head.op not in OPS:
+            raise Malformed(f"the operator {head.op!r} is not registered here: import what registers it")
+        op = OPS[head.op]
+        pure[i] = head.effect == 0
+        of_its_own = i in leaves or not (op.flags & (PURE | VIEW) or op.name == "output")
+        if head.effect != i + 1 and (head.effect or of_its_own):
+            raise Malformed(f"%{i} {op.name} is a value of its own, which the file denies")
+        if i in leaves and operands[i]:
+            raise Malformed(f"%{i} is a leaf with operands")
+        nodes.append(Stored(op, i in leaves, head.grad, PINNED if i in pinned else 0, True if i in hooked else None,
+                            sources[i], integers(raw["integers"].get(str(i)), vocabulary.types[head.type])))
+    grad = bytearray(n.requires_grad for n in nodes)
+    return Recorded(vocabulary, nodes, heads, operands, pure, grad, [])
+
+
+def integers(values: Any, kind: Type) -> torch.Tensor | None:
+    return None if values is None else torch.tensor(values, dtype=getattr(torch, kind.dtype)).reshape(kind.shape or ())
+
+
+def positions(values: Sequence[Any], n: int) -> list[int]:
+    """Numbers of nodes."""
+    out = [int(x) for x in values]
+    if any(not 0 <= x < n for x in out):
+        raise ValueError("a node that is not there")
+    return out
