@@ -215,6 +215,7 @@ def as_subclass(self: Tensor, cls: Any) -> Any:
 def install() -> None:
     """Put in place what torch functions do not reach; done once at import."""
     Tensor.as_subclass = as_subclass  # type: ignore[assignment, method-assign]
+    Tensor.set_ = set_  # type: ignore[assignment, method-assign]
 
 
 @special(getter("data"))
@@ -261,19 +262,44 @@ def array(func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.run_raw(func, args, kwargs)
 
 
-@special(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.share_memory_, setter("data"), Tensor.set_,
+@special(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.share_memory_, setter("data"),
          Tensor.resize_, Tensor.resize_as_)
 def memory(func: Any, args: Any, kwargs: Any) -> Any:
     if func in (Tensor.resize_, Tensor.resize_as_) and references.requires_grad(args[0]) \
             and not torch.is_inference_mode_enabled():
         raise errors.GraphError(errors.at("cannot resize variables that require grad"))
     escaped(args[0])
-    if func == Base.set_ or func == setter("data"):
+    if func == setter("data"):
         with torch._C.DisableTorchFunction():
             result = func(*args, **kwargs)
             nodes.wrote(args[0])
             return result
     return recorder.run_raw(func, args, kwargs)
+
+
+def set_(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """`Tensor.set_`, which torch shows to no mode: its tensor has other memory from here on.
+
+    What was recorded of a leaf so far belongs to the leaf that it was; its next use registers it anew.
+    """
+    if nodes.get_recording() is None:
+        return Base.set_(self, *args, **kwargs)
+    with torch._C.DisableTorchFunction():
+        leaf = references.requires_grad(self) and history(self) is None
+        if leaf and torch.is_grad_enabled():
+            raise errors.InplaceError(errors.at(
+                "a leaf Variable that requires grad is being used in an in-place operation. "
+                "Use torch.no_grad() to give it other memory"
+            ))
+        escaped(self)
+        Base.set_(self, *args, **kwargs)
+        nodes.wrote(self)
+        escaped(self)                       # the other tensors over its new memory have counters of their own
+        if leaf:
+            nodes.become_leaf(self)
+            if type(self) is CustomTensor:
+                self._requires_grad = True
+    return self
 
 
 # ----- copies of leaves -----

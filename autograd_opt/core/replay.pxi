@@ -162,9 +162,10 @@ cdef bint stateless(Node node):
         n = other
         if n is not None and n.flags & REQUIRES_GRAD:
             mask |= node.op.needs(i)
-    for i, other in enumerate(node.operands):
-        if other is None and i < 30:
-            mask &= ~(<uint32_t>1 << i)  # a number is not released
+    if node.op.hot != MUL and node.op.hot != DIV:        # whose number torch saves as a tensor
+        for i, other in enumerate(node.operands):
+            if other is None and i < 30:
+                mask &= ~(<uint32_t>1 << i)  # a number is not released
     return mask == 0
 
 

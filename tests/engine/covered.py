@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.engine.behaviour import GROUPS
 
 MODULES = ("test_backward", "test_hooks", "test_function", "test_second_order", "test_modes", "test_errors",
-           "test_saved", "test_views", "test_functional", "test_rest", "test_further")
+           "test_saved", "test_views", "test_functional", "test_rest", "test_further", "test_set")
 PAGE = Path(__file__).parents[2] / "docs" / "behaviours.md"
 
 COVERED = {
@@ -66,8 +66,6 @@ GAPS = {
     "views that became leaves between the modes, written under grad (`test_autograd_inplace_view_of_view`)":
         "not refused",
     "a saved input detached in place before backward": "torch refuses; here the gradient is right",
-    "`x.set_()` on a leaf that was used (`test_grad_to_node_set`, `test_parameter_resize`)":
-        "torch shows this call to no mode: the leaf keeps its identity and its shape; assign `.data` instead",
     "`requires_grad` of a view made under `no_grad` (`test_custom_function_return_view_in_nograd`, its flag)":
         "False; torch says True of a view that has no history",
     "flags of views made across inference modes (`test_normal_tensor_view_output_in_inference_mode`, "
@@ -86,6 +84,9 @@ GAPS = {
     "JIT fork and join (`test_fork_join_in_middle`), C++ extensions that define autograd functions": "not seen by a torch-function mode",
     "a GradientEdge as the only root of `torch.autograd.backward`": "use `graph.backward(edge)` or `torch.autograd.grad`",
     "a GradientEdge made by `get_gradient_edge` imported before this library": "does not keep what the rule saved alive",
+    "a second backward run without `retain_graph` over a write at an index, `torch.complex`, `addcdiv` or `div` with "
+    "`rounding_mode`": "torch refuses; here nothing was saved that could be missing, and the gradient is right",
+    "a second backward run without `retain_graph` over `F.interpolate`": "torch has saved shapes only; here it is an error",
     "MKL-DNN tensors": "not tested",
     "profiler, devices and streams, plain tensor behaviour": "not about gradients",
 }

@@ -531,6 +531,32 @@ def retained_then_freed(new):
     return x.grad, caught(y.backward)
 
 
+@repeated("test_backward_twice_with_saved_values")
+def products_with_numbers(new):
+    """A number in a product or quotient is saved as a tensor, elsewhere it is not."""
+    def twice(f):
+        x = new(0.5, -1.0, 2.0)
+        y = f(x).sum()
+        y.backward()
+        return caught(y.backward, 30), x.grad
+
+    return [twice(f) for f in (
+        lambda x: x * 2, lambda x: 2 * x, lambda x: x / 3, lambda x: x * 1, lambda x: x.clone().mul_(2),
+        lambda x: x * 2 + x * 2, lambda x: x + 2, lambda x: 2 - x, lambda x: -x, lambda x: x.lerp(x, 0.25),
+        lambda x: x % 2, lambda x: x.mean(), lambda x: x.clone().div_(2), lambda x: torch.rsub(x, 2, alpha=3),
+    )]
+
+
+@repeated("test_backward_twice_without_saved_values")
+def twins_with_numbers(new):
+    """Equal products with a number, differentiated one after the other."""
+    x = new(0.5, -1.0, 2.0)
+    y, z = (x * 2).sum(), (x * 2).sum()
+    y.backward()
+    z.backward()
+    return x.grad, caught(z.backward, 30), caught(y.backward, 30)
+
+
 @repeated("test_backward_twice_without_saved_values")
 def second_run_without_saved_values(new):
     """Where nothing was saved, a second backward works."""
