@@ -184,6 +184,10 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         raise errors.ArgumentError(errors.at(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         ))
+    if not only_inputs:
+        warnings.warn(
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for "
+            "other parts of the graph, please use torch.autograd.backward.", FutureWarning, stacklevel=3)
     if allow_unused is None:
         allow_unused = materialize_grads
     roots, wanted = as_tuple(outputs), as_tuple(inputs)

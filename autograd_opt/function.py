@@ -81,7 +81,7 @@ class Context:
         out = []
         for i, (t, version) in enumerate(self._saved):
             if type(t) is Packed:
-                t = t.value()
+                t = t.seen_by_user() if nodes.get_recording() is not None else t.value()
             elif t is not None:
                 with torch._C.DisableTorchFunction():
                     if version_of(t) != version:

@@ -96,7 +96,7 @@ def accumulate(task: Any, node: Any, g: Tensor, sole: bool = False) -> None:
     replaced = run_leaf_hooks(t, g, task) if node.is_leaf else g
     if hooks is not None:
         replaced = hooks.prepare(node, replaced, task)
-    if replaced is None:
+    if replaced is None or (node.is_leaf and not requires_grad(t)):   # switched off since it was used
         return
     seen = hooks is not None or t._backward_hooks or t.__dict__.get("_leaf_hooks")  # a hook may have kept the cotangent
     add_to_grad(t, replaced, task.create_graph, sole and not seen)

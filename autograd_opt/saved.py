@@ -36,6 +36,11 @@ class Packed:
         t = self.plain()
         return connected(t, self.node) if recorded else t
 
+    def seen_by_user(self) -> Tensor:
+        """What `ctx.saved_tensors` shows: it belongs to its node in every kind of run, as in torch."""
+        t = self.plain()
+        return connected(t, self.node) if self.node is not None and self.node.requires_grad else t
+
     def plain(self) -> Tensor:
         """What the unpack hook gives; the same for every slice of a batch."""
         from autograd_opt import runs

@@ -35,13 +35,14 @@ cdef bint alike(object a, object b) except -1:
 
 
 cdef bint hookless(object t):
-    """A custom leaf without hooks of a context's?"""
+    """A custom leaf that still requires grad, without hooks of a context's?"""
     if not is_custom(t):
         return False
     own = t.__dict__
-    return not own.get("_leaf_hooks") and not own.get("_post_hooks")
+    return own.get("_requires_grad") is True and not own.get("_leaf_hooks") and not own.get("_post_hooks")
 
 
+cdef object get_requires_grad = base.__dict__["requires_grad"]
 cdef object acquire = ACCUMULATING.acquire
 cdef object release = ACCUMULATING.release
 
@@ -64,7 +65,10 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh) except -1:
     cdef object t = node.value, old
     if type(g) is not Tensor:
         return False
-    if type(t) is not Parameter and type(t) is not Tensor and not hookless(t):
+    if type(t) is Parameter or type(t) is Tensor:
+        if ao_get(get_requires_grad, t) is not True:
+            return False
+    elif not hookless(t):
         return False
     if ao_get(get_hooks, t) is not None or ao_get(get_post_hooks, t) is not None:
         return False

@@ -12,7 +12,8 @@ from pathlib import Path
 from tests.engine.behaviour import GROUPS
 
 MODULES = ("test_backward", "test_hooks", "test_function", "test_second_order", "test_modes", "test_errors",
-           "test_saved", "test_views", "test_functional", "test_rest", "test_further", "test_set")
+           "test_saved", "test_views", "test_functional", "test_rest", "test_further", "test_set",
+           "test_corners")
 PAGE = Path(__file__).parents[2] / "docs" / "behaviours.md"
 
 COVERED = {
@@ -87,6 +88,8 @@ GAPS = {
     "a second backward run without `retain_graph` over a write at an index, `torch.complex`, `addcdiv` or `div` with "
     "`rounding_mode`": "torch refuses; here nothing was saved that could be missing, and the gradient is right",
     "a second backward run without `retain_graph` over `F.interpolate`": "torch has saved shapes only; here it is an error",
+    "the order in which the leaves of one operation get their gradients, as far as hooks see it": "the operation's last "
+        "leaf first; in torch its first",
     "MKL-DNN tensors": "not tested",
     "profiler, devices and streams, plain tensor behaviour": "not about gradients",
 }

@@ -284,6 +284,18 @@ case("10 numpy of a result", "a = c.sin(); n = a.numpy(); n[0] = 5; b = c.sin()"
 case("10 numpy of a value that a rule reads", """
 a = x.sin(); b = x.cos(); n = b.detach().numpy(); n[...] = 5; a.sum().backward()
 """)
+case("10 dlpack of a value that a rule reads", """
+a = x.sin(); b = x.cos(); k = torch.from_dlpack(b.detach()); k[...] = 5; a.sum().backward()
+""")
+case("10 dlpack of an operand of two functions", """
+u = x * 1.5; k = torch.from_dlpack(u.detach()); a = u.sin(); b = u.cos(); k[...] = 5; a.sum().backward()
+""")
+case("10 dlpack of an operand after two functions", """
+u = x * 1.5; a = u.sin(); b = u.cos(); k = torch.from_dlpack(u.detach()); k[...] = 5; a.sum().backward()
+""")
+case("10 value of inference mode written", """
+with torch.inference_mode(): a = d.sin(); a.zero_(); b = d.sin(); e = b.clone()
+""")
 case("10 numpy of a detached result", "a = x.sin(); n = a.detach().numpy(); n[0] = 5; b = x.sin()")
 case("10 numpy of a view of a result", """
 a = torch.cat([y, d]); n = a.view(-1).detach().numpy()

@@ -36,7 +36,19 @@ GUARDS = [
         "node",
         "if node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
         "if mutant != @ and node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
-        "10 numpy of a value that a rule reads",
+        "10 value of inference mode written",
+    ),
+    Guard(
+        "node",
+        "if tape.escaped and tape.shares_escaped(t):\n        node.mark",
+        "if mutant != @ and tape.escaped and tape.shares_escaped(t):\n        node.mark",
+        "10 dlpack of a value that a rule reads",
+    ),
+    Guard(
+        "node",
+        "or operand.tape_id != tape.id or operand.flags & ESCAPED",
+        "or operand.tape_id != tape.id or mutant != @ and operand.flags & ESCAPED",
+        "10 dlpack of an operand of two functions",
     ),
     Guard(
         "node",
