@@ -262,6 +262,11 @@ def array(func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.run_raw(func, args, kwargs)
 
 
+def meta(t: Any) -> tuple[Any, ...]:
+    """What torch stores, also of a lazy parameter, whose class refuses to tell."""
+    return tuple(vars(Base)[name].__get__(t) for name in ("shape", "dtype", "device"))
+
+
 @special(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.share_memory_, setter("data"),
          Tensor.resize_, Tensor.resize_as_)
 def memory(func: Any, args: Any, kwargs: Any) -> Any:
@@ -271,8 +276,16 @@ def memory(func: Any, args: Any, kwargs: Any) -> Any:
     escaped(args[0])
     if func == setter("data"):
         with torch._C.DisableTorchFunction():
+            t = args[0]
+            kind = meta(t)
             result = func(*args, **kwargs)
-            nodes.wrote(args[0])
+            nodes.wrote(t)
+            if meta(t) != kind and t.is_leaf:
+                needs = references.requires_grad(t)
+                nodes.become_leaf(t)         # what was recorded so far keeps the leaf of its time
+                if type(t) is CustomTensor:
+                    t._requires_grad = needs
+                escaped(t)
             return result
     return recorder.run_raw(func, args, kwargs)
 

@@ -34,7 +34,7 @@ from tests.opinfo_compare import ILL_CONDITIONED, Setting, run_sample
 HERE = Path(__file__).resolve().parent.parent
 RESULTS = HERE / "build" / "opinfo"
 PAGE = HERE / "docs" / "opinfo.md"
-SILENCE = 180.0
+SILENCE = 900.0
 """Seconds without a word after which a worker is taken to hang."""
 
 

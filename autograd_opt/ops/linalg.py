@@ -183,7 +183,7 @@ def require_no_phase(left: Any, right: Any) -> None:
     """Refuse, as torch does, cotangents that depend on the common phase of a pair of singular vectors."""
     zero = torch.zeros(())
     phase = [zero if part is None else part.diagonal(0, -2, -1).imag for part in (left, right)]
-    if not bool((sum(phase).abs() <= 1e-2 + 1e-2 * phase[1].abs()).all()):
+    if not bool(((phase[0] + phase[1]).abs() <= 1e-2 + 1e-2 * phase[1].abs()).all()):
         raise RuntimeError(
             "svd_backward: The singular vectors in the complex case are specified up to multiplication by e^{i phi}. "
             "The specified loss function depends on this phase term, making it ill-defined.")
@@ -200,7 +200,8 @@ def svd_back(g: Any, x: Any, extra: Any, node: Any, *, full_matrices: bool, driv
     checked = x.is_complex() and node.op.name == "linalg_svd" and not partial.known
     partial.known = partial.known or torch.is_grad_enabled()
     gu, gs, gvh = g.parts
-    m, n, k = *x.shape[-2:], s.shape[-1]
+    m, n = x.shape[-2:]
+    k = s.shape[-1]
     if full_matrices and m != n:
         u, vh = u.narrow(-1, 0, k), vh.narrow(-2, 0, k)
         gu, gvh = None if gu is None else gu.narrow(-1, 0, k), None if gvh is None else gvh.narrow(-2, 0, k)

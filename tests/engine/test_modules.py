@@ -466,3 +466,18 @@ def test_training(name, around, optimize):
             with ao.AutogradGraph(optimize=optimize):
                 results.append(train(net, batches, loss, opt))
     assert_same(results[1], results[0], 5e-3, 5e-4)
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("custom", [False, True])
+def test_a_leaf_that_was_given_data_of_another_dtype_or_shape(custom, optimize):
+    """As `net.to(torch.float64)` gives it after parameters were initialized in the same context."""
+    x = torch.rand(4, dtype=torch.float64) / 3
+    with ao.AutogradGraph(optimize=optimize):
+        p = ao.tensor([1.0, 2.0, 3.0], requires_grad=True) if custom else nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+        before = (p * 2).sum()
+        p.data = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+        (p * x).sum().backward()
+        assert p.grad.dtype is torch.float64
+        assert torch.equal(p.grad, x)
+        assert before.item() == 12.0
