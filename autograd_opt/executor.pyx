@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t, uint32_t
 from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0
 from autograd_opt.node cimport (
     DEAD, DECIDED, FIX0, FIX1, FIXN, FRESH, LEAF, MERGED, MULTI, NEEDS_ANS, ONCE, OVERWRITTEN, OWN, PINNED, REQUIRES_GRAD,
-    SCALAR0, SCALAR1, SPENT, Node, Op, is_custom, is_float, Tape, Vjp, active_tape, set_paused, shape_of, value_of,
+    SCALAR0, SCALAR1, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp, active_tape, set_paused, shape_of, value_of,
     version_of,
 )
 from autograd_opt import errors
@@ -73,6 +73,9 @@ cdef class GraphTask:
     cdef readonly object batch   # vectorized.Batch, where each cotangent stands for many
     cdef readonly list callbacks
     cdef dict collected          # operand number -> cotangent, while post-hooks wait for them
+    cdef object whole, part      # the latest cotangent of a mean, and its share of one element
+    cdef object parts
+    cdef uint32_t whole_version
 
     def __cinit__(self, Tape tape, bint retain, bint create_graph, bint merge, batch=None):
         global _tasks
@@ -394,22 +397,64 @@ cdef class GraphTask:
             return self.send_part(node, operand, g)
         return self.send(operand, g, fresh)
 
+    cdef bint owns(self, object g) except -1:
+        """Is the cotangent in hand memory of this run's own, which may be written once nothing reads it any more?
+
+        Only a contiguous one, so that the result lies in memory as torch would lay it.
+        """
+        return self.fresh and self.inplace and ao_method(is_contiguous, g, ()) is True
+
     cdef bint adds(self, Node target):
         """Does a sum wait at `target` that may be written?"""
         return self.inplace and target.cotangent != NULL and target.task == self.id and target.flags & FRESH
 
-    cdef int pass_product(self, Node node, Node operand, object g, object y, uint32_t fix) except -1:
-        """g * y"""
+    cdef int pass_product(self, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1:
+        """g * y; `last`: nothing reads `g` after this, so that it may be made in its memory where that is the run's own."""
         cdef Node target
+        last = last and self.owns(g) and (not tensor_like(y) or ao_get(get_dtype, y) is node.dtype)
         if node.flags & fix or operand.op.flags & MULTI:
-            return self.pass_on(node, operand, ao_method(mul, g, (y,)), fix, True)
+            return self.pass_on(node, operand, ao_method(imul if last else mul, g, (y,)), fix, True)
         target = self.aim(operand)
         if target is None:
             return 0
-        if self.adds(target) and isinstance(y, Tensor) and ao_get(get_dtype, y) is node.dtype:
+        if self.adds(target) and tensor_like(y) and ao_get(get_dtype, y) is node.dtype:
             ao_method(addcmul_, <object>target.cotangent, (g, y))
             return 0
-        return self.put(target, ao_method(mul, g, (y,)), True)
+        return self.put(target, ao_method(imul if last else mul, g, (y,)), True)
+
+    cdef int pass_quotient(self, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1:
+        """g / y"""
+        cdef Node target
+        last = last and self.owns(g) and (not tensor_like(y) or ao_get(get_dtype, y) is node.dtype)
+        if node.flags & fix or operand.op.flags & MULTI:
+            return self.pass_on(node, operand, ao_method(idiv if last else div, g, (y,)), fix, True)
+        target = self.aim(operand)
+        if target is None:
+            return 0
+        if self.adds(target) and node.dtype.itemsize >= 4 and tensor_like(y) and ao_get(get_dtype, y) is node.dtype:
+            ao_method(addcdiv_, <object>target.cotangent, (g, y))
+            return 0
+        return self.put(target, ao_method(idiv if last else div, g, (y,)), True)
+
+    cdef int pass_negated(self, Node node, Node operand, object g, uint32_t fix, bint writable) except -1:
+        """-g; `writable`: `g` is memory of this run's own, which nothing else reads."""
+        cdef Node target
+        if node.flags & fix or operand.op.flags & MULTI:
+            return self.pass_on(node, operand, ao_method0(ineg if writable else neg, g), fix, True)
+        target = self.aim(operand)
+        if target is None:
+            return 0
+        if self.adds(target):
+            ao_method(isub, <object>target.cotangent, (g,))
+            return 0
+        return self.put(target, ao_method0(ineg if writable else neg, g), True)
+
+    cdef object share(self, object g, object n):
+        """g / n, for the mean of n elements: made once where many means are summed, whose cotangent is one tensor."""
+        if g is not self.whole or n != self.parts or version_of(g) != self.whole_version or version_of(self.part) != 0:
+            self.whole, self.parts, self.whole_version = g, n, version_of(g)
+            self.part = ao_method(div, g, (n,))
+        return self.part
 
     cdef int pass_mm(self, Node node, Node operand, object x, object y) except -1:
         """x @ y of two matrices"""

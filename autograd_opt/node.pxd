@@ -138,6 +138,8 @@ cdef class Tape:
     cdef public object graph     # weak reference to the AutogradGraph
     cdef object last_shape, last_dtype
     cdef Py_ssize_t last_bytes
+    cdef object other_shape, other_dtype
+    cdef Py_ssize_t other_bytes
     cdef int append(self, Node node) except -1
     cdef Node leaf(self, object t)
     cdef Node above(self, Node below, object t)
@@ -169,6 +171,7 @@ cdef class Tape:
 cdef int64_t fresh_vn()
 cdef Tape active_tape()
 cdef object known_value(Tape tape, Node first)
+cdef object live_value(Tape tape, Node node)
 cdef object value_of(Tape tape, Op op, Node operand)
 cdef PyObject *recording()
 cdef int set_paused(int value)

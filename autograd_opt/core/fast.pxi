@@ -125,10 +125,15 @@ cdef object fast_binary(Kernel k, object a, object b):
     cdef Entry *e = NULL
     cdef bint cloned = False
     cdef object tb, r = None
+    cdef bint grad
+    cdef uint32_t flags
     if tp == NULL:
         return None
     tape = <Tape>tp
-    if not tape.plain or tape.guarded or not ordinary(a) or tape.optimize and not grad_on():
+    if not tape.plain or tape.guarded or not ordinary(a):
+        return None
+    grad = grad_on()
+    if tape.optimize and not grad:
         return None
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
@@ -155,9 +160,11 @@ cdef object fast_binary(Kernel k, object a, object b):
             kb = nb.vn
         else:
             return None
-        req = grad_on()
-        kind |= (req << 2)
-        req = req and (na.flags | (0 if nb is None else nb.flags)) & REQUIRES_GRAD
+        kind |= (grad << 2)
+        flags = na.flags
+        if nb is not None:
+            flags |= nb.flags
+        req = grad and flags & REQUIRES_GRAD != 0
         if tape.optimize:
             kind |= (req << 3) | (<uint64_t>op.id << 8)
             if nb is not None and op.flags & COMMUTATIVE and kb < na.vn:
@@ -174,7 +181,15 @@ cdef object fast_binary(Kernel k, object a, object b):
         if r is None:
             r = ao_method(k.descr, a, (b,))
         node = new_node(op)
-        if nb is None or nb.shape is na.shape or nb.shape == na.shape:
+        if nb is None or nb.shape is na.shape:
+            node.shape = na.shape
+        elif len(<tuple>nb.shape) == 0 and len(<tuple>na.shape):
+            node.shape = na.shape            # one object for equal shapes: they are compared by identity first
+            mask |= FIX1
+        elif len(<tuple>na.shape) == 0 and len(<tuple>nb.shape):
+            node.shape = nb.shape
+            mask |= FIX0
+        elif nb.shape == na.shape:
             node.shape = na.shape
         else:
             node.shape = shape_of(r)
@@ -255,12 +270,13 @@ cdef inline object unary(Kernel k, object a):
     return r
 
 
-cdef object fast_unary(Kernel k, object a):
+cdef object fast_unary(Kernel k, object a, bint asked=False):
+    """The same for one operand; `asked`: the caller knows that autocast is off."""
     cdef PyObject *tp = recording()
     cdef Tape tape
     cdef Node na, node
     cdef Op op = k.op
-    cdef bint req
+    cdef bint req, grad
     cdef uint64_t kind
     cdef Entry *e = NULL
     cdef bint cloned = False
@@ -268,8 +284,10 @@ cdef object fast_unary(Kernel k, object a):
     if tp == NULL:
         return None
     tape = <Tape>tp
-    if not tape.plain or tape.guarded or not ordinary(a) or ao_builtin0(any_autocast) is True \
-            or tape.optimize and not grad_on():
+    if not tape.plain or tape.guarded or not ordinary(a) or not asked and ao_builtin0(any_autocast) is True:
+        return None
+    grad = grad_on()
+    if tape.optimize and not grad:
         return None
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
@@ -279,9 +297,8 @@ cdef object fast_unary(Kernel k, object a):
         na = handle(tape, a)
         if not is_float(na.dtype):
             return None
-        req = grad_on()
-        kind = req << 2
-        req = req and na.flags & REQUIRES_GRAD
+        kind = grad << 2
+        req = grad and na.flags & REQUIRES_GRAD != 0
         if tape.optimize:
             kind |= (req << 3) | (<uint64_t>op.id << 8)
             e = tape.find(na.vn, 0, kind)

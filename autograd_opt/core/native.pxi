@@ -16,6 +16,8 @@ cdef object div = base.__dict__["div"]
 cdef object imul = base.__dict__["mul_"]
 cdef object idiv = base.__dict__["div_"]
 cdef object ineg = base.__dict__["neg_"]
+cdef object isub = base.__dict__["sub_"]
+cdef object addcdiv_ = base.__dict__["addcdiv_"]
 cdef object addcmul_ = base.__dict__["addcmul_"]
 cdef object addmm_ = base.__dict__["addmm_"]
 cdef object mm = base.__dict__["mm"]
@@ -89,27 +91,32 @@ cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except 
     """+, -, *, / and the change of sign."""
     cdef Node a = node.in0, b = node.in1
     cdef bint r0 = task.wants(a), r1 = task.wants(b)
-    cdef object t, y
+    cdef object t, x, y
     if hot == MUL:
         if r1:
-            task.pass_product(node, b, g, saved(node, 0), FIX1)
+            task.pass_product(node, b, g, saved(node, 0), FIX1, not r0)
         if r0:
-            task.pass_product(node, a, g, saved(node, 1), FIX0)
+            task.pass_product(node, a, g, saved(node, 1), FIX0, True)
     elif hot == NEG:
-        task.pass_on(node, a, ao_method0(neg, g), 0, True)
+        task.pass_negated(node, a, g, 0, task.owns(g))
     elif hot == DIV:
         if r1:
             if a is None:
                 return 0
             y = saved(node, 1)
-            t = ao_method(div, saved(node, 0), (y,))
-            if ao_get(get_dtype, t) is not node.dtype or shape_of(t) != node.shape:
-                return 0
-            ao_method(idiv, t, (y,))
+            x = saved(node, 0)
+            t = live_value(task.tape, node) if task.tape.optimize else None      # x / y itself, where it is still there
+            if t is not None:
+                t = ao_method(div, t, (y,))
+            else:
+                t = ao_method(div, x, (y,))
+                if ao_get(get_dtype, t) is not node.dtype or shape_of(t) != node.shape:
+                    return 0
+                ao_method(idiv, t, (y,))
             ao_method(imul, t, (g,))
-            task.pass_on(node, b, ao_method0(ineg, t), FIX1, True)
+            task.pass_negated(node, b, t, FIX1, True)
         if r0:
-            task.pass_on(node, a, ao_method(div, g, (saved(node, 1),)), FIX0, True)
+            task.pass_quotient(node, a, g, saved(node, 1), FIX0, True)
     else:
         if node.attrs is not None:
             alpha = attribute(node, "alpha")
@@ -119,7 +126,7 @@ cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except 
             if hot == ADD:
                 task.pass_on(node, b, g, FIX1, task.fresh and not r0)
             else:
-                task.pass_on(node, b, ao_method0(neg, g), FIX1, True)
+                task.pass_negated(node, b, g, FIX1, not r0 and task.owns(g))
         if r0:
             task.pass_on(node, a, g, FIX0, task.fresh and not (r1 and hot == ADD))
     return 1
@@ -142,26 +149,33 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
             t = ao_method(imul, ao_method(power, t, (node.x1 - 1,)), (node.x1,))
         t = ao_method(imul, t, (g,))
     elif hot == EXP:
-        task.pass_product(node, a, g, answer(task, node), FIX0)
+        task.pass_product(node, a, g, answer(task, node), FIX0, True)
         return 1
     elif hot == LOG:
-        t = ao_method(div, g, (saved(node, 0),))
+        task.pass_quotient(node, a, g, saved(node, 0), FIX0, True)
+        return 1
     elif hot == SIN or hot == COS:
         t = saved(node, 0)
         known = value_of(task.tape, partner(hot), a)
+        if known is not None and hot == SIN:
+            task.pass_product(node, a, g, known, FIX0, True)
+            return 1
         if known is not None:
-            t = ao_method(mul, g, (known,))
+            t = ao_method(imul if task.owns(g) and ao_get(get_dtype, known) is node.dtype else mul, g, (known,))
         else:
             t = ao_method(imul, ao_method0(cosine if hot == SIN else sine, t), (g,))
         if hot == COS:
-            t = ao_method0(ineg, t)
+            task.pass_negated(node, a, t, FIX0, True)
+            return 1
     elif hot == SQRT:
         t = ao_method(div, g, (ao_method(mul, answer(task, node), TWO),))
     elif hot == SQUARE:
         t = ao_method(imul, ao_method(mul, saved(node, 0), TWO), (g,))
     elif hot == RECIPROCAL:
         t = answer(task, node)
-        t = ao_method0(ineg, ao_method(imul, ao_method(mul, t, (t,)), (g,)))
+        t = ao_method(imul, ao_method(mul, t, (t,)), (g,))
+        task.pass_negated(node, a, t, FIX0, True)
+        return 1
     elif hot == ABS:
         t = ao_method(imul, ao_method0(signum, saved(node, 0)), (g,))
     elif hot == TANH:
@@ -176,6 +190,11 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
         t = log_softmax_backward(g, answer(task, node), attribute(node, "dim"), node.dtype)
     task.pass_on(node, a, t, FIX0, True)
     return 1
+
+
+cdef bint tensor_like(object y) except -1:
+    """Is a saved operand a tensor, not a number?"""
+    return type(y) is Tensor or is_custom(y) or isinstance(y, Tensor)
 
 
 cdef dict _partners = {}
@@ -202,7 +221,11 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
     elif hot == SUM or hot == MEAN:
         dim, keepdim = attribute(node, "dim"), attribute(node, "keepdim")
         if hot == MEAN:
-            g, fresh = ao_method(div, g, (count(a.shape, dim),)), True
+            n = count(a.shape, dim)
+            if n > 1 and task.captures is None and not a.flags & LEAF:       # overlapping memory, which nobody can write
+                g, fresh = task.share(g, n), False
+            else:
+                g, fresh = ao_method(div, g, (n,)), True
         if len(<tuple>a.shape):
             g, fresh = ao_method(expand, restored(g, a.shape, dim, keepdim), (a.shape,)), False
     elif hot != COPY:

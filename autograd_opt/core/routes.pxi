@@ -58,7 +58,7 @@ cdef class Recorded:
         if ao_builtin0(any_autocast) is True:
             return self.whole(func, args, kwargs)
         if self.kernel is not None and not kwargs and len(args) == self.kernel.arity:
-            r = fast_unary(self.kernel, args[0]) if self.kernel.arity == 1 \
+            r = fast_unary(self.kernel, args[0], True) if self.kernel.arity == 1 \
                 else fast_binary(self.kernel, args[0], args[1])
             if r is not None:
                 return r

@@ -5,6 +5,15 @@ cdef bint nothing_saved(object extra):
     return type(extra) is tuple and len(extra) > 0 and getattr(extra[0], "repeats", False) is True
 
 
+cdef int spend_below(Node twin, Node other, bint by_rule, list stack) except -1:
+    """One operand of a spent twin: on the stack if it goes with it, else reached by the run itself."""
+    if other.flags & MERGED or by_rule and other is not twin.leader and passes_on(other, None):
+        stack.append(other)
+    else:
+        other.flags |= OWN
+    return 0
+
+
 @cython.no_gc_clear
 cdef class Tape:
     """The staging area of one graph: nodes in record order, leaves, value table."""
@@ -317,13 +326,15 @@ cdef class Tape:
             else:
                 by_rule = True
                 self.passed.append(twin)
-            for other in twin.operands:
-                if other is None:
-                    continue
-                if (<Node>other).flags & MERGED or by_rule and other is not twin.leader and passes_on(<Node>other, None):
-                    stack.append(other)
-                else:
-                    (<Node>other).flags |= OWN
+            if twin.more is not None:
+                for other in twin.more:
+                    if other is not None:
+                        spend_below(twin, <Node>other, by_rule, stack)
+            else:
+                if twin.in0 is not None:
+                    spend_below(twin, twin.in0, by_rule, stack)
+                if twin.in1 is not None:
+                    spend_below(twin, twin.in1, by_rule, stack)
         self.drain()
 
     cdef void spend_passed(self, bint finished) noexcept:
@@ -377,9 +388,12 @@ cdef class Tape:
         cdef Py_ssize_t n
         if shape is self.last_shape and dtype is self.last_dtype:
             return self.last_bytes
+        if shape is self.other_shape and dtype is self.other_dtype:      # numbers between vectors, say
+            return self.other_bytes
         n = dtype.itemsize
         for d in shape:
             n *= d
+        self.other_shape, self.other_dtype, self.other_bytes = self.last_shape, self.last_dtype, self.last_bytes
         self.last_shape, self.last_dtype, self.last_bytes = shape, dtype, n
         return n
 
@@ -452,7 +466,8 @@ cdef class Tape:
         if node.flags & CLONE:
             node.flags &= ~<uint32_t>CLONE
             self.saved_bytes -= self.nbytes(node.shape, node.dtype)
-            self.evict(self.budget())
+            if self.kept_bytes > 0:
+                self.evict(self.budget())
         return 0
 
     cdef int inherit(self, Node node) except -1:
@@ -467,9 +482,16 @@ cdef class Tape:
         return 0
 
     cdef int keep(self, Node node) except -1:
-        """Take the value of `node`, whose tensor is dying, into what is held for reuse."""
-        cdef Py_ssize_t size = self.nbytes(node.shape, node.dtype), limit = self.budget()
-        cdef Node first = node if node.leader is None or node.flags & BY_RULE else node.leader
+        """Take the value of `node`, whose tensor is dying, into what is held for reuse.
+
+        What a run that frees the graph lets go of is not: torch's memory goes down then, too.
+        """
+        cdef Py_ssize_t size, limit
+        cdef Node first
+        if self.freeing:
+            return 0
+        size, limit = self.nbytes(node.shape, node.dtype), self.budget()
+        first = node if node.leader is None or node.flags & BY_RULE else node.leader
         if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or first.holder == NULL:
             return 0
         if first is not node and (first.tensor != NULL or first.value is not None):
