@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import rustworkx as rx
@@ -28,6 +29,7 @@ push_mode = torch._C._push_on_torch_function_stack
 pop_mode = torch._C._pop_torch_function_stack
 ALLOWANCE = 16 << 20
 """Bytes that may be held only for reuse, before reuse has paid for any, unless the user says otherwise."""
+UNWATCHED = "no memory was written outside the record, which a graph without optimize= does not watch for"
 _missed: dict[tuple[str, int], tuple[int, int]] = {}
 """Place where graphs are opened -> what the last one there computed again for want of keeping it, and the most that
 its program would have had alive at once; both in bytes."""
@@ -312,7 +314,10 @@ class AutogradGraph:
         result = optimize_.run_passes(self.tape, roots, self.pipeline)[1]
         leader, alive = result.leader.tolist(), result.alive.tolist()
         rewrites = getattr(result, "rewrites", ())
-        return verify(self.tape.snapshot(), roots, leaves, leader, alive=alive, rewrites=rewrites, **options)
+        found = verify(self.tape.snapshot(), roots, leaves, leader, alive=alive, rewrites=rewrites, **options)
+        if found.status == "proved" and not self.optimize:
+            found = replace(found, conditions=(*found.conditions, UNWATCHED))
+        return found
 
     def gradient_expression(self, leaf: Tensor, optimized: bool = True, *, outputs: Any = None,
                             names: dict[str, Any] | None = None, limit: int = 600) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from autograd_opt.ops.table import PURE, REDUCES, choose, define, spell
 
@@ -178,6 +179,8 @@ def bind_group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = Non
 def bind_batch_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
                     momentum: float,
                     eps: float, cudnn_enabled: bool = True) -> Any:
+    if training:                             # torch writes the statistics and leaves their versions as they were
+        increment_version([t for t in (running_mean, running_var) if t is not None])
     return (x, weight, bias, running_mean, running_var), {
         "training": training, "momentum": momentum, "eps": eps, "cudnn_enabled": cudnn_enabled}
 

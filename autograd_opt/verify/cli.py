@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from autograd_opt.errors import VerificationError
 from autograd_opt.files import written_whole
 from autograd_opt.graph import AutogradGraph
 from autograd_opt.scripts import SETTINGS, options_behind, require_script, run, stdout_to_stderr
@@ -76,7 +77,12 @@ def watching(
     prepare = AutogradGraph.prepare
 
     def prepared(self: Any, roots: Sequence[Any], inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
-        out = prepare(self, roots, inputs, *args, **kwargs)
+        try:
+            out = prepare(self, roots, inputs, *args, **kwargs)
+        except VerificationError:  # with verify=True the graph asks itself
+            found.runs.append((self.label, self.verdicts[-1]))
+            on_verdict(*found.runs[-1])
+            raise
         if not self.optimize:
             return out
         if len(found.runs) >= limit:

@@ -122,7 +122,8 @@ class Verdict(NoBool):
     message: str = ""
 
     def __str__(self) -> str:
-        tail = f" ({self.exact})" if self.exact else f" ({self.reason}: {self.message})" if self.reason else ""
+        why = f"{self.reason}: {self.message}" if self.message else str(self.reason)
+        tail = f" ({self.exact})" if self.exact else f" ({why})" if self.reason else ""
         return f"{self.goal}: {self.status}{tail}"
 
 

@@ -280,3 +280,25 @@ def test_a_weighted_sum_does_not_commute():
         (one.sum() + 10 * other.sum()).backward()
     assert x.grad.tolist() == [21.0, 21.0]
     assert y.grad.tolist() == [12.0, 12.0]
+
+
+@pytest.mark.parametrize("how", ["as it is", "without gradient", "by function", "of instances"])
+def test_statistics_that_a_training_call_wrote_are_read_anew(how: str) -> None:
+    """torch leaves the versions of running statistics as they were."""
+    x = torch.rand(8, 3, 4)
+
+    def program() -> list[Tensor]:
+        net = torch.nn.InstanceNorm1d(3, track_running_stats=True) if how == "of instances" else torch.nn.BatchNorm1d(3)
+        before = net.eval()(x)
+        if how == "by function":
+            torch.nn.functional.batch_norm(x, net.running_mean, net.running_var, training=True)
+        else:
+            with torch.set_grad_enabled(how != "without gradient"):
+                net.train()(x)
+        return [before.detach().clone(), net.eval()(x).detach().clone()]
+
+    eager = program()
+    with ao.AutogradGraph(optimize=True):
+        mine = program()
+    assert not torch.equal(*eager)
+    assert all(map(torch.equal, mine, eager))

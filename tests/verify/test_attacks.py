@@ -377,6 +377,19 @@ def test_verify_true_uses_nothing_that_is_not_proved(monkeypatch):
     assert torch.allclose(x.grad, first)
 
 
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_graph_that_does_not_watch_its_memory_says_so(optimize):
+    """Renormalizing writes the table unseen; with optimize= its version tells, and nothing is merged."""
+    indices = torch.tensor([0, 1, 1])
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        table = ao.tensor(torch.rand(4, 5, dtype=torch.float64) * 9)
+        a, b = F.embedding(indices, table, max_norm=3.0), F.embedding(indices, table, max_norm=1.0)
+        v = graph.verify((a.sin() * b).sum())
+    assert v.status is Status.PROVED
+    assert any("outside the record" in c for c in v.conditions) is not optimize
+    assert (v.stats["merged"] > 0) is not optimize
+
+
 def test_a_hook_on_a_node_with_several_outputs_sees_all_of_them():
     with ao.AutogradGraph() as graph:
         x = leaf(4)

@@ -111,3 +111,44 @@ def test_the_gradient_of_an_intermediate_is_compared(tmp_path):
     result = run(tmp_path, INTERMEDIATE, "--json")
     (found,) = json.loads(result.stdout)["runs"]
     assert "gradient of %2" in [g["goal"] for g in found["goals"]]
+
+
+CARELESS = """
+import torch
+import autograd_opt as ao
+from autograd_opt.passes import PassResult, Pipeline, Pass
+
+def careless(table, state):
+    leader = state.leader.copy()
+    seen = {}
+    for n in range(len(table)):
+        operands = tuple(leader[o] for o in table.operands_of(n))
+        if leader[n] == n and operands:
+            leader[n] = seen.setdefault(operands, n)
+    return PassResult(leader=leader)
+
+x = ao.tensor([[2.0, 0.5], [0.5, 3.0]])
+with ao.AutogradGraph(passes=[Pass("careless", careless)], verify=VERIFY, name="careless") as graph:
+    (FIRST(x) * SECOND(x)).sum().backward()
+"""
+
+
+def careless(tmp_path, first, second, verify, *options):
+    text = CARELESS.replace("VERIFY", str(verify)).replace("FIRST", first).replace("SECOND", second)
+    return run(tmp_path, text, *options)
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_wrong_pass_is_refuted_with_its_line(tmp_path, verify):
+    result = careless(tmp_path, "torch.sin", "torch.cos", verify)
+    assert result.exit_code == 1
+    assert "0 proved, 1 refuted, 0 undecided" in result.output
+    assert "cos (script.py:17), merged into %1 sin (script.py:17)" in result.output.replace(str(tmp_path) + "/", "")
+
+
+def test_operators_without_a_meaning_are_undecided_with_what_to_do(tmp_path):
+    result = careless(tmp_path, "torch.linalg.cholesky", "torch.linalg.inv", False, "--seconds", "3")
+    assert result.exit_code == 1
+    assert "0 proved, 0 refuted, 1 undecided" in result.output
+    assert "unsupported operator" in result.output
+    assert "what to do: give the operator a meaning" in result.output

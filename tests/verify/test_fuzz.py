@@ -1,4 +1,4 @@
-"""Random edits of optimized programs and leaders: what changes a value is never proved.
+"""Random edits of optimized programs and of certificates: what changes a value is never proved.
 
 Whether an edit is harmful is decided by evaluation modulo a prime at other points than the
 verifier's, that is by code the checker does not share.
@@ -12,6 +12,7 @@ import pytest
 from test_checker import random_program
 
 from autograd_opt.verify import Budget, Status, field
+from autograd_opt.verify.leaders import followed
 from autograd_opt.verify.task import Task
 from autograd_opt.verify.words import MERGED
 
@@ -100,6 +101,58 @@ def campaign(programs, edits, seed):
         finally:
             graph.__exit__(None, None, None)
     return harmful, wrong, harmless, kept
+
+
+def goals_of(task):
+    """What is compared: (name, position as written, position optimized)."""
+    one, two = (p.gradients + p.values for p in (task.original, task.optimized))
+    return [(str(k), x, y) for k, (x, y) in enumerate(zip(one, two, strict=True))]
+
+
+def certificates(programs, edits, seed):
+    """Leaders with merges that are wrong or not, said to be rewrites over some cut or not; no engine that refutes."""
+    rng = random.Random(seed)
+    budget = Budget(seconds=1, sympy_seconds=0.3, sympy_operations=60)
+    harmful = wrong = harmless = kept = 0
+    for _ in range(programs):
+        graph, loss = random_program(rng, n=rng.randint(4, 14))
+        try:
+            nodes = graph.tape.snapshot()
+            honest = followed(nodes, {id(n): i for i, n in enumerate(nodes)})
+            inner = [i for i, n in enumerate(nodes) if not n.is_leaf and n.op.name != "output"]
+            pairs = [(i, j) for i in inner for j in inner if i < j and honest[j] == j
+                     and (nodes[i].shape, nodes[i].dtype) == (nodes[j].shape, nodes[j].dtype)]
+            for i, j in rng.sample(pairs, min(edits, len(pairs))):
+                leader = list(honest)
+                leader[j] = leader[i]
+                cut = tuple(rng.sample(range(j), rng.randint(0, min(3, j))))
+                said = [(j, "a rule", i, cut)] if rng.random() < 0.5 else []
+                task = Task(nodes, [loss.grad_fn], None, leader, None, said)
+                found = field.compare(task.original, task.optimized, goals_of(task), seed=rng.randrange(10**6),
+                                      nodes=nodes)
+                v = task.run(("structural", "linear", "rewrite", "sympy"), budget, "real", (), 0)
+                if found.equal is False:
+                    harmful += 1
+                    wrong += v.status is Status.PROVED
+                elif found.equal:
+                    harmless += 1
+                    kept += v.status is Status.PROVED
+        finally:
+            graph.__exit__(None, None, None)
+    return harmful, wrong, harmless, kept
+
+
+def test_no_harmful_certificate_is_proved():
+    harmful, wrong, *_ = certificates(8, 3, seed=13)
+    assert harmful > 15
+    assert wrong == 0
+
+
+@pytest.mark.long
+def test_a_thousand_harmful_certificates():
+    harmful, wrong, *_ = certificates(450, 4, seed=14)
+    assert harmful >= 1000
+    assert wrong == 0
 
 
 def test_no_harmful_edit_is_proved():
