@@ -120,6 +120,47 @@ MODULES = {
                             call=lambda m, x: x @ m[0] @ m[1]),
     "CosineSimilarity": module(lambda: nn.CosineSimilarity(), lambda: R(4, 5), lambda: R(4, 5)),
     "PairwiseDistance": module(lambda: nn.PairwiseDistance(), lambda: R(4, 5), lambda: R(4, 5)),
+    "TransformerDecoder": module(
+        lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, dropout=0.1), 2, nn.LayerNorm(8)),
+        lambda: R(4, 2, 8), lambda: R(5, 2, 8), call=lambda m, x, y: m(
+            x, y, tgt_mask=mask(4), memory_mask=torch.zeros(4, 5).index_fill(1, torch.tensor([2]), float("-inf")),
+            tgt_key_padding_mask=torch.tensor([[False] * 4, [False, False, False, True]]).float() * -1e9,
+            memory_key_padding_mask=torch.tensor([[False] * 5, [False, False, False, True, True]]).float() * -1e9)),
+    "TransformerEncoder, nested layers": module(
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2),
+        lambda: R(2, 4, 8), call=lambda m, x: m(
+            x, src_key_padding_mask=torch.tensor([[False] * 4, [False, False, True, True]]))),
+    "EmbeddingBag of weights": module(
+        lambda: nn.EmbeddingBag(10, 4, mode="sum", padding_idx=3), lambda: torch.randint(0, 10, (7,)), lambda: R(7),
+        call=lambda m, i, w: m(i, torch.tensor([0, 2, 2, 5]), w)),
+    "ChannelShuffle": module(lambda: nn.ChannelShuffle(2), lambda: R(1, 4, 3, 3)),
+    "CrossMapLRN2d": module(lambda: nn.CrossMapLRN2d(3), lambda: R(1, 4, 3, 3)),
+    "Dropout1d": module(lambda: nn.Dropout1d(0.4), lambda: R(2, 6, 3)),
+    "Dropout3d": module(lambda: nn.Dropout3d(0.4), lambda: R(2, 6, 3, 3, 3)),
+    "FeatureAlphaDropout": module(lambda: nn.FeatureAlphaDropout(0.4), lambda: R(2, 6, 3, 3)),
+    "RReLU": module(lambda: nn.RReLU(), lambda: R(2, 6)),
+    "LazyLinear and LazyBatchNorm": module(
+        lambda: nn.Sequential(nn.LazyLinear(5), nn.LazyBatchNorm1d(), nn.LazyLinear(2)), lambda: R(4, 3)),
+    "MaxUnpool1d": module(lambda: nn.MaxPool1d(2, return_indices=True), lambda: R(2, 2, 6),
+                          call=lambda m, x: nn.MaxUnpool1d(2)(*m(x))),
+    "MaxUnpool3d": module(lambda: nn.MaxPool3d(2, return_indices=True), lambda: R(1, 2, 4, 4, 4),
+                          call=lambda m, x: nn.MaxUnpool3d(2)(*m(x))),
+    "PixelUnshuffle": module(lambda: nn.PixelUnshuffle(2), lambda: R(1, 1, 4, 4)),
+    "UpsamplingBilinear2d": module(lambda: nn.UpsamplingBilinear2d(scale_factor=2), lambda: R(1, 2, 3, 3)),
+    "UpsamplingNearest2d": module(lambda: nn.UpsamplingNearest2d(scale_factor=2), lambda: R(1, 2, 3, 3)),
+    "ParameterDict": module(lambda: nn.ParameterDict({"w": R(3, 3), "b": R(3)}), lambda: R(2, 3),
+                            call=lambda m, x: x @ m["w"] + m["b"]),
+    "interpolate": module(lambda: nn.Identity(), lambda: R(1, 2, 5, 5), call=lambda m, x: F.interpolate(
+        x, size=(7, 3), mode="bilinear", antialias=True) + F.interpolate(x, size=(7, 3), mode="area")),
+    "grid_sample": module(lambda: nn.Identity(), lambda: R(1, 2, 5, 5), lambda: R(1, 3, 3, 2).tanh(),
+                          call=lambda m, x, grid: F.grid_sample(x, grid, align_corners=False)),
+    "weight_norm, one tensor": module(lambda: nn.utils.parametrizations.weight_norm(nn.Conv1d(2, 3, 3), dim=None),
+                                      lambda: R(1, 2, 6)),
+    "orthogonal, cayley": module(
+        lambda: nn.utils.parametrizations.orthogonal(nn.Linear(4, 3), orthogonal_map="cayley"), lambda: R(5, 4)),
+    "GRU with dropout": module(lambda: nn.GRU(3, 4, 2, dropout=0.3), lambda: R(5, 2, 3), call=lambda m, x: m(x)[0]),
+    "RNN of two ways, batch first": module(lambda: nn.RNN(3, 4, batch_first=True, bidirectional=True),
+                                           lambda: R(2, 5, 3), call=lambda m, x: m(x)[0]),
 }
 CLASSES = torch.tensor([0, 2, 1, 1])
 SIGNS = torch.tensor([1.0, -1.0, 1.0, -1.0])
@@ -190,7 +231,7 @@ def test_module(name, optimize):
     def run():
         net = make().train(train)
         given = [f() for f in inputs]
-        given = [x.requires_grad_() if x.is_floating_point() else x for x in given]
+        given = [x.detach().requires_grad_() if x.is_floating_point() else x for x in given]
         for _ in range(2):
             out = call(net, *given) if call else net(*given)
             (out * torch.linspace(0.5, 1.5, out.numel()).reshape(out.shape)).sum().backward()
