@@ -39,3 +39,5 @@ NODE_BYTES_BAR = 400
 """Most bytes of a recorded node, without tensors."""
 GROWTH_BYTES_BAR = 0
 """Most bytes that 10,000 training steps may add with the garbage collector off."""
+WATCHING_BAR = 3
+"""Most times longer that a script may take under `explain`."""

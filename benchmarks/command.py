@@ -62,6 +62,7 @@ def bench(
       memory   peaks, bytes for each node, growth over many steps
       budget   nanoseconds of each step of recording and backward
       profile  where the time of a step goes, by perf
+      explain  scripts under `autograd-opt explain`: its cost, what it found
 
     Workloads named beside sections restrict those sections; without a section
     they are timed (`times`).

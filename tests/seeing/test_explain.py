@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -352,3 +353,33 @@ def test_what_the_engine_repeats_is_not_to_be_moved() -> None:
     advice = [f.advice for f in watch(program).findings]
     assert any(text.startswith("the backward run at") and "nothing in the code asks for it" in text for text in advice)
     assert not any(".backward()` once" in text for text in advice)
+
+
+def test_a_loop_that_the_expression_depends_on_is_not_the_one_to_leave() -> None:
+    alphas = [torch.tensor(1.0), torch.tensor(2.0)]
+
+    def program() -> None:
+        for _ in range(4):              # outer
+            for alpha in alphas:
+                alpha.exp()
+            n = 3
+            torch.ones(n, n)
+
+    line = program.__code__.co_firstlineno + 1
+    advice = [f.advice for f in watch(program).findings]
+    assert len(advice) == 2
+    assert all(text.endswith(f"before the loop at {Path(__file__).parent.name}/test_explain.py:{line}")
+               or text.endswith(f"before the loop at tests/seeing/test_explain.py:{line}") for text in advice), advice
+
+
+def test_what_repeats_now_and_then_is_no_matter_of_a_loop() -> None:
+    x = torch.ones(3)
+
+    def program() -> None:
+        for k in range(4):
+            y = x
+            for _ in range(5):
+                y = y * 0.5 + k
+
+    (finding,) = (f for f in watch(program).findings if "`y * 0.5`" in f.advice)
+    assert "on values it had before in 3 of 20 runs" in finding.advice

@@ -1,0 +1,100 @@
+"""Section `explain`: what watching costs a script, whether it changes its results, and what it finds.
+
+Each script runs alternately by itself and under `autograd-opt explain`, in processes of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import bars
+from .jobs import Settings
+from .section import Check, Grid, Row, Section
+
+FOLDER = Path(__file__).parent / "watched"
+MOST_REPEATS = 7
+"""A pair of runs takes ten seconds or more; the quartiles of so many are close."""
+SHOWN = 3
+HEADINGS = ("script", "without", "with, of that", "same results", "watched", "operations", "repeats", "of kernel time")
+
+
+def labels(groups: Sequence[str] = ()) -> list[str]:
+    """Every script of the folder."""
+    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+
+
+def run(command: list[str]) -> tuple[tuple[str, ...], float, str]:
+    """What a script computed, its seconds, and what `explain` found, as JSON."""
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    found = done.stdout if done.stdout.startswith("{") else ""
+    said = [line for line in (done.stderr if found else done.stdout).splitlines() if line.startswith(("0x", "-0x"))]
+    *results, seconds = said[-1].split()
+    return tuple(results), float(seconds), found
+
+
+def measure_explain(label: str, settings: Settings, on_round: Callable[[], None] = lambda: None) -> Row:
+    """One script."""
+    script = str(FOLDER / f"{label}.py")
+    without, ratios, results = [], [], set()
+    found: dict[str, Any] = {}
+    for _ in range(min(settings.repeats, MOST_REPEATS)):
+        bare, seconds, _ = run([script])
+        watched, slower, text = run(["-m", "autograd_opt", "explain", "--json", script])
+        without.append(seconds)
+        ratios.append(slower / seconds)
+        results |= {bare, watched}
+        found = json.loads(text)
+        on_round()
+    lower, middle, upper = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    return {
+        "name": label, "seconds": statistics.median(without), "ratio": middle, "spread": [lower, upper],
+        "results": len(results), "operations": found["operations"], "repeated": found["repeated"],
+        "share": found["repeated_seconds"] / found["seconds"] if found["seconds"] else 0.0,
+        "watched": found["watched_seconds"] / found["total_seconds"],
+        "findings": [{"advice": f["advice"], "count": f["count"], "seconds": f["seconds"]}
+                     for f in found["findings"][:SHOWN]],
+    }
+
+
+def checks(rows: list[Row]) -> list[Check]:
+    """What watching may cost; one result, watched or not."""
+    measured = [row for row in rows if "error" not in row]
+    return [check for row in measured for check in (
+        Check(row["name"], "time under explain / without", row["ratio"], bars.WATCHING_BAR),
+        Check(row["name"], "different results in all runs", row["results"], 1),
+    )]
+
+
+def grids(rows: list[Row]) -> list[Grid]:
+    """Costs, and what was found."""
+    costs, advice = [], []
+    for row in rows:
+        if "error" in row:
+            costs.append([row["name"], f"failed: {row['error']}", *[""] * (len(HEADINGS) - 2)])
+            continue
+        low, high = row["spread"]
+        costs.append([
+            row["name"], f"{row['seconds']:.2f} s", f"{row['ratio']:.2f} ({low:.2f}–{high:.2f})",
+            "yes" if row["results"] == 1 else "NO", f"{row['watched']:.0%}", f"{row['operations']:,}",
+            f"{row['repeated']:,}", f"{row['share']:.1%}",
+        ])
+        advice += [[row["name"], f["advice"], f"{f['count']:,}", f"{f['seconds'] * 1e3:.1f} ms"]
+                   for f in row["findings"]]
+    return [
+        Grid("Cost of watching", HEADINGS, costs,
+             "Processor time of each script's own work, median over pairs of runs, quartiles in parentheses; "
+             "watched: share of the time; of kernel time: of what was watched, the part that repeats."),
+        Grid("What was found", ("script", "advice", "operations", "kernel time"), advice,
+             f"The first {SHOWN} findings of the last run of each script."),
+    ]
+
+
+SECTION = Section("explain", "Watching scripts", labels, measure_explain, grids, checks, of_workloads=False)
