@@ -31,19 +31,65 @@ class GraphError(AutogradOptError, RuntimeError):
 
 
 class GraphMismatchError(GraphError):
-    """Tensors of two graphs met in one operation."""
+    """Tensors of two graphs met in one operation.
+
+    >>> import autograd_opt as ao
+    >>> x = ao.tensor([1.0])
+    >>> with ao.AutogradGraph():
+    ...     y = x * 2
+    ...     with ao.AutogradGraph():
+    ...         try:
+    ...             y * 3
+    ...         except GraphMismatchError as error:
+    ...             print("detach()" in str(error))
+    True
+    """
 
 
 class OutsideGraphError(GraphError):
-    """Something that needs a graph was called outside any context."""
+    """Something that needs a graph was called outside any context.
+
+    >>> import autograd_opt as ao
+    >>> with ao.AutogradGraph() as graph:
+    ...     y = ao.tensor([1.0]) * 2
+    >>> try:
+    ...     y.backward()
+    ... except OutsideGraphError as error:
+    ...     print("inside" in str(error))
+    True
+    """
 
 
 class FreedGraphError(GraphError):
-    """A backward run reached values that an earlier run has released."""
+    """A backward run reached values that an earlier run has released.
+
+    >>> import autograd_opt as ao
+    >>> x = ao.tensor([1.0])
+    >>> with ao.AutogradGraph():
+    ...     y = (x * x).sum()
+    ...     y.backward()
+    ...     try:
+    ...         y.backward()
+    ...     except FreedGraphError as error:
+    ...         print("retain_graph=True" in str(error))
+    True
+    """
 
 
 class InplaceError(GraphError):
-    """An in-place write that the gradient cannot follow."""
+    """An in-place write that the gradient cannot follow.
+
+    >>> import autograd_opt as ao
+    >>> with ao.AutogradGraph():
+    ...     y = ao.tensor([1.0]).exp()
+    ...     z = y * y
+    ...     try:
+    ...         _ = y.add_(1)
+    ...         z.backward()
+    ...     except InplaceError as error:
+    ...         print("clone()" in str(error))
+    True
+    """
 
 
 class UnsupportedError(AutogradOptError, NotImplementedError, RuntimeError):
@@ -51,7 +97,15 @@ class UnsupportedError(AutogradOptError, NotImplementedError, RuntimeError):
 
 
 class ArgumentError(AutogradOptError, ValueError):
-    """A wrong argument; names the nearest valid one where there is one."""
+    """A wrong argument; names the nearest valid one where there is one.
+
+    >>> import autograd_opt as ao
+    >>> try:
+    ...     ao.AutogradGraph(passes=["csee"])
+    ... except ArgumentError as error:
+    ...     print("'cse'" in str(error))
+    True
+    """
 
 
 class ArgumentTypeError(AutogradOptError, TypeError):

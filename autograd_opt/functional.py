@@ -61,7 +61,7 @@ def product(name: str) -> Callable[..., Any]:
             result = function(func, inputs, v, create_graph, strict)
         return released(result)
 
-    call.__doc__ = DOCS[name]
+    call.__doc__ = DOCS[name] + PARAMETERS
     return call
 
 
@@ -91,6 +91,23 @@ DOCS = {
     (tensor(9.), tensor([ 6., 12.]))
     """,
 }
+
+PARAMETERS = """
+    Parameters
+    ----------
+    func : takes tensors, returns a tensor or a tuple of them; for `hvp` and `vhp` one element.
+    inputs : a tensor or a tuple of tensors, of a floating dtype.
+    v : of the shape of what it is multiplied with: the outputs for `vjp`, the inputs else; may be left
+        out where that has one element.
+    create_graph : whether the results can be differentiated; needs an open graph.
+    strict : raise where an output does not depend on an input, instead of zeros.
+    optimize : merge repeated work, in a graph of this call's own.
+
+    Raises
+    ------
+    OutsideGraphError : `create_graph` outside any graph.
+    RuntimeError : `v` has another shape, or is missing, in torch's words.
+    """
 
 vjp, jvp, hvp, vhp = product("vjp"), product("jvp"), product("hvp"), product("vhp")
 

@@ -212,14 +212,52 @@ class AutogradGraph:
     # Differentiation -----------------------------------------------------------------
     def backward(self, loss: Any, gradient: Any = None, *, inputs: Any = None, retain_graph: bool | None = None,
                  create_graph: bool = False) -> None:
-        """Accumulate the gradients of `loss` into the leaves; what `loss.backward(...)` calls."""
+        """Accumulate the gradients of `loss` into the leaves; what `loss.backward(...)` calls.
+
+        Parameters
+        ----------
+        loss : a tensor of this graph, or a sequence of them; one element each, unless `gradient` is given.
+        gradient : the cotangent of `loss`, of its shape; a sequence for a sequence.
+        inputs : the leaves that get a `.grad`; default all.
+        retain_graph : keep what a second run needs; by default as `create_graph`.
+        create_graph : record the run, so that the gradients can be differentiated.
+
+        Raises
+        ------
+        OutsideGraphError : called outside this graph's context.
+        FreedGraphError : an earlier run has released what this one needs.
+        InplaceError : a value that a rule has saved was written since.
+
+        >>> import torch, autograd_opt as ao
+        >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+        >>> with ao.AutogradGraph() as graph:
+        ...     graph.backward(x * x, torch.ones(2))
+        >>> x.grad
+        tensor([2., 4.])
+        """
         self.require_active("backward")
         engine.backward(loss, gradient, retain_graph, create_graph, inputs)
 
     def grad(self, outputs: Any, inputs: Any, grad_outputs: Any = None, *, retain_graph: bool | None = None,
              create_graph: bool = False, allow_unused: bool | None = None, is_grads_batched: bool = False,
              materialize_grads: bool = False) -> tuple[Any, ...]:
-        """The gradients of `outputs` with respect to `inputs`, as `torch.autograd.grad`."""
+        """The gradients of `outputs` with respect to `inputs`, as `torch.autograd.grad`, whose parameters it takes.
+
+        Returns
+        -------
+        A tuple, one tensor of the shape of each input; None for an unused one where `allow_unused`.
+
+        Raises
+        ------
+        OutsideGraphError : called outside this graph's context.
+        RuntimeError : an input is not used, without `allow_unused`, in torch's words.
+
+        >>> import torch, autograd_opt as ao
+        >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+        >>> with ao.AutogradGraph() as graph:
+        ...     graph.grad((x * x).sum(), x)
+        (tensor([2., 4.]),)
+        """
         self.require_active("grad")
         return engine.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, True, allow_unused,
                            is_grads_batched, materialize_grads)
@@ -277,7 +315,17 @@ class AutogradGraph:
 
     @property
     def dag(self) -> rx.PyDiGraph[Any, int]:
-        """The graph as written: payloads are nodes, edge payloads operand positions."""
+        """The graph as written: payloads are nodes, edge payloads operand positions.
+
+        A payload has `op`, `attributes`, `shape`, `dtype`, `device`, `source` (file:line), `requires_grad`, `is_leaf`.
+
+        >>> import autograd_opt as ao
+        >>> x = ao.tensor([1.0])
+        >>> with ao.AutogradGraph() as graph:
+        ...     y = x * x
+        ...     print([node.op.name for node in graph.dag.nodes()], graph.dag.edge_list())
+        ['leaf', 'mul'] EdgeList[(0, 1), (0, 1)]
+        """
         if self.tape is None:
             return rx.PyDiGraph(multigraph=True)
         stamp = (len(self.tape), self.tape.epoch)
@@ -286,7 +334,15 @@ class AutogradGraph:
         return self._dag[1]
 
     def optimized(self, outputs: Any = None) -> rx.PyDiGraph[Any, int]:
-        """A new DAG: what the passes leave of the graph for `outputs` (default: every sink)."""
+        """A new DAG: what the passes leave of the graph for `outputs` (default: every sink).
+
+        >>> import autograd_opt as ao
+        >>> x = ao.tensor([1.0])
+        >>> with ao.AutogradGraph(optimize=True) as graph:
+        ...     y = x.exp() * x.exp()
+        ...     print(graph.dag.num_nodes(), graph.optimized(y).num_nodes())
+        4 3
+        """
         self.require_open()
         table, result = optimize_.run_passes(self.tape, self.root_numbers(outputs), self.pipeline)
         return table.to_dag(self.tape.snapshot(), result.leader, result.alive)[0]
@@ -304,6 +360,18 @@ class AutogradGraph:
         Returns a `Verification`: `proved`, `refuted` with a counterexample, or `undecided`
         with the reason; never a bool.  Needs the values that a freeing backward releases:
         call it before, or use `retain_graph=True`.
+
+        Parameters
+        ----------
+        outputs : what is differentiated; default every result that nothing reads.
+        inputs : whose gradients; default every leaf that requires one.
+        options : those of `autograd_opt.verify.verify`: `exact`, `budget`, `assume`, `engines`.
+
+        >>> import autograd_opt as ao
+        >>> x = ao.tensor([1.0, 2.0])
+        >>> with ao.AutogradGraph(optimize=True) as graph:
+        ...     print(graph.verify((x.exp() * x.exp()).sum()).status)
+        proved
         """
         from autograd_opt.verify import verify
         self.require_open()
@@ -375,16 +443,46 @@ class AutogradGraph:
         return bool(rx.is_directed_acyclic_graph(self.dag))
 
     def topological_order(self) -> list[Any]:
-        """The nodes, operands before their users."""
+        """The nodes, operands before their users.
+
+        >>> import autograd_opt as ao
+        >>> with ao.AutogradGraph() as graph:
+        ...     y = ao.tensor([1.0]).exp().sin()
+        ...     print([node.op.name for node in graph.topological_order()])
+        ['leaf', 'exp', 'sin']
+        """
         return [self.dag[i] for i in rx.topological_sort(self.dag)]
 
     def report(self, outputs: Any = None) -> Any:
-        """Nodes before and after, what was merged and reused, and what it saved."""
+        """Nodes before and after, what was merged and reused, and what it saved: a `Report`.
+
+        `outputs` are what must be kept; default every result that nothing reads.  After the context has
+        been left the counts of calls and bytes remain.
+
+        >>> import autograd_opt as ao
+        >>> x = ao.tensor([1.0])
+        >>> with ao.AutogradGraph(optimize=True) as graph:
+        ...     y = x.exp() * x.exp()
+        ...     report = graph.report()
+        >>> report.nodes, report.merged, report.groups[0].expression
+        ((4, 3), 1, 'exp(%0)')
+        """
         from autograd_opt.report import make_report
         return make_report(self, outputs)
 
     def explain(self, a: Tensor, b: Tensor) -> Any:
-        """Why two tensors are one value, or which part of their keys differs."""
+        """Why two tensors are one value, or which part of their keys differs: a `PairExplanation`.
+
+        Raises
+        ------
+        GraphError : one of the tensors has no node in this graph.
+
+        >>> import autograd_opt as ao
+        >>> x = ao.tensor([1.0])
+        >>> with ao.AutogradGraph(optimize=True) as graph:
+        ...     graph.explain(x * 2, x * 2.0).differences[0].text
+        'attribute y: 2 and 2.0'
+        """
         from autograd_opt.explain import explain_pair
         return explain_pair(self, a, b)
 
@@ -399,37 +497,80 @@ class AutogradGraph:
         return f"<{type(self).__name__} {self.label}: {len(self)} nodes, {state}>"
 
     def to_dict(self, optimized: bool = False) -> dict[str, Any]:
-        """The graph as plain data."""
+        """The graph as plain data, ready for JSON: see `autograd_opt.printing.to_dict`."""
         from autograd_opt.printing import to_dict
         return to_dict(self, optimized)
 
     def to_dot(self, optimized: bool = False, *, limit: int | None = None) -> str:
-        """The graph in Graphviz's language."""
+        """The graph in Graphviz's language; in blocks, framed by module, beyond `limit` (60) nodes.
+
+        >>> import autograd_opt as ao
+        >>> with ao.AutogradGraph() as graph:
+        ...     y = ao.tensor([1.0]) * 2
+        ...     graph.to_dot().splitlines()[-2]
+        '  n0 -> n1;'
+        """
         from autograd_opt.draw import to_dot
         return to_dot(self, optimized, limit=limit)
 
     def to_mermaid(self, optimized: bool = False, *, limit: int | None = None) -> str:
-        """The graph in Mermaid's language."""
+        """The graph in Mermaid's language, which code hosts draw; in blocks beyond `limit` (60) nodes.
+
+        >>> import autograd_opt as ao
+        >>> with ao.AutogradGraph() as graph:
+        ...     y = ao.tensor([1.0]) * 2
+        ...     graph.to_mermaid().splitlines()[3]
+        '  n1(["#37;1 mul 2<br/>f32[1]"])'
+        """
         from autograd_opt.draw import to_mermaid
         return to_mermaid(self, optimized, limit=limit)
 
     def draw(self, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> Any:
         """A picture: SVG text, or a file by the ending of `path` (.svg, .png, .dot, .mmd).
 
-        A graph of more than `limit` nodes (60 by default) is drawn in blocks.
+        Parameters
+        ----------
+        path : the file, written whole or not at all; None returns SVG text.
+        optimized : what the passes leave, instead of the graph as written.
+        limit : nodes above which the picture is in blocks (60).
+
+        Raises
+        ------
+        ArgumentError : another ending.
+
+        >>> import autograd_opt as ao
+        >>> with ao.AutogradGraph() as graph:
+        ...     y = ao.tensor([1.0]) * 2
+        ...     graph.draw()[:4]
+        '<svg'
         """
         from autograd_opt.draw import draw
         return draw(self, path, optimized, limit=limit)
 
     def to_html(self, path: Any = None, optimized: bool = False) -> Any:
-        """A self-contained page to browse the graph; `optimized` says which of its two views opens first."""
+        """A self-contained page to browse the graph; `optimized` says which of its two views opens first.
+
+        Without `path` its text is returned.
+        """
         from autograd_opt.page import to_html
         return to_html(self, path, optimized)
 
     def follow(self, *models: Any) -> Any:
-        """Remember the names of these models' modules for pictures and reports."""
+        """Remember which module of these models records what, and their parameters' names, for pictures and pages.
+
+        >>> import torch, autograd_opt as ao
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh())
+        >>> with ao.AutogradGraph() as graph:
+        ...     graph.follow(model)
+        ...     y = model(torch.ones(1, 2))
+        ...     [(node["name"], node["module"]) for node in graph.to_dict()["nodes"][1:4]]
+        [('0.weight', 'Sequential.0'), ('0.bias', 'Sequential.0'), ('', 'Sequential.0')]
+        """
         from autograd_opt.modules import follow
         return follow(self, *models)
+
+    def _repr_svg_(self) -> str | None:
+        return self.draw() if self.thread is not None and len(self) else None
 
     def _repr_html_(self) -> str:
         from autograd_opt.page import notebook_html
@@ -437,5 +578,13 @@ class AutogradGraph:
 
 
 def autograd_graph(optimize: bool | str = False, **options: Any) -> AutogradGraph:
-    """`AutogradGraph` as a function."""
+    """`AutogradGraph` as a function, with its parameters.
+
+    >>> import autograd_opt as ao
+    >>> x = ao.tensor([2.0])
+    >>> with ao.autograd_graph(optimize=True):
+    ...     (x * x).backward()
+    >>> x.grad
+    tensor([4.])
+    """
     return AutogradGraph(optimize, **options)

@@ -18,6 +18,13 @@ class CustomTensor(torch.Tensor):
 
     Made by `autograd_opt.tensor` (leaves) and by every recorded operation.  Outside any
     graph it computes as a plain tensor does, and nothing is recorded.
+
+    >>> import autograd_opt as ao
+    >>> x = ao.tensor([1.0, 2.0])
+    >>> with ao.AutogradGraph():
+    ...     y = (x * 3).sum()
+    ...     print(type(y).__name__, isinstance(y, torch.Tensor), y.shape)
+    CustomTensor True torch.Size([])
     """
 
     _node: Any

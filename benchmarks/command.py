@@ -135,9 +135,12 @@ def tables(section: Section, rows: list[Row]) -> list[Grid]:
 
 
 def unmeasured(section: Section, rows: list[Row]) -> list[str]:
-    """What a complete run would have measured as well, as a sentence."""
-    missing = [label for label in section.labels([]) if label not in {row["name"] for row in rows}]
-    return [f"Not measured in this run: {', '.join(missing)}."] if missing else []
+    """What a complete run would have measured as well, as a sentence; rows of one workload by its name alone."""
+    everything = section.labels([])
+    missing = [label for label in everything if label not in {row["name"] for row in rows}]
+    names = dict.fromkeys(label.partition(": ")[0] for label in missing)
+    text = f"Not measured in this run: {len(missing)} of {len(everything)} rows, of {', '.join(names)}."
+    return [text] if missing else []
 
 
 def show(section: Section, rows: list[Row], screen: Console) -> None:

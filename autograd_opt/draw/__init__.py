@@ -49,7 +49,26 @@ def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | 
 
 
 def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -> Any:
-    """Before and after side by side: `.svg`, `.png`, or SVG text when `path` is None."""
+    """The graph as written and optimized, side by side.
+
+    Parameters
+    ----------
+    path : where to write, by ending .svg or .png; None returns SVG text.
+    limit : draw blocks instead of single nodes where there are more nodes than this (60).
+
+    Raises
+    ------
+    ArgumentError : an unknown ending.
+    OutsideGraphError : the graph's context has been left, and the nodes with it.
+
+    >>> import autograd_opt as ao
+    >>> x = ao.tensor([1.0])
+    >>> with ao.AutogradGraph(optimize=True, name="g") as graph:
+    ...     y = x.exp() * x.exp()
+    ...     text = draw_comparison(graph)
+    >>> "as written: 4 nodes" in text, "optimized: 3 nodes" in text
+    (True, True)
+    """
     scene = scene_of(graph)
     return _write([picture_of(scene, optimized, limit) for optimized in (False, True)], path)
 

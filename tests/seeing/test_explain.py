@@ -368,8 +368,7 @@ def test_a_loop_that_the_expression_depends_on_is_not_the_one_to_leave() -> None
     line = program.__code__.co_firstlineno + 1
     advice = [f.advice for f in watch(program).findings]
     assert len(advice) == 2
-    assert all(text.endswith(f"before the loop at {Path(__file__).parent.name}/test_explain.py:{line}")
-               or text.endswith(f"before the loop at tests/seeing/test_explain.py:{line}") for text in advice), advice
+    assert all("before the loop at" in a and a.endswith(f"{Path(__file__).name}:{line}") for a in advice), advice
 
 
 def test_what_repeats_now_and_then_is_no_matter_of_a_loop() -> None:
