@@ -315,9 +315,9 @@ class AutogradGraph:
 
     @property
     def dag(self) -> rx.PyDiGraph[Any, int]:
-        """The graph as written: payloads are nodes, edge payloads operand positions.
+        """The graph as written; payloads are nodes, edge payloads operand positions.
 
-        A payload has `op`, `attributes`, `shape`, `dtype`, `device`, `source` (file:line), `requires_grad`, `is_leaf`.
+        A payload has `op`, `attributes`, `shape`, `dtype`, `device`, `source` (file and line), `requires_grad`, `is_leaf`.
 
         >>> import autograd_opt as ao
         >>> x = ao.tensor([1.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
 
 import pytest
@@ -20,3 +21,7 @@ def test_the_pictures_are_what_is_drawn(tmp_path: Path, monkeypatch: pytest.Monk
     drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
     stored = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "pictures").iterdir()}
     assert drawn == stored, "run python scripts/pictures.py"
+
+
+def test_docstrings_become_numpys() -> None:
+    assert doctest.testmod(loaded("docs", "docstrings.py")).failed == 0
