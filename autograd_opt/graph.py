@@ -317,7 +317,7 @@ class AutogradGraph:
     def dag(self) -> rx.PyDiGraph[Any, int]:
         """The graph as written; payloads are nodes, edge payloads operand positions.
 
-        A payload has `op`, `attributes`, `shape`, `dtype`, `device`, `source` (file and line), `requires_grad`, `is_leaf`.
+        A payload has `op`, `attributes`, `shape`, `dtype`, `device`, `requires_grad`, `is_leaf` and `source`, its line.
 
         >>> import autograd_opt as ao
         >>> x = ao.tensor([1.0])
