@@ -1,7 +1,7 @@
 """A small transformer, unmodified, trained inside the context; its graph drawn by module.
 
-Nothing repeats in a plain transformer, and the report says so: this library then costs what
-torch's own autograd costs.  The picture is drawn in blocks, one for each module call.
+Next to nothing repeats in a plain transformer, and the report says so: recording then costs a little
+time and gains none.  The picture is drawn in blocks, one for each module call.
 """
 
 from __future__ import annotations
