@@ -207,7 +207,7 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         results = execute(tape, found, cotangents, targets, retain, create_graph, False, batch)
     if tape.twins:                                              # a sum that merging has spared is dense
         dense = {id(g): g.clone() for g, n in zip(results, targets, strict=True)
-                 if g is not None and expanded(g) and arrivals(found, n) > 1}
+                 if g is not None and expanded(g) and summed(found, n)}
         results = [dense.get(id(g), g) for g in results]
     for i, (t, g) in enumerate(zip(wanted, results, strict=True)):
         if g is None and materialize_grads:
@@ -224,18 +224,30 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
     return tuple(results)
 
 
-def arrivals(roots: list[Any], target: Any) -> int:
-    """How many cotangents reach `target` in the graph as written."""
+def summed(roots: list[Any], target: Any) -> bool:
+    """Is an expanded gradient of `target` a sum in the graph as written, on its way from where it was expanded?"""
+    users: dict[int, list[Any]] = {n.index: [None] for n in roots}
     seen: set[int] = set()
-    stack, count = list(roots), 0
+    stack = list(roots)
     while stack:
         node = stack.pop()
         if node.index in seen or node.index < target.index:
             continue
         seen.add(node.index)
-        count += sum(n is target for n in node.operands)
-        stack += [n for n in node.operands if n is not None and n.requires_grad]
-    return count + sum(n is target for n in roots)
+        for n in node.operands:
+            if n is not None and n.requires_grad:
+                users.setdefault(n.index, []).append(node)
+                stack.append(n)
+    node = target
+    while node is not None:
+        ways = users.get(node.index, [])
+        if len(ways) != 1:
+            return len(ways) > 1
+        above = ways[0]
+        if above is None or above.shape is None or math.prod(above.shape) < math.prod(node.shape):
+            return False                    # here it is expanded
+        node = above
+    return False
 
 
 def expanded(g: Tensor) -> bool:

@@ -528,6 +528,8 @@ cdef class GraphTask:
             return 0
         if self.anomaly:
             errors.check_nan(g, node)
+        if self.inplace and isinstance(g, Tensor) and ao_method(is_zero, g, ()) is True:
+            self.inplace = False             # zeros without memory, and what is made of them, cannot be written
         if fix or operand.dtype is not None and isinstance(g, Tensor) and ao_get(get_dtype, g) is not operand.dtype:
             g = fit(g, operand)
         if self.collected is not None:

@@ -215,9 +215,10 @@ def register_post_accumulate(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
 
 def retain_grad(t: Tensor) -> None:
     """`t.retain_grad()` inside a context."""
+    from autograd_opt import references
     node = t.__dict__.get("_node")
     if node is None or node.is_leaf:
-        if not t.requires_grad:
+        if not references.requires_grad(t):
             raise errors.GraphError(errors.at("can't retain_grad on Tensor that has requires_grad=False"))
         return
     if not node.requires_grad:

@@ -25,6 +25,7 @@ cdef object is_inference = base.__dict__["is_inference"]
 cdef object DType = torch.dtype
 cdef object Size = torch.Size
 cdef object is_view = base.__dict__["_is_view"]
+cdef object is_zero = base.__dict__["_is_zerotensor"]
 cdef object get_requires_grad = base.__dict__["requires_grad"]
 cdef object NODE = "_node"
 cdef object MARK = "_requires_grad"

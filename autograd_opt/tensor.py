@@ -57,8 +57,12 @@ class CustomTensor(torch.Tensor):
     @property
     def is_leaf(self) -> bool:  # type: ignore[override]  # torch declares attributes
         node = self.__dict__.get("_node")
-        if node is None or node.is_leaf or (node.requires_grad and node.view is None):
-            return node is None or bool(node.is_leaf)
+        if node is None or node.is_leaf:
+            tape = get_recording()
+            if tape is None or not tape.late:
+                return True
+        elif node.requires_grad and node.view is None:
+            return False
         from autograd_opt.tensor_api import get_is_leaf
         return get_is_leaf(None, (self,), {})
 

@@ -99,7 +99,8 @@ def history(t: Tensor) -> Any:
     node = t.__dict__.get("_node")
     tape: Any = nodes.get_recording()
     with torch._C.DisableTorchFunction():
-        if tape is not None and (tape.late if node is None or not node.requires_grad else node.view is not None) \
+        if tape is not None and (
+                tape.late if node is None or node.is_leaf or not node.requires_grad else node.view is not None) \
                 and t._is_view():
             views.require_unwritten(t, node)
             node = views.origin(nodes.handle_of(t))     # its base may have been written, or require grad by now
@@ -187,7 +188,7 @@ def detach(func: Any, args: Any, kwargs: Any) -> Tensor:
 def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
     (t,) = args
     with torch._C.DisableTorchFunction():
-        if t._is_view() and not views.hidden(t):
+        if views.shown_as_view(t):
             raise errors.GraphError(errors.at("Can't detach views in-place. Use detach() instead."))
         if type(t) is CustomTensor:
             nodes.become_leaf(t)

@@ -85,6 +85,21 @@ def hidden(view: Tensor) -> bool:
     return "_node" not in base.__dict__ and sys.getrefcount(base) <= 3       # torch, `base`, the argument
 
 
+WHOLE = frozenset("stack repeat tile select_scatter slice_scatter diagonal_scatter embedding flash_attention "
+                  "unsafe_chunk unsafe_split".split())
+"""Operators of torch's whose kernels return views of hidden memory, which eager mode does not show."""
+
+
+def shown_as_view(t: Tensor) -> bool:
+    """Is `t` a view in eager mode, too?"""
+    if not t._is_view() or not hidden(t):
+        return t._is_view()
+    node = t.__dict__.get("_node")
+    if node is None or node.is_leaf:
+        return "_made" in t.__dict__ or not t.is_contiguous()
+    return (node.operands[0] if node.op.name == "output" else node).op.name not in WHOLE
+
+
 def origin(node: Any) -> Any:
     """The node that computed a tensor, below those that stand for writes without a record."""
     while node is not None and node.op is WRITTEN:
@@ -109,11 +124,14 @@ def adopt(target: Tensor, node: Any) -> None:
     torch's kernels compute a stack, say, in memory of another shape and return a view of it.
     The write has to reach that tensor, and every view of it.
     """
-    first = maker(node)
-    if first is None or first.is_leaf or not hidden(target):
+    if not hidden(target):
         return
     base: Any = target._base
     if "_node" in base.__dict__:
+        return
+    base._adopted = True
+    first = maker(node)
+    if first is None or first.is_leaf:
         return
     if first.tensor is not None:
         where = geometry(first.tensor, base)
@@ -122,7 +140,6 @@ def adopt(target: Tensor, node: Any) -> None:
     else:
         return
     recorder.record_write(EMBED, [first], (base,), where, base)
-    base._adopted = True
     first.view = True
 
 
@@ -161,7 +178,7 @@ def past_hooks(node: Any, base: Any) -> Any:
 def refuse_making(view: Tensor) -> None:
     """Refuse a recorded write through a view that torch made in a way that does not allow it."""
     making = making_of(view)
-    if making == Making.DEFAULT or hidden(view):
+    if making == Making.DEFAULT or not shown_as_view(view):
         return
     if making == Making.MULTI_OUTPUT_NODE:
         raise errors.InplaceError(errors.at(
@@ -196,8 +213,8 @@ def refuse_origin(node: Any) -> None:
         ))
 
 
-def late(t: Tensor) -> Any:
-    """A node for a view that was made before its base required grad; None where `t` is none.
+def late(t: Tensor, own: bool = False) -> Any:
+    """A node for a view that was made before its base required grad; None where `t` is none, or a leaf of its `own`.
 
     torch gives such a view its history when it is looked at after the base was written by
     an operation that requires grad.
@@ -210,13 +227,17 @@ def late(t: Tensor) -> Any:
         if base is None or not requires_grad(base):
             return None
         leaf: Any = torch._C.TensorBase.is_leaf
-        return apart(t, False) if leaf.__get__(t) else attach_region(base, t, geometry(t, base))
+        unwritten = t._made == t._version if "_made" in t.__dict__ else leaf.__get__(t)
+        if unwritten:
+            return None if own else apart(t, False)
+        return attach_region(base, t, geometry(t, base))
     if not node.requires_grad:
         return None
     first = nodes.handle_of(base)
     while first.operands and first.operands[0] is not None:
         below = first.operands[0]
-        if not (first.op is WRITTEN or below.flags & OVERWRITTEN or (below.is_leaf and below.tensor is base)):
+        start = origin(below)
+        if not (first.op is WRITTEN or below.flags & OVERWRITTEN or (start.is_leaf and start.tensor is base)):
             return None                         # an operation, not a write
         if not below.requires_grad:
             return attach_region(base, t, geometry(t, base))

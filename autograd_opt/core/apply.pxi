@@ -90,7 +90,10 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
                 c = operands[2]
     if not tape.optimize and not (op.differentiable and (
             is_tensor(a) and tracked(tape, a) or is_tensor(b) and tracked(tape, b) or is_tensor(c) and tracked(tape, c))):
-        return func(*args, **kwargs) if kwargs else func(*args)
+        r = func(*args, **kwargs) if kwargs else func(*args)
+        if op.flags & VIEW:
+            note_view(r)
+        return r
     try:
         if is_tensor(a):
             na = seen(tape, op, a)
@@ -103,6 +106,8 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             flags |= nc.flags
     except NotImplementedError:          # a tensor of an unusual kind
         return beyond(tape, op, func, args, kwargs, operands)
+    except RuntimeError as error:
+        return unchanged(op, func, args, kwargs, operands, error)
     req = grad and op.differentiable and flags & REQUIRES_GRAD
     if tape.optimize and op.flags & PURE and ao_builtin0(any_autocast) is not True:
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)

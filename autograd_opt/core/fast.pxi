@@ -41,7 +41,9 @@ cdef Node unread(Tape tape, object t):
 
 
 cdef object clone_of(object value):
-    """A copy-on-write clone; None where the memory cannot be shared so (under vmap, say)."""
+    """A copy-on-write clone; None where the memory cannot be shared so (under vmap, or where there is none)."""
+    if ao_method0(is_zero, value) is True:
+        return None
     try:
         return ao_method0(lazy_clone, value)
     except RuntimeError:

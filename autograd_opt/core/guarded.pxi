@@ -101,6 +101,24 @@ cdef object beyond(Tape tape, Op op, object func, tuple args, dict kwargs, tuple
     return func(*args, **kwargs) if kwargs else func(*args)
 
 
+cdef object unchanged(Op op, object func, tuple args, dict kwargs, tuple operands, object error):
+    """A call that returns its operand as it is asks nothing of it; for any other, the error stands."""
+    if op.flags & PURE:
+        r = func(*args, **kwargs) if kwargs else func(*args)
+        for t in operands:
+            if t is r:
+                return r
+    raise error
+
+
+cdef int note_view(object r) except -1:
+    """Remember when views of a constant were made: it may come to require grad."""
+    for t in r if isinstance(r, (tuple, list)) else (r,):
+        if type(t) is Tensor and not t.is_inference() and t._is_view():
+            t._made = version_of(t)
+    return 0
+
+
 cdef int refuse(operands, str name) except -1:
     """Raise the error that is being handled, with the operation's name where a tensor's kind is the reason."""
     for t in operands:

@@ -104,12 +104,11 @@ cdef class Tape:
             mark = ao_get(get_requires_grad, t) is True
         if entry is not None and mark != bool((<Node>entry).flags & REQUIRES_GRAD):
             entry = None                 # what was recorded so far keeps the flag of its time
-        if (self.late if not mark else entry is None and type(t) is not CustomTensor) and t._is_view():
+        if (self.late or mark and entry is None and type(t) is not CustomTensor) and t._is_view():
             from autograd_opt.views import late, own_flag
-            if not mark or not own_flag(t):
-                node = late(t)
-                if node is not None:
-                    return node
+            node = late(t, mark and (type(t) is CustomTensor or own_flag(t)))
+            if node is not None:
+                return node
         if entry is not None:
             node = <Node>entry
         else:

@@ -102,7 +102,7 @@ for _name, _calls in {
 define("round", "x, *, decimals=0", E, "torch.round T.round", x=zero)
 define("frac", "x", E, "torch.frac T.frac", x=lambda g: g)
 define("abs", "x", E, "torch.abs torch.absolute T.abs T.absolute T.__abs__", x=lambda g, x: g * x.sgn())
-define("copysign", "x, y", E, "torch.copysign T.copysign", x=copysign_x, y=zero)
+define("copysign", "x, y", E, "torch.copysign T.copysign", keeps="ans", x=copysign_x, y=zero)
 define("nan_to_num", "x, nan=None, posinf=None, neginf=None", E, "torch.nan_to_num T.nan_to_num",
        x=lambda g, x: g * torch.isfinite(x))
 define("positive", "x", E, "torch.positive T.positive T.__pos__")

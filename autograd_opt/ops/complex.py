@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.helpers import H
+from autograd_opt.ops.helpers import H, nothing
 from autograd_opt.ops.table import ELEMENTWISE, PURE, VIEW, define
 
 E = ELEMENTWISE | PURE
@@ -14,7 +14,7 @@ E = ELEMENTWISE | PURE
 
 def sgn_x(g: Any, x: Any, ans: Any) -> Any:
     if not x.is_complex():
-        return torch.zeros_like(g)
+        return nothing(g)
     size = x.abs()
     return ((g - (g * H(ans)).real * ans) / size).masked_fill(size == 0, 0)
 
@@ -41,7 +41,7 @@ define("real", "x", E | VIEW, "torch.real T.real.__get__", x=lambda g: g)
 define("imag", "x", E | VIEW, "torch.imag T.imag.__get__", x=lambda g: torch.complex(torch.zeros_like(g), g))
 define("view_as_real", "x", VIEW | PURE, "torch.view_as_real", x=lambda g: torch.view_as_complex(g.contiguous()))
 define("view_as_complex", "x", VIEW | PURE, "torch.view_as_complex", x=lambda g: torch.view_as_real(g.resolve_conj()))
-define("complex", "x, y", E, "torch.complex", x=lambda g: g.real, y=lambda g: g.imag)
+define("complex", "x, y", E, "torch.complex", keeps="x y", x=lambda g: g.real, y=lambda g: g.imag)
 define("polar", "x, y", E, "torch.polar", x=polar_abs, y=polar_angle)
 define("sgn", "x", E, "torch.sgn T.sgn", x=sgn_x)
 define("angle", "x", E, "torch.angle T.angle", x=angle_x)

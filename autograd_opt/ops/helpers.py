@@ -39,6 +39,14 @@ def zero(g: Any) -> Any:
     return torch.zeros_like(g)
 
 
+def nothing(g: Any) -> Any:
+    """Zeros that stay zero whatever they are multiplied by; torch has them, without memory, for numbers."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    if isinstance(g, torch.Tensor) and g.layout is torch.strided and not wrapped(g):
+        return torch._efficientzerotensor(g.shape, dtype=g.dtype, device=g.device)
+    return torch.zeros_like(g)
+
+
 def times(g: Any, factor: Any) -> Any:
     """`g * conj(factor)` for a number, without a kernel for 1."""
     return g if isinstance(factor, NUMBER) and factor == 1 else g * H(factor)

@@ -194,10 +194,11 @@ define("place_add", "*tensors, shape=(), index=()", VARIADIC | PURE, forward=pla
        joint=lambda h, others, *, index: [h[fill(index, others[1:])]])
 # ----- by an index tensor along one axis -----
 define("gather", "x, index, *, dim=0", PURE, "torch.gather T.gather",
-       bind=bind_gather, forward=lambda x, index, *, dim: torch.gather(x, dim, index), x=gather_back)
+       bind=bind_gather, forward=lambda x, index, *, dim: torch.gather(x, dim, index), keeps="x",
+       x=gather_back)
 define("take_along_dim", "x, index, dim=None", PURE, "torch.take_along_dim T.take_along_dim",
-       bind=lambda x, indices, dim=None: ((x, indices), {"dim": dim}), x=take_along_back)
-define("take", "x, index", PURE, "torch.take T.take", x=take_back)
+       bind=lambda x, indices, dim=None: ((x, indices), {"dim": dim}), keeps="x", x=take_along_back)
+define("take", "x, index", PURE, "torch.take T.take", keeps="x", x=take_back)
 define("index_select", "x, index, *, dim=0", PURE, "torch.index_select T.index_select",
        bind=lambda x, dim, index: ((x, index), {"dim": dim}),
        forward=lambda x, index, *, dim: torch.index_select(x, dim, index), x=index_select_back)
@@ -252,7 +253,8 @@ define("put", "x, index, source, accumulate=False", PURE, "torch.put T.put", inp
 define("masked_scatter", "x, mask, source", PURE | REDUCES, "torch.masked_scatter T.masked_scatter",
        inplace="T.masked_scatter_",
        x=lambda g, mask: g.masked_fill(mask, 0), source=masked_scatter_source)
-define("masked_select", "x, mask", PURE, "torch.masked_select T.masked_select", x=masked_select_back)
+define("masked_select", "x, mask", PURE, "torch.masked_select T.masked_select", keeps="x",
+       x=masked_select_back)
 define("select_scatter", "x, source, dim=0, index=0", PURE, "torch.select_scatter T.select_scatter",
        x=lambda g, source_shape, *, dim, index: g.select_scatter(g.new_zeros(source_shape), dim, index),
        source=lambda g, *, dim, index: g.select(dim, index))

@@ -49,7 +49,7 @@ def main() -> int:
         if time.monotonic() - start > arguments.seconds or len(kinds) >= arguments.kinds:
             break
         done += 1
-        reason = None if error is None else reason_of(str(error), str(program))
+        reason = None if error is None else reason_of(str(error), program)
         if reason is not None:
             known[reason] += 1
         elif error is not None:

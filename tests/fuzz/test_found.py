@@ -90,6 +90,40 @@ FOUND = {
         u = v * 3
         v.unsqueeze_(0)
         u.sum().backward()""",
+    "an older view of a constant leaf that comes to require grad after a write": """
+        v = d.as_strided((2,), (1,))
+        v[..., 0] = -3
+        d.requires_grad_()
+        (v * v).sum().backward()""",
+    "the same without a write": """
+        v = d.as_strided((2,), (1,))
+        d.requires_grad_()
+        (v * v + d.sum()).sum().backward()""",
+    "a view marked as requiring grad, and written through its base": """
+        u = m.double()
+        v = u.as_strided((2,), (1,))
+        v.requires_grad_()
+        u *= s
+        (v * v).sum().backward()""",
+    "an old view of a base written before it required grad, looked at by a comparison": """
+        v = c[1:]
+        with torch.no_grad(): torch.relu_(v)
+        c.copy_(f)
+        v.masked_fill_(v < 0, 0.5)""",
+    "a gradient may be a view, which is not detached in place": """
+        a, b = torch.autograd.grad(f.sum() * 2, [w, f], materialize_grads=True)
+        b.detach_()""",
+    "a stack is none": """
+        v = torch.stack([y, d])
+        v.detach_()""",
+    "a call that returns its operand as it is asks nothing of it": """
+        u, v = x.unbind(0)
+        with torch.no_grad(): v.copy_(v * 2)
+        t = u.contiguous()
+        v.grad_fn""",
+    "a view made under no_grad of a value that nobody holds": """
+        with torch.no_grad(): v = (w @ w).t()
+        v.lerp_(w, 0.5)""",
     # ----- writes without a record -----
     "a write under no_grad leaves the gradient of a tensor where it was": """
         v = f * 2
@@ -155,7 +189,45 @@ FOUND = {
         v = F.alpha_dropout(w, 0.5, training=True)
         v.sum().backward()
         v.sum().backward()""",
+    # ----- what torch saves -----
+    "the result of copysign is saved for either operand": """
+        v = torch.copysign(c, f)
+        v.neg_()
+        v.sum().backward()""",
+    "the operand of take is saved, of which only the shape is read": """
+        v = x * 1
+        u = v.take(i)
+        v.mul_(2)
+        u.sum().backward()""",
+    "that of masked_select, too": """
+        v = x * 1
+        u = v.masked_select(m)
+        v.mul_(2)
+        u.sum().backward()""",
+    "the result of a power, for the exponent": """
+        v = d ** x
+        v.neg_()
+        v.sum().backward()""",
     # ----- values -----
+    "the gradient of sgn is zero whatever it is multiplied by": """
+        ((x * inf).sgn().sum() + x.sum()).backward()""",
+    "also in a recorded run": """
+        v = (x * inf).sgn()
+        a, b = torch.autograd.grad(v.sum() + (y * s).sum(), [x, s], create_graph=True)
+        u = a * 2
+        t = a * 2
+        (u.sum() * inf + b).backward()""",
+    "and where it is added to others": """
+        v = x * 2
+        u = v.sgn() * inf
+        (u.sum() * inf + v.sin().sum() + (v * 3).sum() + v.sgn().sum()).backward()
+        x.grad.add_(1)""",
+    "a gradient that merging would leave expanded can be written": """
+        v = 1.0 + f
+        u = v.clone()
+        t = v.exp()
+        a, b = torch.autograd.grad(u.sum() * 2 + u.sum() * 4, [v, t], allow_unused=True, create_graph=True)
+        a[1:] *= 2.0""",
     "the real part of the gradient of an imaginary part is zero, also where it is infinite": """
         v = z.imag * inf
         v.sum().backward()""",
