@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 from mpmath import iv
 
+from autograd_opt.verify.balls import bounded
 from autograd_opt.verify.domain import Domain, Outside, TooLarge
 
 PRECISION = 120
@@ -72,7 +73,6 @@ FUNCTIONS: dict[str, Any] = {
     "sin": iv.sin,
     "cos": iv.cos,
     "tan": iv.tan,
-    "atan": iv.atan if hasattr(iv, "atan") else None,
     "sinh": lambda x: (iv.exp(x) - iv.exp(-x)) / 2,
     "cosh": lambda x: (iv.exp(x) + iv.exp(-x)) / 2,
     "tanh": lambda x: 1 - 2 / (iv.exp(2 * x) + 1),
@@ -134,9 +134,7 @@ class Rational(Domain):
                 raise Outside(f"{name} of something not positive")
             return Interval(iv.log(v) if name == "log" else iv.sqrt(v))
         found = FUNCTIONS.get(name)
-        if found is None:
-            raise Outside(f"no bounds for {name}")
-        return Interval(found(v))
+        return Interval(bounded(name, v) if found is None else found(v))
 
     def raised(self, x: Any, y: Any) -> Any:
         if type(y) is Fraction and y.denominator == 1 and abs(y) <= 64:

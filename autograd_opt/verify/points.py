@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,9 @@ POOLS: tuple[tuple[Fraction, ...], ...] = (
     (Fraction(0),),
     (Fraction(1),),
 )
+
+SHRINK = 12
+"""Tensors of a counterexample that are tried as constants."""
 
 
 def refute(
@@ -69,7 +73,13 @@ def refute(
                     last = str(error)
                     continue
                 if found is not None:
-                    goal, element, a, b = found
+
+                    def again(D: Rational, fixed: dict[str, Fraction], made: dict[str, Any], goal: Any = found[0],
+                              pool: Any = pool, key: int = seed * 1000 + attempt) -> Any:
+                        only = [g for g in goals if g[0] == goal]
+                        return evaluate_at(D, original, optimized, only, pool, key, names, nodes, made, fixed)
+
+                    (goal, element, a, b), point = shrunk(again, found, point, total - D.spent, deadline)
                     kind = "effect" if any(k.startswith(("draw", "memory")) for k in point) else "value"
                     return Counterexample(kind, goal, element, point, bounds(a), bounds(b))
                 if some is goals:
@@ -82,6 +92,28 @@ def refute(
         iv.prec = with_precision
 
 
+def shrunk(
+    again: Callable[..., Any], found: Any, point: dict[str, Any], budget: int, deadline: float
+) -> tuple[Any, dict[str, Any]]:
+    """The same difference where as many tensors as possible are one number all over: 0, else 1."""
+    fixed: dict[str, Fraction] = {}
+    large = [name for name, value in point.items() if isinstance(value, list) and not name.startswith("seed")]
+    for name in large[:SHRINK]:
+        for number in (Fraction(0), Fraction(1)):
+            smaller: dict[str, Any] = {}
+            D = Rational(budget, deadline)
+            try:
+                other = again(D, {**fixed, name: number}, smaller)
+            except (Outside, TooLarge):
+                other = None
+            budget -= D.spent
+            if other is not None:
+                fixed[name] = number
+                found, point = other, smaller
+                break
+    return found, point
+
+
 def evaluate_at(
     D: Rational,
     original: Program,
@@ -92,8 +124,9 @@ def evaluate_at(
     names: Mapping[int, str],
     nodes: Any,
     point: dict[str, Any],
+    fixed: Mapping[str, Fraction] = MappingProxyType({}),
 ) -> Any:
-    """The first element that differs at one random point, or None."""
+    """The first element that differs at one random point, or None; `fixed` names what is one number all over."""
     made: dict[Any, Any] = {}
 
     def free(position: int, head: Head, shape: tuple[int, ...]) -> Any:
@@ -115,6 +148,8 @@ def evaluate_at(
                 if head.op == "seed"
                 else f"{'draw' if head.op in DRAWS else 'memory written'} %{head.effect - 1}"
             )
+            if name in fixed:
+                given.fill(fixed[name])
             point[name] = nested(given)
         made[head.op, head.effect] = given
         return given

@@ -133,6 +133,7 @@ def through_item(
     """The rule of `x[index] = value`: the cotangent with g[index] zero, and g[index], summed where value broadcasts."""
     steps: list[tuple[int, tuple[int, ...]]] = []
     results: list[tuple[int, int]] = []
+    index = tuple([(k, text) for k, text in head.attributes if k == "index"])
 
     def step(name: str, attributes: Any, type: int, operand: int) -> int:
         steps.append((vocabulary.head(name, attributes, type), (operand,)))
@@ -142,7 +143,7 @@ def through_item(
     if kind is not None and needs[1]:
         whole, part = vocabulary.types[head.type], vocabulary.types[kind]
         shape = tuple(torch.empty(whole.shape or (), device="meta")[head.value("index")].shape)
-        at = step("slice", head.attributes, vocabulary.intern(whole._replace(shape=shape)), 0)
+        at = step("slice", index, vocabulary.intern(whole._replace(shape=shape)), 0)
         narrow = (1,) * (len(part.shape or ()) - len(shape)) + shape
         if narrow != shape:
             at = step("reshape", (("shape", encode(narrow)),), vocabulary.intern(whole._replace(shape=narrow)), at)
@@ -153,7 +154,7 @@ def through_item(
             raise Untraceable("a value of another dtype is written")
         results.append((1, at))
     if needs[0] and types[0] is not None:
-        results.append((0, step("erase_index", head.attributes, types[0], 0)))
+        results.append((0, step("erase_index", index, types[0], 0)))
     return Template(tuple(steps), tuple(results))
 
 

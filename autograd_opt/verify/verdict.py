@@ -18,6 +18,8 @@ from typing import Any, NoReturn
 from autograd_opt.errors import ArgumentError, VerificationError
 
 FORMAT = 2
+SHOWN = 64
+"""Numbers of one tensor that a counterexample prints."""
 
 
 class Status(StrEnum):
@@ -108,6 +110,22 @@ class Counterexample(NoBool):
 
 
 def _flat(value: Any) -> str:
+    """Nested lists on one line; one number all over by its number, and long ones by their first."""
+    elements, stack, sizes = [], [value], []
+    inner = value
+    while isinstance(inner, (list, tuple)) and inner:
+        sizes.append(len(inner))
+        inner = inner[0]
+    while stack:
+        v = stack.pop()
+        if isinstance(v, (list, tuple)):
+            stack += reversed(v)
+        else:
+            elements.append(str(v))
+    if len(elements) > 4 and len(set(elements)) == 1:
+        return f"{elements[0]} in all {'x'.join(map(str, sizes))}"
+    if len(elements) > SHOWN:
+        return f"({', '.join(elements[:8])}, ... {len(elements)} numbers, all in .point)"
     return json.dumps(value).replace('"', "") if isinstance(value, (list, tuple)) else str(value)
 
 

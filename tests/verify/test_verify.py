@@ -299,6 +299,27 @@ def test_the_same_structure_has_the_same_hash_and_another_one_has_not():
     assert run(2).original != run(2.0).original
 
 
+def test_counterexamples_are_as_plain_as_they_can_be():
+    def text(n):
+        with ao.AutogradGraph() as graph:
+            x, w, b = leaf(n, n), leaf(n, n), leaf(n)
+            u, v = x @ w, x @ w.t()
+            loss = (u * 2 + v.sin() + b).sum()
+            nodes = graph.tape.snapshot()
+            leader = list(range(len(nodes)))
+            leader[nodes.index(v._node)] = nodes.index(u._node)
+            found = verify(nodes, [loss._node], None, leader)
+        assert found.status is Status.REFUTED
+        return found.counterexample, str(found.counterexample)
+
+    point, plain = text(3)
+    assert "0 in all 3x3" in plain
+    assert all(len(row) == 3 for row in point.point["%0"])
+    _, large = text(20)
+    assert len(large) < 400
+    assert "400 numbers, all in .point" in large
+
+
 def test_it_prints_as_text_html_and_json():
     with ao.AutogradGraph(optimize=True) as graph:
         a = leaf(2)
