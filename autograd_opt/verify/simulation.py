@@ -5,13 +5,12 @@ An operator that is linear in a slot is distributed over a claimed sum, which me
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from autograd_opt.verify.ir import Program, Vocabulary
 from autograd_opt.verify.linear import ZEROS, exact, joint_slots, slots
 from autograd_opt.verify.numbering import merged_heads
-from autograd_opt.verify.sums import Combo, OutOfBudget, Sums
+from autograd_opt.verify.sums import LOOK, Combo, Sums
 from autograd_opt.verify.words import FULL
 
 PLAIN, PLUS, SCALE, LINEARLY, TOGETHER, NOTHING = range(6)
@@ -114,8 +113,8 @@ class Simulation(Sums):
                     state = claimed if len(claimed) != 1 or next(iter(claimed.values())) != 1 else next(iter(claimed))
                 elif failed is not None:
                     failed.append((position, "the cotangent is not the sum of its members'"))
-            if not position & 4095 and self.deadline is not None and time.monotonic() > self.deadline:
-                raise OutOfBudget("seconds")
+            if not position & 4095:
+                self.work(LOOK)
             push(state)
         return states
 
@@ -170,6 +169,7 @@ class Simulation(Sums):
             vn = self.apply(head, tuple(places), linear_in)
             return vn if factor == 1 else {vn: factor}
         out: Combo = {}
+        self.work(len(places[spread]))
         for term, k in places[spread].items():
             places_k = places.copy()
             places_k[spread] = term

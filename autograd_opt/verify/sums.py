@@ -7,6 +7,7 @@ are expanded only on demand, youngest first, so that equal names cancel unexpand
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,10 @@ from autograd_opt.verify.numbering import commutative
 
 Combo = dict[int, Any]
 """value number -> coefficient (int or Fraction), never zero; all of one type."""
+
+
+LOOK = 1 << 14
+"""Terms between two looks at the clock."""
 
 
 class OutOfBudget(Exception):
@@ -31,8 +36,15 @@ class Sums:
         self.linear: dict[int, tuple[Any, tuple[int, ...], int]] = {}
         self.expansions, self.deadline = expansions, deadline
         self.spent = 0
+        self.worked = 0
         self.count = 0
         self.commutes = commutative(vocabulary)
+
+    def work(self, terms: int) -> None:
+        """Count terms that were handled, and look at the clock now and then."""
+        before, self.worked = self.worked, self.worked + terms
+        if before // LOOK != self.worked // LOOK and self.deadline is not None and time.monotonic() > self.deadline:
+            raise OutOfBudget("seconds")
 
     # --- value numbers ---
     def number(self, key: Any) -> int:
@@ -115,6 +127,7 @@ class Sums:
             else:
                 return False
             self.spent += len(terms)
+            self.work(len(terms))
             if self.spent > self.expansions:
                 raise OutOfBudget("expansions")
             for term, k in terms:
@@ -140,6 +153,7 @@ class Sums:
             path.append(self.linear[vn])
             vn = path[-1][1][path[-1][2]]
         self.spent += len(path) * len(self.sums[vn])
+        self.work(len(path) * len(self.sums[vn]))
         terms: Sequence[tuple[int, Any]] = self.sums[vn]
         for head, operands, slot in reversed(path):
             terms = [

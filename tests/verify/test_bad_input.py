@@ -129,6 +129,28 @@ def test_a_verification_without_its_graph():
 
 
 # ----- limits that hold -----
+def test_the_checker_looks_at_the_clock_however_long_its_sums_are():
+    """Many merged twins, one of them wrong, above a long chain: each step handles as many terms as there are twins."""
+    with ao.AutogradGraph() as graph:
+        y = leaf(2)
+        for _ in range(400):
+            y = -(y * 0.5)
+        twins = [y.sin() for _ in range(1500)]
+        loss = sum(t * float(k + 1) for k, t in enumerate(twins)).sum() + (y.cos() * 3).sum()
+        nodes = graph.tape.snapshot()
+        where = {id(n): i for i, n in enumerate(nodes)}
+        leader = list(range(len(nodes)))
+        for t in twins[1:]:
+            leader[where[id(t._node)]] = where[id(twins[0]._node)]
+        cosine = next(i for i, n in enumerate(nodes) if n.op.name == "cos")
+        leader[cosine] = where[id(twins[0]._node)]
+        start = time.thread_time()
+        v = verify(nodes, [loss._node], None, leader, engines=("linear",), budget=Budget(seconds=0.5))
+    assert v.reason is Reason.BUDGET, v
+    assert "seconds" in str(v)
+    assert time.thread_time() - start < 10
+
+
 def forever(*args, **kwargs):
     while True:
         pass
