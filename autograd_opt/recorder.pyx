@@ -70,6 +70,8 @@ def install(custom, Op output, dict ops, slow):
     custom.__radd__, custom.__rmul__ = reflected_method(KERNELS["add"]), reflected_method(KERNELS["mul"])
     custom.shape, custom.dtype = property(p_shape), property(p_dtype)
     custom.device, custom.ndim = property(p_device), property(p_ndim)
+    for name in PROPERTIES:
+        setattr(custom, name, plain_property(base.__dict__[name]))
     custom.dim, custom.size = t_dim, t_size
     for name in METHODS:
         setattr(custom, name, routed_method(getattr(Tensor, name)))

@@ -64,6 +64,14 @@ def p_ndim(self):
     return read(get_ndim, self)
 
 
+def plain_property(descr):
+    """A property that is no operation, as `shape` is."""
+    return property(lambda self: read(descr, self))
+
+
+PROPERTIES = tuple("layout is_nested is_sparse is_quantized is_mkldnn is_cpu is_cuda is_meta itemsize nbytes".split())
+
+
 def t_dim(self):
     return read(get_ndim, self)
 

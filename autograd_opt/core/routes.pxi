@@ -173,7 +173,7 @@ def torch_function(self, func, types, args=(), kwargs=None):
     """The mode's `__torch_function__`: one dictionary look-up, then the callable's route."""
     if type(func) is Wrapper and len(args) == 1 and func.__self__ in plain_reads and func.__name__ == "__get__" \
             and ordinary(args[0]) and not kwargs:
-        return func(*args)               # a property that is no operation
+        return read(func.__self__, args[0])              # a property that is no operation
     handler = handlers.get(func)
     if handler is None:
         handler = handlers[func] = classify(func)

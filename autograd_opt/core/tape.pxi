@@ -646,7 +646,11 @@ cdef class Tape:
             at = at.in0
             depth += 1
         with torch._C.DisableTorchFunction():
-            found = ancestor_of(node)
+            if node.op.symbol == COPY and at is node.in0 and at.device is node.device \
+                    and not (at.flags ^ node.flags) & REQUIRES_GRAD:
+                found = at               # copies of a tensor in its own type: the rule has nothing to match
+            else:
+                found = ancestor_of(node)
             if found is None or (<Node>found).flags & (NO_MERGE | ESCAPED):
                 return 0
             first = <Node>found

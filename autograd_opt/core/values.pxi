@@ -167,11 +167,27 @@ cdef bint undoes(Node node, Node at):
     Cheaper than the question itself, which most views of a network need not be asked.
     """
     cdef int symbol = node.op.symbol
-    if symbol == at.op.symbol or at.op.symbol == COPY or at.flags & BY_RULE:
-        return True
-    if at.shape != node.shape:
-        return False
-    return symbol != PERMUTE or len(node.shape) < 2 or node.attrs is not None
+    if symbol == PERMUTE and len(<tuple>node.shape) > 1:
+        return still(node) or turned(at)
+    return symbol == at.op.symbol or at.op.symbol == COPY or at.flags & BY_RULE or at.shape == node.shape
+
+
+cdef bint turned(Node at):
+    """Are axes put in another order somewhere in the words above the first operation that is none?"""
+    while at is not None and at.op.symbol and not at.flags & LEAF and at.more is None:
+        if at.op.symbol == PERMUTE or at.flags & BY_RULE:
+            return True
+        at = at.in0
+    return False
+
+
+cdef bint still(Node node):
+    """May this change of the order of axes leave every axis in its place?"""
+    cdef dict attrs = node.attrs
+    if attrs is None:
+        return False                     # `t`, `T` and `mT` of two axes or more
+    a, b = attrs.get("dim0"), attrs.get("dim1")
+    return type(a) is not int or type(b) is not int or (a - b) % len(<tuple>node.shape) == 0
 
 
 cdef bint degenerate = bool(os.environ.get("AUTOGRAD_OPT_DEGENERATE_HASH"))
