@@ -581,3 +581,4 @@ cdef class GraphTask:
 include "core/accumulate.pxi"
 include "core/replay.pxi"
 include "core/native.pxi"
+include "core/layers.pxi"

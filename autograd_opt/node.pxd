@@ -132,7 +132,6 @@ cdef class Tape:
     cdef public Py_ssize_t reused_bytes
     cdef Entry *table
     cdef size_t mask, used
-    cdef dict general            # key -> leader
     cdef list passed             # on the way of merges by a rule, to be spent when the run ends
     cdef object ring             # deque of nodes whose value is kept for reuse
     cdef public object graph     # weak reference to the AutogradGraph

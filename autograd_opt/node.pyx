@@ -22,8 +22,8 @@ from cpython.ref cimport Py_INCREF, Py_DECREF, Py_XDECREF
 from libc.string cimport memcpy, memset
 
 from autograd_opt.ctorch cimport (
-    ao_builtin0, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_has_weakrefs, ao_set_type, ao_strip,
-    ao_try_attr,
+    ao_builtin0, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_has_weakrefs,
+    ao_method, ao_method0, ao_set_type, ao_strip, ao_try_attr,
 )
 cimport cython
 
@@ -53,6 +53,10 @@ cdef object get_dtype = _base.__dict__["dtype"]
 cdef object get_device = _base.__dict__["device"]
 cdef object get_requires_grad = _base.__dict__["requires_grad"]
 cdef object get_is_leaf = _base.__dict__["is_leaf"]
+cdef object get_inference = _base.__dict__["is_inference"]
+cdef object get_layout = _base.__dict__["layout"]
+cdef object get_storage = _base.__dict__["untyped_storage"]
+cdef object get_meta = _base.__dict__["is_meta"]
 cdef object PlainTensor = torch.Tensor
 cdef object CustomTensor = None          # set by install()
 cdef object NODE = "_node"

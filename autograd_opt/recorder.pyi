@@ -1,10 +1,17 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
 from typing_extensions import disjoint_base
 
 from autograd_opt.node import Node, Op
+
+@disjoint_base
+class Plan:
+    def __init__(
+        self, parameters: Sequence[tuple[str, Any, Any]], positional: int, collects: bool = False,
+        fixed: dict[str, Any] | None = None, lists: Sequence[str] = (), host: bool = False,
+    ) -> None: ...
 
 @disjoint_base
 class Recorded:

@@ -1,5 +1,7 @@
 """The recorder's hot path: operators of CustomTensor, and `apply` for everything else."""
 
+import inspect
+
 import torch
 
 from cpython.object cimport PyObject
@@ -31,6 +33,7 @@ cdef object NODE = "_node"
 cdef object MARK = "_requires_grad"
 cdef object get_dtype = base.__dict__["dtype"]
 cdef object get_device = base.__dict__["device"]
+cdef object get_is_cuda = base.__dict__["is_cuda"]
 cdef object guard_enter = torch._C.DisableTorchFunction.__dict__["__enter__"]
 cdef object guard_exit = torch._C.DisableTorchFunction.__dict__["__exit__"]
 cdef object grad_enabled = torch._C.is_grad_enabled
@@ -49,6 +52,7 @@ include "core/apply.pxi"
 include "core/keys.pxi"
 include "core/guarded.pxi"
 include "core/fill.pxi"
+include "core/binding.pxi"
 include "core/routes.pxi"
 include "core/methods.pxi"
 include "core/slots.pxi"

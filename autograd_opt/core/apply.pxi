@@ -56,11 +56,16 @@ def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
     tape = <Tape>tp
     switch = enter(tape)
     try:
-        if tape.plain and len(operands) <= 3 and not op.flags & (MULTI | VARIADIC):
-            return apply_few(tape, op, func, args, kwargs, operands, attrs)
-        return apply_guarded(tape, op, func, args, kwargs, operands, attrs)
+        return recorded(tape, op, func, args, kwargs, operands, attrs, ao_builtin0(any_autocast) is not True)
     finally:
         leave(tape, switch)
+
+
+cdef inline object recorded(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
+    """`apply` inside its region; `exact`: no autocast changes the types of what is computed."""
+    if tape.plain and len(operands) <= 3 and not op.flags & (MULTI | VARIADIC):
+        return apply_few(tape, op, func, args, kwargs, operands, attrs, exact)
+    return apply_guarded(tape, op, func, args, kwargs, operands, attrs, exact)
 
 
 cdef inline bint is_tensor(object t):
@@ -74,7 +79,7 @@ cdef inline uint32_t save(Tape tape, Node n, object t) except? 4294967295:
     return n.version if tape.optimize and not n.flags & ESCAPED else saved_version(t)
 
 
-cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs):
+cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
     """`apply` for at most three operands and one output, without hooks on saved tensors."""
     cdef Py_ssize_t count = len(operands)
     cdef Node na = None, nb = None, nc = None, node
@@ -109,7 +114,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     except RuntimeError as error:
         return unchanged(op, func, args, kwargs, operands, error)
     req = grad and op.differentiable and flags & REQUIRES_GRAD
-    if tape.optimize and op.flags & PURE and ao_builtin0(any_autocast) is not True:
+    if tape.optimize and exact and op.flags & PURE:
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
         found = e != NULL and e.first != NULL
         if found and not op.flags & VIEW:

@@ -15,7 +15,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
             node.version = version_of(r)
             if tape.optimize and not grad_on() and r.is_inference():
                 node.flags |= ESCAPED | NO_MERGE         # without a version counter a write goes unseen
-            if node.dtype.is_floating_point or node.dtype.is_complex:
+            if is_float(node.dtype) or node.dtype.is_floating_point or node.dtype.is_complex:
                 if req:
                     node.flags |= REQUIRES_GRAD
             else:
@@ -135,9 +135,7 @@ cdef object record_outputs(Tape tape, Op op, list nodes, tuple operands, dict at
         if type(t) is not Tensor and (type(t) is not CustomTensor or t._node is not None):
             metas.append(None)
             continue
-        node = fill(tape, OUTPUT, [parent], (None,), {"i": i}, req, t)
-        node.flags &= ~<uint32_t>SCALAR0
-        node.vn = fresh_vn()
+        node = output_of(tape, parent, i, t, req)
         if op.flags & VIEW:
             node.view = True
         node.code, node.lasti = parent.code, parent.lasti
@@ -146,6 +144,28 @@ cdef object record_outputs(Tape tape, Op op, list nodes, tuple operands, dict at
     parent.shape = tuple(metas)
     tape.decrement(parent)
     return r
+
+
+cdef Node output_of(Tape tape, Node parent, Py_ssize_t i, object t, bint req):
+    """The node of output `i` of a call: the identity of one part of it."""
+    cdef Node node = new_node(OUTPUT)
+    cdef object switch = enter(tape)
+    try:
+        node.shape = shape_of(t)
+        node.dtype = ao_get(get_dtype, t)
+        node.device = same_device(ao_get(get_device, t))
+        node.version = version_of(t)
+        if tape.optimize and not grad_on() and t.is_inference():
+            node.flags |= ESCAPED | NO_MERGE
+        if req and (is_float(node.dtype) or node.dtype.is_floating_point or node.dtype.is_complex):
+            node.flags |= REQUIRES_GRAD
+    finally:
+        leave(tape, switch)
+    node.attrs = {"i": i}
+    node.in0 = parent
+    parent.live += 1
+    node.vn = fresh_vn()
+    return node
 
 
 cdef bint any_requires(list nodes):

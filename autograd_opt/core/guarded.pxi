@@ -1,38 +1,39 @@
 # The general route: many operands, several outputs, saved-tensor hooks, what must be refused.
 
-cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs):
-    cdef Node n, node, first
-    cdef list nodes = []
-    cdef bint req = False, grad = grad_on(), view = False, cloned = False
+cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
+    cdef Node n, node
+    cdef list nodes
+    cdef uint32_t flags = 0
+    cdef bint req, grad = grad_on(), view = False, cloned = False, keyed
     cdef int paused
-    cdef object r = None, key = None, extra = None, entry = None
+    cdef Py_ssize_t i, count = len(operands)
+    cdef object r = None, extra = None
+    cdef Entry *e = NULL
     if not tape.optimize:
         for t in operands:
-            if op.differentiable and isinstance(t, Tensor) and tracked(tape, t):
+            if op.differentiable and is_tensor(t) and tracked(tape, t):
                 break
         else:
             return func(*args, **kwargs) if kwargs else func(*args)
+    nodes = [None] * count
     try:
-        for t in operands:
-            if isinstance(t, Tensor):
+        for i in range(count):
+            t = operands[i]
+            if is_tensor(t):
                 n = seen(tape, op, t)
-                if n.flags & REQUIRES_GRAD:
-                    req = True
-                nodes.append(n)
-            else:
-                nodes.append(None)
+                flags |= n.flags
+                nodes[i] = n
     except NotImplementedError:
         return beyond(tape, op, func, args, kwargs, operands)
-    req = req and grad and op.differentiable
-    if tape.optimize and tape.plain and op.flags & PURE and not op.flags & MULTI:
-        key = make_key(op, nodes, operands, attrs, req, grad)
-        if key is not None:
-            entry = tape.general.get(key)
-            if entry is not None and not op.flags & VIEW:
-                r = reuse(tape, op, <Node>entry, req)
-                cloned = r is not None
-                if cloned:
-                    extra = extra_of(<Node>(<Node>entry).holder)
+    req = grad and op.differentiable and flags & REQUIRES_GRAD
+    keyed = tape.optimize and exact and tape.plain and op.flags & PURE and not op.flags & MULTI
+    if keyed:
+        e = key_of_all(tape, op, nodes, operands, attrs, req, grad)
+        if e != NULL and e.first != NULL and not op.flags & VIEW:
+            r = reuse(tape, op, <Node>e.first, req)
+            cloned = r is not None
+            if cloned:
+                extra = extra_of(<Node>(<Node>e.first).holder)
     if r is None:
         if op.kernel is not None and req:
             paused = set_paused(1)               # operators inside are part of this node
@@ -40,13 +41,14 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 r, extra = op.kernel(*operands, **(attrs or {}))
             finally:
                 set_paused(paused)
+            if keyed:                            # a kernel is Python code, and may have moved the table
+                e = key_of_all(tape, op, nodes, operands, attrs, req, grad)
         elif kwargs:
             r = func(*args, **kwargs)
         else:
             r = func(*args)
-        if op.flags & VIEW and not grad and op.differentiable and any_requires(nodes):
-            if set_apart(r):
-                return r
+        if op.flags & VIEW and not grad and op.differentiable and flags & REQUIRES_GRAD and set_apart(r):
+            return r
         if not (req or tape.optimize):
             return r
         view = op.flags & VIEW and isinstance(r, Tensor) and r._is_view()
@@ -68,24 +70,11 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             node.flags |= CLONE
         if not tape.plain:
             pack_saved(tape, node, r)
-        if key is None:
-            node.vn = fresh_vn() if tape.optimize else 0
-        elif entry is None:
+        if e == NULL and tape.optimize:
             node.vn = fresh_vn()
-            node.holder = <PyObject *>node
-            tape.general[key] = node
         else:
-            first = <Node>entry
-            node.vn = first.vn
-            if first.flags & (DEAD | SPENT):         # the number outlives its value; the leader does not
-                node.holder = <PyObject *>node
-                tape.general[key] = node
-            else:
-                node.leader = first
-                first.live += 1
-                tape.twins += 1
-                first.holder = <PyObject *>node
-        if op.values_only and tape.algebra and key is not None:
+            finish(tape, node, e)
+        if op.values_only and tape.algebra and e != NULL:
             tape.recognize(node, r)
         if tape.sources:
             current_source(node)
@@ -154,50 +143,6 @@ cdef bint set_apart(object r) except -1:
 
 cdef object extra_of(Node node):
     return None if node.saved_more is None else node.saved_more[2]
-
-
-cdef object make_key(Op op, list nodes, tuple operands, dict attrs, bint req, bint grad):
-    """What two calls must have in common to be one value; None where that cannot be said.
-
-    A tuple compared element by element: value numbers as ints, everything else frozen so that
-    values of different type or bits are never equal.
-    """
-    cdef Node n
-    cdef list parts
-    if ao_builtin0(any_autocast) is True:
-        return None
-    parts = [(op.id << 2) | (req << 1) | grad]
-    try:
-        for n, t in zip(nodes, operands):
-            if n is None:
-                parts.append(frozen(t))
-            else:
-                parts.append(n.vn)
-                if not is_float(n.dtype):        # promotion may ask for the default dtype
-                    parts.append(torch.get_default_dtype())
-        if attrs:
-            for name, value in attrs.items():
-                parts.append(name)
-                parts.append(frozen(value))
-    except TypeError:
-        return None
-    return tuple(parts)
-
-
-cdef object frozen(object v):
-    """A hashable stand-in, equal exactly for values of one type and the same bits."""
-    t = type(v)
-    if v is None or t is str or t is DType:
-        return v
-    if t is bool:
-        return b"T" if v else b"F"
-    if t is int:
-        return ("i", v)
-    if t is tuple or t is list or t is Size:
-        return ("(", *[frozen(x) for x in v])
-    if t is slice:
-        return ("l", frozen(v.start), frozen(v.stop), frozen(v.step))
-    return encode(v)
 
 
 cdef object device_of(Op op, list nodes, object r):

@@ -142,14 +142,82 @@ cdef Entry *key_of(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc
         if tape.degenerate():
             rest = 0
     if nc is not None:
-        e = tape.find(second, nc.vn, PAIR)
-        if e.first == NULL:
-            e.first = <PyObject *><size_t>fresh_vn()     # a number, not a node
-            tape.used += 1
-        second = <int64_t><size_t>e.first
+        second = paired(tape, second, nc.vn)
     kind |= (rest & 0xFFFFFFFFFF) << 24
     while True:
         e = tape.find(0 if na is None else na.vn, second, kind)
         if e.first == NULL or same_rest(<Node>e.first, op, count, na, nb, nc, operands, attrs):
             return e
         kind += 1 << 24
+
+
+cdef int64_t paired(Tape tape, int64_t a, int64_t b) except? -1:
+    """The number of a pair of numbers, given where it is asked for the first time."""
+    cdef Entry *e = tape.find(a, b, PAIR)
+    if e.first == NULL:
+        e.first = <PyObject *><size_t>fresh_vn()         # a number, not a node
+        tape.used += 1
+    return <int64_t><size_t>e.first
+
+
+cdef Entry *key_of_all(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, bint grad) except? NULL:
+    """`key_of` for any number of operands: the numbers of all but the first are paired up, from the last on."""
+    cdef uint64_t rest = 0, kind = (<uint64_t>op.id << 8) | GENERAL | (req << 3) | (grad << 2)
+    cdef int64_t second = 0
+    cdef Py_ssize_t i, count = len(nodes)
+    cdef bint wide = False
+    cdef Node n
+    cdef Entry *e
+    try:
+        for i in range(count):
+            n = nodes[i]
+            if n is None:
+                rest = digest(mix(mix(rest, 21), i), operands[i])
+            elif not is_float(n.dtype):
+                wide = True
+        if attrs:
+            for name, value in attrs.items():
+                rest = digest(mix(rest, <uint64_t>hash(name)), value)
+    except TypeError:
+        return NULL
+    if wide:
+        kind |= default_number()                 # promotion may ask for it
+    if tape.degenerate():
+        rest = 0
+    for i in range(count - 1, 0, -1):
+        n = nodes[i]
+        second = paired(tape, 0 if n is None else n.vn, second)
+    kind |= (rest & 0xFFFFFFFFFF) << 24
+    while True:
+        e = tape.find(0 if count == 0 or nodes[0] is None else (<Node>nodes[0]).vn, second, kind)
+        if e.first == NULL or same_others(<Node>e.first, op, nodes, operands, attrs):
+            return e
+        kind += 1 << 24
+
+
+cdef bint same_others(Node first, Op op, list nodes, tuple operands, dict attrs) except -1:
+    """`same_rest` for any number of operands."""
+    cdef Py_ssize_t i, count = len(nodes), expected = len(attrs) if attrs is not None else 0
+    cdef tuple known = first.operands
+    cdef object value
+    if len(known) != count:
+        return False
+    for i in range(count):
+        if (known[i] is None) != (nodes[i] is None):
+            return False
+        if nodes[i] is not None or op.flags & VARIADIC and operands[i] is None:
+            continue
+        if op.flags & VARIADIC:
+            return False                         # numbers in a list of tensors are not kept
+        value = first.attributes.get(op.operands[i])
+        if not same(operands[i], value):
+            return False
+        if value is not None and not (i == 0 and first.flags & SCALAR0 or i == 1 and first.flags & SCALAR1):
+            expected += 1
+    if (0 if first.attrs is None else len(first.attrs)) != expected:
+        return False
+    if attrs:
+        for name, value in attrs.items():
+            if name not in first.attrs or not same(value, first.attrs[name]):
+                return False
+    return True

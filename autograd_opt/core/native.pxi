@@ -10,7 +10,8 @@
 cdef enum Hot:
     NONE, ADD, SUB, MUL, NEG, DIV, POW, EXP, LOG, SIN, COS, SQRT, SQUARE, RECIPROCAL, ABS, TANH, SIGMOID, RELU, \
         SOFTMAX, LOG_SOFTMAX, SUM, MEAN, MATMUL, MM, RESHAPE, TRANSPOSE, TURN, COPY, INDEX, SELECT, NARROW, \
-        LINEAR, ADDMM, WHERE, CAT, STACK, UNBIND, SPLIT
+        LINEAR, ADDMM, WHERE, CAT, STACK, UNBIND, SPLIT, \
+        DROPOUT, AXES, CONV, BATCH_NORM, LAYER_NORM, MAX_POOL, NLL, EMBEDDING
 
 cdef object div = base.__dict__["div"]
 cdef object imul = base.__dict__["mul_"]
@@ -66,10 +67,12 @@ cdef bint dense(object g) except -1:
 cdef int native(GraphTask task, Node node, Op op, object g) except -1:
     """Run the rule of `node` here if there is one for this case: 1, else 0."""
     cdef int hot = op.hot
-    if hot >= UNBIND:
+    if hot == UNBIND or hot == SPLIT:
         return native_parts(task, node, hot, g)
     if not is_float(node.dtype) or not dense(g):
         return 0
+    if hot > SPLIT:
+        return native_layer(task, node, hot, g)
     if hot >= LINEAR:
         return native_several(task, node, hot, g)
     if node.more is not None:
@@ -183,7 +186,7 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
     elif hot == SIGMOID:
         t = sigmoid_backward(g, answer(task, node))
     elif hot == RELU:
-        t = threshold_backward(g, answer(task, node), 0)
+        t = through_threshold(task, g, answer(task, node), Py_REFCNT(g))
     elif hot == SOFTMAX:
         t = softmax_backward(g, answer(task, node), attribute(node, "dim"), node.dtype)
     else:

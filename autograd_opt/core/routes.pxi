@@ -36,6 +36,7 @@ cdef class Recorded:
     cdef Op op
     cdef object bind, rename, fallback, whole
     cdef Kernel kernel
+    cdef Plan plan
     cdef Py_ssize_t n
 
     def __init__(self, Op op, bind, rename, fallback):
@@ -45,6 +46,7 @@ cdef class Recorded:
         self.op, self.bind, self.rename, self.fallback = op, bind, rename, fallback
         # where every positional argument is an operand there is nothing to bind
         self.n = 0 if op.attributes or op.flags & VARIADIC else len(op.operands)
+        self.plan = None if op.flags & VARIADIC else getattr(bind, "plan", None)
 
     def __call__(self, func, args, kwargs):
         return self.run(func, args, kwargs)
@@ -54,7 +56,7 @@ cdef class Recorded:
         cdef Tape tape
         cdef tuple operands
         cdef dict attrs
-        cdef object r, bound, switch
+        cdef object r, bound = None, switch
         if ao_builtin0(any_autocast) is True:
             return self.whole(func, args, kwargs)
         if self.kernel is not None and not kwargs and len(args) == self.kernel.arity:
@@ -62,20 +64,27 @@ cdef class Recorded:
                 else fast_binary(self.kernel, args[0], args[1])
             if r is not None:
                 return r
-        if not kwargs and self.n and len(args) == self.n:
-            return apply(self.op, func, args, kwargs, args, None)
         tp = recording()
         if tp == NULL:
             return func(*args, **kwargs)
         if kwargs and kwargs.get("out") is not None:
             return self.fallback(func, args, kwargs)
         tape = <Tape>tp
+        if self.plan is not None and not (self.n and not kwargs and len(args) == self.n):
+            bound = self.plan.bind(args, kwargs)
+            if bound is not None and self.kernel is not None and self.kernel.arity == 1 and not bound[1]:
+                r = fast_unary(self.kernel, bound[0][0])
+                if r is not None:
+                    return r
         switch = enter(tape)                 # a binder reads shapes and types
         try:
-            bound = self.bound(args, kwargs)
+            if self.n and not kwargs and len(args) == self.n:
+                return recorded(tape, self.op, func, args, kwargs, args, None, True)
+            if bound is None:
+                bound = self.bound(args, kwargs)
             if bound is not None:
-                operands, attrs = bound
-                return apply(self.op, func, args, kwargs, operands, attrs)
+                operands, attrs = <tuple>bound
+                return recorded(tape, self.op, func, args, kwargs, operands, attrs, True)
         finally:
             leave(tape, switch)
         return self.fallback(func, args, kwargs)

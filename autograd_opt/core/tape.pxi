@@ -30,7 +30,6 @@ cdef class Tape:
         self.nodes = <PyObject **>PyMem_Malloc(self.capacity * sizeof(PyObject *))
         self.trash = []
         self.leaves = {}
-        self.general = {}
         self.ring = deque()
         self.passed = []
         self.escaped, self.seeds, self.writes = {}, {}, {}
@@ -636,6 +635,7 @@ cdef class Tape:
         """
         cdef Node at = node.in0 if node.in0 is not None else node.in1, first
         cdef int depth = 0
+        cdef bint copied = False
         if at is None or node.flags & (NO_MERGE | ESCAPED) or at.flags & LEAF and node.op.distinct \
                 or node.op.flags & VIEW and not undoes(node, at):
             return 0
@@ -648,7 +648,7 @@ cdef class Tape:
         with torch._C.DisableTorchFunction():
             if node.op.symbol == COPY and at is node.in0 and at.device is node.device \
                     and not (at.flags ^ node.flags) & REQUIRES_GRAD:
-                found = at               # copies of a tensor in its own type: the rule has nothing to match
+                found, copied = at, True     # in its own type: the rule has nothing to match
             else:
                 found = ancestor_of(node)
             if found is None or (<Node>found).flags & (NO_MERGE | ESCAPED):
@@ -662,7 +662,7 @@ cdef class Tape:
                 node.vn = first.vn
         if first.leader is not None and first.leader.vn == first.vn:
             first = first.leader
-        if node.leader is None:
+        if node.leader is None and not copied:           # a copy alone is no work to spare: what stands on it may be
             self.twins += 1
         self.lead(node, first)
         node.flags |= BY_RULE
@@ -692,7 +692,6 @@ cdef class Tape:
         cdef Node node
         cdef PyObject *p
         self.forget_values()
-        self.general.clear()
         if self.table != NULL and self.used:
             memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
             self.used = 0
@@ -755,7 +754,6 @@ cdef class Tape:
         self.writes.clear()
         self.kept_bytes = self.alive_bytes = 0
         self.leaves.clear()
-        self.general.clear()
         if self.table != NULL:
             memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
             self.used = 0

@@ -146,9 +146,10 @@ cdef int require_ordinary(object t) except -1:
     return 0
 
 
-cdef bint borrowed(object t):
+cdef bint borrowed(object t) except -1:
     """Can the memory of `t` be written unseen: numpy's, say, or an inference tensor's?"""
-    return t.is_inference() or t.layout is STRIDED_LAYOUT and not t.is_meta and not t.untyped_storage().resizable()
+    return ao_method0(get_inference, t) is True or ao_get(get_layout, t) is STRIDED_LAYOUT \
+        and ao_get(get_meta, t) is not True and ao_method(get_storage, t, ()).resizable() is not True
 
 
 cdef object ancestor_of = None           # words.ancestor, set by install_words
@@ -173,11 +174,14 @@ cdef bint undoes(Node node, Node at):
 
 
 cdef bint turned(Node at):
-    """Are axes put in another order somewhere in the words above the first operation that is none?"""
-    while at is not None and at.op.symbol and not at.flags & LEAF and at.more is None:
+    """Are axes put in another order somewhere in the words that `ancestor` would read?"""
+    cdef int words
+    for words in range(8):
+        if at is None or at.flags & LEAF or at.more is not None or not (at.op.symbol or at.op.number_symbol):
+            return False
         if at.op.symbol == PERMUTE or at.flags & BY_RULE:
             return True
-        at = at.in0
+        at = at.in0 if at.in1 is None else at.in1 if at.in0 is None else None
     return False
 
 

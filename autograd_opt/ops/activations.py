@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 
 from autograd_opt.ops.helpers import H, masked, zero
 from autograd_opt.ops.table import ELEMENTWISE, PURE, REDUCES, define, spell
+from autograd_opt.recorder import Plan
 
 E = ELEMENTWISE | PURE
 A = torch.ops.aten
@@ -178,6 +180,7 @@ def bind_functional_softmax(input: Any, dim: int | None = None, _stacklevel: int
     return (input,), {"dim": dim, "dtype": dtype}
 
 
+bind_activation.__dict__["plan"] = Plan([("input", 0, inspect.Parameter.empty), ("inplace", None, False)], 2)
 for _name in ("relu", "silu", "mish"):
     spell(f"F.{_name}", _name, bind_activation)
 for _name in ("softmax", "log_softmax"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,11 @@ import torch
 from torch.autograd.graph import increment_version
 
 from autograd_opt.ops.table import PURE, REDUCES, choose, define, spell
+from autograd_opt.recorder import Plan
 
 A = torch.ops.aten
+EMPTY = inspect.Parameter.empty
+"""The default of a parameter that must be given."""
 
 
 # ----- convolution -----
@@ -113,6 +117,9 @@ def max_pool_kernel(forward: Any) -> Callable[..., Any]:
     return kernel
 
 
+bind_max_pool.__dict__["plan"] = Plan(
+    [("x", 0, EMPTY), ("kernel_size", "kernel_size", EMPTY), ("stride", "stride", None), ("padding", "padding", 0),
+     ("dilation", "dilation", 1), ("ceil_mode", "ceil_mode", False), ("return_indices", None, False)], 7)
 for _n in (2, 3):
     define(f"avg_pool{_n}d", "x, kernel_size=1, stride=None, padding=0, ceil_mode=False, count_include_pad=True, "
            "divisor_override=None", PURE, f"torch._C._nn.avg_pool{_n}d",
@@ -221,6 +228,9 @@ def batch_norm_eval(g: Any, needs: Any, x: Any, weight: Any, running_mean: Any, 
         impl, x, g, weight, running_mean, running_var, mean, var, False, eps, list(needs[:3]), reserved)
 
 
+bind_layer_norm.__dict__["plan"] = Plan(
+    [("input", 0, EMPTY), ("normalized_shape", "normalized_shape", EMPTY), ("weight", 1, None), ("bias", 2, None),
+     ("eps", "eps", 1e-5), ("cudnn_enable", ..., True)], 6, lists=["normalized_shape"])
 BATCH_NORM = ("x, weight=?, bias=?, running_mean=?, running_var=?, "
               "training=False, momentum=0.1, eps=1e-05, cudnn_enabled=True")
 define("layer_norm", "x, weight=?, bias=?, *, normalized_shape=(), eps=1e-05", PURE, "torch.layer_norm F.layer_norm",
@@ -298,6 +308,10 @@ def bind_functional_embedding(input: Any, weight: Any, padding_idx: int | None =
 
 define("embedding", "weight, indices, padding_idx=-1, scale_grad_by_freq=False", PURE, "torch.embedding",
        bind=bind_embedding, weight=embedding_back)
+bind_functional_embedding.__dict__["plan"] = Plan(
+    [("input", 1, EMPTY), ("weight", 0, EMPTY), ("padding_idx", None, None), ("max_norm", None, None),
+     ("norm_type", ..., 2.0), ("scale_grad_by_freq", "scale_grad_by_freq", False), ("sparse", None, False)],
+    7, fixed={"padding_idx": -1})
 spell("F.embedding", "embedding", bind_functional_embedding)
 
 
@@ -316,5 +330,7 @@ def dropout_kernel(x: Any, *, p: float, training: bool) -> Any:
     return torch.mul(x, noise), noise        # a function: operators of recorded tensors record
 
 
+bind_dropout.__dict__["plan"] = Plan(
+    [("input", 0, EMPTY), ("p", "p", 0.5), ("training", "training", True), ("inplace", None, False)], 4, host=True)
 define("dropout", "x, p=0.5, training=True", 0, "torch.dropout F.dropout", bind=bind_dropout, kernel=dropout_kernel,
        x=lambda g, extra: g * extra)

@@ -18,7 +18,7 @@ import torch
 from autograd_opt import errors
 from autograd_opt.ops.table import MULTI, VARIADIC, choose, define
 
-A = torch.ops.aten
+BACKWARD: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default._op
 FUSED: Any = torch.mkldnn_rnn_layer
 LSTM = 2
 """What torch calls this kind of cell."""
@@ -33,8 +33,10 @@ def pick_lstm(input: Any, hx: Any, params: Any, has_biases: Any = None, num_laye
     each = 4 if has_biases else 2
     if not input.numel() or len(params) != each * num_layers * (2 if rest[2] else 1):
         return None
-    ready = all(t.dtype is torch.float32 and t.is_cpu and t.layout is torch.strided for t in (input, *hx, *params))
-    return "lstm" if ready else None
+    for t in (input, *hx, *params):
+        if t.dtype is not torch.float32 or not t.is_cpu or t.layout is not torch.strided:
+            return None
+    return "lstm"
 
 
 def bind_lstm(input: Any, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool,
@@ -84,7 +86,12 @@ def kernel(input: Any, h: Any, c: Any, *params: Any, has_biases: bool, num_layer
             x = torch.mul(x, noise)
         steps.append(noise)
     out = x.transpose(0, 1) if batch_first else x
-    return (out, torch.stack(hs, 0), torch.stack(cs, 0)), (steps, x, x._version)
+    return (out, stacked(hs), stacked(cs)), (steps, x, x._version)
+
+
+def stacked(states: list[Any]) -> Any:
+    """The states of all layers and directions; of a single one a clone that is copied when it is written."""
+    return torch.stack(states, 0) if len(states) > 1 else states[0].unsqueeze(0)._lazy_clone()
 
 
 def back(g: Any, needs: Any, values: Any, extra: Any, node: Any, *, has_biases: bool, num_layers: int, train: bool,
@@ -114,7 +121,7 @@ def back(g: Any, needs: Any, values: Any, extra: Any, node: Any, *, has_biases: 
             step = steps[layer * (ways + 1) + way]
             part = gy if ways == 1 or gy is None else gy.narrow(-1, way * size, size)
             ends = part, None if gh is None else gh[k], None if gc is None else gc[k]
-            found = step_back(step, ends) if torch.is_grad_enabled() else A.mkldnn_rnn_layer_backward(
+            found = step_back(step, ends) if torch.is_grad_enabled() else BACKWARD(
                 *step[:-1], *ends, way > 0, LSTM, size, num_layers, has_biases, train, bidirectional, [], batch_first,
                 step[-1])
             g_params[each * k:each * k + each] = found[1:1 + each]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from autograd_opt.ops.helpers import H, parts_of, primitive
-from autograd_opt.ops.table import ELEMENTWISE, MULTI, PURE, REDUCES, VARIADIC, VIEW, define
+from autograd_opt.ops.table import BINDERS, ELEMENTWISE, MULTI, PURE, REDUCES, VARIADIC, VIEW, define
 
 V = VIEW | PURE
 FULL = slice(None)
@@ -155,6 +155,7 @@ for _name, _attributes, _calls in (
 ):
     define(_name, f"x, {_attributes}", V, _calls, x=reshaped)
 define("view", "x, *shape", V, "T.view", bind=bind_view, x=reshaped)
+bind_view.__dict__["plan"] = BINDERS["reshape"].__dict__["plan"]     # numbers by position mean the same
 define("view_as", "x, shape=()", V, "T.view_as", bind=shape_of_other, forward=torch.Tensor.view, x=reshaped)
 define("reshape_as", "x, shape=()", V, "T.reshape_as", bind=shape_of_other, forward=torch.reshape, x=reshaped)
 define("permute", "x, *dims", V, "torch.permute T.permute", x=permuted)

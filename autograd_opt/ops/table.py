@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from autograd_opt.node import Op, Vjp
+from autograd_opt.recorder import Plan
 
 ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ONCE = (1 << k for k in range(10))
 HOT = {name: code for code, names in enumerate("""
@@ -32,6 +33,7 @@ HOT = {name: code for code, names in enumerate("""
     |expand broadcast_to expand_as contiguous clone cast to_float to_double to_half to_bfloat16 output|slice|select
     |narrow|linear|addmm|where|cat|stack|unbind unbind_copy
     |split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk split_with_sizes_copy
+    |dropout|permute|conv1d conv2d conv3d|batch_norm_train|layer_norm|max_pool2d|nll_loss|embedding
 """.split("|"), 1) for name in names.split()}
 """Operators whose rule is written in C as well, with their codes in `core/native.pxi`."""
 ANSWER = 1 << 31
@@ -104,7 +106,21 @@ def signature_of(text: str) -> tuple[tuple[str, ...], dict[str, Any], Binder]:
     source += "".join(f"    {line}\n" for line in body)
     source += f"    return ({''.join(o + ', ' for o in operands)}), {{{fields}}}\n"
     exec(source, namespace)
+    namespace["bind"].__dict__["plan"] = plan_of(text, operands, attributes)
     return tuple(operands), attributes, namespace["bind"]
+
+
+def plan_of(text: str, operands: list[str], attributes: dict[str, Any]) -> Plan | None:
+    """How compiled code binds a call of this signature; None where operands come after attributes."""
+    parts = [p.strip() for p in text.split(",") if p.strip()]
+    names = [p.split("=")[0].strip().lstrip("*") for p in parts if p != "*"]
+    collects = any(p.startswith("*") and p != "*" for p in parts)
+    if names != [*operands, *attributes] or (collects and (len(attributes) != 1 or len(parts) != len(names))):
+        return None
+    required = [p for p in parts if "=" not in p and not p.startswith("*")]
+    parameters = [(o, i, inspect.Parameter.empty if o in required else None) for i, o in enumerate(operands)]
+    return Plan([*parameters, *((a, a, default) for a, default in attributes.items())],
+                parts.index("*") if "*" in parts else len(names), collects)
 
 
 def _pack(values: tuple[Any, ...], named: dict[str, Any], name: str) -> tuple[Any, ...]:

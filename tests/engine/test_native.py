@@ -18,6 +18,7 @@ Tensor = torch.Tensor
 Program = Callable[..., Tensor]
 
 A, B = (5, 4), (4, 3)
+CLASSES = torch.tensor([0, 3, 3, 1, 2])
 VIEWS = {
     "reshape": lambda x: torch.reshape(x, (2, 10)), "flatten": torch.flatten, "ravel": torch.ravel,
     "squeeze": lambda x: x[:, None].squeeze(1), "unsqueeze": lambda x: torch.unsqueeze(x, 1),
@@ -59,6 +60,23 @@ PROGRAMS: dict[str, Program] = {
     "abs": lambda x, y: x.abs() * y, "relu": lambda x, y: torch.relu(x - y) * y,
     **{name: lambda x, y, f=f: (f(x) * f(y)).double().sin() for name, f in VIEWS.items()},
     **{name: lambda x, y, f=f: f(x) * f(y) + f(x) for name, f in JOINED.items()},
+    "dropout": lambda x, y: F.dropout(x, 0.4) * y,
+    "permute": lambda x, y: x[None].permute(2, 0, -2) * y.permute(1, 0)[:, None],
+    "conv1d": lambda x, y: F.conv1d(x[None], y[:, :2].reshape(2, 5, 1), y[0, :2])
+        + F.conv1d(x, y[:, 1:3].reshape(2, 5, 1)),
+    "conv2d": lambda x, y: F.conv2d(x[None, None], y[None, None, :2, :2], y[0, :1], stride=2, padding=1).sum()
+        + F.conv2d(x[None].contiguous(), y[None, None, :3, :2], dilation=2, padding=2),
+    "conv3d": lambda x, y: F.conv3d(x[None, None, None], y[None, None, None, :3, :3], padding=(0, 1, 1)) * x,
+    "batch_norm_train": lambda x, y: F.batch_norm(x, None, None, y[0], y[1], True)
+        + F.batch_norm(y, None, None, None, None, True),
+    "layer_norm": lambda x, y: F.layer_norm(x, (4,), y[0], y[1]) * F.layer_norm(y, (5, 4))
+        * F.layer_norm(x, (4,), y[0]),
+    "max_pool2d": lambda x, y: F.max_pool2d(x[None, None], 2) * y[:2, :2]
+        + F.max_pool2d(x[None], (2, 1), 1, (1, 0)).sum(),
+    "nll_loss": lambda x, y: F.nll_loss(x.log(), CLASSES)
+        + F.nll_loss(y, CLASSES, CLASSES[:4] + torch.ones(4, dtype=x.dtype), reduction="sum")
+        + F.nll_loss(x, CLASSES, ignore_index=1, reduction="none") * F.nll_loss(x[0], CLASSES[0]),
+    "embedding": lambda x, y: F.embedding(CLASSES[:4], x) * F.embedding(CLASSES[1:], y, padding_idx=2),
 }
 
 
@@ -81,6 +99,7 @@ def inputs(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
 def gradients(program: Program, *given: Tensor) -> list[Tensor]:
     """Gradients of a program whose every operation is used twice, so that sums are made."""
     leaves = [ao.tensor(x) for x in given]
+    torch.manual_seed(0)
     with ao.AutogradGraph():
         x, y = (t * 1.25 for t in leaves)
         loss = (program(x, y) * program(y, x)).sum() + program(x, y).sum()
@@ -190,3 +209,37 @@ def test_only_what_is_asked_for_is_computed() -> None:
         return counter.count
 
     assert kernels(x) < kernels(y) < kernels(x, y)
+
+
+LARGE: dict[str, Program] = {
+    "alone": lambda x, y: (torch.relu(x * y) * y).sum(),
+    "expanded": lambda x, y: torch.relu(x).sum() + torch.relu(y).mean(),
+    "one cotangent for two": lambda x, y: ((torch.relu(x) + torch.relu(y)) * y).sum(),
+    "a view waits": lambda x, y: (lambda z: ((z.t() + torch.relu(x - 1)).sin() * y).sum())(torch.relu(x)),
+    "noise": lambda x, y: (F.dropout(torch.relu(x - 1) * y, 0.5) * x).sum(),
+    "axes in another order": lambda x, y: (torch.relu(x.t() - 1) * y).sum() + (torch.relu(x - 1).t() * y).sum(),
+    "a kernel's result": lambda x, y: (F.max_pool2d(torch.relu(x - 1)[None], 2)[0] * y[:128, :128]).sum(),
+}
+"""Cotangents that are worth to be written where nobody else sees them."""
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_cotangents_in_place(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    compare(LARGE[name], *(2 * torch.rand(256, 256, generator=generator) for _ in range(2)), rtol=1e-5)
+
+
+def test_a_large_cotangent_that_somebody_holds_is_not_written() -> None:
+    x, given = (torch.rand(256, 256) - 0.5 for _ in range(2))
+    leaf, seen = ao.tensor(x), []
+    with ao.AutogradGraph():
+        y = leaf * 2
+        z = torch.relu(y)
+        z.register_hook(lambda g: seen.append((g, g.clone())))
+        z.retain_grad()
+        before = given.clone()
+        z.backward(given)
+        assert torch.equal(given, before)
+        assert torch.equal(z.grad, before)
+    assert all(torch.equal(g, copy) for g, copy in seen)
+    assert torch.equal(leaf.grad, before * 2 * (x > 0))

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import autograd_opt as ao
+from tests.differential import compare
 from tests.ops.checker import fresh
 
 OPTIMIZE = pytest.mark.parametrize("optimize", [False, True], ids=["plain", "optimize"])
@@ -121,6 +122,20 @@ def test_lstm_has_torch_s_bits(layers: int, bidirectional: bool, batch_first: bo
     wanted, _ = gradients(run, inputs, nullcontext(), 2)
     found, _ = gradients(run, inputs, ao.AutogradGraph(optimize=True), 2)
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_states_of_lstm_may_be_written(layers: int) -> None:
+    net, x = nn.LSTM(3, 4, layers), torch.randn(5, 2, 3)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        out, (h, c) = net(x)
+        seen = h * 2
+        h.mul_(2)
+        c.zero_()
+        return out.sum() + (h * seen).sum() + (out * out).sum() + c.sum()
+
+    compare(program, x, rtol=1e-5)
 
 
 def test_a_write_into_the_output_of_lstm_is_noticed() -> None:

@@ -1,0 +1,142 @@
+# Rules in C for layers of networks: one backward kernel each, with what its forward kernel has kept.
+#
+# Part of executor.pyx; `native` decides when they apply.
+
+cdef object aten = torch.ops.aten
+cdef object convolution_backward = aten.convolution_backward.default._op
+cdef object batch_norm_backward = aten.native_batch_norm_backward.default._op
+cdef object batch_norm_index_backward = aten._batch_norm_impl_index_backward.default._op
+cdef object layer_norm_backward = aten.native_layer_norm_backward.default._op
+cdef object max_pool_backward = aten.max_pool2d_with_indices_backward.default._op
+cdef object nll_backward = aten.nll_loss_backward.default._op
+cdef object embedding_backward = aten.embedding_dense_backward.default._op
+cdef object threshold_backward_into = aten.threshold_backward.grad_input._op
+cdef object permute = base.__dict__["permute"]
+cdef object get_nbytes = base.__dict__["nbytes"]
+cdef Py_ssize_t LARGE = 1 << 16          # bytes from which memory costs more than the question whose it is
+
+
+cdef bint writable(GraphTask task, object g, Py_ssize_t held) except -1:
+    """May the large cotangent `g` be written: does nobody else see its memory?
+
+    `held` counts the references to the object; two are the run's own.
+    """
+    return ao_get(get_nbytes, g) >= LARGE and (task.fresh or held <= 2) \
+        and ao_method(is_contiguous, g, ()) is True and ao_method(is_neg, g, ()) is False \
+        and ao_method(is_zero, g, ()) is False \
+        and storage_uses(ao_method(get_storage, g, ())._cdata) == SOLE
+
+
+cdef object through_threshold(GraphTask task, object g, object y, Py_ssize_t held):
+    """`g` where the output `y` of a relu is positive, in the memory of `g` where that is free."""
+    if ao_method(is_contiguous, y, ()) is True and ao_get(get_dtype, g) is ao_get(get_dtype, y) \
+            and shape_of(g) == shape_of(y) and writable(task, g, held):
+        return threshold_backward_into(g, y, 0, grad_input=g)
+    return threshold_backward(g, y, 0)
+
+
+cdef int native_layer(GraphTask task, Node node, int hot, object g) except -1:
+    """Dropout, convolutions, normalizations, pooling, embedding, the loss of a classifier."""
+    cdef object extra, x, t
+    cdef tuple operands = node.more
+    if hot == AXES:
+        return turned_back(task, node, g)
+    if operands is None:
+        if hot != EMBEDDING or node.in1 is None or not task.wants(node.in0):
+            return 0
+        t = embedding_backward(g, saved(node, 1), node.in0.shape[0], attribute(node, "padding_idx"),
+                               attribute(node, "scale_grad_by_freq"))
+        task.pass_on(node, node.in0, t, 0, True)
+        return 1
+    if node.saved_more is None:
+        return 0
+    if hot == CONV:
+        return native_convolution(task, node, operands, g)
+    extra = node.saved_more[2]
+    if extra is None or type(extra) is Packed:
+        return 0
+    if hot == DROPOUT:
+        if not task.wants(operands[0]):
+            return 1
+        if type(extra) is not Tensor:
+            return 0
+        t = ao_method(imul if writable(task, g, Py_REFCNT(g)) else mul, g, (extra,))
+        task.pass_on(node, operands[0], t, 0, True)
+        return 1
+    if hot == NLL:
+        if type(extra) is Packed or not task.wants(operands[0]):
+            return 0
+        t = nll_backward(g, saved(node, 0), saved(node, 1), saved(node, 2), attribute(node, "reduction"),
+                         attribute(node, "ignore_index"), extra)
+        task.pass_on(node, operands[0], t, 0, True)
+        return 1
+    if hot == MAX_POOL:
+        if not task.wants(operands[0]):
+            return 1
+        kernel, stride = attribute(node, "kernel_size"), attribute(node, "stride")
+        t = max_pool_backward(
+            g, saved(node, 0), pair(kernel), pair(kernel if stride is None or stride == () or stride == [] else stride),
+            pair(attribute(node, "padding")), pair(attribute(node, "dilation")), attribute(node, "ceil_mode"), extra)
+        task.pass_on(node, operands[0], t, 0, True)
+        return 1
+    for x in extra:
+        if type(x) is Packed:
+            return 0
+    needs = [task.wants(n) for n in operands[:3]]
+    if hot == LAYER_NORM:
+        results = layer_norm_backward(g, saved(node, 0), attribute(node, "normalized_shape"), extra[0], extra[1],
+                                      saved(node, 1), saved(node, 2), needs)
+    elif extra[3] == 0:                      # torch's own kernel, with nothing in reserve
+        results = batch_norm_backward(g, saved(node, 0), saved(node, 1), None, None, extra[0], extra[1], True,
+                                      attribute(node, "eps"), needs)
+    else:
+        results = batch_norm_index_backward(extra[3], saved(node, 0), g, saved(node, 1), None, None, extra[0], extra[1],
+                                            True, attribute(node, "eps"), needs, extra[2])
+    return hand_on(task, node, operands, needs, results)
+
+
+cdef int hand_on(GraphTask task, Node node, tuple operands, list needs, object results) except -1:
+    """Cotangents that one kernel has made, each in memory of its own, to the operands that want them."""
+    cdef Py_ssize_t i
+    cdef Node other
+    for i in range(len(needs) - 1, -1, -1):
+        if not needs[i] or results[i] is None:
+            continue
+        other, result = operands[i], results[i]
+        if ao_get(get_dtype, result) is not other.dtype:
+            result = result.to(other.dtype)
+        task.pass_on(node, other, result, 0, True)
+    return 1
+
+
+cdef int native_convolution(GraphTask task, Node node, tuple operands, object g) except -1:
+    cdef Node x = operands[0], w = operands[1], b = operands[2]
+    if len(<tuple>x.shape) != len(<tuple>w.shape) or not is_float(x.dtype) or not is_float(w.dtype):
+        return 0
+    needs = [task.wants(x), task.wants(w), task.wants(b)]
+    stride = attribute(node, "stride")
+    results = convolution_backward(
+        g, saved(node, 0), saved(node, 1), None if b is None else b.shape, stride, attribute(node, "padding"),
+        attribute(node, "dilation"), False, [0] * len(stride), attribute(node, "groups"), needs)
+    return hand_on(task, node, operands, needs, results)
+
+
+cdef int turned_back(GraphTask task, Node node, object g) except -1:
+    """The axes of a permutation in their places again."""
+    cdef Py_ssize_t i, n
+    if node.in0 is None or node.more is not None:
+        return 0
+    if not task.wants(node.in0):
+        return 1
+    dims = attribute(node, "dims")
+    n = len(dims)
+    places = [0] * n
+    for i in range(n):
+        places[dims[i] % n] = i
+    task.pass_on(node, node.in0, ao_method(permute, g, (tuple(places),)), 0, task.fresh)
+    return 1
+
+
+cdef list pair(object value):
+    """A size along both axes."""
+    return [value, value] if isinstance(value, int) else list(value) * (2 if len(value) == 1 else 1)
