@@ -17,7 +17,7 @@ from autograd_opt.dispatch import MODE
 from autograd_opt.executor import GraphTask, runs_again
 from autograd_opt.hooks import retain_grad, run_leaf_hooks
 from autograd_opt.ops.table import MULTI
-from autograd_opt.vectorized import Batch, size_of
+from autograd_opt.vectorized import Batch, size_of, unwrapped
 
 Tensor = torch.Tensor
 Tensors = Tensor | Sequence[Any]
@@ -203,8 +203,13 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
     if is_grads_batched and create_graph:
         results = in_slices(tape, found, cotangents, targets, retain, create_graph)
     else:
-        batch = Batch(size_of(cotangents)) if is_grads_batched else None
+        outer = None if is_grads_batched or create_graph else unwrapped(cotangents)
+        if outer is not None:
+            cotangents = outer[1]
+        batch = Batch(size_of(cotangents)) if is_grads_batched or outer is not None else None
         results = execute(tape, found, cotangents, targets, retain, create_graph, False, batch)
+        if outer is not None:
+            results = [None if g is None else torch._add_batch_dim(g, 0, outer[0]) for g in results]
     if tape.twins:                                              # a sum that merging has spared is dense
         dense = {id(g): g.clone() for g, n in zip(results, targets, strict=True)
                  if g is not None and expanded(g) and summed(found, n)}

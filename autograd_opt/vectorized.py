@@ -35,8 +35,23 @@ def size_of(cotangents: Sequence[Tensor]) -> int:
             "mapped dimension"
         ))
     if sizes[0] == 0:
-        raise errors.EmptyError(errors.at("is_grads_batched=True with no cotangent at all: the first axis has size 0"))
+        raise errors.EmptyError(errors.at(
+            "index 0 is out of bounds for dimension 0 with size 0: is_grads_batched=True without any cotangent"
+        ))
     return sizes[0]
+
+
+def unwrapped(cotangents: Sequence[Tensor]) -> tuple[int, list[Tensor]] | None:
+    """(level, slices stacked along a first axis) of cotangents that `torch._vmap_internals` has batched; else None.
+
+    torch's `gradcheck(check_batched_grad=True)` calls `grad` with such tensors.
+    """
+    if not any(F.is_legacy_batchedtensor(g) for g in cotangents):
+        return None
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    size = next(torch._remove_batch_dim(g, level, 1, 0).shape[0] for g in cotangents if F.is_legacy_batchedtensor(g))
+    return level, [torch._remove_batch_dim(g, level, size, 0) for g in cotangents]
 
 
 def quietly(by: int) -> None:

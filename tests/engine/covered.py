@@ -38,6 +38,7 @@ COVERED = {
         "test_gradcheck_input": "test_functional: gradcheck accepts what is right",
         "test_gradcheck_validates_inputs": "test_functional: gradcheck needs an input",
         "test_gradcheck_custom_error": "test_functional: gradcheck names the wrong entry",
+        "test_gradcheck_check_batched_grad": "test_vectorized: torch's gradcheck of batches",
     },
     "functional API": dict.fromkeys(("test_vjp_output", "test_vjp_scalar", "test_vjp_err_check", "test_vjp_err_check_strict", "test_vjp_create_graph", "test_jvp_output", "test_jvp_scalar", "test_jvp_err_check", "test_jvp_err_check_strict", "test_jvp_no_grad", "test_vhp_output", "test_vhp_scalar", "test_vhp_err_check", "test_vhp_err_check_strict", "test_vhp_no_grad", "test_hvp_output", "test_hvp_scalar", "test_hvp_err_check", "test_hvp_err_check_strict", "test_hvp_no_grad", "test_jacobian_scalar", "test_jacobian_err_check", "test_jacobian_err_check_strict", "test_jacobian_no_grad", "test_jacobian_err_check_strict_vectorize", "test_jacobian_vectorize_correctness_simple", "test_jacobian_vectorize_correctness_multi_input", "test_jacobian_vectorize_correctness_zero_dim", "test_jacobian_vectorize_correctness_different_dtype", "test_hessian_output", "test_hessian_scalar", "test_hessian_err_check", "test_hessian_err_check_strict", "test_hessian_err_check_strict_vectorize", "test_hessian_create_graph", "test_hessian_no_grad", "test_hessian_vectorize_correctness_simple"), "test_functional"),
 }
@@ -75,9 +76,6 @@ GAPS = {
     "compressed sparse layouts, sparse inputs of torch's `gradcheck` (`test_gradcheck_dense_and_sparse_inputs`)":
         "operators without a rule are differentiated by torch; some layouts are not",
     "NestedTensor, `__torch_dispatch__` wrapper subclasses": "not supported",
-    "batched checks of `torch.autograd.gradcheck` (`test_gradcheck_check_batched_grad`) with `optimize=True`, or of "
-    "writes through views": "their operators "
-        "have no batching rule: pass `check_batched_grad=False`",
     "metadata of a leaf's node dies with the graph (`test_nested_checkpoint`, its last part)": "it dies with the context",
     "`torch.func.vmap` over a function that closes over tensors of a graph": "not supported",
     "backward from several threads over one graph (`test_python_thread_in_middle`)": "a graph is of one thread; others "
@@ -85,9 +83,9 @@ GAPS = {
     "JIT fork and join (`test_fork_join_in_middle`), C++ extensions that define autograd functions": "not seen by a torch-function mode",
     "a GradientEdge as the only root of `torch.autograd.backward`": "use `graph.backward(edge)` or `torch.autograd.grad`",
     "a GradientEdge made by `get_gradient_edge` imported before this library": "does not keep what the rule saved alive",
-    "a second backward run without `retain_graph` over a write at an index, `torch.complex`, `addcdiv` or `div` with "
-    "`rounding_mode`": "torch refuses; here nothing was saved that could be missing, and the gradient is right",
-    "a second backward run without `retain_graph` over `F.interpolate`": "torch has saved shapes only; here it is an error",
+    "a second backward run without `retain_graph` over `torch.complex`, `addcdiv` of constants, `_foreach_mul` by a "
+    "number, or `div` with `rounding_mode`": "torch refuses; here nothing was saved that could be missing, and the "
+        "gradient is right",
     "the order in which the leaves of one operation get their gradients, as far as hooks see it": "the operation's last "
         "leaf first; in torch its first",
     "MKL-DNN tensors": "not tested",

@@ -247,3 +247,24 @@ def test_a_recorded_run_can_be_differentiated(optimize: bool) -> None:
     with ao.AutogradGraph(optimize=optimize):
         mine = ao.jacobian(lambda t: (t ** 3).sum(1), x, create_graph=True, vectorize=True)
         torch.testing.assert_close(torch.autograd.grad(mine.sin().sum(), x)[0], second)
+
+
+CHECKED = {
+    "a sum and a sine": lambda x: (x.sin(), x.sum(0)),
+    "a write through a view": lambda x: (lambda c: (c[0].mul_(2), c)[1])(x.clone()),
+    "a write at an index": lambda x: (lambda c: (c.__setitem__((slice(None), 0), x[:, 1]), c)[1])(x.clone()),
+    "as_strided": lambda x: (x * 1).as_strided((2, 2), (1, 2)),
+    "repeated work": lambda x: x.exp() * x.exp() + x.exp(),
+    "a deviation": lambda x: x.std(1),
+}
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("name", CHECKED)
+def test_torchs_gradcheck_of_batches(name: str, fast: bool, optimize: bool) -> None:
+    """Its cotangents are batches of torch's older kind."""
+    x, _ = leaves()
+    with ao.AutogradGraph(optimize=optimize):
+        assert torch.autograd.gradcheck(CHECKED[name], x, check_batched_grad=True, fast_mode=fast)
+        assert torch.autograd.gradgradcheck(CHECKED[name], x, check_batched_grad=True, fast_mode=fast)
