@@ -159,7 +159,9 @@ class AutogradGraph:
     def __exit__(self, *exc: Any) -> None:
         self.require_thread("left")
         self.require_idle("left")
-        stack = _local.stack
+        stack = _local.__dict__.get("stack", [])
+        if self not in stack:
+            raise errors.GraphError(errors.at(f"{self.label} is not open, so it cannot be left"))
         stack.remove(self)
         nodes.set_active_tape(stack[-1].tape if stack else None)
         if not stack:

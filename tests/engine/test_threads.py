@@ -311,3 +311,26 @@ def test_no_gradient_of_a_shared_leaf_is_lost(kind):
     for t in threads:
         t.join()
     assert shared.grad.tolist() == [2.0 * steps * count] * 3
+
+
+def test_a_graph_is_left_once():
+    """A second leaving, in the thread that opened it or in another, is refused and harms nothing."""
+    seen = []
+
+    def leave(graph):
+        with pytest.raises(RuntimeError, match="not open"):
+            graph.__exit__(None, None, None)
+        seen.append(True)
+
+    with ao.AutogradGraph() as graph:
+        pass
+    leave(graph)
+    other = threading.Thread(target=leave, args=(graph,))
+    other.start()
+    other.join()
+    x = torch.ones(2, requires_grad=True)
+    with ao.AutogradGraph():
+        leave(graph)
+        (x * 3).sum().backward()
+    assert seen == [True] * 3
+    assert torch.equal(x.grad, torch.full((2,), 3.0))
