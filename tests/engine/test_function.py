@@ -12,21 +12,10 @@ from torch.autograd.function import once_differentiable
 
 import autograd_opt as ao
 from tests.engine.behaviour import caught, group, messages
+from tests.engine.functions import Cube, Fails
 
 function = group("custom Function")
 undefined = group("undefined / None gradients")
-
-
-class Cube(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x ** 3
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        return g * 3 * x ** 2
 
 
 class Scaled(Function):
@@ -608,15 +597,6 @@ def vjp_is_another_name(new):
 @function("test_custom_function_exception")
 def exception_in_backward(new):
     """An exception of a backward reaches the caller; a correct step follows."""
-    class Fails(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, g):
-            raise ValueError("simulated")
-
     x = new.randn(2)
     first = caught(lambda: (Fails.apply(x) * x).sum().backward())
     partly = x.grad

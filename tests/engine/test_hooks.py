@@ -10,6 +10,7 @@ from torch.autograd import backward, grad
 
 import autograd_opt as ao
 from tests.engine.behaviour import caught, group
+from tests.engine.functions import Two
 
 hooks = group("hooks: tensor, node, post-accumulate, multi-grad")
 retained = group("retain_grad")
@@ -220,15 +221,6 @@ def hook_stays_with_the_old_version(new):
 @hooks("test_tensor_hooks_inplace_multiple_outputs")
 def hook_on_one_of_many_outputs(new):
     """Hooks on the parts of a multi-output Function, one of them written."""
-    class Two(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.mul(2), x.mul(3)
-
-        @staticmethod
-        def backward(ctx, g1, g2):
-            return g1 * 2 + g2 * 3
-
     seen = []
     x = new(2.0)
     a, b = Two.apply(x)
@@ -492,15 +484,6 @@ def follows_through_views(new):
 @retained("test_retains_grad_inplace_multiple_outputs")
 def retained_outputs_of_a_function(new):
     """retain_grad on the outputs of a Function, one written in place."""
-    class Two(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2, x * 3
-
-        @staticmethod
-        def backward(ctx, g1, g2):
-            return g1 * 2 + g2 * 3
-
     a, b = Two.apply(new.scalar(2.0))
     a.retain_grad()
     b.retain_grad()

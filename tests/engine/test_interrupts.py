@@ -13,23 +13,12 @@ import torch
 import autograd_opt as ao
 from autograd_opt import node as nodes
 from autograd_opt import runs
+from tests.engine.functions import Square
 
 HOME = os.path.dirname(ao.__file__) + os.sep
 MODES = [pytest.param(o, c, id=f"{'optimized' if o else 'written'}-{'recorded' if c else 'numeric'}")
          for o in (False, True) for c in (False, True)]
 Tensor = torch.Tensor
-
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, a: Tensor) -> Tensor:
-        ctx.save_for_backward(a)
-        return a * a
-
-    @staticmethod
-    def backward(ctx: Any, *gs: Tensor) -> Tensor:
-        a, = ctx.saved_tensors
-        return 2 * a * gs[0]
 
 
 def forward(x: Tensor, w: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch.autograd.graph import allow_mutation_on_saved_tensors, get_gradient_e
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from tests.engine.behaviour import caught, group
+from tests.engine.functions import Double
 
 mutation = group("saved tensors: allow_mutation_on_saved_tensors")
 functions = group("custom Function, continued")
@@ -186,17 +187,8 @@ def old_style_functions(new):
 @functions("test_custom_function_vmap_defaults")
 def no_vmap_rule_by_default(new):
     """A Function has no vmap rule of its own by default."""
-    class F(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, g):
-            return g * 2
-
-    F.apply(new(1.0)).backward()
-    return F.generate_vmap_rule, hasattr(F, "vmap")
+    Double.apply(new(1.0)).backward()
+    return Double.generate_vmap_rule, hasattr(Double, "vmap")
 
 
 @functions("test_custom_function_mark_output_view_of_intermediate")

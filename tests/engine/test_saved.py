@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import autograd_opt as ao
 from tests.engine.behaviour import caught, group
+from tests.engine.functions import Fails
 
 saved = group("saved tensors: hooks, save_on_cpu")
 recomputed = group("checkpoint")
@@ -595,15 +596,6 @@ def without_the_check(new):
 @anomaly("test_anomaly_grad_warnings")
 def any_error_is_reported(new):
     """An error of any kind warns about the forward call."""
-    class Fails(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 1
-
-        @staticmethod
-        def backward(ctx, g):
-            raise RuntimeError("failure")
-
     x = new.randn(3)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -653,15 +645,6 @@ def backward_in_backward(new):
 @reentrant("test_reentrant_child_error")
 def error_of_the_inner_run(new):
     """An error of the inner run reaches the caller of the outer one."""
-    class Fails(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, g):
-            raise ValueError("simulate error")
-
     class Outer(Function):
         @staticmethod
         def forward(ctx, x):

@@ -7,10 +7,11 @@ import math
 
 import pytest
 import torch
-from torch.autograd import Function, grad
+from torch.autograd import grad
 
 import autograd_opt as ao
 from tests.engine.behaviour import caught, group, messages
+from tests.engine.functions import Cube
 
 second = group("create_graph and double backward")
 
@@ -127,19 +128,8 @@ def through_opaque_inplace_writes(new):
 @second("test_hessian_vector")
 def through_a_custom_function(new):
     """Second order through a Function whose backward uses saved tensors."""
-    class Pow3(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x ** 3
-
-        @staticmethod
-        def backward(ctx, g):
-            x, = ctx.saved_tensors
-            return 3 * x ** 2 * g
-
     x = new(0.7, -1.1)
-    g, = grad(Pow3.apply(x * x).sum(), x, create_graph=True)
+    g, = grad(Cube.apply(x * x).sum(), x, create_graph=True)
     h, = grad((g * g).sum(), x)
     return g, h
 

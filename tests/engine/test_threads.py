@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
+from tests.engine.functions import Square
 
 OPTIMIZE = pytest.mark.parametrize("optimize", [False, True])
 
@@ -241,17 +242,6 @@ def test_saved_tensor_hooks_are_of_the_thread():
 
 
 def test_functions_in_parallel():
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return 2 * x * g
-
     results = {}
 
     def work(i):

@@ -17,21 +17,11 @@ from autograd_opt import errors, vectorized
 from autograd_opt.executor import GraphTask
 from autograd_opt.ops.table import OPS
 from tests.engine.behaviour import caught, frozen, same
+from tests.engine.functions import Square
 from tests.programs import CONSTANTS, LEAVES, environment, from_seed
 
 Tensor = torch.Tensor
 OPTIMIZE = pytest.mark.parametrize("optimize", [False, True])
-
-
-class Square(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, g):
-        return 2 * g * ctx.saved_tensors[0]
 
 
 class Looks(Function):
