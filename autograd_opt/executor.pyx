@@ -139,13 +139,15 @@ cdef class GraphTask:
     cdef Node aim(self, Node node):
         """Where a cotangent for `node` goes: itself, the leader it was merged into, or None."""
         if self.merge and node.flags & MERGED:
+            if self.needed is not None and node.leader.index not in self.needed:
+                return None              # as written, this run does not come here either
             if node.flags & SPENT and node.task != self.id and not stateless(node):
                 raise errors.freed(node)
             if not self.retain and self.own:
                 if node.flags & DECIDED:
                     node.leader.flags |= OWN
                 else:
-                    self.tape.spend_twin(node, self.id)
+                    self.tape.spend_twin(node, self.id, self.needed)
             node = node.leader
         elif self.own:
             node.flags |= OWN
@@ -549,10 +551,12 @@ cdef class GraphTask:
         cdef object whole
         i = output.attrs["i"]
         if self.merge and parent.flags & MERGED:         # while this output of it was not merged: its twin is gone
+            if self.needed is not None and parent.leader.index not in self.needed:
+                return 0
             if parent.flags & SPENT and parent.task != self.id and not stateless(parent):
                 raise errors.freed(parent)
             if not self.retain and self.own:
-                self.tape.spend_twin(parent, self.id)
+                self.tape.spend_twin(parent, self.id, self.needed)
             parent = parent.leader
         if self.needed is not None and parent.index not in self.needed:
             return 0

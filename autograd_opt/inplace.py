@@ -219,7 +219,8 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """`x[index] = value`, the value a tensor or a number."""
     x, index, value = args
-    if not x.dim() and type(index) is int:
+    if not x.dim() and (type(index) in (int, slice) or (isinstance(index, Tensor) and not index.is_floating_point()
+                                                        and index.dtype not in (torch.bool, torch.uint8))):
         recorder.run_raw(func, args, kwargs)    # raises
     if not makes_view(index):
         views.refuse_unread(x)

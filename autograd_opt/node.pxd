@@ -160,7 +160,7 @@ cdef class Tape:
     cdef int inherit(self, Node node) except -1
     cdef int compact(self) except -1
     cdef int resolve(self, dict captured) except -1
-    cdef void spend_twin(self, Node node, int64_t task) noexcept
+    cdef void spend_twin(self, Node node, int64_t task, set needed) noexcept
     cdef void spend_passed(self, bint finished) noexcept
     cdef int lead(self, Node node, Node target) except -1
     cdef int mergeable(self, Node node, dict captured) except -1

@@ -131,6 +131,7 @@ class Tape:
     consumed: bool
     sources: bool
     plain: bool
+    late: bool
     running: int
     hits: int
     recomputed: int

@@ -118,7 +118,7 @@ class OpaqueCall:
 
 
 @functools.cache
-def saved_by(kind: type) -> tuple[str, ...]:
+def saved_by(kind: Any) -> tuple[str, ...]:
     """The names of the tensors that torch's functions of this class can save."""
     prefix = "_raw_saved_"
     return tuple(name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix))

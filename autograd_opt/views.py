@@ -227,7 +227,7 @@ def late(t: Tensor, own: bool = False) -> Any:
         if base is None or not requires_grad(base):
             return None
         leaf: Any = torch._C.TensorBase.is_leaf
-        unwritten = t._made == t._version if "_made" in t.__dict__ else leaf.__get__(t)
+        unwritten = t.__dict__["_made"] == t._version if "_made" in t.__dict__ else leaf.__get__(t)
         if unwritten:
             return None if own else apart(t, False)
         return attach_region(base, t, geometry(t, base))

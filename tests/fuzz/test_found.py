@@ -121,6 +121,9 @@ FOUND = {
         with torch.no_grad(): v.copy_(v * 2)
         t = u.contiguous()
         v.grad_fn""",
+    "an index that does not fit is refused before the write is": """
+        v = s.t()
+        v[i[:1] % 2] = 2""",
     "a view made under no_grad of a value that nobody holds": """
         with torch.no_grad(): v = (w @ w).t()
         v.lerp_(w, 0.5)""",
@@ -180,6 +183,25 @@ FOUND = {
         v[...] = y
         v.sum().backward()
         v.sum().backward()""",
+    "a run that stops above equal operations does not free them": """
+        v = (w + d).reciprocal()
+        u = (w + d).reciprocal()
+        t = u + f
+        a, b = torch.autograd.grad(t.sum() * 2, [t, f])
+        (t.sum() + u.sum()).backward()""",
+    "nor one that goes beside them": """
+        v = (w + d).reciprocal() * (s * s)
+        u = (w + d).reciprocal() * (s * s)
+        a, b = torch.autograd.grad(u.sum() * 2, [s, y], allow_unused=True)
+        t = (w + d).reciprocal().sum()
+        t.backward()""",
+    "nor one that reaches one operand of theirs": """
+        v = w.exp()
+        u = w.exp()
+        t = u * s
+        r = v * s
+        a, = torch.autograd.grad(t.sum() + r.sum(), [s])
+        u.sum().backward()""",
     "an operation without a rule, for which torch saves nothing, runs again": """
         v = torch.normal(s, 1.0)
         u = v.flip(-1)
