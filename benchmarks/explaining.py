@@ -6,9 +6,11 @@ Each script runs alternately by itself and under `autograd-opt explain`, in proc
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,9 +31,9 @@ def labels(groups: Sequence[str] = ()) -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
 
 
-def run(command: list[str]) -> tuple[tuple[str, ...], float, str]:
+def run(folder: str, command: list[str]) -> tuple[tuple[str, ...], float, str]:
     """What a script computed, its seconds, and what `explain` found, as JSON."""
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     found = done.stdout if done.stdout.startswith("{") else ""
@@ -42,12 +44,19 @@ def run(command: list[str]) -> tuple[tuple[str, ...], float, str]:
 
 def measure_explain(label: str, settings: Settings, on_round: Callable[[], None] = lambda: None) -> Row:
     """One script."""
-    script = str(FOLDER / f"{label}.py")
+    with tempfile.TemporaryDirectory() as elsewhere:         # where it is nobody's but a user's
+        shutil.copy(FOLDER / f"{label}.py", elsewhere)
+        return compared(label, elsewhere, settings, on_round)
+
+
+def compared(label: str, folder: str, settings: Settings, on_round: Callable[[], None]) -> Row:
+    """Pairs of runs of a script, by itself and watched."""
+    script = f"{label}.py"
     without, ratios, results = [], [], set()
     found: dict[str, Any] = {}
     for _ in range(min(settings.repeats, MOST_REPEATS)):
-        bare, seconds, _ = run([script])
-        watched, slower, text = run(["-m", "autograd_opt", "explain", "--json", script])
+        bare, seconds, _ = run(folder, [script])
+        watched, slower, text = run(folder, ["-m", "autograd_opt", "explain", "--json", script])
         without.append(seconds)
         ratios.append(slower / seconds)
         results |= {bare, watched}
