@@ -108,8 +108,8 @@ def assigned(spot: Spot) -> str:
     return f"`{names}`" if len(names) <= 40 else ""
 
 
-def advise(chains: Sequence[tuple[Spot, ...]], loop: bool, rows: Sequence[Any]) -> str:
-    """The sentence for one finding."""
+def advise(chains: Sequence[tuple[Spot, ...]], loop: bool, rows: Sequence[Any], windows: int = 1) -> str:
+    """The sentence for one finding; nothing is known to repeat what ran before its window."""
     spots = [chain[-1] for chain in chains if chain]
     if not spots:
         return "torch itself repeats this; nothing in the user's code asks for it"
@@ -118,21 +118,21 @@ def advise(chains: Sequence[tuple[Spot, ...]], loop: bool, rows: Sequence[Any]) 
     if 2 * derivatives >= sum(row.count for row in rows):
         return backward_advice(chains, loop)
     if loop:
-        return loop_advice(chains[0], rows)
+        return loop_advice(chains[0], rows, windows)
     if len({(s.file, s.line) for s in spots}) == 1:
         return f"{first} asks for the same value {len(spots)} times: compute it once and use the result"
     others = ", ".join(dict.fromkeys(map(str, spots[1:])))
     return f"compute {subject(first)} once, at {first}, and use it at {others}"
 
 
-def loop_advice(chain: tuple[Spot, ...], rows: Sequence[Any]) -> str:
+def loop_advice(chain: tuple[Spot, ...], rows: Sequence[Any], windows: int) -> str:
     """Where to move what a loop repeats."""
     inner = chain[-1]
     if RUNS.search(inner.text):
         return f"the backward run at {inner} repeats this each time; nothing in the code asks for it"
     places = {id(row.place): row.place for row in rows}
     runs, repeats = sum(place.count for place in places.values()), sum(row.count for row in rows)
-    if 2 * repeats < runs:               # no loop can be left behind
+    if 2 * repeats < runs - len(places) * (windows - 1):         # no loop can be left behind
         what = f"`{inner.text}`" if 0 < len(inner.text) <= 50 else "this"
         return f"{inner} computes {what} on values it had before in {repeats:,} of {runs:,} runs: keep the results"
     what = assigned(inner) or subject(inner)

@@ -133,7 +133,7 @@ def findings_of(watch: Watch) -> Findings:
     gathered: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:
         gathered[site(row, heads)].append(row)
-    found = [finding(key, members) for key, members in gathered.items()]
+    found = [finding(key, members, watch.windows) for key, members in gathered.items()]
     found.sort(key=lambda f: (-f.seconds, f.places))
     return Findings(
         tuple(found[:MOST]), near_misses_of(watch.misses.values()), watch.operations, watch.seconds, watch.own_seconds,
@@ -172,7 +172,7 @@ def differing(a: tuple[Spot, ...], b: tuple[Spot, ...]) -> tuple[tuple[Spot, ...
     return (a[:len(a) - n], b[:len(b) - n]) if n else (a, b)
 
 
-def finding(key: Any, rows: list[Row]) -> Finding:
+def finding(key: Any, rows: list[Row], windows: int = 1) -> Finding:
     """One finding from its rows."""
     loop, chain = key[0], key[1]
     if loop:
@@ -202,7 +202,7 @@ def finding(key: Any, rows: list[Row]) -> Finding:
     lines.sort(key=lambda line: (-line.seconds, line.source, line.op))
     return Finding(
         tuple(places), loop, sum(line.count for line in lines), sum(line.seconds for line in lines),
-        sum(line.bytes for line in lines), tuple(lines), advise(chains, loop, rows),
+        sum(line.bytes for line in lines), tuple(lines), advise(chains, loop, rows, windows),
         tuple(f"{s} in {s.function}" for s in chain),
     )
 
