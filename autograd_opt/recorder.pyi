@@ -11,6 +11,7 @@ class Plan:
     def __init__(
         self, parameters: Sequence[tuple[str, Any, Any]], positional: int, collects: bool = False,
         fixed: dict[str, Any] | None = None, lists: Sequence[str] = (), host: bool = False,
+        width: int = 0, real: bool = False,
     ) -> None: ...
 
 @disjoint_base

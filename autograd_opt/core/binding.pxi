@@ -15,18 +15,20 @@ cdef class Plan:
     collects : are the integers after the operands collected into the one attribute?
     fixed : attributes that no argument decides.
     lists : attributes that are kept as lists.
+    width : how long each of them is; any length where it is 0.
+    real : is the first operand to be of a real floating type?
     host : is the first operand to be in memory of the host?
     """
     cdef dict where, fixed
     cdef tuple targets, defaults, lists
-    cdef Py_ssize_t count, positional, operands
-    cdef bint collects, host
+    cdef Py_ssize_t count, positional, operands, width
+    cdef bint collects, host, real
 
-    def __init__(self, parameters, positional, collects=False, fixed=None, lists=(), host=False):
+    def __init__(self, parameters, positional, collects=False, fixed=None, lists=(), host=False, width=0, real=False):
         self.targets = tuple([target for _, target, _ in parameters])
         self.defaults = tuple([default for _, _, default in parameters])
         self.count, self.positional, self.collects, self.host = len(parameters), positional, collects, host
-        self.fixed, self.lists = fixed or {}, tuple(lists)
+        self.fixed, self.lists, self.width, self.real = fixed or {}, tuple(lists), width, real
         self.operands = sum([type(t) is int for t in self.targets])
         self.where = {name: i for i, (name, _, _) in enumerate(parameters)}
         first, second = [[n for n, t, _ in parameters if t is k and type(t) is int] for k in (0, 1)]
@@ -69,10 +71,13 @@ cdef class Plan:
                 attrs[target] = value
         for name in self.lists:
             value = attrs[name]
-            if type(value) is not tuple and type(value) is not list and type(value) is not Size:
+            if type(value) is not tuple and type(value) is not list and type(value) is not Size \
+                    or self.width and len(value) != self.width:
                 return None
             attrs[name] = list(value)
-        if self.host and (not is_tensor(operands[0]) or ao_get(get_is_cuda, operands[0]) is True):
+        if self.real and not (is_tensor(operands[0]) and is_float(read(get_dtype, operands[0]))):
+            return None
+        if self.host and (not is_tensor(operands[0]) or read(get_is_cuda, operands[0]) is True):
             return None
         return tuple(operands), attrs
 

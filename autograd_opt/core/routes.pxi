@@ -164,7 +164,19 @@ cdef class Raw:
     """Run without recording."""
 
     def __call__(self, func, args, kwargs):
-        return run_raw(func, args, kwargs)
+        return self.run(func, args, kwargs)
+
+    cdef object run(self, object func, tuple args, dict kwargs):
+        cdef PyObject *tp = recording()
+        cdef Tape tape
+        if tp == NULL:
+            return func(*args, **kwargs)
+        tape = <Tape>tp
+        switch = enter(tape)
+        try:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        finally:
+            leave(tape, switch)
 
 
 cdef object push = torch._C._push_on_torch_function_stack
@@ -194,6 +206,8 @@ def torch_function(self, func, types, args=(), kwargs=None):
         return (<Chosen>handler).run(func, args, kwargs)
     if type(handler) is Decomposed:
         return (<Decomposed>handler).run(func, args, kwargs)
+    if type(handler) is Raw:
+        return (<Raw>handler).run(func, args, kwargs)
     return handler(func, args, kwargs)
 
 

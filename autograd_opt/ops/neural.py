@@ -36,6 +36,10 @@ def bind_conv(n: int) -> Callable[..., Any]:
         return (x, weight, bias), {
             "stride": spread(stride, n), "padding": spread(0 if padding == "valid" else padding, n),
             "dilation": spread(dilation, n), "groups": groups}
+    bind.__dict__["plan"] = Plan(
+        [("input", 0, EMPTY), ("weight", 1, EMPTY), ("bias", 2, None), ("stride", "stride", 1),
+         ("padding", "padding", 0), ("dilation", "dilation", 1), ("groups", "groups", 1)],
+        7, lists=["stride", "padding", "dilation"], width=n, real=True)
     return bind
 
 
