@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import warnings
@@ -131,14 +132,35 @@ def make_cotangents(roots: Sequence[Tensor], given: Sequence[Any], batched: bool
 
 def seed(root: Tensor) -> Tensor:
     """The cotangent of a real scalar; one tensor for all of a kind, so that runs on one output share work."""
-    tape: Any = nodes.get_active()
-    key = (root.shape, root.dtype, root.device)
+    return shared_ones(nodes.get_active(), root.shape, root.dtype, root.device)
+
+
+def shared_ones(tape: Any, shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Ones of a shape: where values are numbered, the same tensor as before unless it was written."""
+    key = (shape, dtype, device)
     ones = tape.seeds.get(key)
     if ones is None or ones._version != 0:
-        ones = torch.ones(root.shape, dtype=root.dtype, device=root.device)
+        known = not shape and not torch._C._len_torch_dispatch_stack()      # a dispatch mode makes tensors of its own
+        ones = one_of(dtype, device).clone() if known else torch.ones(shape, dtype=dtype, device=device)
         if tape.optimize:
             tape.seeds[key] = ones
     return ones
+
+
+@functools.cache
+def one_of(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The number one; never handed out itself."""
+    return torch.ones((), dtype=dtype, device=device)
+
+
+def scalar_seed(tape: Any, found: list[Any], given: tuple[Any, ...]) -> list[Tensor] | None:
+    """The cotangents of the usual call, on one real number without a gradient; None for any other."""
+    if len(found) != 1 or len(given) != 1 or given[0] is not None:
+        return None
+    node = found[0]
+    return None if node.shape or not node.dtype.is_floating_point else [
+        shared_ones(tape, node.shape, node.dtype, node.device)
+    ]
 
 
 def edge_cotangent(node: Any, g: Any) -> Tensor:
@@ -162,7 +184,7 @@ def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | No
     tape = tape_for(roots, "backward()")
     with torch._C.DisableTorchFunction():
         found = root_nodes(tape, roots)
-        cotangents = make_cotangents(roots, given)
+        cotangents = scalar_seed(tape, found, given) or make_cotangents(roots, given)
         targets = None if inputs is None else input_nodes(inputs)
         for t in inputs or ():
             if isinstance(t, Tensor):

@@ -36,6 +36,7 @@ cdef object get_grad = base.__dict__["grad"]
 cdef object get_dtype = base.__dict__["dtype"]
 cdef object get_layout = base.__dict__["layout"]
 cdef object is_contiguous = base.__dict__["is_contiguous"]
+cdef object summed = base.__dict__["sum"]
 cdef object sum_to_size = base.__dict__["sum_to_size"]
 cdef int64_t _tasks = 0
 
@@ -391,8 +392,9 @@ cdef class GraphTask:
     cdef int pass_on(self, Node node, Node operand, object g, uint32_t fix, bint fresh) except -1:
         """Hand `g` to an operand; `fix`: the flags of `node` that ask for its shape and dtype."""
         if node.flags & fix:
-            if shape_of(g) != operand.shape:
-                g, fresh = ao_method(sum_to_size, g, (operand.shape,)), True
+            have = shape_of(g)
+            if have != operand.shape:
+                g, fresh = summed_to(g, have, operand.shape), True
             if ao_get(get_dtype, g) is not operand.dtype:
                 g, fresh = g.to(operand.dtype), True
         if operand.op.flags & MULTI:

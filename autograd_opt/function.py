@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from autograd_opt import errors, modes, recorder, references, transforms, vectorized, views
+from autograd_opt import errors, recorder, references, transforms, vectorized, views
 from autograd_opt import node as nodes
 from autograd_opt.hooks import user_code
 from autograd_opt.ops.table import MULTI, VARIADIC, define
@@ -100,7 +100,7 @@ class Context:
     def _finish(self, outputs: list[Any], grad: bool) -> None:
         """After forward: remember what was saved, outputs as aliases without their handles."""
         saved: list[tuple[Any, int]] = []
-        hooked = grad and modes.hooks_active()
+        hooked = grad and nodes.saving_hooks() > 0
         for t in self._to_save:
             if t is None:
                 saved.append((None, 0))

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import sys
 import threading
-import weakref
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,41 +11,15 @@ import rustworkx as rx
 import torch
 
 from autograd_opt import backward as engine
-from autograd_opt import errors, modes, plans, shortcut, transforms, words
+from autograd_opt import errors, plans
 from autograd_opt import node as nodes
 from autograd_opt import optimize as optimize_
-from autograd_opt.dispatch import MODE
 from autograd_opt.passes import REALS
-from autograd_opt.references import ReferenceManager
+from autograd_opt.recorder import Context, set_settings
 
-_numbers = itertools.count(1)
-_local = threading.local()
-push_mode = torch._C._push_on_torch_function_stack
-pop_mode = torch._C._pop_torch_function_stack
-ALLOWANCE = 16 << 20
-"""Bytes that may be held only for reuse, before reuse has paid for any, unless the user says otherwise."""
 UNWATCHED = "no memory was written outside the record, which a graph without optimize= does not watch for"
-_missed: dict[tuple[str, int], tuple[int, int]] = {}
-"""Place where graphs are opened -> what the last one there computed again for want of keeping it, and the most that
-its program would have had alive at once; both in bytes."""
-
-
-def place_of(frame: Any) -> tuple[str, int]:
-    """Where a graph is opened: file and instruction."""
-    return frame.f_code.co_filename, frame.f_lasti
-
 
 Tensor = torch.Tensor
-
-
-def remember(place: tuple[str, int], tape: Any) -> None:
-    """What the next graph opened here may hold for reuse: nothing, if nothing was found again."""
-    if not tape.hits and not tape.recomputed:
-        _missed.pop(place, None)
-    elif tape.missed_bytes:
-        if len(_missed) >= 4096:
-            _missed.clear()
-        _missed[place] = tape.missed_bytes, tape.most_alive
 
 
 class Settings(NamedTuple):
@@ -68,10 +37,16 @@ class Settings(NamedTuple):
         return cls(pipeline, exact or bool(rules), any(rule.strength == REALS for rule in rules))
 
 
-default_settings = functools.cache(functools.partial(Settings.of, None))
+def settings_of(optimize: Any, passes: Any) -> tuple[bool, Settings]:
+    """Whether sums of cotangents stay as written, and the pipeline, of what the user has asked for."""
+    exact = optimize_.mode_of(optimize) == "exact"
+    return exact, Settings.of(passes, exact)
 
 
-class AutogradGraph:
+set_settings(settings_of)
+
+
+class AutogradGraph(Context):
     """Record torch operations, optimize them, differentiate them.
 
     Parameters
@@ -106,23 +81,7 @@ class AutogradGraph:
     def __init__(self, optimize: bool | str = False, *, passes: Any = None, verify: bool = False,
                  anomaly: bool = False, name: str | None = None, allowance: int | None = None,
                  sources: bool = True):
-        self.exact = optimize_.mode_of(optimize) == "exact"
-        self.default_passes = passes is None
-        self.settings = default_settings(self.exact) if passes is None else Settings.of(passes, self.exact)
-        self.pipeline = self.settings.pipeline
-        self.planned = (0, 0)                           # runs whose plan was known, runs that had one
-        self.erased: list[Any] = []
-        self.optimize = bool(optimize) or passes is not None or verify
-        self.verify_each, self.anomaly, self.name = verify, anomaly, name
-        self.allowance, self.sources = allowance, sources
-        self.number = next(_numbers)
-        self.tape: Any = None
-        self._place: tuple[str, int] = ("", 0)
-        self.references: ReferenceManager | None = None
-        self.thread: int | None = None
-        self.runs: deque[Any] = deque(maxlen=8)         # what the passes did before the latest runs
-        self.verdicts: deque[Any] = deque(maxlen=8)     # with verify=True: of the latest runs
-        self._dag: tuple[Any, Any] | None = None
+        self.configure(optimize, passes, verify, anomaly, name, allowance, sources)
 
     # Lifecycle -----------------------------------------------------------------------
     @property
@@ -130,49 +89,14 @@ class AutogradGraph:
         """How messages call this graph."""
         return f"graph {self.name!r}" if self.name else f"graph #{self.number}"
 
-    def __enter__(self) -> AutogradGraph:
-        if self.thread is not None:
-            raise errors.GraphError(errors.at(f"{self.label} is already open; make a new AutogradGraph"))
-        transforms.refuse_opening(self.label)
-        self.tape = nodes.Tape(self.optimize, self.sources, ALLOWANCE if self.allowance is None else self.allowance)
-        self.tape.advance = self.allowance is not None
-        if self.optimize:
-            self._place = place_of(sys._getframe(1))
-            if self._place in _missed and not self.tape.advance:
-                self.tape.missed_bytes, expected = _missed[self._place]
-                self.tape.start_counting(expected)
-            self.tape.algebra = self.settings.algebra and words.denormals_survive()
-        self.tape.graph = weakref.ref(self)
-        self.tape.plain = not modes.hooks_active()
-        self.references = ReferenceManager(self.tape)
-        stack = _local.__dict__.setdefault("stack", [])
-        if not stack:
-            _local.guard = torch._C._AutoDispatchBelowAutograd()
-            _local.guard.__enter__()
-            push_mode(MODE)
-            shortcut.begin()
-        stack.append(self)
-        self.thread = threading.get_ident()
-        nodes.set_active_tape(self.tape)
-        return self
+    def refuse_second_entry(self) -> None:
+        """Refuse to be entered while open."""
+        raise errors.GraphError(errors.at(f"{self.label} is already open; make a new AutogradGraph"))
 
-    def __exit__(self, *exc: Any) -> None:
+    def refuse_leaving(self) -> None:
+        """Refuse to be left while closed, or from a thread that has no graph open."""
         self.require_thread("left")
-        self.require_idle("left")
-        stack = _local.__dict__.get("stack", [])
-        if self not in stack:
-            raise errors.GraphError(errors.at(f"{self.label} is not open, so it cannot be left"))
-        stack.remove(self)
-        nodes.set_active_tape(stack[-1].tape if stack else None)
-        if not stack:
-            shortcut.end()
-            pop_mode()
-            _local.guard.__exit__(None, None, None)
-            del _local.guard
-        self.thread = None
-        if self.optimize:
-            remember(self._place, self.tape)
-        self.clear()
+        raise errors.GraphError(errors.at(f"{self.label} is not open, so it cannot be left"))
 
     def clear(self) -> None:
         """Release everything but the leaves.

@@ -7,7 +7,6 @@ called by torch itself, inside one opaque call; they then find the graph's modes
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -17,22 +16,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
 
 from autograd_opt import node as nodes
-from autograd_opt import saved
+from autograd_opt import recorder, saved
 
 C = torch._C
-_local = threading.local()
-
-
-def hooks_active() -> bool:
-    """Are saved-tensor hooks installed in this thread?"""
-    return getattr(_local, "depth", 0) > 0
-
-
-def _shift(by: int) -> None:
-    _local.depth = getattr(_local, "depth", 0) + by
-    tape = nodes.get_active()
-    if tape is not None:
-        tape.plain = _local.depth == 0
 
 
 def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -53,28 +39,27 @@ class ThreadState(NamedTuple):
     grad_mode: bool
     hooks: tuple[Any, Any] | None
     depth: int
-    graphs: list[Any]
+    graph: Any
     runs: list[Any]
     paused: bool
 
 
 def thread_state() -> ThreadState:
     """The calling thread's modes, as far as a backward run depends on them."""
-    from autograd_opt import graph, runs
+    from autograd_opt import runs
     return ThreadState(
-        C.is_grad_enabled(), C._autograd._top_saved_tensors_default_hooks(False), getattr(_local, "depth", 0),
-        list(graph._local.__dict__.get("stack", ())), list(runs.stack()), nodes.get_recording() is None,
+        C.is_grad_enabled(), C._autograd._top_saved_tensors_default_hooks(False), nodes.saving_hooks(),
+        recorder.innermost_graph(), list(runs.stack()), nodes.get_recording() is None,
     )
 
 
 @contextmanager
 def restored(state: ThreadState, tape: Any) -> Iterator[None]:
     """Put `state` in place in a new thread; `runs` are known, but count anew for the depth."""
-    from autograd_opt import graph
     from autograd_opt.dispatch import MODE
-    graph._local.stack = state.graphs
-    _local.depth = state.depth
+    recorder.set_innermost_graph(state.graph)
     nodes.set_active_tape(tape)
+    nodes.set_saving_hooks(state.depth)
     try:
         with C._AutoDispatchBelowAutograd(), MODE, torch.set_grad_enabled(state.grad_mode):
             if state.hooks is None:
@@ -87,6 +72,7 @@ def restored(state: ThreadState, tape: Any) -> Iterator[None]:
                     C._autograd._pop_saved_tensors_default_hooks()
     finally:
         nodes.set_active_tape(None)
+        recorder.set_innermost_graph(None)
 
 
 def install() -> None:
@@ -95,10 +81,10 @@ def install() -> None:
 
     def __enter__(self: Any) -> None:
         C._autograd._push_saved_tensors_default_hooks(at_home(self.pack_hook), at_home(self.unpack_hook))
-        _shift(1)
+        nodes.set_saving_hooks(nodes.saving_hooks() + 1)
 
     def __exit__(self: Any, *exc: Any) -> Any:
-        _shift(-1)
+        nodes.set_saving_hooks(nodes.saving_hooks() - 1)
         return leave(self, *exc)
 
     saved_tensors_hooks.__enter__ = __enter__  # type: ignore[method-assign]

@@ -31,9 +31,11 @@ cdef extern from *:
     """
     static AO_THREAD PyObject *ao_active = NULL;   /* the Tape recording in this thread */
     static AO_THREAD int ao_paused = 0;
+    static AO_THREAD int ao_saving_hooks = 0;      /* pairs of saved-tensor hooks in place */
     """
     PyObject *ao_active
     int ao_paused
+    int ao_saving_hooks
 
 cdef extern from "Python.h":
     int PyObject_GenericSetAttr(object o, object name, object value) except -1

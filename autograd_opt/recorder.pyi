@@ -1,10 +1,10 @@
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
 
 from torch import Tensor
 from typing_extensions import disjoint_base
 
-from autograd_opt.node import Node, Op
+from autograd_opt.node import Node, Op, Tape
 
 @disjoint_base
 class Plan:
@@ -68,3 +68,40 @@ def torch_function(
 def install_routes(table: dict[Any, Any], classifier: Callable[[Any], Any], mode: Any) -> None: ...
 def handle_torch_function(public_api: Any, relevant_args: Any, *args: Any, **kwargs: Any) -> Any: ...
 def install(custom: type[Tensor], output: Op, ops: dict[str, Op], slow: Callable[[str], Any]) -> None: ...
+def take(functions: Iterable[Any]) -> int: ...
+def forget_places() -> None: ...
+def innermost_graph() -> Any: ...
+def set_innermost_graph(graph: Any) -> None: ...
+def set_settings(function: Callable[[Any, Any], tuple[bool, Any]]) -> None: ...
+def install_context(
+    opening: Callable[[Any], None], references: Callable[[Tape], Any], denormals: Callable[[], bool],
+    modules: Iterable[Any], functions: Callable[[], Iterable[Any]],
+) -> None: ...
+
+@disjoint_base
+class Context:
+    tape: Any
+    references: Any
+    thread: int | None
+    settings: Any
+    pipeline: Any
+    allowance: int | None
+    name: str | None
+    planned: tuple[int, int]
+    runs: Any
+    verdicts: Any
+    erased: list[Any]
+    _dag: Any
+    optimize: bool
+    exact: bool
+    default_passes: bool
+    verify_each: bool
+    anomaly: bool
+    sources: bool
+    number: int
+    def configure(
+        self, optimize: bool | str, passes: Any, verify: bool, anomaly: bool, name: str | None,
+        allowance: int | None, sources: bool,
+    ) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exc: Any) -> None: ...

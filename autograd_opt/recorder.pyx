@@ -1,6 +1,8 @@
 """The recorder's hot path: operators of CustomTensor, and `apply` for everything else."""
 
 import inspect
+from collections import deque
+from weakref import ref as weakref
 
 import torch
 
@@ -9,7 +11,7 @@ from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_try_attr
+from autograd_opt.ctorch cimport ao_builtin0, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_method, ao_method0, ao_try_attr
 from autograd_opt.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, LEAF, MULTI, MOVES, NEEDS_ANS, NO_MERGE, OVERWRITTEN,
     PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, Entry, Node, Op, Tape, attach,
@@ -19,7 +21,7 @@ from autograd_opt.node cimport (
 
 from autograd_opt.node cimport PACKED
 
-from autograd_opt.node import unusual
+from autograd_opt.node import saving_hooks, set_active_tape, unusual
 
 cdef object base = torch._C.TensorBase
 cdef object lazy_clone = base.__dict__["_lazy_clone"]
@@ -83,27 +85,6 @@ def install(custom, Op output, dict ops, slow):
     install_slots(custom)
 
 
-# torch's Python functions. --------------------------------------------------------------
-cdef object original = torch.overrides.handle_torch_function
-cdef object stack_size = torch._C._len_torch_function_stack
-cdef object stack_at = torch._C._get_function_stack_at
-cdef object MODE = None
-
-
-def handle_torch_function(public_api, relevant_args, *args, **kwargs):
-    """`torch.overrides.handle_torch_function`, by a shorter way where the mode of this library is the innermost.
-
-    torch's own asks every argument for its class and swaps the stack of modes through two
-    context managers, which costs more than recording the call.
-    """
-    cdef PyObject *tp = recording()
-    if tp == NULL or (<Tape>tp).guarded or MODE is None:
-        return original(public_api, relevant_args, *args, **kwargs)
-    n = stack_size()
-    if n == 0 or stack_at(n - 1) is not MODE:
-        return original(public_api, relevant_args, *args, **kwargs)
-    pop()
-    try:
-        return torch_function(MODE, public_api, None, args, kwargs)
-    finally:
-        push(MODE)
+include "core/direct.pxi"
+include "core/shortcut.pxi"
+include "core/context.pxi"

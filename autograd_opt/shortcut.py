@@ -1,4 +1,7 @@
-"""A shorter way from torch's Python functions to the mode, in place while a graph is open.
+"""Shorter ways from torch's functions to the mode.
+
+Built-in functions with a line in the operator table (`torch.sin`, `torch.nn.functional.linear`)
+get an entry of their own at the first graph, and keep it (`core/direct.pxi`).
 
 Functions such as `torch.nn.functional.relu` hand a call to a mode through
 `torch.overrides.handle_torch_function`, at 3 to 5 microseconds each.  While at least one
@@ -9,7 +12,7 @@ of this library is the innermost one, and calls torch's own otherwise.
 
 from __future__ import annotations
 
-import threading
+import types
 from typing import Any
 
 import torch
@@ -17,33 +20,11 @@ import torch._tensor
 import torch.functional
 import torch.nn.functional
 
-from autograd_opt import recorder
+from autograd_opt.ops.table import CALLS, SPELLINGS
 
-NAME = "handle_torch_function"
 MODULES: tuple[Any, ...] = (torch.nn.functional, torch.functional, torch._tensor)
-_lock = threading.Lock()
-_users = 0
-_before: list[Any] = []
 
 
-def begin() -> None:
-    """A graph has opened."""
-    global _users
-    with _lock:
-        _users += 1
-        if _users == 1:
-            _before[:] = [m.__dict__.get(NAME) for m in MODULES]
-            for m, old in zip(MODULES, _before, strict=True):
-                if old is torch.overrides.handle_torch_function:
-                    setattr(m, NAME, recorder.handle_torch_function)
-
-
-def end() -> None:
-    """A graph has closed; the last one puts torch's own function back."""
-    global _users
-    with _lock:
-        _users -= 1
-        if _users == 0:
-            for m, old in zip(MODULES, _before, strict=True):
-                if m.__dict__.get(NAME) is recorder.handle_torch_function:
-                    setattr(m, NAME, old)
+def functions() -> list[Any]:
+    """The built-in functions of the operator table."""
+    return [f for table in (CALLS, SPELLINGS) for f in table if type(f) is types.BuiltinFunctionType]

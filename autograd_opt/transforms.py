@@ -170,16 +170,16 @@ def refuse_dual_level(original: Callable[[], int]) -> Callable[[], int]:
     return enter
 
 
-def refuse_opening(label: str) -> None:
-    """Refuse to open a graph inside a transform or a dual level, whose tensors it would not follow."""
+def refuse_opening(graph: Any) -> None:
+    """Refuse to open `graph` inside a transform or a dual level, whose tensors it would not follow."""
     if forward_ad._current_level >= 0:
         raise errors.UnsupportedError(errors.at(
-            f"{label} was opened inside a forward-mode level (torch.autograd.forward_ad or torch.func.jvp): a graph "
-            "does not record tangents; open it outside, and call the transform inside the graph"
+            f"{graph.label} was opened inside a forward-mode level (torch.autograd.forward_ad or torch.func.jvp): a "
+            "graph does not record tangents; open it outside, and call the transform inside the graph"
         ))
     if C._functorch.peek_interpreter_stack() is not None:
         raise errors.UnsupportedError(errors.at(
-            f"{label} was opened inside a torch.func transform: a graph does not record the transform's tensors; "
+            f"{graph.label} was opened inside a torch.func transform: a graph does not record the transform's tensors; "
             "open it outside, and call the transform inside the graph"
         ))
 

@@ -157,3 +157,16 @@ cdef struct Known:
 
 cdef Known _known[2048]                  # code objects by address: is it torch's or ours?
 cdef dict _codes = {}                    # keeps them alive, so that an address stays one object's
+
+
+def saving_hooks():
+    """How many pairs of saved-tensor hooks are in place in this thread."""
+    return ao_saving_hooks
+
+
+def set_saving_hooks(int depth):
+    """Say how many are in place; the active tape learns whether there are any."""
+    global ao_saving_hooks
+    ao_saving_hooks = depth
+    if ao_active != NULL:
+        (<Tape>ao_active).plain = depth == 0

@@ -191,6 +191,14 @@ cdef object sum_to(object g, object have, object shape):
     return g.sum(leading + inner, keepdim=True).reshape(shape)
 
 
+cdef object summed_to(object g, object have, object shape):
+    """The same on plain values; leading axes alone, as under a bias, need no second kernel."""
+    cdef Py_ssize_t lead = len(have) - len(shape)
+    if lead > 0 and have[lead:] == shape:
+        return ao_method(summed, g, (0 if lead == 1 else tuple(range(lead)),))
+    return ao_method(sum_to_size, g, (shape,))
+
+
 cdef object fit(object g, Node operand):
     """Sum `g` over broadcast axes and cast it to the operand's dtype (real part of complex)."""
     cdef object shape = operand.shape

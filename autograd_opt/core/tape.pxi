@@ -737,17 +737,22 @@ cdef class Tape:
         """Release everything but the leaves' own tensors."""
         cdef Py_ssize_t i
         cdef Node node
-        old = self.snapshot()
-        trash = []
+        cdef list old = self.snapshot(), trash = []
         self.n = 0
         for node in old:
             node.index = -1
-            trash.append((node.x0, node.x1, node.saved_more, node.value, node.view, node.hooks))
-            if not node.flags & SCALAR0:
+            if node.x0 is not None and not node.flags & SCALAR0:
+                trash.append(node.x0)
                 node.x0 = None
-            if not node.flags & SCALAR1:
+            if node.x1 is not None and not node.flags & SCALAR1:
+                trash.append(node.x1)
                 node.x1 = None
-            node.saved_more = node.value = node.view = node.hooks = None
+            if node.value is not None:
+                trash.append(node.value)
+                node.value = None
+            if node.saved_more is not None or node.view is not None or node.hooks is not None:
+                trash.append((node.saved_more, node.view, node.hooks))
+                node.saved_more = node.view = node.hooks = None
             node.in0 = node.in1 = node.leader = None
             node.more = None
             node.flags = (node.flags | SPENT) & ~<uint32_t>COUNTED

@@ -470,6 +470,29 @@ def test_a_graph_is_entered_once():
         graph.__enter__()
 
 
+def test_a_graph_is_left_once():
+    graph = ao.AutogradGraph()
+    with pytest.raises(ao.GraphError, match="is not open"):
+        graph.__exit__(None, None, None)
+    with graph:
+        pass
+    with pytest.raises(ao.GraphError, match="is not open"):
+        graph.__exit__(None, None, None)
+
+
+def test_a_graph_left_before_the_one_inside_it():
+    x = torch.ones(2, requires_grad=True)
+    outer, inner = ao.AutogradGraph(), ao.AutogradGraph()
+    outer.__enter__()
+    inner.__enter__()
+    outer.__exit__(None, None, None)
+    y = (x * 3).sum()
+    y.backward()
+    inner.__exit__(None, None, None)
+    assert x.grad.tolist() == [3.0, 3.0]
+    assert (x * 2).grad_fn.name() == "MulBackward0"          # torch's own autograd is back
+
+
 def test_a_graph_used_from_another_thread():
     errors = []
     x = ao.tensor([1.0])

@@ -1,0 +1,183 @@
+# Entering and leaving a graph: one compiled step each, since every training step pays for both.
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
+cdef extern from *:
+    """
+    static AO_THREAD PyObject *ao_innermost = NULL;    /* the graph that records in this thread; `open_graphs` holds it */
+    """
+    PyObject *ao_innermost
+
+cdef object Guard = torch._C._AutoDispatchBelowAutograd
+cdef object refuse_opening = None        # transforms.refuse_opening
+cdef object references_of = None         # references.ReferenceManager
+cdef object denormals_survive = None     # words.denormals_survive
+cdef object settings_of = None           # graph.settings_of
+cdef object plain_settings = None        # the settings without passes of the user's, not exact
+cdef object NO_VERDICTS = deque(maxlen=0)
+cdef int64_t graphs = 0                  # made in this process
+cdef dict open_graphs = {}               # thread -> the graph that records there
+cdef dict missed = {}
+# Place where graphs are opened -> what the last one there computed again for want of keeping it, and
+# the most that its program would have had alive at once; both in bytes.
+
+cdef Py_ssize_t ALLOWANCE = 16 << 20     # bytes held only for reuse, at most, unless the user says otherwise
+
+
+cdef class Context:
+    """What `AutogradGraph` does when it is entered and left."""
+    cdef public Tape tape
+    cdef public object references, thread, settings, pipeline, allowance, name, planned, runs, verdicts, _dag
+    cdef public list erased
+    cdef public bint optimize, exact, default_passes, verify_each, anomaly, sources
+    cdef readonly int64_t number
+    cdef Context outer
+    cdef object place, guard
+
+    def configure(self, optimize, passes, verify, anomaly, name, allowance, sources):
+        """Take what the user has asked for; the parameters are those of `AutogradGraph`."""
+        global graphs, plain_settings
+        if passes is None and (optimize is True or optimize is False) and plain_settings is not None:
+            self.settings = plain_settings
+        else:
+            self.exact, self.settings = settings_of(optimize, passes)
+            if passes is None and not self.exact:
+                plain_settings = self.settings
+        self.pipeline = self.settings.pipeline
+        self.default_passes = passes is None
+        self.optimize = bool(optimize) or passes is not None or verify
+        self.verify_each, self.anomaly, self.name = verify, anomaly, name
+        self.allowance, self.sources = allowance, sources
+        self.planned = (0, 0)                # runs whose plan was known, runs that had one
+        self.erased = []
+        self.runs = deque(maxlen=8)          # what the passes did before the latest runs
+        self.verdicts = deque(maxlen=8) if verify else NO_VERDICTS
+        graphs += 1
+        self.number = graphs
+
+    def __enter__(self):
+        cdef Tape tape
+        cdef Context outer
+        cdef ao_frame_t frame
+        cdef object known
+        if self.thread is not None:
+            self.refuse_second_entry()
+        refuse_opening(self)
+        allowance = self.allowance
+        tape = Tape(self.optimize, self.sources, ALLOWANCE if allowance is None else <Py_ssize_t>allowance)
+        tape.advance = allowance is not None
+        if self.optimize:
+            frame = ao_frame()
+            self.place = ((<object>ao_frame_code(frame)).co_filename, ao_frame_lasti(frame))
+            ao_frame_done(frame)
+            if missed and allowance is None:
+                known = missed.get(self.place)
+                if known is not None:
+                    tape.missed_bytes = known[0]
+                    tape.start_counting(known[1])
+            tape.algebra = self.settings.algebra and denormals_survive()
+        tape.graph = weakref(self)
+        tape.plain = saving_hooks() == 0
+        self.references = references_of(tape)
+        self.tape = tape
+        ident = PyThread_get_thread_ident()
+        outer = <Context>ao_innermost if ao_innermost != NULL else None
+        if outer is None:
+            self.guard = Guard()             # torch's own autograd is passed over from here on
+            self.guard.__enter__()
+            push(MODE)
+            begin_shortcuts()
+        self.outer = outer
+        self.thread = ident
+        set_innermost_graph(self)
+        set_active_tape(tape)
+        return self
+
+    def __exit__(self, *exc):
+        cdef Context top, above
+        ident = PyThread_get_thread_ident()
+        if self.thread is None or ao_innermost == NULL:
+            self.refuse_leaving()
+        if self.thread != ident:
+            self.require_thread("left")
+        if self.tape.running:
+            self.require_idle("left")
+        top = <Context>ao_innermost
+        if top is self:
+            top = self.outer
+        else:                                # left before one that was opened inside it
+            above = top
+            while above.outer is not self:
+                above = above.outer
+            above.outer = self.outer
+            if self.guard is not None:
+                above.guard, self.guard = self.guard, None
+        self.outer = None
+        if top is None:
+            set_innermost_graph(None)
+            set_active_tape(None)
+            end_shortcuts()
+            pop()
+            self.guard.__exit__(None, None, None)
+            self.guard = None
+        else:
+            set_innermost_graph(top)
+            set_active_tape(top.tape)
+        self.thread = None
+        if self.optimize:
+            self.remember()
+        self.tape.clear()
+        self._dag = None
+        if self.runs:
+            self.runs.clear()
+
+    cdef int remember(self) except -1:
+        """What the next graph opened here may hold for reuse: nothing, if nothing was found again."""
+        cdef Tape tape = self.tape
+        if not tape.hits and not tape.recomputed:
+            if missed:
+                missed.pop(self.place, None)
+        elif tape.missed_bytes:
+            if len(missed) >= 4096:
+                missed.clear()
+            missed[self.place] = tape.missed_bytes, tape.most_alive
+        return 0
+
+
+def forget_places():
+    """Forget what graphs have learned about the places where they are opened."""
+    missed.clear()
+
+
+def innermost_graph():
+    """The graph that records in this thread."""
+    return <object>ao_innermost if ao_innermost != NULL else None
+
+
+def set_innermost_graph(graph):
+    """Let `graph`, opened here or in another thread, be the one that records in this one; None for none.
+
+    What a thread that ended has left open is dropped when its number is given out again.
+    """
+    global ao_innermost
+    ident = PyThread_get_thread_ident()
+    ao_innermost = NULL
+    if graph is None:
+        open_graphs.pop(ident, None)
+    else:
+        open_graphs[ident] = graph
+        ao_innermost = <PyObject *>graph
+
+
+def set_settings(function):
+    """What says which pipeline the user's `optimize` and `passes` mean."""
+    global settings_of
+    settings_of = function
+
+
+def install_context(opening, references, denormals, modules, functions):
+    """What entering asks other modules; `modules` and `functions` are those that get shorter ways."""
+    global refuse_opening, references_of, denormals_survive, shortcut_modules, shortcut_functions
+    refuse_opening, references_of, denormals_survive = opening, references, denormals
+    shortcut_modules, shortcut_functions = modules, functions

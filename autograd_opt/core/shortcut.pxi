@@ -1,0 +1,65 @@
+# torch's Python functions, which ask for a mode themselves.
+
+cdef object original = torch.overrides.handle_torch_function
+cdef object stack_size = torch._C._len_torch_function_stack
+cdef object stack_at = torch._C._get_function_stack_at
+cdef object MODE = None
+
+
+def handle_torch_function(public_api, relevant_args, *args, **kwargs):
+    """`torch.overrides.handle_torch_function`, by a shorter way where the mode of this library is the innermost.
+
+    torch's own asks every argument for its class and swaps the stack of modes through two
+    context managers, which costs more than recording the call.
+    """
+    cdef PyObject *tp = recording()
+    cdef object handler
+    if tp == NULL or (<Tape>tp).guarded or MODE is None:
+        return original(public_api, relevant_args, *args, **kwargs)
+    n = stack_size()
+    if n == 0 or stack_at(n - 1) is not MODE:
+        return original(public_api, relevant_args, *args, **kwargs)
+    handler = handlers.get(public_api)
+    if type(handler) is Recorded:
+        return (<Recorded>handler).run(public_api, args, kwargs)
+    pop()
+    try:
+        return torch_function(MODE, public_api, None, args, kwargs)
+    finally:
+        push(MODE)
+
+
+cdef Py_ssize_t users = 0                # graphs that are open, in all threads
+cdef list namespaces = []
+cdef object shortcut_modules = ()
+cdef object shortcut_functions = None
+cdef bint functions_taken = False
+cdef str NAME = "handle_torch_function"
+
+
+cdef int begin_shortcuts() except -1:
+    """A graph has opened: the first one puts the shorter way into the modules."""
+    global users, functions_taken
+    cdef dict names
+    if not functions_taken:
+        functions_taken = True
+        take(shortcut_functions())
+    users += 1
+    if users == 1:
+        namespaces[:] = [m.__dict__ for m in shortcut_modules]
+        for names in namespaces:
+            if names.get(NAME) is original:
+                names[NAME] = handle_torch_function
+    return 0
+
+
+cdef int end_shortcuts() except -1:
+    """A graph has closed: the last one puts torch's own function back."""
+    global users
+    cdef dict names
+    users -= 1
+    if users == 0:
+        for names in namespaces:
+            if names.get(NAME) is handle_torch_function:
+                names[NAME] = original
+    return 0

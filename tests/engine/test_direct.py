@@ -1,0 +1,117 @@
+"""Built-in torch functions with an entry of their own behave like torch's, inside and outside a graph."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import sin as imported_before
+from torch.overrides import TorchFunctionMode
+
+import autograd_opt as ao
+from autograd_opt.shortcut import functions
+
+ENTERED = {torch.sin: "sin", F.linear: "linear", torch.add: "add"}
+HASHES = {f: hash(f) for f in functions()}
+
+
+def names(graph: ao.AutogradGraph) -> list[str]:
+    return [node.op.name for node in graph.tape.snapshot() if not node.is_leaf]
+
+
+@pytest.fixture(autouse=True)
+def _first_graph() -> None:
+    with ao.AutogradGraph():
+        pass
+
+
+def test_functions_stay_what_they_are() -> None:
+    assert torch.sin is imported_before
+    assert ENTERED[torch.sin] == "sin"
+    assert ENTERED[F.linear] == "linear"
+    assert {f: hash(f) for f in functions()} == HASHES
+    assert pickle.loads(pickle.dumps(torch.sin)) is torch.sin
+    assert copy.deepcopy(torch.sin) is torch.sin
+    assert repr(torch.sin).startswith("<built-in method sin")
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_name_imported_before_the_graph_records(optimize: bool) -> None:
+    x = torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        imported_before(input=x).sum().backward()
+        assert names(graph)[0] == "sin"
+    assert torch.equal(x.grad, torch.cos(torch.ones(3)))
+
+
+def test_outside_a_graph_torch_differentiates() -> None:
+    x = torch.ones(3, requires_grad=True)
+    y = torch.add(torch.sin(x), x, alpha=2)
+    assert y.grad_fn.name() == "AddBackward0"
+    y.sum().backward()
+    assert torch.allclose(x.grad, torch.cos(torch.ones(3)) + 2)
+
+
+@pytest.mark.parametrize("args", [(), (1, 2, 3), ("x",), (None,)])
+def test_wrong_arguments_are_torchs_to_refuse(args: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError) as outside:
+        torch.sin(*args)
+    with ao.AutogradGraph(), pytest.raises(TypeError) as inside:
+        torch.sin(*args)
+    assert str(inside.value).startswith(str(outside.value).split("\n")[0])
+
+
+def test_a_mode_of_the_users_comes_first() -> None:
+    seen = []
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    x = torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph() as graph, Watch():
+        y = torch.sin(x)
+        assert names(graph) == ["sin"]
+    assert seen[0] is torch.sin
+    assert y.shape == (3,)
+
+
+def test_switched_off_torch_functions_stay_off() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph() as graph, torch._C.DisableTorchFunction():
+        torch.sin(x)
+        assert names(graph) == []
+
+
+def test_a_class_with_a_torch_function_of_its_own_reaches_the_graph_first() -> None:
+    class Tagged(torch.Tensor):
+        pass
+
+    t = torch.ones(3).as_subclass(Tagged)
+    x = torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph():
+        assert torch.equal(torch.add(x, t).detach().as_subclass(torch.Tensor), torch.full((3,), 2.0))
+
+
+def test_torchscript_knows_the_functions() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x) + F.relu(x)
+
+    scripted = torch.jit.script(f)
+    with ao.AutogradGraph():
+        again = torch.jit.script(f)
+    x = torch.randn(3)
+    assert torch.equal(scripted(x), f(x))
+    assert torch.equal(again(x), f(x))
+
+
+def test_symbolic_tracing_finds_the_functions() -> None:
+    traced = torch.fx.symbolic_trace(lambda x: torch.sin(x) * 2)
+    assert next(n.target for n in traced.graph.nodes if n.op == "call_function") is torch.sin
+    x = torch.randn(3)
+    assert torch.equal(traced(x), torch.sin(x) * 2)
