@@ -243,6 +243,13 @@ cdef class Node:
             for n in self.operands
         )
 
+    def __getattr__(self, name):
+        """What a Function's forward has left on its `ctx`, which in torch is the node itself."""
+        if self.saved_more is not None and self.attrs is not None and "function" in self.attrs \
+                and not name.startswith("__"):
+            return getattr(self.saved_more[2][1], name)
+        raise AttributeError(f"a node of {self.op.name!r} has no attribute {name!r}")
+
     def __repr__(self):
         return f"<{self.name()} %{self.index}>" if not self.flags & LEAF else f"<leaf %{self.index}>"
 

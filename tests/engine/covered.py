@@ -47,8 +47,8 @@ GAPS = {
     "forward-mode AD by dual numbers": "not offered; `jvp`, `torch.func.jvp` and `jacfwd` give the same products",
     "`grad_fn._saved_*`, `_raw_saved_*`, calling a node, `_input_metadata`, `_set_sequence_nr`":
         "internals of torch's engine; a node shows its operator, attributes and operands instead",
-    "`grad_fn` of a Function is its `ctx` (`test_custom_function_saved_tensors`)":
-        "`grad_fn` is this library's node: attributes of `ctx` are not on it",
+    "`grad_fn` of a Function is its `ctx` (`test_custom_function_saved_tensors`, its part about `saved_tensors`)":
+        "it shows the attributes of `ctx` while its result lives; `grad_fn.saved_tensors()` is a method of the node's own",
     "a hook called with None (`test_grad_nonleaf_register_hook`)": "hooks are called with gradients only",
     "a Function that is sent nothing but None (`test_gradcheck_undefined_grad`)": "it is not executed; torch calls it "
         "with zeros",

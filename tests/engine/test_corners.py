@@ -848,6 +848,26 @@ def walking_the_graph(new):
             len(z.grad_fn.next_functions), (x * 2).grad_fn.next_functions[0][1], x.grad_fn is None, z.is_leaf)
 
 
+@anomalies("test_custom_function_saved_tensors")
+def the_context_of_a_function(new):
+    """grad_fn of a Function shows what its forward has left on ctx."""
+    class Noted(Function):
+        @staticmethod
+        def forward(ctx, x, k):
+            ctx.save_for_backward(x)
+            ctx.k = k
+            return x * k
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.k, None
+
+    x = new(1.0, 2.0)
+    y = Noted.apply(x, 5)
+    fn = y.grad_fn
+    return fn.k, fn.needs_input_grad[0], caught(lambda: fn.nothing).type, hasattr((x * 2).grad_fn, "k"), y
+
+
 @anomalies("")
 def metadata_of_a_node(new):
     """A node's dict of the user's own lives as long as the node."""
