@@ -203,6 +203,8 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         save_more(tape, node, op, count, na, nb, nc, operands, mask, extra)
     if op.flags & VIEW and ao_method0(is_view, r) is True:
         node.view = True
+        if not req:
+            r._made = node.version
     if e == NULL and tape.optimize:
         node.vn = fresh_vn()
     else:

@@ -230,6 +230,12 @@ FOUND = {
         v = d ** x
         v.neg_()
         v.sum().backward()""",
+    "a view of a constant, written before the constant required grad": """
+        v = d.narrow(0, 0, 1)
+        v.pow_(2)
+        u = d.narrow(0, 0, 1)
+        d.requires_grad_()
+        (v.sum() * 4 + u.sum()).backward()""",
     # ----- values -----
     "the gradient of sgn is zero whatever it is multiplied by": """
         ((x * inf).sgn().sum() + x.sum()).backward()""",
