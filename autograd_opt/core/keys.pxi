@@ -122,6 +122,14 @@ cdef uint64_t default_number() except? 0:
     return (n & 3) | (n >> 2) << 4
 
 
+cdef inline uint64_t kind_of(Op op, bint req, bint grad, bint wide) except? 0:
+    """What a key holds of the call itself; `wide`: is there an operand that is not of a floating type?"""
+    cdef uint64_t kind = (<uint64_t>op.id << 8) | GENERAL | (req << 3) | (grad << 2)
+    if wide:
+        kind |= default_number()                 # promotion may ask for it
+    return kind
+
+
 cdef Entry *key_of(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc, tuple operands, dict attrs,
                    bint req, bint grad) except? NULL:
     """The entry of a call in the value table, NULL where it has no key.
@@ -129,12 +137,11 @@ cdef Entry *key_of(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc
     A digest chooses the entry, and the attributes themselves decide: one digest for two calls
     costs another look, never a wrong answer.
     """
-    cdef uint64_t rest = 0, kind = (<uint64_t>op.id << 8) | GENERAL | (req << 3) | (grad << 2)
+    cdef uint64_t rest = 0, kind = kind_of(
+        op, req, grad, na is not None and not is_float(na.dtype) or nb is not None and not is_float(nb.dtype)
+        or nc is not None and not is_float(nc.dtype))
     cdef int64_t second = 0 if nb is None else nb.vn
     cdef Entry *e
-    if na is not None and not is_float(na.dtype) or nb is not None and not is_float(nb.dtype) \
-            or nc is not None and not is_float(nc.dtype):
-        kind |= default_number()                 # promotion may ask for it
     if attrs or na is None or nb is None and count > 1 or nc is None and count > 2:
         rest = digest_of(count, na, nb, nc, operands, attrs)
         if rest == NO_KEY:
@@ -162,7 +169,7 @@ cdef int64_t paired(Tape tape, int64_t a, int64_t b) except? -1:
 
 cdef Entry *key_of_all(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, bint grad) except? NULL:
     """`key_of` for any number of operands: the numbers of all but the first are paired up, from the last on."""
-    cdef uint64_t rest = 0, kind = (<uint64_t>op.id << 8) | GENERAL | (req << 3) | (grad << 2)
+    cdef uint64_t rest = 0, kind
     cdef int64_t second = 0
     cdef Py_ssize_t i, count = len(nodes)
     cdef bint wide = False
@@ -180,8 +187,7 @@ cdef Entry *key_of_all(Tape tape, Op op, list nodes, tuple operands, dict attrs,
                 rest = digest(mix(rest, <uint64_t>hash(name)), value)
     except TypeError:
         return NULL
-    if wide:
-        kind |= default_number()                 # promotion may ask for it
+    kind = kind_of(op, req, grad, wide)
     if tape.degenerate():
         rest = 0
     for i in range(count - 1, 0, -1):
