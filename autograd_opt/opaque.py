@@ -9,7 +9,7 @@ any order exist, and nothing is computed or drawn twice.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -118,7 +118,7 @@ class OpaqueCall:
 
 
 @functools.cache
-def saved_by(kind: Any) -> tuple[str, ...]:
+def saved_by(kind: Hashable) -> tuple[str, ...]:
     """The names of the tensors that torch's functions of this class can save."""
     prefix = "_raw_saved_"
     return tuple(name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix))
