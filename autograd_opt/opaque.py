@@ -9,7 +9,7 @@ any order exist, and nothing is computed or drawn twice.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -110,15 +110,16 @@ class OpaqueCall:
             if function is None or function in seen or function.name().endswith("AccumulateGrad"):
                 continue
             seen.add(function)
+            kind: Any = type(function)
             if function.name() == "CppFunction" or any(
-                    held(getattr(function, f"_saved_{n}", True)) for n in saved_by(type(function))):
+                    held(getattr(function, f"_saved_{n}", True)) for n in saved_by(kind)):
                 return False
             stack += [f for f, _ in function.next_functions]
         return True
 
 
 @functools.cache
-def saved_by(kind: Hashable) -> tuple[str, ...]:
+def saved_by(kind: Any) -> tuple[str, ...]:
     """The names of the tensors that torch's functions of this class can save."""
     prefix = "_raw_saved_"
     return tuple(name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix))
