@@ -317,6 +317,7 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
         cotangents = cotangents + [torch.zeros((*size, *n.shape), dtype=n.dtype, device=n.device)
                                    for n in graph.erased]
     task = GraphTask(tape, retain, create_graph, merge, batch)
+    task.shares = graph is not None and graph.merges
     anomaly = bool(graph is not None and graph.anomaly) or torch.is_anomaly_enabled()
     task.anomaly = anomaly and (torch.is_anomaly_check_nan_enabled() or not torch.is_anomaly_enabled())
     run = runs.Run(task, roots, inputs, accumulate)

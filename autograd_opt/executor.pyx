@@ -11,16 +11,18 @@ import torch
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.math cimport fabs, frexp
 from libc.stdint cimport int64_t, uint32_t
 
-from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0
+from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_try_attr
 from autograd_opt.node cimport (
-    DEAD, DECIDED, FIX0, FIX1, FIXN, FRESH, LEAF, MERGED, MULTI, NEEDS_ANS, ONCE, OVERWRITTEN, OWN, PINNED, REQUIRES_GRAD,
-    SCALAR0, SCALAR1, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp, active_tape, set_paused, shape_of, value_of,
+    DEAD, DECIDED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, ONCE, OVERWRITTEN, OWN, PINNED,
+    REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp, active_tape, set_paused, shape_of, value_of,
     version_of,
 )
 from autograd_opt import errors
-from autograd_opt.node cimport PACKED
+from autograd_opt.node cimport PACKED, recording
+from autograd_opt.recorder cimport KERNELS, Kernel, fast_binary, fast_unary, inner_view, record
 from autograd_opt.runs import ACCUMULATING
 from autograd_opt.saved import Packed, unpack_extra
 
@@ -45,6 +47,16 @@ cdef object transform_level = torch._C._functorch.maybe_current_level
 cdef bint _native = True
 
 
+cdef bint exact_factor(object y) except -1:
+    """Is this number a power of two, so that a product with it is not rounded?"""
+    cdef int exponent
+    cdef double number
+    if type(y) is not int and type(y) is not float:
+        return False
+    number = y
+    return frexp(fabs(number), &exponent) == 0.5
+
+
 class Contribution:
     """The cotangents of one multi-output node, by output number."""
     __slots__ = ("parts",)
@@ -63,6 +75,8 @@ cdef class GraphTask:
     cdef dict overflow           # index -> cotangent, where an outer run holds the slot
     cdef bint fresh              # is the cotangent being handed on memory of this run's own?
     cdef bint inplace            # may sums be made in place?  Not where torch transforms functions
+    cdef bint direct             # may a recorded run use the rules in C?  Not where torch transforms functions either
+    cdef object guard            # switches torch functions off for a rule in C
     cdef dict captures           # index -> list of positions in `captured`
     cdef readonly list captured
     cdef set needed              # indices to execute, or None for all
@@ -72,6 +86,7 @@ cdef class GraphTask:
     cdef bint own                # is what sends now reached itself, or only through a twin?
     cdef public bint anomaly
     cdef readonly object batch   # vectorized.Batch, where each cotangent stands for many
+    cdef public bint shares      # may one view serve the rules of several runs?
     cdef readonly list callbacks
     cdef dict collected          # operand number -> cotangent, while post-hooks wait for them
     cdef object whole, part      # the latest cotangent of a mean, and its share of one element
@@ -89,6 +104,9 @@ cdef class GraphTask:
         self.overflow = {}
         self.batch = batch
         self.inplace = not create_graph and batch is None and transform_level() is None
+        self.direct = create_graph and batch is None and transform_level() is None
+        if self.direct:
+            self.guard = torch._C.DisableTorchFunction()
         self.callbacks = []
         self.accumulate = True
 
@@ -152,7 +170,7 @@ cdef class GraphTask:
             node = node.leader
         elif self.own:
             node.flags |= OWN
-        if self.needed is not None and node.index not in self.needed:
+        if self.needed is not None and not self.leads(node):
             return None
         if node.index < 0:
             raise errors.freed(node)
@@ -264,11 +282,10 @@ cdef class GraphTask:
             for i, node in enumerate(inputs):
                 if node is not None and node.index >= 0:
                     self.captures.setdefault(node.index, []).append(i)
-            if self.merge:
-                self.tape.resolve(self.captures if intermediate(inputs) else None)
+        if self.merge:
+            resolve(self, self.captures if inputs is not None and intermediate(inputs) else None)
+        if inputs is not None:
             self.needed = needed_for(roots, self.captures, self.merge)
-        elif self.merge:
-            self.tape.resolve(None)
         try:
             self.own = True
             for node, g in zip(roots, cotangents):
@@ -357,7 +374,7 @@ cdef class GraphTask:
         if self.accumulate:
             return True
         for n in node.operands:
-            if n is not None and (<Node>n).index in self.needed:
+            if n is not None and self.leads(<Node>n):
                 return True
         return False
 
@@ -365,9 +382,9 @@ cdef class GraphTask:
         cdef Vjp vjp
         cdef Node other
         cdef Py_ssize_t i
-        if op.hot and _native and self.inplace and self.collected is None and not self.anomaly \
-                and native(self, node, op, g):
-            return 0
+        if op.hot and _native and self.collected is None and not self.anomaly:
+            if self.inplace and native(self, node, op, g) or self.direct and recorded(self, node, op, g):
+                return 0
         if op.joint is not None:
             return self.joint(node, op, g)
         operands = node.more if node.more is not None else (node.in0, node.in1)
@@ -386,7 +403,11 @@ cdef class GraphTask:
         """Is a cotangent of this operand asked for?"""
         if node is None or not node.flags & REQUIRES_GRAD:
             return False
-        return self.needed is None or node.index in self.needed or self.merge and node.flags & MERGED
+        return self.needed is None or self.leads(node) or self.merge and node.flags & MERGED
+
+    cdef bint leads(self, Node node):
+        """In a run with targets: is `node` one, or on a way to one?"""
+        return node.index in self.needed
 
     # What the rules in C do with their results.
     cdef int pass_on(self, Node node, Node operand, object g, uint32_t fix, bint fresh) except -1:
@@ -421,9 +442,13 @@ cdef class GraphTask:
         target = self.aim(operand)
         if target is None:
             return 0
-        if self.adds(target) and tensor_like(y) and ao_get(get_dtype, y) is node.dtype:
-            ao_method(addcmul_, <object>target.cotangent, (g, y))
-            return 0
+        if self.adds(target):
+            if exact_factor(y):
+                iadd(<object>target.cotangent, g, alpha=y)
+                return 0
+            if tensor_like(y) and ao_get(get_dtype, y) is node.dtype:
+                ao_method(addcmul_, <object>target.cotangent, (g, y))
+                return 0
         return self.put(target, ao_method(imul if last else mul, g, (y,)), True)
 
     cdef int pass_quotient(self, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1:
@@ -459,6 +484,19 @@ cdef class GraphTask:
             self.whole, self.parts, self.whole_version = g, n, version_of(g)
             self.part = ao_method(div, g, (n,))
         return self.part
+
+    cdef int pass_scaled(self, Node node, Node operand, object t, object y, object factor) except -1:
+        """t * y * factor, where `t` is memory of this run's own and the factor a power of two"""
+        cdef Node target
+        if operand.op.flags & MULTI:
+            return self.pass_on(node, operand, ao_method(imul, ao_method(imul, t, (y,)), (factor,)), 0, True)
+        target = self.aim(operand)
+        if target is None:
+            return 0
+        if self.adds(target) and ao_get(get_dtype, y) is node.dtype:
+            addcmul_(<object>target.cotangent, t, y, value=factor)
+            return 0
+        return self.put(target, ao_method(imul, ao_method(imul, t, (y,)), (factor,)), True)
 
     cdef int pass_mm(self, Node node, Node operand, object x, object y) except -1:
         """x @ y of two matrices"""
@@ -534,7 +572,7 @@ cdef class GraphTask:
             errors.check_nan(g, node)
         if self.inplace and isinstance(g, Tensor) and ao_method(is_zero, g, ()) is True:
             self.inplace = False             # zeros without memory, and what is made of them, cannot be written
-        if fix or operand.dtype is not None and isinstance(g, Tensor) and ao_get(get_dtype, g) is not operand.dtype:
+        if fix or operand.dtype is not None and isinstance(g, Tensor) and dtype_of(g) is not operand.dtype:
             g = fit(g, operand)
         if self.collected is not None:
             operands = node.operands
@@ -560,7 +598,7 @@ cdef class GraphTask:
             if not self.retain and self.own:
                 self.tape.spend_twin(parent, self.id, self.needed)
             parent = parent.leader
-        if self.needed is not None and parent.index not in self.needed:
+        if self.needed is not None and not self.leads(parent):
             return 0
         if parent.index < 0:
             raise errors.freed(parent)
@@ -588,3 +626,4 @@ include "core/accumulate.pxi"
 include "core/replay.pxi"
 include "core/native.pxi"
 include "core/layers.pxi"
+include "core/recorded.pxi"

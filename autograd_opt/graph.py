@@ -89,6 +89,11 @@ class AutogradGraph(Context):
         """How messages call this graph."""
         return f"graph {self.name!r}" if self.name else f"graph #{self.number}"
 
+    @property
+    def merges(self) -> bool:
+        """May equal nodes become one in any run, without asking passes of the user's or the proofs?"""
+        return self.optimize and self.default_passes and not self.exact and not self.verify_each
+
     def refuse_second_entry(self) -> None:
         """Refuse to be entered while open."""
         raise errors.GraphError(errors.at(f"{self.label} is already open; make a new AutogradGraph"))

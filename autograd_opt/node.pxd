@@ -42,6 +42,7 @@ cdef enum NodeFlag:
     FIXN = 16384         # FIX0 for any operand of three or more
     FRESH = 4194304         # the pending cotangent is memory of its run's own: sums may be made in it
     BY_RULE = 8388608    # `leader` is an equal value by a rule of algebra, not by an equal key
+    INNER = 33554432     # the tensor is a rule's own: the user has never seen it, and never will
     DECIDED = 16777216    # the passes before this very run have decided it: nothing is left to ask
 
 cdef class Vjp:

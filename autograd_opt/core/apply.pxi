@@ -74,6 +74,57 @@ cdef inline bint is_tensor(object t):
         not (t is None or kind is float or kind is int or kind is bool) and isinstance(t, Tensor)
 
 
+cdef object record(Tape tape, Op op, object func, tuple args, tuple operands, dict attrs):
+    """`apply` for a rule in C: at most three operands, one output, and `tape` known to record plainly."""
+    switch = enter(tape)
+    try:
+        return apply_few(tape, op, func, args, None, operands, attrs, True)
+    finally:
+        leave(tape, switch)
+
+
+cdef object inner_view(Tape tape, Op op, object func, object t):
+    """`func(t)`, a view that a rule reads and lets nobody see: the one made before, while it is there.
+
+    A view that the user has, or can come to have, is never taken: a hook on it would see the rule's cotangents.
+    """
+    cdef Entry *e
+    cdef Node n, node
+    cdef object r, switch = enter(tape)
+    try:
+        if tape.optimize and is_tensor(t):
+            n = handle(tape, t)
+            if n.flags & INNER and n.op is op and not n.flags & PINNED:
+                r = whole_value(n.in0)           # such a view, undone
+                if r is not None:
+                    return r
+            e = key_of(tape, op, 1, n, None, None, (t,), None, grad_on() and n.flags & REQUIRES_GRAD != 0, grad_on())
+            if e != NULL and e.first != NULL:
+                node = <Node>(<Node>e.first).holder
+                if node.flags & INNER and not node.flags & (DEAD | SPENT | ESCAPED | NO_MERGE | OVERWRITTEN | PINNED) \
+                        and node.tensor != NULL and version_of(<object>node.tensor) == node.version:
+                    return <object>node.tensor
+        r = apply_few(tape, op, func, (t,), None, (t,), None, True)
+        if type(r) is CustomTensor:
+            (<Node>r._node).flags |= INNER
+        return r
+    finally:
+        leave(tape, switch)
+
+
+cdef object whole_value(Node node):
+    """The tensor of a node, if it is there and nobody has written it; else None."""
+    cdef object t
+    if node is None or node.flags & (ESCAPED | NO_MERGE | OVERWRITTEN | WROTE) or node.view is not None:
+        return None
+    if node.flags & LEAF:
+        t = node.value
+        return t if is_tensor(t) and version_of(t) == node.version else None
+    if node.tensor == NULL or version_of(<object>node.tensor) != node.version:
+        return None
+    return <object>node.tensor
+
+
 cdef inline uint32_t save(Tape tape, Node n, object t) except? 4294967295:
     """The version under which `t` is saved; what `handle` has checked is not asked again."""
     return n.version if tape.optimize and not n.flags & ESCAPED else saved_version(t)

@@ -84,11 +84,7 @@ cdef object reuse(Tape tape, Op op, Node first, bint req):
 
 
 cdef class Kernel:
-    """One C-level method of TensorBase and the operator it computes."""
-    cdef object descr
-    cdef Op op
-    cdef object slow
-    cdef int arity
+    """One C-level method of TensorBase and the operator it computes; its fields are declared in recorder.pxd."""
 
     def __init__(self, name, Op op, slow):
         self.descr = base.__dict__[name]

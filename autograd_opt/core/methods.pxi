@@ -1,7 +1,7 @@
 # Methods and properties of CustomTensor that do not need the torch-function protocol.
 
 # The operators of CustomTensor. --------------------------------------------------------
-cdef dict KERNELS = {}                   # operator name -> Kernel
+KERNELS = {}                             # operator name -> Kernel
 UNARY = tuple("""abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc exp exp2 expm1 floor lgamma log
     log10 log1p log2 neg reciprocal relu round rsqrt sigmoid sin sinh sqrt square tan tanh trunc""".split())
 BINARY = tuple("add sub mul div pow atan2 maximum minimum hypot".split())

@@ -9,8 +9,8 @@
 
 cdef enum Hot:
     NONE, ADD, SUB, MUL, NEG, DIV, POW, EXP, LOG, SIN, COS, SQRT, SQUARE, RECIPROCAL, ABS, TANH, SIGMOID, RELU, \
-        SOFTMAX, LOG_SOFTMAX, SUM, MEAN, MATMUL, MM, RESHAPE, TRANSPOSE, TURN, COPY, INDEX, SELECT, NARROW, \
-        LINEAR, ADDMM, WHERE, CAT, STACK, UNBIND, SPLIT, \
+        SOFTMAX, LOG_SOFTMAX, SUM, MEAN, MATMUL, MM, RESHAPE, TRANSPOSE, TURN, MIRROR, COPY, INDEX, SELECT, NARROW, \
+        TANH_BACK, SIGMOID_BACK, LINEAR, ADDMM, WHERE, CAT, STACK, UNBIND, SPLIT, \
         DROPOUT, AXES, CONV, BATCH_NORM, LAYER_NORM, MAX_POOL, NLL, EMBEDDING
 
 cdef object div = base.__dict__["div"]
@@ -26,6 +26,7 @@ cdef object matmul = base.__dict__["matmul"]
 cdef object t_method = base.__dict__["t"]
 cdef object transpose = base.__dict__["transpose"]
 cdef object get_mT = base.__dict__["mT"]
+cdef object rsub = torch._C._VariableFunctions.rsub
 cdef object power = base.__dict__["pow"]
 cdef object sine = base.__dict__["sin"]
 cdef object cosine = base.__dict__["cos"]
@@ -46,7 +47,7 @@ cdef object sigmoid_backward = torch.ops.aten.sigmoid_backward.default._op
 cdef object threshold_backward = torch.ops.aten.threshold_backward.default._op
 cdef object softmax_backward = torch._C._VariableFunctions._softmax_backward_data
 cdef object log_softmax_backward = torch._C._VariableFunctions._log_softmax_backward_data
-cdef tuple EMPTY = (), TWO = (2,)
+cdef tuple TWO = (2,)
 
 
 cdef object attribute(Node node, str name):
@@ -83,6 +84,8 @@ cdef int native(GraphTask task, Node node, Op op, object g) except -1:
         return native_arithmetic(task, node, hot, g)
     if hot == MATMUL or hot == MM:
         return native_matmul(task, node, g)
+    if hot == TANH_BACK or hot == SIGMOID_BACK:
+        return native_bend(task, node, hot, g)
     if not task.wants(node.in0):
         return 0
     if hot < SUM:
@@ -200,6 +203,23 @@ cdef bint tensor_like(object y) except -1:
     return type(y) is Tensor or is_custom(y) or isinstance(y, Tensor)
 
 
+cdef int native_bend(GraphTask task, Node node, int hot, object h) except -1:
+    """The rules of tanh and sigmoid once more: of g * (1 - y * y) and of g * (1 - y) * y."""
+    cdef object t, y
+    if node.flags & (FIX0 | FIX1) or node.in0 is None or node.in1 is None:
+        return 0
+    y = saved(node, 1)
+    if task.wants(node.in1):
+        t = saved(node, 0)
+        if hot == TANH_BACK:
+            task.pass_scaled(node, node.in1, ao_method(mul, y, (t,)), h, -2)
+        else:
+            task.pass_product(node, node.in1, ao_method(mul, h, (t,)), rsub(ao_method(mul, y, TWO), 1), 0, True)
+    if task.wants(node.in0):
+        task.pass_on(node, node.in0, (tanh_backward if hot == TANH_BACK else sigmoid_backward)(h, y), 0, True)
+    return 1
+
+
 cdef dict _partners = {}
 
 
@@ -221,6 +241,8 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
         g = ao_method(transpose, g, (attribute(node, "dim0"), attribute(node, "dim1")))
     elif hot == TURN:
         g = ao_method0(t_method, g)
+    elif hot == MIRROR:
+        g = ao_get(get_mT, g)
     elif hot == SUM or hot == MEAN:
         dim, keepdim = attribute(node, "dim"), attribute(node, "keepdim")
         if hot == MEAN:
@@ -290,7 +312,10 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
     if task.wants(b):
         x = saved(node, 0)
         if m == 2 and n == 2:
-            task.pass_mm(node, b, ao_method0(t_method, x), g)
+            if turned_by_a_rule(task, b):
+                task.pass_mm(node, b.in0, ao_method0(t_method, g), x)
+            else:
+                task.pass_mm(node, b, ao_method0(t_method, x), g)
         elif n == 2:
             task.pass_mm(node, b, ao_method0(t_method, rows(x)), rows(g))
         else:
@@ -302,6 +327,12 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
         else:
             task.pass_on(node, a, ao_method(matmul, g, (ao_get(get_mT, x),)), FIX0, True)
     return 1
+
+
+cdef bint turned_by_a_rule(GraphTask task, Node node):
+    """Is `node` a transpose that a rule has made for itself, and nobody's business?  Then the matrix gets its part."""
+    return task.shares and node.flags & INNER and node.op.hot == MIRROR and not node.flags & MERGED \
+        and node.hooks is None and task.wants(node.in0) and (task.captures is None or node.index not in task.captures)
 
 
 cdef object rows(object t):

@@ -10,6 +10,17 @@ cdef bint intermediate(inputs):
     return False
 
 
+cdef int resolve(GraphTask task, dict captured) except -1:
+    """Decide which nodes merge in this run, with torch functions off: versions are read."""
+    if task.guard is None:
+        return task.tape.resolve(captured)
+    ao_method0(guard_enter, task.guard)
+    try:
+        return task.tape.resolve(captured)
+    finally:
+        ao_method(guard_exit, task.guard, NOTHING)
+
+
 cdef set needed_for(list roots, dict targets, bint merge):
     """Indices of the nodes on a path from a root to a target."""
     cdef Node node, other
@@ -179,6 +190,19 @@ cdef object operand_shape(object g):
     return g.shape if getattr(g, "_node", None) is not None else shape_of(g)
 
 
+cdef object dtype_of(object g):
+    """The dtype of a cotangent, likewise."""
+    cdef PyObject *p
+    if is_custom(g):
+        p = ao_try_attr(g, "_node")
+        if p != NULL:
+            found = <object>p
+            Py_DECREF(found)
+            if found is not None and not (<Node>found).flags & LEAF:
+                return (<Node>found).dtype
+    return ao_get(get_dtype, g)
+
+
 cdef object sum_to(object g, object have, object shape):
     """Sum over the axes that broadcasting added or stretched."""
     cdef Py_ssize_t lead = len(have) - len(shape), i
@@ -205,7 +229,7 @@ cdef object fit(object g, Node operand):
     cdef object have = operand_shape(g)
     if have != shape:
         g = sum_to(g, have, shape)
-    if ao_get(get_dtype, g) is not operand.dtype:
+    if dtype_of(g) is not operand.dtype:
         if g.is_complex() and not operand.dtype.is_complex:
             g = g.real
         g = g.to(operand.dtype)

@@ -78,7 +78,7 @@ def softplus_x(g: Any, x: Any, *, beta: Any, threshold: Any) -> Any:
 # ----- with a fused backward kernel -----
 define("tanh", "x", E, "torch.tanh T.tanh", x=lambda g, ans: A.tanh_backward(g, ans))
 define("tanh_backward", "g, y", E, "torch.ops.aten.tanh_backward", meaning=lambda g, y: g * H(1 - y * y),
-       g=lambda h, y: A.tanh_backward(h, H(y)), y=lambda h, g, y: H(h) * g * H(y * -2))
+       g=lambda h, y: A.tanh_backward(h, H(y)), y=lambda h, g, y: H(h) * (H(y * -2) * g))
 define("sigmoid", "x", E, "torch.sigmoid T.sigmoid torch.special.expit", x=lambda g, ans: A.sigmoid_backward(g, ans))
 define("sigmoid_backward", "g, y", E, "torch.ops.aten.sigmoid_backward", meaning=lambda g, y: g * H((1 - y) * y),
        g=lambda h, y: A.sigmoid_backward(h, H(y)), y=lambda h, g, y: H(h) * g * H(1 - 2 * y))

@@ -87,15 +87,16 @@ def fold_repeats(g: Any, x_shape: Any, repeats: tuple[int, ...]) -> Any:
     return g.reshape(pairs).sum(tuple(range(0, 2 * n, 2))).reshape(x_shape)
 
 
-def joined(g: Any, shapes: Any, ans_shape: Any, *, dim: int) -> list[Any]:
+def joined(g: Any, needs: Any, shapes: Any, ans_shape: Any, *, dim: int) -> list[Any]:
     """One slice of the cotangent for each tensor of a `cat`; its legacy empty tensors get zeros."""
-    n, start, out = len(ans_shape), 0, []
-    for shape in shapes:
+    n, start = len(ans_shape), 0
+    out: list[Any] = []
+    for shape, wanted in zip(shapes, needs, strict=True):
         if len(shape) != n:
-            out.append(g.new_zeros(shape))
+            out.append(g.new_zeros(shape) if wanted else None)
             continue
         length = shape[dim]
-        out.append(g.narrow(dim, start, length))
+        out.append(g.narrow(dim, start, length) if wanted else None)
         start += length
     return out
 

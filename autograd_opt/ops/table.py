@@ -29,9 +29,9 @@ from autograd_opt.recorder import Plan
 ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ONCE = (1 << k for k in range(10))
 HOT = {name: code for code, names in enumerate("""
     add|sub|mul|neg|div|pow|exp|log|sin|cos|sqrt|square|reciprocal|abs|tanh|sigmoid|relu|softmax|log_softmax|sum|mean
-    |matmul|mm|reshape flatten ravel squeeze unsqueeze unflatten unsafe_view reshape_alias view|transpose|t
+    |matmul|mm|reshape flatten ravel squeeze unsqueeze unflatten unsafe_view reshape_alias view|transpose|t|mT
     |expand broadcast_to expand_as contiguous clone cast to_float to_double to_half to_bfloat16 output|slice|select
-    |narrow|linear|addmm|where|cat|stack|unbind unbind_copy
+    |narrow|tanh_backward|sigmoid_backward|linear|addmm|where|cat|stack|unbind unbind_copy
     |split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk split_with_sizes_copy
     |dropout|permute|conv1d conv2d conv3d|batch_norm_train|layer_norm|max_pool2d|nll_loss|embedding
 """.split("|"), 1) for name in names.split()}

@@ -25,7 +25,7 @@ VIEWS = {
     "unflatten": lambda x: x.unflatten(1, (2, 2)), "view": lambda x: x.view(2, 10),
     "unsafe_view": lambda x: torch.ops.aten._unsafe_view(x, (2, 10)),
     "reshape_alias": lambda x: torch.ops.aten.view(x, (2, 10)),
-    "transpose": lambda x: x.transpose(0, -1), "t": lambda x: x.t(),
+    "transpose": lambda x: x.transpose(0, -1), "t": lambda x: x.t(), "mT": lambda x: x.mT,
     "expand": lambda x: x.expand(3, 5, 4), "broadcast_to": lambda x: torch.broadcast_to(x, (3, 5, 4)),
     "expand_as": lambda x: x[:1].expand_as(x), "contiguous": lambda x: x.t().contiguous(),
     "clone": lambda x: x.clone(), "cast": lambda x: x.to(torch.float32), "to_float": lambda x: x.float(),
@@ -57,6 +57,8 @@ PROGRAMS: dict[str, Program] = {
     **{f.__name__: lambda x, y, f=f: f(x.abs() + 0.1) * y for f in (
         torch.exp, torch.log, torch.sin, torch.cos, torch.sqrt, torch.square, torch.reciprocal, torch.tanh,
         torch.sigmoid)},
+    "tanh_backward": lambda x, y: torch.ops.aten.tanh_backward(x, y) * y + torch.ops.aten.tanh_backward(x[:1], y),
+    "sigmoid_backward": lambda x, y: torch.ops.aten.sigmoid_backward(x, y) * y + torch.ops.aten.sigmoid_backward(x, y),
     "abs": lambda x, y: x.abs() * y, "relu": lambda x, y: torch.relu(x - y) * y,
     **{name: lambda x, y, f=f: (f(x) * f(y)).double().sin() for name, f in VIEWS.items()},
     **{name: lambda x, y, f=f: f(x) * f(y) + f(x) for name, f in JOINED.items()},

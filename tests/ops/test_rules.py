@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 import autograd_opt as ao
+from autograd_opt.executor import use_native
 from autograd_opt.node import Vjp
-from autograd_opt.ops.table import OPS
+from autograd_opt.ops.table import HOT, OPS
 from tests.ops.checker import check
 from tests.ops.rows import ROWS, Row
 
@@ -29,6 +31,19 @@ def run(row: Row, optimize: bool) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=[r.name for r in ROWS])
 def test_row(row: Row, optimize: bool) -> None:
     run(row, optimize)
+
+
+@pytest.fixture
+def table_only() -> Iterator[None]:
+    """Without the rules that are written in C as well."""
+    before = use_native(False)
+    yield
+    use_native(before)
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if r.name.partition("-")[2].split()[0] in HOT], ids=lambda r: r.name)
+def test_row_by_the_table(row: Row, table_only: None) -> None:
+    run(row, False)
 
 
 def test_every_rule_is_exercised() -> None:
@@ -52,7 +67,9 @@ def test_every_rule_is_exercised() -> None:
     ("where", 1, lambda x, y: torch.where(x > 0, x, y)),
     ("tanh_backward", 1, lambda x, y: torch.tanh(x) * y), ("slice", 0, lambda x, y: x[1:] * y[1:]),
 ])
-def test_a_rule_wrong_by_a_twentieth_of_a_percent_fails(name: str, operand: int, function: Any) -> None:
+def test_a_rule_wrong_by_a_twentieth_of_a_percent_fails(
+    name: str, operand: int, function: Any, table_only: None
+) -> None:
     rows = [torch.rand(3, 4, dtype=torch.float64, requires_grad=True),
         torch.rand(3, 4, dtype=torch.float64, requires_grad=True)]
     check(function, rows)
