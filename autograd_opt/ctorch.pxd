@@ -20,6 +20,15 @@ cdef extern from *:
         PyGetSetDef *g = ((PyGetSetDescrObject *)descr)->d_getset;
         return g->get(self, g->closure);
     }
+    static CYTHON_INLINE long long ao_get_int(PyObject *descr, PyObject *self) {
+        /* a property that is a number, not negative; -1 with an exception set */
+        PyObject *r = ao_get(descr, self);
+        long long n;
+        if (r == NULL) return -1;
+        n = PyLong_AsLongLong(r);
+        Py_DECREF(r);
+        return n;
+    }
     static CYTHON_INLINE PyObject *ao_method0(PyObject *descr, PyObject *self) {
         return ((PyMethodDescrObject *)descr)->d_method->ml_meth(self, NULL);
     }
@@ -110,6 +119,7 @@ cdef extern from *:
     }
     """
     object ao_get(object descr, object self)
+    long long ao_get_int(object descr, object self)
     object ao_method0(object descr, object self)
     object ao_method(object descr, object self, tuple args)
     object ao_builtin0(object func)

@@ -210,7 +210,9 @@ class AutogradGraph(Context):
         self.erased = []
         if not self.optimize or (self.exact and self.default_passes):
             return False
-        if self.default_passes and not self.verify_each and (self.tape.twins == 0 or not last):
+        if self.default_passes and not self.verify_each and (
+                self.tape.twins == 0 or not last
+                or (inputs is None and plans.changing(roots[0].place) and self.tape.settled())):
             return bool(self.tape.twins)
         captured = [n.index for n in inputs or () if n is not None and not n.is_leaf and n.index >= 0]
         outputs = [n.index for n in roots]
@@ -218,6 +220,7 @@ class AutogradGraph(Context):
             self.tape, outputs, captured, None if self.verify_each else plans.key_of(self.pipeline),
             lambda: optimize_.run_passes(self.tape, outputs, self.pipeline, captured)[1])
         self.planned = self.planned[0] + known, self.planned[1] + 1
+        plans.note(roots[0].place, known)
         if self.verify_each and not self._proved(optimized, roots, captured):
             return False
         self.runs.append(optimized)

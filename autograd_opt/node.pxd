@@ -111,6 +111,7 @@ cdef class Tape:
     cdef public bint optimize, consumed, sources
     cdef public Py_ssize_t running   # backward runs under way: record numbers must not move
     cdef public bint algebra     # values are recognized in other words
+    cdef bint layouts            # a value was computed twice for its strides
     cdef public bint late        # a tensor came to require grad by a write: its views may, too
     cdef public bint plain       # no saved-tensor hooks, no autocast: fast paths allowed
     cdef bint sweeping, guarded

@@ -22,8 +22,8 @@ from cpython.ref cimport Py_INCREF, Py_DECREF, Py_XDECREF
 from libc.string cimport memcpy, memset
 
 from autograd_opt.ctorch cimport (
-    ao_builtin0, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_has_weakrefs,
-    ao_method, ao_method0, ao_set_type, ao_strip, ao_try_attr,
+    ao_builtin0, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_get_int,
+    ao_has_weakrefs, ao_method, ao_method0, ao_set_type, ao_strip, ao_try_attr,
 )
 cimport cython
 
@@ -40,6 +40,8 @@ cdef extern from *:
 cdef extern from "Python.h":
     int PyObject_GenericSetAttr(object o, object name, object value) except -1
     Py_ssize_t Py_REFCNT(object o)
+    bint PyErr_ExceptionMatches(PyObject *kind)
+    void PyErr_Clear()
     void PyErr_Fetch(PyObject **t, PyObject **v, PyObject **tb)
     void PyErr_Restore(PyObject *t, PyObject *v, PyObject *tb)
     ctypedef void (*destructor)(PyObject *)
@@ -77,4 +79,5 @@ include "core/handles.pxi"
 include "core/tape.pxi"
 include "core/attributes.pxi"
 include "core/arrays.pxi"
+include "core/settled.pxi"
 include "core/values.pxi"

@@ -18,6 +18,10 @@ MOST_PLANS = 64
 MOST_NODES = 1 << 20
 """In all plans together."""
 
+MOST_PLACES = 4096
+CHANGING = 3
+"""So many new structures in a row at one place in a program say that the next will be new, too."""
+
 Key = tuple[Any, ...]
 
 
@@ -82,6 +86,24 @@ class Plans:
 
 
 PLANS = Plans()
+_new: dict[Any, int] = {}
+"""Place in the user's code whose result is differentiated -> new structures in a row."""
+
+
+def changing(place: Any) -> bool:
+    """Has each of the latest runs from `place` met a structure that was not known?
+
+    >>> changing("a place that nothing has run from")
+    False
+    """
+    return _new.get(place, 0) >= CHANGING
+
+
+def note(place: Any, known: bool) -> None:
+    """A run from `place` has met a structure that was known, or not."""
+    if len(_new) >= MOST_PLACES:
+        _new.clear()
+    _new[place] = 0 if known else _new.get(place, 0) + 1
 
 
 def plan(tape: Any, roots: list[int], captured: list[int], key: Key | None, run: Any) -> tuple[Optimized, bool]:

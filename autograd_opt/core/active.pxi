@@ -122,10 +122,14 @@ cdef int is_custom(object t):
 
 
 cdef uint32_t version_of(object t) except? 4294967295:
-    try:
-        return <uint32_t>ao_get(get_version, t)
-    except RuntimeError:                 # an inference tensor has no version counter
+    cdef int64_t version = ao_get_int(get_version, t)
+    if version < 0:                      # an inference tensor has no version counter
+        if not PyErr_ExceptionMatches(<PyObject *>RuntimeError):
+            PyErr_Clear()
+            return ao_get(get_version, t)
+        PyErr_Clear()
         return 0
+    return <uint32_t>version
 
 
 cdef object shape_of(object t):

@@ -228,7 +228,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             mask |= op.needs(2)
             if op.flags & (ELEMENTWISE | REDUCES) and (nc.dtype is not dtype or nc.shape != shape):
                 flags |= FIXN
-        if mask & 0x80000000:
+        if mask >> 31:
             flags |= NEEDS_ANS
     node.flags = flags
     if count <= 2 and extra is None:

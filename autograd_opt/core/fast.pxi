@@ -169,8 +169,10 @@ cdef object fast_binary(Kernel k, object a, object b):
                 e = tape.find(kb, na.vn, kind)
             else:
                 e = tape.find(na.vn, kb, kind)
-            if e.first != NULL and nb is not None and (<Node>e.first).in0.vn != na.vn and a.stride() != b.stride():
+            if e.first != NULL and nb is not None and (<Node>e.first).in0.vn != na.vn and len(<tuple>na.shape) \
+                    and len(<tuple>nb.shape) and a.stride() != b.stride():
                 e = tape.find(na.vn, kb, kind | (1 << 7))   # operands in another order: equal values, another layout
+                tape.layouts = True
             if e.first != NULL:
                 r = reuse(tape, op, <Node>e.first, req)
                 cloned = r is not None
@@ -213,7 +215,7 @@ cdef object fast_binary(Kernel k, object a, object b):
             if mask & 2 and nb is not None:
                 node.x1 = b
                 node.v1 = save(tape, nb, b)
-            if mask & 0x80000000:
+            if mask >> 31:
                 node.flags |= NEEDS_ANS
     except NotImplementedError:          # a tensor of an unusual kind, which the general path judges
         return None
@@ -316,7 +318,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
             if op.need0 & 1:
                 node.x0 = a
                 node.v0 = save(tape, na, a)
-            if op.need0 & 0x80000000:
+            if op.need0 >> 31:
                 node.flags |= NEEDS_ANS
     except NotImplementedError:          # a tensor of an unusual kind, which the general path judges
         return None

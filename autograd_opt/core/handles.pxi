@@ -28,6 +28,14 @@ cdef object current_source(Node node):
         frame = ao_frame_back(frame)
 
 
+cdef bint usual_leaf(Tape tape, Node node, object t) except -1:
+    """Is `node`, which `t` points to, its leaf on `tape`, with nothing changed since it was last used?"""
+    if node.tape_id != tape.id or node.index < 0 or node.view is not None or tape.late or tape.escaped or not tape.optimize \
+            or node.flags & (REQUIRES_GRAD | TOUCHED | ESCAPED | WROTE) != REQUIRES_GRAD | TOUCHED:
+        return False
+    return version_of(t) == node.version and getattr(t, MARK, False) is True
+
+
 cdef Node handle(Tape tape, object t):
     """The node of tensor `t` on `tape`, registering a leaf where there is none yet.
 
@@ -42,6 +50,8 @@ cdef Node handle(Tape tape, object t):
             Py_DECREF(found)
             if found is not None:
                 node = <Node>found
+                if node.flags & LEAF and usual_leaf(tape, node, t):
+                    return node
                 if node.tape_id != tape.id:
                     if not node.flags & LEAF:
                         node = tape.adopt(t, node)

@@ -168,6 +168,11 @@ cdef class Node:
                 line = number
         return f"{self.code.co_filename}:{line}"
 
+    @property
+    def place(self):
+        """Where in the user's code: a code object and an offset, or None and 0."""
+        return self.code, 0 if self.code is None else self.lasti
+
     def word(self):
         """(symbol, datum): what the rules of algebra call this operation; (0, 0) for nothing."""
         cdef int64_t datum = 0

@@ -102,7 +102,7 @@ cdef class Tape:
         cdef Node node, now
         cdef bint mark
         cdef uint32_t version
-        entry = self.leaves.get(id(t))
+        entry = self.leaves.get(<size_t><PyObject *>t)
         if type(t) is CustomTensor:
             mark = bool(getattr(t, MARK, False))
         else:
@@ -538,6 +538,10 @@ cdef class Tape:
         differentiability are equal.
         """
         return flat_arrays(self)
+
+    def settled(self):
+        """Do the numbers given while recording already say all that the default passes would find?"""
+        return is_settled(self)
 
     def set_leaders(self, leader, by_rule=None, bint decided=False):
         """Merge node i into node leader[i]; where they are equal, keep node i apart.
