@@ -138,12 +138,12 @@ def seed(root: Tensor) -> Tensor:
 def shared_ones(tape: Any, shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Ones of a shape: where values are numbered, the same tensor as before unless it was written."""
     key = (shape, dtype, device)
-    ones = tape.seeds.get(key)
-    if ones is None or ones._version != 0:
+    ones, version = tape.seeds.get(key, (None, 0))
+    if ones is None or ones._version != version:
         known = not shape and not torch._C._len_torch_dispatch_stack()      # a dispatch mode makes tensors of its own
         ones = one_of(dtype, device).clone() if known else torch.ones(shape, dtype=dtype, device=device)
         if tape.optimize:
-            tape.seeds[key] = ones
+            tape.seeds[key] = ones, ones._version
     return ones
 
 

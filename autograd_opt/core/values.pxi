@@ -81,12 +81,20 @@ cdef object known_value(Tape tape, Node first):
     return value
 
 
+cdef bint unseen(Tape tape, Node operand) except -1:
+    """Is the operand's memory known, and visible only inside torch?"""
+    t = <object>operand.tensor if operand.tensor != NULL else operand.value
+    return t is not None and not tape.shares_escaped(t)
+
+
 cdef object value_of(Tape tape, Op op, Node operand):
     """`op(operand)`, if it was recorded and is alive: to be read in a rule, never written or handed out."""
     cdef uint64_t kind, route
     cdef Entry *e
     if not tape.optimize or operand is None or operand.tape_id != tape.id or operand.flags & ESCAPED \
             or not is_float(operand.dtype):
+        return None
+    if tape.escaped and not unseen(tape, operand):
         return None
     kind = (<uint64_t>op.id << 8) | (<uint64_t>(operand.flags & REQUIRES_GRAD != 0) << 3) | 4      # 4: under grad mode
     for route in (0, 64):                # recorded as a hot operator, or in general

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import autograd_opt as ao
-from autograd_opt import backward, dispatch, hooks, inplace, modes, optimize, recorder, references, tensor_api, views
+from autograd_opt import backward, dispatch, hooks, inplace, optimize, recorder, references, tensor_api, views
 from autograd_opt import node as nodes
 from autograd_opt.ops.table import OPS, PURE, define
 from autograd_opt.passes import COMMUTATIVE, EFFECT, LEAF, NOMERGE, PINNED, NodeTable
@@ -364,7 +364,7 @@ mutant(
     replaced(references, "add_to_grad", lambda t, g, *rest: setattr(t, "grad", g.detach().clone())),
     a_grad_keeps_its_tensor,
 )
-mutant("saved-tensor hooks are not noticed", replaced(modes, "_shift", nothing), saved_tensors_are_packed)
+mutant("saved-tensor hooks are not noticed", replaced(nodes, "set_saving_hooks", nothing), saved_tensors_are_packed)
 mutant("a hook may change the cotangent of other runs", lambda: _one_seed(), "23 hook writes into what it sees")
 mutant(
     "a hook's result is ignored",
@@ -379,10 +379,10 @@ mutant(
 @contextmanager
 def _one_seed() -> Iterator[None]:
     seeds: dict[Any, Tensor] = {}
-    right = backward.seed
+    right = backward.shared_ones
 
-    def seed(root: Tensor) -> Tensor:
-        return seeds.setdefault((root.shape, root.dtype), right(root))
+    def shared_ones(tape: Any, *key: Any) -> Tensor:
+        return seeds.setdefault(key, right(tape, *key))
 
-    with patch.object(backward, "seed", seed):
+    with patch.object(backward, "shared_ones", shared_ones):
         yield
