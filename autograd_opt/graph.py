@@ -208,7 +208,7 @@ class AutogradGraph(Context):
         the numbers given while recording serve until then.
         """
         self.erased = []
-        if not self.optimize or (self.exact and self.default_passes):
+        if not roots or not self.optimize or (self.exact and self.default_passes):
             return False
         if self.default_passes and not self.verify_each and (
                 self.tape.twins == 0 or not last
