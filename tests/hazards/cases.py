@@ -293,6 +293,11 @@ u = x * 1.5; k = torch.from_dlpack(u.detach()); a = u.sin(); b = u.cos(); k[...]
 case("10 dlpack of an operand after two functions", """
 u = x * 1.5; a = u.sin(); b = u.cos(); k = torch.from_dlpack(u.detach()); k[...] = 5; a.sum().backward()
 """)
+case("10 memory of numpy under two functions", """
+import numpy
+n = numpy.ones(3); u = torch.from_numpy(n).requires_grad_(); a = u.sin(); b = u.cos(); n[0] = 5; a.sum().backward()
+c = u.grad * 1
+""")
 case("10 value of inference mode written", """
 with torch.inference_mode(): a = d.sin(); a.zero_(); b = d.sin(); e = b.clone()
 """)
