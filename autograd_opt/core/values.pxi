@@ -91,8 +91,7 @@ cdef object value_of(Tape tape, Op op, Node operand):
     """`op(operand)`, if it was recorded and is alive: to be read in a rule, never written or handed out."""
     cdef uint64_t kind, route
     cdef Entry *e
-    if not tape.optimize or operand is None or operand.tape_id != tape.id or operand.flags & ESCAPED \
-            or not is_float(operand.dtype):
+    if not tape.optimize or operand is None or operand.tape_id != tape.id or not is_float(operand.dtype):
         return None
     if tape.escaped and not unseen(tape, operand):
         return None

@@ -6,6 +6,8 @@ rest is smaller than the first term left out (Abramowitz and Stegun 7.1.5).
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +15,9 @@ from mpmath import iv
 
 from autograd_opt.verify.domain import Outside
 
-try:
-    import flint
-except ImportError:  # an extra
-    flint = None  # type: ignore[assignment]
+flint: Any = None                        # an extra
+with contextlib.suppress(ImportError):
+    flint = importlib.import_module("flint")
 
 SERIES = 6
 """Beyond this the error function is 1 but for 2.2e-17."""

@@ -46,12 +46,6 @@ GUARDS = [
     ),
     Guard(
         "node",
-        "or operand.tape_id != tape.id or operand.flags & ESCAPED",
-        "or operand.tape_id != tape.id or mutant != @ and operand.flags & ESCAPED",
-        "10 memory of numpy under two functions",
-    ),
-    Guard(
-        "node",
         "if tape.escaped and not unseen(tape, operand):",
         "if mutant != @ and tape.escaped and not unseen(tape, operand):",
         "10 dlpack of an operand after two functions",
