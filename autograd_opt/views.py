@@ -324,6 +324,8 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     """The current node of a view whose memory has been written since its own was made."""
     if torch.is_grad_enabled():
         require_unwritten(view, node)
+    if node.requires_grad and view._base is not None and "_adopted" not in view._base.__dict__ and hidden(view):
+        return same_history(tape, node, view)                                       # nobody can have written the base
     base: Any = view._base
     base_node = None if base is None else nodes.handle_of(base)
     if not node.requires_grad and not (tape.late and torch.is_grad_enabled()):      # no history before it is read
@@ -340,11 +342,16 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     if base_node is not None and base_node.requires_grad and torch.is_grad_enabled():
         refuse_making(view)
     if base_node is None or not base_node.requires_grad or (base_node.index < node.index and hidden(view)):
-        if tape.optimize:
-            return rewritten(node, view)
-        nodes.set_version(node, view)
-        return node
+        return same_history(tape, node, view)
     return attach_region(base, view, geometry(view, base))
+
+
+def same_history(tape: Any, node: Any, view: Tensor) -> Any:
+    """The node of a view that a write outside the record has given a new value, and nothing else."""
+    if tape.optimize:
+        return rewritten(node, view)
+    nodes.set_version(node, view)
+    return node
 
 
 def rewritten(node: Any, t: Tensor) -> Any:

@@ -256,6 +256,11 @@ FOUND = {
         t = v.exp()
         a, b = torch.autograd.grad(u.sum() * 2 + u.sum() * 4, [v, t], allow_unused=True, create_graph=True)
         a[1:] *= 2.0""",
+    "writes to two parts of a stack under no_grad leave its history": """
+        v = torch.stack([f, f])
+        with torch.no_grad(): v[0] = s
+        with torch.no_grad(): v[1] = 0.5
+        (v.sum() * 4).backward()""",
     "the real part of the gradient of an imaginary part is zero, also where it is infinite": """
         v = z.imag * inf
         v.sum().backward()""",
