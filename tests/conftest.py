@@ -1,9 +1,11 @@
-"""What every test sees: one thread, and torch's random state its own."""
+"""What every test sees: one thread, torch's random state its own, and nothing learned from earlier tests."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+from autograd_opt import recorder
 
 
 def pytest_configure() -> None:
@@ -12,9 +14,10 @@ def pytest_configure() -> None:
 
 @pytest.fixture(autouse=True)
 def _random_state() -> Iterator[None]:
-    """A test starts with a fixed seed and leaves torch's generator and default dtype as they were."""
+    """A test starts with a fixed seed, no place known, and leaves torch's generator and default dtype as they were."""
     dtype = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
+        recorder.forget_places()
         yield
     torch.set_default_dtype(dtype)
