@@ -85,24 +85,19 @@ def output_of(node: Any, number: int) -> Any:
     raise errors.GraphError(errors.at(f"output {number} of {node.op.name} is no longer part of the graph"))
 
 
-def make_cotangents(roots: Sequence[Tensor], given: Sequence[Any], batched: bool = False) -> list[Tensor]:
-    """Cotangents of the roots: ones for a real scalar, else what the caller gave, checked."""
+def make_cotangents(tape: Any, roots: Sequence[Any], found: Sequence[Any], given: Sequence[Any],
+                    batched: bool = False) -> list[Tensor]:
+    """Cotangents of the roots, whose nodes are `found`: ones for a real scalar, else what the caller gave, checked."""
     given = given[:len(roots)]
     if len(given) != len(roots):
         raise errors.GraphError(errors.at(f"got {len(roots)} tensors and {len(given)} gradients"))
     out = []
-    for i, (root, g) in enumerate(zip(roots, given, strict=True)):
-        if edge_node(root) is not None:
-            out.append(edge_cotangent(edge_node(root), g))
-            continue
+    for i, (root, node, g) in enumerate(zip(roots, found, given, strict=True)):
         if g is None:
-            if root.numel() != 1:
-                raise errors.GraphError(errors.at("grad can be implicitly created only for scalar outputs"))
-            if not root.is_floating_point():
-                raise errors.GraphError(errors.at(
-                    f"grad can be implicitly created only for real scalar outputs but got {root.dtype}"
-                ))
-            out.append(seed(root))
+            out.append(implicit(tape, root, node))
+            continue
+        if not isinstance(root, Tensor):        # an edge
+            out.append(g)
             continue
         if not isinstance(g, Tensor):
             raise errors.ArgumentTypeError(errors.at(
@@ -130,9 +125,16 @@ def make_cotangents(roots: Sequence[Tensor], given: Sequence[Any], batched: bool
     return out
 
 
-def seed(root: Tensor) -> Tensor:
-    """The cotangent of a real scalar; one tensor for all of a kind, so that runs on one output share work."""
-    return shared_ones(nodes.get_active(), root.shape, root.dtype, root.device)
+def implicit(tape: Any, root: Any, node: Any) -> Tensor:
+    """The cotangent of a root that is one real number, where the caller gave none."""
+    real = node.dtype.is_floating_point
+    if math.prod(node.shape) != 1 or not (real or isinstance(root, Tensor)):
+        raise errors.GraphError(errors.at("grad can be implicitly created only for scalar outputs"))
+    if not real:
+        raise errors.GraphError(errors.at(
+            f"grad can be implicitly created only for real scalar outputs but got {node.dtype}"
+        ))
+    return shared_ones(tape, node.shape, node.dtype, node.device)
 
 
 def shared_ones(tape: Any, shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -153,25 +155,6 @@ def one_of(dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.ones((), dtype=dtype, device=device)
 
 
-def scalar_seed(tape: Any, found: list[Any], given: tuple[Any, ...]) -> list[Tensor] | None:
-    """The cotangents of the usual call, on one real number without a gradient; None for any other."""
-    if len(found) != 1 or len(given) != 1 or given[0] is not None:
-        return None
-    node = found[0]
-    return None if node.shape or not node.dtype.is_floating_point else [
-        shared_ones(tape, node.shape, node.dtype, node.device)
-    ]
-
-
-def edge_cotangent(node: Any, g: Any) -> Tensor:
-    """The cotangent of a root given as an edge: ones for one real number, else what the caller gave."""
-    if g is not None:
-        return g
-    if math.prod(node.shape) != 1 or not node.dtype.is_floating_point:
-        raise errors.GraphError(errors.at("grad can be implicitly created only for scalar outputs"))
-    return torch.ones(node.shape, dtype=node.dtype, device=node.device)
-
-
 def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | None = None,
              create_graph: bool = False, inputs: Any = None) -> None:
     """`torch.autograd.backward` with this library's engine."""
@@ -184,7 +167,7 @@ def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | No
     tape = tape_for(roots, "backward()")
     with torch._C.DisableTorchFunction():
         found = root_nodes(tape, roots)
-        cotangents = scalar_seed(tape, found, given) or make_cotangents(roots, given)
+        cotangents = make_cotangents(tape, roots, found, given)
         targets = None if inputs is None else input_nodes(inputs)
         for t in inputs or ():
             if isinstance(t, Tensor):
@@ -219,7 +202,7 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
     tape = tape_for(roots, "grad()")
     with torch._C.DisableTorchFunction():
         found = root_nodes(tape, roots)
-        cotangents = make_cotangents(roots, given, is_grads_batched)
+        cotangents = make_cotangents(tape, roots, found, given, is_grads_batched)
         targets = input_nodes(wanted)
     retain = create_graph if retain_graph is None else bool(retain_graph)
     if is_grads_batched and create_graph:

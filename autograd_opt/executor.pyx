@@ -429,6 +429,10 @@ cdef class GraphTask:
         """
         return self.fresh and self.inplace and ao_method(is_contiguous, g, ()) is True
 
+    cdef bint turns_into(self, Node node, object g, object y) except -1:
+        """May the memory of `g` hold its product or quotient with `y`, which is of the type of `node`?"""
+        return self.owns(g) and (not tensor_like(y) or ao_get(get_dtype, y) is node.dtype)
+
     cdef bint adds(self, Node target):
         """Does a sum wait at `target` that may be written?"""
         return self.inplace and target.cotangent != NULL and target.task == self.id and target.flags & FRESH
@@ -436,7 +440,7 @@ cdef class GraphTask:
     cdef int pass_product(self, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1:
         """g * y; `last`: nothing reads `g` after this, so that it may be made in its memory where that is the run's own."""
         cdef Node target
-        last = last and self.owns(g) and (not tensor_like(y) or ao_get(get_dtype, y) is node.dtype)
+        last = last and self.turns_into(node, g, y)
         if node.flags & fix or operand.op.flags & MULTI:
             return self.pass_on(node, operand, ao_method(imul if last else mul, g, (y,)), fix, True)
         target = self.aim(operand)
@@ -454,7 +458,7 @@ cdef class GraphTask:
     cdef int pass_quotient(self, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1:
         """g / y"""
         cdef Node target
-        last = last and self.owns(g) and (not tensor_like(y) or ao_get(get_dtype, y) is node.dtype)
+        last = last and self.turns_into(node, g, y)
         if node.flags & fix or operand.op.flags & MULTI:
             return self.pass_on(node, operand, ao_method(idiv if last else div, g, (y,)), fix, True)
         target = self.aim(operand)

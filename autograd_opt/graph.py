@@ -110,11 +110,8 @@ class AutogradGraph(Context):
         ------
         GraphError : a backward run is under way (a hook has called this).
         """
-        if self.tape is not None:
-            self.require_idle("cleared")
-            self.tape.clear()
-        self._dag = None
-        self.runs.clear()
+        self.require_idle("cleared")
+        self._release()
 
     def require_idle(self, what: str) -> None:
         """Refuse what would take the nodes from a run that visits them."""

@@ -28,7 +28,7 @@ cdef inline int leave(Tape tape, object switch) except -1:
     return 0
 
 
-def run_raw(func, args, kwargs):
+cpdef object run_raw(object func, object args, object kwargs):
     """Call `func` with every torch-function route switched off."""
     cdef PyObject *tp = recording()
     cdef Tape tape

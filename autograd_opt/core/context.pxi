@@ -127,10 +127,15 @@ cdef class Context:
         self.thread = None
         if self.optimize:
             self.remember()
-        self.tape.clear()
+        self._release()
+
+    cpdef int _release(self) except -1:
+        """Let the nodes go, and what was made of them."""
+        if self.tape is not None:
+            self.tape.clear()
         self._dag = None
-        if self.runs:
-            self.runs.clear()
+        self.runs.clear()
+        return 0
 
     cdef int remember(self) except -1:
         """What the next graph opened here may hold for reuse: nothing, if nothing was found again."""

@@ -65,6 +65,17 @@ cdef bint same(object a, object b) except -1:
     return encode(a) == encode(b)
 
 
+cdef bint same_attributes(Node first, dict attrs, Py_ssize_t expected) except -1:
+    """Has `first` these attributes, and as many as `expected` with the numbers that are kept among them?"""
+    if (0 if first.attrs is None else len(first.attrs)) != expected:
+        return False
+    if attrs:
+        for name, value in attrs.items():
+            if name not in first.attrs or not same(value, first.attrs[name]):
+                return False
+    return True
+
+
 cdef bint same_rest(Node first, Op op, Py_ssize_t count, Node na, Node nb, Node nc, tuple operands, dict attrs) except -1:
     """Has the call that made `first` the same attributes, and numbers in the same places?"""
     cdef Node n
@@ -85,13 +96,7 @@ cdef bint same_rest(Node first, Op op, Py_ssize_t count, Node na, Node nb, Node 
                 value = first.x1 if first.flags & SCALAR1 else None
             if not same(operands[i], value):
                 return False
-    if (0 if first.attrs is None else len(first.attrs)) != expected:
-        return False
-    if attrs:
-        for name, value in attrs.items():
-            if name not in first.attrs or not same(value, first.attrs[name]):
-                return False
-    return True
+    return same_attributes(first, attrs, expected)
 
 
 cdef uint64_t digest_of(Py_ssize_t count, Node na, Node nb, Node nc, tuple operands, dict attrs) except? 0:
@@ -220,10 +225,4 @@ cdef bint same_others(Node first, Op op, list nodes, tuple operands, dict attrs)
             return False
         if value is not None and not (i == 0 and first.flags & SCALAR0 or i == 1 and first.flags & SCALAR1):
             expected += 1
-    if (0 if first.attrs is None else len(first.attrs)) != expected:
-        return False
-    if attrs:
-        for name, value in attrs.items():
-            if name not in first.attrs or not same(value, first.attrs[name]):
-                return False
-    return True
+    return same_attributes(first, attrs, expected)

@@ -64,7 +64,7 @@ cdef int native_layer(GraphTask task, Node node, int hot, object g) except -1:
         task.pass_on(node, operands[0], t, 0, True)
         return 1
     if hot == NLL:
-        if type(extra) is Packed or not task.wants(operands[0]):
+        if not task.wants(operands[0]):
             return 0
         t = nll_backward(g, saved(node, 0), saved(node, 1), saved(node, 2), attribute(node, "reduction"),
                          attribute(node, "ignore_index"), extra)

@@ -167,7 +167,7 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
             task.pass_product(node, a, g, known, FIX0, True)
             return 1
         if known is not None:
-            t = ao_method(imul if task.owns(g) and ao_get(get_dtype, known) is node.dtype else mul, g, (known,))
+            t = ao_method(imul if task.turns_into(node, g, known) else mul, g, (known,))
         else:
             t = ao_method(imul, ao_method0(cosine if hot == SIN else sine, t), (g,))
         if hot == COS:

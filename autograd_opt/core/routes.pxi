@@ -164,19 +164,7 @@ cdef class Raw:
     """Run without recording."""
 
     def __call__(self, func, args, kwargs):
-        return self.run(func, args, kwargs)
-
-    cdef object run(self, object func, tuple args, dict kwargs):
-        cdef PyObject *tp = recording()
-        cdef Tape tape
-        if tp == NULL:
-            return func(*args, **kwargs)
-        tape = <Tape>tp
-        switch = enter(tape)
-        try:
-            return func(*args, **kwargs) if kwargs else func(*args)
-        finally:
-            leave(tape, switch)
+        return run_raw(func, args, kwargs)
 
 
 cdef object push = torch._C._push_on_torch_function_stack
@@ -207,7 +195,7 @@ def torch_function(self, func, types, args=(), kwargs=None):
     if type(handler) is Decomposed:
         return (<Decomposed>handler).run(func, args, kwargs)
     if type(handler) is Raw:
-        return (<Raw>handler).run(func, args, kwargs)
+        return run_raw(func, args, kwargs)
     return handler(func, args, kwargs)
 
 

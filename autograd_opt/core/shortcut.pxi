@@ -14,10 +14,7 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
     """
     cdef PyObject *tp = recording()
     cdef object handler
-    if tp == NULL or (<Tape>tp).guarded or MODE is None:
-        return original(public_api, relevant_args, *args, **kwargs)
-    n = stack_size()
-    if n == 0 or stack_at(n - 1) is not MODE:
+    if tp == NULL or (<Tape>tp).guarded or not mode_innermost():
         return original(public_api, relevant_args, *args, **kwargs)
     handler = handlers.get(public_api)
     if type(handler) is Recorded:
