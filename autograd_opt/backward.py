@@ -293,7 +293,8 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
     if runs.too_deep():
         return on_fresh_thread(execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate, batch)
     graph = tape.graph()
-    merge = graph.prepare(roots, inputs, not retain) if graph is not None else False
+    # What a recorded run computes can be differentiated with respect to each twin, so it stays as written.
+    merge = graph.prepare(roots, inputs, not retain) if graph is not None and not create_graph else False
     if merge and graph.erased:
         roots = roots + graph.erased
         size = () if batch is None else (batch.size,)

@@ -43,15 +43,6 @@ KNOWN = (
         merging,
     ),
     Known(
-        "a gradient retained, or a hook set, after a recorded run that has merged the tensor with an equal one",
-        r"(?s)optimize=True.*(v\d+\.grad is|hook)",
-        r"(?s)create_graph=True.*(retain_grad\(\)|register_hook)",
-        "v1 = s.tanh()\nv2 = s.tanh()\n"
-        "v3, v4 = torch.autograd.grad(v1 * 2 + v2, [s, w], allow_unused=True, create_graph=True)\n"
-        "v2.retain_grad()\nv3.backward()",
-        merging,
-    ),
-    Known(
         "torch saves the result of a power of two tensors also where only the base requires grad",
         r"modified by an inplace operation.*output 0 of Pow1.*this library None",
         r"\*\* \w",

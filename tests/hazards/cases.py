@@ -504,6 +504,43 @@ u.backward(retain_graph=True)
 b.register_hook(see('b')); a.retain_grad()
 u.backward()
 """)
+case("23 retained after a recorded run", """
+a = x.tanh(); b = x.tanh()
+g1, = torch.autograd.grad((a * 2 + b).sum(), [x], create_graph=True)
+b.retain_grad(); g1.sum().backward()
+""")
+case("23 hooks after a recorded run", """
+a = x.tanh(); b = x.tanh()
+g1, = torch.autograd.grad((a * 2 + b).sum(), [x], create_graph=True)
+a.register_hook(see('a')); b.register_hook(see('b')); g1.sum().backward()
+""")
+case("23 gradients at twins after a recorded run", """
+a = x.tanh(); b = x.tanh(); u = y * a; v = y * b
+g1, g2 = torch.autograd.grad((u * u + v).sum(), [x, y], create_graph=True)
+t = torch.autograd.grad((g1 + g2).sum(), [u, v, a, b, x], allow_unused=True)
+""")
+case("23 retained operands of twins after a recorded run", """
+a = y.exp(); b = y.exp(); u = x * a; v = x * b
+g1, = torch.autograd.grad((u * u + v).sum(), [x], create_graph=True)
+a.retain_grad(); b.retain_grad(); v.retain_grad(); g1.sum().backward()
+""")
+case("23 hooks between two recorded runs", """
+a = x.exp(); b = x.exp()
+g1, = torch.autograd.grad((a * 2 + b * b).sum(), [x], create_graph=True)
+b.register_hook(see('b'))
+g2, = torch.autograd.grad(g1.sum(), [x], create_graph=True)
+a.retain_grad(); g2.sum().backward()
+""")
+case("23 hook on a grad_fn after a recorded run", """
+a = x.tanh(); b = x.tanh(); t = (a * 2 + b).sum()
+g1, = torch.autograd.grad(t, [x], create_graph=True)
+b.grad_fn.register_prehook(lambda gs: see('b')(gs[0])); g1.sum().backward()
+""")
+case("23 retained after a recorded run, in other words", """
+a = x.exp(); b = (a + 1) - 1; u = -(-a); v = u * 1
+g1, = torch.autograd.grad((a * 2 + u * u + v * b).sum(), [x], create_graph=True)
+a.retain_grad(); b.retain_grad(); u.retain_grad(); v.retain_grad(); g1.sum().backward()
+""")
 case("23 hook replaces on one twin", """
 a = x * 2; b = x * 2; a.register_hook(lambda g: g * 10); (a.exp() * 3 + b.exp() * 5).sum().backward()
 """)
