@@ -10,53 +10,82 @@ from autograd_opt.explain.purity import Kind
 from autograd_opt.explain.values import Memory, Values
 
 Tensor = torch.Tensor
+NOTHING = "None"
+"""Stands for an argument that is None."""
 
 
 class Key:
-    """The key of one call: exact, by location of its operands, by content of small unknown ones."""
+    """The key of one call.
 
-    __slots__ = ("by_content", "by_location", "content_operand", "exact", "memories", "tensors")
+    Whether a tensor or an attribute stands in a position follows from the operator's schema, so
+    that the numbers of values and of attributes need nothing to tell them apart.
+    """
+
+    __slots__ = ("exact", "memories", "parts", "values", "wheres")
 
     def __init__(self, values: Values, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        exact: list[Any] = [kind.number]
-        location: list[Any] = [kind.number]
-        content: list[Any] = [kind.number]
-        self.content_operand = -1
-        self.tensors = 0
+        self.values = values
         self.memories: list[Memory | None] = []
-
-        def visit(value: Any) -> None:
-            if isinstance(value, Tensor):
-                number, where, known, memory = values.number(value)
-                self.tensors += 1
-                exact.append((number,))
-                location.append((where,))
-                if known is not None:
-                    self.content_operand = self.tensors - 1
-                content.append((number if known is None else known,))
-                self.memories.append(memory)
-                return
-            if isinstance(value, (list, tuple)):
-                parts = (f"[{len(value)}",)
-                for table in (exact, location, content):
-                    table.extend(parts)
-                for v in value:
-                    visit(v)
-                return
-            text = encode(value)
-            exact.append(text)
-            location.append(text)
-            content.append(text)
-
+        self.wheres: list[int] = []
+        self.parts: list[Any] = [kind.number]
+        """What `exact` is made of, with None in the place of each tensor."""
+        exact: list[Any] = [kind.number]
         for i, value in enumerate(args):
             if i not in kind.ignored:
-                visit(value)
-        for name in sorted(kwargs):
+                self.add(value, exact)
+        for name in sorted(kwargs) if kwargs else ():
             if name != "out":
-                visit(name)
-                visit(kwargs[name])
-        self.exact, self.by_location = tuple(exact), tuple(location)
-        self.by_content = tuple(content) if self.content_operand >= 0 else None
+                exact.append(name)
+                self.parts.append(name)
+                self.add(kwargs[name], exact)
+        self.exact = tuple(exact)
+        """Equal for calls of one operator on equal values."""
+
+    def add(self, value: Any, exact: list[Any]) -> None:
+        """One argument."""
+        if isinstance(value, Tensor):
+            memory = self.values.memory(value)
+            self.memories.append(memory)
+            self.parts.append(None)
+            if memory is None:
+                self.wheres.append(0)
+                exact.append(self.values.fresh())
+            else:
+                where = self.values.where(value)
+                self.wheres.append(where)
+                exact.append(self.values.number(value, memory, where))
+        elif isinstance(value, (list, tuple)):
+            text = f"[{len(value)}"
+            exact.append(text)
+            self.parts.append(text)
+            for v in value:
+                self.add(v, exact)
+        else:
+            text = encode(value)
+            exact.append(text)
+            self.parts.append(NOTHING if text is None else text)
+
+    def with_tensors(self, numbers: list[int]) -> tuple[Any, ...]:
+        """The key with other numbers in the place of the values'."""
+        each = iter(numbers)
+        return tuple([next(each) if part is None else part for part in self.parts])
+
+    def by_location(self) -> tuple[Any, ...]:
+        """Equal for calls on the same memory, whatever is written there."""
+        return self.with_tensors([
+            0 if memory is None else self.values.location(memory, where)
+            for memory, where in zip(self.memories, self.wheres, strict=True)])
+
+    def by_content(self) -> tuple[tuple[Any, ...], int] | None:
+        """Equal for calls on equal bytes of small operands of unknown origin, and the last of those operands."""
+        numbers, last = [], -1
+        exact = iter(number for part, number in zip(self.parts, self.exact, strict=True) if part is None)
+        for i, (memory, where, number) in enumerate(zip(self.memories, self.wheres, exact, strict=True)):
+            known = None if memory is None or memory.contents is None else memory.contents.get(where)
+            if known is not None:
+                last = i
+            numbers.append(number if known is None else known)
+        return (self.with_tensors(numbers), last) if last >= 0 else None
 
 
 def encode(value: Any) -> Any:

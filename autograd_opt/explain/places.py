@@ -6,6 +6,7 @@ operation of a backward run also knows the line whose forward operation it diffe
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import linecache
 import os
@@ -28,9 +29,12 @@ DEEPEST = 16
 MOST_SEQUENCES = 200_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Spot:
-    """One position in the user's code; two calls on one line are two spots."""
+    """One position in the user's code; two calls on one line are two spots.
+
+    `Places` makes one object for each, so that chains of them are compared by identity.
+    """
 
     file: str
     line: int
@@ -51,7 +55,7 @@ class Spot:
         return "site-packages" in self.file or self.file.startswith(LIBRARY)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Place:
     """A chain of spots, outermost first, with what was seen there."""
 
@@ -62,6 +66,8 @@ class Place:
     covered: int = 0
     """Operations here that repeat one of this same place, or that such a one repeats."""
     forward: Place | None = field(default=None, repr=False)
+    derivative: Spot | None = field(default=None, repr=False)
+    """The innermost spot, differentiated; made when it is first needed."""
 
     @property
     def innermost(self) -> Spot | None:
@@ -81,11 +87,18 @@ def short(file: str) -> str:
     return os.sep.join(file.split(os.sep)[-2:])
 
 
+NEW = Spot("", 0, "", 0)
+"""Of an instruction that has not been met."""
+
+
 class Places:
     """Finds and interns places."""
 
     def __init__(self) -> None:
-        self.spots: dict[tuple[CodeType, int], Spot | None] = {}
+        self.codes: list[CodeType] = []
+        """Keeps alive whose addresses are keys of `seen`: a code object's own hash reads all of it."""
+        self.seen: dict[tuple[int, int], Spot | None] = {}
+        self.spots: dict[Any, Spot] = {}
         self.interned: dict[Any, Place] = {}
         self.sequences: dict[int, Place] = {}
         self.names: dict[int, tuple[nn.Module, str]] = {}
@@ -99,11 +112,10 @@ class Places:
         optimizer = False
         while frame is not None and frame is not self.outside and len(spots) < DEEPEST:
             code = frame.f_code
-            key = (code, frame.f_lasti)
-            if key in self.spots:
-                spot = self.spots[key]
-            else:
-                spot = self.spots[key] = spot_of(frame)
+            key = (id(code), frame.f_lasti)
+            spot = self.seen.get(key, NEW)
+            if spot is NEW:
+                spot = self.see(frame, key)
             if spot is not None:
                 spots.append(spot)
             elif code is CALL:
@@ -117,9 +129,8 @@ class Places:
         forward = None
         if node is not None:
             forward = self.sequences.get(node._sequence_nr())
-            if forward is not None and forward.innermost is not None:
-                inner = forward.innermost
-                spots.append(Spot(inner.file, inner.line, inner.function, inner.instruction, inner.text, True))
+            if forward is not None and forward.spots:
+                spots.append(forward.derivative or self.derivative_of(forward))
                 module = module or forward.module
         interned = (*spots, module, optimizer)
         place = self.interned.get(interned)
@@ -131,6 +142,23 @@ class Places:
                 for sequence in list(self.sequences)[:MOST_SEQUENCES // 4]:
                     del self.sequences[sequence]
         return place
+
+    def see(self, frame: FrameType, key: tuple[int, int]) -> Spot | None:
+        """The spot of an instruction that is met for the first time."""
+        self.codes.append(frame.f_code)
+        spot = spot_of(frame)
+        self.seen[key] = spot = None if spot is None else self.one(spot)
+        return spot
+
+    def one(self, spot: Spot) -> Spot:
+        """The one object for a spot."""
+        return self.spots.setdefault((spot.file, spot.function, spot.instruction, spot.line, spot.backward), spot)
+
+    def derivative_of(self, place: Place) -> Spot:
+        """What stands innermost, differentiated."""
+        inner = place.spots[-1]
+        place.derivative = self.one(dataclasses.replace(inner, backward=True))
+        return place.derivative
 
     def path(self, modules: list[nn.Module]) -> str:
         """The innermost of the modules by its name in the outermost: `ViT.blocks.3.attention`."""

@@ -20,19 +20,39 @@ SWEEP = 20_000
 """Storages seen between two removals of dead ones."""
 
 
-class Memory:
-    """One storage."""
+class Memory(StorageWeakRef):
+    """One storage, held weakly: while this lives, its address is not given to another storage.
 
-    __slots__ = ("contents", "locations", "maker", "ref", "values", "writer", "writes")
+    The first value in it lies in two fields, others in a table: most storages hold one value.
+    """
 
-    def __init__(self, ref: StorageWeakRef) -> None:
-        self.ref = ref
+    __slots__ = ("contents", "locations", "maker", "others", "value", "where", "writer", "writes")
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        super().__init__(storage)
         self.writes = 0
-        self.values: dict[Any, int] = {}
-        self.locations: dict[Any, int] | None = None
-        self.contents: dict[Any, int] | None = None
+        self.where = 0
+        self.value = 0
+        self.others: dict[int, int] | None = None
+        self.locations: dict[int, int] | None = None
+        self.contents: dict[int, int] | None = None
         self.writer: Any = None          # (operator name, place) of the last write
         self.maker: Any = None           # the row that counts the repeat that made it
+
+    def value_at(self, where: int) -> int:
+        """The number of what lies there; 0 where that is not known."""
+        if self.where == where:
+            return self.value
+        return 0 if self.others is None else self.others.get(where, 0)
+
+    def set_value(self, where: int, value: int) -> None:
+        """What lies there has this number, unless it has one."""
+        if self.where == 0:
+            self.where, self.value = where, value
+        elif self.where != where:
+            if self.others is None:
+                self.others = {}
+            self.others.setdefault(where, value)
 
 
 class Values:
@@ -43,6 +63,9 @@ class Values:
         self.next = 0
         self.limit = SWEEP
         self.known: dict[Any, int] = {}  # content of small constants -> number
+        self.geometries: dict[Any, int] = {}
+        self.layouts: dict[int, Any] = {}
+        """The number of a geometry, and the geometry of a number."""
 
     def fresh(self) -> int:
         """A number never given before."""
@@ -53,6 +76,21 @@ class Values:
         """Drop everything: memory may have been written unseen."""
         self.memories.clear()
         self.known.clear()
+        if len(self.geometries) > SWEEP:
+            self.geometries.clear()
+            self.layouts.clear()
+
+    def where(self, t: torch.Tensor) -> int:
+        """The number of the geometry of `t`."""
+        if t.dtype.is_complex:
+            found: Any = (t.storage_offset(), t.shape, t.stride(), t.dtype, t.is_conj(), t.is_neg())
+        else:
+            found = (t.storage_offset(), t.shape, t.stride(), t.dtype)
+        number = self.geometries.get(found)
+        if number is None:
+            number = self.geometries[found] = self.fresh()
+            self.layouts[number] = found
+        return number
 
     def memory(self, t: torch.Tensor) -> Memory | None:
         """The storage of `t`; None for layouts that have none."""
@@ -60,48 +98,52 @@ class Values:
             storage = t.untyped_storage()
         except (NotImplementedError, RuntimeError):
             return None
-        address = storage._cdata
-        memory = self.memories.get(address)
+        memory = self.memories.get(storage._cdata)
         if memory is None:
             if len(self.memories) >= self.limit:
                 self.sweep()
-            # while the weak reference lives, the address is not given to another storage
-            memory = self.memories[address] = Memory(StorageWeakRef(storage))
+            memory = self.memories[storage._cdata] = Memory(storage)
         return memory
 
     def sweep(self) -> None:
         """Forget storages that are gone."""
-        for address in [a for a, m in self.memories.items() if m.ref.expired()]:
+        for address in [a for a, m in self.memories.items() if m.expired()]:
             del self.memories[address]
         self.limit = 2 * len(self.memories) + SWEEP
 
-    def number(self, t: torch.Tensor) -> tuple[int, int, int | None, Memory | None]:
-        """(value number, location number, number of equal content or None, storage)."""
-        memory = self.memory(t)
-        if memory is None:
-            return self.fresh(), 0, None, None
-        where = geometry(t)
-        value = memory.values.get(where)
-        if value is None:
-            value = memory.values[where] = self.fresh()
-            if memory.writer is None and memory.maker is None and len(memory.values) == 1:
-                content = content_of(t)
-                if content is not None:
-                    memory.contents = {where: self.known.setdefault(content, value)}
+    def number(self, t: torch.Tensor, memory: Memory, where: int) -> int:
+        """The number of the value of an operand."""
+        value = memory.value_at(where)
+        if value:
+            return value
+        value = self.fresh()
+        alone = memory.where == 0
+        memory.set_value(where, value)
+        if alone and memory.writer is None and memory.maker is None:
+            content = content_of(t)
+            if content is not None:
+                memory.contents = {where: self.known.setdefault(content, value)}
+        return value
+
+    def location(self, memory: Memory, where: int) -> int:
+        """The number of a place in memory, whatever is written there."""
         if memory.locations is None:
             memory.locations = {}
-        location = memory.locations.get(where)
-        if location is None:
-            location = memory.locations[where] = self.fresh()
-        return value, location, None if memory.contents is None else memory.contents.get(where), memory
+        found = memory.locations.get(where)
+        if found is None:
+            found = memory.locations[where] = self.fresh()
+        return found
 
-    def give(self, t: torch.Tensor, value: int, maker: Any = None) -> None:
+    def give(self, t: torch.Tensor, value: int, maker: Any = None) -> tuple[Memory, int] | None:
         """Output `t` has the value `value`; an alias of what is known keeps its number."""
         memory = self.memory(t)
-        if memory is not None:
-            memory.values.setdefault(geometry(t), value)
-            if maker is not None:
-                memory.maker = maker
+        if memory is None:
+            return None
+        where = self.where(t)
+        memory.set_value(where, value)
+        if maker is not None:
+            memory.maker = maker
+        return memory, where
 
     def written(self, t: torch.Tensor, writer: Any) -> Any:
         """`t` was written: all values in its storage are gone.  Returns who made the storage."""
@@ -109,23 +151,16 @@ class Values:
         if memory is None:
             return None
         memory.writes += 1
-        memory.values.clear()
-        memory.contents = None
+        memory.where = memory.value = 0
+        memory.others = memory.contents = None
         memory.writer = writer
         maker, memory.maker = memory.maker, None
         return maker
 
 
-def geometry(t: torch.Tensor) -> Any:
-    """Where a tensor lies in its storage, and how its bits are read."""
-    if t.dtype.is_complex:
-        return t.storage_offset(), t.shape, t.stride(), t.dtype, t.is_conj(), t.is_neg()
-    return t.storage_offset(), t.shape, t.stride(), t.dtype
-
-
 def content_of(t: torch.Tensor, largest: int = SMALL) -> Any:
     """The bytes of a small contiguous CPU tensor; None for others."""
-    size = t.numel() * t.element_size()
-    if not 0 < size <= largest or t.device.type != "cpu" or t.layout is not torch.strided or not t.is_contiguous():
+    size = t.nbytes if t.layout is torch.strided else 0
+    if not 0 < size <= largest or not t.is_cpu or not t.is_contiguous():
         return None
     return t.dtype, t.shape, ctypes.string_at(t.data_ptr(), size)

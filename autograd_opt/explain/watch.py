@@ -23,13 +23,13 @@ from autograd_opt.explain import purity
 from autograd_opt.explain.budget import Timer, idle_cost, inside_dispatch
 from autograd_opt.explain.keys import Key, written_reason
 from autograd_opt.explain.places import Place, Places
-from autograd_opt.explain.values import Values, content_of, geometry
+from autograd_opt.explain.values import Memory, Values, content_of
 
 Tensor = torch.Tensor
 MOST_KEYS = 50_000
 """Operations remembered; the oldest quarter is forgotten beyond."""
-FREE = 0.3
-"""Seconds that watching may cost however short the program is."""
+FREE = 0.1
+"""Seconds that watching may cost however short the program is: some thousands of operations."""
 REMEMBERED = 1024
 """Bytes of an output up to which its bits are kept for comparison."""
 HICCUP = 20.0
@@ -48,9 +48,9 @@ class Record:
 
     values: tuple[int, ...]
     place: Place
-    address: int
+    memory: Memory
+    where: int
     writes: int
-    geometry: Any
     content: Any
     """The bits of a small output."""
     repeated: bool = False
@@ -249,9 +249,9 @@ class Watch(TorchDispatchMode):
         place.count += verdict == purity.PURE
         first = self.keys.get(key.exact)
         if first is None or len(first.values) != len(outputs):
-            self.number(key, kind, place, outputs)
-            if verdict == purity.PURE and not kind.written:
-                self.near(kind, key, place, seconds)
+            record = self.number(key, kind, place, outputs)
+            if record is not None and verdict == purity.PURE and not kind.written and key.memories:
+                self.near(kind, key, record, seconds)
             return
         row = None
         if verdict == purity.PURE and any(t.numel() for t in outputs):
@@ -262,22 +262,23 @@ class Watch(TorchDispatchMode):
         for t, value in zip(outputs, first.values, strict=True):
             self.values.give(t, value, row)
 
-    def number(self, key: Key, kind: purity.Kind, place: Place, outputs: list[Tensor]) -> None:
+    def number(self, key: Key, kind: purity.Kind, place: Place, outputs: list[Tensor]) -> Record | None:
         """The first run of a key."""
-        numbers = tuple(self.values.fresh() for _ in outputs)
-        for t, value in zip(outputs, numbers, strict=True):
-            self.values.give(t, value)
-        memory = self.values.memory(outputs[0]) if outputs else None
-        if memory is None:
-            return
-        record = Record(numbers, place, memory.ref.cdata, memory.writes, geometry(outputs[0]),
-                        content_of(outputs[0], REMEMBERED))
+        numbers = tuple([self.values.fresh() for _ in outputs])
+        given = self.values.give(outputs[0], numbers[0])
+        for i in range(1, len(outputs)):
+            self.values.give(outputs[i], numbers[i])
+        if given is None:
+            return None
+        memory, where = given
+        record = Record(numbers, place, memory, where, memory.writes, content_of(outputs[0], REMEMBERED))
         if len(self.keys) >= MOST_KEYS:
             for old in list(self.keys)[:MOST_KEYS // 4]:
                 del self.keys[old]
             self.loose.clear()
             self.alike.clear()
         self.keys[key.exact] = record
+        return record
 
     def repeat(self, kind: purity.Kind, first: Record, place: Place, outputs: list[Tensor], seconds: float) -> Row:
         """Count an operation that has been run before on the same values."""
@@ -305,13 +306,15 @@ class Watch(TorchDispatchMode):
         """Does `t` hold the bits of the first run's output?  None where those are gone."""
         if first.content is not None:
             return bool(content_of(t, REMEMBERED) == first.content)
-        memory = self.values.memories.get(first.address)
-        if memory is None or memory.writes != first.writes or first.geometry != geometry(t) or t.is_complex():
+        memory = first.memory
+        if self.values.memories.get(memory.cdata) is not memory or memory.writes != first.writes:
             return None
-        storage: Any = torch.UntypedStorage._new_with_weak_ptr(first.address)
+        if first.where != self.values.where(t) or t.is_complex():
+            return None
+        storage: Any = torch.UntypedStorage._new_with_weak_ptr(memory.cdata)
         if storage is None:
             return None
-        offset, shape, stride, dtype = first.geometry
+        offset, shape, stride, dtype = self.values.layouts[first.where]
         other = torch.empty(0, dtype=dtype, device=t.device)
         other.set_(storage, offset, shape, stride)
         return bool(((other == t) | ((other != other) & (t != t))).all())
@@ -328,22 +331,21 @@ class Watch(TorchDispatchMode):
                         maker.written += 1
 
     # Near misses ------------------------------------------------------------------------
-    def near(self, kind: purity.Kind, key: Key, place: Place, seconds: float) -> None:
+    def near(self, kind: purity.Kind, key: Key, record: Record, seconds: float) -> None:
         """Was this operation run before on the same memory, or on equal values elsewhere?"""
-        record = self.keys.get(key.exact)
-        if record is None or not key.tensors:
-            return
-        first = self.loose.get(key.by_location)
+        location = key.by_location()
+        first = self.loose.get(location)
         if first is not None:
             reason = written_reason(key)
             if reason is not None:
-                self.miss(kind, first, place, reason, seconds)
-        self.loose[key.by_location] = record
-        if key.by_content is not None:
-            first = self.alike.setdefault(key.by_content, record)
+                self.miss(kind, first, record.place, reason, seconds)
+        self.loose[location] = record
+        content = key.by_content()
+        if content is not None:
+            first = self.alike.setdefault(content[0], record)
             if first is not record:
-                i = key.content_operand
-                self.miss(kind, first, place, f"operand {i} is another tensor with the same values", seconds)
+                self.miss(kind, first, record.place, f"operand {content[1]} is another tensor with the same values",
+                          seconds)
 
     def miss(self, kind: purity.Kind, first: Record, place: Place, reason: str, seconds: float) -> None:
         """Count a near miss."""
@@ -383,7 +385,7 @@ def explain(budget: float = 0.5) -> Watch:
 
     Parameters
     ----------
-    budget : what watching may cost, as a share of the block's own time (beside a third of a second);
+    budget : what watching may cost, as a share of the block's own time (beside a tenth of a second);
         beyond it parts of the block run unwatched, at full speed.
 
     Returns

@@ -1,0 +1,47 @@
+"""What watching a short script costs beside the script: modules that it must not import, time that it may take."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autograd_opt.explain import watch
+
+SCRIPT = """
+import sys
+import torch
+
+w = torch.ones(4, 4, requires_grad=True)
+for _ in range(3):
+    (w @ w).exp().sum().backward()
+"""
+DEAR = ("torch._dynamo", "torch._inductor", "torch.export", "sympy", "matplotlib", "rustworkx.visualization", "pandas")
+"""Modules of a tenth of a second or more; a script that imports them itself pays for them itself."""
+
+
+def imported(folder: Path, program: str) -> set[str]:
+    """The modules that a process has at its end."""
+    (folder / "short.py").write_text(SCRIPT)
+    told = "\nimport sys; sys.stderr.write('\\n'.join(['', *sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", program + told], cwd=folder, capture_output=True, text=True,
+                          check=True, timeout=300)
+    return set(done.stderr.splitlines())
+
+
+@pytest.mark.slow
+def test_a_short_script_pays_for_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    bare = imported(tmp_path, "import runpy; runpy.run_path('short.py')")
+    seen = imported(tmp_path, "import sys; sys.argv = ['autograd-opt', 'explain', 'short.py']\n"
+                              "from autograd_opt.cli import root; root.main(standalone_mode=False)")
+    assert "autograd_opt.explain.watch" in seen
+    assert not {name for name in DEAR if name in seen and name not in bare}
+
+
+def test_what_watching_may_cost_a_tenth_of_a_second() -> None:
+    e = watch.Watch()
+    e._begin = 0.0
+    allowed = e.spare(0.1)
+    assert 0.1 < allowed < 0.2          # beside the script's own tenth: three times as long at most
