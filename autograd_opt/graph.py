@@ -213,12 +213,14 @@ class AutogradGraph(Context):
             return bool(self.tape.twins)
         captured = [n.index for n in inputs or () if n is not None and not n.is_leaf and n.index >= 0]
         outputs = [n.index for n in roots]
+        seen = self._seen(roots, captured) if self.verify_each else None
         optimized, known = plans.plan(
-            self.tape, outputs, captured, None if self.verify_each else plans.key_of(self.pipeline),
-            lambda: optimize_.run_passes(self.tape, outputs, self.pipeline, captured)[1])
+            self.tape, outputs, captured, plans.key_of(self.pipeline),
+            lambda: optimize_.run_passes(self.tape, outputs, self.pipeline, captured)[1],
+            None if seen is None else seen[0])
         self.planned = self.planned[0] + known, self.planned[1] + 1
         plans.note(roots[0].place, known)
-        if self.verify_each and not self._proved(optimized, roots, captured):
+        if self.verify_each and not self._proved(optimized, roots, captured, seen):
             return False
         self.runs.append(optimized)
         if self.exact:
@@ -228,13 +230,25 @@ class AutogradGraph(Context):
             self.erased = optimize_.erased(self.tape.snapshot(), optimized, captured)
         return True
 
-    def _proved(self, optimized: Any, roots: Sequence[Any], captured: Sequence[int]) -> bool:
+    def _goals(self, captured: Sequence[int]) -> list[int] | None:
+        """Record numbers of all whose cotangents a run wants; None: of the leaves alone."""
+        if not captured:
+            return None
+        return [n.index for n in self.tape.snapshot() if n.is_leaf and n.requires_grad] + list(captured)
+
+    def _seen(self, roots: Sequence[Any], captured: Sequence[int]) -> Any:
+        """What a proof for this run reads."""
+        from autograd_opt.verify import known
+        return known.seen(self.tape.snapshot(), roots, self._goals(captured))
+
+    def _proved(self, optimized: Any, roots: Sequence[Any], captured: Sequence[int], seen: Any) -> bool:
         """Is this optimization proved?  A refuted one raises; without a proof the run goes as written."""
-        from autograd_opt.verify import verify
-        recorded = self.tape.snapshot()
-        goals = [n.index for n in recorded if n.is_leaf and n.requires_grad] + list(captured) if captured else None
-        verdict = verify(recorded, list(roots), goals, optimized.leader.tolist(), alive=optimized.alive.tolist(),
-                         rewrites=getattr(optimized, "rewrites", ()))
+        from autograd_opt.verify import known, verify
+        rewrites = getattr(optimized, "rewrites", ())
+        verdict = known.find(known.key_of(seen, optimized.leader, optimized.alive, rewrites, known.USUAL))
+        if verdict is None:
+            verdict = verify(self.tape.snapshot(), list(roots), self._goals(captured), optimized.leader.tolist(),
+                             alive=optimized.alive.tolist(), rewrites=rewrites)
         self.verdicts.append(verdict)
         if verdict.status == "refuted":
             raise errors.VerificationError(errors.at(f"the optimization of {self.label} was refuted: {verdict}"))

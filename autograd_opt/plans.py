@@ -106,9 +106,14 @@ def note(place: Any, known: bool) -> None:
     _new[place] = 0 if known else _new.get(place, 0) + 1
 
 
-def plan(tape: Any, roots: list[int], captured: list[int], key: Key | None, run: Any) -> tuple[Optimized, bool]:
-    """The passes' result for this graph, and whether it was known; `run()` works it out."""
-    structure = None if key is None else structure_of(tape, roots, captured)
+def plan(tape: Any, roots: list[int], captured: list[int], key: Key | None, run: Any, structure: Any = None
+         ) -> tuple[Optimized, bool]:
+    """The passes' result for this graph, and whether it was known; `run()` works it out.
+
+    `structure` is a row of all that passes see, and perhaps of more, where one was made already.
+    """
+    if key is not None and structure is None:
+        structure = structure_of(tape, roots, captured)
     if key is None or structure is None:
         return run(), False
     known = PLANS.find(key, structure)

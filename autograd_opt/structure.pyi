@@ -1,3 +1,6 @@
+from types import ModuleType
+from typing import Any
+
 from typing_extensions import disjoint_base
 
 from autograd_opt.node import Tape
@@ -12,3 +15,6 @@ class Structure:
     def nodes(self) -> int: ...
 
 def structure_of(tape: Tape, roots: list[int], captured: list[int]) -> Structure | None: ...
+def seen_by_proofs(
+    nodes: list[Any], roots: Any, leaves: Any, led: bool, reading: ModuleType
+) -> tuple[Structure, tuple[Any, ...]] | None: ...

@@ -11,23 +11,30 @@ from autograd_opt.passes.effort import degenerate_hash_forced
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from autograd_opt.node cimport (
-    ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SCALAR0, SCALAR1, Node, Tape,
+    ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SCALAR0, SCALAR1, Node, Op, Tape,
 )
 
 cdef object torch_size = torch.Size
 cdef bint degenerate = degenerate_hash_forced()
 cdef enum:
-    MOST_HASHED = 1024
+    MOST_HASHED = 256
+    LAST = 16
     HEADER = 5
-cdef dict _words = {}                    # strings, and torch's dtypes, layouts and the like -> number
+cdef dict _strings = {}                  # string -> number
+cdef dict _words = {}                    # torch's dtypes, layouts and the like -> number
 cdef tuple OBJECTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 # What a value is, before its content.
 cdef enum Tag:
-    NONE = 1, FALSE, TRUE, INT, FLOAT, COMPLEX, WORD, SEQUENCE, SLICE, ELLIPSIS, SAME_SHAPE, MORE, ATTRIBUTES
+    NONE = 1, FALSE, TRUE, INT, FLOAT, COMPLEX, WORD, SEQUENCE, SLICE, ELLIPSIS, SAME_SHAPE, MORE, ATTRIBUTES, STRING
+
+
+cdef inline uint64_t mixed(uint64_t h, int64_t word) noexcept:
+    h = (h ^ <uint64_t>word) * 0x9E3779B97F4A7C15ULL
+    return h ^ h >> 32
 
 
 cdef int64_t *spare = NULL               # the memory of the last row that was dropped
@@ -61,14 +68,15 @@ cdef class Structure:
             free(self.row)
 
     def __hash__(self):
-        """Of some two thousand words at most: it only says where to look."""
+        """Of some hundred words, and the last ones, in which runs over one graph differ: it only says where to look."""
         cdef Py_ssize_t i, step = 1 + self.n // MOST_HASHED
         cdef uint64_t h = <uint64_t>self.n
         if degenerate or self.hash:
             return <Py_ssize_t>self.hash
         for i in range(0, self.n, step):
-            h = (h ^ <uint64_t>self.row[i]) * 0x9E3779B97F4A7C15ULL
-            h ^= h >> 32
+            h = mixed(h, self.row[i])
+        for i in range(max(0, self.n - LAST), self.n):
+            h = mixed(h, self.row[i])
         self.hash = (h >> 2) | 1
         return <Py_ssize_t>self.hash
 
@@ -103,22 +111,28 @@ cdef class Structure:
         cdef double number
         cdef int64_t bits
         t = type(v)
-        if t is torch_size or t is tuple or t is list:
-            self.push(SEQUENCE)
-            self.push(len(v))
-            for x in v:
-                self.value(x)
-            return 0
-        if v is None:
-            return self.push(NONE)
-        if t is bool:
-            return self.push(TRUE if v else FALSE)
         if t is int:
             self.push(INT)
             try:
                 return self.push(v)
             except OverflowError:
                 raise TypeError(v) from None
+        if t is torch_size or t is tuple:
+            self.push(SEQUENCE)
+            self.push(len(<tuple>v))
+            for x in <tuple>v:
+                self.value(x)
+            return 0
+        if t is list:
+            self.push(SEQUENCE)
+            self.push(len(<list>v))
+            for x in <list>v:
+                self.value(x)
+            return 0
+        if v is None:
+            return self.push(NONE)
+        if t is bool:
+            return self.push(TRUE if v else FALSE)
         if t is float:
             number = v
             memcpy(&bits, &number, 8)
@@ -128,7 +142,10 @@ cdef class Structure:
             self.push(COMPLEX)
             self.value(v.real)
             return self.value(v.imag)
-        if t is str or t in OBJECTS:
+        if t is str:
+            self.push(STRING)
+            return self.push(_strings.setdefault(v, len(_strings)))
+        if t in OBJECTS:
             self.push(WORD)
             return self.push(_words.setdefault((t, v), len(_words)))
         if t is slice:
@@ -175,7 +192,7 @@ cdef class Structure:
             if node.attrs is not None:
                 self.push(ATTRIBUTES)
                 self.push(len(node.attrs))
-                for name, v in node.attrs.items():
+                for name, v in (<dict>node.attrs).items():
                     self.value(name)
                     self.value(v)
         return 0
@@ -203,3 +220,6 @@ def structure_of(Tape tape, list roots, list captured):
     for i in captured:
         s.push(i)
     return s
+
+
+include "core/seen.pxi"

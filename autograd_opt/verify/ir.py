@@ -58,7 +58,7 @@ class Head(NamedTuple):
 
     def values(self) -> dict[str, Any]:
         """All attributes, decoded."""
-        return {k: decode(t) for k, t in self.attributes if k != "@"}
+        return {k: decode(t) for k, t in self.attributes}
 
 
 class Vocabulary:

@@ -59,10 +59,9 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
         else:
             effect = i + 1
         coded: tuple[tuple[str, str], ...] = ()
-        versions = getattr(node, "operand_versions", None)
-        if attributes or len(places) > 2 or versions:
+        if attributes or len(places) > 2:
             try:
-                coded = attribute_bits(op, attributes, places, node, versions)
+                coded = attribute_bits(op, attributes, places, node)
             except (TypeError, LookupError):
                 recorded.unique.append(op.name)
                 effect, pure[i] = i + 1, 0
@@ -87,7 +86,7 @@ def home(places: Sequence[int | None], devices: Sequence[Any]) -> Any:
 
 
 def attribute_bits(
-    op: Any, attributes: dict[str, Any], places: tuple[int | None, ...], node: Any, versions: Any
+    op: Any, attributes: dict[str, Any], places: Sequence[Any], node: Any
 ) -> tuple[tuple[str, str], ...]:
     """The attributes that differ from the operator's defaults, sorted by name, as text."""
     defaults = op.attributes
@@ -102,9 +101,16 @@ def attribute_bits(
                 name = op.operands[k] if k < len(op.operands) else f"#{k}"
                 if name not in attributes:
                     out.append((name, encode(number_of(node, k))))
-    if versions and any(versions):
-        out.append(("@", encode(tuple(versions))))
     return tuple(out)
+
+
+def readable(node: Any) -> bool:
+    """Can all attributes of a node be read, and the numbers among its operands?"""
+    try:
+        attribute_bits(node.op, node.attributes, node.operands, node)
+    except (TypeError, LookupError):
+        return False
+    return True
 
 
 def number_of(node: Any, k: int) -> Any:

@@ -176,10 +176,9 @@ def over(
 
 
 def untouchable(recorded: Recorded, k: int, kept: Collection[int]) -> bool:
-    """Is the node's own cotangent seen by someone, or an operand read after a write?"""
-    node, head = recorded.nodes[k], recorded.vocabulary.heads[recorded.heads[k]]
-    written = any(name == "@" for name, _ in head.attributes)
-    return written or node.hooks is not None or bool(node.flags & PINNED) or k in kept
+    """Is the node's own cotangent seen by someone?"""
+    node = recorded.nodes[k]
+    return node.hooks is not None or bool(node.flags & PINNED) or k in kept
 
 
 def between(recorded: Recorded, leader: Sequence[int], node: int, cut: set[int]) -> list[int] | None:

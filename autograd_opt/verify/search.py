@@ -30,6 +30,7 @@ def search(
     """No proof: look for a counterexample, then for evidence, then ask sympy."""
     from autograd_opt.verify import field, points, sympy_engine
 
+    common["stats"]["searched"] = True  # values were looked at: integers, where the graph has some
     evidence: list[str] = []
     goals = [k for k, ok in enumerate(outcome.equal) if not ok]
     pairs = list(

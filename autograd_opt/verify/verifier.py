@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autograd_opt.errors import ArgumentError
+from autograd_opt.verify import known
 from autograd_opt.verify.budget import ENGINES, Budget
 from autograd_opt.verify.ir import Malformed, Released
 from autograd_opt.verify.task import Task
@@ -30,6 +31,7 @@ def verify(
     assume: Sequence[str] = (),
     seed: int = 0,
     save: str | Path | None = None,
+    anew: bool = False,
 ) -> Verification:
     """Are the optimized values and gradients those of the graph as written?
 
@@ -49,6 +51,7 @@ def verify(
     assume : conditions that the caller vouches for.
     seed : for the random points.
     save : a file to write, with the graph, so that `replay` verifies it again elsewhere.
+    anew : prove it though the same question has been answered in this process; saving always does.
 
     Returns
     -------
@@ -71,18 +74,26 @@ def verify(
             if unknown
             else f"exact={exact!r}: choose 'real' or 'bitwise'"
         )
+    budget = budget or Budget()
+    key = known.key_of(known.seen(nodes, roots, leaves, leader is None), leader, alive, rewrites,
+                       (tuple(engines), budget, exact, tuple(assume), seed))
+    answer = None if anew or save is not None else known.find(key)
+    if answer is not None:
+        return answer
     made: list[Task] = []
 
     def task() -> Task:
         made.append(Task(nodes, roots, leaves, leader, alive, rewrites))
         return made[0]
 
-    found = asked(task, budget or Budget(), engines=engines, exact=exact, assume=assume, seed=seed)
+    found = asked(task, budget, engines=engines, exact=exact, assume=assume, seed=seed)
     if save is not None and made:
         from autograd_opt.verify.certificate import contents
 
         found = replace(found, recorded=contents(made[0], engines, exact, assume, seed))
         found.to_json(save)
+    else:
+        known.keep(key, found)
     return found
 
 

@@ -153,6 +153,7 @@ def test_other_pipelines_have_plans_of_their_own() -> None:
     assert step(repeated, passes=["cse", "prune"])[1] == (0, 1)
     assert step(repeated, passes=["cse", "prune"])[1] == (1, 1)
     assert step(repeated, verify=True)[1] == (0, 1)
+    assert step(repeated, verify=True)[1] == (1, 1)
 
 
 def test_a_users_pass_runs_each_time() -> None:
