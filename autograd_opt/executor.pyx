@@ -16,8 +16,8 @@ from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_try_attr
 from autograd_opt.node cimport (
-    DEAD, DECIDED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, ONCE, OVERWRITTEN, OWN, PINNED,
-    REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp, active_tape, set_paused, shape_of, value_of,
+    DEAD, DECIDED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN, OWN, PINNED,
+    REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp, active_tape, awaits, set_paused, shape_of, value_of,
     version_of,
 )
 from autograd_opt import errors
@@ -282,6 +282,7 @@ cdef class GraphTask:
             for i, node in enumerate(inputs):
                 if node is not None and node.index >= 0:
                     self.captures.setdefault(node.index, []).append(i)
+                    siblings(self.tape, node, self.captures)
         if self.merge:
             resolve(self, self.captures if inputs is not None and intermediate(inputs) else None)
         if inputs is not None:
@@ -335,7 +336,11 @@ cdef class GraphTask:
             raise errors.dropped(node)
         if node.flags & SPENT and not stateless(node):
             raise errors.freed(node)
+        if op.flags & MULTI and type(g) is Contribution:
+            unreached(self, node, g)
         try:
+            if self.needed is not None and op.several:
+                whole(self, node)
             if node.hooks is None:
                 self.differentiate(node, op, g)
             else:
@@ -401,7 +406,7 @@ cdef class GraphTask:
 
     cdef bint wants(self, Node node):
         """Is a cotangent of this operand asked for?"""
-        if node is None or not node.flags & REQUIRES_GRAD:
+        if node is None or (node.flags & (REQUIRES_GRAD | NOWHERE)) != REQUIRES_GRAD:
             return False
         return self.needed is None or self.leads(node) or self.merge and node.flags & MERGED
 
@@ -558,7 +563,7 @@ cdef class GraphTask:
             return 0
         for i in range(len(operands) - 1, -1, -1):
             other = operands[i]
-            if other is None or not other.flags & REQUIRES_GRAD:
+            if other is None or (other.flags & (REQUIRES_GRAD | NOWHERE)) != REQUIRES_GRAD:
                 continue
             if i < len(results):
                 if self.anomaly:

@@ -74,6 +74,14 @@ class NodeHooks:
                     retain(t, g.clone() if t.grad is None else t.grad + g)
         return g
 
+    def missed(self, node: Any, task: Any) -> None:
+        """Tensor pre-hooks of an output that nothing has come to, of a call that other cotangents have reached."""
+        if self.tensor:
+            with user_code(task, node):
+                for fn in list(self.tensor.values()):
+                    if fn(None) is not None:
+                        raise errors.GraphError("can't replace a None gradient with a non-None value")
+
     def prepare(self, node: Any, g: Any, task: Any) -> Any:
         """Node pre-hooks; they see and may replace the tuple of cotangents, one for each output."""
         if not self.pre:

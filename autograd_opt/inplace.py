@@ -102,7 +102,7 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
         protect(target, found[0], True)
         mask = 0
         for i, n in enumerate(found):
-            if n is not None and n.requires_grad:
+            if n is not None and n.requires_grad and not (op.several and views.leads_nowhere(n)):
                 mask |= op.saved_by(i)
         base = views.before_write(target)
         if base is not None:

@@ -15,6 +15,7 @@ cdef enum OpFlag:
     VARIADIC = 128       # takes any number of operands, as a list
     MOVES = 256          # the result may be on another device than the operands
     ONCE = 512           # a run that frees the graph frees it, though its rules read nothing that is saved
+    HIDES = 1024         # torch's kernel returns a view of memory that eager mode does not show
 
 # What a node is (Node.flags).
 cdef enum NodeFlag:
@@ -44,6 +45,7 @@ cdef enum NodeFlag:
     BY_RULE = 8388608    # `leader` is an equal value by a rule of algebra, not by an equal key
     INNER = 33554432     # the tensor is a rule's own: the user has never seen it, and never will
     DECIDED = 16777216    # the passes before this very run have decided it: nothing is left to ask
+    NOWHERE = 67108864   # requires grad, as torch says of a view of what does, and leads to nobody
 
 cdef class Vjp:
     cdef readonly object fn
@@ -65,11 +67,13 @@ cdef class Op:
     cdef public object shape_rule
     cdef readonly int hot
     cdef readonly bint differentiable    # has any rule
+    cdef readonly bint several   # has rules for more than one operand
     cdef public int symbol, number_symbol    # what the rules of algebra call it, on tensors and with a number
     cdef public object datum     # node -> what stands in the symbol's brackets, or None
     cdef public bint values_only # these rules hold for every dtype
     cdef public int unit         # with this number, or its negative, the operation may be one in other words
     cdef public bint distinct    # alone it is never the identity
+    cdef public uint32_t lean        # what the rules do not need where the second operand is a number
     cdef uint32_t need0, need1
     cdef uint32_t needs(self, int i)
 
@@ -185,6 +189,11 @@ cdef uint32_t version_of(object t) except? 4294967295
 cdef object shape_of(object t)
 cdef object same_device(object device)
 cdef bint is_float(object dtype)
+
+cdef inline bint awaits(Op op, Node operand):
+    """Does the rule of `op` for this operand ever run?  Where it does not, torch saves nothing for it."""
+    return (operand.flags & (REQUIRES_GRAD | NOWHERE)) == REQUIRES_GRAD \
+        or not op.several and operand.flags & REQUIRES_GRAD != 0
 cdef int release_handle(Tape tape, object t) except -1
 cdef object encode(object v)
 cdef object encode_attributes(object attrs)

@@ -32,6 +32,7 @@ class Op:
     values_only: bool
     unit: int
     distinct: bool
+    lean: int
     @property
     def name(self) -> str: ...
     @property
@@ -44,6 +45,8 @@ class Op:
     def flags(self) -> int: ...
     @property
     def vjps(self) -> list[Vjp | None]: ...
+    @property
+    def several(self) -> bool: ...
     @property
     def joint(self) -> Vjp | None: ...
     @property

@@ -13,8 +13,8 @@ from libc.string cimport memcmp, memcpy
 
 from autograd_opt.ctorch cimport ao_builtin0, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_method, ao_method0, ao_try_attr
 from autograd_opt.node cimport (
-    CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, INNER, LEAF, MULTI, MOVES, NEEDS_ANS, NO_MERGE, OVERWRITTEN,
-    PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape, attach,
+    CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, MULTI, MOVES, NEEDS_ANS, NO_MERGE, OVERWRITTEN,
+    PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape, attach, awaits,
     current_source, encode, encode_attributes, fresh_vn, handle, is_float, known_value, release_handle, new_node, recording, same_device, set_paused, shape_of,
     version_of,
 )
@@ -33,6 +33,7 @@ cdef object is_zero = base.__dict__["_is_zerotensor"]
 cdef object get_requires_grad = base.__dict__["requires_grad"]
 cdef object NODE = "_node"
 cdef object MARK = "_requires_grad"
+cdef object get_data = base.__dict__["data"]
 cdef object get_dtype = base.__dict__["dtype"]
 cdef object get_device = base.__dict__["device"]
 cdef object get_is_cuda = base.__dict__["is_cuda"]

@@ -21,7 +21,7 @@ from autograd_opt.ops.table import ONCE, PURE, VIEW, define
 from autograd_opt.references import requires_grad
 
 Tensor = torch.Tensor
-OVERWRITTEN = 1024
+OVERWRITTEN, NOWHERE = 1024, 1 << 26
 MULTI_VIEWS = frozenset("unbind split split_with_sizes chunk".split())
 
 
@@ -85,19 +85,12 @@ def hidden(view: Tensor) -> bool:
     return "_node" not in base.__dict__ and sys.getrefcount(base) <= 3       # torch, `base`, the argument
 
 
-WHOLE = frozenset("stack repeat tile select_scatter slice_scatter diagonal_scatter embedding flash_attention "
-                  "unsafe_chunk unsafe_split".split())
-"""Operators of torch's whose kernels return views of hidden memory, which eager mode does not show."""
-
-
 def shown_as_view(t: Tensor) -> bool:
     """Is `t` a view in eager mode, too?"""
     if not t._is_view() or not hidden(t):
         return t._is_view()
     node = t.__dict__.get("_node")
-    if node is None or node.is_leaf:
-        return "_made" in t.__dict__ or not t.is_contiguous()
-    return (node.operands[0] if node.op.name == "output" else node).op.name not in WHOLE
+    return "_made" in t.__dict__ or not t.is_contiguous() or not (node is None or node.is_leaf)
 
 
 def origin(node: Any) -> Any:
@@ -230,6 +223,7 @@ def late(t: Tensor, own: bool = False) -> Any:
         unwritten = t.__dict__["_made"] == t._version if "_made" in t.__dict__ else leaf.__get__(t)
         if unwritten:
             return None if own else apart(t, False)
+        refuse_making(t)
         return attach_region(base, t, geometry(t, base))
     if not node.requires_grad:
         return None
@@ -240,6 +234,7 @@ def late(t: Tensor, own: bool = False) -> Any:
         if not (first.op is WRITTEN or below.flags & OVERWRITTEN or (start.is_leaf and start.tensor is base)):
             return None                         # an operation, not a write
         if not below.requires_grad:
+            refuse_making(t)
             return attach_region(base, t, geometry(t, base))
         first = below
     return None
@@ -257,6 +252,7 @@ def apart(t: Tensor, unrecorded: bool) -> Any:
     if node is None or not node.requires_grad:
         return None
     fresh = rewrite(APART, [node], (base,), {**geometry(t, base), "unrecorded": unrecorded}, t)
+    fresh.mark(NOWHERE)
     fresh.view = True
     return fresh
 

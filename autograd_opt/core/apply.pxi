@@ -149,7 +149,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         r = func(*args, **kwargs) if kwargs else func(*args)
         if op.flags & VIEW:
             note_view(r)
-        return r
+        return shown(r) if op.flags & HIDES else r
     try:
         if is_tensor(a):
             na = seen(tape, op, a)
@@ -182,6 +182,8 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             r = func(*args, **kwargs)
         else:
             r = func(*args)
+        if op.flags & HIDES:
+            r = shown(r)
         if op.flags & VIEW and not grad and flags & REQUIRES_GRAD and op.differentiable and set_apart(r):
             return r
         if not (req or tape.optimize):
@@ -216,18 +218,20 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         flags |= ESCAPED | NO_MERGE          # without a version counter a write goes unseen
     if req:
         flags |= REQUIRES_GRAD
-        if na is not None and na.flags & REQUIRES_GRAD:
+        if na is not None and awaits(op, na):
             mask = op.need0
             if op.flags & (ELEMENTWISE | REDUCES) and (na.dtype is not dtype or na.shape != shape):
                 flags |= FIX0
-        if nb is not None and nb.flags & REQUIRES_GRAD:
+        if nb is not None and awaits(op, nb):
             mask |= op.need1
             if op.flags & (ELEMENTWISE | REDUCES) and (nb.dtype is not dtype or nb.shape != shape):
                 flags |= FIX1
-        if nc is not None and nc.flags & REQUIRES_GRAD:
+        if nc is not None and awaits(op, nc):
             mask |= op.needs(2)
             if op.flags & (ELEMENTWISE | REDUCES) and (nc.dtype is not dtype or nc.shape != shape):
                 flags |= FIXN
+        if nb is None:
+            mask &= ~op.lean
         if mask >> 31:
             flags |= NEEDS_ANS
     node.flags = flags
@@ -285,7 +289,7 @@ cdef int save_more(Tape tape, Node node, Op op, Py_ssize_t count, Node na, Node 
                 values[i] = operands[i]
                 versions[i] = save(tape, n, operands[i])
     node.more = (na, nb, nc) if count == 3 else (na, nb) if count == 2 else (na,) if count == 1 else ()
-    node.saved_more = (values, versions, extra)
+    node.saved_more = (values, versions, extra, None)
     for i in range(count):
         n = all_nodes[i]
         if n is not None:

@@ -205,9 +205,9 @@ cdef object fast_binary(Kernel k, object a, object b):
         if req:
             node.flags |= REQUIRES_GRAD
             mask = 0
-            if na.flags & REQUIRES_GRAD:
+            if awaits(op, na):
                 mask = op.need0
-            if nb is not None and nb.flags & REQUIRES_GRAD:
+            if nb is not None and awaits(op, nb):
                 mask |= op.need1
             if mask & 1:
                 node.x0 = a
@@ -215,6 +215,8 @@ cdef object fast_binary(Kernel k, object a, object b):
             if mask & 2 and nb is not None:
                 node.x1 = b
                 node.v1 = save(tape, nb, b)
+            if nb is None:
+                mask &= ~op.lean
             if mask >> 31:
                 node.flags |= NEEDS_ANS
     except NotImplementedError:          # a tensor of an unusual kind, which the general path judges

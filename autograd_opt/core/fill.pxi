@@ -25,10 +25,12 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
         if req:
             for i in range(count):
                 n = nodes[i]
-                if n is not None and n.flags & REQUIRES_GRAD:
+                if n is not None and awaits(op, n):
                     mask |= op.needs(i)
                     if op.flags & (ELEMENTWISE | REDUCES) and (n.shape != node.shape or n.dtype is not node.dtype):
                         fix |= 1 << min(i, 2)
+            if op.lean and count == 2 and nodes[1] is None:
+                mask &= ~op.lean
             if mask & 0x80000000:
                 node.flags |= NEEDS_ANS
             if op.flags & ELEMENTWISE:
@@ -73,13 +75,21 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
                 elif mask & (1 << min(i, 30)):
                     values[i] = operands[i]
                     versions[i] = saved_version(operands[i])
-            node.saved_more = (values, versions, extra)
+            node.saved_more = (values, versions, extra, seal(op, extra))
     finally:
         leave(tape, switch)
     for n in nodes:
         if n is not None:
             n.live += 1
     return node
+
+
+cdef tuple seal(Op op, object extra):
+    """The versions of what a kernel with several outputs saves: the user sees that memory, and may write it."""
+    if extra is None or op.kernel is None or not op.flags & MULTI:
+        return None
+    return tuple([(t, version_of(t)) for t in (extra if isinstance(extra, (tuple, list)) else (extra,))
+                  if isinstance(t, Tensor)])
 
 
 cdef int pack_saved(Tape tape, Node node, object r) except -1:
@@ -98,9 +108,9 @@ cdef int pack_saved(Tape tape, Node node, object r) except -1:
         if node.x1 is not None and not node.flags & SCALAR1:
             node.x1 = pack(node.x1, node.in1)
         if node.saved_more is not None:
-            values, versions, extra = node.saved_more
+            values, versions, extra, _ = node.saved_more
             values = [t if n is None or t is None else pack(t, n) for t, n in zip(values, node.more)]
-            node.saved_more = (values, versions, pack_extra(extra))
+            node.saved_more = (values, versions, pack_extra(extra), None)
         if node.flags & NEEDS_ANS and r is not None:
             node.value = pack(r, node, True)
             if type(node.value) is not CustomTensor and type(node.value) is not Tensor:

@@ -14,7 +14,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             if op.differentiable and is_tensor(t) and tracked(tape, t):
                 break
         else:
-            return func(*args, **kwargs) if kwargs else func(*args)
+            r = func(*args, **kwargs) if kwargs else func(*args)
+            return shown(r) if op.flags & HIDES else r
     nodes = [None] * count
     try:
         for i in range(count):
@@ -47,6 +48,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             r = func(*args, **kwargs)
         else:
             r = func(*args)
+        if op.flags & HIDES:
+            r = shown(r)
         if op.flags & VIEW and not grad and op.differentiable and flags & REQUIRES_GRAD and set_apart(r):
             return r
         if not (req or tape.optimize):
@@ -98,6 +101,13 @@ cdef object unchanged(Op op, object func, tuple args, dict kwargs, tuple operand
             if t is r:
                 return r
     raise error
+
+
+cdef object shown(object r):
+    """A result as eager mode shows it: not as a view of memory that only torch's kernel knows."""
+    if isinstance(r, (tuple, list)):
+        return type(r)([shown(t) for t in r])
+    return ao_get(get_data, r) if ao_method0(is_view, r) is True else r
 
 
 cdef int note_view(object r) except -1:

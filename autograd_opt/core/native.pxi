@@ -253,6 +253,8 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
                 g, fresh = ao_method(div, g, (n,)), True
         if len(<tuple>a.shape):
             g, fresh = ao_method(expand, restored(g, a.shape, dim, keepdim), (a.shape,)), False
+        elif hot == SUM:
+            g, fresh = ao_method(expand, g, ((),)), False        # a tensor of its own, as for any other shape
     elif hot != COPY:
         if hot == INDEX:
             index = attribute(node, "index")

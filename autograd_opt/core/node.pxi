@@ -16,6 +16,8 @@ cdef class Op:
         self.flags, self.vjps, self.joint, self.forward = flags, vjps, joint, forward
         self.hot, self.kernel = hot, kernel
         self.differentiable = joint is not None or any([v is not None for v in vjps])
+        self.several = sum([v is not None for v in vjps]) > 1 or joint is not None and (
+            flags & VARIADIC != 0 or len(operands) > 1)
         self.need0 = self.needs(0)
         self.need1 = self.needs(1)
 

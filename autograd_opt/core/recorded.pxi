@@ -214,12 +214,11 @@ cdef int recorded_shape(GraphTask task, Node node, int hot, object g) except -1:
         g = record(tape, operator("mT"), matrix_transpose, (g,), (g,), None)
     elif hot == SUM or hot == MEAN:
         dim, keepdim = attribute(node, "dim"), attribute(node, "keepdim")
-        if keepdim or dim is not None and type(dim) is not int:
+        if keepdim or not shape or dim is not None and type(dim) is not int:
             return 0
-        if shape:
-            if dim is not None:
-                g = record(tape, operator("unsqueeze"), unsqueeze, (g, dim % len(shape)), (g,), {"dim": dim % len(shape)})
-            g = record(tape, operator("expand"), expand, (g, shape), (g,), {"size": shape})
+        if dim is not None:
+            g = record(tape, operator("unsqueeze"), unsqueeze, (g, dim % len(shape)), (g,), {"dim": dim % len(shape)})
+        g = record(tape, operator("expand"), expand, (g, shape), (g,), {"size": shape})
         if hot == MEAN:
             g = two(task, "div", g, count(a.shape, dim))
     elif hot == INDEX or hot == SELECT or hot == NARROW:

@@ -95,9 +95,61 @@ cdef object saved(Node node, int i):
     return t
 
 
+cdef int whole(GraphTask task, Node node) except -1:
+    """Is all that a node has saved unwritten?  torch asks also for what no rule of this run reads."""
+    cdef Py_ssize_t i
+    cdef object t, version
+    for other in node.operands:
+        if other is not None and (<Node>other).flags & REQUIRES_GRAD and not task.wants(<Node>other):
+            break
+    else:
+        return 0                         # every rule runs, and reads what it has saved
+    if node.saved_more is not None:
+        for i, (t, version) in enumerate(zip(node.saved_more[0], node.saved_more[1])):
+            if node.more[i] is not None and isinstance(t, Tensor) and version_of(t) != version:
+                stale(node, i)
+    elif isinstance(node.x0, Tensor) and version_of(node.x0) != node.v0:
+        stale(node, 0)
+    elif isinstance(node.x1, Tensor) and version_of(node.x1) != node.v1:
+        stale(node, 1)
+    if node.flags & NEEDS_ANS and not node.flags & PACKED and (
+            node.flags & OVERWRITTEN or node.tensor != NULL and version_of(<object>node.tensor) != node.version):
+        stale(node, -1)
+    return 0
+
+
+cdef int siblings(Tape tape, Node output, dict captures) except -1:
+    """To capture one output of a call is to stop at the call: its other outputs are arrived at, too, and their hooks run."""
+    cdef Py_ssize_t i
+    cdef Node other, parent = output.in0
+    if not output.op.name == "output" or parent is None:
+        return 0
+    for i in range(parent.index + 1, tape.n):
+        other = <Node>tape.nodes[i]
+        if other.in0 is not parent or other.op is not output.op:
+            break
+        captures.setdefault(other.index, [])
+    return 0
+
+
+cdef int unreached(GraphTask task, Node node, object g) except -1:
+    """Before a call with several outputs is differentiated: hooks of those that no cotangent came to see None, as in torch."""
+    cdef Py_ssize_t i
+    cdef Node other
+    for i in range(node.index + 1, task.tape.n):
+        other = <Node>task.tape.nodes[i]
+        if other.in0 is not node or not other.op.name == "output":
+            break
+        if other.hooks is not None and g.parts[other.attrs["i"]] is None:
+            other.hooks.missed(other, task)
+    return 0
+
+
 cdef object answer(GraphTask task, Node node):
     """The output of `node`, unchanged; with its handle when the run is recorded."""
     cdef object t
+    if node.op.lean and not node.flags & NEEDS_ANS:
+        return None
     if node.flags & PACKED:
         if node.value is None:
             raise errors.freed(node)
@@ -158,6 +210,10 @@ cdef object argument(GraphTask task, Node node, int code):
     if code == 9:
         if node.saved_more is None:
             raise errors.freed(node)
+        if node.saved_more[3] is not None:
+            for t, version in node.saved_more[3]:
+                if version_of(t) != version:
+                    return stale(node, -1)
         return unpack_extra(node.saved_more[2])
     raise AssertionError(code)
 
@@ -167,12 +223,16 @@ cdef bint stateless(Node node):
     cdef uint32_t mask = 0
     cdef Py_ssize_t i
     cdef Node n
-    if node.index < 0 or node.op.flags & ONCE and node.flags & SPENT:
+    cdef bint asked = False
+    if node.index < 0:
         return False
     for i, other in enumerate(node.operands):
         n = other
-        if n is not None and n.flags & REQUIRES_GRAD:
+        if n is not None and awaits(node.op, n):
             mask |= node.op.needs(i)
+            asked = True
+    if asked and node.op.flags & ONCE and node.flags & SPENT:
+        return False
     if node.op.hot != MUL and node.op.hot != DIV:        # whose number torch saves as a tensor
         for i, other in enumerate(node.operands):
             if other is None and i < 30:

@@ -122,6 +122,8 @@ cdef bint intact(Node node) except -1:
         if value is None or version_of(value) != node.version:
             return False
     if node.saved_more is not None:
+        if node.saved_more[3] is not None and any([version_of(t) != version for t, version in node.saved_more[3]]):
+            return False
         for other, t, version in zip(node.more, node.saved_more[0], node.saved_more[1]):
             if other is not None and t is not None:
                 if (<Node>other).flags & ESCAPED or version_of(t) != version:

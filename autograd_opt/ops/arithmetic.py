@@ -18,8 +18,8 @@ def inverse_or_zero(x: Any) -> Any:
 E = ELEMENTWISE | PURE
 
 
-def pow_base(g: Any, x: Any, y: Any) -> Any:
-    """Cotangent of x in x ** y; 0 where y is 0, also at x = 0."""
+def pow_base(g: Any, x: Any, y: Any, ans: Any) -> Any:
+    """Cotangent of x in x ** y; 0 where y is 0, also at x = 0.  torch saves the result of two tensors for either."""
     if isinstance(y, NUMBER):
         if y == 0:
             return torch.zeros_like(g)
@@ -88,9 +88,10 @@ define("addcdiv", "x, y, z, *, value=1", E, "torch.addcdiv T.addcdiv",
 define("lerp", "x, y, weight", E, "torch.lerp T.lerp",
        x=lambda g, weight: g * H(1 - weight), y=lambda g, weight: g * H(weight), weight=lambda g, x, y: g * H(y - x))
 # ----- powers -----
-define("pow", "x, y", E, "torch.pow T.pow T.__pow__", inplace="T.__ipow__", x=pow_base, y=pow_exponent)
-define("float_power", "x, y", E, "torch.float_power T.float_power",
-       x=lambda g, x, y: pow_base(g, x.to(g.dtype), y), y=lambda g, x, y, ans: pow_exponent(g, x, y, ans))
+define("pow", "x, y", E, "torch.pow T.pow T.__pow__", inplace="T.__ipow__", lean="ans", x=pow_base,
+       y=pow_exponent)
+define("float_power", "x, y", E, "torch.float_power T.float_power", lean="ans",
+       x=lambda g, x, y, ans: pow_base(g, x.to(g.dtype), y, ans), y=lambda g, x, y, ans: pow_exponent(g, x, y, ans))
 define("sqrt", "x", E, "torch.sqrt T.sqrt", x=lambda g, ans: g / (2 * H(ans)))
 define("rsqrt", "x", E, "torch.rsqrt T.rsqrt", x=lambda g, ans: -0.5 * g * H(ans ** 3))
 # ----- rounding and signs -----

@@ -85,9 +85,8 @@ def restore(t: Any, x_shape: Any, dim: Any, keepdim: bool) -> Any:
 
 def expand_reduced(g: Any, x_shape: Any, dim: Any, keepdim: bool) -> Any:
     """The cotangent of a reduction, back over the axes that it removed."""
-    n = len(x_shape)
-    if n == 0:
-        return g
+    if not len(x_shape):
+        return g.expand(())             # a tensor of its own, as for any other shape
     if dim is None or dim == () or dim == []:
         return (g if not keepdim else g.reshape(())).expand(x_shape)
     return restore(g, x_shape, dim, keepdim).expand(x_shape)

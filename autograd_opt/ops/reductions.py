@@ -61,20 +61,33 @@ def std_x(g: Any, x: Any, ans: Any, dim: Any, correction: Any, keepdim: bool) ->
     return var_x((g / (ans * 2)).masked_fill(ans == 0, 0), x, dim, correction, keepdim)
 
 
-def moments_x(g: Any, x: Any, x_shape: Any, *, dim: Any, correction: Any, keepdim: bool, root: bool) -> Any:
-    """var_mean and std_mean."""
+def with_mean(total: Any, mean: Any, x_shape: Any, dim: Any, keepdim: bool) -> Any:
+    """A cotangent, or None, and that of the mean beside it."""
+    if mean is None:
+        return total
+    part = expand_reduced(mean, x_shape, dim, keepdim) / count(x_shape, dim)
+    return part if total is None else total + part
+
+
+def var_mean_x(g: Any, x: Any, x_shape: Any, *, dim: Any, correction: Any, keepdim: bool) -> Any:
+    spread, mean = g.parts
+    total = None if spread is None else var_x(spread, x, dim, correction, keepdim)
+    return with_mean(total, mean, x_shape, dim, keepdim)
+
+
+def std_mean_kernel(x: Any, *, dim: Any, correction: Any, keepdim: bool) -> Any:
+    result = torch.std_mean(x, dim, correction=correction, keepdim=keepdim)
+    return result, result[0].detach()
+
+
+def std_mean_x(g: Any, x: Any, x_shape: Any, extra: Any, *, dim: Any, correction: Any, keepdim: bool) -> Any:
     spread, mean = g.parts
     total = None
     if spread is not None:
-        if root:
-            total = std_x(spread, x, x.std(axes(dim, x.ndim), correction=correction, keepdim=keepdim), dim, correction,
-                keepdim)
-        else:
-            total = var_x(spread, x, dim, correction, keepdim)
-    if mean is not None:
-        part = expand_reduced(mean, x_shape, dim, keepdim) / count(x_shape, dim)
-        total = part if total is None else total + part
-    return total
+        if torch.is_grad_enabled():
+            extra = x.std(axes(dim, x.ndim), correction=correction, keepdim=keepdim)
+        total = std_x(spread, x, extra, dim, correction, keepdim)
+    return with_mean(total, mean, x_shape, dim, keepdim)
 
 
 def bind_var(x: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
@@ -83,13 +96,6 @@ def bind_var(x: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = Fals
     if unbiased is not None:
         correction = int(unbiased)
     return (x,), {"dim": dim, "correction": 1 if correction is None else correction, "keepdim": keepdim}
-
-
-def bind_moments(root: bool) -> Callable[..., Any]:
-    def bind(*args: Any, **kwargs: Any) -> Any:
-        operands, attributes = bind_var(*args, **kwargs)
-        return operands, {**attributes, "root": root}
-    return bind
 
 
 def norm_x(g: Any, x: Any, ans: Any, *, ord: Any, dim: Any, keepdim: bool) -> Any:
@@ -162,10 +168,9 @@ define("var", "x, dim=None, *, correction=1, keepdim=False", R, "torch.var T.var
        x=lambda g, x, *, dim, correction, keepdim: var_x(g, x, dim, correction, keepdim))
 define("std", "x, dim=None, *, correction=1, keepdim=False", R, "torch.std T.std", bind=bind_var,
        x=lambda g, x, ans, *, dim, correction, keepdim: std_x(g, x, ans, dim, correction, keepdim))
-define("var_mean", "x, dim=None, *, correction=1, keepdim=False, root=False", R | MULTI, "torch.var_mean",
-       bind=bind_moments(False), x=moments_x)
-define("std_mean", "x, dim=None, *, correction=1, keepdim=False, root=True", R | MULTI, "torch.std_mean",
-       bind=bind_moments(True), x=moments_x)
+define("var_mean", "x, dim=None, *, correction=1, keepdim=False", R | MULTI, "torch.var_mean", bind=bind_var, x=var_mean_x)
+define("std_mean", "x, dim=None, *, correction=1, keepdim=False", R | MULTI, "torch.std_mean", bind=bind_var,
+       kernel=std_mean_kernel, x=std_mean_x)
 # ----- norms -----
 define("vector_norm", "x, ord=2, dim=None, keepdim=False, *, dtype=None", R, "torch.linalg.vector_norm", x=norm_x)
 define("dist", "x, y, p=2", R, "torch.dist T.dist", x=dist_x,

@@ -26,7 +26,7 @@ import torch
 from autograd_opt.node import Op, Vjp
 from autograd_opt.recorder import Plan
 
-ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ONCE = (1 << k for k in range(10))
+ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ONCE, HIDES = (1 << k for k in range(11))
 HOT = {name: code for code, names in enumerate("""
     add|sub|mul|neg|div|pow|exp|log|sin|cos|sqrt|square|reciprocal|abs|tanh|sigmoid|relu|softmax|log_softmax|sum|mean
     |matmul|mm|reshape flatten ravel squeeze unsqueeze unflatten unsafe_view reshape_alias view|transpose|t|mT
@@ -36,6 +36,9 @@ HOT = {name: code for code, names in enumerate("""
     |dropout|permute|conv1d conv2d conv3d|batch_norm_train|layer_norm|max_pool2d|nll_loss|embedding
 """.split("|"), 1) for name in names.split()}
 """Operators whose rule is written in C as well, with their codes in `core/native.pxi`."""
+HIDING = frozenset("stack repeat tile select_scatter slice_scatter diagonal_scatter embedding flash_attention "
+                   "unsafe_chunk unsafe_split conv1d conv_transpose1d".split())
+"""Operators of torch's whose kernels return views of hidden memory, which eager mode does not show."""
 ANSWER = 1 << 31
 
 Rule = Callable[..., Any]
@@ -195,6 +198,7 @@ def define(
     meaning: Callable[..., Any] | None = None,
     kernel: Callable[..., Any] | None = None,
     keeps: str = "",
+    lean: str = "",
     **rules: Rule | None,
 ) -> Op:
     """Add one operator.
@@ -215,6 +219,7 @@ def define(
         gradient is wanted; `extra` is what the rules read under that name (statistics, indices, masks).
     meaning : the same value by elementary recordable operations, for fused kernels.
     keeps : operands, or `ans`, that torch saves though the rules do not read them: a write to one is refused.
+    lean : `ans` where the rules do not need it when the second operand is a number.
     rules : operand name to rule.
     """
     operands, attributes, binder = signature_of(signature)
@@ -224,10 +229,11 @@ def define(
     if rules:
         raise ValueError(f"{name}: rules for {sorted(rules)}, which are not operands")
     functions = [f for f in (resolve(c) for c in calls.split()) if f is not None]
-    op = Op(name, len(OPS) + 1, operands, attributes, flags, vjps,
+    op = Op(name, len(OPS) + 1, operands, attributes, flags | (HIDES if name in HIDING else 0), vjps,
             make_vjp(joint, operands, attributes), forward or (functions[0] if functions else None),
             HOT.get(name, 0), kernel)
     op.meaning = meaning
+    op.lean = ANSWER if lean == "ans" else 0
     OPS[name] = op
     BINDERS[name] = bind or binder
     if getattr(forward, "primitive", False):

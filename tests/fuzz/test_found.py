@@ -261,6 +261,78 @@ FOUND = {
         with torch.no_grad(): v[0] = s
         with torch.no_grad(): v[1] = 0.5
         (v.sum() * 4).backward()""",
+    # ----- several outputs -----
+    "to ask for one output of a call is to reach the others, too": """
+        u, v = (c / f).split(1)
+        v.retain_grad()
+        a, b = torch.autograd.grad(v.sum() * 2 + u.sum() * 3, [u, f], allow_unused=True)""",
+    "also for hooks that a run with inputs= has left": """
+        v1, v2 = x.unbind(0)
+        (x.sum() * 2).backward(inputs=[v1], retain_graph=True)
+        a, b = torch.autograd.grad((v1 * 2).sum() + (v2 * 3).sum(), [v2, s], allow_unused=True)""",
+    "a hook of an output that nothing reaches sees None": """
+        u, v = x.unbind(0)
+        u.grad_fn; u.register_hook(lambda g: g * 2)
+        v.sum().backward()""",
+    "the deviation is saved for the mean beside it": """
+        u, v = torch.std_mean(x)
+        u += False
+        v.backward()""",
+    "the order of a sort is saved": """
+        u, v = x.sort(0)
+        v.zero_()
+        u.sum().backward()""",
+    "the factors of a decomposition are saved": """
+        u, t, v = torch.linalg.svd(w)
+        t.add_(1)
+        u.abs().sum().backward()""",
+    "an operand that no rule of the run reads is found written": """
+        u, v = x * 1, c * f
+        t = u * v
+        u.add_(1)
+        a, = torch.autograd.grad(t.sum(), [x])""",
+    # ----- memory that only a kernel knows -----
+    "a stack is no view, so that a write to it is one to the whole": """
+        v = torch.stack([d * f, f])
+        v.fill_(1)
+        u = v[None]
+        u.sum().backward()
+        (v.sum() * 3).backward()""",
+    "views of a stack, made under no_grad": """
+        u = torch.stack([f, f])
+        with torch.no_grad(): v = u.squeeze()
+        v.grad_fn; v.register_hook(lambda g: g * 2)""",
+    "views of a stack that comes to require grad": """
+        u = torch.stack([d, d])
+        v = u.select(-1, 0)
+        u.requires_grad_()
+        (v.sum() + u.sum()).backward()""",
+    # ----- views made under no_grad -----
+    "torch saves nothing for a product of views that lead nowhere": """
+        with torch.no_grad(): u = z.imag
+        v = u * u
+        v.sum().backward()
+        t = c * v
+        u.data.mul_(2)
+        (s * 2 + t.sum()).backward()""",
+    "such a view of a constant is refused once the constant has a history": """
+        with torch.set_grad_enabled(False): u = c[1:]
+        v = c[1:]
+        v.select(0, 0).mul_(f)
+        t = torch.mul(u, -3)""",
+    # ----- identity -----
+    "the gradients of a number and of its sum are two tensors": """
+        v = s.sum(0)
+        a, b = torch.autograd.grad(w.sum() * 2 + v * 3, [s, v], allow_unused=True, retain_graph=True)
+        a.requires_grad_()""",
+    "the result of a power of two tensors, for the base": """
+        a = x.abs() ** d
+        a.neg_()
+        a.sum().backward()""",
+    "that of a power with a number is not": """
+        a = (x * 1) ** 2
+        a.neg_()
+        a.sum().backward()""",
     "the real part of the gradient of an imaginary part is zero, also where it is infinite": """
         v = z.imag * inf
         v.sum().backward()""",
