@@ -21,6 +21,7 @@ from autograd_opt.node cimport (
     version_of,
 )
 from autograd_opt import errors
+from autograd_opt.hooks import at_root
 from autograd_opt.node cimport PACKED, recording
 from autograd_opt.recorder cimport KERNELS, Kernel, fast_binary, fast_unary, inner_view, record
 from autograd_opt.runs import ACCUMULATING
@@ -290,7 +291,11 @@ cdef class GraphTask:
         try:
             self.own = True
             for node, g in zip(roots, cotangents):
-                self.send(node, g, False)
+                if len(roots) == 1 and self.needed is not None and not self.leads(node) \
+                        and not (self.merge and node.flags & MERGED):
+                    at_root(node, g, self)
+                else:
+                    self.send(node, g, False)
             while self.count:
                 node = <Node>self.tape.nodes[self.pop_index()]
                 g = self.take(node)

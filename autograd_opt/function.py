@@ -17,7 +17,7 @@ from autograd_opt import node as nodes
 from autograd_opt.hooks import user_code
 from autograd_opt.ops.table import MULTI, VARIADIC, define
 from autograd_opt.saved import Packed, pack
-from autograd_opt.tensor import revive
+from autograd_opt.tensor import CustomTensor, revive
 
 Tensor = torch.Tensor
 _torch_apply = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
@@ -104,6 +104,9 @@ class Context:
         for t in self._to_save:
             if t is None:
                 saved.append((None, 0))
+                continue
+            if not isinstance(t, Tensor) and not grad:
+                saved.append((None, 0))         # torch asks only where there is something to save for
                 continue
             if not isinstance(t, Tensor):
                 raise errors.ArgumentTypeError(errors.at(
@@ -269,6 +272,8 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
         for i in tensors:
             if call.is_dirty(outputs[i]):
                 nodes.wrote(outputs[i])
+            if not call.grad and call.is_input(outputs[i]):
+                outputs[i] = unrelated(outputs[i], call.is_dirty(outputs[i]))
         return outputs
     operands = tuple(args[i] for i in positions)
     metas = {i: (outputs[i].shape, outputs[i].dtype, outputs[i].device) for i in tensors}
@@ -287,6 +292,16 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
     recorder.record_writes(FUNCTION_MULTI, call.found, operands, attributes, [outputs[i] for i in tracked], extra)
     ctx._connect({i: outputs[i]._node for i in tracked})
     return outputs
+
+
+def unrelated(t: Tensor, dirty: bool) -> Tensor:
+    """An input that a Function returns where no gradient is followed: an alias, which requires none."""
+    if references.requires_grad(t):
+        alias = t.detach()
+        if type(t) is not Tensor and type(alias) is Tensor:
+            alias.__class__ = CustomTensor
+        return alias
+    return t if dirty else t.view_as(t)
 
 
 def plain(t: Tensor) -> Tensor:

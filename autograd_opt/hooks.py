@@ -249,6 +249,14 @@ def run_leaf_hooks(t: Tensor, g: Any, task: Any) -> Any:
     return g
 
 
+def at_root(node: Any, g: Any, task: Any) -> None:
+    """A run with targets starts at `node` alone, and comes from there to none: as in torch its hooks run all the same."""
+    if node.is_leaf:
+        run_leaf_hooks(node.tensor, g, task)
+    elif node.hooks is not None:
+        node.hooks.before(node, g, task)
+
+
 def run_post_accumulate(t: Tensor, task: Any) -> None:
     """The post-accumulate hooks of a leaf."""
     own, torchs = t.__dict__.get("_post_hooks"), t._post_accumulate_grad_hooks

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from autograd_opt import errors, recorder, views
+from autograd_opt import errors, recorder, references, views
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import special
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
+from autograd_opt.tensor import CustomTensor
 
 Tensor = torch.Tensor
 
@@ -213,7 +214,21 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
                 f"{getattr(func, '__name__', func)}(): functions with out=... arguments don't support automatic "
                 "differentiation, but one of the arguments requires grad."
             ))
-        return func(*args, **kwargs)
+        given = kwargs.get("out")
+        outs = [t for t in (given if isinstance(given, (tuple, list)) else (given,)) if isinstance(t, Tensor)]
+        shapes = []
+        for t in outs:
+            t.data_ptr()                    # memory that a clone shares cannot be given another size
+            shapes.append(t.shape)
+        result = func(*args, **kwargs)
+        for t, shape in zip(outs, shapes, strict=True):
+            nodes.wrote(t)
+            if t.shape != shape and t.is_leaf:
+                needs = references.requires_grad(t)
+                nodes.become_leaf(t)        # a leaf of another shape, which nothing has computed
+                if type(t) is CustomTensor:
+                    t._requires_grad = needs
+        return result
 
 
 def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -59,11 +59,17 @@ class SavedTensor:
 
     def __init__(self, t: Tensor):
         self.node = nodes.handle_of(t)
+        self.version = version(t)
         self.packed = pack(t, self.node)
 
     def unpack(self) -> Tensor:
         """The tensor, or what the hooks made of it, connected to its node."""
         if type(self.packed) is not Packed:
+            if version(self.packed) != self.version:
+                raise errors.InplaceError(errors.at(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    "an argument of a checkpoint. Write to a clone() instead"
+                ))
             return self.packed
         t = self.packed.plain()
         return connected(t, self.node) if self.node.requires_grad else t

@@ -51,8 +51,8 @@ class CustomTensor(torch.Tensor):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
-        from autograd_opt.tensor_api import change_requires_grad
-        change_requires_grad(self, bool(value))
+        from autograd_opt.tensor_api import assign_requires_grad
+        assign_requires_grad(self, bool(value))
 
     @property
     def is_leaf(self) -> bool:  # type: ignore[override]  # torch declares attributes

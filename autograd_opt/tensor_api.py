@@ -57,7 +57,16 @@ def get_requires_grad(func: Any, args: Any, kwargs: Any) -> bool:
 
 @special(setter("requires_grad"))
 def set_requires_grad(func: Any, args: Any, kwargs: Any) -> None:
-    change_requires_grad(args[0], bool(args[1]))
+    assign_requires_grad(args[0], bool(args[1]))
+
+
+def assign_requires_grad(t: Tensor, value: bool) -> None:
+    """`t.requires_grad = value`, which torch refuses for every tensor that is not a leaf, whatever the value."""
+    if history(t) is not None:
+        raise errors.GraphError(errors.at("you can only change requires_grad flags of leaf variables." + ("" if value else (
+            " If you want to use a computed variable in a subgraph that doesn't require differentiation use "
+            "var_no_grad = var.detach()."))))
+    change_requires_grad(t, value)
 
 
 @special(Tensor.requires_grad_)

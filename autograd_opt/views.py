@@ -456,7 +456,7 @@ ERASE = define("view_erase", f"x, *, {_GEO}", 0, forward=erase, x=rule(_erase))
 EMBED = define("view_embed", f"x, *, {_GEO}", 0, forward=embed, x=rule(_region))
 PLACE = define("view_place", f"x, part, *, {_GEO}", ONCE, forward=place, x=rule(_erase), part=rule(_region))
 WRITTEN = define("written", "x", 0,
-                 x=lambda g, x_shape, ans_shape: g if tuple(x_shape) == tuple(ans_shape) else g.reshape(x_shape))
+                 x=lambda g, x_shape, ans_shape: g if tuple(x_shape) == tuple(ans_shape) else g.sum_to_size(tuple(x_shape)))
 APART = define("view_apart", f"x, *, {_GEO}, unrecorded=True", 0, x=lambda g: None,
                forward=lambda x, *, unrecorded, **where: region(x, **where))
 CUT = define("view_cut", f"x, *, {_GEO}", 0, x=lambda g: None, forward=region)

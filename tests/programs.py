@@ -94,6 +94,8 @@ class Program:
 
 def environment(leaves: Env) -> Env:
     """The names that a program may use; `seen` collects what hooks saw, by label."""
+    from tests.wider import NAMES
+
     seen: dict[str, list[Any]] = {}
 
     def see(label: str) -> Callable[[Any], None]:
@@ -117,6 +119,7 @@ def environment(leaves: Env) -> Env:
         "see": see,
         "see_grad": see_grad,
         "handles": [],
+        **NAMES,
         **leaves,
     }
 
@@ -209,7 +212,8 @@ class Writer:
     def taint(self, statement: str, targets: Sequence[str]) -> None:
         """Whatever reads a gradient, or a variable that did, is compared with a tolerance."""
         words = set(re.findall(r"\w+", statement))
-        if not (re.search(r"\.grad\b(?! = None| is None|\.zero_)", statement) or words & self.loose):
+        derived = re.search(r"\.grad\b(?! = None| is None|\.zero_)|\bfunctional\.|\bfunc\.|clip_grad|step\(\)", statement)
+        if not (derived or words & self.loose):
             return
         self.loose.update(targets)
         if writes(statement):
@@ -224,20 +228,25 @@ def storage(t: Tensor) -> int:
 
 
 def writes(statement: str) -> bool:
-    return "_(" in statement or "] =" in statement or ("= " in statement and statement.split("=")[0][-1:] in "+-*/")
+    return "_(" in statement or "step()" in statement or "out=" in statement or "] =" in statement or ("= " in statement and statement.split("=")[0][-1:] in "+-*/")
 
 
-def generate(choices: Choices, length: int = 20) -> Program:
-    """Write one program of about `length` statements, its last a backward over several variables."""
+def generate(choices: Choices, length: int = 20, wide: bool = False) -> Program:
+    """Write one program of about `length` statements, its last a backward over several variables.
+
+    `wide`: with the statements of `tests.wider`, too.
+    """
     from tests.statements import FINAL, STATEMENTS
+    from tests.wider import ALL
 
+    table = ALL if wide else STATEMENTS
     writer = Writer(choices)
     state = torch.get_rng_state()
     grad_mode = torch.is_grad_enabled()
     torch.manual_seed(0)
     try:
         for _ in range(choices.integer(4, length)):
-            if not choose(writer, STATEMENTS)(writer):
+            if not choose(writer, table)(writer):
                 break
         else:
             FINAL(writer)
@@ -257,9 +266,9 @@ def choose(writer: Writer, table: Sequence[tuple[int, Any]]) -> Any:
     raise AssertionError("unreachable")
 
 
-def from_seed(seed: int, length: int = 20) -> Program:
+def from_seed(seed: int, length: int = 20, wide: bool = False) -> Program:
     """The program of one seed."""
-    return generate(Seeded(seed), length)
+    return generate(Seeded(seed), length, wide)
 
 
 @st.composite

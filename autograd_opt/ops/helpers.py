@@ -6,10 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
-NUMBER = (int, float, complex)
+NUMBER = (int, float, complex, np.number)
 
 
 def primitive(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,11 +22,11 @@ from tests.fuzz.oracle import isolated, isolated_all, kind_of, shrink
 from tests.programs import Program, from_seed
 
 
-def sweep(seeds: range, length: int) -> Iterator[tuple[int, Program, Exception | None]]:
+def sweep(seeds: range, length: int, wide: bool) -> Iterator[tuple[int, Program, Exception | None]]:
     """Every seed, its program, and the difference where there is one."""
     for first in range(seeds.start, seeds.stop, 50):
         chunk = range(first, min(first + 50, seeds.stop))
-        programs = [from_seed(seed, length) for seed in chunk]
+        programs = [from_seed(seed, length, wide) for seed in chunk]
         yield from zip(chunk, programs, isolated_all(programs), strict=True)
 
 
@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=20_000, help="how many programs (20000)")
     parser.add_argument("--first", type=int, default=0, help="first seed (0)")
     parser.add_argument("--length", type=int, default=20, help="longest program (20)")
+    parser.add_argument("--wide", action="store_true", help="with custom functions, checkpoints, the functional API, ...")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
     parser.add_argument("--kinds", type=int, default=20, help="stop after so many kinds of difference (20)")
     arguments = parser.parse_args()
@@ -45,7 +46,8 @@ def main() -> int:
     known: Counter[str] = Counter()
     start = time.monotonic()
     done = 0
-    for seed, program, error in sweep(range(arguments.first, arguments.first + arguments.examples), arguments.length):
+    seeds = range(arguments.first, arguments.first + arguments.examples)
+    for seed, program, error in sweep(seeds, arguments.length, arguments.wide):
         if time.monotonic() - start > arguments.seconds or len(kinds) >= arguments.kinds:
             break
         done += 1

@@ -320,6 +320,50 @@ FOUND = {
         v = c[1:]
         v.select(0, 0).mul_(f)
         t = torch.mul(u, -3)""",
+    # ----- what only the wider statements reach -----
+    "an argument of a checkpoint is found written": """
+        v = -w
+        u = checkpoint(lambda t: t.cos() * 2, v, use_reentrant=False)
+        v *= 2
+        u.sum().backward()""",
+    "hooks of a root run where it leads to no target": """
+        y.register_hook(see('leaf'))
+        v = y * 2
+        v.grad_fn; v.register_hook(see('root'))
+        a, b = torch.autograd.grad(y, [z, s], d, allow_unused=True)
+        a, b = torch.autograd.grad(v, [z, s], d, allow_unused=True)
+        a, b = torch.autograd.grad([y, v, v.sum()], [z, s], [d, d, None], allow_unused=True)""",
+    "a Function of constants may save what is no tensor": """
+        a, b = Both.apply(c, True)""",
+    "a Function that writes its input returns an alias under no_grad": """
+        v = w * 2
+        with torch.no_grad(): u = Doubled.apply(v)
+        (u * w + v).sum().backward()""",
+    "requires_grad is not assigned to what is no leaf": """
+        v = f - s
+        v.requires_grad_()
+        v.requires_grad = True""",
+    "numbers of NumPy's are exponents and factors": """
+        v = y.abs() ** np.float32(0.5) * np.int64(3)
+        v.sum().backward()""",
+    "out= gives a tensor another shape": """
+        v = s * 2
+        u = d.sum()
+        torch.mul(d, 2, out=u)
+        (u * f).sum().backward()""",
+    "also one that shares its memory with an equal value": """
+        v = d.tanh()
+        u = d.tanh()
+        with torch.no_grad(): torch.mul(w, 2, out=u)
+        (u * w).sum().backward()""",
+    "a leaf under no_grad, whose gradient is summed": """
+        with torch.no_grad(): torch.mul(d, 2, out=s)
+        v = (c / s).square()
+        v.sum().backward()""",
+    "a product over every axis is summed in torch's order": """
+        v = c + y
+        u = torch.tensordot(v, v, v.dim())
+        t = torch.tensordot(v, v.mT, ([0, 1], [1, 0]))""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
