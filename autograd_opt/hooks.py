@@ -250,7 +250,7 @@ def run_leaf_hooks(t: Tensor, g: Any, task: Any) -> Any:
 
 
 def at_root(node: Any, g: Any, task: Any) -> None:
-    """A run with targets starts at `node` alone, and comes from there to none: as in torch its hooks run all the same."""
+    """A run with targets starts at `node` alone, and comes from there to none: its hooks run all the same."""
     if node.is_leaf:
         run_leaf_hooks(node.tensor, g, task)
     elif node.hooks is not None:

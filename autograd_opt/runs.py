@@ -45,6 +45,11 @@ class Run:
             self._reached = self.reached()
         return node.index in self._reached
 
+    def asked_for(self, node: Any) -> bool:
+        """Is `node` a target that cotangents come to?"""
+        found = any(n is node for n in self.targets or ())
+        return found and any(node is n for index in self.reached() for n in nodes.get_active().node(index).operands)  # type: ignore[union-attr]
+
     def leads(self, node: Any) -> bool:
         """Is `node` executed on the way to another target?"""
         wanted = {n.index for n in self.targets or () if n is not None}
@@ -59,7 +64,8 @@ class Run:
             if node.index in seen or node.index < 0:
                 continue
             seen[node.index] = node
-            stack += [n for n in node.operands if n is not None and n.requires_grad]
+            if node.op != "view_apart":                 # whose operand no gradient comes to
+                stack += [n for n in node.operands if n is not None and n.requires_grad]
         if self.targets is None:
             return set(seen)
         wanted = {n.index for n in self.targets if n is not None}
@@ -112,12 +118,16 @@ def will_engine_execute_node(node: Any) -> bool:
     run = current()
     if run is None or not isinstance(node, nodes.Node):
         return bool(_original["_will_engine_execute_node"](node))
-    if node.is_leaf and not run.accumulates:
+    if len(run.roots) == 1 and node is run.roots[0]:
+        return False                        # as in torch, which looks for nodes below the root
+    if run.accumulates or not run.asked_for(node):
+        return run.executes(node)
+    if node.is_leaf:
         raise errors.GraphError(
             "A leaf node was passed to _will_engine_execute_node but we are currently running autograd.grad(). This "
             "is currently not supported."
         )
-    return run.executes(node)
+    return True
 
 
 def current_autograd_node() -> Any:

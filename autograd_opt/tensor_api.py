@@ -63,9 +63,9 @@ def set_requires_grad(func: Any, args: Any, kwargs: Any) -> None:
 def assign_requires_grad(t: Tensor, value: bool) -> None:
     """`t.requires_grad = value`, which torch refuses for every tensor that is not a leaf, whatever the value."""
     if history(t) is not None:
-        raise errors.GraphError(errors.at("you can only change requires_grad flags of leaf variables." + ("" if value else (
-            " If you want to use a computed variable in a subgraph that doesn't require differentiation use "
-            "var_no_grad = var.detach()."))))
+        remedy = "" if value else (" If you want to use a computed variable in a subgraph that doesn't require "
+                                   "differentiation use var_no_grad = var.detach().")
+        raise errors.GraphError(errors.at(f"you can only change requires_grad flags of leaf variables.{remedy}"))
     change_requires_grad(t, value)
 
 

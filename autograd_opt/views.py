@@ -85,12 +85,18 @@ def hidden(view: Tensor) -> bool:
     return "_node" not in base.__dict__ and sys.getrefcount(base) <= 3       # torch, `base`, the argument
 
 
+PLAIN = frozenset(["unsafe_chunk", "unsafe_split"])
+"""Calls whose results lie in the memory of their operand, and are views of nothing in eager mode."""
+
+
 def shown_as_view(t: Tensor) -> bool:
     """Is `t` a view in eager mode, too?"""
     if not t._is_view() or not hidden(t):
         return t._is_view()
     node = t.__dict__.get("_node")
-    return "_made" in t.__dict__ or not t.is_contiguous() or not (node is None or node.is_leaf)
+    if node is None or node.is_leaf:
+        return "_made" in t.__dict__ or not t.is_contiguous()
+    return (node.operands[0] if node.op.name == "output" else node).op.name not in PLAIN
 
 
 def origin(node: Any) -> Any:
@@ -456,7 +462,7 @@ ERASE = define("view_erase", f"x, *, {_GEO}", 0, forward=erase, x=rule(_erase))
 EMBED = define("view_embed", f"x, *, {_GEO}", 0, forward=embed, x=rule(_region))
 PLACE = define("view_place", f"x, part, *, {_GEO}", ONCE, forward=place, x=rule(_erase), part=rule(_region))
 WRITTEN = define("written", "x", 0,
-                 x=lambda g, x_shape, ans_shape: g if tuple(x_shape) == tuple(ans_shape) else g.sum_to_size(tuple(x_shape)))
+                 x=lambda g, x_shape, ans_shape: g if x_shape == ans_shape else g.sum_to_size(tuple(x_shape)))
 APART = define("view_apart", f"x, *, {_GEO}, unrecorded=True", 0, x=lambda g: None,
                forward=lambda x, *, unrecorded, **where: region(x, **where))
 CUT = define("view_cut", f"x, *, {_GEO}", 0, x=lambda g: None, forward=region)

@@ -40,6 +40,10 @@ CONSTANTS: dict[str, Tensor] = {
 LITERALS = ("1", "1.0", "True", "0.0", "-0.0", "2", "2.0", "0.5", "-3", "nan", "inf", "False", "0")
 
 
+GRADIENTS = re.compile(r"\.grad\b(?! = None| is None|\.zero_)|\bfunctional\.|\bfunc\.|clip_grad|step\(\)")
+"""What makes or reads gradients."""
+
+
 class Choices(Protocol):
     def integer(self, low: int, high: int) -> int: ...
 
@@ -94,13 +98,19 @@ class Program:
 
 def environment(leaves: Env) -> Env:
     """The names that a program may use; `seen` collects what hooks saw, by label."""
-    from tests.wider import NAMES
+    from tests.named import NAMES
 
     seen: dict[str, list[Any]] = {}
 
     def see(label: str) -> Callable[[Any], None]:
         def hook(g: Any) -> None:
             seen.setdefault(label, []).append(g.detach().clone())
+
+        return hook
+
+    def see_all(label: str) -> Callable[[Any], None]:
+        def hook(gs: Any) -> None:
+            seen.setdefault(label, []).extend(g.detach().clone() for g in gs if g is not None)
 
         return hook
 
@@ -118,6 +128,7 @@ def environment(leaves: Env) -> Env:
         "seen": seen,
         "see": see,
         "see_grad": see_grad,
+        "see_all": see_all,
         "handles": [],
         **NAMES,
         **leaves,
@@ -212,8 +223,7 @@ class Writer:
     def taint(self, statement: str, targets: Sequence[str]) -> None:
         """Whatever reads a gradient, or a variable that did, is compared with a tolerance."""
         words = set(re.findall(r"\w+", statement))
-        derived = re.search(r"\.grad\b(?! = None| is None|\.zero_)|\bfunctional\.|\bfunc\.|clip_grad|step\(\)", statement)
-        if not (derived or words & self.loose):
+        if not (GRADIENTS.search(statement) or words & self.loose):
             return
         self.loose.update(targets)
         if writes(statement):
@@ -228,7 +238,9 @@ def storage(t: Tensor) -> int:
 
 
 def writes(statement: str) -> bool:
-    return "_(" in statement or "step()" in statement or "out=" in statement or "] =" in statement or ("= " in statement and statement.split("=")[0][-1:] in "+-*/")
+    return any(word in statement for word in ("_(", "step()", "out=", "] =")) or (
+        "= " in statement and statement.split("=")[0][-1:] in "+-*/")
+
 
 
 def generate(choices: Choices, length: int = 20, wide: bool = False) -> Program:

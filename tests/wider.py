@@ -6,19 +6,11 @@ hooks, cotangents that are given, modules' functions, optimizers, literals and t
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-import torch
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from tests.programs import Writer
 from tests.statements import STATEMENTS, assign, choices, total
 
-Tensor = torch.Tensor
 WIDER: list[tuple[int, Callable[[Writer], bool]]] = []
 
 
@@ -30,96 +22,6 @@ def statement(weight: int) -> Callable[[Callable[[Writer], bool]], Callable[[Wri
     return register
 
 
-# ----- what programs can name ---------------------------------------------------------------
-class Squared(Function):
-    """Saves its input."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return g * x * 2
-
-
-class Grown(Function):
-    """Saves its output, and has its setup apart."""
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.exp()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        return g * ctx.saved_tensors[0]
-
-
-class Both(Function):
-    """Two inputs, two outputs, of which one may have no cotangent."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, y)
-        return x + y, x * y
-
-    @staticmethod
-    def backward(ctx: Any, g: Any, h: Any) -> Any:
-        x, y = ctx.saved_tensors
-        left = None if g is None else g
-        right = None if g is None else g
-        if h is not None:
-            left = h * y if left is None else left + h * y
-            right = h * x if right is None else right + h * x
-        return (None if left is None else left.sum_to_size(x.shape),
-                None if right is None else right.sum_to_size(y.shape))
-
-
-class Doubled(Function):
-    """Writes its input."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.mark_dirty(x)
-        return x.mul_(2)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        return g * 2
-
-
-class Ranked(Function):
-    """One output without a gradient, and a rule that is not differentiable."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-        order = x.argsort(-1)
-        ctx.mark_non_differentiable(order)
-        ctx.save_for_backward(order)
-        return x.gather(-1, order), order
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor, _: Any) -> Tensor:
-        (order,) = ctx.saved_tensors
-        return torch.zeros_like(g).scatter(-1, order, g)
-
-
-NAMES: dict[str, Any] = {
-    **{f.__name__: f for f in (Squared, Grown, Both, Doubled, Ranked)},
-    "np": np, "copy": copy, "checkpoint": torch.utils.checkpoint.checkpoint, "graph": torch.autograd.graph,
-    "functional": torch.autograd.functional, "func": torch.func,
-}
-"""What the programs written here use besides."""
-
-
 # ----- custom functions, checkpoints, saved-tensor hooks ---------------------------------------
 @statement(7)
 def custom(p: Writer) -> bool:
@@ -129,7 +31,8 @@ def custom(p: Writer) -> bool:
         u, v = p.new(), p.new()
         made = f"Ranked.apply({a})" if p.maybe(30) else f"Both.apply({a}, {b if b[0].isalpha() else 's'})"
         return p.add(f"{u}, {v} = {made}", [u, v])
-    return assign(p, p.one(choices("Squared.apply({}) | Grown.apply({}) | Doubled.apply({}) | Squared.apply({} * 1)")).format(a))
+    patterns = choices("Squared.apply({}) | Grown.apply({}) | Doubled.apply({}) | Squared.apply({} * 1)")
+    return assign(p, p.one(patterns).format(a))
 
 
 BODIES = choices("""
@@ -221,10 +124,10 @@ def hooked(p: Writer) -> bool:
         {a}.register_hook(lambda g: see('{l}')(torch.autograd.grad(({a} * 2).sum(), [{a}])[0])) |
         {a}.register_hook(lambda g: ({b} * 3).sum().backward() if {b}.is_leaf else None) |
         {a}.register_hook(lambda g: torch.zeros_like(g)) |
-        {a}.grad_fn.register_hook(lambda i, o: seen.setdefault('{l}', []).extend(o)) |
+        {a}.grad_fn.register_hook(lambda i, o: see_all('{l}')(o)) |
         {a}.grad_fn.register_prehook(lambda o: tuple(None if g is None else g * 2 for g in o)) |
         handles.append({a}.grad_fn.register_hook(lambda i, o: tuple(None if g is None else g * 2 for g in i))) |
-        graph.register_multi_grad_hook([{a}, {b}], lambda gs: seen.setdefault('{l}', []).extend(g for g in gs if g is not None)) |
+        graph.register_multi_grad_hook([{a}, {b}], see_all('{l}')) |
         graph.register_multi_grad_hook([{a}, {b}], see('{l}'), mode='any') |
         {a}.register_post_accumulate_grad_hook(lambda t: t.grad.mul_(0.5) and None) |
         {a}.register_hook(lambda g: handles and handles.pop().remove())
@@ -268,7 +171,8 @@ def refused(p: Writer) -> bool:
     name = p.new()
     text = p.one(choices("""
         torch.sin({a}, out={b}) | torch.add({a}, 1, out={b}) | torch.mul(d, 2, out={b}) |
-        {n} = torch.sin({a}.detach(), out=torch.empty_like({a}.detach())) | {n} = torch.from_numpy({a}.detach().numpy()) |
+        {n} = torch.sin({a}.detach(), out=torch.empty_like({a}.detach())) |
+        {n} = torch.from_numpy({a}.detach().numpy()) |
         {n} = {a}.numpy() | torch.cat([{a}, {b}], out=d) | with torch.no_grad(): torch.mul({a}, 2, out={b})
     """)).format(a=a, b=b, n=name)
     return p.add(text, [name] if text.startswith(name) else [])
@@ -277,7 +181,8 @@ def refused(p: Writer) -> bool:
 @statement(3)
 def infer(p: Writer) -> bool:
     a, name = p.real(), p.new()
-    return p.add(f"with torch.inference_mode(): {name} = " + p.one(choices("{} * 2 | {}.view(-1) | {}.detach()")).format(a), [name])
+    made = p.one(choices("{} * 2 | {}.view(-1) | {}.detach()")).format(a)
+    return p.add(f"with torch.inference_mode(): {name} = {made}", [name])
 
 
 LAYERS = choices("""
@@ -288,10 +193,12 @@ LAYERS = choices("""
     torch.cdist({0}.reshape(1, -1), y.sum().expand(1, {0}.numel())) | {0}.unfold(-1, 1, 1) | {0}.kthvalue(1)[0] |
     torch.block_diag({0}.reshape(1, -1), y) | F.scaled_dot_product_attention(*[{0}.reshape(1, 1, -1)] * 3) |
     torch.nn.functional.glu(torch.cat([{0}, {0}])) | {0}.median() | {0}.cumprod(-1) | {0}.renorm(2, 0, 1.0) |
-    {0}.outer({0}) | torch.linalg.norm({0}) | torch.tensordot({0}, {0}, {0}.dim()) | {0}.scatter(0, i[:1].view([1] * {0}.dim()) * 0, 5.0) |
+    {0}.outer({0}) | torch.linalg.norm({0}) | torch.tensordot({0}, {0}, {0}.dim()) |
+    {0}.scatter(0, i[:1].view([1] * {0}.dim()) * 0, 5.0) |
     {0}.index_add(0, i[:1] * 0, {0}[:1]) | {0}.index_copy(0, i[:1] * 0, {0}[:1] * 2) | torch.hstack([{0}, {0}]) |
     {0}.squeeze().unflatten(0, (1, -1)) | {0}.swapaxes(0, -1) | {0}.std() | torch.special.entr({0}) | {0}.logit(0.1) |
-    torch.trapezoid({0}) | {0}.sinc() | {0}.amax() | {0}.aminmax()[0] | {0}.quantile(0.5) | {0}.rsqrt() | torch.celu({0})
+    torch.trapezoid({0}) | {0}.sinc() | {0}.amax() | {0}.aminmax()[0] | {0}.quantile(0.5) | {0}.rsqrt() |
+    torch.celu({0})
 """)
 
 
@@ -310,11 +217,13 @@ def written(p: Writer) -> bool:
         {a}.index_add_(0, i[:1] * 0, {a}[:1].detach()) | {a}.scatter_(0, i[:1].view([1] * {a}.dim()) * 0, 5.0) |
         {a}.index_put_((i[:1] * 0,), y[0]) | {a}.masked_scatter_({a} > 0, {a}.detach() * 2) | {a}.addcdiv_({b}, {b}) |
         {a}.index_copy_(0, i[:1] * 0, {a}[:1] * 2) | {a}.clamp_(min={b}) | {a}.atan2_({b}) | {a}.copy_(i[0]) |
-        {a}.add_(f[0]) | {a}.mul_(m.sum()) | {a} **= 2 | {a} /= {b} | {a}.hypot_({b}) | {a}.round_() | {a}.cumprod_(-1) |
+        {a}.add_(f[0]) | {a}.mul_(m.sum()) | {a} **= 2 | {a} /= {b} | {a}.hypot_({b}) | {a}.round_() |
+        {a}.cumprod_(-1) |
         torch._foreach_mul_([{a}], 2.0) | torch._foreach_add_([{a}, d], 1.0) | {a}.squeeze_() | {a}.transpose_(0, -1) |
         {a}.unbind(0)[0].mul_(2) | {a}.split(1)[0].add_(1) | {a}.real.mul_(2) | {a}.swapaxes_(0, -1) | {a}.tril_() |
         {a}[None].squeeze(0).sub_({b}) | {a}.expand_as({a}).add_(1) | {a}[m[0, :1]] = 1.0 | {a}.data[0] = 2.0 |
-        {a}.remainder_(2.0) | {a}.fmod_(1.5) | {a}.erf_() | {a}.logit_(0.2) | {a}.nan_to_num_(0.0) | {a}.abs_() | {a}.resize_(1)
+        {a}.remainder_(2.0) | {a}.fmod_(1.5) | {a}.erf_() | {a}.logit_(0.2) | {a}.nan_to_num_(0.0) |
+        {a}.abs_() | {a}.resize_(1)
     """)).format(a=a, b=b)
     if p.maybe(15):
         text = f"with torch.no_grad(): {text}"
@@ -334,9 +243,10 @@ def stepped(p: Writer) -> bool:
 def cast(p: Writer) -> bool:
     a = p.pick(lambda t: t.is_floating_point() and t.dim() > 0) or "x"
     name = p.new()
-    return p.add(f"with torch.autocast('cpu'): {name} = " + p.one(choices(
-        "F.linear({0}.float(), {0}.float()) | {0}.float().softmax(-1) | {0}.exp() | ({0}.float() @ {0}.float().mT).sum()"
-    )).format(a), [name])
+    made = p.one(choices("""
+        F.linear({0}.float(), {0}.float()) | {0}.float().softmax(-1) | {0}.exp() | ({0}.float() @ {0}.float().mT).sum()
+    """)).format(a)
+    return p.add(f"with torch.autocast('cpu'): {name} = {made}", [name])
 
 
 @statement(2)

@@ -242,7 +242,7 @@ cdef int recorded_place(GraphTask task, Node node, int hot, object g, object sha
                 return 0
             dim = d
         if dim is None:
-            return 0
+            return 0                     # no part, or axes of length 1: a view of the cotangent
         entry = attribute(node, "index")[dim]
         if type(entry) is slice:
             entry = entry.indices(shape[dim])

@@ -30,6 +30,7 @@ def pow_base(g: Any, x: Any, y: Any, ans: Any) -> Any:
 def pow_exponent(g: Any, x: Any, y: Any, ans: Any) -> Any:
     """Cotangent of y in x ** y; 0 where x is 0 and y is real and not negative."""
     if isinstance(x, NUMBER):
+        x = complex(x) if isinstance(x, complex) else float(x)
         log = torch.log(torch.scalar_tensor(x, dtype=ans.dtype, device=ans.device)) if isinstance(x, complex) or x < 0 \
             else torch.scalar_tensor(x, dtype=ans.dtype, device=ans.device).log()
         if x != 0:

@@ -168,7 +168,8 @@ define("var", "x, dim=None, *, correction=1, keepdim=False", R, "torch.var T.var
        x=lambda g, x, *, dim, correction, keepdim: var_x(g, x, dim, correction, keepdim))
 define("std", "x, dim=None, *, correction=1, keepdim=False", R, "torch.std T.std", bind=bind_var,
        x=lambda g, x, ans, *, dim, correction, keepdim: std_x(g, x, ans, dim, correction, keepdim))
-define("var_mean", "x, dim=None, *, correction=1, keepdim=False", R | MULTI, "torch.var_mean", bind=bind_var, x=var_mean_x)
+define("var_mean", "x, dim=None, *, correction=1, keepdim=False", R | MULTI, "torch.var_mean", bind=bind_var,
+       x=var_mean_x)
 define("std_mean", "x, dim=None, *, correction=1, keepdim=False", R | MULTI, "torch.std_mean", bind=bind_var,
        kernel=std_mean_kernel, x=std_mean_x)
 # ----- norms -----

@@ -53,6 +53,8 @@ def selected(g: Any, x_shape: Any, *, dim: int, index: Any) -> Any:
 
 def sliced(g: Any, x_shape: Any, *, index: Any) -> Any:
     """Of an index with one entry that is not a full slice, torch's own kernel; of others the general form."""
+    if None in index and all(e is None or e is Ellipsis or e == FULL for e in index):
+        return g.reshape(tuple(x_shape))        # only axes of length 1 are new: a view
     dim = -1
     for d, entry in enumerate(index):
         if type(entry) is slice and entry == FULL:

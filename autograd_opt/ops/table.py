@@ -37,8 +37,8 @@ HOT = {name: code for code, names in enumerate("""
 """.split("|"), 1) for name in names.split()}
 """Operators whose rule is written in C as well, with their codes in `core/native.pxi`."""
 HIDING = frozenset("stack repeat tile select_scatter slice_scatter diagonal_scatter embedding flash_attention "
-                   "unsafe_chunk unsafe_split conv1d conv_transpose1d".split())
-"""Operators of torch's whose kernels return views of hidden memory, which eager mode does not show."""
+                   "conv1d conv_transpose1d".split())
+"""Operators of torch's whose kernels return views of fresh memory that eager mode does not show."""
 ANSWER = 1 << 31
 
 Rule = Callable[..., Any]

@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=20_000, help="how many programs (20000)")
     parser.add_argument("--first", type=int, default=0, help="first seed (0)")
     parser.add_argument("--length", type=int, default=20, help="longest program (20)")
-    parser.add_argument("--wide", action="store_true", help="with custom functions, checkpoints, the functional API, ...")
+    parser.add_argument("--wide", action="store_true", help="custom functions, checkpoints, ... as well")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
     parser.add_argument("--kinds", type=int, default=20, help="stop after so many kinds of difference (20)")
     arguments = parser.parse_args()

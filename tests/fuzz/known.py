@@ -49,7 +49,7 @@ KNOWN = (
         merging,
     ),
     Known(
-        "a number that is nothing but rounding: torch eager gives another when its inputs change by a unit in the last place",
+        "a number that is nothing but rounding: torch eager gives another when its inputs change by rounding",
         r"(?s)(v\d+|\w)(\.grad)? is|hook .* saw",
         r"",
         "v1, = torch.autograd.grad(z.abs().sum() * 3, [z], create_graph=True)\n"

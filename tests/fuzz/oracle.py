@@ -100,7 +100,8 @@ def execute(program: Program, inputs: dict[str, Tensor]) -> Outcome:
                 out.error, out.stopped = error, k
                 break
         names = [n for n, t in env.items() if isinstance(t, Tensor)]
-        if any(torch._C._functorch.is_batchedtensor(u) for n in names for u in (env[n], grad_of(env[n])) if u is not None):
+        held = [t for n in names for t in (env[n], grad_of(env[n])) if t is not None]
+        if any(torch._C._functorch.is_batchedtensor(t) for t in held):
             return Outcome(RuntimeError("a batched tensor has left its transform"), len(program.statements) - 1)
         out.state = torch.get_rng_state()
         out.sights = {name: look(env[name]) for name in names}

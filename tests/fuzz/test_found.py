@@ -364,6 +364,21 @@ FOUND = {
         v = c + y
         u = torch.tensordot(v, v, v.dim())
         t = torch.tensordot(v, v.mT, ([0, 1], [1, 0]))""",
+    "hooks on several tensors, asked for a root or for no leaf that comes": """
+        v = w.tanh()
+        u = v.sin()
+        graph.register_multi_grad_hook([f, u], see_all('a'))
+        graph.register_multi_grad_hook([w, z], see_all('b'))
+        a, = torch.autograd.grad([u, u.abs().sum()], [v], [u.detach(), None], retain_graph=True)
+        a, = torch.autograd.grad(w, [w], torch.stack([c[0] * w.detach()] * 2), is_grads_batched=True)""",
+    "and of a leaf that a view without a way leads to": """
+        graph.register_multi_grad_hook([s, f], see_all('a'))
+        with torch.inference_mode(): v = s.view(-1)
+        (v.sum() * 2 + f.sum() * 3).backward()""",
+    "the gradient of axes of length one is a view": """
+        v = f[..., None]
+        a, b = torch.autograd.grad(v.sum() * 2 + v.sum() * 4, [v, f], create_graph=True)
+        a.requires_grad_()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
