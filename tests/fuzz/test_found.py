@@ -377,7 +377,7 @@ FOUND = {
         (v.sum() * 2 + f.sum() * 3).backward()""",
     "the gradient of axes of length one is a view": """
         v = f[..., None]
-        a, b = torch.autograd.grad(v.sum() * 2 + v.sum() * 4, [v, f], create_graph=True)
+        a, b = torch.autograd.grad(v.sum() * 2 + (v * 4).sum(), [v, f], create_graph=True)
         a.requires_grad_()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
