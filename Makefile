@@ -18,7 +18,7 @@ SECTIONS ?=
 ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
-SOURCES := $(wildcard autograd_opt/*.pyx autograd_opt/*.pxd passes/*.pyx)
+SOURCES := $(wildcard $(foreach kind,pyx pxd pxi,autograd_opt/*.$(kind) autograd_opt/*/*.$(kind) passes/*.$(kind)))
 
 .PHONY: demo test bench figures opinfo lint docs clean
 

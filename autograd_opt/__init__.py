@@ -9,43 +9,47 @@
 tensor([ 8., 12.])
 """
 
-from autograd_opt._environment import check as _check_environment
+from typing import TYPE_CHECKING
 
-_check_environment()
+from autograd_opt import _environment
 
-from autograd_opt import wiring as _wiring  # noqa: E402  (after the environment is known to be right)
-from autograd_opt.checkpoint import checkpoint  # noqa: E402
-from autograd_opt.draw import draw_comparison  # noqa: E402
-from autograd_opt.errors import (  # noqa: E402
-    ArgumentError,
-    AutogradOptError,
-    FreedGraphError,
-    GraphError,
-    GraphMismatchError,
-    InplaceError,
-    OutsideGraphError,
-    UnsupportedError,
-    VerificationError,
-)
-from autograd_opt.explain import explain  # noqa: E402
-from autograd_opt.extend import register_op  # noqa: E402
-from autograd_opt.function import CustomFunction  # noqa: E402
-from autograd_opt.functional import (  # noqa: E402
-    grad,
-    hessian,
-    hvp,
-    jacobian,
-    jvp,
-    value_and_grad,
-    vhp,
-    vjp,
-)
-from autograd_opt.gradcheck import GradcheckError, gradcheck, gradgradcheck  # noqa: E402
-from autograd_opt.graph import AutogradGraph, autograd_graph  # noqa: E402
-from autograd_opt.passes import register_pass  # noqa: E402
-from autograd_opt.tensor import CustomTensor, tensor  # noqa: E402
+if not TYPE_CHECKING and _environment.reads_command_line():
+    from autograd_opt._environment import load_for as __getattr__  # noqa: F401  (PEP 562: `--help` needs no torch)
+else:
+    _environment.check()
+    from autograd_opt import wiring as _wiring
+    from autograd_opt.checkpoint import checkpoint
+    from autograd_opt.draw import draw_comparison
+    from autograd_opt.errors import (
+        ArgumentError,
+        AutogradOptError,
+        FreedGraphError,
+        GraphError,
+        GraphMismatchError,
+        InplaceError,
+        OutsideGraphError,
+        UnsupportedError,
+        VerificationError,
+    )
+    from autograd_opt.explain import explain
+    from autograd_opt.extend import register_op
+    from autograd_opt.function import CustomFunction
+    from autograd_opt.functional import (
+        grad,
+        hessian,
+        hvp,
+        jacobian,
+        jvp,
+        value_and_grad,
+        vhp,
+        vjp,
+    )
+    from autograd_opt.gradcheck import GradcheckError, gradcheck, gradgradcheck
+    from autograd_opt.graph import AutogradGraph, autograd_graph
+    from autograd_opt.passes import register_pass
+    from autograd_opt.tensor import CustomTensor, tensor
 
-_wiring.install()
+    _wiring.install()
 
 __version__ = "0.1.0"
 __all__ = [

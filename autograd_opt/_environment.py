@@ -1,19 +1,62 @@
-"""Is this the torch and the Python that the compiled modules were made for?
+"""Is this the torch and the Python that the compiled modules were made for?  And is the library needed yet?
 
 Called before anything else is imported, so that a wrong installation is one sentence and
 not a traceback from inside a compiled module.
+
+The command line is read before torch is imported: `autograd-opt --help` takes a tenth of the time
+that torch does.  In any other process `import autograd_opt` imports everything.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import os
 import re
 import sys
+from typing import Any
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 13)
 FIRST_UNTESTED_TORCH = (2, 14)
 COMPILED = ("autograd_opt.node", "autograd_opt.recorder", "autograd_opt.executor", "autograd_opt.passes")
+
+
+_loaded = False
+
+
+def reads_command_line(words: list[str] | None = None) -> bool:
+    """Is this `autograd-opt ...` or `python -m autograd_opt ...`, its command not yet known?
+
+    >>> reads_command_line(["python", "/usr/bin/autograd-opt", "--help"])
+    True
+    >>> reads_command_line(["python", "-m", "autograd_opt"]), reads_command_line(["python", "train.py"])
+    (True, False)
+    """
+    _, *words = sys.orig_argv if words is None else words
+    script, then = (words + ["", ""])[:2]
+    if script == "-m":
+        named = then == "autograd_opt"
+    else:
+        named = os.path.basename(script).removesuffix(".exe") == "autograd-opt"
+    return named and not _loaded
+
+
+def load() -> None:
+    """Import the whole library; called once the command is known to need it."""
+    global _loaded
+    if reads_command_line():
+        _loaded = True
+        importlib.reload(sys.modules["autograd_opt"])
+
+
+def load_for(name: str) -> Any:
+    """`__getattr__` of the package while the command line is read."""
+    package = sys.modules["autograd_opt"]
+    if name in package.__dict__.get("__all__", ()) and not _loaded:
+        load()
+        return getattr(package, name)
+    raise AttributeError(f"module 'autograd_opt' has no attribute {name!r}")
 
 
 def check() -> None:

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import TYPE_CHECKING, NoReturn
 
 import click
-from rich.console import Console
+
+from autograd_opt import _environment
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FAILED, USAGE, MISSING, INTERRUPTED = 1, 2, 3, 130
 """Exit codes other than 0."""
 
 WIDTH = 120
 """Columns of what is written to a file or a pipe."""
+
+LIGHT = {"explain"}
+"""Commands whose module imports nothing of the library before it runs."""
 
 COMMANDS = {
     "bench": ("autograd_opt.benchmarks.command:bench", "Time this library against torch eager and its peers."),
@@ -38,9 +46,11 @@ class LazyGroup(click.Group):
             return None
         module, name = COMMANDS[cmd_name][0].split(":")
         try:
+            if cmd_name not in LIGHT:
+                _environment.load()
             command = getattr(importlib.import_module(module), name)
         except ImportError as error:
-            fail(f"`autograd-opt {cmd_name}` cannot start: {error}", MISSING)
+            cannot_start(cmd_name, error)
         assert isinstance(command, click.Command)
         return command
 
@@ -49,10 +59,15 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
 
 
-def fail(message: str, code: int = FAILED) -> None:
+def fail(message: str, code: int = FAILED) -> NoReturn:
     """Say why on stderr and leave with `code`."""
     click.echo(message, err=True)
     sys.exit(code)
+
+
+def cannot_start(command: str, error: ImportError) -> NoReturn:
+    """Something that the command needs is not installed."""
+    fail(f"`autograd-opt {command}` cannot start: {error}", MISSING)
 
 
 def console(json: bool = False) -> Console:
@@ -60,6 +75,7 @@ def console(json: bool = False) -> Console:
 
     Colour and moving progress appear on terminals only; NO_COLOR is honoured.
     """
+    from rich.console import Console
     screen = Console(stderr=json, highlight=False)
     return screen if screen.is_terminal else Console(stderr=json, highlight=False, width=WIDTH)
 

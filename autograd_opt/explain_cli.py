@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from autograd_opt.cli import console
+from autograd_opt import _environment
+from autograd_opt.cli import cannot_start, console
 from autograd_opt.files import written_whole
 from autograd_opt.scripts import SETTINGS, options_behind, require_script, run, stdout_to_stderr
 
@@ -34,10 +35,13 @@ def explain_command(script: str, arguments: tuple[str, ...], as_module: bool, bu
     code is the script's own.
     """
     options_behind("explain", OWN_OPTIONS, script, arguments)
-    from autograd_opt.explain import Watch
-    from autograd_opt.explain.show import page
-
     require_script(script, as_module)
+    try:
+        _environment.load()
+        from autograd_opt.explain import Watch
+    except ImportError as error:
+        cannot_start("explain", error)
+
     watch = Watch(budget)
     with stdout_to_stderr(as_json):
         with watch:
@@ -46,14 +50,14 @@ def explain_command(script: str, arguments: tuple[str, ...], as_module: bool, bu
     found: Any = watch.report
     object.__setattr__(found, "title", f"work done twice by {' '.join([script, *arguments])}")
     if html is not None:
+        from autograd_opt.explain.show import page
         with written_whole(html) as draft:
             draft.write_text(page(found), encoding="utf-8")
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:
-        out = console()
-        if out.is_terminal:
-            out.print(found)
+        if sys.stdout.isatty():
+            console().print(found)
         else:
             click.echo(str(found))
     if code:

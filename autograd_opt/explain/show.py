@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import io
+import textwrap
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -54,42 +55,60 @@ def line_text(line: Line) -> str:
     return f"{work}, {line.source}{module}  {line.text}".rstrip()
 
 
+@dataclass(frozen=True)
+class Piece:
+    """One paragraph of the printed report."""
+
+    text: str
+    style: str = ""
+    indent: int = 0
+    whole: bool = True
+    """Wrapped where it is too long, not cut."""
+
+
+def pieces(found: Findings) -> list[Piece]:
+    """What is printed, from top to bottom."""
+    parts = [Piece(found.title, "bold")] if found.title else []
+    parts += [Piece(line) for line in summary(found)]
+    for k, finding in enumerate(found.findings[:SHOWN], 1):
+        parts += [Piece(""), Piece(head(k, finding), "bold"), Piece(finding.advice, "green", 3)]
+        parts += [Piece(line_text(line), "dim", 3, whole=False) for line in finding.lines[:LINES]]
+        if len(finding.lines) > LINES:
+            rest = finding.lines[LINES:]
+            count, seconds = sum(line.count for line in rest), sum(line.seconds for line in rest)
+            parts.append(Piece(f"… and {count:,} more, {seconds_text(seconds)}", "dim", 3))
+    if len(found.findings) > SHOWN:
+        parts += [Piece(""), Piece(f"… and {len(found.findings) - SHOWN} smaller findings")]
+    if found.near_misses:
+        parts += [Piece(""), Piece("near misses", "bold")]
+        parts += [Piece(f"{m.count:,} × {m.op} at {m.second}, {seconds_text(m.seconds)}: {m.reason}", "", 3)
+                  for m in found.near_misses[:MISSES]]
+    return parts
+
+
 def rich_text(found: Findings) -> Any:
     """For a terminal."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
 
-    parts: list[Any] = []
-    if found.title:
-        parts.append(Text(found.title, style="bold"))
-    parts += [Text(line) for line in summary(found)]
-    for k, finding in enumerate(found.findings[:SHOWN], 1):
-        parts += [Text(""), Text(head(k, finding), style="bold")]
-        parts.append(Padding(Text(finding.advice, style="green"), (0, 0, 0, 3)))
-        parts += [Padding(Text(line_text(line), style="dim", overflow="ellipsis", no_wrap=True), (0, 0, 0, 3))
-                  for line in finding.lines[:LINES]]
-        if len(finding.lines) > LINES:
-            rest = finding.lines[LINES:]
-            count, seconds = sum(line.count for line in rest), sum(line.seconds for line in rest)
-            text = f"… and {count:,} more, {seconds_text(seconds)}"
-            parts.append(Padding(Text(text, style="dim"), (0, 0, 0, 3)))
-    if len(found.findings) > SHOWN:
-        parts += [Text(""), Text(f"… and {len(found.findings) - SHOWN} smaller findings")]
-    if found.near_misses:
-        parts += [Text(""), Text("near misses", style="bold")]
-        for miss in found.near_misses[:MISSES]:
-            text = f"{miss.count:,} × {miss.op} at {miss.second}, {seconds_text(miss.seconds)}: {miss.reason}"
-            parts.append(Padding(Text(text), (0, 0, 0, 3)))
-    return Group(*parts)
+    return Group(*[
+        Padding(Text(p.text, style=p.style, overflow="fold" if p.whole else "ellipsis", no_wrap=not p.whole),
+                (0, 0, 0, p.indent))
+        for p in pieces(found)])
 
 
 def plain_text(found: Findings, width: int = 120) -> str:
-    """Without colour."""
-    from rich.console import Console
-    stream = io.StringIO()
-    Console(file=stream, width=width, highlight=False, color_system=None, force_jupyter=False).print(rich_text(found))
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+    """Without colour, and without importing what makes it."""
+    lines: list[str] = []
+    for p in pieces(found):
+        margin, room = " " * p.indent, width - p.indent
+        if p.whole:
+            lines += textwrap.wrap(p.text, width, initial_indent=margin, subsequent_indent=margin,
+                                   break_on_hyphens=False) or [""]
+        else:
+            lines.append(margin + (p.text if len(p.text) <= room else p.text[:room - 1] + "…"))
+    return "\n".join(lines)
 
 
 STYLE = """

@@ -1,6 +1,7 @@
 """A wrong installation is one clear sentence."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,16 @@ def test_an_old_python_is_named() -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "autograd_opt cannot be built: it needs Python 3.11 or newer" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_builds_anew_whenever_a_compiled_part_has_changed() -> None:
+    printed = subprocess.run(["make", "-npq", "clean"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    (line,) = [line for line in printed.splitlines() if line.startswith("SOURCES := ")]
+    parts = [file for folder in ("autograd_opt", "passes") for file in (ROOT / folder).rglob("*.p[yx][xdi]")
+             if file.suffix != ".pyi"]
+    assert len(parts) > 30
+    assert set(line.split()[2:]) == {str(file.relative_to(ROOT)) for file in parts}
 
 
 def test_one_version_everywhere() -> None:

@@ -105,11 +105,15 @@ def test_the_wheel_holds_one_top_level_package(distributions: dict[str, Path]) -
         assert any(n.startswith(f"autograd_opt/{module}.") and n.endswith(".so") for n in names), module
 
 
-def test_the_source_distribution_is_complete_and_holds_nothing_built(distributions: dict[str, Path]) -> None:
+def test_the_source_distribution_is_complete_and_holds_nothing_built(
+    source: Path, distributions: dict[str, Path],
+) -> None:
     with tarfile.open(distributions["sdist"]) as archive:
         names = ["/".join(n.split("/")[1:]) for n in archive.getnames()]
-    for wanted in ("setup.py", "pyproject.toml", "LICENSE", "passes/cse.pyx", "autograd_opt/ctorch.pxd"):
+    for wanted in ("setup.py", "pyproject.toml", "LICENSE", "passes/cse.pyx", "autograd_opt/core/tape.pxi"):
         assert wanted in names
+    packages = [file for folder in ("autograd_opt", "passes", "benchmarks") for file in (source / folder).rglob("*")]
+    assert not {str(file.relative_to(source)) for file in packages if file.is_file()} - set(names)
     assert not [n for n in names if n.endswith((".so", ".c", ".pyc"))]
 
 

@@ -18,7 +18,7 @@ w = torch.ones(4, 4, requires_grad=True)
 for _ in range(3):
     (w @ w).exp().sum().backward()
 """
-DEAR = ("torch._dynamo", "torch._inductor", "torch.export", "sympy", "matplotlib", "rustworkx.visualization", "pandas")
+DEAR = ("torch._dynamo", "torch._inductor", "torch.export", "sympy", "matplotlib", "rich.console")
 """Modules of a tenth of a second or more; a script that imports them itself pays for them itself."""
 
 
@@ -35,9 +35,37 @@ def imported(folder: Path, program: str) -> set[str]:
 def test_a_short_script_pays_for_nothing_that_it_does_not_need(tmp_path: Path) -> None:
     bare = imported(tmp_path, "import runpy; runpy.run_path('short.py')")
     seen = imported(tmp_path, "import sys; sys.argv = ['autograd-opt', 'explain', 'short.py']\n"
+                              "sys.orig_argv = ['python', *sys.argv]\n"
                               "from autograd_opt.cli import root; root.main(standalone_mode=False)")
     assert "autograd_opt.explain.watch" in seen
     assert not {name for name in DEAR if name in seen and name not in bare}
+
+
+@pytest.mark.parametrize("words", [
+    ["--help"], ["--version"], ["explain", "--help"], ["explain", "absent.py"], ["no-such"],
+])
+def test_the_command_line_is_read_without_torch(words: list[str]) -> None:
+    program = ("import sys; sys.argv = ['autograd-opt', *{0!r}]; sys.orig_argv = ['python', *sys.argv]\n"
+               "from autograd_opt.cli import main\n"
+               "try: main()\n"
+               "except SystemExit: pass\n"
+               "sys.exit('torch' in sys.modules or 'rich.console' in sys.modules)")
+    done = subprocess.run([sys.executable, "-c", program.format(words)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_script_run_by_a_command_finds_the_whole_library(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from autograd_opt.graph import AutogradGraph\nimport autograd_opt as ao\n"
+        "x = ao.tensor([1.0, 2.0])\n"
+        "with ao.AutogradGraph(optimize=True) as graph:\n    (x * x).sum().backward()\n"
+        "assert isinstance(graph, AutogradGraph)\nprint(x.grad)\n")
+    for command in ("explain", "verify"):
+        done = subprocess.run([sys.executable, "-m", "autograd_opt", command, "own.py"], cwd=tmp_path,
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "tensor([2., 4.])\n" in done.stdout
 
 
 def test_what_watching_may_cost_a_tenth_of_a_second() -> None:
