@@ -34,6 +34,7 @@ class Sums:
         self.table: dict[Any, int] = {}
         self.sums: dict[int, tuple[tuple[int, Any], ...]] = {}
         self.linear: dict[int, tuple[Any, tuple[int, ...], int]] = {}
+        self.terms: dict[int, Sequence[tuple[int, Any]]] = {}
         self.expansions, self.deadline = expansions, deadline
         self.spent = 0
         self.worked = 0
@@ -147,16 +148,18 @@ class Sums:
             heapq.heappush(later, -vn)
 
     def opened(self, vn: int) -> Sequence[tuple[int, Any]]:
-        """Linear operators over a named sum, however deep it lies, term by term."""
+        """Linear operators over a named sum, however deep it lies, term by term; each is worked out once."""
         path = []
-        while vn not in self.sums:
-            path.append(self.linear[vn])
-            vn = path[-1][1][path[-1][2]]
-        self.spent += len(path) * len(self.sums[vn])
-        self.work(len(path) * len(self.sums[vn]))
-        terms: Sequence[tuple[int, Any]] = self.sums[vn]
-        for head, operands, slot in reversed(path):
-            terms = [
-                (self.apply(head, (*operands[:slot], term, *operands[slot + 1 :]), (slot,)), k) for term, k in terms
-            ]
+        known = self.terms
+        while vn not in self.sums and vn not in known:
+            path.append(vn)
+            _, operands, slot = self.linear[vn]
+            vn = operands[slot]
+        terms: Sequence[tuple[int, Any]] = known[vn] if vn in known else self.sums[vn]
+        self.spent += len(path) * len(terms)
+        self.work(len(path) * len(terms))
+        for outer in reversed(path):
+            head, operands, slot = self.linear[outer]
+            left, right, linear_in = operands[:slot], operands[slot + 1 :], (slot,)
+            terms = known[outer] = [(self.apply(head, (*left, term, *right), linear_in), k) for term, k in terms]
         return terms

@@ -31,6 +31,11 @@ class Draws(Untraceable):
 class Undrawn(TorchDispatchMode):
     """Refuses operators that draw."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing here is compiled: torch need not put its compiler's switch around every call."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise Draws(f"a rule draws random numbers ({func.__name__})")

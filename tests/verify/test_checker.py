@@ -15,6 +15,7 @@ from autograd_opt.verify.checker import check
 from autograd_opt.verify.ir import Vocabulary
 from autograd_opt.verify.linear import JOINTLY, LINEAR, TRUSTED, exact
 from autograd_opt.verify.reading import convert
+from autograd_opt.verify.sums import Sums
 from autograd_opt.verify.sweep import Differentiator
 
 FLOATS = [0.0, -0.0, 1.0, float("inf"), float("nan"), 1e-300]
@@ -198,3 +199,25 @@ def test_writes_through_views(write):
         found = evaluate(Rational(10**6, float("inf")), task.original, [position], free)[position]
     numbers = [float(getattr(v, "v", v).mid if hasattr(v, "v") else v) for v in found.reshape(-1)]
     assert torch.allclose(torch.tensor(numbers, dtype=torch.float64), eager.grad.reshape(-1), rtol=1e-12)
+
+
+def test_linear_operators_over_a_sum_are_opened_once():
+    vocabulary = Vocabulary()
+    kind = vocabulary.type((3,), torch.float64, "cpu")
+    heads = [vocabulary.head("roll", (("shifts", encode(k)),), kind) for k in range(30)]
+    sums = Sums(vocabulary)
+    a, b = sums.number("a"), sums.number("b")
+    over = [sums.name({a: 1, b: 2}, kind)]
+    for head in heads:
+        over.append(sums.apply(head, (over[-1],), (0,)))
+    terms = [sums.opened(v) for v in over[1:]]
+    assert sums.spent == 2 * len(heads)
+    assert [k for _, k in terms[-1]] == [1, 2]
+    assert sums.opened(over[-1]) is terms[-1]
+    assert sums.spent == 2 * len(heads)
+    left, right = a, b
+    for head in heads:
+        left, right = sums.apply(head, (left,), (0,)), sums.apply(head, (right,), (0,))
+    assert [vn for vn, _ in terms[-1]] == [left, right]
+    assert sums.same({over[-1]: 1}, {left: 1, right: 2})
+    assert not sums.same({over[-1]: 1}, {left: 1, right: 1})

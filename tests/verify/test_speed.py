@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autograd_opt.verify import speed
+from autograd_opt.verify import overhead, speed
 
 
 @pytest.mark.parametrize("build", [b for b in speed.NAMED if "100,000" not in b.__doc__], ids=lambda b: b.__doc__[:30])
@@ -29,3 +29,15 @@ def test_the_table_of_the_documentation_is_replaced_between_its_markers(tmp_path
     monkeypatch.setattr("sys.argv", ["speed", "--quick", str(path)])
     speed.main()
     assert path.read_text() == f"before\n{speed.BEGIN}\n| a |\n| b |\n{speed.END}\nafter\n"
+
+
+def test_the_overhead_of_a_workload_says_what_is_known():
+    from autograd_opt.benchmarks.population import population
+    from autograd_opt.benchmarks.science import gp
+
+    text, each = overhead.row("gp", gp)
+    assert " | proved | " in text
+    assert text.endswith("known |")
+    assert each >= 0
+    text, _ = overhead.row("population", lambda: population(points=10))
+    assert text.endswith("a new structure |")
