@@ -64,6 +64,15 @@ cdef extern from *:
         if (place != NULL) Py_CLEAR(*place);
         return 0;
     }
+    static CYTHON_INLINE int ao_forget(PyObject *o, PyObject *name) {
+        /* `ao_strip` for an object that gets the attribute `name` again soon: the place stays */
+        PyObject **place = _PyObject_GetDictPtr(o);
+        if (place == NULL || *place == NULL) return 0;
+        if (PyDict_GET_SIZE(*place) == 1 && Py_REFCNT(*place) == 1 && PyDict_GetItem(*place, name) != NULL)
+            return PyDict_SetItem(*place, name, Py_None);
+        Py_CLEAR(*place);
+        return 0;
+    }
     static CYTHON_INLINE PyObject *ao_try_attr(PyObject *o, PyObject *name) {
         /* a plain instance attribute or NULL without an exception; torch.Tensor uses the
            generic lookup, which is what this calls directly */
@@ -113,6 +122,20 @@ cdef extern from *:
     static CYTHON_INLINE int ao_frame_lasti(ao_frame_t f) { return PyFrame_GetLasti(f); }
     static CYTHON_INLINE void ao_frame_done(ao_frame_t f) { Py_XDECREF(f); }
     #endif
+    static CYTHON_INLINE int ao_again(PyObject *o) {
+        /* let the finalizer of an object that it has saved be called when the object dies again;
+           0 where this interpreter keeps that note in another place */
+    #if PY_VERSION_HEX < 0x030E0000 && !defined(PYPY_VERSION) && !defined(Py_GIL_DISABLED)
+        uintptr_t *prev;
+        if (!PyObject_GC_IsFinalized(o)) return 1;
+        prev = (uintptr_t *)o - 1;
+        if (!(*prev & 1)) return 0;
+        *prev ^= 1;
+        if (!PyObject_GC_IsFinalized(o)) return 1;
+        *prev ^= 1;
+    #endif
+        return 0;
+    }
     static CYTHON_INLINE int ao_has_weakrefs(PyObject *o) {
         Py_ssize_t off = Py_TYPE(o)->tp_weaklistoffset;
         return off > 0 && *(PyObject **)((char *)o + off) != NULL;
@@ -125,6 +148,7 @@ cdef extern from *:
     object ao_builtin0(object func)
     int ao_set_type(object o, object type) except -1
     int ao_strip(object o) except -1
+    int ao_forget(object o, object name) except -1
     PyObject *ao_try_attr(object o, object name)
     ctypedef struct ao_frame_struct:
         pass
@@ -134,4 +158,5 @@ cdef extern from *:
     ao_frame_t ao_frame_back(ao_frame_t frame)
     int ao_frame_lasti(ao_frame_t frame)
     void ao_frame_done(ao_frame_t frame)
+    bint ao_again(object o)
     bint ao_has_weakrefs(object o)

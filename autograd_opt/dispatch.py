@@ -42,6 +42,8 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     handler = HANDLERS.get(func)
     if handler is None:
         handler = HANDLERS[func] = classify(func)
+    if type(handler) not in TABLE:
+        recorder.lent(args, kwargs)
     return handler(func, args, kwargs)
 
 
@@ -73,6 +75,8 @@ def classify(func: Any) -> Handler:
     return opaque.handler
 
 
+TABLE = (recorder.Recorded, recorder.Chosen, recorder.Decomposed)
+"""Handlers that say themselves when a call is not in the table."""
 raw = recorder.Raw()
 """Run without recording: the result has no gradient."""
 

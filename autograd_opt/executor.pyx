@@ -17,7 +17,8 @@ from libc.stdint cimport int64_t, uint32_t
 from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_try_attr
 from autograd_opt.node cimport (
     DEAD, DECIDED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN, OWN, PINNED,
-    REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp, active_tape, awaits, set_paused, shape_of, value_of,
+    REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp, active_tape, awaits,
+    number_arguments, same_device, set_paused, shape_of, value_of,
     version_of,
 )
 from autograd_opt import errors
@@ -452,7 +453,7 @@ cdef class GraphTask:
         cdef Node target
         last = last and self.turns_into(node, g, y)
         if node.flags & fix or operand.op.flags & MULTI:
-            return self.pass_on(node, operand, ao_method(imul if last else mul, g, (y,)), fix, True)
+            return self.pass_on(node, operand, ao_method(imul if last else mul, g, beside(node, g, y)), fix, True)
         target = self.aim(operand)
         if target is None:
             return 0
@@ -463,21 +464,21 @@ cdef class GraphTask:
             if tensor_like(y) and ao_get(get_dtype, y) is node.dtype:
                 ao_method(addcmul_, <object>target.cotangent, (g, y))
                 return 0
-        return self.put(target, ao_method(imul if last else mul, g, (y,)), True)
+        return self.put(target, ao_method(imul if last else mul, g, beside(node, g, y)), True)
 
     cdef int pass_quotient(self, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1:
         """g / y"""
         cdef Node target
         last = last and self.turns_into(node, g, y)
         if node.flags & fix or operand.op.flags & MULTI:
-            return self.pass_on(node, operand, ao_method(idiv if last else div, g, (y,)), fix, True)
+            return self.pass_on(node, operand, ao_method(idiv if last else div, g, beside(node, g, y)), fix, True)
         target = self.aim(operand)
         if target is None:
             return 0
         if self.adds(target) and node.dtype.itemsize >= 4 and tensor_like(y) and ao_get(get_dtype, y) is node.dtype:
             ao_method(addcdiv_, <object>target.cotangent, (g, y))
             return 0
-        return self.put(target, ao_method(idiv if last else div, g, (y,)), True)
+        return self.put(target, ao_method(idiv if last else div, g, beside(node, g, y)), True)
 
     cdef int pass_negated(self, Node node, Node operand, object g, uint32_t fix, bint writable) except -1:
         """-g; `writable`: `g` is memory of this run's own, which nothing else reads."""
@@ -492,11 +493,11 @@ cdef class GraphTask:
             return 0
         return self.put(target, ao_method0(ineg if writable else neg, g), True)
 
-    cdef object share(self, object g, object n):
+    cdef object share(self, Node node, object g, object n):
         """g / n, for the mean of n elements: made once where many means are summed, whose cotangent is one tensor."""
         if g is not self.whole or n != self.parts or version_of(g) != self.whole_version or version_of(self.part) != 0:
             self.whole, self.parts, self.whole_version = g, n, version_of(g)
-            self.part = ao_method(div, g, (n,))
+            self.part = ao_method(div, g, beside(node, g, n))
         return self.part
 
     cdef int pass_scaled(self, Node node, Node operand, object t, object y, object factor) except -1:

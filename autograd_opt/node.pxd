@@ -44,6 +44,7 @@ cdef enum NodeFlag:
     FRESH = 4194304         # the pending cotangent is memory of its run's own: sums may be made in it
     BY_RULE = 8388608    # `leader` is an equal value by a rule of algebra, not by an equal key
     INNER = 33554432     # the tensor is a rule's own: the user has never seen it, and never will
+    LENT = 134217728     # the tensor went through a call outside the table: others may hold its memory
     DECIDED = 16777216    # the passes before this very run have decided it: nothing is left to ask
     NOWHERE = 67108864   # requires grad, as torch says of a view of what does, and leads to nobody
 
@@ -92,6 +93,7 @@ cdef class Node:
     cdef int64_t vn              # value number
     cdef Node leader             # the first node of the same value, or None
     cdef PyObject *holder        # of a leader, borrowed: the newest node whose value may be alive
+    cdef object spare            # of a leader: a clone of its value that nobody has any more
     cdef object hooks            # NodeHooks or None
     cdef object view             # ViewInfo or None
     cdef PyObject *cotangent     # owned, while a run has it pending
@@ -115,6 +117,7 @@ cdef class Tape:
     cdef public bint optimize, consumed, sources
     cdef public Py_ssize_t running   # backward runs under way: record numbers must not move
     cdef public bint algebra     # values are recognized in other words
+    cdef bint moved              # the last value handed out again was the kept one itself, not a clone
     cdef bint layouts            # a value was computed twice for its strides
     cdef public bint late        # a tensor came to require grad by a write: its views may, too
     cdef public bint plain       # no saved-tensor hooks, no autocast: fast paths allowed
@@ -177,6 +180,7 @@ cdef int64_t fresh_vn()
 cdef Tape active_tape()
 cdef object known_value(Tape tape, Node first)
 cdef object live_value(Tape tape, Node node)
+cdef object left_over(Tape tape, Node first, object value)
 cdef object value_of(Tape tape, Op op, Node operand)
 cdef PyObject *recording()
 cdef int set_paused(int value)
@@ -188,6 +192,7 @@ cdef int is_custom(object t)
 cdef uint32_t version_of(object t) except? 4294967295
 cdef object shape_of(object t)
 cdef object same_device(object device)
+cdef tuple number_arguments(object number, object t, object dtype)
 cdef bint is_float(object dtype)
 
 cdef inline bint awaits(Op op, Node operand):

@@ -22,7 +22,7 @@ from cpython.ref cimport Py_INCREF, Py_DECREF, Py_XDECREF
 from libc.string cimport memcpy, memset
 
 from autograd_opt.ctorch cimport (
-    ao_builtin0, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_get_int,
+    ao_again, ao_builtin0, ao_forget, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_get_int,
     ao_has_weakrefs, ao_method, ao_method0, ao_set_type, ao_strip, ao_try_attr,
 )
 cimport cython
@@ -60,6 +60,8 @@ cdef object get_is_leaf = _base.__dict__["is_leaf"]
 cdef object get_inference = _base.__dict__["is_inference"]
 cdef object get_layout = _base.__dict__["layout"]
 cdef object get_storage = _base.__dict__["untyped_storage"]
+cdef object use_count = _base.__dict__["_use_count"]
+cdef object is_view = _base.__dict__["_is_view"]
 cdef object get_meta = _base.__dict__["is_meta"]
 cdef object PlainTensor = torch.Tensor
 cdef object CustomTensor = None          # set by install()
@@ -78,6 +80,7 @@ include "core/active.pxi"
 include "core/handles.pxi"
 include "core/tape.pxi"
 include "core/attributes.pxi"
+include "core/numbers.pxi"
 include "core/arrays.pxi"
 include "core/settled.pxi"
 include "core/values.pxi"

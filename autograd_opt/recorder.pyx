@@ -13,9 +13,10 @@ from libc.string cimport memcmp, memcpy
 
 from autograd_opt.ctorch cimport ao_builtin0, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_method, ao_method0, ao_try_attr
 from autograd_opt.node cimport (
-    CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, MULTI, MOVES, NEEDS_ANS, NO_MERGE, OVERWRITTEN,
-    PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape, attach, awaits,
-    current_source, encode, encode_attributes, fresh_vn, handle, is_float, known_value, release_handle, new_node, recording, same_device, set_paused, shape_of,
+    CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, LENT, MULTI, MOVES, NEEDS_ANS, NO_MERGE,
+    OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape,
+    active_tape, attach, awaits, current_source, encode, encode_attributes, fresh_vn, handle, is_float, known_value, left_over,
+    new_node, number_arguments, recording, release_handle, same_device, set_paused, shape_of,
     version_of,
 )
 
@@ -42,6 +43,7 @@ cdef object guard_exit = torch._C.DisableTorchFunction.__dict__["__exit__"]
 cdef object grad_enabled = torch._C.is_grad_enabled
 cdef object all_disabled = torch._C._is_torch_function_all_disabled
 cdef object any_autocast = torch._C._is_any_autocast_enabled
+cdef object CPU = same_device(torch.device("cpu"))
 cdef tuple NOTHING = (None, None, None)
 cdef tuple EMPTY = ()
 cdef object CustomTensor = None

@@ -1,7 +1,8 @@
 """Shorter ways from torch's functions to the mode.
 
 Built-in functions with a line in the operator table (`torch.sin`, `torch.nn.functional.linear`)
-get an entry of their own at the first graph, and keep it (`core/direct.pxi`).
+and the operators of plain tensors get an entry of their own at the first graph, and keep it
+(`core/direct.pxi`).
 
 Functions such as `torch.nn.functional.relu` hand a call to a mode through
 `torch.overrides.handle_torch_function`, at 3 to 5 microseconds each.  While at least one
@@ -24,7 +25,10 @@ from autograd_opt.ops.table import CALLS, SPELLINGS
 
 MODULES: tuple[Any, ...] = (torch.nn.functional, torch.functional, torch._tensor)
 
+FACTORIES = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.zeros_like, torch.ones_like)
+"""Functions whose results have no history; they are common in modules."""
+
 
 def functions() -> list[Any]:
-    """The built-in functions of the operator table."""
-    return [f for table in (CALLS, SPELLINGS) for f in table if type(f) is types.BuiltinFunctionType]
+    """The built-in functions of the operator table, and those that make constants."""
+    return [f for table in (CALLS, SPELLINGS, FACTORIES) for f in table if type(f) is types.BuiltinFunctionType]

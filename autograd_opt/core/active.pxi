@@ -38,6 +38,7 @@ cdef int release_handle(Tape tape, object t) except -1:
                 if old.tensor == <PyObject *>t:
                     old.tensor = NULL
                     old.flags |= OVERWRITTEN
+                    old.spare = None
                     if old.flags & (CLONE | COUNTED):
                         tape.lost(old)
                     tape.decrement(old)

@@ -164,14 +164,16 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         return beyond(tape, op, func, args, kwargs, operands)
     except RuntimeError as error:
         return unchanged(op, func, args, kwargs, operands, error)
+    if op.flags & VIEW and not grad:
+        lend(operands)                       # under inference mode, a view does not hold its base
     req = grad and op.differentiable and flags & REQUIRES_GRAD
     if tape.optimize and exact and op.flags & PURE:
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
         found = e != NULL and e.first != NULL
         if found and not op.flags & VIEW:
             r = reuse(tape, op, <Node>e.first, req)
-            cloned = r is not None
-            if cloned:
+            cloned = r is not None and not tape.moved
+            if r is not None:
                 extra = extra_of(<Node>(<Node>e.first).holder)
     if r is None:
         if op.kernel is not None and req:

@@ -61,4 +61,5 @@ cdef object pass_key(Node node):
     return (op.id, node.flags & REQUIRES_GRAD, node.dtype, node.device, attrs, tuple(mask))
 
 
-cdef dict _devices = {}
+cdef object CPU = torch.device("cpu")
+cdef dict _devices = {CPU: CPU}

@@ -57,7 +57,7 @@ cdef inline bint mode_innermost() except -1:
 
 
 cdef object route(PyObject *function, PyObject *args, PyObject *kwargs):
-    """The call of a built-in function of the operator table."""
+    """The call of a built-in function that was taken."""
     cdef PyObject *tp = recording()
     cdef object func = <object>function, handler
     if tp != NULL and not (<Tape>tp).guarded and mode_innermost():
@@ -66,6 +66,8 @@ cdef object route(PyObject *function, PyObject *args, PyObject *kwargs):
             return (<Recorded>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
         if type(handler) is Chosen:
             return (<Chosen>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
+        if type(handler) is Raw:
+            return run_raw(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
     return ao_enter_torch(func, args, kwargs)
 
 
@@ -78,3 +80,78 @@ def take(functions):
     global ao_route
     ao_route = route
     return sum([ao_take(f) for f in functions])
+
+
+# Methods of plain tensors that torch's parser would hand to the mode, too.
+#
+# `x * x` for a tensor of the user's comes to `TensorBase.__mul__`, whose object has such an entry of
+# CPython's.  In its place stands one of ours, which records where it can and else goes on to the former.
+
+cdef extern from *:
+    """
+    static vectorcallfunc ao_former;     /* CPython's, one for all methods of this convention */
+    static PyObject *(*ao_operate)(PyObject *, PyObject *, PyObject *);
+    static PyObject *(*ao_measure)(PyObject *, PyObject *, PyObject *);
+    static PyObject *ao_operator_entry(PyObject *f, PyObject *const *a, size_t nf, PyObject *names) {
+        if (PyVectorcall_NARGS(nf) == 2 && names == NULL) {
+            PyObject *r = ao_operate(f, a[0], a[1]);
+            if (r != Py_None) return r;
+            Py_DECREF(r);
+        }
+        return ao_former(f, a, nf, names);
+    }
+    static PyObject *ao_measure_entry(PyObject *f, PyObject *const *a, size_t nf, PyObject *names) {
+        Py_ssize_t n = PyVectorcall_NARGS(nf);
+        if (names == NULL && (n == 1 || n == 2)) {
+            PyObject *r = ao_measure(f, a[0], n == 2 ? a[1] : NULL);
+            if (r != Py_None) return r;
+            Py_DECREF(r);
+        }
+        return ao_former(f, a, nf, names);
+    }
+    static int ao_take_method(PyObject *f, int measures) {
+        PyMethodDescrObject *d = (PyMethodDescrObject *)f;
+        if (!Py_IS_TYPE(f, &PyMethodDescr_Type) || d->vectorcall == NULL) return 0;
+        if (d->d_method->ml_flags != (METH_VARARGS | METH_KEYWORDS)) return 0;
+        if (d->vectorcall == ao_operator_entry || d->vectorcall == ao_measure_entry) return 0;
+        if (ao_former == NULL) ao_former = d->vectorcall;
+        if (ao_former != d->vectorcall) return 0;
+        d->vectorcall = measures ? ao_measure_entry : ao_operator_entry;
+        return 1;
+    }
+    """
+    object (*ao_operate)(PyObject *, PyObject *, PyObject *)
+    object (*ao_measure)(PyObject *, PyObject *, PyObject *)
+    int ao_take_method(object f, bint measures)
+
+cdef dict operators = {}                 # a method of TensorBase -> its Kernel
+
+
+cdef object operate(PyObject *function, PyObject *a, PyObject *b):
+    """`a op b` for a plain `a`; None where torch has to be asked."""
+    cdef PyObject *tp = recording()
+    if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>a) or not mode_innermost() \
+            or ao_builtin0(any_autocast) is True:
+        return None
+    return fast_binary(<Kernel>operators[<object>function], <object>a, <object>b)
+
+
+cdef object measure(PyObject *function, PyObject *t, PyObject *argument):
+    """`t.size()` and the like, which no mode but this library's would see."""
+    cdef PyObject *tp = recording()
+    cdef object switch
+    if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>t) or not mode_innermost():
+        return None
+    switch = enter(<Tape>tp)
+    try:
+        return ao_method(<object>function, <object>t, EMPTY if argument == NULL else (<object>argument,))
+    finally:
+        leave(<Tape>tp, switch)
+
+
+def take_methods():
+    """Give methods of plain tensors the entries above; how many were taken."""
+    global ao_operate, ao_measure
+    ao_operate, ao_measure = operate, measure
+    operators.update({base.__dict__[name]: KERNELS[op] for op, name in DUNDER.items() if op in ("add", "sub", "mul", "div")})
+    return sum([ao_take_method(f, False) for f in operators]) + ao_take_method(base.__dict__["size"], True)

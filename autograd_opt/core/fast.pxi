@@ -68,18 +68,26 @@ cdef uint32_t saved_version(object t) except? 4294967295:
 
 
 cdef object reuse(Tape tape, Op op, Node first, bint req):
-    """A copy-on-write clone of the value that `first` leads; None, counted, where it must be computed again."""
-    cdef object value = known_value(tape, first), r = None
+    """A tensor of the value that `first` leads; None, counted, where it must be computed again.
+
+    One that nobody has any more, or a copy-on-write clone.
+    """
+    cdef object value = None if first.spare is not None else known_value(tape, first), r = left_over(tape, first, value)
     cdef Py_ssize_t size
-    if value is not None and (op.kernel is None or not req or extra_of(<Node>first.holder) is not None):
-        r = clone_of(value)
     if r is None:
-        tape.missed(first)
-        return None
+        if value is None:
+            value = known_value(tape, first)     # the spare one was not fit
+        tape.moved = False
+        if value is not None and (op.kernel is None or not req or extra_of(<Node>first.holder) is not None):
+            r = clone_of(value)
+        if r is None:
+            tape.missed(first)
+            return None
     tape.hits += 1
     size = tape.nbytes(first.shape, first.dtype)
-    tape.saved_bytes += size
     tape.reused_bytes += size
+    if not tape.moved:
+        tape.saved_bytes += size
     return r
 
 
@@ -91,6 +99,7 @@ cdef class Kernel:
         self.op = op
         self.slow = slow
         self.arity = len(op.operands)
+        self.numbers = name in ("add", "sub", "mul", "div")
 
 
 cdef inline bint inside_kernel():
@@ -175,11 +184,14 @@ cdef object fast_binary(Kernel k, object a, object b):
                 tape.layouts = True
             if e.first != NULL:
                 r = reuse(tape, op, <Node>e.first, req)
-                cloned = r is not None
+                cloned = r is not None and not tape.moved
         elif not req:
             return ao_method(k.descr, a, (b,))
         if r is None:
-            r = ao_method(k.descr, a, (b,))
+            if nb is None and k.numbers and na.device is CPU:
+                r = ao_method(k.descr, a, number_arguments(b, a, na.dtype))
+            else:
+                r = ao_method(k.descr, a, (b,))
         node = new_node(op)
         if nb is None or nb.shape is na.shape:
             node.shape = na.shape
@@ -306,7 +318,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
             e = tape.find(na.vn, 0, kind)
             if e.first != NULL:
                 r = reuse(tape, op, <Node>e.first, req)
-                cloned = r is not None
+                cloned = r is not None and not tape.moved
         elif not req:
             return ao_method(k.descr, a, EMPTY)
         if r is None:

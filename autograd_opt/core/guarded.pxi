@@ -26,14 +26,16 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 nodes[i] = n
     except NotImplementedError:
         return beyond(tape, op, func, args, kwargs, operands)
+    if op.flags & VIEW and not grad:
+        lend(operands)
     req = grad and op.differentiable and flags & REQUIRES_GRAD
     keyed = tape.optimize and exact and tape.plain and op.flags & PURE and not op.flags & MULTI
     if keyed:
         e = key_of_all(tape, op, nodes, operands, attrs, req, grad)
         if e != NULL and e.first != NULL and not op.flags & VIEW:
             r = reuse(tape, op, <Node>e.first, req)
-            cloned = r is not None
-            if cloned:
+            cloned = r is not None and not tape.moved
+            if r is not None:
                 extra = extra_of(<Node>(<Node>e.first).holder)
     if r is None:
         if op.kernel is not None and req:

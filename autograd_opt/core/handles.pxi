@@ -119,7 +119,7 @@ cdef void finalize(PyObject *self) noexcept:
 
 cdef int tensor_died(Node node, object tensor) except -1:
     cdef Tape tape
-    cdef bint wanted
+    cdef bint wanted, clone = node.flags & CLONE != 0
     node.tensor = NULL
     if ao_active != NULL and (<Tape>ao_active).id == node.tape_id:
         tape = <Tape>ao_active
@@ -142,5 +142,10 @@ cdef int tensor_died(Node node, object tensor) except -1:
         if type(tensor) is CustomTensor:
             ao_set_type(tensor, PlainTensor)
         node.value = tensor
+    else:
+        node.spare = None
+        if clone and given_up(tape, node, tensor):
+            ao_forget(tensor, NODE)
+            node.leader.spare = tensor
     tape.decrement(node)
     return 0

@@ -47,7 +47,7 @@ cdef object sigmoid_backward = torch.ops.aten.sigmoid_backward.default._op
 cdef object threshold_backward = torch.ops.aten.threshold_backward.default._op
 cdef object softmax_backward = torch._C._VariableFunctions._softmax_backward_data
 cdef object log_softmax_backward = torch._C._VariableFunctions._log_softmax_backward_data
-cdef tuple TWO = (2,)
+cdef object CPU = same_device(torch.device("cpu"))
 
 
 cdef object attribute(Node node, str name):
@@ -58,6 +58,13 @@ cdef object attribute(Node node, str name):
         if found is not node:
             return found
     return node.op.attributes[name]
+
+
+cdef inline tuple beside(Node node, object g, object y):
+    """The arguments of `g * y` or `g / y` for a tensor or a number `y`."""
+    if (type(y) is int or type(y) is float) and node.device is CPU:
+        return number_arguments(y, g, ao_get(get_dtype, g))
+    return (y,)
 
 
 cdef bint dense(object g) except -1:
@@ -150,7 +157,7 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
             return 0
         t = saved(node, 0)
         if node.x1 == 2:
-            t = ao_method(mul, t, TWO)
+            t = ao_method(mul, t, beside(node, t, 2))
         else:
             t = ao_method(imul, ao_method(power, t, (node.x1 - 1,)), (node.x1,))
         t = ao_method(imul, t, (g,))
@@ -174,9 +181,11 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
             task.pass_negated(node, a, t, FIX0, True)
             return 1
     elif hot == SQRT:
-        t = ao_method(div, g, (ao_method(mul, answer(task, node), TWO),))
+        t = answer(task, node)
+        t = ao_method(div, g, (ao_method(mul, t, beside(node, t, 2)),))
     elif hot == SQUARE:
-        t = ao_method(imul, ao_method(mul, saved(node, 0), TWO), (g,))
+        t = saved(node, 0)
+        t = ao_method(imul, ao_method(mul, t, beside(node, t, 2)), (g,))
     elif hot == RECIPROCAL:
         t = answer(task, node)
         t = ao_method(imul, ao_method(mul, t, (t,)), (g,))
@@ -214,7 +223,7 @@ cdef int native_bend(GraphTask task, Node node, int hot, object h) except -1:
         if hot == TANH_BACK:
             task.pass_scaled(node, node.in1, ao_method(mul, y, (t,)), h, -2)
         else:
-            task.pass_product(node, node.in1, ao_method(mul, h, (t,)), rsub(ao_method(mul, y, TWO), 1), 0, True)
+            task.pass_product(node, node.in1, ao_method(mul, h, (t,)), rsub(ao_method(mul, y, beside(node, y, 2)), 1), 0, True)
     if task.wants(node.in0):
         task.pass_on(node, node.in0, (tanh_backward if hot == TANH_BACK else sigmoid_backward)(h, y), 0, True)
     return 1
@@ -248,9 +257,9 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
         if hot == MEAN:
             n = count(a.shape, dim)
             if n > 1 and task.captures is None and not a.flags & LEAF:       # overlapping memory, which nobody can write
-                g, fresh = task.share(g, n), False
+                g, fresh = task.share(node, g, n), False
             else:
-                g, fresh = ao_method(div, g, (n,)), True
+                g, fresh = ao_method(div, g, beside(node, g, n)), True
         if len(<tuple>a.shape):
             g, fresh = ao_method(expand, restored(g, a.shape, dim, keepdim), (a.shape,)), False
         elif hot == SUM:

@@ -30,6 +30,35 @@ def substitute(x, dict by_id):
     return x
 
 
+cdef int lend(object x) except -1:
+    """The tensors in `x` go to somebody who may keep their memory: none is handed out again."""
+    cdef PyObject *p
+    if type(x) is CustomTensor:
+        p = ao_try_attr(x, NODE)
+        if p != NULL:
+            found = <object>p
+            Py_DECREF(found)
+            if found is not None:
+                (<Node>found).flags |= LENT
+                (<Node>found).spare = None       # a write then finds the memory its own
+    elif type(x) is tuple or type(x) is list:
+        for y in x:
+            lend(y)
+    elif type(x) is dict:
+        for y in (<dict>x).values():
+            lend(y)
+    return 0
+
+
+cpdef lent(args, kwargs):
+    """These arguments are about to be given to a function that is not in the operator table."""
+    cdef Tape tape = active_tape()
+    if tape is not None and tape.optimize:
+        lend(args)
+        if kwargs:
+            lend(kwargs)
+
+
 # The routes of the torch-function mode. ------------------------------------------------
 cdef class Recorded:
     """How one operator is run: bound to operands and attributes, then recorded."""
@@ -58,6 +87,7 @@ cdef class Recorded:
         cdef dict attrs
         cdef object r, bound = None, switch
         if ao_builtin0(any_autocast) is True:
+            lent(args, kwargs)
             return self.whole(func, args, kwargs)
         if self.kernel is not None and not kwargs and len(args) == self.kernel.arity:
             r = fast_unary(self.kernel, args[0], True) if self.kernel.arity == 1 \
@@ -68,6 +98,7 @@ cdef class Recorded:
         if tp == NULL:
             return func(*args, **kwargs)
         if kwargs and kwargs.get("out") is not None:
+            lent(args, kwargs)
             return self.fallback(func, args, kwargs)
         tape = <Tape>tp
         if self.plan is not None and not (self.n and not kwargs and len(args) == self.n):
@@ -87,6 +118,7 @@ cdef class Recorded:
                 return recorded(tape, self.op, func, args, kwargs, operands, attrs, True)
         finally:
             leave(tape, switch)
+        lent(args, kwargs)
         return self.fallback(func, args, kwargs)
 
     cdef object bound(self, tuple args, dict kwargs):
@@ -124,6 +156,7 @@ cdef class Chosen:
         finally:
             leave(tape, switch)
         if name is None:
+            lent(args, kwargs)
             return self.fallback(func, args, kwargs)
         route = self.routes.get(name)
         if route is None:
@@ -147,6 +180,7 @@ cdef class Decomposed:
         # a body that hands its own arguments back to the mode under the same name is taken whole
         for before in self.running:
             if len(before) == len(args) and all([a is b for a, b in zip(before, args)]):
+                lent(args, kwargs)
                 return self.whole(func, args, kwargs)
         self.running.append(args)
         push(self.mode)
@@ -194,6 +228,7 @@ def torch_function(self, func, types, args=(), kwargs=None):
         return (<Chosen>handler).run(func, args, kwargs)
     if type(handler) is Decomposed:
         return (<Decomposed>handler).run(func, args, kwargs)
+    lent(args, kwargs)
     if type(handler) is Raw:
         return run_raw(func, args, kwargs)
     return handler(func, args, kwargs)

@@ -41,6 +41,7 @@ cdef int begin_shortcuts() except -1:
     if not functions_taken:
         functions_taken = True
         take(shortcut_functions())
+        take_methods()
     users += 1
     if users == 1:
         namespaces[:] = [m.__dict__ for m in shortcut_modules]

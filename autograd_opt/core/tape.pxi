@@ -291,6 +291,7 @@ cdef class Tape:
         if node.value is not None and node.flags & NEEDS_ANS and not node.flags & KEPT:
             self.trash.append(node.value)
             node.value = None
+            node.spare = None
         if node.flags & COUNTED and node.tensor == NULL:
             self.uncount(node)
 
@@ -513,10 +514,12 @@ cdef class Tape:
         cdef Node old
         while self.kept_bytes > limit and self.ring:
             old = <Node>self.ring.popleft()
+            if not old.flags & KEPT:
+                continue                         # it was handed out again
             self.kept_bytes -= self.nbytes(old.shape, old.dtype)
             old.flags &= ~<uint32_t>KEPT
             if not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD):
-                old.value = None
+                old.value = old.spare = None
                 self.inherit(old)
         return 0
 
@@ -685,6 +688,7 @@ cdef class Tape:
     def forget_values(self):
         """Drop every value kept for reuse."""
         self.evict(0)
+        self.ring.clear()
         self.kept_bytes = 0
 
     def compact_if_due(self):
@@ -711,6 +715,7 @@ cdef class Tape:
             if node.live > 0 or node.flags & TOUCHED:
                 # a leaf just looked up may have no consumer yet: that operation is being recorded now
                 node.flags &= ~<uint32_t>TOUCHED
+                node.spare = None
                 node.holder = NULL               # no key finds it any more
                 keep.append(node)
             else:
@@ -718,7 +723,7 @@ cdef class Tape:
                 node.in0 = node.in1 = None
                 node.more = None
                 node.leader = None
-                node.value = None
+                node.value = node.spare = None
         for key, entry in list(self.leaves.items()):
             if (<Node>entry).index < 0:
                 del self.leaves[key]
@@ -754,6 +759,9 @@ cdef class Tape:
             if node.value is not None:
                 trash.append(node.value)
                 node.value = None
+            if node.spare is not None:
+                trash.append(node.spare)
+                node.spare = None
             if node.saved_more is not None or node.view is not None or node.hooks is not None:
                 trash.append((node.saved_more, node.view, node.hooks))
                 node.saved_more = node.view = node.hooks = None

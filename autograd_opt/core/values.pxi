@@ -81,6 +81,48 @@ cdef object known_value(Tape tape, Node first):
     return value
 
 
+cdef object left_over(Tape tape, Node first, object value):
+    """A tensor over the value that `first` leads, given up by its last user, to be handed out as it is; else None.
+
+    Either a clone that has died, or the kept value itself, which then moves from the table to the user
+    (`tape.moved`).  `value` is what `known_value` said.  Nobody else may be able to reach the memory: neither
+    a name in Python, nor a tensor in C++ (a view holds its base), nor whoever was given the tensor by a call
+    that is not in the table (`LENT`).
+    """
+    cdef object t = first.spare
+    cdef Node holder
+    tape.moved = False
+    if t is not None:
+        first.spare = None
+    else:
+        holder = <Node>first.holder
+        if value is None or not holder.flags & KEPT or holder.tensor != NULL or holder.flags & (NEEDS_ANS | LENT) \
+                or holder.value is not value or tape.escaped or holder.op.kernel is not None:
+            return None
+        if (<PyObject *>holder.value).ob_refcnt != 2:    # the node's, and the caller's
+            return None
+        t = holder.value
+        tape.moved = True
+    if <Py_ssize_t>ao_method0(use_count, t) != 1 or version_of(t) != 0 or ao_method0(is_view, t) is True \
+            or ao_get(get_requires_grad, t) is True or not ao_again(t):
+        return None
+    if tape.moved:
+        holder.value = None
+        holder.flags &= ~<uint32_t>KEPT
+        tape.kept_bytes -= tape.nbytes(holder.shape, holder.dtype)
+    return t
+
+
+cdef bint given_up(Tape tape, Node node, object clone) except -1:
+    """May the dying tensor of `node`, a clone of its leader's value, be handed out for that value again?"""
+    cdef Node first = node.leader
+    return first is not None and first.spare is None and first.vn == node.vn and not tape.freeing \
+        and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | PINNED | INNER | LENT | BY_RULE) \
+        and not first.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | DEAD) \
+        and (first.tensor != NULL or first.value is not None) and not tape.escaped and node.op.kernel is None \
+        and type(clone) is CustomTensor and not ao_has_weakrefs(clone)
+
+
 cdef bint unseen(Tape tape, Node operand) except -1:
     """Is the operand's memory known, and visible only inside torch?"""
     t = <object>operand.tensor if operand.tensor != NULL else operand.value

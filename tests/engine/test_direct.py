@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -115,3 +116,76 @@ def test_symbolic_tracing_finds_the_functions() -> None:
     assert next(n.target for n in traced.graph.nodes if n.op == "call_function") is torch.sin
     x = torch.randn(3)
     assert torch.equal(traced(x), torch.sin(x) * 2)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_operators_of_plain_tensors_record(optimize: bool) -> None:
+    x = torch.rand(3, requires_grad=True)
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        y = x * x + x / 2.0 - x
+        assert names(graph) == ["mul", "div", "add", "sub"]
+        assert {node.source for node in graph.tape.snapshot() if not node.is_leaf} == {f"{__file__}:{here() - 2}"}
+        y.sum().backward()
+    assert torch.allclose(x.grad, 2 * x.detach() - 0.5)
+
+
+def here() -> int:
+    return sys._getframe(1).f_lineno
+
+
+def test_operators_of_plain_tensors_come_to_a_mode_of_the_users_first() -> None:
+    seen = []
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    x = torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph() as graph, Watch():
+        y = x * x
+        assert names(graph) == ["mul"]
+        assert x.size() == y.shape
+    assert seen[:2] == ["mul", "size"]
+
+
+def test_operators_of_plain_tensors_refuse_and_give_way_as_torchs_do() -> None:
+    class Other:
+        def __rmul__(self, other: Any) -> str:
+            return "mine"
+
+    x = torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph():
+        with pytest.raises(TypeError):
+            x * "a"
+        assert x * Other() == "mine"
+        with torch._C.DisableTorchFunction():
+            assert torch.equal((x * x).detach(), torch.ones(3))
+        assert x.size(0) == x.size(dim=0) == 3
+        with pytest.raises(IndexError):
+            x.size(1)
+    z = x * x
+    assert z.grad_fn.name() == "MulBackward0"
+
+
+def test_operators_leave_a_subclass_to_the_mode() -> None:
+    class Tagged(torch.Tensor):
+        pass
+
+    x, t = torch.full((3,), 2.0), torch.ones(3).as_subclass(Tagged)
+    with ao.AutogradGraph():
+        assert torch.equal((x - t).as_subclass(torch.Tensor), torch.ones(3))
+        assert torch.equal((t - x).as_subclass(torch.Tensor), -torch.ones(3))
+
+
+def test_factories_inside_a_graph() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph():
+        first, second = torch.zeros(3), torch.zeros(3)
+        first.add_(1.0)
+        assert torch.equal(second, torch.zeros(3))
+        assert torch.zeros(2, 3, dtype=torch.float64).dtype is torch.float64
+        out = torch.empty(3)
+        assert torch.full((3,), 2.0, out=out) is out
+        (x * torch.ones(3)).sum().backward()
+    assert torch.equal(x.grad, torch.ones(3))

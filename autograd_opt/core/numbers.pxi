@@ -1,0 +1,67 @@
+# Python numbers beside tensors: `x * 1.5` as a product of two tensors.
+#
+# torch makes a tensor of double (or int64) of the number, and the kernel converts it to the type of `x`.
+# These two small tensors cost more than the kernel itself where `x` is small.  A number that is met a
+# second time is kept in the type of `x`, converted by the same double step, so that results have the
+# same bits; `+`, `-`, `*` and `/` run one kernel for both.
+
+cdef enum:
+    NUMBERS = 256
+
+cdef struct KeptNumber:
+    int64_t bits                 # of the double, or the integer itself
+    PyObject *kind               # borrowed: float or int
+    PyObject *dtype              # borrowed: float32 or float64
+    PyObject *arguments          # owned: (tensor,), or NULL where the number was met once
+
+cdef KeptNumber _numbers[NUMBERS]
+cdef object dispatch_modes = torch._C._len_torch_dispatch_stack
+cdef object transforms = torch._C._functorch.peek_interpreter_stack
+
+
+cdef tuple number_arguments(object number, object t, object dtype):
+    """(number,) or (the same number as a tensor,): the arguments of `t + number`, `-`, `*` or `/` for a `t` on the CPU.
+
+    Only for tensors of the dense float types whose kernels compute in that type; a mode below the
+    recorder (`TorchDispatchMode`) sees the number itself.
+    """
+    cdef int64_t bits = 0
+    cdef double real
+    cdef size_t i
+    cdef KeptNumber *n
+    cdef PyObject *old
+    cdef object kind = type(number)
+    if dtype is not _f32 and dtype is not _f64:
+        return (number,)
+    if kind is float:
+        real = number
+        memcpy(&bits, &real, 8)
+    elif kind is int and -(1 << 53) < number < (1 << 53):
+        bits = number
+    else:
+        return (number,)
+    if ao_get(get_layout, t) is not STRIDED_LAYOUT or <Py_ssize_t>ao_builtin0(dispatch_modes) != 0:
+        return (number,)
+    i = <size_t>((<uint64_t>bits ^ (<uint64_t><size_t><PyObject *>dtype >> 4)) * 0x9E3779B97F4A7C15ULL >> 56)
+    n = &_numbers[i]
+    if n.bits == bits and n.kind == <PyObject *>kind and n.dtype == <PyObject *>dtype:
+        if n.arguments != NULL:
+            return <tuple><object>n.arguments
+        kept = as_tensor(number, dtype)
+        if kept is not None:
+            Py_INCREF(kept)
+            n.arguments = <PyObject *>kept
+            return kept
+        return (number,)
+    old = n.arguments
+    n.bits, n.kind, n.dtype, n.arguments = bits, <PyObject *>kind, <PyObject *>dtype, NULL
+    Py_XDECREF(old)
+    return (number,)
+
+
+cdef tuple as_tensor(object number, object dtype):
+    """(the number as a tensor of its own,); None inside a transform or a mode that would make it theirs."""
+    if transforms() is not None or torch.is_inference_mode_enabled():
+        return None
+    with torch._C.DisableTorchFunction():
+        return (torch.tensor(number, dtype=torch.float64 if type(number) is float else torch.int64, device=CPU).to(dtype),)

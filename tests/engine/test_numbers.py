@@ -1,0 +1,90 @@
+"""Numbers beside tensors give torch's bits, the first time and each time after."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import autograd_opt as ao
+
+Tensor = torch.Tensor
+NUMBERS = [0.1, 1.5, 1 / 3, -0.0, 0.0, 1e300, -1e300, 1e-320, math.inf, math.nan, 3, -7, 0, 2**24 + 1, 2**53 - 1, 2**60,
+           1, 1.0]
+OPERATORS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b}
+
+
+def bits(t: Tensor) -> list[int]:
+    return t.detach().reshape(-1).view(torch.uint8).tolist()
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    return a.dtype is b.dtype and a.shape == b.shape and a.stride() == b.stride() and bits(a) == bits(b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(), (7,), (33, 2)])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_bits_are_torchs(dtype: torch.dtype, shape: tuple[int, ...], optimize: bool) -> None:
+    torch.manual_seed(0)
+    data = torch.randn(shape).to(dtype)
+    for number in NUMBERS:
+        for name, op in OPERATORS.items():
+            there, here = data.clone().requires_grad_(), ao.tensor(data.clone())
+            expected = op(there, number)
+            expected.sum().backward()
+            for _ in range(3):
+                here.grad = None
+                with ao.AutogradGraph(optimize=optimize):
+                    got = op(here * 1, number)
+                    got.sum().backward()
+                assert same_bits(got, op(data * 1, number)), (name, number)
+                assert same_bits(here.grad, there.grad), (name, number)
+
+
+def test_a_mode_below_sees_the_number() -> None:
+    seen: list[Any] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.extend(a for a in args if isinstance(a, float))
+            return func(*args, **(kwargs or {}))
+
+    x = ao.tensor(torch.rand(3))
+    for _ in range(3):
+        with ao.AutogradGraph():
+            x * 2.625
+    with ao.AutogradGraph(), Watch():
+        x * 2.625
+    assert seen == [2.625]
+
+
+def test_numbers_met_inside_a_transform_serve_outside() -> None:
+    x, batch = ao.tensor(torch.rand(3)), torch.rand(4, 3)
+    with ao.AutogradGraph():
+        for _ in range(3):
+            inside = torch.vmap(lambda t: t * 3.875 + x)(batch)
+        outside = x * 3.875
+    assert torch.equal(inside, batch * 3.875 + x.detach())
+    assert torch.equal(outside.detach(), x.detach() * 3.875)
+
+
+def test_other_memory_than_dense_takes_the_number() -> None:
+    sparse = torch.eye(3).to_sparse().requires_grad_()
+    for _ in range(3):
+        with ao.AutogradGraph():
+            y = sparse * 4.125
+        assert y.is_sparse
+        assert torch.equal(y.detach().to_dense(), torch.eye(3) * 4.125)
+
+
+def test_numbers_give_way_to_others() -> None:
+    x = ao.tensor(torch.rand(3))
+    with ao.AutogradGraph():
+        for _ in range(2):
+            for k in range(2000):
+                y = x * (k + 0.5)
+                assert k % 100 or torch.equal(y.detach(), x.detach() * (k + 0.5))

@@ -1,0 +1,210 @@
+"""A tensor that its last user has given up is handed out for the next equal value, where nobody else can reach it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.dlpack import to_dlpack
+
+import autograd_opt as ao
+
+Tensor = torch.Tensor
+ALLOWANCE = 1 << 20
+
+
+class Clones(TorchDispatchMode):
+    """Counts copy-on-write clones and sums."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clones = self.sums = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.clones += func is torch.ops.aten._lazy_clone.default
+        self.sums += func is torch.ops.aten.add.Tensor
+        return func(*args, **(kwargs or {}))
+
+
+def operands() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    return ao.tensor(torch.rand(5)), ao.tensor(torch.rand(5))
+
+
+def leader_alive(x: Tensor, y: Tensor) -> Tensor | None:
+    """The first sum is held, so that each further one is a clone."""
+    return x + y
+
+
+def leader_dead(x: Tensor, y: Tensor) -> Tensor | None:
+    """Nobody holds the first sum: the table keeps its value."""
+    x + y
+    return None
+
+
+both = pytest.mark.parametrize("first", [leader_alive, leader_dead])
+
+
+@pytest.mark.parametrize(("first", "clones"), [(leader_alive, 1), (leader_dead, 0)])
+def test_what_nobody_has_is_not_cloned(first: Callable[..., Tensor | None], clones: int) -> None:
+    x, y = operands()
+    with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE) as graph, Clones() as count:
+        held = first(x, y)
+        for _ in range(5):
+            x + y
+        assert (count.sums, count.clones) == (1, clones)
+        assert graph.tape.hits == 5
+        again = x + y
+        assert torch.equal(again, torch.add(x.detach(), y.detach()))
+        assert again is not held
+        again.sum().backward()
+    assert torch.equal(x.grad, torch.ones(5))
+
+
+ALIASES: dict[str, Callable[[Tensor], Any]] = {
+    "view": lambda t: t.view(5, 1),
+    "slice": lambda t: t[1:],
+    "detach": lambda t: t.detach(),
+    "data": lambda t: t.data,
+    "view of data": lambda t: t.data.view(5),
+    "numpy": lambda t: torch.from_numpy(t.detach().numpy()),
+    "dlpack": lambda t: torch.from_dlpack(to_dlpack(t.detach())),
+    "storage": lambda t: torch.empty(0).set_(t.detach().untyped_storage(), 0, (5,)),
+    "alias": lambda t: torch.ops.aten.alias(t),
+    "as_strided": lambda t: t.as_strided((5,), (1,)),
+    "unbind": lambda t: t.unbind(0)[0],
+    "split": lambda t: t.split(2)[0],
+}
+
+
+def unrecorded(how: Callable[[Tensor], Any], region: Any) -> Callable[[Tensor], Any]:
+    def run(t: Tensor) -> Any:
+        with region():
+            return how(t)
+    return run
+
+
+@both
+@pytest.mark.parametrize("region", [None, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", ALIASES)
+def test_memory_that_others_see_is_not_handed_out(first: Callable[..., Any], name: str, region: Any) -> None:
+    x, y = operands()
+    how = ALIASES[name] if region is None else unrecorded(ALIASES[name], region)
+    with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE):
+        held = first(x, y)
+        mine = x + y
+        alias = how(mine)
+        before = alias.detach().clone()
+        del mine
+        other = x + y
+        other.add_(1.0)
+        assert torch.equal(alias.detach(), before)
+        assert torch.equal((x + y).detach(), x.detach() + y.detach())
+        assert held is None or torch.equal(held.detach(), x.detach() + y.detach())
+
+
+@both
+@pytest.mark.parametrize("write", [
+    lambda t: t.add_(1.0), lambda t: t.zero_(), lambda t: t.__setitem__(0, 5.0), lambda t: t.data.add_(1.0),
+    lambda t: t.detach().add_(1.0), lambda t: torch.no_grad()(t.mul_)(2.0), lambda t: t.view(5, 1).mul_(2.0),
+    lambda t: t.detach().numpy().fill(7.0), lambda t: t.resize_(2), lambda t: t.unsqueeze_(0),
+    lambda t: t.set_(torch.zeros(3)), lambda t: setattr(t, "data", torch.zeros(5)),
+], ids=["add_", "zero_", "setitem", "data", "detach", "no_grad", "view", "numpy", "resize_", "unsqueeze_", "set_",
+        "data="])
+def test_a_changed_tensor_is_not_handed_out(first: Callable[..., Any], write: Callable[[Tensor], Any]) -> None:
+    x, y = operands()
+    with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE):
+        held = first(x, y)
+        mine = x + y
+        with suppress(ao.AutogradOptError, RuntimeError):        # refused: unchanged, then
+            write(mine)
+        del mine
+        again = x + y
+        assert again.shape == (5,)
+        assert torch.equal(again.detach(), x.detach() + y.detach())
+        del held
+
+
+@both
+def test_attributes_and_references_end_with_the_users_tensor(first: Callable[..., Any]) -> None:
+    x, y = operands()
+    with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE):
+        held = first(x, y)
+        mine = x + y
+        mine.note = "mine"  # type: ignore[attr-defined]
+        seen = weakref.ref(mine)
+        del mine
+        again = x + y
+        assert seen() is None
+        assert not hasattr(again, "note")
+        again.note = "again"  # type: ignore[attr-defined]
+        del again
+        assert not hasattr(x + y, "note")
+        del held
+
+
+@both
+def test_hooks_and_gradients_stay_with_the_tensor_they_were_asked_of(first: Callable[..., Any]) -> None:
+    x, y = operands()
+    seen: list[Tensor] = []
+    with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE):
+        held = first(x, y)
+        mine = x + y
+        mine.register_hook(lambda g: seen.append(g))
+        mine.retain_grad()
+        del mine
+        again = x + y
+        (again * 2.0).sum().backward()
+        assert not again.retains_grad
+        assert torch.Tensor.grad.__get__(again.detach()) is None
+        del held
+    assert seen == []
+
+
+@both
+def test_each_death_is_noticed(first: Callable[..., Any]) -> None:
+    """A finalizer runs once in an object's life, but a tensor handed out again has several."""
+    x, y = operands()
+    with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE) as graph:
+        held = first(x, y)
+        for _ in range(4):
+            mine = x + y
+            number = mine._node.index
+            assert graph.tape.node(number).tensor is mine
+            del mine
+            assert graph.tape.node(number).tensor is None
+            assert graph.tape.saved_bytes == 0
+        del held
+
+
+def test_nothing_is_left_when_the_graph_closes() -> None:
+    def living() -> int:
+        gc.collect()
+        return sum(issubclass(type(o), Tensor) for o in gc.get_objects())
+
+    x, y = operands()
+    for _ in range(2):                           # what the first graph of a process makes stays
+        before = living()
+        with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE):
+            held = x + y
+            for _ in range(3):
+                (x + y).sin()
+            del held
+    assert living() == before
+
+
+def test_the_memory_of_a_written_leader_is_not_held_by_what_it_has_left_over() -> None:
+    """Its clone has died, and is let go of with the value that it was a clone of."""
+    x, y = operands()
+    with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE):
+        held = x + y
+        x + y
+        held.mul_(2.0)
+        again = x + y
+        assert torch.equal(again.detach() * 2.0, held.detach())
