@@ -24,6 +24,8 @@ def known(op: str) -> bool:
 
 def apply(D: Domain, vocabulary: Vocabulary, head: Head, args: Sequence[Array], types: Sequence[int]) -> Any:
     """The value of one instruction."""
+    if head.unread:
+        raise Outside(f"{head.op} has an attribute that cannot be read")
     if head.op == FULL:
         return D.array(head.value("value"), vocabulary.types[head.type].shape or ())
     if head.op == CONSTANT:
@@ -148,7 +150,7 @@ def evaluate(
         operands = program.operands[k]
         if head.op == MERGED:
             values[k] = values[operands[0]]
-        elif head.op == "leaf" or (head.effect and head.op not in MEANING):
+        elif head.op == "leaf" or (head.effect and not (known(head.op) if head.unread else head.op in MEANING)):
             values[k] = free(k, head, vocabulary.types[head.type].shape or ())
         else:
             types = [vocabulary.heads[program.heads[o]].type for o in operands]

@@ -150,7 +150,7 @@ def as_computed(D: Symbols, program: Program, position: int, free: Any) -> tuple
         if head.op == MERGED:
             values[k] = values[operands[0]]
             continue
-        if head.effect or head.op == "leaf":
+        if head.op == "leaf" or (head.effect and not head.unread):
             values[k] = free(k, head, vocabulary.types[head.type].shape or ())
             continue
         types = [vocabulary.heads[program.heads[o]].type for o in operands]

@@ -17,6 +17,8 @@ from autograd_opt.verify.bits import decode
 
 PURE, VIEW, MULTI = 4, 8, 32
 ADD = "add"
+UNREAD = ("#unread", "T")
+"""Stands for the attributes of a node where one cannot be read: nothing is known of its operator then."""
 DRAWS = frozenset({"dropout", "rand_like", "randn_like", "bernoulli", "normal", "feature_dropout", "alpha_dropout"})
 """Operators whose result is a random draw: two of them are two free values."""
 FOREIGN = frozenset({"written", "overwrite"})
@@ -48,6 +50,11 @@ class Head(NamedTuple):
     type: int
     grad: bool
     effect: int
+
+    @property
+    def unread(self) -> bool:
+        """Is nothing known of the attributes?"""
+        return UNREAD in self.attributes
 
     def value(self, name: str, default: Any = None) -> Any:
         """The attribute `name`, decoded."""
@@ -147,7 +154,7 @@ class Program:
             if number not in words:
                 words[number] = len(words)
                 head = self.vocabulary.heads[number]
-                h.update(repr((head[:2], self.vocabulary.types[head.type], head[3:])).encode())
+                h.update(repr((head[:2], self.vocabulary.spelled(head.type), head[3:])).encode())
         h.update(array("q", [words[n] for n in self.heads]).tobytes())
         flat = array("q")
         for o in self.operands:

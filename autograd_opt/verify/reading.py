@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from autograd_opt.verify.bits import encode
-from autograd_opt.verify.ir import PURE, VIEW, Malformed, Vocabulary
+from autograd_opt.verify.ir import PURE, UNREAD, VIEW, Malformed, Vocabulary
 
 
 @dataclass
@@ -64,7 +64,7 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
                 coded = attribute_bits(op, attributes, places, node)
             except (TypeError, LookupError):
                 recorded.unique.append(op.name)
-                effect, pure[i] = i + 1, 0
+                coded, effect, pure[i] = (UNREAD,), i + 1, 0
         requires_grad = node.requires_grad
         grad[i] = requires_grad
         shape, dtype, device = node.shape, node.dtype, node.device

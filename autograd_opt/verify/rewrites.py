@@ -81,7 +81,7 @@ def check(
             continue
         kept = {k for k in goals if not recorded.nodes[k].is_leaf}
         pairs = list(pairs_of(recorded, leader, r, target, kept))
-        answer = next((KNOWN[k] for k in map(key_of, pairs) if k in KNOWN and KNOWN[k].equal), None)
+        answer = next((a for a in map(KNOWN.get, map(key_of, pairs)) if a is not None and a.equal), None)
         if answer is None and not late:
             answer, late = ask(pairs, deadline - time.monotonic(), limit)
         if answer is None or not answer.equal:

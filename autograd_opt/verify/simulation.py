@@ -33,7 +33,9 @@ class Simulation(Sums):
             floating = [self.floating(t) for t in types]
             same = all(t == head.type for t in types) and self.floating(head.type)
             names = [k for k, _ in head.attributes]
-            if head.op == "add" and same and not names and len(types) == 2:
+            if head.effect:
+                found = PLAIN, ()
+            elif head.op == "add" and same and not names and len(types) == 2:
                 found = PLUS, 1
             elif head.op == "sub" and same and not names and len(types) == 2:
                 found = PLUS, -1
@@ -49,7 +51,7 @@ class Simulation(Sums):
                 found = SCALE, exact(head.attributes[0][1])
             elif head.op == FULL and head.attributes[0][1] in ZEROS:
                 found = NOTHING, ()
-            elif head.effect or not self.floating(head.type):
+            elif not self.floating(head.type):
                 found = PLAIN, ()
             else:
                 found = LINEARLY, slots(head, floating)

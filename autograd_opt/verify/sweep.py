@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from autograd_opt.verify.bits import encode
 from autograd_opt.verify.evaluate import known
 from autograd_opt.verify.ir import ADD, MULTI, Malformed, Program
@@ -190,9 +192,12 @@ class Differentiator:
             return Template((), ())
         if op.flags & MULTI and parts is None:
             return None
+        if head.unread:
+            self.unsupported[op.name] = "an attribute cannot be read"
+            return None
         present = None if parts is None else tuple([p is not None for p in parts])
         spelled = (head.op, head.attributes, vocabulary.spelled(head.type), tuple(map(vocabulary.spelled, kinds)))
-        key = (op, tuple(op.vjps), op.joint, spelled, tuple(needs), present)
+        key = (op, tuple(op.vjps), op.joint, spelled, tuple(needs), present, torch.get_default_dtype())
         traced = TRACED.get(key)
         if traced is None:
             try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 import autograd_opt as ao
-from autograd_opt.errors import VerificationError
-from autograd_opt.verify import Budget, Reason, Status, known, verify
+from autograd_opt.errors import ArgumentError, VerificationError
+from autograd_opt.verify import ENGINES, Budget, Reason, Status, known, verify
 from autograd_opt.verify.numbering import numbering
 from autograd_opt.verify.task import Task
 from autograd_opt.verify.words import MERGED, PULLBACK
@@ -430,3 +431,53 @@ def test_calls_that_differ_in_a_number_only_are_not_one(op):
     x = ao.tensor(torch.tensor([0.3, 1.4, 2.2], dtype=torch.float64))
     refused(fn, x, engines=("structural", "linear"))
     refused(fn, x, engines=("structural", "linear"), certified=True)
+
+
+# ----- attributes that cannot be read -----
+UNREADABLE = {
+    "clamp": lambda x: torch.clamp(x, np.float64(0.5)),
+    "add": lambda x: torch.add(x, x, alpha=np.float64(3.0)),
+    "sub": lambda x: torch.sub(x, x.exp(), alpha=np.float64(3.0)),
+    "roll": lambda x: torch.roll(x, np.int64(2)),
+    "mul": lambda x: torch.mul(x, np.float64(3.0)),
+    "pow": lambda x: torch.pow(x, np.float64(3.0)),
+    "threshold": lambda x: F.threshold(x, np.float64(0.5), np.float64(0.25)),
+    "cumsum": lambda x: x.expand(2, 3).cumsum(np.int64(1)).sum(0),
+    "softplus": lambda x: F.softplus(x, beta=np.float64(3.0)),
+    "gelu": lambda x: F.gelu(x, approximate=Text("tanh")),
+}
+LIKE = {
+    "clamp": lambda x: x * 1.0,
+    "add": lambda x: x + x,
+    "sub": lambda x: x - x.exp(),
+    "roll": lambda x: torch.roll(x, 0),
+    "mul": lambda x: x * 1.0,
+    "pow": lambda x: x**1.0,
+    "threshold": lambda x: F.threshold(x, 0.0, 0.0),
+    "cumsum": lambda x: x.expand(2, 3).cumsum(0).sum(0),
+    "softplus": F.softplus,
+    "gelu": F.gelu,
+}
+
+
+class Text(str):
+    """A string of a class of its own."""
+
+
+@pytest.mark.parametrize("op", UNREADABLE)
+def test_an_attribute_that_cannot_be_read_has_no_value_of_its_own(op):
+    """It was taken for the operator's default: by the checker, by the rule that is traced, and by every domain."""
+    with ao.AutogradGraph(optimize=True) as graph:
+        x = leaf(3)
+        u, like = UNREADABLE[op](x), LIKE[op](x)
+        w, v = torch.sin(u), torch.sin(like)
+        loss = (w * 2 + v * x).sum()
+        nodes = graph.tape.snapshot()
+        leader = list(range(len(nodes)))
+        leader[nodes.index(v._node)] = nodes.index(w._node)
+        for engines in (ENGINES, ("structural", "linear"), ("structural", "linear", "rewrite", "sympy"), ("sympy",)):
+            found = verify(nodes, [loss._node], None, list(leader), engines=engines)
+            assert found.status is Status.UNDECIDED, found
+        assert verify(nodes, [loss._node], None, list(range(len(nodes)))).status is Status.PROVED
+        with pytest.raises(ArgumentError, match="cannot be read"):
+            graph.gradient_expression(x, outputs=loss)
