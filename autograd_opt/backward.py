@@ -294,7 +294,9 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
         return on_fresh_thread(execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate, batch)
     graph = tape.graph()
     # What a recorded run computes can be differentiated with respect to each twin, so it stays as written.
-    merge = graph.prepare(roots, inputs, not retain) if graph is not None and not create_graph else False
+    merge = False                           # a run inside a run leaves the outer one's merges as they are
+    if graph is not None and not create_graph and not tape.running:
+        merge = graph.prepare(roots, inputs, not retain)
     if merge and graph.erased:
         roots = roots + graph.erased
         size = () if batch is None else (batch.size,)

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from autograd_opt import errors, recorder, references, views
+from autograd_opt import errors, recorder, views
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import special
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
-from autograd_opt.tensor import CustomTensor
 
 Tensor = torch.Tensor
 
@@ -206,6 +205,7 @@ def unrecorded(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`out=`: refused, as in torch, where an argument requires grad."""
+    from autograd_opt import tensor_api
     leaves, _ = tree_flatten((args, kwargs))
     with torch._C.DisableTorchFunction():
         found = [nodes.handle_of(t) for t in leaves if isinstance(t, Tensor)]
@@ -216,18 +216,12 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
             ))
         given = kwargs.get("out")
         outs = [t for t in (given if isinstance(given, (tuple, list)) else (given,)) if isinstance(t, Tensor)]
-        shapes = []
         for t in outs:
             t.data_ptr()                    # memory that a clone shares cannot be given another size
-            shapes.append(t.shape)
+        kinds = [tensor_api.meta(t) for t in outs]
         result = func(*args, **kwargs)
-        for t, shape in zip(outs, shapes, strict=True):
-            nodes.wrote(t)
-            if t.shape != shape and t.is_leaf:
-                needs = references.requires_grad(t)
-                nodes.become_leaf(t)        # a leaf of another shape, which nothing has computed
-                if type(t) is CustomTensor:
-                    t._requires_grad = needs
+        for t, kind in zip(outs, kinds, strict=True):
+            tensor_api.remade(t, kind)
         return result
 
 

@@ -284,20 +284,29 @@ def memory(func: Any, args: Any, kwargs: Any) -> Any:
             and not torch.is_inference_mode_enabled():
         raise errors.GraphError(errors.at("cannot resize variables that require grad"))
     escaped(args[0])
-    if func == setter("data"):
+    if func in (setter("data"), Tensor.resize_, Tensor.resize_as_):
         with torch._C.DisableTorchFunction():
-            t = args[0]
-            kind = meta(t)
+            kind = meta(args[0])
             result = func(*args, **kwargs)
-            nodes.wrote(t)
-            if meta(t) != kind and t.is_leaf:
-                needs = references.requires_grad(t)
-                nodes.become_leaf(t)         # what was recorded so far keeps the leaf of its time
-                if type(t) is CustomTensor:
-                    t._requires_grad = needs
-                escaped(t)
+            if remade(args[0], kind):
+                escaped(args[0])
             return result
     return recorder.run_raw(func, args, kwargs)
+
+
+def remade(t: Tensor, kind: tuple[Any, ...]) -> bool:
+    """After a call that may have given `t` another shape, type or device than `kind`: has it made a leaf anew?
+
+    What was recorded so far keeps the leaf of its time.
+    """
+    nodes.wrote(t)
+    if meta(t) == kind or history(t) is not None:
+        return False
+    needs = references.requires_grad(t)
+    nodes.become_leaf(t)
+    if type(t) is CustomTensor:
+        t._requires_grad = needs
+    return True
 
 
 def set_(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:

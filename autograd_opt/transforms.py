@@ -66,7 +66,11 @@ class Capture(TorchFunctionMode):
         if type(t) is not CustomTensor and not (t.requires_grad and t.is_leaf):
             return t
         with temporarily_clear_interpreter_stack():     # the stand-in belongs to no transform
-            tracked = bool(nodes.handle_of(t).requires_grad)
+            paused = nodes.resume(0)                    # its memory may have been written: that is recorded
+            try:
+                tracked = bool(nodes.handle_of(t).requires_grad)
+            finally:
+                nodes.resume(paused)
             return self.pair(t, detached(t).requires_grad_(tracked))
 
     def pair(self, original: Tensor, other: Tensor) -> Tensor:

@@ -173,7 +173,7 @@ def refused(p: Writer) -> bool:
         torch.sin({a}, out={b}) | torch.add({a}, 1, out={b}) | torch.mul(d, 2, out={b}) |
         {n} = torch.sin({a}.detach(), out=torch.empty_like({a}.detach())) |
         {n} = torch.from_numpy({a}.detach().numpy()) |
-        {n} = {a}.numpy() | torch.cat([{a}, {b}], out=d) | with torch.no_grad(): torch.mul({a}, 2, out={b})
+        {n} = {a}.numpy() | with torch.no_grad(): torch.mul({a}, 2, out={b})
     """)).format(a=a, b=b, n=name)
     return p.add(text, [name] if text.startswith(name) else [])
 

@@ -32,6 +32,8 @@ cdef set needed_for(list roots, dict targets, bint merge):
         if node.index < lowest or node.index in seen:
             continue
         seen[node.index] = node
+        if node.flags & NOWHERE:
+            continue                     # no cotangent goes on from here
         for other in node.operands:
             if other is not None and other.flags & REQUIRES_GRAD:
                 stack.append(other)
@@ -42,6 +44,8 @@ cdef set needed_for(list roots, dict targets, bint merge):
         if index in needed:
             continue
         node = seen[index]
+        if node.flags & NOWHERE:
+            continue
         for other in node.operands:
             if other is not None and other.flags & REQUIRES_GRAD and other.index in needed:
                 needed.add(index)

@@ -379,6 +379,27 @@ FOUND = {
         v = f[..., None]
         a, b = torch.autograd.grad(v.sum() * 2 + (v * 4).sum(), [v, f], create_graph=True)
         a.requires_grad_()""",
+    "a function transform of a tensor that was written through a view": """
+        v = c.softmax(0)
+        v.real.mul_(2)
+        u = func.grad(lambda t: t.sin().sum() * 2)(v)""",
+    "resize_ gives a constant another shape": """
+        v = s.sigmoid()
+        d.resize_(1)
+        u = v + d
+        (u * 2 + d / u).sum().backward()""",
+    "a run inside a run leaves merges as they are": """
+        v = s / c
+        u = s / c
+        t = F.gelu(u)
+        r = checkpoint(lambda t: t.clone().mul_(2).tanh(), f, use_reentrant=True)
+        (t.sum() * 2 + u.sum() * 3 + r.sum() * 4 + F.softplus(u).sum() * 5).backward()""",
+    "a run does not come to a tensor that leads nowhere": """
+        with torch.no_grad(): u = torch.view_as_real(z)
+        v = u.transpose(0, -1)
+        v.register_hook(see('v'))
+        a, b = torch.autograd.grad(v.sum() * 2 + s, [s, z], allow_unused=True)
+        v.sum().backward()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
