@@ -448,6 +448,16 @@ _region, _erase, _embed = recorded("view_region", region), recorded("view_erase"
 _GEO = "size=(), stride=(), offset=0, base_size=(), base_stride=(), dtype=None, base_dtype=None, conj=False, neg=False"
 
 
+def erase_once(g: Tensor, **where: Any) -> Tensor:
+    """The rule of a write for what was there before; torch has none for a written view that repeats its memory."""
+    if any(step == 0 and n > 1 for step, n in zip(where["stride"], where["size"], strict=True)):
+        raise errors.GraphError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
+    return _erase(g, **where)
+
+
 def rule(function: Any) -> Any:
     """A rule that applies one of the operators with the node's own geometry."""
     def vjp(g: Any, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any, dtype: Any,
@@ -460,7 +470,8 @@ def rule(function: Any) -> Any:
 REGION = define("view_region", f"x, *, {_GEO}", 0, forward=region, x=rule(_embed))
 ERASE = define("view_erase", f"x, *, {_GEO}", 0, forward=erase, x=rule(_erase))
 EMBED = define("view_embed", f"x, *, {_GEO}", 0, forward=embed, x=rule(_region))
-PLACE = define("view_place", f"x, part, *, {_GEO}", ONCE, forward=place, x=rule(_erase), part=rule(_region))
+PLACE = define("view_place", f"x, part, *, {_GEO}", ONCE, forward=place, x=rule(erase_once),
+               part=rule(_region))
 WRITTEN = define("written", "x", 0,
                  x=lambda g, x_shape, ans_shape: g if x_shape == ans_shape else g.sum_to_size(tuple(x_shape)))
 APART = define("view_apart", f"x, *, {_GEO}, unrecorded=True", 0, x=lambda g: None,

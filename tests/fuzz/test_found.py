@@ -400,6 +400,11 @@ FOUND = {
         v.register_hook(see('v'))
         a, b = torch.autograd.grad(v.sum() * 2 + s, [s, z], allow_unused=True)
         v.sum().backward()""",
+    "a write through a view that repeats its memory has no derivative": """
+        v = f * m
+        u = v.expand(2, *v.shape)
+        u.zero_()
+        v.sum().backward()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
