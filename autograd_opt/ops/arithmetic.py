@@ -83,7 +83,7 @@ define("atan2", "x, y", E, "torch.atan2 torch.arctan2 T.atan2 T.arctan2",
        y=lambda g, x, y: g * -x * inverse_or_zero(x * x + y * y))
 define("addcmul", "x, y, z, *, value=1", E, "torch.addcmul T.addcmul",
        x=lambda g: g, y=lambda g, z, *, value: g * H(z * value), z=lambda g, y, *, value: g * H(y * value))
-define("addcdiv", "x, y, z, *, value=1", E, "torch.addcdiv T.addcdiv",
+define("addcdiv", "x, y, z, *, value=1", E, "torch.addcdiv T.addcdiv", keeps="z",
        x=lambda g: g, y=lambda g, z, *, value: g * H(value / z),
        z=lambda g, y, z, *, value: -g * H(value * y / (z * z)))
 define("lerp", "x, y, weight", E, "torch.lerp T.lerp",

@@ -222,6 +222,7 @@ for _name in ("median", "nanmedian"):
            lambda *args, _n=_name, **kwargs: f"{_n}_dim" if len(args) + len(kwargs) > 1 else f"{_n}_all")
 for _name in ("cummax", "cummin"):
     define(_name, "x, dim=0", R | MULTI, f"torch.{_name} T.{_name}", kernel=scan_kernel(getattr(torch, _name)),
+           keeps="x",
            x=lambda g, x_shape, extra, *, dim: scan_back(g.parts[0], x_shape, extra, dim))
 
 

@@ -100,22 +100,18 @@ def execute(program: Program, inputs: dict[str, Tensor]) -> Outcome:
                 out.error, out.stopped = error, k
                 break
         names = [n for n, t in env.items() if isinstance(t, Tensor)]
-        held = [t for n in names for t in (env[n], grad_of(env[n])) if t is not None]
-        if any(torch._C._functorch.is_batchedtensor(t) for t in held):
-            return Outcome(RuntimeError("a batched tensor has left its transform"), len(program.statements) - 1)
         out.state = torch.get_rng_state()
-        out.sights = {name: look(env[name]) for name in names}
+        try:
+            out.sights = {name: look(env[name]) for name in names}
+        except RuntimeError as error:
+            if "Batching rule" not in str(error):
+                raise
+            return Outcome(RuntimeError("a batched tensor has left its transform"), len(program.statements) - 1)
         out.seen = {k: [plain(g) for g in v] for k, v in env["seen"].items()}
         exact = [n for n in names if n not in program.loose]
         out.same = [(a, b) for a in exact for b in exact if a < b and env[a] is env[b]]
         out.shared = aliases({n: env[n] for n in exact})
     return out
-
-
-def grad_of(t: Tensor) -> Tensor | None:
-    """`t.grad` without a warning, and without asking what `t` is."""
-    with torch._C.DisableTorchFunction():
-        return torch._C.TensorBase.grad.__get__(t)
 
 
 def look(t: Tensor) -> Sight:

@@ -28,6 +28,16 @@ def test_seeded_programs(chunk: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(4))
+def test_wider_programs(chunk: int) -> None:
+    for seed in range(CHUNK * chunk, CHUNK * (chunk + 1)):
+        program = from_seed(seed, wide=True)
+        error = differs(program)
+        if error is not None and reason_of(str(error), program) is None:
+            compare(shrink(program))
+
+
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(programs())
 def test_drawn_programs(program: Program) -> None:
@@ -89,6 +99,24 @@ def test_every_kind_of_statement_occurs() -> None:
         "inputs=[",
     ):
         assert word in text, word
+
+
+def test_every_kind_of_wider_statement_occurs() -> None:
+    text = "\n".join(str(from_seed(seed, wide=True)) for seed in range(300))
+    for word in (
+        "Both.apply", "Ranked.apply", "Doubled.apply", "use_reentrant=True", "saved_tensors_hooks", "functional.hvp",
+        "func.vmap", "is_grads_batched", "register_prehook", "register_multi_grad_hook", "copy.deepcopy", "np.float32",
+        "out=", "inference_mode", "autocast", "optim.SGD", "_foreach", "F.conv1d", "index_put_",
+    ):
+        assert word in text, word
+
+
+def test_a_threshold_is_no_chaos() -> None:
+    """A variable that changes with its inputs alone is not set aside; one made of rounding is."""
+    from tests.fuzz.oracle import chaotic
+
+    assert not chaotic(Program(["a = (x == 0.5) * 1.0", "b = x.clamp(-0.5, 0.5)", "(b * a).sum().backward()"]))
+    assert chaotic(Program(["a = ((x * 3 / 7).sin() + 1) - 1 - (x * 3 / 7).sin()", "b = a.sign()"])) >= {"b"}
 
 
 def test_a_wrong_gradient_is_seen() -> None:
