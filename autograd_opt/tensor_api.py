@@ -90,6 +90,9 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
     with torch._C.DisableTorchFunction():
         if value and not (t.is_floating_point() or t.is_complex()):
             raise errors.GraphError(errors.at("only Tensors of floating point dtype can require gradients"))
+        if value and t.is_inference() and not torch.is_inference_mode_enabled():
+            raise errors.GraphError(errors.at(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed."))
         tape: Any = nodes.get_active()
         if tape is not None and value:
             tape.late = True                    # there may be views of it
@@ -347,9 +350,11 @@ def deepcopy(func: Any, args: Any, kwargs: Any) -> Tensor:
     if id(t) in memo:
         return memo[id(t)]
     with torch._C.DisableTorchFunction():
-        copy = t.detach().clone(memory_format=torch.preserve_format)
+        alias = t.detach().as_subclass(Tensor)
+        copy = Tensor.__deepcopy__(alias, memo)         # the whole storage, which other copies of this call share
+        memo.pop(id(alias), None)
         copy.__class__ = CustomTensor
-        copy._requires_grad = references.requires_grad(t)  # type: ignore[attr-defined]
+        copy._requires_grad = references.requires_grad(t)
         if t.grad is not None:
             copy.grad = t.grad.detach().clone()
     memo[id(t)] = copy

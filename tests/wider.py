@@ -167,8 +167,8 @@ def typed(p: Writer) -> bool:
 @statement(4)
 def refused(p: Writer) -> bool:
     """`out=`, inference tensors, arrays: where torch refuses a gradient."""
-    a, b = p.real(), p.real()
-    name = p.new()
+    a, name = p.real(), p.new()
+    b = p.pick(lambda t: t.is_floating_point() and not (t.is_leaf and t.requires_grad)) or "d"  # no leaf is resized
     text = p.one(choices("""
         torch.sin({a}, out={b}) | torch.add({a}, 1, out={b}) | torch.mul(d, 2, out={b}) |
         {n} = torch.sin({a}.detach(), out=torch.empty_like({a}.detach())) |

@@ -77,6 +77,12 @@ def slogdet_kernel(a: Any) -> Any:
     return (sign, log), (lu, pivots, a.is_complex() or not a.is_contiguous())
 
 
+def sign_kernel(a: Any) -> Any:
+    """The same with the sign, which torch saves besides."""
+    result, factors = slogdet_kernel(a)
+    return result, (*factors, result[0].detach())
+
+
 def logdet_kernel(a: Any) -> Any:
     (sign, log), factors = slogdet_kernel(a)
     return sign.log() + log if a.is_complex() else torch.where(sign == -1, math.nan, log), factors
@@ -92,6 +98,7 @@ def det_like(g: Any, a: Any, extra: Any, node: Any) -> Any:
 
 def slogdet_back(g: Any, a: Any, extra: Any, node: Any) -> Any:
     sign, log = g.parts
+    extra = extra[:-1]
     if not a.is_complex():
         return det_like(log if log is not None else torch.zeros_like(sign), a, extra, node)
     found = torch.linalg.slogdet(a)[0]
@@ -249,6 +256,6 @@ define("linalg_solve_triangular", "a, b, *, upper=False, left=True, unitriangula
        joint=solve_triangular_back)
 define("linalg_cholesky", "x, *, upper=False", PURE, "torch.linalg.cholesky", x=cholesky_back)
 define("cholesky", "x, upper=False", PURE, "torch.cholesky T.cholesky", x=cholesky_back)
-define("linalg_slogdet", "a", MULTI | PURE, "torch.linalg.slogdet torch.slogdet T.slogdet", kernel=slogdet_kernel,
+define("linalg_slogdet", "a", MULTI | PURE, "torch.linalg.slogdet torch.slogdet T.slogdet", kernel=sign_kernel,
        a=slogdet_back)
 define("logdet", "a", PURE, "torch.logdet T.logdet", kernel=logdet_kernel, a=det_like)

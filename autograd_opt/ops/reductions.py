@@ -41,6 +41,8 @@ def prod_x(g: Any, x: Any, ans: Any, *, dim: Any, keepdim: bool) -> Any:
     g, ans = restore(g, x.shape, dim, keepdim), restore(ans, x.shape, dim, keepdim)
     if not bool((x == 0).any()):
         return g * H(ans / x)
+    if dim is None and not torch.is_grad_enabled() and int((x == 0).sum()) > 1:
+        return torch.zeros_like(x)              # as in torch also where the cotangent is NaN
     flat = x.reshape(-1) if dim is None else x
     d = 0 if dim is None else dim
     one = torch.ones_like(flat.narrow(d, 0, 1))

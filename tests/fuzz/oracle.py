@@ -104,7 +104,7 @@ def execute(program: Program, inputs: dict[str, Tensor]) -> Outcome:
         try:
             out.sights = {name: look(env[name]) for name in names}
         except RuntimeError as error:
-            if "Batching rule" not in str(error):
+            if "Batching rule" not in str(error) and "vmapped" not in str(error):
                 raise
             return Outcome(RuntimeError("a batched tensor has left its transform"), len(program.statements) - 1)
         out.seen = {k: [plain(g) for g in v] for k, v in env["seen"].items()}

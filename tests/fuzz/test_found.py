@@ -405,6 +405,27 @@ FOUND = {
         u = v.expand(2, *v.shape)
         u.zero_()
         v.sum().backward()""",
+    "a product with two zeros has no gradient, also from a NaN": """
+        v = w.prod().var(0)
+        (v * 2).backward(retain_graph=True)""",
+    "a copy of a view has its strides, and shares memory with what is copied beside it": """
+        v = c.index_select(0, i % c.shape[0]).select(-1, 0)
+        u = copy.deepcopy(v)
+        a, b = copy.deepcopy([d, d[1:]])
+        a.mul_(2)""",
+    "inference tensors never require grad outside": """
+        with torch.inference_mode(): v = f * 2
+        v.requires_grad_()""",
+    "what torch saves of several operands, whichever requires grad": """
+        v = d * 1
+        u = torch.addcdiv(x, d, v)
+        v.add_(1)
+        u.sum().backward()""",
+    "a scan saves what it scans": """
+        v = x * 1
+        u, t = v.cummax(0)
+        v.add_(1)
+        u.sum().backward()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
