@@ -61,16 +61,20 @@ def root_nodes(tape: Any, roots: Sequence[Any]) -> list[Any]:
 
 def edge_node(edge: Any) -> Any:
     """The node that a `GradientEdge` (or a node itself) stands for; None for anything else."""
-    if isinstance(edge, nodes.Node):
-        return edge
-    if not isinstance(edge, GradientEdge):
-        return None
-    inner: Any = edge.node
+    inner: Any = edge.node if isinstance(edge, GradientEdge) else edge
     if not isinstance(inner, nodes.Node):
-        raise errors.GraphError(errors.at(
-            "a GradientEdge made by torch's own autograd was used in an AutogradGraph: make it inside the context"
-        ))
-    return output_of(inner, edge.output_nr)
+        if inner is edge:
+            return None
+        leaf = getattr(inner, "variable", None)
+        if leaf is None:
+            raise errors.GraphError(errors.at(
+                "a GradientEdge made by torch's own autograd was used in an AutogradGraph: make it inside the context"
+            ))
+        return nodes.handle_of(leaf)
+    tape = nodes.get_active()
+    if inner.tape is not tape and tape is not None:
+        raise errors.graph_mismatch(None, inner, inner.tape, tape)
+    return inner if inner is edge else output_of(inner, edge.output_nr)
 
 
 def output_of(node: Any, number: int) -> Any:
@@ -336,7 +340,7 @@ def engine_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
         return results
     done: dict[int, Any] = {}
     for i, (node, g) in enumerate(zip(run.targets, results, strict=True)):
-        if g is None:
+        if g is None and i not in run.task.undefined:
             continue
         if id(node) not in done:
             done[id(node)] = arrive(run, node, g)
@@ -344,7 +348,7 @@ def engine_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     return results
 
 
-def arrive(run: runs.Run, node: Any, g: Tensor) -> Any:
+def arrive(run: runs.Run, node: Any, g: Tensor | None) -> Any:
     """What happens at a target, besides being captured."""
     if run.accumulates:
         if node.is_leaf:

@@ -80,6 +80,8 @@ cdef class GraphTask:
     cdef bint direct             # may a recorded run use the rules in C?  Not where torch transforms functions either
     cdef object guard            # switches torch functions off for a rule in C
     cdef dict captures           # index -> list of positions in `captured`
+    cdef dict places             # position in `captured` -> which output, where the node has several
+    cdef readonly set undefined  # positions in `captured` that a run has come to without any cotangent
     cdef readonly list captured
     cdef set needed              # indices to execute, or None for all
     cdef bint accumulate
@@ -110,6 +112,8 @@ cdef class GraphTask:
         if self.direct:
             self.guard = torch._C.DisableTorchFunction()
         self.callbacks = []
+        self.places = {}
+        self.undefined = set()
         self.accumulate = True
 
     def __dealloc__(self):
@@ -197,6 +201,13 @@ cdef class GraphTask:
             return self.push_index(node.index)
         if node.task == self.id:
             old = <object>node.cotangent
+            if g is None:
+                return 0
+            if old is None:
+                Py_INCREF(g)
+                node.cotangent = <PyObject *>g
+                node.flags = node.flags | FRESH if fresh else node.flags & ~<uint32_t>FRESH
+                return 0
             if self.inplace and not sparse(g) and not sparse(old):
                 if node.flags & FRESH or Py_REFCNT(old) == 2 and alone(old, g):
                     ao_method(iadd, old, (g,))
@@ -210,12 +221,13 @@ cdef class GraphTask:
             Py_INCREF(g)
             node.cotangent = <PyObject *>g
             return 0
-        old = self.overflow.get(node.index)
-        if old is None:
+        if node.index not in self.overflow:
             self.overflow[node.index] = g
             node.live += 1
             return self.push_index(node.index)
-        self.overflow[node.index] = self.add(old, g)
+        old = self.overflow[node.index]
+        if g is not None:
+            self.overflow[node.index] = g if old is None else self.add(old, g)
         return 0
 
     cdef object add(self, object old, object g):
@@ -283,8 +295,10 @@ cdef class GraphTask:
             self.captured = [None] * len(inputs)
             for i, node in enumerate(inputs):
                 if node is not None and node.index >= 0:
+                    if hooked_above(node):
+                        self.places[i] = node.attrs["i"]     # hooks of all outputs are called where the operation is
+                        node = node.in0
                     self.captures.setdefault(node.index, []).append(i)
-                    siblings(self.tape, node, self.captures)
         if self.merge:
             resolve(self, self.captures if inputs is not None and intermediate(inputs) else None)
         if inputs is not None:
@@ -299,6 +313,9 @@ cdef class GraphTask:
                     self.send(node, g, False)
             while self.count:
                 node = <Node>self.tape.nodes[self.pop_index()]
+                if node.flags & LEAF and self.count and self.beside(node.index) and not self.in_turn(node):
+                    self.neighbours(node.index)
+                    continue
                 g = self.take(node)
                 try:
                     self.step(node, g)
@@ -309,9 +326,47 @@ cdef class GraphTask:
             raise
         return self.captured
 
+    cdef bint beside(self, int64_t index):
+        """Is the next that waits the leaf recorded just before leaf `index`: are both operands of one operation?"""
+        return self.heap[0] == index - 1 and (<Node>self.tape.nodes[index - 1]).flags & LEAF != 0
+
+    cdef bint in_turn(self, Node bias):
+        """Are these the weight and the bias of a linear layer, which torch visits in this order?"""
+        cdef Node user
+        cdef int64_t index = bias.index
+        if index + 1 == self.tape.n or index > 1 and (<Node>self.tape.nodes[index - 2]).flags & LEAF:
+            return False
+        user = <Node>self.tape.nodes[index + 1]
+        return user.more is not None and user.op.name == "linear" and user.more[2] is bias
+
+    cdef int neighbours(self, int64_t last) except -1:
+        """Visit leaves that wait side by side, in torch's order."""
+        cdef Node node
+        cdef int64_t index, first = last
+        while self.count and self.beside(first):
+            first = self.pop_index()
+        left = waiting_order(list(range(first, last + 1)),
+                             None if last + 1 == self.tape.n else <Node>self.tape.nodes[last + 1])
+        try:
+            while left:
+                node = <Node>self.tape.nodes[left.pop(0)]
+                g = self.take(node)
+                try:
+                    self.step(node, g)
+                finally:
+                    self.tape.decrement(node)
+        except BaseException:
+            for index in left:
+                self.push_index(index)       # for `abandon`
+            raise
+        return 0
+
     cdef int capture(self, Node node, object g) except -1:
         for i in self.captures[node.index]:
-            self.captured[i] = g
+            part = g.parts[self.places[i]] if i in self.places else g
+            self.captured[i] = part
+            if part is None:
+                self.undefined.add(i)
         return 0
 
     cdef int step(self, Node node, object g) except -1:
@@ -325,7 +380,7 @@ cdef class GraphTask:
             further = not node.flags & LEAF and self.beyond(node)
             if further:                  # as in torch, the hooks of what the run goes on from come later
                 self.capture(node, g)
-        if node.hooks is not None:
+        if node.hooks is not None and not hooked_above(node):
             self.fresh = False           # a hook may have kept it
             g = node.hooks.before(node, g, self)
         if wanted and not further:
@@ -333,7 +388,7 @@ cdef class GraphTask:
             return 0
         if node.flags & LEAF:
             if self.accumulate and node.flags & REQUIRES_GRAD:
-                if node.hooks is None and not self.create_graph and locked_write(node, g, Py_REFCNT(g) <= 2, self.fresh):
+                if node.hooks is None and g is not None and not self.create_graph and locked_write(node, g, Py_REFCNT(g) <= 2, self.fresh):
                     return 0
                 self.accumulator(self, node, g, Py_REFCNT(g) <= 2)   # 2: `run`, and this frame
             return 0
@@ -342,8 +397,6 @@ cdef class GraphTask:
             raise errors.dropped(node)
         if node.flags & SPENT and not stateless(node):
             raise errors.freed(node)
-        if op.flags & MULTI and type(g) is Contribution:
-            unreached(self, node, g)
         try:
             if self.needed is not None and op.several:
                 whole(self, node)
@@ -374,9 +427,9 @@ cdef class GraphTask:
         finally:
             self.collected = None
         operands = node.operands
-        results = hooks.after(self, tuple([collected.get(i) for i in range(len(operands))]), g)
+        results = hooks.after(self, tuple([collected.get(i) for i in range(len(operands))]), g, node)
         for i in range(len(operands) - 1, -1, -1):
-            if i < len(results) and results[i] is not None and operands[i] is not None:
+            if i < len(results) and operands[i] is not None and (results[i] is not None or self.wants(<Node>operands[i])):
                 self.deliver(node, <Node>operands[i], results[i])
         return 0
 
@@ -393,6 +446,8 @@ cdef class GraphTask:
         cdef Vjp vjp
         cdef Node other
         cdef Py_ssize_t i
+        if undefined(op, g):
+            return self.pass_nothing(node, op)
         if op.hot and _native and self.collected is None and not self.anomaly:
             if self.inplace and native(self, node, op, g) or self.direct and recorded(self, node, op, g):
                 return 0
@@ -408,6 +463,19 @@ cdef class GraphTask:
             if self.anomaly:
                 errors.check_nan(result, node, i)
             self.send_fixed(node, other, result, node.flags & (FIX0 if i == 0 else FIX1 if i == 1 else FIXN))
+        return 0
+
+    cdef int pass_nothing(self, Node node, Op op) except -1:
+        """No cotangent has come: as in torch, the operands are visited all the same, for their hooks and Functions."""
+        cdef Node other
+        cdef Py_ssize_t i
+        if self.collected is not None:
+            return 0
+        operands = node.more if node.more is not None else (node.in0, node.in1)
+        for i in range(len(operands) - 1, -1, -1):
+            other = operands[i]
+            if (op.joint is not None or op.vjps[i] is not None) and self.wants(other):
+                self.deliver(node, other, None)
         return 0
 
     cdef bint wants(self, Node node):
@@ -566,7 +634,7 @@ cdef class GraphTask:
         operands = node.more if node.more is not None else (node.in0, node.in1)
         results = self.call(node, <Vjp>op.joint, g)
         if results is None:
-            return 0
+            return self.pass_nothing(node, op)
         for i in range(len(operands) - 1, -1, -1):
             other = operands[i]
             if other is None or (other.flags & (REQUIRES_GRAD | NOWHERE)) != REQUIRES_GRAD:
@@ -582,7 +650,7 @@ cdef class GraphTask:
         """Bring `g` to the operand's shape, where broadcasting changed it, and to its dtype."""
         cdef Py_ssize_t i
         if g is None:
-            return 0
+            return self.deliver(node, operand, None) if self.collected is None and self.wants(operand) else 0
         if self.anomaly:
             errors.check_nan(g, node)
         if self.inplace and isinstance(g, Tensor) and ao_method(is_zero, g, ()) is True:
@@ -634,7 +702,8 @@ cdef class GraphTask:
         if self.own:
             parent.flags |= OWN
         old = whole.parts[i]
-        whole.parts[i] = g if old is None else self.add(old, g)
+        if g is not None:
+            whole.parts[i] = g if old is None else self.add(old, g)
         return 0
 
 include "core/accumulate.pxi"

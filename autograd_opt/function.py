@@ -37,6 +37,7 @@ class Context:
         self._materialize = True
         self._materialize_non_diff_grads = True
         self._clear_on_access = False
+        self._places: tuple[tuple[int, ...], int] = (), 0
         self.metadata: dict[str, Any] = {}
 
     def save_for_backward(self, *tensors: Any) -> None:
@@ -277,6 +278,7 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
         return outputs
     operands = tuple(args[i] for i in positions)
     metas = {i: (outputs[i].shape, outputs[i].dtype, outputs[i].device) for i in tensors}
+    ctx._places = tuple(tracked), len(outputs)
     extra = (call.function, ctx, positions, len(args), len(outputs), tracked, metas)
     attributes = {"function": call.function.__name__}
     if len(tracked) == 1:
@@ -377,6 +379,7 @@ vectorized.USERS.add(pull_back)
 FUNCTION = define("function", "*tensors, function=''", VARIADIC, joint=pull_back, bind=lambda *a: (a, {}))
 FUNCTION_MULTI = define("function_multi", "*tensors, function=''", MULTI | VARIADIC, joint=pull_back,
                         bind=lambda *a: (a, {}))
+FUNCTION.functions = FUNCTION_MULTI.functions = True
 
 
 def install() -> None:

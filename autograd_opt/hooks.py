@@ -24,6 +24,13 @@ Tensor = torch.Tensor
 _ids = itertools.count()
 
 
+PIECEWISE = frozenset("""
+    tensor_split hsplit vsplit dsplit lstm gru rnn_tanh rnn_relu lstm_cell meshgrid broadcast_tensors
+    atleast_1d atleast_2d atleast_3d gradient
+""".split())
+"""Operations whose outputs have a node each in torch, so that each calls its hooks where it is reached itself."""
+
+
 class Handle:
     """Returned by every registration; `remove()` takes the hook away, also during a run."""
 
@@ -58,46 +65,60 @@ class NodeHooks:
         self.owner: Any = None              # weakly, the tensor whose gradient is retained
         self.pre: OrderedDict[int, Any] = OrderedDict()
         self.post: OrderedDict[int, Any] = OrderedDict()
+        self.outputs: list[tuple[int, NodeHooks]] = []
+        """Number and hooks of each output that has some, where the operation has several outputs."""
 
     def before(self, node: Any, g: Any, task: Any) -> Any:
-        """Tensor pre-hooks and `retain_grad`; returns the cotangent to go on with."""
+        """Tensor pre-hooks and `retain_grad`; returns the cotangent to go on with.
+
+        An operation with several outputs calls those of all of them, with None for an output that got no cotangent.
+        """
+        if self.outputs:
+            for i, hooks in self.outputs:
+                g.parts[i] = hooks.pass_through(node, g.parts[i], task)
+            for i, hooks in self.outputs:
+                hooks.keep(node, g.parts[i], task)
+            return g
+        g = self.pass_through(node, g, task)
+        self.keep(node, g, task)
+        return g
+
+    def pass_through(self, node: Any, g: Any, task: Any) -> Any:
+        """The tensor's hooks, one after the other."""
         if self.tensor:
             with user_code(task, node):
                 for fn in list(self.tensor.values()):
                     g = checked(fn, fn(g), g)
-        if self.retain:
-            t = node.tensor
-            if t is None and self.owner is not None:
-                t = self.owner()
-            if t is not None:
-                with user_code(task, node):
-                    retain(t, g.clone() if t.grad is None else t.grad + g)
         return g
 
-    def missed(self, node: Any, task: Any) -> None:
-        """Tensor pre-hooks of an output that nothing has come to, of a call that other cotangents have reached."""
-        if self.tensor:
+    def keep(self, node: Any, g: Any, task: Any) -> None:
+        """What `retain_grad` asks for."""
+        if not self.retain or g is None:
+            return
+        t = node.tensor
+        if t is None and self.owner is not None:
+            t = self.owner()
+        if t is not None:
             with user_code(task, node):
-                for fn in list(self.tensor.values()):
-                    if fn(None) is not None:
-                        raise errors.GraphError("can't replace a None gradient with a non-None value")
+                retain(t, g.clone() if t.grad is None else t.grad + g)
 
     def prepare(self, node: Any, g: Any, task: Any) -> Any:
         """Node pre-hooks; they see and may replace the tuple of cotangents, one for each output."""
         if not self.pre:
             return g
-        seen = parts_of(g)
+        seen = shown(g, node)
         with user_code(task, node):
             for fn in list(self.pre.values()):
                 seen = replaced(fn, fn(seen), seen)
+        parts = restored(seen, g, node)
         if hasattr(g, "parts"):
-            g.parts[:] = seen
+            g.parts[:] = parts
             return g
-        return seen[0]
+        return parts[0]
 
     def after(self, task: Any, results: tuple[Any, ...], g: Any, node: Any = None) -> tuple[Any, ...]:
         """Node post-hooks; they see (cotangents of operands, cotangents of outputs)."""
-        seen = parts_of(g)
+        seen = shown(g, node)
         with user_code(task, node):
             for fn in list(self.post.values()):
                 results = replaced(fn, fn(results, seen), results)
@@ -114,9 +135,39 @@ def retain(t: Tensor, g: Tensor) -> None:
         t.grad = g
 
 
-def parts_of(g: Any) -> tuple[Any, ...]:
-    """The cotangents of a node's outputs."""
-    return tuple(g.parts) if hasattr(g, "parts") else (g,)
+def is_function(node: Any) -> bool:
+    """Is this a call of a Function, whose outputs need not all be differentiable?"""
+    return node is not None and bool(node.op.functions)
+
+
+def shown(g: Any, node: Any) -> tuple[Any, ...]:
+    """The cotangents of a node's outputs as its hooks see them.
+
+    As in torch, of a Function also those of outputs that have none, of other operations those of indices not.
+    """
+    parts = tuple(g.parts) if hasattr(g, "parts") else (g,)
+    if is_function(node):
+        tracked, count = node._places
+        by_place = dict(zip(tracked, parts, strict=True))
+        return tuple(by_place.get(i) for i in range(count))
+    if hasattr(g, "parts"):
+        return tuple(p for p, number in zip(parts, numbers(node), strict=True) if number)
+    return parts
+
+
+def restored(seen: tuple[Any, ...], g: Any, node: Any) -> list[Any]:
+    """What `shown` has made `seen` of: one cotangent for each output that the executor knows."""
+    if is_function(node):
+        return [seen[i] for i in node._places[0]]
+    if hasattr(g, "parts"):
+        left = iter(seen)
+        return [next(left) if number else None for number in numbers(node)]
+    return list(seen)
+
+
+def numbers(node: Any) -> list[bool]:
+    """Is each output of a kind that has gradients?"""
+    return [dtype.is_floating_point or dtype.is_complex for _, dtype, _ in node.shape]
 
 
 def replaced(fn: Any, result: Any, seen: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -129,7 +180,7 @@ def replaced(fn: Any, result: Any, seen: tuple[Any, ...]) -> tuple[Any, ...]:
             f"hook '{name_of(fn)}' has returned an incorrect number of values (got {len(result)}, but expected "
             f"{len(seen)})"
         )
-    return tuple(old if old is None else checked(fn, new, old, True) for new, old in zip(result, seen, strict=True))
+    return tuple(checked(fn, new, old, True) for new, old in zip(result, seen, strict=True))
 
 
 def name_of(fn: Any) -> str:
@@ -137,10 +188,12 @@ def name_of(fn: Any) -> str:
     return str(getattr(fn, "__name__", type(fn).__name__))
 
 
-def checked(fn: Any, result: Any, g: Tensor, none: bool = False) -> Any:
+def checked(fn: Any, result: Any, g: Tensor | None, none: bool = False) -> Any:
     """What a tensor hook returned, if it may replace the cotangent; `none`: may it drop it?"""
     if result is None:
         return None if none else g
+    if g is None:
+        raise errors.GraphError("can't replace a None gradient with a non-None value")
     if not isinstance(result, Tensor):
         raise errors.ArgumentTypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
     if result.shape != g.shape:
@@ -180,7 +233,14 @@ def hooks_of(node: Any) -> NodeHooks:
     """The node's hooks, made on first use."""
     if node.hooks is None:
         node.hooks = NodeHooks()
+        if node.op.name == "output" and call_of(node.operands[0]) not in PIECEWISE:
+            hooks_of(node.operands[0]).outputs.append((node.raw_attributes["i"], node.hooks))
     return node.hooks
+
+
+def call_of(node: Any) -> str:
+    """The name of what was called: of the operator, or of the torch function that an opaque node stands for."""
+    return str((node.raw_attributes or {}).get("call", node.op.name))
 
 
 def own_node(t: Tensor, node: Any) -> Any:

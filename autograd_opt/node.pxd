@@ -75,6 +75,7 @@ cdef class Op:
     cdef public int unit         # with this number, or its negative, the operation may be one in other words
     cdef public bint distinct    # alone it is never the identity
     cdef public uint32_t lean        # what the rules do not need where the second operand is a number
+    cdef public bint functions   # calls the backward of a Function, which may be sent no cotangent at all
     cdef uint32_t need0, need1
     cdef uint32_t needs(self, int i)
 

@@ -38,7 +38,7 @@ class ReferenceManager:
         """Bytes of the distinct storages that rules have saved and not released."""
         seen: dict[int, int] = {}
         for node in self.tape.snapshot():
-            for t in () if node.is_leaf else node.saved_tensors():
+            for t in () if node.is_leaf else node.saved_values():
                 storage = t.untyped_storage()
                 seen[storage._cdata] = storage.nbytes()
         return sum(seen.values())
@@ -82,7 +82,7 @@ def base_requires_grad(t: Tensor) -> bool:
         return base is not None and requires_grad(base)
 
 
-def accumulate(task: Any, node: Any, g: Tensor, sole: bool = False) -> None:
+def accumulate(task: Any, node: Any, g: Tensor | None, sole: bool = False) -> None:
     """What the executor does with the complete cotangent of a leaf (or of a tensor in `inputs=`).
 
     The order is torch's: hooks of the tensor, pre-hooks of the leaf's node, `.grad`,
@@ -96,10 +96,11 @@ def accumulate(task: Any, node: Any, g: Tensor, sole: bool = False) -> None:
     replaced = run_leaf_hooks(t, g, task) if node.is_leaf else g
     if hooks is not None:
         replaced = hooks.prepare(node, replaced, task)
-    if replaced is None or (node.is_leaf and not requires_grad(t)):   # switched off since it was used
+    if node.is_leaf and not requires_grad(t):                       # switched off since it was used
         return
     seen = hooks is not None or t._backward_hooks or t.__dict__.get("_leaf_hooks")  # a hook may have kept the cotangent
-    add_to_grad(t, replaced, task.create_graph, sole and not seen)
+    if replaced is not None:
+        add_to_grad(t, replaced, task.create_graph, sole and not seen)
     if node.is_leaf:
         run_post_accumulate(t, task)
         if hooks is not None and hooks.post:

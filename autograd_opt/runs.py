@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.graph import GradientEdge
 
 from autograd_opt import errors
 from autograd_opt import node as nodes
@@ -149,6 +150,25 @@ def gradient_edge(t: Any) -> Any:
     return edge._replace(ownership_token=t) if isinstance(edge.node, nodes.Node) else edge
 
 
+def run_edges(roots: Sequence[Any], grads: Sequence[Any], retain_graph: bool, create_graph: bool,
+              inputs: Sequence[Any] = (), allow_unreachable: bool = False, accumulate_grad: bool = False) -> Any:
+    """What torch's engine is asked to do, done by this library's."""
+    from autograd_opt import backward
+    if accumulate_grad:
+        return backward.backward(roots, grads, retain_graph, create_graph, inputs or None)
+    return backward.grad(roots, inputs, grads, retain_graph, create_graph, allow_unused=allow_unreachable)
+
+
+class Metadata(NamedTuple):
+    """What torch's Python code asks of one output of a node."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+    is_nested_tensor: bool = False
+    is_cpp_nested_tensor: bool = False
+
+
 class Engine(type(torch.autograd.Variable._execution_engine)):  # type: ignore[misc]
     """torch's engine object, whose callbacks go to the run that is under way."""
 
@@ -158,6 +178,13 @@ class Engine(type(torch.autograd.Variable._execution_engine)):  # type: ignore[m
             super().queue_callback(callback)
         else:
             run.callbacks.append(callback)
+
+    def run_backward(self, roots: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        """Where no tensor is among roots and inputs, torch asks no mode: edges of a graph of this library come here."""
+        root = roots[0] if roots else None
+        if type(root) is GradientEdge and isinstance(root.node, nodes.Node):
+            return run_edges(roots, *args, **kwargs)
+        return super().run_backward(roots, *args, **kwargs)
 
     def is_checkpoint_valid(self) -> bool:
         """Re-entrant checkpoints need a run that accumulates into every leaf."""

@@ -194,7 +194,7 @@ cdef class Node:
             n *= d
         return n * (0 if self.dtype is None else self.dtype.itemsize)
 
-    def saved_tensors(self):
+    def saved_values(self):
         """The tensors that this node's rules have saved and not yet released."""
         out = [t for t in (self.x0, self.x1, self.value) if isinstance(t, PlainTensor)]
         if self.saved_more is not None:
@@ -238,6 +238,19 @@ cdef class Node:
         return f"{self.op.name.title().replace('_', '')}Backward"
 
     @property
+    def tape(self):
+        """The Tape that recorded this node; None once it is gone."""
+        return tape_by_id(self.tape_id)
+
+    @property
+    def _input_metadata(self):
+        """Shape, dtype and device of each output, as torch's Python code asks for them."""
+        from autograd_opt.runs import Metadata
+        if self.op.flags & MULTI:
+            return tuple([Metadata(*each) for each in self.shape])
+        return (Metadata(self.shape, self.dtype, self.device),)
+
+    @property
     def variable(self):
         """The tensor that a leaf's node accumulates into."""
         return getattr(self, 'tensor') if self.flags & LEAF else None
@@ -255,6 +268,9 @@ cdef class Node:
         if self.saved_more is not None and self.attrs is not None and "function" in self.attrs \
                 and not name.startswith("__"):
             return getattr(self.saved_more[2][1], name)
+        if name == "saved_tensors" and self.op.functions and self.flags & SPENT:
+            from autograd_opt.errors import freed
+            raise freed(self)
         raise AttributeError(f"a node of {self.op.name!r} has no attribute {name!r}")
 
     def __repr__(self):

@@ -10,6 +10,49 @@ cdef bint intermediate(inputs):
     return False
 
 
+cdef bint hooked_above(Node node) except -1:
+    """Is this one output of several whose hooks the operation itself calls?"""
+    return node.in0 is not None and node.in0.op.flags & MULTI and node.in0.hooks is not None and node.in0.hooks.outputs
+
+
+cdef inline bint undefined(Op op, object g):
+    """Is there no cotangent at all for a rule?  A Function is called all the same."""
+    if g is None:
+        return not op.functions
+    return op.flags & MULTI and not op.functions and type(g) is Contribution and not any([p is not None for p in g.parts])
+
+
+cdef list waiting_order(list leaves, Node user):
+    """Leaves that one operation uses, in the order in which torch writes their `.grad`.
+
+    There they wait in a heap with one priority (`std::priority_queue`), whose order this is.  torch's `linear` and
+    `matmul` reshape some operand first, which therefore comes after the others.
+    """
+    cdef Py_ssize_t hole, second
+    cdef list out = []
+    if user is not None and len(leaves) < 4 and (user.op.name == "linear" or user.op.name == "matmul"):
+        operands = [n for n in user.operands if n is not None]
+        flat = len(operands[0].shape) == 2
+        wanted = operands[2:] + (operands[:2] if flat else operands[1::-1])
+        return [n.index for n in wanted if n.index in leaves] + [i for i in leaves if all([i != n.index for n in wanted])]
+    while leaves:
+        out.append(leaves[0])
+        last = leaves.pop()
+        if not leaves:
+            break
+        hole = second = 0
+        while second < (len(leaves) - 1) // 2:
+            second = 2 * second + 2
+            leaves[hole] = leaves[second]
+            hole = second
+        if len(leaves) % 2 == 0 and second == (len(leaves) - 2) // 2:
+            second = 2 * second + 2
+            leaves[hole] = leaves[second - 1]
+            hole = second - 1
+        leaves[hole] = last
+    return out
+
+
 cdef int resolve(GraphTask task, dict captured) except -1:
     """Decide which nodes merge in this run, with torch functions off: versions are read."""
     if task.guard is None:
@@ -119,33 +162,6 @@ cdef int whole(GraphTask task, Node node) except -1:
     if node.flags & NEEDS_ANS and not node.flags & PACKED and (
             node.flags & OVERWRITTEN or node.tensor != NULL and version_of(<object>node.tensor) != node.version):
         stale(node, -1)
-    return 0
-
-
-cdef int siblings(Tape tape, Node output, dict captures) except -1:
-    """To capture one output of a call is to stop at the call: its other outputs are arrived at, too, and their hooks run."""
-    cdef Py_ssize_t i
-    cdef Node other, parent = output.in0
-    if not output.op.name == "output" or parent is None:
-        return 0
-    for i in range(parent.index + 1, tape.n):
-        other = <Node>tape.nodes[i]
-        if other.in0 is not parent or other.op is not output.op:
-            break
-        captures.setdefault(other.index, [])
-    return 0
-
-
-cdef int unreached(GraphTask task, Node node, object g) except -1:
-    """Before a call with several outputs is differentiated: hooks of those that no cotangent came to see None, as in torch."""
-    cdef Py_ssize_t i
-    cdef Node other
-    for i in range(node.index + 1, task.tape.n):
-        other = <Node>task.tape.nodes[i]
-        if other.in0 is not node or not other.op.name == "output":
-            break
-        if other.hooks is not None and g.parts[other.attrs["i"]] is None:
-            other.hooks.missed(other, task)
     return 0
 
 

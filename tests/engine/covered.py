@@ -13,7 +13,7 @@ from tests.engine.behaviour import GROUPS
 
 MODULES = ("test_backward", "test_hooks", "test_function", "test_second_order", "test_modes", "test_errors",
            "test_saved", "test_views", "test_functional", "test_rest", "test_further", "test_set",
-           "test_corners")
+           "test_corners", "test_sights")
 PAGE = Path(__file__).parents[2] / "docs" / "behaviours.md"
 
 COVERED = {
@@ -45,15 +45,9 @@ COVERED = {
 
 GAPS = {
     "forward-mode AD by dual numbers": "not offered; `jvp`, `torch.func.jvp` and `jacfwd` give the same products",
-    "`grad_fn._saved_*`, `_raw_saved_*`, calling a node, `_input_metadata`, `_set_sequence_nr`":
+    "`grad_fn._saved_*`, `_raw_saved_*`, calling a node, `_set_sequence_nr`":
         "internals of torch's engine; a node shows its operator, attributes and operands instead",
-    "`grad_fn` of a Function is its `ctx` (`test_custom_function_saved_tensors`, its part about `saved_tensors`)":
-        "it shows the attributes of `ctx` while its result lives; `grad_fn.saved_tensors()` is a method of the node's own",
-    "a hook called with None (`test_grad_nonleaf_register_hook`)": "hooks are called with gradients only",
-    "a Function that is sent nothing but None (`test_gradcheck_undefined_grad`)": "it is not executed; torch calls it "
-        "with zeros",
-    "node pre-hooks of a Function see its non-differentiable outputs (`test_grad_fn_prehooks_multiple_outputs`)":
-        "they see the differentiable ones",
+    "attributes of `ctx` that `grad_fn` of a Function shows": "as long as no run has freed the graph",
     "a node post-hook's cotangent is `.grad` itself (`test_post_accumulate_grad_hook_ordering`)": "it is another tensor",
     "hooks of a leaf die with the leaf (`test_post_accumulate_grad_hook_gets_cleaned_up`)":
         "with the leaf and the graph that used it",
@@ -81,13 +75,12 @@ GAPS = {
     "backward from several threads over one graph (`test_python_thread_in_middle`)": "a graph is of one thread; others "
         "get an error",
     "JIT fork and join (`test_fork_join_in_middle`), C++ extensions that define autograd functions": "not seen by a torch-function mode",
-    "a GradientEdge as the only root of `torch.autograd.backward`": "use `graph.backward(edge)` or `torch.autograd.grad`",
     "a GradientEdge made by `get_gradient_edge` imported before this library": "does not keep what the rule saved alive",
     "a second backward run without `retain_graph` over `torch.complex`, `addcdiv` of constants, `_foreach_mul` by a "
     "number, or `div` with `rounding_mode`": "torch refuses; here nothing was saved that could be missing, and the "
         "gradient is right",
-    "the order in which the leaves of one operation get their gradients, as far as hooks see it": "the operation's last "
-        "leaf first; in torch its first",
+    "the order in which leaves get their gradients, as far as hooks see it": "torch's, except for leaves that the same "
+        "context has used in another order before",
     "MKL-DNN tensors": "not tested",
     "profiler, devices and streams, plain tensor behaviour": "not about gradients",
 }
