@@ -303,7 +303,10 @@ def unrelated(t: Tensor, dirty: bool) -> Tensor:
         if type(t) is not Tensor and type(alias) is Tensor:
             alias.__class__ = CustomTensor
         return alias
-    return t if dirty else t.view_as(t)
+    if dirty:
+        return t
+    alias = t.view_as(t)
+    return alias if type(t) in (Tensor, CustomTensor) else alias.as_subclass(type(t))
 
 
 def plain(t: Tensor) -> Tensor:
