@@ -182,7 +182,8 @@ class Engine(type(torch.autograd.Variable._execution_engine)):  # type: ignore[m
     def run_backward(self, roots: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         """Where no tensor is among roots and inputs, torch asks no mode: edges of a graph of this library come here."""
         root = roots[0] if roots else None
-        if type(root) is GradientEdge and isinstance(root.node, nodes.Node):
+        inner: Any = root.node if type(root) is GradientEdge else None
+        if isinstance(inner, nodes.Node):
             return run_edges(roots, *args, **kwargs)
         return super().run_backward(roots, *args, **kwargs)
 
