@@ -138,6 +138,7 @@ cdef class Tape:
     cdef Py_ssize_t alive_bytes, largest, expected
     cdef Py_ssize_t freeing      # runs under way that free the graph
     cdef readonly Py_ssize_t most_alive
+    cdef public bint steady      # values held for reuse give way to none that comes later
     cdef public bint advance     # the whole allowance from the start, not only once it was missed
     cdef public Py_ssize_t reused_bytes
     cdef Entry *table

@@ -154,6 +154,7 @@ class Tape:
     seeds: dict[Any, Tensor]
     escaped: dict[int, Any]
     missed_bytes: int
+    steady: bool
     saved_bytes: int
     kept_bytes: int
     peak_kept_bytes: int

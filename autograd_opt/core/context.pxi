@@ -76,6 +76,7 @@ cdef class Context:
                 if known is not None:
                     tape.missed_bytes = known[0]
                     tape.start_counting(known[1])
+                    tape.steady = known[2]
             tape.algebra = self.settings.algebra and denormals_survive()
         tape.graph = weakref(self)
         tape.plain = saving_hooks() == 0
@@ -146,8 +147,23 @@ cdef class Context:
         elif tape.missed_bytes:
             if len(missed) >= 4096:
                 missed.clear()
-            missed[self.place] = tape.missed_bytes, tape.most_alive
+            missed[self.place] = tape.missed_bytes, tape.most_alive, *self.retention(tape, missed.get(self.place))
         return 0
+
+    cdef tuple retention(self, Tape tape, known):
+        """(should the next graph keep what it kept first?, values computed again where the newest were kept).
+
+        Where more is asked for again than can be held, and in the order in which it was made, the oldest
+        is always the next: to let it go for a newer one finds nothing.
+        """
+        cdef bint steady = tape.steady
+        cdef object newest = -1 if known is None else known[3]
+        if not steady:
+            steady = newest < 0 and 2 * tape.recomputed > tape.hits
+            newest = tape.recomputed if steady else newest
+        elif tape.recomputed >= newest:
+            steady = False               # no better: not tried again at this place
+        return steady, newest
 
 
 def forget_places():

@@ -501,6 +501,8 @@ cdef class Tape:
             return 0
         if first is not node and (first.tensor != NULL or first.value is not None):
             return 0                     # the leader still has it
+        if self.steady and self.kept_bytes + size > limit:
+            return 0
         self.evict(limit - size)
         node.flags |= KEPT
         self.ring.append(node)
@@ -510,10 +512,10 @@ cdef class Tape:
         return 1
 
     cdef int evict(self, Py_ssize_t limit) except -1:
-        """Let go of the oldest values held for reuse until they take at most `limit` bytes."""
+        """Let go of the oldest values held for reuse until they take at most `limit` bytes; if `steady`, of the newest."""
         cdef Node old
         while self.kept_bytes > limit and self.ring:
-            old = <Node>self.ring.popleft()
+            old = <Node>(self.ring.pop() if self.steady else self.ring.popleft())
             if not old.flags & KEPT:
                 continue                         # it was handed out again
             self.kept_bytes -= self.nbytes(old.shape, old.dtype)

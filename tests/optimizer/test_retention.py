@@ -217,6 +217,15 @@ def test_the_second_step_keeps_what_the_first_missed() -> None:
     assert none == 0
 
 
+def test_what_is_asked_for_in_turn_keeps_what_came_first() -> None:
+    """The oldest value is the next one asked for: letting it go for the newest would find nothing again."""
+    (_, hits, missed), *others = steps(lambda x, y: blocks(x, y, 8), 4, optimize=True)
+    assert 2 * missed > hits
+    for _, later, again in others:
+        assert 3 * again <= 2 * missed
+        assert later > hits
+
+
 def test_a_shared_value_outlives_its_first_tensor() -> None:
     """Once the original is gone its clone holds the memory alone, and saves nothing that could be spent."""
     x, y = leaf(0), leaf(1)
