@@ -8,6 +8,8 @@
 cdef enum:
     NUMBERS = 256
 
+cdef double SMALLEST = torch.finfo(torch.float32).tiny
+
 cdef struct KeptNumber:
     int64_t bits                 # of the double, or the integer itself
     PyObject *kind               # borrowed: float or int
@@ -35,6 +37,8 @@ cdef tuple number_arguments(object number, object t, object dtype):
         return (number,)
     if kind is float:
         real = number
+        if -SMALLEST < real < SMALLEST and real != 0.0:
+            return (number,)                     # what becomes of it may depend on `torch.set_flush_denormal`
         memcpy(&bits, &real, 8)
     elif kind is int and -(1 << 53) < number < (1 << 53):
         bits = number

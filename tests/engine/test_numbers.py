@@ -88,3 +88,20 @@ def test_numbers_give_way_to_others() -> None:
             for k in range(2000):
                 y = x * (k + 0.5)
                 assert k % 100 or torch.equal(y.detach(), x.detach() * (k + 0.5))
+
+
+def test_a_small_number_is_flushed_or_not_as_the_thread_is_set_now() -> None:
+    data = torch.full((3,), 1e10)
+    x = ao.tensor(data.clone())
+    expected, got = [], []
+    try:
+        for flush in (True, False):
+            if not torch.set_flush_denormal(flush):
+                pytest.skip("this processor does not flush denormal numbers")
+            expected.append(data * 1e-40)
+            with ao.AutogradGraph():
+                got += [[(x * 1e-40).detach() for _ in range(3)]]
+    finally:
+        torch.set_flush_denormal(False)
+    for torchs, ours in zip(expected, got, strict=True):
+        assert all(same_bits(torchs, t) for t in ours)
