@@ -15,7 +15,7 @@ from torch.autograd.graph import GradientEdge
 from autograd_opt import errors, modes, references, runs
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
-from autograd_opt.executor import GraphTask, runs_again
+from autograd_opt.executor import GraphTask, install_entry, runs_again
 from autograd_opt.hooks import retain_grad, run_leaf_hooks
 from autograd_opt.ops.table import MULTI
 from autograd_opt.vectorized import Batch, size_of, unwrapped
@@ -157,6 +157,9 @@ def shared_ones(tape: Any, shape: Any, dtype: torch.dtype, device: torch.device)
 def one_of(dtype: torch.dtype, device: torch.device) -> Tensor:
     """The number one; never handed out itself."""
     return torch.ones((), dtype=dtype, device=device)
+
+
+install_entry(references.accumulate, shared_ones)
 
 
 def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | None = None,

@@ -20,6 +20,10 @@ cdef extern from *:
         PyGetSetDef *g = ((PyGetSetDescrObject *)descr)->d_getset;
         return g->get(self, g->closure);
     }
+    static CYTHON_INLINE int ao_set(PyObject *descr, PyObject *self, PyObject *value) {
+        PyGetSetDef *g = ((PyGetSetDescrObject *)descr)->d_getset;
+        return g->set(self, value, g->closure);
+    }
     static CYTHON_INLINE long long ao_get_int(PyObject *descr, PyObject *self) {
         /* a property that is a number, not negative; -1 with an exception set */
         PyObject *r = ao_get(descr, self);
@@ -40,6 +44,19 @@ cdef extern from *:
         if (m->ml_flags & METH_NOARGS) return m->ml_meth(self, NULL);
         if (m->ml_flags & METH_O) return m->ml_meth(self, PyTuple_GET_ITEM(args, 0));
         return m->ml_meth(self, args);
+    }
+    static CYTHON_INLINE PyObject *ao_call(PyObject *f, PyObject *args, PyObject *kwargs) {
+        /* a built-in function of torch's straight away, past the entry that core/direct.pxi gives it */
+        if (kwargs == Py_None) kwargs = NULL;
+        if (PyCFunction_CheckExact(f) && (PyCFunction_GET_FLAGS(f) & ~METH_STATIC) == (METH_VARARGS | METH_KEYWORDS)) {
+            PyCFunctionWithKeywords entry = (PyCFunctionWithKeywords)(void (*)(void))PyCFunction_GET_FUNCTION(f);
+            PyObject *r;
+            if (Py_EnterRecursiveCall(" in a torch function")) return NULL;
+            r = entry(PyCFunction_GET_SELF(f), args, kwargs);
+            Py_LeaveRecursiveCall();
+            return r;
+        }
+        return PyObject_Call(f, args, kwargs);
     }
     static CYTHON_INLINE PyObject *ao_builtin0(PyObject *func) {
         return PyCFunction_GET_FUNCTION(func)(PyCFunction_GET_SELF(func), NULL);
@@ -142,9 +159,11 @@ cdef extern from *:
     }
     """
     object ao_get(object descr, object self)
+    int ao_set(object descr, object self, object value) except -1
     long long ao_get_int(object descr, object self)
     object ao_method0(object descr, object self)
     object ao_method(object descr, object self, tuple args)
+    object ao_call(object func, tuple args, object kwargs)
     object ao_builtin0(object func)
     int ao_set_type(object o, object type) except -1
     int ao_strip(object o) except -1

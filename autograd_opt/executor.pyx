@@ -14,18 +14,20 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport fabs, frexp
 from libc.stdint cimport int64_t, uint32_t
 
-from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_try_attr
+from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_set, ao_try_attr
 from autograd_opt.node cimport (
-    DEAD, DECIDED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN, OWN, PINNED,
-    REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp, active_tape, awaits,
-    number_arguments, same_device, set_paused, shape_of, value_of,
+    DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
+    OWN, PINNED, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp,
+    active_tape, awaits, number_arguments, same_device, set_paused, shape_of, value_of,
     version_of,
 )
 from autograd_opt import errors
 from autograd_opt.hooks import at_root
 from autograd_opt.node cimport PACKED, recording
 from autograd_opt.recorder cimport KERNELS, Kernel, fast_binary, fast_unary, inner_view, record
-from autograd_opt.runs import ACCUMULATING
+from autograd_opt.runs import ACCUMULATING, Run
+from autograd_opt.runs import _local as running
+from autograd_opt.runs import finish as finish_run
 from autograd_opt.saved import Packed, unpack_extra
 
 cdef extern from "Python.h":
@@ -47,6 +49,8 @@ cdef int64_t _tasks = 0
 cdef object STRIDED = torch.strided
 cdef object transform_level = torch._C._functorch.maybe_current_level
 cdef bint _native = True
+cdef enum:
+    FILLED = 3               # of a cotangent: fresh, and just as a kernel has left it
 
 
 cdef bint exact_factor(object y) except -1:
@@ -76,6 +80,7 @@ cdef class GraphTask:
     cdef Py_ssize_t count, capacity
     cdef dict overflow           # index -> cotangent, where an outer run holds the slot
     cdef bint fresh              # is the cotangent being handed on memory of this run's own?
+    cdef bint solid              # and is it just as a kernel has left it, contiguous?
     cdef bint inplace            # may sums be made in place?  Not where torch transforms functions
     cdef bint direct             # may a recorded run use the rules in C?  Not where torch transforms functions either
     cdef object guard            # switches torch functions off for a rule in C
@@ -182,27 +187,30 @@ cdef class GraphTask:
             raise errors.freed(node)
         return node
 
-    cdef int send(self, Node node, object g, bint fresh) except -1:
-        """Add cotangent `g` to what is waiting for `node`; `fresh`: is its memory this run's own?"""
+    cdef int send(self, Node node, object g, int fresh) except -1:
+        """Add cotangent `g` to what is waiting for `node`.
+
+        `fresh`: is its memory this run's own?  FILLED where a kernel has just made it, contiguous.
+        """
         node = self.aim(node)
         return 0 if node is None else self.put(node, g, fresh)
 
-    cdef int put(self, Node node, object g, bint fresh) except -1:
+    cdef int put(self, Node node, object g, int fresh) except -1:
         cdef object old
         if node.cotangent == NULL:
             Py_INCREF(g)
             node.cotangent = <PyObject *>g
             node.task = self.id
             node.live += 1               # pending: what it saved must not go
+            node.flags &= ~<uint32_t>(FRESH | SOLID)
             if fresh:
-                node.flags |= FRESH
-            else:
-                node.flags &= ~<uint32_t>FRESH
+                node.flags |= FRESH | SOLID if fresh == FILLED else FRESH
             return self.push_index(node.index)
         if node.task == self.id:
             old = <object>node.cotangent
             if g is None:
                 return 0
+            node.flags &= ~<uint32_t>SOLID
             if old is None:
                 Py_INCREF(g)
                 node.cotangent = <PyObject *>g
@@ -243,9 +251,10 @@ cdef class GraphTask:
             node.cotangent = NULL
             Py_DECREF(g)
             self.fresh = node.flags & FRESH != 0
-            node.flags &= ~<uint32_t>FRESH
+            self.solid = node.flags & SOLID != 0
+            node.flags &= ~<uint32_t>(FRESH | SOLID)
             return g
-        self.fresh = False
+        self.fresh = self.solid = False
         return self.overflow.pop(node.index)
 
     def abandon(self):
@@ -258,7 +267,7 @@ cdef class GraphTask:
                 node.flags &= ~<uint32_t>OWN
                 self.tape.decrement(node)
                 if node.task == self.id and node.cotangent != NULL:
-                    node.flags &= ~<uint32_t>FRESH
+                    node.flags &= ~<uint32_t>(FRESH | SOLID)
                     g = <object>node.cotangent
                     node.cotangent = NULL
                     Py_DECREF(g)
@@ -376,19 +385,20 @@ cdef class GraphTask:
         node.flags &= ~<uint32_t>OWN
         cdef bint wanted = self.captures is not None and node.index in self.captures, further = False
         if wanted:
-            self.fresh = False
+            self.fresh = self.solid = False
             further = not node.flags & LEAF and self.beyond(node)
             if further:                  # as in torch, the hooks of what the run goes on from come later
                 self.capture(node, g)
         if node.hooks is not None and not hooked_above(node):
-            self.fresh = False           # a hook may have kept it
+            self.fresh = self.solid = False      # a hook may have kept it
             g = node.hooks.before(node, g, self)
         if wanted and not further:
             self.capture(node, g)
             return 0
         if node.flags & LEAF:
             if self.accumulate and node.flags & REQUIRES_GRAD:
-                if node.hooks is None and g is not None and not self.create_graph and locked_write(node, g, Py_REFCNT(g) <= 2, self.fresh):
+                if node.hooks is None and g is not None and not self.create_graph \
+                        and locked_write(node, g, Py_REFCNT(g) <= 2, self.fresh, self.solid):
                     return 0
                 self.accumulator(self, node, g, Py_REFCNT(g) <= 2)   # 2: `run`, and this frame
             return 0
@@ -489,12 +499,12 @@ cdef class GraphTask:
         return node.index in self.needed
 
     # What the rules in C do with their results.
-    cdef int pass_on(self, Node node, Node operand, object g, uint32_t fix, bint fresh) except -1:
+    cdef int pass_on(self, Node node, Node operand, object g, uint32_t fix, int fresh) except -1:
         """Hand `g` to an operand; `fix`: the flags of `node` that ask for its shape and dtype."""
         if node.flags & fix:
             have = shape_of(g)
             if have != operand.shape:
-                g, fresh = summed_to(g, have, operand.shape), True
+                g, fresh = summed_to(g, have, operand.shape), FILLED if len(<tuple>operand.shape) == 1 else 1
             if ao_get(get_dtype, g) is not operand.dtype:
                 g, fresh = g.to(operand.dtype), True
         if operand.op.flags & MULTI:
@@ -592,7 +602,7 @@ cdef class GraphTask:
         if self.adds(target):
             ao_method(addmm_, <object>target.cotangent, (x, y))
             return 0
-        return self.put(target, ao_method(mm, x, (y,)), True)
+        return self.put(target, ao_method(mm, x, (y,)), FILLED)
 
     cdef int pass_place(self, Node node, Node operand, object g, tuple index) except -1:
         """Zeros of the operand's shape with `g` at a basic index"""
@@ -711,3 +721,4 @@ include "core/replay.pxi"
 include "core/native.pxi"
 include "core/layers.pxi"
 include "core/recorded.pxi"
+include "core/entry.pxi"

@@ -42,6 +42,7 @@ cdef enum NodeFlag:
     PACKED = 1048576     # `value` is what a pack hook made of the output
     FIXN = 16384         # FIX0 for any operand of three or more
     FRESH = 4194304         # the pending cotangent is memory of its run's own: sums may be made in it
+    SOLID = 268435456       # FRESH memory that a kernel has just filled: contiguous, and what its bits say
     BY_RULE = 8388608    # `leader` is an equal value by a rule of algebra, not by an equal key
     INNER = 33554432     # the tensor is a rule's own: the user has never seen it, and never will
     LENT = 134217728     # the tensor went through a call outside the table: others may hold its memory
@@ -170,6 +171,8 @@ cdef class Tape:
     cdef int lost(self, Node node, bint wanted=*) except -1
     cdef int inherit(self, Node node) except -1
     cdef int compact(self) except -1
+    cpdef int clear(self) except -1
+    cdef Node parameter(self, object t)
     cdef int resolve(self, dict captured) except -1
     cdef void spend_twin(self, Node node, int64_t task, set needed) noexcept
     cdef void spend_passed(self, bint finished) noexcept

@@ -33,6 +33,14 @@ class Decomposed:
     def __init__(self, body: Callable[..., Any], mode: Any, whole: Callable[..., Any]) -> None: ...
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
+@disjoint_base
+class CrossEntropy:
+    def __init__(
+        self, log_softmax: Op, nll: Op, attributes: dict[str, Any], reductions: dict[str, int],
+        whole: Callable[..., Any],
+    ) -> None: ...
+    def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
 class Raw:
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
@@ -71,26 +79,25 @@ def handle_torch_function(public_api: Any, relevant_args: Any, *args: Any, **kwa
 def install(custom: type[Tensor], output: Op, ops: dict[str, Op], slow: Callable[[str], Any]) -> None: ...
 def take(functions: Iterable[Any]) -> int: ...
 def take_methods() -> int: ...
+def denormals_survive() -> bool: ...
 def forget_places() -> None: ...
 def innermost_graph() -> Any: ...
 def set_innermost_graph(graph: Any) -> None: ...
 def set_settings(function: Callable[[Any, Any], tuple[bool, Any]]) -> None: ...
 def install_context(
-    opening: Callable[[Any], None], references: Callable[[Tape], Any], denormals: Callable[[], bool],
+    opening: Callable[[Any], None], references: Callable[[Tape], Any],
     modules: Iterable[Any], functions: Callable[[], Iterable[Any]],
 ) -> None: ...
 
 @disjoint_base
 class Context:
     tape: Any
-    references: Any
     thread: int | None
     settings: Any
     pipeline: Any
     allowance: int | None
     name: str | None
     planned: tuple[int, int]
-    runs: Any
     verdicts: Any
     erased: list[Any]
     _dag: Any
@@ -101,6 +108,10 @@ class Context:
     anomaly: bool
     sources: bool
     number: int
+    @property
+    def references(self) -> Any: ...
+    @property
+    def runs(self) -> Any: ...
     def configure(
         self, optimize: bool | str, passes: Any, verify: bool, anomaly: bool, name: str | None,
         allowance: int | None, sources: bool,

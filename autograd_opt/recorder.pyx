@@ -5,13 +5,14 @@ from collections import deque
 from weakref import ref as weakref
 
 import torch
+import torch.autograd.forward_ad as forward_ad
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from autograd_opt.ctorch cimport ao_builtin0, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_method, ao_method0, ao_try_attr
+from autograd_opt.ctorch cimport ao_builtin0, ao_call, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_method, ao_method0, ao_try_attr
 from autograd_opt.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, LENT, MULTI, MOVES, NEEDS_ANS, NO_MERGE,
     OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape,
@@ -59,6 +60,7 @@ include "core/guarded.pxi"
 include "core/fill.pxi"
 include "core/binding.pxi"
 include "core/routes.pxi"
+include "core/composed.pxi"
 include "core/methods.pxi"
 include "core/slots.pxi"
 

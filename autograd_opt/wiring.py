@@ -41,8 +41,8 @@ def install() -> None:
     """Bind everything; importing the package calls this."""
     node.install(CustomTensor, LEAF, OUTPUT, views.WRITTEN)
     recorder.install(CustomTensor, OUTPUT, OPS, general)
-    recorder.install_context(transforms.refuse_opening, references.ReferenceManager, words.denormals_survive,
-                             shortcut.MODULES, shortcut.functions)
+    recorder.install_context(transforms.refuse_opening, references.ReferenceManager, shortcut.MODULES,
+                             shortcut.functions)
     words.install()
     function.install()
     modes.install()

@@ -8,7 +8,6 @@ question whether a value is an earlier one in other words.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -155,8 +154,3 @@ def place_of(signature: tuple[tuple[int, int, int], ...]) -> int | None:
         values.append(terms.value(symbol, datum, type, (values[-1],)))
     value = values.pop()
     return next((len(values) - k for k in range(len(values) - 1, -1, -1) if values[k] == value), None)
-
-
-def denormals_survive(tiny: float = math.ulp(0.0)) -> bool:
-    """Are denormal numbers kept in this thread?  Where they are flushed, `x * 1` is not `x`."""
-    return tiny * 1.0 != 0.0

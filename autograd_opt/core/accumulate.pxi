@@ -47,22 +47,24 @@ cdef object acquire = ACCUMULATING.acquire
 cdef object release = ACCUMULATING.release
 
 
-cdef bint locked_write(Node node, object g, bint sole, bint fresh) except -1:
+cdef bint locked_write(Node node, object g, bint sole, bint fresh, bint solid) except -1:
     """`write_grad` while no other thread writes a `.grad`."""
     acquire()
     try:
-        return write_grad(node, g, sole, fresh)
+        return write_grad(node, g, sole, fresh, solid)
     finally:
         release()
 
 
-cdef bint write_grad(Node node, object g, bint sole, bint fresh) except -1:
+cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) except -1:
     """`references.accumulate` where nothing is special: a contiguous leaf without hooks.
 
     False where the general way must decide.  A first gradient is taken over without a copy
-    when the run alone holds `g` and `g` alone its memory.
+    when the run alone holds `g` and `g` alone its memory; of a `solid` one, which a kernel has
+    just made, nothing else need be asked.
     """
     cdef object t = node.value, old
+    cdef object dtype
     if type(g) is not Tensor:
         return False
     if type(t) is Parameter or type(t) is Tensor:
@@ -72,7 +74,8 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh) except -1:
         return False
     if ao_get(get_hooks, t) is not None or ao_get(get_post_hooks, t) is not None:
         return False
-    if ao_get(get_dtype, g) is not node.dtype or not is_float(node.dtype) or ao_get(get_layout, g) is not STRIDED:
+    dtype = node.dtype
+    if not is_float(dtype) or ao_get(get_dtype, g) is not dtype or not solid and ao_get(get_layout, g) is not STRIDED:
         return False
     old = ao_get(get_grad, t)
     if old is not None:
@@ -80,12 +83,18 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh) except -1:
             return False
         ao_method(iadd, old, (g,))
         return True
-    if not sole or ao_method(is_contiguous, g, ()) is not True or ao_method(is_contiguous, t, ()) is not True \
-            or ao_method(is_neg, g, ()) is True or ao_method(is_zero, g, ()) is True \
-            or shape_of(g) != shape_of(t) \
-            or ao_get(get_grad_dtype, t) is not node.dtype:
+    if not sole or ao_method(is_contiguous, t, ()) is not True or ao_get(get_grad_dtype, t) is not dtype:
         return False
-    if not fresh and storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:
+    if not solid:
+        if ao_method(is_contiguous, g, ()) is not True or ao_method(is_neg, g, ()) is True \
+                or ao_method(is_zero, g, ()) is True or shape_of(g) != shape_of(t):
+            return False
+        if not fresh and storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:
+            return False
+    elif shape_of(t) != node.shape:
         return False
-    t.grad = g
+    if is_custom(t):
+        t.grad = g
+    else:
+        ao_set(get_grad, t, g)
     return True

@@ -146,7 +146,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
                 c = operands[2]
     if not tape.optimize and not (op.differentiable and (
             is_tensor(a) and tracked(tape, a) or is_tensor(b) and tracked(tape, b) or is_tensor(c) and tracked(tape, c))):
-        r = func(*args, **kwargs) if kwargs else func(*args)
+        r = ao_call(func, args, kwargs)
         if op.flags & VIEW:
             note_view(r)
         return shown(r) if op.flags & HIDES else r
@@ -180,10 +180,8 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             r, extra = op.kernel(*operands, **attrs) if attrs else op.kernel(*operands)
             if e != NULL:                        # a kernel is Python code, and may have moved the table
                 e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
-        elif kwargs:
-            r = func(*args, **kwargs)
         else:
-            r = func(*args)
+            r = ao_call(func, args, kwargs)
         if op.flags & HIDES:
             r = shown(r)
         if op.flags & VIEW and not grad and flags & REQUIRES_GRAD and op.differentiable and set_apart(r):

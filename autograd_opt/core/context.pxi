@@ -6,13 +6,15 @@ cdef extern from "pythread.h":
 cdef extern from *:
     """
     static AO_THREAD PyObject *ao_innermost = NULL;    /* the graph that records in this thread; `open_graphs` holds it */
+    static volatile double ao_smallest = 4.9406564584124654e-324, ao_unit = 1.0;
     """
     PyObject *ao_innermost
+    double ao_smallest, ao_unit
 
 cdef object Guard = torch._C._AutoDispatchBelowAutograd
+cdef object transform_level = torch._C._functorch.maybe_current_level
 cdef object refuse_opening = None        # transforms.refuse_opening
 cdef object references_of = None         # references.ReferenceManager
-cdef object denormals_survive = None     # words.denormals_survive
 cdef object settings_of = None           # graph.settings_of
 cdef object plain_settings = None        # the settings without passes of the user's, not exact
 cdef object NO_VERDICTS = deque(maxlen=0)
@@ -28,12 +30,12 @@ cdef Py_ssize_t ALLOWANCE = 16 << 20     # bytes held only for reuse, at most, u
 cdef class Context:
     """What `AutogradGraph` does when it is entered and left."""
     cdef public Tape tape
-    cdef public object references, thread, settings, pipeline, allowance, name, planned, runs, verdicts, _dag
+    cdef public object thread, settings, pipeline, allowance, name, planned, verdicts, _dag
     cdef public list erased
     cdef public bint optimize, exact, default_passes, verify_each, anomaly, sources
     cdef readonly int64_t number
     cdef Context outer
-    cdef object place, guard
+    cdef object place, guard, manager, results
 
     def configure(self, optimize, passes, verify, anomaly, name, allowance, sources):
         """Take what the user has asked for; the parameters are those of `AutogradGraph`."""
@@ -51,10 +53,23 @@ cdef class Context:
         self.allowance, self.sources = allowance, sources
         self.planned = (0, 0)                # runs whose plan was known, runs that had one
         self.erased = []
-        self.runs = deque(maxlen=8)          # what the passes did before the latest runs
         self.verdicts = deque(maxlen=8) if verify else NO_VERDICTS
         graphs += 1
         self.number = graphs
+
+    @property
+    def references(self):
+        """What this graph holds, and for how long."""
+        if self.manager is None and self.tape is not None:
+            self.manager = references_of(self.tape)
+        return self.manager
+
+    @property
+    def runs(self):
+        """What the passes did before the latest runs."""
+        if self.results is None:
+            self.results = deque(maxlen=8)
+        return self.results
 
     def __enter__(self):
         cdef Tape tape
@@ -63,7 +78,8 @@ cdef class Context:
         cdef object known
         if self.thread is not None:
             self.refuse_second_entry()
-        refuse_opening(self)
+        if forward_ad._current_level >= 0 or transform_level() is not None:
+            refuse_opening(self)
         allowance = self.allowance
         tape = Tape(self.optimize, self.sources, ALLOWANCE if allowance is None else <Py_ssize_t>allowance)
         tape.advance = allowance is not None
@@ -80,7 +96,7 @@ cdef class Context:
             tape.algebra = self.settings.algebra and denormals_survive()
         tape.graph = weakref(self)
         tape.plain = saving_hooks() == 0
-        self.references = references_of(tape)
+        self.manager = None
         self.tape = tape
         ident = PyThread_get_thread_ident()
         outer = <Context>ao_innermost if ao_innermost != NULL else None
@@ -135,7 +151,8 @@ cdef class Context:
         if self.tape is not None:
             self.tape.clear()
         self._dag = None
-        self.runs.clear()
+        if self.results is not None:
+            self.results.clear()
         return 0
 
     cdef int remember(self) except -1:
@@ -164,6 +181,11 @@ cdef class Context:
         elif tape.recomputed >= newest:
             steady = False               # no better: not tried again at this place
         return steady, newest
+
+
+cpdef bint denormals_survive():
+    """Are denormal numbers kept in this thread?  Where they are flushed, `x * 1` is not `x`."""
+    return ao_smallest * ao_unit != 0.0
 
 
 def forget_places():
@@ -197,8 +219,8 @@ def set_settings(function):
     settings_of = function
 
 
-def install_context(opening, references, denormals, modules, functions):
+def install_context(opening, references, modules, functions):
     """What entering asks other modules; `modules` and `functions` are those that get shorter ways."""
-    global refuse_opening, references_of, denormals_survive, shortcut_modules, shortcut_functions
-    refuse_opening, references_of, denormals_survive = opening, references, denormals
+    global refuse_opening, references_of, shortcut_modules, shortcut_functions
+    refuse_opening, references_of = opening, references
     shortcut_modules, shortcut_functions = modules, functions

@@ -48,12 +48,16 @@ cdef extern from *:
     int ao_take(object f)
 
 
+cdef tuple BOTTOM = (0,)
+
+
 cdef inline bint mode_innermost() except -1:
     """Would torch hand a call to the mode of this library first?"""
+    cdef Py_ssize_t n
     if ao_builtin0(all_disabled) is True:
         return False
     n = ao_builtin0(stack_size)
-    return n > 0 and stack_at(n - 1) is MODE
+    return n > 0 and ao_call(stack_at, BOTTOM if n == 1 else (n - 1,), None) is MODE
 
 
 cdef object route(PyObject *function, PyObject *args, PyObject *kwargs):

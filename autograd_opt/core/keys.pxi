@@ -5,6 +5,8 @@ cdef enum:
     PAIR = 32                    # an entry that only numbers a pair of operands
     NO_KEY = 1                   # in place of a digest: the call has no key
 
+cdef uint64_t LOW = 0xFFFFFFFFFFULL  # the bits of a digest that a kind has room for
+
 
 cdef inline uint64_t mix(uint64_t h, uint64_t x) noexcept:
     h = (h ^ x) * 0x9E3779B97F4A7C15ULL
@@ -155,7 +157,7 @@ cdef Entry *key_of(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc
             rest = 0
     if nc is not None:
         second = paired(tape, second, nc.vn)
-    kind |= (rest & 0xFFFFFFFFFF) << 24
+    kind |= (rest & LOW) << 24
     while True:
         e = tape.find(0 if na is None else na.vn, second, kind)
         if e.first == NULL or same_rest(<Node>e.first, op, count, na, nb, nc, operands, attrs):
@@ -198,7 +200,7 @@ cdef Entry *key_of_all(Tape tape, Op op, list nodes, tuple operands, dict attrs,
     for i in range(count - 1, 0, -1):
         n = nodes[i]
         second = paired(tape, 0 if n is None else n.vn, second)
-    kind |= (rest & 0xFFFFFFFFFF) << 24
+    kind |= (rest & LOW) << 24
     while True:
         e = tape.find(0 if count == 0 or nodes[0] is None else (<Node>nodes[0]).vn, second, kind)
         if e.first == NULL or same_others(<Node>e.first, op, nodes, operands, attrs):

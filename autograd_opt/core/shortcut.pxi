@@ -13,12 +13,16 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
     context managers, which costs more than recording the call.
     """
     cdef PyObject *tp = recording()
-    cdef object handler
+    cdef object handler, r
     if tp == NULL or (<Tape>tp).guarded or not mode_innermost():
         return original(public_api, relevant_args, *args, **kwargs)
     handler = handlers.get(public_api)
     if type(handler) is Recorded:
         return (<Recorded>handler).run(public_api, args, kwargs)
+    if type(handler) is CrossEntropy:
+        r = (<CrossEntropy>handler).record(args, kwargs)
+        if r is not None:
+            return r
     pop()
     try:
         return torch_function(MODE, public_api, None, args, kwargs)

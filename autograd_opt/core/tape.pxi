@@ -20,6 +20,24 @@ cdef int spend_below(Node twin, Node other, bint by_rule, list stack, set needed
     return 0
 
 
+cdef class Forgetter:
+    """What to do when the constant behind a leaf node dies."""
+    cdef int64_t tape
+    cdef object key
+    cdef Node node
+
+    def __call__(self, _):
+        tape = tape_by_id(self.tape)
+        if tape is not None and (<Tape>tape).leaves.get(self.key) is self.node:
+            del (<Tape>tape).leaves[self.key]
+
+
+cdef Forgetter forgetter(Tape tape, object key, Node node):
+    cdef Forgetter made = Forgetter.__new__(Forgetter)
+    made.tape, made.key, made.node = tape.id, key, node
+    return made
+
+
 @cython.no_gc_clear
 cdef class Tape:
     """The staging area of one graph: nodes in record order, leaves, value table."""
@@ -42,7 +60,7 @@ cdef class Tape:
         self.guard = torch._C.DisableTorchFunction()
         _tapes[self.id] = <size_t><PyObject *>self
         if optimize:
-            self.allocate(128)
+            self.allocate(32)
 
     def __dealloc__(self):
         global ao_active
@@ -102,11 +120,17 @@ cdef class Tape:
         cdef Node node, now
         cdef bint mark
         cdef uint32_t version
-        entry = self.leaves.get(<size_t><PyObject *>t)
+        key = <size_t><PyObject *>t
+        entry = self.leaves.get(key)
         if type(t) is CustomTensor:
             mark = bool(getattr(t, MARK, False))
         else:
             mark = ao_get(get_requires_grad, t) is True
+            if mark and entry is None and not self.late and not self.escaped:
+                node = self.parameter(t)
+                if node is not None:
+                    self.leaves[key] = node
+                    return node
         if entry is not None and mark != bool((<Node>entry).flags & REQUIRES_GRAD):
             entry = None                 # what was recorded so far keeps the flag of its time
         if (self.late or mark and entry is None and type(t) is not CustomTensor) and t._is_view():
@@ -128,7 +152,7 @@ cdef class Tape:
             if self.optimize and (borrowed(t) or self.escaped and self.shares_escaped(t)):
                 node.flags |= ESCAPED | NO_MERGE
             self.append(node)
-            self.leaves[id(t)] = node
+            self.leaves[key] = node
             if type(t) is CustomTensor:
                 PyObject_GenericSetAttr(t, NODE, node)
         if entry is None:
@@ -136,7 +160,7 @@ cdef class Tape:
                 node.flags |= REQUIRES_GRAD
                 node.value = t
             else:
-                node.value = weakref.ref(t, self.forgetter(id(t), node))
+                node.value = weakref.ref(t, forgetter(self, key, node))
         node.flags |= TOUCHED
         if entry is None or not (self.optimize or node.flags & WROTE):
             return node if node.view is None else <Node>node.view
@@ -153,6 +177,34 @@ cdef class Tape:
         if now is not node:
             now.flags = (now.flags & ~<uint32_t>REQUIRES_GRAD) | (node.flags & REQUIRES_GRAD)
         return now
+
+    cdef Node parameter(self, object t):
+        """The node of a plain leaf that requires grad, met for the first time; None where there is more to ask."""
+        cdef Node node
+        cdef int64_t version
+        if type(t) is not Parameter and type(t) is not PlainTensor or ao_get(get_is_leaf, t) is not True \
+                or ao_method0(is_view, t) is True:
+            return None
+        version = ao_get_int(get_version, t)
+        if version < 0:                  # an inference tensor
+            PyErr_Clear()
+            return None
+        node = new_node(LEAF_OP)
+        node.device = CPU if ao_get(get_cpu, t) is True else same_device(ao_get(get_device, t))
+        node.flags = LEAF | REQUIRES_GRAD | TOUCHED
+        try:
+            node.shape = ao_get(get_shape, t)
+            if self.optimize and (node.device is CPU or ao_get(get_meta, t) is not True) \
+                    and ao_method0(get_resizable, ao_method(get_storage, t, NO_ARGUMENTS)) is not True:
+                node.flags |= ESCAPED | NO_MERGE
+        except RuntimeError:             # a nested tensor has no shape, a sparse one no storage
+            return None
+        node.dtype = ao_get(get_dtype, t)
+        node.vn = fresh_vn()
+        node.version = <uint32_t>version
+        node.value = t
+        self.append(node)
+        return node
 
     def shares_escaped(self, t):
         """Does `t` lie in memory that is visible outside torch?"""
@@ -200,20 +252,10 @@ cdef class Tape:
             from autograd_opt.errors import unsupported_operand
             raise unsupported_operand(t)
         node.dtype = ao_get(get_dtype, t)
-        node.device = same_device(ao_get(get_device, t))
+        node.device = CPU if ao_get(get_cpu, t) is True else same_device(ao_get(get_device, t))
         node.vn = fresh_vn()
         node.version = version_of(t)
         return 0
-
-    def forgetter(self, key, Node node):
-        """What to do when the constant behind a leaf node dies."""
-        self_id = self.id
-
-        def forget(_):
-            tape = tape_by_id(self_id)
-            if tape is not None and (<Tape>tape).leaves.get(key) is node:
-                del (<Tape>tape).leaves[key]
-        return forget
 
     def leaf_items(self):
         """(node, tensor) of every leaf whose tensor is alive."""
@@ -744,7 +786,7 @@ cdef class Tape:
             Py_DECREF(node)
         return 0
 
-    def clear(self):
+    cpdef int clear(self) except -1:
         """Release everything but the leaves' own tensors."""
         cdef Py_ssize_t i
         cdef Node node

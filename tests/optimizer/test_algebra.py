@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt import optimize, words
+from autograd_opt import optimize, recorder, words
 from autograd_opt.errors import ArgumentError
 from autograd_opt.passes import RULES, Pipeline
 from tests.differential import compare
@@ -196,7 +196,7 @@ def test_flushed_denormals_are_noticed() -> None:
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor does not flush denormals")
     try:
-        assert not words.denormals_survive()
+        assert not recorder.denormals_survive()
         x = ao.tensor([1e-310], dtype=torch.float64)
         with ao.AutogradGraph(optimize=True) as graph:
             y = x * 1
@@ -204,7 +204,7 @@ def test_flushed_denormals_are_noticed() -> None:
             assert not graph.tape.algebra
     finally:
         torch.set_flush_denormal(False)
-    assert words.denormals_survive()
+    assert recorder.denormals_survive()
 
 
 def test_complex_numbers_times_one() -> None:

@@ -1,0 +1,141 @@
+"""The backward of an ordinary step takes a way of its own; everything else must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import autograd_opt as ao
+from autograd_opt.executor import backward_usual
+
+X = torch.tensor([[0.5, -1.0], [2.0, 0.25]])
+
+
+def leaf() -> Tensor:
+    return X.clone().requires_grad_()
+
+
+def test_an_ordinary_step_takes_it() -> None:
+    x, y = leaf(), leaf()
+    (y.exp() * y).sum().backward()
+    with ao.AutogradGraph(optimize=True):
+        x.exp().sum().backward()             # the first run of a thread makes the list of its runs
+        x.grad = None
+        assert backward_usual((x.exp() * x).sum())
+    assert x.grad is not None
+    assert y.grad is not None
+    assert torch.equal(x.grad, y.grad)
+
+
+REFUSED: dict[str, Callable[[Tensor], Any]] = {
+    "a vector": lambda x: x * 2,
+    "a leaf": lambda x: x,
+    "nothing to differentiate": lambda x: x.detach().sum() * 2,
+    "written since": lambda x: (lambda y: (y.detach().zero_(), y)[1])((x * 2).sum()),
+    "a tensor of torch's": lambda x: torch.ones(()),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_roots_do_not(name: str) -> None:
+    x = leaf()
+    with ao.AutogradGraph(optimize=True):
+        (x * 3).sum().backward()
+        x.grad = None
+        assert not backward_usual(REFUSED[name](x))
+        assert x.grad is None
+
+
+def test_other_graphs_do_not() -> None:
+    x = leaf()
+    for options in ({"verify": True}, {"anomaly": True}, {"optimize": True, "passes": ["cse"]}):
+        with ao.AutogradGraph(**options):
+            assert not backward_usual((x * 3).sum())
+    with ao.AutogradGraph(optimize=True):
+        assert not backward_usual((x.exp() * x.exp()).sum())          # twins: the passes are asked
+    with torch.autograd.set_detect_anomaly(True), ao.AutogradGraph():
+        assert not backward_usual((x * 3).sum())
+    assert not backward_usual((x * 3).sum())
+    assert x.grad is None
+
+
+def test_a_run_inside_a_run_does_not() -> None:
+    x, seen = leaf(), []
+    with ao.AutogradGraph():
+        inner = (x * 5).sum()
+        loss = (x * 2).sum()
+        loss.register_hook(lambda g: seen.append(backward_usual(inner)))
+        loss.backward()
+    assert seen == [False]
+
+
+def test_what_a_hook_raises_leaves_every_mode_as_it_was() -> None:
+    x = leaf()
+
+    def hook(g: Tensor) -> None:
+        raise KeyError("mine")
+
+    with ao.AutogradGraph():
+        y = x * 2
+        y.register_hook(hook)
+        with pytest.raises(KeyError):
+            y.sum().backward()
+        assert torch.is_grad_enabled()
+        z = F.relu(x)
+        assert z.requires_grad
+        z.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, (X > 0).float())
+
+
+def test_a_callback_runs_after_it_with_gradients_on() -> None:
+    x, seen = leaf(), []
+    with ao.AutogradGraph():
+        y = x * 2
+        engine: Any = torch.autograd.Variable._execution_engine
+
+        def callback() -> None:
+            seen.append((torch.is_grad_enabled(), x.grad is not None))
+
+        y.register_hook(lambda g: engine.queue_callback(callback))
+        y.sum().backward()
+    assert seen == [(True, True)]
+
+
+def test_no_hook_gets_the_seed_that_runs_share() -> None:
+    labels = torch.tensor([0, 1])
+    for _ in range(2):
+        x, y = leaf(), leaf()
+        with ao.AutogradGraph():
+            loss = F.cross_entropy(x, labels)
+            loss.register_hook(lambda g: g.mul_(3) and None)
+            loss.backward()
+            F.cross_entropy(y, labels).backward()
+        expected = torch.autograd.grad(F.cross_entropy(z := leaf(), labels), z)[0]
+        assert x.grad is not None
+        assert y.grad is not None
+        torch.testing.assert_close(x.grad, 3 * expected)
+        assert torch.equal(y.grad, expected)
+
+
+def test_first_gradients_are_memory_of_their_own() -> None:
+    w, b = torch.nn.Parameter(X.clone()), torch.nn.Parameter(X[0].clone())
+    with ao.AutogradGraph():
+        F.linear(X, w, b).relu().sum().backward()
+    assert w.grad is not None
+    assert b.grad is not None
+    before = b.grad.clone()
+    w.grad.zero_()
+    assert torch.equal(b.grad, before)
+    assert w.grad.is_contiguous()
+    assert b.grad.is_contiguous()
+    turned = torch.nn.Parameter(X.clone().t())           # strides of its own, which its gradient takes over
+    with ao.AutogradGraph():
+        F.linear(X, turned).sum().backward()
+    assert turned.grad is not None
+    assert turned.grad.stride() == turned.stride()

@@ -1,0 +1,71 @@
+"""The loss of a classifier: recorded as two operators for one class a row, composed by torch elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import autograd_opt as ao
+from tests.differential import compare
+
+CLASSES = torch.tensor([2, 0, 1])
+WEIGHT = torch.tensor([0.5, 2.0, 1.5], dtype=torch.float64)
+X = torch.linspace(-1, 1, 9, dtype=torch.float64).reshape(3, 3)
+
+CALLS: dict[str, Callable[[Tensor], Any]] = {
+    "plain": lambda x: F.cross_entropy(x, CLASSES),
+    "weight": lambda x: F.cross_entropy(x, CLASSES, WEIGHT),
+    "sum": lambda x: F.cross_entropy(x, CLASSES, reduction="sum"),
+    "none": lambda x: F.cross_entropy(x, CLASSES, reduction="none").square().sum(),
+    "ignored": lambda x: F.cross_entropy(x, CLASSES, ignore_index=0),
+    "old names": lambda x: F.cross_entropy(x, CLASSES, size_average=False),
+    "smooth": lambda x: F.cross_entropy(x, CLASSES, label_smoothing=0.1),
+    "probabilities": lambda x: F.cross_entropy(x, X.softmax(1)),
+    "one row": lambda x: F.cross_entropy(x[0], CLASSES[0]),
+    "pixels": lambda x: F.cross_entropy(x.reshape(1, 3, 3), CLASSES.reshape(1, 3)),
+    "module": lambda x: torch.nn.CrossEntropyLoss(WEIGHT)(x, CLASSES),
+}
+TWO = ("plain", "weight", "sum", "none", "ignored", "module")
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.filterwarnings("ignore:size_average")
+def test_as_torch(name: str) -> None:
+    compare(CALLS[name], X)
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_two_operators(name: str) -> None:
+    x = X.clone().requires_grad_()
+    with ao.AutogradGraph() as graph:
+        CALLS[name](x)
+        names = [node.op.name for node in graph.dag.nodes() if not node.is_leaf]
+    assert names[:2] == ["log_softmax", "nll_loss"]
+
+
+def test_the_same_value_as_written_out() -> None:
+    x = X.clone().requires_grad_()
+    with ao.AutogradGraph(optimize=True) as graph:
+        whole = F.cross_entropy(x, CLASSES)
+        parts = F.nll_loss(F.log_softmax(x, 1), CLASSES)
+        assert graph.report().merged == 2
+    assert torch.equal(whole, parts)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: F.cross_entropy(x, CLASSES + 5),
+    lambda x: F.cross_entropy(x, CLASSES, reduction="product"),
+    lambda x: F.cross_entropy(x, CLASSES.int()),
+], ids=["class", "reduction", "type"])
+def test_errors_of_torch(call: Callable[[Tensor], Any]) -> None:
+    x = X.clone().requires_grad_()
+    with pytest.raises((ValueError, IndexError, RuntimeError)) as theirs:
+        call(x)
+    with ao.AutogradGraph(), pytest.raises(theirs.type) as ours:
+        call(x)
+    assert str(theirs.value).splitlines()[0] in str(ours.value)
