@@ -161,6 +161,11 @@ FAMILIES: dict[str, list[Callable[[Any, Any], Any]]] = {
     "axes": [lambda a, b, d=d: (a.sum(d) * 2).sum() for d in (0, 1, -1, (0,), (1,), (0, 1))],
     "order": [lambda a, b, f=f: (a * b + f(a, b)).sum() for f in
               (lambda a, b: a - b, lambda a, b: b - a, lambda a, b: a - a, lambda a, b: a + b, lambda a, b: b + a)],
+    "order of operators": [lambda a, b: a.sin().cos().sin().sum(), lambda a, b: a.sin().cos().cos().sum(),
+                           lambda a, b: a.sin().sin().cos().sum()],
+    "numbers among three operands": [
+        *(lambda a, b, k=k: torch.where(a > 1, a, k).sum() for k in (2.0, 3.0, 2, 0.0, -0.0)),
+        *(lambda a, b, k=k: torch.lerp(a, b, k).sum() for k in (0.25, 0.5, 1))],
     "operators": [lambda a, b, f=f: f(a).sum() for f in
                   (torch.sin, torch.cos, torch.tan, torch.exp, torch.relu, torch.abs, lambda t: t * 1)],
     "dtypes": [lambda a, b, d=d: a.to(d).sum().double() for d in (torch.float32, torch.float16, torch.bfloat16)],
@@ -320,14 +325,15 @@ def test_nodes_that_are_no_list_in_record_order_have_no_key():
         assert known.seen(nodes, [99], None) is None
         assert known.seen(nodes, [True], None) is None
         assert known.seen(nodes, root, [-1]) is None
+        with ao.AutogradGraph(optimize=True) as other:
+            alike = (A * B).sum()
+            mixed = [nodes[0], *other.tape.snapshot()[1:]]  # its operands stand at these places of another graph
+            assert known.seen(mixed, [alike._node], None) is None
+            assert known.seen(other.tape.snapshot(), root, None) is None
         seen = known.seen(nodes, root, None)
         assert known.key_of(seen, ["x"] * len(nodes), None, (), known.USUAL) is None
         assert known.key_of(seen, None, None, (("a", 1),), known.USUAL) is None
         assert known.key_of(seen, None, None, (), ([],)) is None
-    with ao.AutogradGraph(optimize=True) as other:
-        _ = A * B
-        assert known.seen(other.tape.snapshot(), root, None) is None
-
 
 def test_leaders_read_from_the_nodes_are_part_of_the_question(proofs):
     with ao.AutogradGraph(optimize=True) as graph:
