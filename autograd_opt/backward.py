@@ -18,7 +18,7 @@ from autograd_opt.dispatch import MODE
 from autograd_opt.executor import GraphTask, install_entry, runs_again
 from autograd_opt.hooks import retain_grad, run_leaf_hooks
 from autograd_opt.ops.table import MULTI
-from autograd_opt.vectorized import Batch, size_of, unwrapped
+from autograd_opt.vectorized import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
 
 Tensor = torch.Tensor
 Tensors = Tensor | Sequence[Any]
@@ -213,7 +213,9 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         targets = input_nodes(wanted)
     retain = create_graph if retain_graph is None else bool(retain_graph)
     if is_grads_batched and create_graph:
-        results = in_slices(tape, found, cotangents, targets, retain, create_graph)
+        results = recorded_batch(tape, found, cotangents, targets) if retain and size_of(cotangents) > FEW else None
+        if results is None:
+            results = in_slices(tape, found, cotangents, targets, retain, create_graph)
     else:
         outer = None if is_grads_batched or create_graph else unwrapped(cotangents)
         if outer is not None:
@@ -333,7 +335,11 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
 def recorded_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     """Execute with every operation of the rules recorded (`create_graph`)."""
     with torch._C._EnableTorchFunction(), MODE, torch.enable_grad():
-        return engine_run(run, cotangents)
+        if run.task.batch is None:
+            return engine_run(run, cotangents)
+        with OnBatches(run.task.batch):
+            results = engine_run(run, [run.task.batch.joined(g) for g in cotangents])
+        return [None if g is None else run.task.batch.stacked(g) for g in results]
 
 
 def engine_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
@@ -416,9 +422,19 @@ def on_fresh_thread(function: Any, tape: Any, *args: Any) -> Any:
     return result
 
 
+def recorded_batch(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any]) -> list[Any] | None:
+    """One recorded run for all slices of the cotangents; None where a hook can only be called with slices."""
+    try:
+        return execute(tape, roots, cotangents, targets, True, True, False, RecordedBatch(size_of(cotangents)))
+    except RuntimeError as error:
+        if isinstance(error, errors.AutogradOptError) or not about_batches(error):
+            raise
+        return None
+
+
 def in_slices(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any],
               retain: bool, create_graph: bool) -> list[Any]:
-    """One run for each slice of the cotangents, results stacked: what a recorded run needs."""
+    """One run for each slice of the cotangents, results stacked: for a recorded run over a few."""
     n = size_of(cotangents)
     rows = [execute(tape, roots, [c[k] for c in cotangents], targets, retain or k < n - 1, create_graph, False)
             for k in range(n)]

@@ -123,7 +123,7 @@ def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bo
     create_graph : whether the result can be differentiated; needs an open graph.
     strict : raise where an output does not depend on an input, instead of zeros.
     vectorize : all rows in one backward run instead of one run each: many times faster, for the
-        memory of all rows' intermediates; with `create_graph` the rows are computed one by one.
+        memory of all rows' intermediates.
     strategy : "reverse-mode"; "forward-mode" gives the same numbers by the same means.
     optimize : merge repeated work, in a graph of this call's own.
 

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._functorch.apis import vmap
 from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autograd_opt import errors
@@ -140,3 +142,104 @@ class Batch:
             return None
         physical = self.stacked(a)
         return lambda k: physical[k]
+
+
+METADATA = frozenset("""
+    size dim ndimension numel nelement stride is_complex is_floating_point is_contiguous __len__ element_size
+    shape dtype device ndim layout is_sparse is_quantized is_meta
+""".split())
+"""What a batch answers as one of its slices does, by the name of a method or an attribute."""
+FEW = 16
+"""As many slices are faster one by one: an operation on a batch costs more to record."""
+
+
+class RecordedBatch(Batch):
+    """A batch of cotangents in a recorded run (`create_graph=True`).
+
+    No level of `vmap` is entered: a batch is the shape of a slice with the stacked tensor beside it, and each
+    operation on it is recorded as one operation on stacked tensors, so that derivatives of any order exist.
+    """
+
+    def joined(self, stacked: Tensor) -> Tensor:
+        batch: Any = F._add_batch_dim(stacked, 0, 1)
+        batch._stacked = stacked
+        return batch
+
+    def stacked(self, t: Tensor) -> Tensor:
+        found = t.__dict__.get("_stacked")
+        return t.expand(self.size, *t.shape) if found is None else found
+
+    def is_batch(self, t: Any) -> bool:
+        return isinstance(t, Tensor) and "_stacked" in t.__dict__
+
+    def call(self, rule: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """`rule` on batches; slice by slice where torch cannot batch it, or the call is not made of operations here."""
+        from autograd_opt import opaque
+        if rule is not opaque.pull_back and rule not in USERS:
+            try:
+                return rule(*args, **kwargs)
+            except errors.AutogradOptError:
+                raise
+            except RuntimeError:
+                pass
+        return self.by_slices(rule, args, kwargs)
+
+
+class Unbatched(RuntimeError):
+    """An operation on a batch that is left to its slices."""
+
+
+def about_batches(error: RuntimeError) -> bool:
+    """Has code of the user's, a hook, done what no batch can do?"""
+    return isinstance(error, Unbatched) or any(word in str(error) for word in ("BatchedTensor", "vmap", "functorch"))
+
+
+class OnBatches(TorchFunctionMode):
+    """Inside a recorded run, an operation on batches becomes one on the stacked tensors."""
+
+    def __init__(self, batch: RecordedBatch):
+        super().__init__()
+        self.batch = batch
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        flat, spec = tree_flatten((args, kwargs or {}))
+        if not any(map(self.batch.is_batch, flat)):
+            return func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            name = func.__self__.__name__
+        if name in METADATA:
+            with torch._C.DisableTorchFunction():
+                return func(*args, **(kwargs or {}))
+        if (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "__set__") \
+                or (kwargs or {}).get("out") is not None:
+            raise Unbatched(name)
+        return self.apply(func, name, flat, spec)
+
+    def apply(self, func: Any, name: str, flat: list[Any], spec: Any) -> Any:
+        """Record `func`, mapped over the first axis of what is a batch, as one operation."""
+        from autograd_opt import opaque
+        places = [i for i, a in enumerate(flat) if isinstance(a, Tensor)]
+        axes = tuple(0 if self.batch.is_batch(flat[i]) else None for i in places)
+
+        def one(*slices: Any) -> Any:
+            given = list(flat)
+            for i, t in zip(places, slices, strict=True):
+                given[i] = t
+            args, kwargs = tree_unflatten(given, spec)
+            return func(*args, **kwargs)
+
+        def mapped(*stacked: Any) -> Any:
+            return vmap(one, axes, randomness="same")(*stacked)
+
+        mapped.__name__ = f"batched_{name.strip('_')}"
+        operands = [self.batch.stacked(flat[i]) if axis == 0 else flat[i] for i, axis in zip(places, axes, strict=True)]
+        try:
+            with torch._C.DisableTorchFunction():
+                out = opaque.handler(mapped, tuple(operands), {})
+        except errors.AutogradOptError:
+            raise
+        except (RuntimeError, ValueError) as error:
+            raise Unbatched(name) from error
+        leaves, form = tree_flatten(out)
+        return tree_unflatten([self.batch.joined(t) for t in leaves], form)

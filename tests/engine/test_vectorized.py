@@ -114,6 +114,96 @@ def test_a_batch_is_its_slices(name: str, kind: str, optimize: bool) -> None:
                     assert type(a) is Tensor
 
 
+def twice(out: Tensor, xs: list[Tensor], rows: list[Any]) -> list[Any]:
+    """First and second derivatives of the rows' squares, None where there is none."""
+    total = sum(g.square().sum() for g in rows if g is not None)
+    if not isinstance(total, Tensor) or not total.requires_grad:
+        return [*rows]
+    return [*rows, *torch.autograd.grad(total, xs, allow_unused=True)]
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("kind", ["plain", "custom"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_recorded_batch_is_its_slices(name: str, kind: str, optimize: bool, monkeypatch: Any) -> None:
+    """With create_graph the batch is one run, too, and can be differentiated again."""
+    monkeypatch.setattr("autograd_opt.backward.FEW", 0)
+    xs = leaves()
+    torch.manual_seed(3)
+    out = PROGRAMS[name](*xs)
+    rows = zip(*(torch.autograd.grad(out, xs, g, allow_unused=True, create_graph=True) for g in batch_for(out)),
+               strict=True)
+    expected = twice(out, xs, [None if row[0] is None else torch.stack(row) for row in rows])
+    xs = leaves(kind)
+    with warnings.catch_warnings(), ao.AutogradGraph(optimize=optimize):
+        warnings.simplefilter("error")
+        torch.manual_seed(3)
+        out = PROGRAMS[name](*xs)
+        mine = twice(out, xs, list(torch.autograd.grad(out, xs, batch_for(out), is_grads_batched=True,
+                                                       allow_unused=True, create_graph=True)))
+        assert len(mine) == len(expected)
+        for a, b in zip(mine, expected, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                torch.testing.assert_close(a.detach().as_subclass(Tensor), b.detach())
+
+
+@OPTIMIZE
+def test_cotangents_of_a_recorded_batch_are_operands(optimize: bool, monkeypatch: Any) -> None:
+    """The stacked cotangents may carry gradients themselves, and rows are counted as torch counts them."""
+    monkeypatch.setattr("autograd_opt.backward.FEW", 0)
+
+    def program(x: Tensor, v: Tensor) -> list[Tensor]:
+        y = x.sin() * x.sum()
+        (rows,) = torch.autograd.grad(y, x, v * v, is_grads_batched=True, create_graph=True)
+        return [rows.detach(), *torch.autograd.grad(rows.exp().sum(), [x, v])]
+
+    def leaves_() -> list[Tensor]:
+        return [torch.tensor([0.3, -0.5, 0.7]).double().requires_grad_(),
+                torch.linspace(-1, 1, 12).double().reshape(4, 3).requires_grad_()]
+
+    expected = program(*leaves_())
+    with ao.AutogradGraph(optimize=optimize):
+        for a, b in zip(program(*leaves_()), expected, strict=True):
+            torch.testing.assert_close(a.detach().as_subclass(Tensor), b)
+
+
+@OPTIMIZE
+def test_a_hook_that_takes_no_batch_sees_slices(optimize: bool, monkeypatch: Any) -> None:
+    """Hooks that ask for a value, write, or multiply from the left with a tensor of the graph."""
+    monkeypatch.setattr("autograd_opt.backward.FEW", 0)
+    hooks = (lambda g, y: g * 2 if g.sum().item() > 0 else g, lambda g, y: [g.mul_(2)][1:] or None, lambda g, y: y * g)
+    for hook in hooks:
+        seen = []
+        for context in (contextlib.nullcontext(), ao.AutogradGraph(optimize=optimize)):
+            x = torch.tensor([0.3, -0.5, 0.7]).double().requires_grad_()
+            with context:
+                y = x.exp()
+                y.register_hook(lambda g, hook=hook, y=y: hook(g, y))
+                rows = torch.eye(3).double()[[0, 2, 1, 1]]
+                if not isinstance(context, ao.AutogradGraph):
+                    got = torch.stack([torch.autograd.grad(y * y, x, row, create_graph=True)[0] for row in rows])
+                else:
+                    (got,) = torch.autograd.grad(y * y, x, rows, is_grads_batched=True, create_graph=True)
+                seen.append((got.detach().as_subclass(Tensor), *torch.autograd.grad(got.square().sum(), x)))
+        for a, b in zip(*seen, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_one_recorded_run_for_many_slices(monkeypatch: Any) -> None:
+    """Counted in runs and rules called slice by slice, not in seconds; a few slices are a run each."""
+    runs: list[Any] = []
+    monkeypatch.setattr("autograd_opt.backward.GraphTask", lambda *a: runs.append(GraphTask(*a)) or runs[-1])
+    monkeypatch.setattr(vectorized.Batch, "by_slices", lambda *a: pytest.fail("slice by slice"))
+    x, w = torch.randn(20, requires_grad=True), torch.randn(20, 20)
+    with ao.AutogradGraph():
+        y = torch.tanh(torch.tanh(x @ w) @ w)
+        torch.autograd.grad(y, x, torch.eye(20), is_grads_batched=True, create_graph=True)
+        assert len(runs) == 1
+        torch.autograd.grad(y, x, torch.eye(20)[:3], is_grads_batched=True, create_graph=True)
+        assert len(runs) == 4
+
+
 def run_forward(seed: int) -> tuple[list[Tensor], list[Tensor]]:
     """Leaves and last results of a random program, without its own backward runs and hooks."""
     env = environment({**{n: t.clone().requires_grad_() for n, t in LEAVES.items()},
