@@ -81,6 +81,8 @@ GAPS = {
         "gradient is right",
     "the order in which leaves get their gradients, as far as hooks see it": "torch's, except for leaves that the same "
         "context has used in another order before",
+    "a hook or `retain_grad` set, by another hook of the same run, on a tensor that `optimize=True` has merged with an "
+    "equal one": "it sees nothing in this run; gradients and later runs are right",
     "MKL-DNN tensors": "not tested",
     "profiler, devices and streams, plain tensor behaviour": "not about gradients",
 }
