@@ -15,7 +15,7 @@ from torch.autograd.graph import GradientEdge
 from autograd_opt import errors, modes, references, runs
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
-from autograd_opt.executor import GraphTask, install_entry, runs_again
+from autograd_opt.executor import GraphTask, install_entry, require_unwritten, runs_again
 from autograd_opt.hooks import retain_grad, run_leaf_hooks
 from autograd_opt.ops.table import MULTI
 from autograd_opt.vectorized import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
@@ -365,6 +365,7 @@ def arrive(run: runs.Run, node: Any, g: Tensor | None) -> Any:
         elif not run.leads(node):                   # torch executes such a node, and drops its results
             if not runs_again(node):
                 raise errors.freed(node)
+            require_unwritten(node)
             if node.hooks is not None:
                 node.hooks.prepare(node, g, run.task)
         return g

@@ -58,7 +58,7 @@ def classify(func: Any) -> Handler:
         target = CALLS[func]
         return by_name(target) if isinstance(target, str) else by_choice(target)
     if func in DECOMPOSE:
-        return decomposed(DECOMPOSE[func])
+        return decomposed(DECOMPOSE[func], not isinstance(func, types.FunctionType))
     from autograd_opt import inplace
     if func in INPLACE:
         return inplace.handler(INPLACE[func])
@@ -113,8 +113,10 @@ def by_choice(pick: Callable[..., str | None]) -> Handler:
     return recorder.Chosen(pick, by_name, unbindable)
 
 
-def decomposed(func: Callable[..., Any]) -> Handler:
+def decomposed(func: Callable[..., Any], cast: bool = False) -> Handler:
     """Run Python code of torch's own with its calls recorded one by one.
+
+    `cast`: it stands for one call of torch's, which under autocast has types of its own and is taken whole.
 
     Such a function begins by asking whether a mode wants it whole.  A copy whose globals
     answer no runs its body, in which every inner call comes back to the mode.
@@ -136,7 +138,7 @@ def decomposed(func: Callable[..., Any]) -> Handler:
         from autograd_opt import opaque
         return opaque.handler(func, args, kwargs)
 
-    return recorder.Decomposed(body, MODE, whole)
+    return recorder.Decomposed(body, MODE, whole, cast)
 
 
 def special(*functions: Any) -> Callable[[Handler], Handler]:

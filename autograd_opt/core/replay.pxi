@@ -144,13 +144,17 @@ cdef object saved(Node node, int i):
 
 cdef int whole(GraphTask task, Node node) except -1:
     """Is all that a node has saved unwritten?  torch asks also for what no rule of this run reads."""
-    cdef Py_ssize_t i
-    cdef object t, version
     for other in node.operands:
         if other is not None and (<Node>other).flags & REQUIRES_GRAD and not task.wants(<Node>other):
-            break
-    else:
-        return 0                         # every rule runs, and reads what it has saved
+            require_unwritten(node)
+            return 0
+    return 0                             # every rule runs, and reads what it has saved
+
+
+def require_unwritten(Node node):
+    """Refuse a node of whose saved tensors one was written."""
+    cdef Py_ssize_t i
+    cdef object t, version
     if node.saved_more is not None:
         for i, (t, version) in enumerate(zip(node.saved_more[0], node.saved_more[1])):
             if node.more[i] is not None and isinstance(t, Tensor) and version_of(t) != version:
@@ -162,7 +166,6 @@ cdef int whole(GraphTask task, Node node) except -1:
     if node.flags & NEEDS_ANS and not node.flags & PACKED and (
             node.flags & OVERWRITTEN or node.tensor != NULL and version_of(<object>node.tensor) != node.version):
         stale(node, -1)
-    return 0
 
 
 cdef object answer(GraphTask task, Node node):

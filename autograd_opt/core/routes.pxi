@@ -168,15 +168,18 @@ cdef class Decomposed:
     """Python code of torch's own, run with the mode on so that its calls are recorded one by one."""
     cdef object body, mode, whole
     cdef list running
+    cdef bint cast                       # under autocast torch casts for the call, not for its pieces
 
-    def __init__(self, body, mode, whole):
-        self.body, self.mode, self.whole = body, mode, whole
+    def __init__(self, body, mode, whole, bint cast=False):
+        self.body, self.mode, self.whole, self.cast = body, mode, whole, cast
         self.running = []
 
     def __call__(self, func, args, kwargs):
         return self.run(func, args, kwargs)
 
     cdef object run(self, object func, tuple args, dict kwargs):
+        if self.cast and ao_builtin0(any_autocast) is True:
+            return self.whole(func, args, kwargs)
         # a body that hands its own arguments back to the mode under the same name is taken whole
         for before in self.running:
             if len(before) == len(args) and all([a is b for a, b in zip(before, args)]):

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt import errors
 from autograd_opt.ops.helpers import summed
 from autograd_opt.ops.table import PURE, REDUCES, decompose, define
 
@@ -81,6 +82,11 @@ def twice_mean(shape: Any, reduction: int) -> float:
 @decompose("torch._C._nn.nll_loss_nd")
 def nll_loss_nd(x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
     """By rank: vectors and matrices, images, and everything else as an image of one row."""
+    if x.ndim < 1:
+        raise errors.ArgumentError(f"Expected 1 or more dimensions (got {x.ndim})")
+    if x.ndim != 1 and x.shape[0] != target.shape[0]:
+        raise errors.ArgumentError(
+            f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0]}).")
     if x.ndim <= 2:
         return NN.nll_loss(x, target, weight, reduction, ignore_index)
     if x.ndim == 4:

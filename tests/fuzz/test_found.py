@@ -426,6 +426,15 @@ FOUND = {
         u, t = v.cummax(0)
         v.add_(1)
         u.sum().backward()""",
+    "a target that is executed for nobody finds what it saved written": """
+        v = y / d
+        d.cumsum_(0)
+        v.sum().backward(inputs=[v], retain_graph=True)""",
+    "a loss under autocast is cast as one call": """
+        with torch.autocast('cpu'): v = F.cross_entropy(F.linear(x.float(), w.float()), i[:2])
+        v.backward()""",
+    "a loss refuses targets that do not fit": """
+        v = F.cross_entropy(x, i)""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
