@@ -24,7 +24,7 @@ def pow_base(g: Any, x: Any, y: Any, ans: Any) -> Any:
         if y == 0:
             return torch.zeros_like(g)
         return g * H(x * 2 if y == 2 else y * x ** (y - 1))
-    return g * H(torch.where(y == 0, 0.0, y * x ** (y - 1)))
+    return torch.where(y == 0, 0.0, g * H(y * x ** (y - 1)))
 
 
 def pow_exponent(g: Any, x: Any, y: Any, ans: Any) -> Any:

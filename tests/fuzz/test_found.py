@@ -435,6 +435,20 @@ FOUND = {
         v.backward()""",
     "a loss refuses targets that do not fit": """
         v = F.cross_entropy(x, i)""",
+    "to be asked for a gradient is to be read": """
+        v = d.t()
+        d -= f
+        u = (d * 2).atan()
+        a, b = torch.autograd.grad(u.sum() * 2, [v, f], allow_unused=True)
+        v.pow_(2)
+        d.sum().backward()""",
+    "a call that torch composes of several has an output for each": """
+        u, v = torch.tensor_split(x, 2)
+        v.grad_fn; v.register_hook(see('v'))
+        (u * 2).sum().backward()""",
+    "the gradient of a power of zero is zero also where the cotangent is infinite": """
+        v = y.abs() ** c
+        (v * (v / 0.0)).sum().backward()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
