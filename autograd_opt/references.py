@@ -66,6 +66,8 @@ def requires_grad(t: Tensor) -> bool:
     """Does `t` take part in differentiation: a node that requires grad, or a leaf?"""
     node = t.__dict__.get("_node")
     if node is not None and not node.is_leaf:
+        if node.op == "view_apart":         # only because its base does
+            return base_requires_grad(t)
         return bool(node.requires_grad) or (node.view is not None and base_requires_grad(t))
     if "_requires_grad" in t.__dict__:
         return bool(t.__dict__["_requires_grad"])

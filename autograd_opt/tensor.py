@@ -44,7 +44,7 @@ class CustomTensor(torch.Tensor):
     def requires_grad(self) -> bool:
         node = self.__dict__.get("_node")
         if node is not None and not node.is_leaf:
-            if node.view is None or node.requires_grad:
+            if node.view is None or (node.requires_grad and node.op != "view_apart"):
                 return bool(node.requires_grad)
             from autograd_opt.references import requires_grad
             return requires_grad(self)

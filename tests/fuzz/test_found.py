@@ -449,6 +449,12 @@ FOUND = {
     "the gradient of a power of zero is zero also where the cotangent is infinite": """
         v = y.abs() ** c
         (v * (v / 0.0)).sum().backward()""",
+    "a view made under no_grad requires none once its base is detached": """
+        v = f * 2
+        with torch.no_grad(): u = v[1:]
+        with torch.no_grad(): v.pow_(2)
+        v.detach_()
+        t = u.sin()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
