@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -38,6 +39,10 @@ ARGUMENTS = 2.0
 """An operation of several arguments costs about this much more to hand to Python than one of one."""
 LEAST = 0.05
 """The program's own share of the time, at least."""
+SAMPLED = 13
+"""One operation of so many is timed as to what watching it costs: the clock is dear, and a prime meets every loop."""
+PAUSE = 0.02
+"""Seconds without an operation beyond which a program is not at work in torch: it imports, or reads its data."""
 CHECKED = 3
 """Repeats of one row whose values are compared."""
 
@@ -87,6 +92,13 @@ class Miss:
     seconds: float = 0.0
 
 
+def clock_of_this_thread() -> int:
+    """The clock of its processor time, to be read from any thread; where there is none, the process's."""
+    if hasattr(time, "pthread_getcpuclockid"):
+        return time.pthread_getcpuclockid(threading.get_ident())
+    return time.CLOCK_PROCESS_CPUTIME_ID
+
+
 class Watch(TorchDispatchMode):
     """What `explain()` returns: a context that watches, then a report of what was found.
 
@@ -95,7 +107,8 @@ class Watch(TorchDispatchMode):
     budget : the cost of watching that is allowed, as a share of the program's own time.
     operations, seconds : kernel-level operations watched and their time.
     own_seconds, total_seconds, watched_seconds : what watching cost, the time inside the
-        context, and the part of it in which operations were watched.
+        context, and the part of it in which operations were watched: processor time of the
+        thread that entered it, which other programs on the machine do not lengthen.
     """
 
     def __init__(self, budget: float = 0.5) -> None:
@@ -108,9 +121,12 @@ class Watch(TorchDispatchMode):
         self.rows: dict[Any, Row] = {}
         self.misses: dict[Any, Miss] = {}
         self.operations = 0
-        self.seconds = self.own_seconds = self.total_seconds = self.watched_seconds = 0.0
+        self.seconds = self.total_seconds = self.watched_seconds = 0.0
         self.windows = 1
-        self.overhead = 0.0
+        self.overhead = self.sampled_seconds = 0.0
+        self.samples = 0
+        self.idle_seconds = 0.0
+        """What the program spent elsewhere than in torch, for which nothing may be spent on watching."""
         self.running = self.tired = self._looking = False
 
     # Life -----------------------------------------------------------------------------
@@ -129,7 +145,9 @@ class Watch(TorchDispatchMode):
         self.running = True
         self.places.outside = sys._getframe(1).f_back
         self._process = os.getpid()
-        self._begin = self._window = time.perf_counter()
+        self._clock = clock_of_this_thread()
+        self._begin = self._window = self._last = self.now()
+        self._work = 0.0
         super().__enter__()
         self._outside = [flags[-1] for flags in self.flags()]
         self._depth = torch._C._len_torch_dispatch_stack()
@@ -140,7 +158,7 @@ class Watch(TorchDispatchMode):
     def __exit__(self, *exc: Any) -> None:
         self._timer.stop()
         self.running = False
-        now = time.perf_counter()
+        now = self.now()
         self.total_seconds += now - self._begin
         if not self.tired:
             self.watched_seconds += now - self._window
@@ -183,46 +201,68 @@ class Watch(TorchDispatchMode):
                 flags.append(before)
         super().__exit__(None, None, None)
 
+    def now(self) -> float:
+        """Processor time of the thread that entered the context, whichever asks."""
+        return time.clock_gettime(self._clock)
+
+    @property
+    def own_seconds(self) -> float:
+        """What watching has cost, by the operations that were timed."""
+        return self.operations * (self.sampled_seconds / self.samples + self.overhead) if self.samples else 0.0
+
     def spare(self, now: float) -> float:
         """Seconds that watching may still cost."""
-        elapsed = now - self._begin
-        # what watching cost is estimated in part, and may come out above what has passed
-        return FREE + self.budget * max(elapsed - self.own_seconds, LEAST * elapsed) - self.own_seconds
+        elapsed, own = now - self._begin - self.idle_seconds, self.own_seconds
+        # what watching cost is estimated, and may come out above what has passed
+        return FREE + self.budget * max(elapsed - own, LEAST * elapsed) - own
 
     def switch(self) -> None:
         """Take the mode off where it is on; put it back once the program has earned it."""
         if self.watching():
             self.leave()
-        now = time.perf_counter()
+        now = self.now()
         if self.spare(now) > FREE / 2 and torch._C._len_torch_dispatch_stack() == self._depth - 1:
             self.values.forget()         # memory may have been written unseen meanwhile
             self.loose.clear()
             self.windows += 1
             self.tired = False
-            self._window = now
+            self._window = self._last = now
             super().__enter__()
 
     # One operation --------------------------------------------------------------------
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        begin = time.perf_counter()
         kwargs = kwargs or {}
         if types or self.tired:          # a tensor class with a dispatch of its own, or no budget left
             return func(*args, **kwargs)
+        timed = self.operations % SAMPLED == 0
+        cost = -time.thread_time() if timed else 0.0
         kind = purity.kind_of(func)
         key = Key(self.values, kind, args, kwargs)
+        if timed:
+            cost += time.thread_time()
         start = time.perf_counter()
         result = func(*args, **kwargs)
         seconds = time.perf_counter() - start
+        if timed:
+            cost -= time.thread_time()
         self.record(kind, key, args, kwargs, result, seconds)
         self.operations += 1
         self.seconds += seconds
-        now = time.perf_counter()
-        self.own_seconds += now - begin - seconds + self.overhead
+        if timed:
+            self.charge(cost + time.thread_time())
+        return result
+
+    def charge(self, cost: float) -> None:
+        """A timed operation is done: go on watching only where the budget allows it."""
+        self.sampled_seconds += cost
+        self.samples += 1
+        now, work = self.now(), self.seconds + self.own_seconds
+        self.idle_seconds += max(0.0, now - self._last - PAUSE - max(0.0, work - self._work))
+        self._last, self._work = now, work
         if self.spare(now) < 0:
             self.tired = True
             self.watched_seconds += now - self._window
             self._timer.soon()
-        return result
 
     def record(self, kind: purity.Kind, key: Key, args: Any, kwargs: Any, result: Any, seconds: float) -> None:
         """Give the outputs their numbers; count a repeat or a near miss."""

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from autograd_opt.explain import watch
 
@@ -73,3 +74,29 @@ def test_what_watching_may_cost_a_tenth_of_a_second() -> None:
     e._begin = 0.0
     allowed = e.spare(0.1)
     assert 0.1 < allowed < 0.2          # beside the script's own tenth: three times as long at most
+
+
+def test_the_cost_of_an_operation_is_charged_for_all_between_two_that_are_timed() -> None:
+    x = torch.ones(3)
+    with watch.Watch(budget=1e9) as e:
+        for _ in range(4 * watch.SAMPLED):
+            x.exp()
+    assert e.samples == 4
+    assert e.operations == 4 * watch.SAMPLED
+    assert e.own_seconds == pytest.approx(e.operations * (e.sampled_seconds / 4 + e.overhead))
+    assert e.own_seconds > 0
+
+
+def test_time_spent_elsewhere_than_in_torch_earns_nothing() -> None:
+    x = torch.ones(3)
+    with watch.Watch() as e:
+        for _ in range(2 * watch.SAMPLED):
+            x.exp()
+        begin = e.now()
+        while e.now() < begin + 0.2:        # an import, say
+            pass
+        for _ in range(2 * watch.SAMPLED):
+            x.exp()
+        allowed = e.spare(e.now())
+    assert e.idle_seconds > 0.1
+    assert allowed < watch.FREE + e.budget * (e.total_seconds - 0.1)
