@@ -20,7 +20,7 @@ OWN_OPTIONS = ("--budget", "--json", "--html")
 
 @click.command(context_settings=SETTINGS)
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
-@click.option("--budget", default=0.5, show_default=True,
+@click.option("--budget", type=click.FloatRange(min=0), default=0.5, show_default=True,
               help="What watching may cost, as a share of the script's own time, beside a tenth of a second.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, the rest on stderr.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page as well.")

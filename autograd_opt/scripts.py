@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import os
 import runpy
 import sys
@@ -9,6 +10,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import click
@@ -18,10 +20,20 @@ from autograd_opt.cli import INTERRUPTED
 SETTINGS: dict[str, Any] = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 """Of a command: what stands behind the script is the script's."""
 
+OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
+"""Where a traceback passes before it comes to the script."""
+
 
 def require_script(script: str, as_module: bool) -> None:
-    """Wrong usage unless the script is a file."""
-    if not as_module and not Path(script).is_file():
+    """Wrong usage unless the script is a file, or the module can be found."""
+    if as_module:
+        places = [*dict.fromkeys([os.getcwd(), *sys.path])]
+        top = script.partition(".")[0]
+        if top not in sys.modules and importlib.machinery.PathFinder.find_spec(top, places) is None:
+            raise click.BadParameter(f"there is no module {top}", param_hint="SCRIPT")
+    elif Path(script).is_dir():
+        raise click.BadParameter(f"{script} is a folder, not a script", param_hint="SCRIPT")
+    elif not Path(script).is_file():
         raise click.BadParameter(f"there is no file {script}", param_hint="SCRIPT")
 
 
@@ -51,6 +63,13 @@ def stdout_to_stderr(active: bool) -> Iterator[None]:
         os.close(kept)
 
 
+def from_the_script(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without its beginning, which is of this command and of the standard library's launcher."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in OWN_FILES:
+        trace = trace.tb_next
+    return trace
+
+
 def run(target: str, arguments: tuple[str, ...], as_module: bool) -> int:
     """Run a script or module as `python` would; returns its exit code."""
     saved_argv, saved_path = sys.argv, list(sys.path)
@@ -72,8 +91,8 @@ def run(target: str, arguments: tuple[str, ...], as_module: bool) -> int:
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         return INTERRUPTED
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        traceback.print_exception(error.with_traceback(from_the_script(error.__traceback__)))
         return 1
     finally:
         sys.argv, sys.path[:] = saved_argv, saved_path

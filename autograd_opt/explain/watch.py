@@ -8,6 +8,7 @@ its own speed; the report says how much of it was watched.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -125,6 +126,8 @@ class Watch(TorchDispatchMode):
         self.windows = 1
         self.overhead = self.sampled_seconds = 0.0
         self.samples = 0
+        self.collected_seconds = 0.0
+        """The garbage collector's, while operations were watched: what is remembered of them sets it going."""
         self.idle_seconds = 0.0
         """What the program spent elsewhere than in torch, for which nothing may be spent on watching."""
         self.running = self.tired = self._looking = False
@@ -151,12 +154,15 @@ class Watch(TorchDispatchMode):
         super().__enter__()
         self._outside = [flags[-1] for flags in self.flags()]
         self._depth = torch._C._len_torch_dispatch_stack()
+        self._collects = time.thread_time()
+        gc.callbacks.append(self.collecting)
         self._timer = Timer(self.look, HANDLER)
         self._timer.start()
         return self
 
     def __exit__(self, *exc: Any) -> None:
         self._timer.stop()
+        gc.callbacks.remove(self.collecting)
         self.running = False
         now = self.now()
         self.total_seconds += now - self._begin
@@ -208,7 +214,15 @@ class Watch(TorchDispatchMode):
     @property
     def own_seconds(self) -> float:
         """What watching has cost, by the operations that were timed."""
-        return self.operations * (self.sampled_seconds / self.samples + self.overhead) if self.samples else 0.0
+        mean = self.sampled_seconds / self.samples if self.samples else 0.0
+        return self.operations * (mean + self.overhead) + self.collected_seconds
+
+    def collecting(self, phase: str, info: Any) -> None:
+        """Called by the garbage collector, whose runs are too rare and too long to be sampled."""
+        if phase == "start":
+            self._collects = time.thread_time()
+        elif not self.tired:
+            self.collected_seconds += time.thread_time() - self._collects
 
     def spare(self, now: float) -> float:
         """Seconds that watching may still cost."""
@@ -235,7 +249,7 @@ class Watch(TorchDispatchMode):
         if types or self.tired:          # a tensor class with a dispatch of its own, or no budget left
             return func(*args, **kwargs)
         timed = self.operations % SAMPLED == 0
-        cost = -time.thread_time() if timed else 0.0
+        cost = self.collected_seconds - time.thread_time() if timed else 0.0
         kind = purity.kind_of(func)
         key = Key(self.values, kind, args, kwargs)
         if timed:
@@ -249,7 +263,7 @@ class Watch(TorchDispatchMode):
         self.operations += 1
         self.seconds += seconds
         if timed:
-            self.charge(cost + time.thread_time())
+            self.charge(max(0.0, cost + time.thread_time() - self.collected_seconds))
         return result
 
     def charge(self, cost: float) -> None:

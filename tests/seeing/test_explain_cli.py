@@ -71,7 +71,30 @@ def test_a_script_that_fails(folder: Path) -> None:
     assert "--json behind bad.py goes to the script" in seen.stderr
     assert not any(line.endswith(" ") for line in seen.stdout.splitlines())
     assert "ValueError: no" in seen.stderr
+    trace = seen.stderr[seen.stderr.index("Traceback"):]
+    assert trace.splitlines()[1].strip() == 'File "bad.py", line 5, in <module>'
+    assert "runpy" not in trace
+    assert "autograd_opt" not in trace
     assert "1 repeat" in seen.stdout
     missing = run(*COMMAND, "absent.py", cwd=folder)
     assert missing.returncode == 2
     assert "absent.py" in missing.stderr
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["."], ". is a folder, not a script"),
+    (["-m", "no_such_module.part"], "there is no module no_such_module"),
+    (["--budget", "-1", "train.py", "1", "0"], "--budget"),
+])
+def test_wrong_usage(folder: Path, words: list[str], said: str) -> None:
+    seen = run(*COMMAND, *words, cwd=folder)
+    assert seen.returncode == 2
+    assert said in seen.stderr
+    assert not seen.stdout
+
+
+@pytest.mark.slow
+def test_a_module_of_the_working_folder(folder: Path) -> None:
+    seen = run(*COMMAND, "-m", "train", "3", "0", cwd=folder)
+    assert seen.returncode == 0, seen.stderr
+    assert "work done twice by train" in seen.stdout

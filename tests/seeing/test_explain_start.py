@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -83,7 +84,7 @@ def test_the_cost_of_an_operation_is_charged_for_all_between_two_that_are_timed(
             x.exp()
     assert e.samples == 4
     assert e.operations == 4 * watch.SAMPLED
-    assert e.own_seconds == pytest.approx(e.operations * (e.sampled_seconds / 4 + e.overhead))
+    assert e.own_seconds == pytest.approx(e.operations * (e.sampled_seconds / 4 + e.overhead) + e.collected_seconds)
     assert e.own_seconds > 0
 
 
@@ -100,3 +101,15 @@ def test_time_spent_elsewhere_than_in_torch_earns_nothing() -> None:
         allowed = e.spare(e.now())
     assert e.idle_seconds > 0.1
     assert allowed < watch.FREE + e.budget * (e.total_seconds - 0.1)
+
+
+def test_the_collector_is_charged_as_it_runs_and_let_go() -> None:
+    x = torch.ones(3)
+    before = list(gc.callbacks)
+    with watch.Watch(budget=1e9) as e:
+        x.exp()
+        sampled = e.sampled_seconds
+        gc.collect()
+    assert e.collected_seconds > 0
+    assert e.sampled_seconds == sampled
+    assert gc.callbacks == before
