@@ -127,10 +127,10 @@ class Watch(TorchDispatchMode):
         self.overhead = self.sampled_seconds = 0.0
         self.samples = 0
         self.collected_seconds = 0.0
-        """The garbage collector's, while operations were watched: what is remembered of them sets it going."""
+        """The garbage collector's, where remembering sets it going, and those of taking the mode off and on."""
         self.idle_seconds = 0.0
         """What the program spent elsewhere than in torch, for which nothing may be spent on watching."""
-        self.running = self.tired = self._looking = False
+        self.running = self.tired = self.inside = self._looking = False
 
     # Life -----------------------------------------------------------------------------
     @classmethod
@@ -190,10 +190,12 @@ class Watch(TorchDispatchMode):
         if inside_dispatch(frame, HANDLER):       # torch has taken the mode off itself while a handler runs
             return
         self._looking = True             # the next signal may come while this one is handled
+        begin, collected = time.thread_time(), self.collected_seconds
         try:
             self.switch()
         finally:
             self._looking = False
+            self.collected_seconds = max(self.collected_seconds, collected + time.thread_time() - begin)
 
     def flags(self) -> list[deque[bool]]:
         """What torch remembers of the time before each entering."""
@@ -221,7 +223,7 @@ class Watch(TorchDispatchMode):
         """Called by the garbage collector, whose runs are too rare and too long to be sampled."""
         if phase == "start":
             self._collects = time.thread_time()
-        elif not self.tired:
+        elif self.inside:
             self.collected_seconds += time.thread_time() - self._collects
 
     def spare(self, now: float) -> float:
@@ -250,16 +252,20 @@ class Watch(TorchDispatchMode):
             return func(*args, **kwargs)
         timed = self.operations % SAMPLED == 0
         cost = self.collected_seconds - time.thread_time() if timed else 0.0
+        self.inside = True
         kind = purity.kind_of(func)
         key = Key(self.values, kind, args, kwargs)
         if timed:
             cost += time.thread_time()
+        self.inside = False
         start = time.perf_counter()
         result = func(*args, **kwargs)
         seconds = time.perf_counter() - start
         if timed:
             cost -= time.thread_time()
+        self.inside = True
         self.record(kind, key, args, kwargs, result, seconds)
+        self.inside = False
         self.operations += 1
         self.seconds += seconds
         if timed:

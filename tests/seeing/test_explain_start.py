@@ -103,13 +103,18 @@ def test_time_spent_elsewhere_than_in_torch_earns_nothing() -> None:
     assert allowed < watch.FREE + e.budget * (e.total_seconds - 0.1)
 
 
-def test_the_collector_is_charged_as_it_runs_and_let_go() -> None:
+def test_the_collector_is_charged_where_watching_sets_it_going(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(3)
-    before = list(gc.callbacks)
+    before, kind_of = list(gc.callbacks), watch.purity.kind_of
     with watch.Watch(budget=1e9) as e:
-        x.exp()
-        sampled = e.sampled_seconds
+        for _ in range(5):
+            x.exp()
         gc.collect()
-    assert e.collected_seconds > 0
-    assert e.sampled_seconds == sampled
+        nothing = e.collected_seconds
+        monkeypatch.setattr(watch.purity, "kind_of", lambda func: (gc.collect(), kind_of(func))[1])
+        x.exp()
+        something = e.collected_seconds
+    assert something > nothing
+    assert something > 1e-3
+    assert nothing < 1e-2
     assert gc.callbacks == before
