@@ -102,7 +102,8 @@ def grids(rows: list[Row]) -> list[Grid]:
         low, high = row["spread"]
         costs.append([
             row["name"], f"{row['seconds']:.2f} s", f"{row['ratio']:.2f} ({low:.2f}–{high:.2f})",
-            f"{row['whole']:.2f}" if "whole" in row else "not measured", "yes" if row["results"] == 1 else "NO", f"{row['watched']:.0%}",
+            f"{row['whole']:.2f}" if "whole" in row else "not measured",
+            "yes" if row["results"] == 1 else "NO", f"{row['watched']:.0%}",
             f"{row['operations']:,}", f"{row['repeated']:,}", f"{row['share']:.1%}",
         ])
         advice += [[row["name"], f["advice"], f"{f['count']:,}", f"{f['seconds'] * 1e3:.1f} ms"]
