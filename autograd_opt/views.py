@@ -280,8 +280,9 @@ def leads_nowhere(node: Any) -> bool:
 
 def require_unwritten(t: Tensor, node: Any) -> None:
     """torch's refusal to say what a view made under no_grad is, once its memory has been written."""
+    base: Any = t._base
     if leads_nowhere(node) and node.raw_attributes["unrecorded"] and t._version != node.version \
-            and requires_grad(t._base):
+            and requires_grad(base):
         raise errors.InplaceError(errors.at(
             "A view was created in no_grad mode and its base or another view of its base has been modified inplace "
             "with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You can "
@@ -325,14 +326,14 @@ def attach_region(base: Tensor, view: Tensor, where: dict[str, Any]) -> Any:
 
 def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     """The current node of a view whose memory has been written since its own was made."""
-    if leads_nowhere(node) and not requires_grad(view._base):
+    base: Any = view._base
+    if leads_nowhere(node) and not requires_grad(base):
         nodes.become_leaf(view)                             # its base has been detached since
         return nodes.handle_of(view)
     if torch.is_grad_enabled():
         require_unwritten(view, node)
-    if node.requires_grad and view._base is not None and "_adopted" not in view._base.__dict__ and hidden(view):
+    if node.requires_grad and base is not None and "_adopted" not in base.__dict__ and hidden(view):
         return same_history(tape, node, view)                                       # nobody can have written the base
-    base: Any = view._base
     base_node = None if base is None else nodes.handle_of(base)
     if not node.requires_grad and not (tape.late and torch.is_grad_enabled()):      # no history before it is read
         if tape.optimize:

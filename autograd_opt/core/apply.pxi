@@ -63,9 +63,28 @@ def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
 
 cdef inline object recorded(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
     """`apply` inside its region; `exact`: no autocast changes the types of what is computed."""
+    if tape.late and op.flags & PURE and exact and given_back(op, func, args, kwargs, operands):
+        return operands[0]
     if tape.plain and len(operands) <= 3 and not op.flags & (MULTI | VARIADIC):
         return apply_few(tape, op, func, args, kwargs, operands, attrs, exact)
     return apply_guarded(tape, op, func, args, kwargs, operands, attrs, exact)
+
+
+cdef bint given_back(Op op, object func, tuple args, dict kwargs, tuple operands) except -1:
+    """Does the call return its first operand, a view made before its base required grad?
+
+    `contiguous()`, say: then nothing has read the view, and it still has no history.
+    """
+    t = operands[0] if operands else None
+    if not is_tensor(t) or not t._is_view():
+        return False
+    node = t.__dict__.get("_node")
+    if node is not None and (<Node>node).flags & REQUIRES_GRAD:
+        return False
+    try:
+        return ao_call(func, args, kwargs) is t
+    except Exception:
+        return False                         # raised again where the call is recorded
 
 
 cdef inline bint is_tensor(object t):

@@ -455,6 +455,23 @@ FOUND = {
         with torch.no_grad(): v.pow_(2)
         v.detach_()
         t = u.sin()""",
+    "a write through a view of a view that was made a leaf is refused": """
+        v = c[1:]
+        v.requires_grad_()
+        u = v[None]
+        u.add_(-3)""",
+    "a view is not read by a call that returns it": """
+        v = torch.normal(c, 1.0)
+        u = v[..., None]
+        v[0] = (d + f).erf()
+        t = u.contiguous()
+        t.pow_(2)""",
+    "nor by a cast to its own type": """
+        v = torch.normal(c, 1.0)
+        u = v[..., None]
+        v[0] = (d + f).erf()
+        t = u.to(torch.float64)
+        t.pow_(2)""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
