@@ -285,12 +285,10 @@ def retain_grad(t: Tensor) -> None:
     """`t.retain_grad()` inside a context."""
     from autograd_opt import references
     node = t.__dict__.get("_node")
-    if node is None or node.is_leaf:
+    if node is None or node.is_leaf or not node.requires_grad:
         if not references.requires_grad(t):
             raise errors.GraphError(errors.at("can't retain_grad on Tensor that has requires_grad=False"))
-        return
-    if not node.requires_grad:
-        raise errors.GraphError(errors.at("can't retain_grad on Tensor that has requires_grad=False"))
+        return                                  # a leaf, or a view that nothing has read since its base requires grad
     if node.op == "view_apart":
         return
     hooks = hooks_of(own_node(t, node))

@@ -235,6 +235,7 @@ def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         views.refuse_unread(x)
     node = nodes.handle_of(x) if torch.is_grad_enabled() else None
     if node is not None and node.requires_grad and (node.is_leaf or views.leads_nowhere(node)):
+        recorder.run_raw(Tensor.__getitem__, (x, index), {})        # an index that does not fit is said first
         raise errors.InplaceError(errors.at(
             "a view of a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"

@@ -34,7 +34,7 @@ cdef list waiting_order(list leaves, Node user):
         operands = [n for n in user.operands if n is not None]
         flat = len(operands[0].shape) == 2
         wanted = operands[2:] + (operands[:2] if flat else operands[1::-1])
-        return [n.index for n in wanted if n.index in leaves] + [i for i in leaves if all([i != n.index for n in wanted])]
+        return list(dict.fromkeys([n.index for n in wanted if n.index in leaves] + leaves))
     while leaves:
         out.append(leaves[0])
         last = leaves.pop()

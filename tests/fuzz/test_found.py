@@ -472,6 +472,16 @@ FOUND = {
         v[0] = (d + f).erf()
         t = u.to(torch.float64)
         t.pow_(2)""",
+    "a product of a leaf with itself beside another leaf": """
+        v = f @ f
+        (s * 2 + v * 3).backward(retain_graph=True)""",
+    "retain_grad of a view that was made before its base required grad": """
+        u = d[None]
+        v = d[None]
+        v.mul_(y)
+        u.retain_grad(); (u.sum() * 2).backward()""",
+    "an assignment to a leaf at an index that does not fit": """
+        s[..., 0] = -0.0""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
