@@ -311,7 +311,7 @@ cdef class GraphTask:
         if self.merge:
             resolve(self, self.captures if inputs is not None and intermediate(inputs) else None)
         if inputs is not None:
-            self.needed = needed_for(roots, self.captures, self.merge)
+            self.needed = needed_for(roots, self.captures, makers_of(inputs), self.merge)
         try:
             self.own = True
             for node, g in zip(roots, cotangents):

@@ -64,10 +64,20 @@ cdef int resolve(GraphTask task, dict captured) except -1:
         ao_method(guard_exit, task.guard, NOTHING)
 
 
-cdef set needed_for(list roots, dict targets, bint merge):
-    """Indices of the nodes on a path from a root to a target."""
+cdef set makers_of(list inputs):
+    """Indices of the operations of several outputs of which `inputs` holds some."""
+    cdef Node node
+    return {node.in0.index for node in inputs if node is not None and node.in0 is not None and node.in0.op.flags & MULTI}
+
+
+cdef set needed_for(list roots, dict targets, set makers, bint merge):
+    """Indices of the nodes on a path from a root to a target.
+
+    A path to one output of an operation may come through another one: in torch the operation itself, of `makers`,
+    is where such paths end.
+    """
     cdef Node node, other
-    cdef int64_t lowest = min(targets) if targets else 0
+    cdef int64_t lowest = min(makers.union(targets)) if targets else 0
     seen = {}
     stack = [n for n in roots]
     while stack:
@@ -82,7 +92,7 @@ cdef set needed_for(list roots, dict targets, bint merge):
                 stack.append(other)
         if merge and node.flags & MERGED:
             stack.append(node.leader)
-    needed = set(targets)
+    needed = makers.union(targets)
     for index in sorted(seen):
         if index in needed:
             continue
@@ -96,7 +106,7 @@ cdef set needed_for(list roots, dict targets, bint merge):
         else:
             if merge and node.flags & MERGED and node.leader.index in needed:
                 needed.add(index)
-    return needed
+    return needed.difference(makers).union(targets)
 
 
 cdef object traced(GraphTask task, object t):

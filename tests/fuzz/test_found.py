@@ -482,6 +482,11 @@ FOUND = {
         u.retain_grad(); (u.sum() * 2).backward()""",
     "an assignment to a leaf at an index that does not fit": """
         s[..., 0] = -0.0""",
+    "the way to one part of a split leads through a tensor made of another": """
+        u, v = x.split(1)
+        t = u * s
+        (t.sum() * 3).backward(inputs=[t], retain_graph=True)
+        torch.autograd.grad(t.relu().sum() * 2, [v, s], allow_unused=True)""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
