@@ -254,16 +254,15 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
         g = ao_get(get_mT, g)
     elif hot == SUM or hot == MEAN:
         dim, keepdim = attribute(node, "dim"), attribute(node, "keepdim")
-        if hot == MEAN:
-            n = count(a.shape, dim)
-            if n > 1 and task.captures is None and not a.flags & LEAF:       # overlapping memory, which nobody can write
-                g, fresh = task.share(node, g, n), False
-            else:
-                g, fresh = ao_method(div, g, beside(node, g, n)), True
+        n = count(a.shape, dim) if hot == MEAN else None
+        if n is not None and n > 1 and task.captures is None and not a.flags & LEAF:     # memory that nobody can write
+            g, fresh, n = task.share(node, g, n), False, None
         if len(<tuple>a.shape):
             g, fresh = ao_method(expand, restored(g, a.shape, dim, keepdim), (a.shape,)), False
         elif hot == SUM:
             g, fresh = ao_method(expand, g, ((),)), False        # a tensor of its own, as for any other shape
+        if n is not None:                        # as the table has it: the result may be the user's
+            g, fresh = ao_method(div, g, beside(node, g, n)), True
     elif hot != COPY:
         if hot == INDEX:
             index = attribute(node, "index")

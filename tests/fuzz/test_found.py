@@ -487,6 +487,13 @@ FOUND = {
         t = u * s
         (t.sum() * 3).backward(inputs=[t], retain_graph=True)
         torch.autograd.grad(t.relu().sum() * 2, [v, s], allow_unused=True)""",
+    "the gradient of a mean that grad returns can be written": """
+        v = w.mean()
+        a, b = torch.autograd.grad(v * 2, [w, z], allow_unused=True)
+        torch.relu_(a)""",
+    "and that which a tensor retains": """
+        v = w * 1
+        v.retain_grad(); v.mean().backward(); v.grad.mul_(2)""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
