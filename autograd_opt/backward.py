@@ -367,11 +367,20 @@ def arrive(run: runs.Run, node: Any, g: Tensor | None) -> Any:
         elif not run.leads(node):                   # torch executes such a node, and drops its results
             if not runs_again(node):
                 raise errors.freed(node)
-            require_unwritten(node)
+            if not ends_in_a_view(node):
+                require_unwritten(node)
             if node.hooks is not None:
                 node.hooks.prepare(node, g, run.task)
         return g
     return run_leaf_hooks(node.tensor, g, run.task) if node.is_leaf else g
+
+
+def ends_in_a_view(node: Any) -> bool:
+    """Does torch make this product of a matrix product and a view of it, which alone is executed at a target?"""
+    if node.op.name not in ("matmul", "linear"):
+        return False
+    first, second = (len(n.shape) for n in node.operands[:2])
+    return (first, second) not in ((2, 2), (1, 1), (2, 1))
 
 
 def numeric_run(run: runs.Run, cotangents: list[Tensor]) -> Any:

@@ -430,6 +430,10 @@ FOUND = {
         v = y / d
         d.cumsum_(0)
         v.sum().backward(inputs=[v], retain_graph=True)""",
+    "torch multiplies a vector as a matrix, and a target executes the view of the product": """
+        v = torch.matmul(d, w)
+        d.mul_(2)
+        (v.sum() * 2).backward(inputs=[v])""",
     "a loss under autocast is cast as one call": """
         with torch.autocast('cpu'): v = F.cross_entropy(F.linear(x.float(), w.float()), i[:2])
         v.backward()""",
