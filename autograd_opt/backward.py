@@ -365,9 +365,9 @@ def arrive(run: runs.Run, node: Any, g: Tensor | None) -> Any:
         if node.is_leaf:
             references.accumulate(run.task, node, g)
         elif not run.leads(node):                   # torch executes such a node, and drops its results
-            if not runs_again(node):
-                raise errors.freed(node)
             if not ends_in_a_view(node):
+                if not runs_again(node):
+                    raise errors.freed(node)
                 require_unwritten(node)
             if node.hooks is not None:
                 node.hooks.prepare(node, g, run.task)

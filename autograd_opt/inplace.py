@@ -227,6 +227,15 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """`x[index] = value`, the value a tensor or a number."""
+    try:
+        assign(func, args, kwargs)
+    except errors.InplaceError:
+        recorder.run_raw(Tensor.__getitem__, args[:2], {})          # an index that does not fit is said first
+        raise
+
+
+def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """`setitem`, for an index that fits."""
     x, index, value = args
     if not x.dim() and (type(index) in (int, slice) or (isinstance(index, Tensor) and not index.is_floating_point()
                                                         and index.dtype not in (torch.bool, torch.uint8))):
@@ -235,7 +244,6 @@ def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         views.refuse_unread(x)
     node = nodes.handle_of(x) if torch.is_grad_enabled() else None
     if node is not None and node.requires_grad and (node.is_leaf or views.leads_nowhere(node)):
-        recorder.run_raw(Tensor.__getitem__, (x, index), {})        # an index that does not fit is said first
         raise errors.InplaceError(errors.at(
             "a view of a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"

@@ -92,7 +92,13 @@ cdef set needed_for(list roots, dict targets, set makers, bint merge):
                 stack.append(other)
         if merge and node.flags & MERGED:
             stack.append(node.leader)
-    needed = makers.union(targets)
+    needed = leading(seen, set(targets), merge)
+    return needed.union(leading(seen, makers.difference(needed), merge).difference(makers)) if makers else needed
+
+
+cdef set leading(dict seen, set needed, bint merge):
+    """`needed`, and the nodes of `seen` that lead there."""
+    cdef Node node, other
     for index in sorted(seen):
         if index in needed:
             continue
@@ -106,7 +112,7 @@ cdef set needed_for(list roots, dict targets, set makers, bint merge):
         else:
             if merge and node.flags & MERGED and node.leader.index in needed:
                 needed.add(index)
-    return needed.difference(makers).union(targets)
+    return needed
 
 
 cdef object traced(GraphTask task, object t):

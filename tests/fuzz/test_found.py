@@ -498,6 +498,18 @@ FOUND = {
     "and that which a tensor retains": """
         v = w * 1
         v.retain_grad(); v.mean().backward(); v.grad.mul_(2)""",
+    "one output of several is a target on the way to another": """
+        u, v = x.abs().topk(1, 0)
+        a, b = torch.autograd.grad(u.sum() * 2, [u, x], materialize_grads=True, retain_graph=True)
+        t, r = torch.var_mean(y, dim=0)
+        a, b = torch.autograd.grad(t.sum() * 2, [y, t], allow_unused=True, retain_graph=True)""",
+    "a target of which only a view is executed has freed nothing": """
+        v = torch.matmul(d, w)
+        a, b = torch.autograd.grad(v.sum() * 2, [w, z], materialize_grads=True)
+        (v.sum() * 3).backward(inputs=[v], retain_graph=True)""",
+    "an assignment to a view of a leaf at an index that does not fit": """
+        v = s.t()
+        v[..., 0] = 2.0""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
