@@ -17,7 +17,7 @@ from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
 from autograd_opt.executor import GraphTask, install_entry, require_unwritten, runs_again
 from autograd_opt.hooks import retain_grad, run_leaf_hooks
-from autograd_opt.ops.table import MULTI
+from autograd_opt.ops.table import MULTI, VIEW
 from autograd_opt.vectorized import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
 
 Tensor = torch.Tensor
@@ -244,7 +244,8 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
 
 
 def summed(roots: list[Any], target: Any) -> bool:
-    """Is an expanded gradient of `target` a sum in the graph as written, on its way from where it was expanded?"""
+    """Is an expanded gradient of `target` a sum or a product in the graph as written, on its way from where it was
+    expanded?"""
     users: dict[int, list[Any]] = {n.index: [None] for n in roots}
     seen: set[int] = set()
     stack = list(roots)
@@ -265,6 +266,8 @@ def summed(roots: list[Any], target: Any) -> bool:
         above = ways[0]
         if above is None or above.shape is None or math.prod(above.shape) < math.prod(node.shape):
             return False                    # here it is expanded
+        if above.leader is not None and not above.op.flags & VIEW:
+            return True                     # a product with one, say, which a rule has left out
         node = above
     return False
 

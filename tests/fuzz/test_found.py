@@ -510,6 +510,10 @@ FOUND = {
     "an assignment to a view of a leaf at an index that does not fit": """
         v = s.t()
         v[..., 0] = 2.0""",
+    "the gradient through a product with one can be written": """
+        v = 1 * f
+        a, b = torch.autograd.grad(z.abs().sum() * 2 + v.sum() * 3, [z, f], retain_graph=True)
+        b.copy_(d)""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
