@@ -642,6 +642,11 @@ cdef class GraphTask:
         cdef Node other
         cdef Py_ssize_t i
         operands = node.more if node.more is not None else (node.in0, node.in1)
+        for other in <tuple>operands:
+            if op.functions or other is not None and (other.flags & (REQUIRES_GRAD | NOWHERE)) == REQUIRES_GRAD:
+                break
+        else:
+            return 0                     # every operand leads nowhere, and nothing was saved
         results = self.call(node, <Vjp>op.joint, g)
         if results is None:
             return self.pass_nothing(node, op)

@@ -514,6 +514,10 @@ FOUND = {
         v = 1 * f
         a, b = torch.autograd.grad(z.abs().sum() * 2 + v.sum() * 3, [z, f], retain_graph=True)
         b.copy_(d)""",
+    "an index by a mask into a view that leads nowhere": """
+        with torch.no_grad(): v = w.reshape(-1)
+        u = v[v > 0]
+        (u.sum() * 2 + v.sum() * 5).backward()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
