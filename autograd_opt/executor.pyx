@@ -18,7 +18,7 @@ from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_
 from autograd_opt.node cimport (
     DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
     OWN, PINNED, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp,
-    active_tape, awaits, number_arguments, same_device, set_paused, shape_of, value_of,
+    active_tape, awaits, followed, number_arguments, same_device, set_paused, shape_of, value_of,
     version_of,
 )
 from autograd_opt import errors
@@ -324,16 +324,20 @@ cdef class GraphTask:
                 node = <Node>self.tape.nodes[self.pop_index()]
                 if node.flags & LEAF and self.count and self.beside(node.index) and not self.in_turn(node):
                     self.neighbours(node.index)
-                    continue
-                g = self.take(node)
-                try:
-                    self.step(node, g)
-                finally:
-                    self.tape.decrement(node)
+                else:
+                    self.visit(node)
         except BaseException:
             self.abandon()
             raise
         return self.captured
+
+    cdef int visit(self, Node node) except -1:
+        """Take what waits for `node`, and go on from there."""
+        g = self.take(node)
+        try:
+            return self.step(node, g)
+        finally:
+            self.tape.decrement(node)
 
     cdef bint beside(self, int64_t index):
         """Is the next that waits the leaf recorded just before leaf `index`: are both operands of one operation?"""
@@ -350,7 +354,6 @@ cdef class GraphTask:
 
     cdef int neighbours(self, int64_t last) except -1:
         """Visit leaves that wait side by side, in torch's order."""
-        cdef Node node
         cdef int64_t index, first = last
         while self.count and self.beside(first):
             first = self.pop_index()
@@ -358,12 +361,7 @@ cdef class GraphTask:
                              None if last + 1 == self.tape.n else <Node>self.tape.nodes[last + 1])
         try:
             while left:
-                node = <Node>self.tape.nodes[left.pop(0)]
-                g = self.take(node)
-                try:
-                    self.step(node, g)
-                finally:
-                    self.tape.decrement(node)
+                self.visit(<Node>self.tape.nodes[left.pop(0)])
         except BaseException:
             for index in left:
                 self.push_index(index)       # for `abandon`
@@ -400,7 +398,7 @@ cdef class GraphTask:
                 if node.hooks is None and g is not None and not self.create_graph \
                         and locked_write(node, g, Py_REFCNT(g) <= 2, self.fresh, self.solid):
                     return 0
-                self.accumulator(self, node, g, Py_REFCNT(g) <= 2)   # 2: `run`, and this frame
+                self.accumulator(self, node, g, Py_REFCNT(g) <= 2)   # 2: `visit`, and this frame
             return 0
         self.executed += 1
         if node.flags & DEAD and not node.flags & SPENT and not stateless(node):
@@ -490,7 +488,7 @@ cdef class GraphTask:
 
     cdef bint wants(self, Node node):
         """Is a cotangent of this operand asked for?"""
-        if node is None or (node.flags & (REQUIRES_GRAD | NOWHERE)) != REQUIRES_GRAD:
+        if not followed(node):
             return False
         return self.needed is None or self.leads(node) or self.merge and node.flags & MERGED
 
@@ -643,7 +641,7 @@ cdef class GraphTask:
         cdef Py_ssize_t i
         operands = node.more if node.more is not None else (node.in0, node.in1)
         for other in <tuple>operands:
-            if op.functions or other is not None and (other.flags & (REQUIRES_GRAD | NOWHERE)) == REQUIRES_GRAD:
+            if op.functions or followed(other):
                 break
         else:
             return 0                     # every operand leads nowhere, and nothing was saved
@@ -652,7 +650,7 @@ cdef class GraphTask:
             return self.pass_nothing(node, op)
         for i in range(len(operands) - 1, -1, -1):
             other = operands[i]
-            if other is None or (other.flags & (REQUIRES_GRAD | NOWHERE)) != REQUIRES_GRAD:
+            if not followed(other):
                 continue
             if i < len(results):
                 if self.anomaly:

@@ -200,10 +200,12 @@ cdef object same_device(object device)
 cdef tuple number_arguments(object number, object t, object dtype)
 cdef bint is_float(object dtype)
 
+cdef inline bint followed(Node operand):
+    """Does a gradient go on from this operand?"""
+    return operand is not None and (operand.flags & (REQUIRES_GRAD | NOWHERE)) == REQUIRES_GRAD
 cdef inline bint awaits(Op op, Node operand):
     """Does the rule of `op` for this operand ever run?  Where it does not, torch saves nothing for it."""
-    return (operand.flags & (REQUIRES_GRAD | NOWHERE)) == REQUIRES_GRAD \
-        or not op.several and operand.flags & REQUIRES_GRAD != 0
+    return followed(operand) or not op.several and operand.flags & REQUIRES_GRAD != 0
 cdef int release_handle(Tape tape, object t) except -1
 cdef object encode(object v)
 cdef object encode_attributes(object attrs)

@@ -10,21 +10,9 @@ import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from tests.engine.functions import Square
+
 Tensor = torch.Tensor
-
-
-class Squared(Function):
-    """Saves its input."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return g * x * 2
 
 
 class Grown(Function):
@@ -95,7 +83,7 @@ class Ranked(Function):
 
 
 NAMES: dict[str, Any] = {
-    **{f.__name__: f for f in (Squared, Grown, Both, Doubled, Ranked)},
+    **{f.__name__: f for f in (Square, Grown, Both, Doubled, Ranked)},
     "np": np, "copy": copy, "checkpoint": torch.utils.checkpoint.checkpoint, "graph": torch.autograd.graph,
     "functional": torch.autograd.functional, "func": torch.func,
 }

@@ -31,7 +31,7 @@ def custom(p: Writer) -> bool:
         u, v = p.new(), p.new()
         made = f"Ranked.apply({a})" if p.maybe(30) else f"Both.apply({a}, {b if b[0].isalpha() else 's'})"
         return p.add(f"{u}, {v} = {made}", [u, v])
-    patterns = choices("Squared.apply({}) | Grown.apply({}) | Doubled.apply({}) | Squared.apply({} * 1)")
+    patterns = choices("Square.apply({}) | Grown.apply({}) | Doubled.apply({}) | Square.apply({} * 1)")
     return assign(p, p.one(patterns).format(a))
 
 
@@ -60,7 +60,7 @@ def packed(p: Writer) -> bool:
     """))
     inner = p.one(choices("""
         {0} * {0} | {0}.exp() | ({0} * {1}).sin() | {0}.softmax(-1) | {0}.prod() | {0}.std() | {0} / {1} |
-        F.layer_norm({0}, {0}.shape[-1:]) | Squared.apply({0}) | {0}.clone().pow_(2)
+        F.layer_norm({0}, {0}.shape[-1:]) | Square.apply({0}) | {0}.clone().pow_(2)
     """)).format(a, p.operand(a))
     name = p.new()
     return p.add(f"with {hooks}: {name} = {inner}", [name])

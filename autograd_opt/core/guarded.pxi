@@ -14,7 +14,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             if op.differentiable and is_tensor(t) and tracked(tape, t):
                 break
         else:
-            r = func(*args, **kwargs) if kwargs else func(*args)
+            r = ao_call(func, args, kwargs)
             return shown(r) if op.flags & HIDES else r
     nodes = [None] * count
     try:
@@ -46,10 +46,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 set_paused(paused)
             if keyed:                            # a kernel is Python code, and may have moved the table
                 e = key_of_all(tape, op, nodes, operands, attrs, req, grad)
-        elif kwargs:
-            r = func(*args, **kwargs)
         else:
-            r = func(*args)
+            r = ao_call(func, args, kwargs)
         if op.flags & HIDES:
             r = shown(r)
         if op.flags & VIEW and not grad and op.differentiable and flags & REQUIRES_GRAD and set_apart(r):
@@ -92,16 +90,24 @@ cdef object beyond(Tape tape, Op op, object func, tuple args, dict kwargs, tuple
     """A call on a tensor that cannot be recorded: refused where a gradient would be lost, else run."""
     if grad_on() and op.differentiable and any([isinstance(t, Tensor) and tracked(tape, t) for t in operands]):
         refuse(operands, op.name)
-    return func(*args, **kwargs) if kwargs else func(*args)
+    return ao_call(func, args, kwargs)
+
+
+cdef object handed_back(object func, tuple args, dict kwargs, tuple operands):
+    """The operand that the call returns as it is; None where the result is another tensor."""
+    r = ao_call(func, args, kwargs)
+    for t in operands:
+        if t is r:
+            return r
+    return None
 
 
 cdef object unchanged(Op op, object func, tuple args, dict kwargs, tuple operands, object error):
     """A call that returns its operand as it is asks nothing of it; for any other, the error stands."""
     if op.flags & PURE:
-        r = func(*args, **kwargs) if kwargs else func(*args)
-        for t in operands:
-            if t is r:
-                return r
+        r = handed_back(func, args, kwargs, operands)
+        if r is not None:
+            return r
     raise error
 
 
