@@ -20,6 +20,11 @@ cdef extern from *:
         PyGetSetDef *g = ((PyGetSetDescrObject *)descr)->d_getset;
         return g->get(self, g->closure);
     }
+    static PyObject *ao_own(PyObject *descr) {
+        /* the property as torch has it, whatever `core/reads.pxi` makes of the class's */
+        PyGetSetDescrObject *d = (PyGetSetDescrObject *)descr;
+        return PyDescr_NewGetSet(PyDescr_TYPE(d), d->d_getset);
+    }
     static CYTHON_INLINE int ao_set(PyObject *descr, PyObject *self, PyObject *value) {
         PyGetSetDef *g = ((PyGetSetDescrObject *)descr)->d_getset;
         return g->set(self, value, g->closure);
@@ -159,6 +164,7 @@ cdef extern from *:
     }
     """
     object ao_get(object descr, object self)
+    object ao_own(object descr)
     int ao_set(object descr, object self, object value) except -1
     long long ao_get_int(object descr, object self)
     object ao_method0(object descr, object self)

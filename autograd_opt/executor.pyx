@@ -14,7 +14,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport fabs, frexp
 from libc.stdint cimport int64_t, uint32_t
 
-from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_set, ao_try_attr
+from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_own, ao_set, ao_try_attr
 from autograd_opt.node cimport (
     DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
     OWN, PINNED, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp,
@@ -23,7 +23,7 @@ from autograd_opt.node cimport (
 )
 from autograd_opt import errors
 from autograd_opt.hooks import at_root
-from autograd_opt.node cimport PACKED, recording
+from autograd_opt.node cimport NO_MERGE, PACKED, recording
 from autograd_opt.recorder cimport KERNELS, Kernel, fast_binary, fast_unary, inner_view, record
 from autograd_opt.runs import ACCUMULATING, Run
 from autograd_opt.runs import _local as running
@@ -38,9 +38,9 @@ cdef object mul = base.__dict__["mul"]
 cdef object add = base.__dict__["add"]
 cdef object iadd = base.__dict__["add_"]
 cdef object neg = base.__dict__["neg"]
-cdef object get_grad = base.__dict__["grad"]
-cdef object get_dtype = base.__dict__["dtype"]
-cdef object get_layout = base.__dict__["layout"]
+cdef object get_grad = ao_own(base.__dict__["grad"])
+cdef object get_dtype = ao_own(base.__dict__["dtype"])
+cdef object get_layout = ao_own(base.__dict__["layout"])
 cdef object is_contiguous = base.__dict__["is_contiguous"]
 cdef object summed = base.__dict__["sum"]
 cdef object sum_to_size = base.__dict__["sum_to_size"]
@@ -723,5 +723,6 @@ include "core/accumulate.pxi"
 include "core/replay.pxi"
 include "core/native.pxi"
 include "core/layers.pxi"
+include "core/gates.pxi"
 include "core/recorded.pxi"
 include "core/entry.pxi"

@@ -23,7 +23,7 @@ from libc.string cimport memcpy, memset
 
 from autograd_opt.ctorch cimport (
     ao_again, ao_builtin0, ao_forget, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_get_int,
-    ao_has_weakrefs, ao_method, ao_method0, ao_set_type, ao_strip, ao_try_attr,
+    ao_has_weakrefs, ao_method, ao_method0, ao_own, ao_set_type, ao_strip, ao_try_attr,
 )
 cimport cython
 
@@ -51,19 +51,19 @@ cdef extern from "Python.h":
     int PyType_Modified(PyTypeObject *t)
 
 cdef object _base = torch._C.TensorBase
-cdef object get_version = _base.__dict__["_version"]
-cdef object get_shape = _base.__dict__["shape"]
-cdef object get_dtype = _base.__dict__["dtype"]
-cdef object get_device = _base.__dict__["device"]
+cdef object get_version = ao_own(_base.__dict__["_version"])
+cdef object get_shape = ao_own(_base.__dict__["shape"])
+cdef object get_dtype = ao_own(_base.__dict__["dtype"])
+cdef object get_device = ao_own(_base.__dict__["device"])
 cdef object get_requires_grad = _base.__dict__["requires_grad"]
 cdef object get_is_leaf = _base.__dict__["is_leaf"]
 cdef object get_inference = _base.__dict__["is_inference"]
-cdef object get_layout = _base.__dict__["layout"]
+cdef object get_layout = ao_own(_base.__dict__["layout"])
 cdef object get_storage = _base.__dict__["untyped_storage"]
 cdef object use_count = _base.__dict__["_use_count"]
 cdef object is_view = _base.__dict__["_is_view"]
-cdef object get_meta = _base.__dict__["is_meta"]
-cdef object get_cpu = _base.__dict__["is_cpu"]
+cdef object get_meta = ao_own(_base.__dict__["is_meta"])
+cdef object get_cpu = ao_own(_base.__dict__["is_cpu"])
 cdef object get_resizable = torch._C.StorageBase.__dict__["resizable"]
 cdef object PlainTensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter

@@ -12,7 +12,7 @@ from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from autograd_opt.ctorch cimport ao_builtin0, ao_call, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_method, ao_method0, ao_try_attr
+from autograd_opt.ctorch cimport ao_builtin0, ao_call, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_method, ao_method0, ao_own, ao_try_attr
 from autograd_opt.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, LENT, MULTI, MOVES, NEEDS_ANS, NO_MERGE,
     OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape,
@@ -36,9 +36,9 @@ cdef object get_requires_grad = base.__dict__["requires_grad"]
 cdef object NODE = "_node"
 cdef object MARK = "_requires_grad"
 cdef object get_data = base.__dict__["data"]
-cdef object get_dtype = base.__dict__["dtype"]
-cdef object get_device = base.__dict__["device"]
-cdef object get_is_cuda = base.__dict__["is_cuda"]
+cdef object get_dtype = ao_own(base.__dict__["dtype"])
+cdef object get_device = ao_own(base.__dict__["device"])
+cdef object get_is_cuda = ao_own(base.__dict__["is_cuda"])
 cdef object guard_enter = torch._C.DisableTorchFunction.__dict__["__enter__"]
 cdef object guard_exit = torch._C.DisableTorchFunction.__dict__["__exit__"]
 cdef object grad_enabled = torch._C.is_grad_enabled
@@ -62,6 +62,7 @@ include "core/binding.pxi"
 include "core/routes.pxi"
 include "core/composed.pxi"
 include "core/methods.pxi"
+include "core/lstm.pxi"
 include "core/slots.pxi"
 
 def install(custom, Op output, dict ops, slow):
@@ -91,5 +92,6 @@ def install(custom, Op output, dict ops, slow):
 
 
 include "core/direct.pxi"
+include "core/reads.pxi"
 include "core/shortcut.pxi"
 include "core/context.pxi"

@@ -12,7 +12,7 @@ cdef object nll_backward = aten.nll_loss_backward.default._op
 cdef object embedding_backward = aten.embedding_dense_backward.default._op
 cdef object threshold_backward_into = aten.threshold_backward.grad_input._op
 cdef object permute = base.__dict__["permute"]
-cdef object get_nbytes = base.__dict__["nbytes"]
+cdef object get_nbytes = ao_own(base.__dict__["nbytes"])
 cdef Py_ssize_t LARGE = 1 << 16          # bytes from which memory costs more than the question whose it is
 
 

@@ -44,8 +44,8 @@ cdef object read(object descr, object t):
         ao_method(guard_exit, guard, NOTHING)
 
 
-cdef object get_shape = base.__dict__["shape"]
-cdef object get_ndim = base.__dict__["ndim"]
+cdef object get_shape = ao_own(base.__dict__["shape"])
+cdef object get_ndim = ao_own(base.__dict__["ndim"])
 
 
 def p_shape(self):

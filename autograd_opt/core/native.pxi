@@ -11,7 +11,7 @@ cdef enum Hot:
     NONE, ADD, SUB, MUL, NEG, DIV, POW, EXP, LOG, SIN, COS, SQRT, SQUARE, RECIPROCAL, ABS, TANH, SIGMOID, RELU, \
         SOFTMAX, LOG_SOFTMAX, SUM, MEAN, MATMUL, MM, RESHAPE, TRANSPOSE, TURN, MIRROR, COPY, INDEX, SELECT, NARROW, \
         TANH_BACK, SIGMOID_BACK, LINEAR, ADDMM, WHERE, CAT, STACK, UNBIND, SPLIT, \
-        DROPOUT, AXES, CONV, BATCH_NORM, LAYER_NORM, MAX_POOL, NLL, EMBEDDING
+        DROPOUT, AXES, CONV, BATCH_NORM, LAYER_NORM, MAX_POOL, NLL, EMBEDDING, LSTM
 
 cdef object div = base.__dict__["div"]
 cdef object imul = base.__dict__["mul_"]
@@ -77,6 +77,8 @@ cdef int native(GraphTask task, Node node, Op op, object g) except -1:
     cdef int hot = op.hot
     if hot == UNBIND or hot == SPLIT:
         return native_parts(task, node, hot, g)
+    if hot == LSTM:
+        return native_lstm(task, node, g)
     if not is_float(node.dtype) or not dense(g):
         return 0
     if hot > SPLIT:

@@ -162,7 +162,14 @@ cdef int whole(GraphTask task, Node node) except -1:
     """Is all that a node has saved unwritten?  torch asks also for what no rule of this run reads."""
     for other in node.operands:
         if other is not None and (<Node>other).flags & REQUIRES_GRAD and not task.wants(<Node>other):
-            require_unwritten(node)
+            if not task.direct:
+                require_unwritten(node)
+                return 0
+            ao_method0(guard_enter, task.guard)      # under a mode every read of a version would be a call
+            try:
+                require_unwritten(node)
+            finally:
+                ao_method(guard_exit, task.guard, NOTHING)
             return 0
     return 0                             # every rule runs, and reads what it has saved
 
@@ -253,7 +260,7 @@ cdef object argument(GraphTask task, Node node, int code):
             for t, version in node.saved_more[3]:
                 if version_of(t) != version:
                     return stale(node, -1)
-        return unpack_extra(node.saved_more[2])
+        return unpack_extra(node.saved_more[2]) if node.flags & NO_MERGE else node.saved_more[2]
     raise AssertionError(code)
 
 

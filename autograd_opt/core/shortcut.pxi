@@ -46,6 +46,7 @@ cdef int begin_shortcuts() except -1:
         functions_taken = True
         take(shortcut_functions())
         take_methods()
+        take_reads()
     users += 1
     if users == 1:
         namespaces[:] = [m.__dict__ for m in shortcut_modules]

@@ -17,32 +17,12 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt.ops.table import MULTI, VARIADIC, choose, define
+from autograd_opt.recorder import OneLayer, bind_lstm, pick_lstm
 
 BACKWARD: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default._op
 FUSED: Any = torch.mkldnn_rnn_layer
 LSTM = 2
 """What torch calls this kind of cell."""
-
-
-def pick_lstm(input: Any, hx: Any, params: Any, has_biases: Any = None, num_layers: Any = None, *rest: Any,
-              **kwargs: Any) -> str | None:
-    """The operator's name where torch takes the fused layers."""
-    if kwargs or len(rest) != 4 or not isinstance(hx, (tuple, list)) or len(hx) != 2 or input.ndim != 3 \
-            or not torch._C._get_mkldnn_enabled() or not torch._C._has_mkldnn:
-        return None
-    each = 4 if has_biases else 2
-    if not input.numel() or len(params) != each * num_layers * (2 if rest[2] else 1):
-        return None
-    for t in (input, *hx, *params):
-        if t.dtype is not torch.float32 or not t.is_cpu or t.layout is not torch.strided:
-            return None
-    return "lstm"
-
-
-def bind_lstm(input: Any, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool,
-              bidirectional: bool, batch_first: bool) -> Any:
-    return (input, *hx, *params), {"has_biases": has_biases, "num_layers": num_layers, "dropout": dropout,
-                                   "train": train, "bidirectional": bidirectional, "batch_first": batch_first}
 
 
 def forward(input: Any, h: Any, c: Any, *params: Any, **attributes: Any) -> Any:
@@ -191,5 +171,5 @@ def step_back(step: Any, ends: Any) -> list[Any]:
 
 
 define("lstm", "*tensors, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False, "
-       "batch_first=False", MULTI | VARIADIC, bind=bind_lstm, forward=forward, kernel=kernel, joint=back)
+       "batch_first=False", MULTI | VARIADIC, bind=bind_lstm, forward=forward, kernel=OneLayer(kernel), joint=back)
 choose("torch._VF.lstm torch.lstm", pick_lstm)

@@ -33,7 +33,7 @@ HOT = {name: code for code, names in enumerate("""
     |expand broadcast_to expand_as contiguous clone cast to_float to_double to_half to_bfloat16 output|slice|select
     |narrow|tanh_backward|sigmoid_backward|linear|addmm|where|cat|stack|unbind unbind_copy
     |split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk split_with_sizes_copy
-    |dropout|permute|conv1d conv2d conv3d|batch_norm_train|layer_norm|max_pool2d|nll_loss|embedding
+    |dropout|permute|conv1d conv2d conv3d|batch_norm_train|layer_norm|max_pool2d|nll_loss|embedding|lstm
 """.split("|"), 1) for name in names.split()}
 """Operators whose rule is written in C as well, with their codes in `core/native.pxi`."""
 HIDING = frozenset("stack repeat tile select_scatter slice_scatter diagonal_scatter embedding flash_attention "

@@ -189,3 +189,95 @@ def test_factories_inside_a_graph() -> None:
         assert torch.full((3,), 2.0, out=out) is out
         (x * torch.ones(3)).sum().backward()
     assert torch.equal(x.grad, torch.ones(3))
+
+
+READS: dict[str, Any] = {
+    "dtype": torch.float32, "device": torch.device("cpu"), "shape": torch.Size([3]), "ndim": 1, "is_cpu": True,
+    "layout": torch.strided, "_version": 0, "is_cuda": False, "nbytes": 12,
+}
+QUESTIONS: dict[str, Any] = {"dim": 1, "numel": 3, "is_floating_point": True, "is_complex": False, "element_size": 4}
+
+
+class Names(TorchFunctionMode):
+    """Notes what it is asked, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(getattr(getattr(func, "__self__", None), "__name__", "") or func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("make", [lambda: torch.ones(3), lambda: torch.nn.Parameter(torch.ones(3)),
+                                  lambda: ao.tensor([1.0] * 3)], ids=["tensor", "parameter", "custom"])
+def test_properties_are_read_past_the_mode(make: Any) -> None:
+    t = make()
+    with ao.AutogradGraph():
+        assert {name: getattr(t, name) for name in READS} == READS
+        assert {name: getattr(t, name)() for name in QUESTIONS} == QUESTIONS
+        with Names() as mode:
+            assert [t.dtype, t.dim()] == [torch.float32, 1]
+        if type(t) is not ao.CustomTensor:       # its class answers by itself
+            assert mode.seen == ["dtype", "dim"]
+    assert {name: getattr(t, name) for name in READS} == READS
+
+
+def test_gradients_are_cleared_past_the_mode() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph():
+        (x * 2).sum().backward()
+        assert torch.equal(x.grad, torch.full((3,), 2.0))
+        x.grad = None
+        assert x.grad is None
+        x.grad = torch.ones(3)
+        (x * 3).sum().backward()
+        assert torch.equal(x.grad, torch.full((3,), 4.0))
+        with Names() as mode:
+            x.grad = None
+        assert mode.seen == ["grad"]
+        with pytest.raises(TypeError, match="grad"):
+            x.grad = 1.0
+        del x.grad
+    x.grad = torch.ones(3)
+    x.grad = None
+    assert x.grad is None
+
+
+def test_descriptors_stay_what_they_are() -> None:
+    assert type(torch.Tensor.dtype).__name__ == "getset_descriptor"
+    assert torch.Tensor.dtype.__get__ in torch.overrides.get_testing_overrides()
+    assert torch.Tensor.dtype.__name__ == "dtype"
+    with pytest.raises(TypeError):
+        torch.Tensor.dtype.__get__(1)
+    with pytest.raises(AttributeError):
+        torch.ones(3).dtype = torch.float64
+    t = torch.ones(2, 2)
+    t.names = ("a", "b")
+    assert t.names == ("a", "b")
+
+
+def test_a_class_with_a_torch_function_of_its_own_is_asked_for_its_properties() -> None:
+    class Wide(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func == torch.Tensor.shape.__get__:
+                return "wide"
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    t = torch.ones(3).as_subclass(Wide)
+    assert t.shape == "wide"
+    with ao.AutogradGraph(), torch._C.DisableTorchFunction():
+        assert t.shape == torch.Size([3])
+
+
+def test_versions_are_read_past_the_mode_where_a_recorded_run_asks() -> None:
+    """A run with targets asks whether what it does not read was written, too."""
+    x, y = (torch.ones(3, requires_grad=True) for _ in range(2))
+    with ao.AutogradGraph():
+        z = x * y
+        with torch.no_grad():
+            y.add_(1.0)
+        with pytest.raises(RuntimeError, match="modified"):
+            torch.autograd.grad(z.sum(), y, create_graph=True)

@@ -38,6 +38,22 @@ JOINED = {
     "unsafe_split": lambda x: torch.unsafe_split(x, 2)[0], "unsafe_chunk": lambda x: torch.unsafe_chunk(x, 2)[1],
     "split_with_sizes_copy": lambda x: torch.split_with_sizes_copy(x, [2, 3])[1],
 }
+
+
+def layer(x: Tensor, y: Tensor, batch_first: bool) -> tuple[Tensor, ...]:
+    """A fused layer of five steps, one sequence and one unit, all of whose operands require grad."""
+    (x, y), kind = (t.float() for t in (x, y)), x.dtype
+    outs = torch.lstm(x[None] if batch_first else x[:, None], (y[None, :1, :1] * 1.0, x[None, 1:2, :1] * 1.0),
+                      (y[:4], x[1:, :1], y[0], x[1]), True, 1, 0.0, True, False, batch_first)
+    return tuple(t.reshape(-1, 1).to(kind) for t in outs)
+
+
+def lstm(x: Tensor, y: Tensor) -> Tensor:
+    """With cotangents of the output, of one state, and of all three."""
+    (out, h, c), (_, last, _), (_, _, cell) = layer(x, y, False), layer(x, y, True), layer(y, x, True)
+    return out * h + c + last * y + cell
+
+
 PROGRAMS: dict[str, Program] = {
     "add": lambda x, y: x + y[0] + 1.5 + torch.add(x, y[:1, :1]), "sub": lambda x, y: x[0] - y - 2 - (3 - x),
     "mul": lambda x, y: x * y[:, :1] * 1.5 + x * x, "neg": lambda x, y: -x * y,
@@ -78,6 +94,7 @@ PROGRAMS: dict[str, Program] = {
     "nll_loss": lambda x, y: F.nll_loss(x.log(), CLASSES)
         + F.nll_loss(y, CLASSES, CLASSES[:4] + torch.ones(4, dtype=x.dtype), reduction="sum")
         + F.nll_loss(x, CLASSES, ignore_index=1, reduction="none") * F.nll_loss(x[0], CLASSES[0]),
+    "lstm": lstm,
     "embedding": lambda x, y: F.embedding(CLASSES[:4], x) * F.embedding(CLASSES[1:], y, padding_idx=2),
 }
 

@@ -1,0 +1,126 @@
+# Properties and questions of plain tensors, read past the mode.
+#
+# Inside a graph torch hands each `x.dtype`, `x.dim()` or `p.grad = None` of the user's to the mode, which costs
+# a microsecond, more than many kernels.  None of them is an operation.  The descriptors of the class keep their
+# identity; what they point to is a copy of torch's own entry, whose functions ask first whether the mode of this
+# library is the one that would be asked.
+
+cdef extern from *:
+    """
+    typedef struct {
+        PyGetSetDef shown;                           /* what the descriptor points to, itself as the closure */
+        PyGetSetDef *former;
+    } ao_property;
+    static vectorcallfunc ao_former_question;        /* CPython's, for all methods without arguments */
+    static PyObject *(*ao_answer)(PyObject *, PyObject *);
+    static PyObject *ao_question_entry(PyObject *f, PyObject *const *a, size_t nf, PyObject *names) {
+        if (PyVectorcall_NARGS(nf) == 1 && names == NULL) {
+            PyObject *r = ao_answer(f, a[0]);
+            if (r != Py_None) return r;
+            Py_DECREF(r);
+        }
+        return ao_former_question(f, a, nf, names);
+    }
+    static CYTHON_INLINE PyObject *ao_former_get(PyObject *t, void *place) {
+        PyGetSetDef *former = ((ao_property *)place)->former;
+        return former->get(t, former->closure);
+    }
+    static CYTHON_INLINE int ao_former_set(PyObject *t, PyObject *value, void *place) {
+        PyGetSetDef *former = ((ao_property *)place)->former;
+        return former->set(t, value, former->closure);
+    }
+    static int ao_take_property(PyObject *f, PyObject *(*get)(PyObject *, void *), int (*set)(PyObject *, PyObject *, void *)) {
+        PyGetSetDescrObject *d = (PyGetSetDescrObject *)f;
+        ao_property *p;
+        if (!Py_IS_TYPE(f, &PyGetSetDescr_Type) || d->d_getset->get == NULL || d->d_getset->get == get) return 0;
+        p = (ao_property *)PyMem_RawMalloc(sizeof(ao_property));     /* for as long as the class */
+        if (p == NULL) return 0;
+        p->former = d->d_getset;
+        p->shown = *p->former;
+        p->shown.get = get;
+        if (p->shown.set != NULL) p->shown.set = set;
+        p->shown.closure = p;
+        d->d_getset = &p->shown;
+        return 1;
+    }
+    static int ao_take_question(PyObject *f) {
+        PyMethodDescrObject *d = (PyMethodDescrObject *)f;
+        if (!Py_IS_TYPE(f, &PyMethodDescr_Type) || d->vectorcall == NULL || d->d_method->ml_flags != METH_NOARGS) return 0;
+        if (d->vectorcall == ao_question_entry) return 0;
+        if (ao_former_question == NULL) ao_former_question = d->vectorcall;
+        if (ao_former_question != d->vectorcall) return 0;
+        d->vectorcall = ao_question_entry;
+        return 1;
+    }
+    """
+    object (*ao_answer)(PyObject *, PyObject *)
+    object ao_former_get(PyObject *t, void *place)
+    int ao_former_set(PyObject *t, PyObject *value, void *place) except -1
+    int ao_take_property(object f, object (*get)(PyObject *, void *), int (*set)(PyObject *, PyObject *, void *) except -1)
+    int ao_take_question(object f)
+
+
+cdef inline Tape ours_to_read(PyObject *t):
+    """The tape whose mode would be asked about `t`, and has nothing to say; None where torch has to be asked."""
+    cdef PyObject *tp = recording()
+    if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>t) or not mode_innermost():
+        return None
+    return <Tape>tp
+
+
+cdef object read_property(PyObject *t, void *place):
+    cdef Tape tape = ours_to_read(t)
+    if tape is None:
+        return ao_former_get(t, place)
+    switch = enter(tape)
+    try:
+        return ao_former_get(t, place)
+    finally:
+        leave(tape, switch)
+
+
+cdef object pass_property(PyObject *t, void *place):
+    """A property that has a meaning of its own inside a graph."""
+    return ao_former_get(t, place)
+
+
+cdef int pass_write(PyObject *t, PyObject *value, void *place) except -1:
+    return ao_former_set(t, value, place)
+
+
+cdef int clear_property(PyObject *t, PyObject *value, void *place) except -1:
+    """`t.grad = None`; a tensor is a matter for the mode."""
+    cdef Tape tape = None
+    if value == <PyObject *>None:
+        tape = ours_to_read(t)
+    if tape is None:
+        return ao_former_set(t, value, place)
+    switch = enter(tape)
+    try:
+        return ao_former_set(t, value, place)
+    finally:
+        leave(tape, switch)
+
+
+cdef object answer(PyObject *function, PyObject *t):
+    """`t.dim()` and the like; None where torch has to be asked."""
+    cdef Tape tape = ours_to_read(t)
+    if tape is None:
+        return None
+    switch = enter(tape)
+    try:
+        return ao_method0(<object>function, <object>t)
+    finally:
+        leave(tape, switch)
+
+
+QUESTIONS = tuple("dim ndimension numel nelement element_size is_floating_point is_complex".split())
+
+
+def take_reads():
+    """Give properties and questions of plain tensors the entries above; how many were taken."""
+    global ao_answer
+    ao_answer = answer
+    return sum([ao_take_property(p, read_property, pass_write) for p in plain_reads | {base.__dict__["_version"]}]) \
+        + ao_take_property(base.__dict__["grad"], pass_property, clear_property) \
+        + sum([ao_take_question(base.__dict__[name]) for name in QUESTIONS])
