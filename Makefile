@@ -3,7 +3,7 @@
 #
 #   make demo     train on real digits, then optimize a step with repeated work
 #   make test     the whole test suite
-#   make bench    every table of docs/results, hours (make bench SECTIONS="times chain" for some)
+#   make bench    every table of docs/results (make bench SECTIONS="times chain" for some, ARGS=--resume to go on)
 #   make figures  write the figures, tables and pictures of README and docs anew
 #   make opinfo   every sample of torch's own database of operators, and the table docs/opinfo.md (an hour)
 #   make lint     ruff, mypy and stubtest
@@ -28,7 +28,7 @@ demo: $(VENV)/.built
 test: $(VENV)/.built
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
-# What fails in a run of hours is a line in the tables; the figures are filled in all the same.
+# What fails is a line in the tables; the figures are filled in all the same.
 bench: $(VENV)/.benched
 	$(BIN)/python -m benchmarks $(or $(SECTIONS),--all) $(ARGS); code=$$?; $(MAKE) figures && exit $$code
 

@@ -16,7 +16,7 @@ import torch
 
 import autograd_opt as ao
 
-from .jobs import Settings
+from .jobs import Settings, Tick
 from .section import Grid, Row, Section
 
 LENGTH = 1000
@@ -104,7 +104,7 @@ def times(repeats: int) -> Times:
     return found
 
 
-def measure_budget(label: str, settings: Settings, on_round: Callable[[], None] = lambda: None) -> Row:
+def measure_budget(label: str, settings: Settings, on_round: Tick = lambda *_: None) -> Row:
     """Every line."""
     found = times(settings.repeats)
     return {"name": label, "times": found,

@@ -1,38 +1,46 @@
-"""One measurement, in the process that `jobs` made for it."""
+"""One measurement, in the process that `jobs` forked for it."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import tempfile
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
-import torch
+PRINTED = "printed.txt"
+"""What a measurement prints, in its scratch folder."""
 
 
-def main(section: str, label: str, settings: str) -> None:
-    """Measure, and write the row as JSON."""
+def main(pipe: Connection, section: str, label: str, settings: dict[str, Any], variables: dict[str, str]) -> None:
+    """Measure, and send the row as JSON."""
+    os.setsid()                             # one signal ends it and all that it starts
+    os.environ.update(variables)
+    tempfile.tempdir = None                 # read again
+    with open(Path(variables["TMPDIR"]) / PRINTED, "w") as printed:
+        os.dup2(printed.fileno(), 1)
+        os.dup2(printed.fileno(), 2)
+
+    import torch
+
     from .jobs import Settings
-    from .sections import SECTIONS
-
-    # Libraries that print to stdout, some from C++, must not get between the lines of JSON.
-    out = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
+    from .sections import MEASURED
 
     def say(message: dict[str, Any]) -> None:
-        out.write(json.dumps(message) + "\n")
+        pipe.send_bytes(json.dumps(message).encode())
 
-    chosen = Settings(**json.loads(settings))
+    def tick(row: dict[str, Any] | None = None) -> None:
+        say({"tick": 1} if row is None else {"tick": 1, "row": row})
+
+    chosen = Settings(**settings)
     torch.set_num_threads(chosen.threads)
     try:
-        row = SECTIONS[section].measure(label, chosen, lambda: say({"tick": 1}))
+        row = MEASURED[section](label, chosen, tick)
     except Exception as error:  # what cannot run is a result, too
         lines = str(error).strip().splitlines()
         row = {"name": label, "error": f"{type(error).__name__}: {lines[0] if lines else ''}"}
-    say({"row": row})
-    out.flush()
+    say({"row": row, "done": True})
+    sys.stdout.flush()
     os._exit(0)         # whatever a peer left running (compile workers, thread pools) is not waited for
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

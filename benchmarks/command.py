@@ -6,22 +6,24 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from autograd_opt.cli import FAILED, console
-from autograd_opt.files import written_whole
 
-from .conditions import conditions
-from .jobs import LIMIT, Settings, in_process_of_its_own
-from .section import Grid, Row, Section, bars_grid
-from .sections import SECTIONS
-from .show import markdown, notes, terminal
+from . import schedule, summary
+from .conditions import build, conditions
+from .jobs import LIMIT, PATIENCE, Settings
+from .schedule import Plan, Task
+from .section import Row, Section
+from .sections import COUNTS, SECTIONS
+from .show import terminal
+from .tables import finished, merged, ordered, remarks, rows_of, tables, write
 from .workloads import WORKLOADS
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -36,11 +38,15 @@ def results_folder() -> Path:
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice([*WORKLOADS, *SECTIONS]), metavar="[SECTION|WORKLOAD]...")
 @click.option("--peers", is_flag=True, help="Time other libraries as well, where they are installed.")
-@click.option("--all", "everything", is_flag=True, help="Every section, as the documentation shows them; hours.")
-@click.option("--repeats", type=click.IntRange(min=1), default=30, show_default=True, help="Rounds behind a median.")
+@click.option("--all", "everything", is_flag=True, help="Every section, as the documentation shows them.")
+@click.option("--repeats", type=click.IntRange(min=1), default=30, show_default=True,
+              help="Rounds behind a median, at most.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--limit", type=click.FloatRange(min=1), default=LIMIT, show_default=True,
               help="Seconds after which one measurement is given up.")
+@click.option("--patience", type=click.FloatRange(min=1), default=PATIENCE, show_default=True,
+              help="Seconds for the first call of another library, and for each new structure.")
+@click.option("--resume", is_flag=True, help="Keep the rows of this build that an interrupted run has finished.")
 @click.option("--update", is_flag=True, help="Replace only the rows measured now in files that are there already.")
 @click.option("--json", "to_stdout", is_flag=True, help="The results as JSON on stdout, the rest on stderr.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=None,
@@ -48,8 +54,8 @@ def results_folder() -> Path:
 @click.option("--dry", is_flag=True, help="Write no files.")
 @click.option("--check", is_flag=True, help="Exit with 1 when a bar is missed.")
 def bench(
-    names: tuple[str, ...], peers: bool, everything: bool, repeats: int, threads: int, limit: float, update: bool,
-    to_stdout: bool, out: Path | None, dry: bool, check: bool,
+    names: tuple[str, ...], peers: bool, everything: bool, repeats: int, threads: int, limit: float, patience: float,
+    resume: bool, update: bool, to_stdout: bool, out: Path | None, dry: bool, check: bool,
 ) -> None:
     """Measure this library beside torch eager, and beside its peers.
 
@@ -73,90 +79,111 @@ def bench(
     if peers and "peers" not in wanted:
         wanted.append("peers")
     groups = [name for name in names if name in WORKLOADS]
-    settings = Settings(repeats, threads, limit)
+    settings = Settings(repeats, threads, limit, patience)
     screen = console(to_stdout)
-    options = f"--repeats {repeats} --threads {threads}"
-    results, failed, missed = {}, False, []
-    for section in (SECTIONS[name] for name in wanted):
-        restricted = groups if section.of_workloads else []
-        command = " ".join(["python -m benchmarks", section.name, *restricted, options])
-        about = conditions(command, threads)
-        folder = out or results_folder()
-        stem = "-".join([section.name, *([] if update else restricted)])
-        rows = rows_of(folder / f"{stem}.json") if update else []
-        for new in measured(section, restricted, settings, screen):
-            rows = merged(rows, [new])
-            if not dry:             # what is measured stays, whatever becomes of the run
-                write(section, rows, about, folder, stem, pictures=False)
-        results[section.name] = {"conditions": about, "rows": rows}
-        show(section, rows, screen)
+    folder = out or results_folder()
+    pages = [Page(SECTIONS[name], groups, settings, folder, update=update, resume=resume, dry=dry) for name in wanted]
+    fill(pages, settings, screen)
+    for page in pages:
+        page.show(screen)
+        page.write(pictures=True)
         if not dry:
-            write(section, rows, about, folder, stem, pictures=True)
-            screen.print(f"written to {folder / stem}.md and .json")
-        failed = failed or any("error" in row for row in rows)
-        missed += [str(check) for check in section.checks(rows) if not check.met]
+            screen.print(f"written to {folder / page.stem}.md and .json")
+    if not dry:
+        summary.write(folder)
     if to_stdout:
-        click.echo(json.dumps(results, indent=1))
+        click.echo(json.dumps({p.section.name: {"conditions": p.about, "rows": p.rows} for p in pages}, indent=1))
+    failed = any("error" in row for page in pages for row in page.rows)
+    missed = [str(check) for page in pages for check in page.section.checks(page.rows) if not check.met]
     if failed or (check and missed):
         click.echo("\n".join(missed), err=True)
         sys.exit(FAILED)
 
 
-def measured(section: Section, groups: Sequence[str], settings: Settings, screen: Console) -> Iterator[Row]:
-    """Every row when it is there, with progress on a terminal."""
-    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                  console=screen, disable=not screen.is_terminal) as bar:
-        labels = section.labels(groups)
-        whole = bar.add_task(section.name, total=len(labels))
-        for label in labels:
-            rounds = bar.add_task(label, total=None)
-            yield in_process_of_its_own(section.name, label, settings, lambda: bar.advance(rounds))  # noqa: B023
-            bar.remove_task(rounds)
-            bar.advance(whole)
+class Page:
+    """A section's files while a run fills them."""
+
+    def __init__(self, section: Section, groups: Sequence[str], settings: Settings, folder: Path, *, update: bool,
+                 resume: bool, dry: bool) -> None:
+        restricted = groups if section.of_workloads else []
+        options = f"--repeats {settings.repeats} --threads {settings.threads}"
+        if section.patient:
+            options += f" --patience {settings.patience:.0f}"
+        self.section, self.folder, self.dry = section, folder, dry
+        command = " ".join(["python -m benchmarks", section.name, *restricted, options])
+        self.about = conditions(command, settings.threads)
+        self.stem = "-".join([section.name, *([] if update else restricted)])
+        earlier = folder / f"{self.stem}.json"
+        kept = finished(earlier, build(), options) if resume else []
+        self.rows: list[Row] = rows_of(earlier) if update else kept
+        self.took = {row["name"]: float(row["took"]) for row in rows_of(earlier) if "took" in row}
+        done = {row["name"] for row in kept}
+        self.labels = [label for label in section.labels(restricted) if label not in done]
+
+    def put(self, row: Row, counts: dict[str, Row]) -> None:
+        """A row that has come, completed; what is measured stays, whatever becomes of the run."""
+        name = self.section.counts(row["name"])
+        if name is not None and "error" not in row:
+            row = row | counts[name] if "error" in counts[name] else self.section.joined(row, counts[name])
+        self.rows = ordered(self.section, merged(self.rows, [row | {"name": row["name"], "build": build()}]))
+        self.write(pictures=False)
+
+    def write(self, *, pictures: bool) -> None:
+        """Into the files, but for a dry run."""
+        if not self.dry:
+            write(self.section, self.rows, self.about, self.folder, self.stem, pictures=pictures)
+
+    def show(self, screen: Console) -> None:
+        """What there is to say, and the tables."""
+        for text in (self.section.preface, *remarks(self.section, self.rows, self.about, whole=False)):
+            if text:
+                screen.print(text)
+        for grid in tables(self.section, self.rows):
+            screen.print(terminal(grid))
 
 
-def rows_of(path: Path) -> list[Row]:
-    """Rows of an earlier run."""
-    found: list[Row] = json.loads(path.read_text())["rows"] if path.exists() else []
-    return found
+def fill(pages: Sequence[Page], settings: Settings, screen: Console) -> None:
+    """Measure every row that is wanted, with progress."""
+    plan = schedule.planned([(page.section, page.labels, page.took) for page in pages], settings)
+    kept = sum(len(page.rows) for page in pages) if len(pages) > 1 else 0
+    screen.print(f"{len(plan.tasks)} measurements, about {max(1, round(plan.seconds / 60))} min"
+                 + (f"; {kept} rows are kept" if kept else ""))
+    counts: dict[str, Row] = {}
+    by_name = {page.section.name: page for page in pages}
+    with Shown(plan, screen) as shown:
+        for task, row in schedule.measured(plan, settings, shown.tick):
+            if task.section == COUNTS:
+                counts[task.label] = row
+            else:
+                by_name[task.section].put(row, counts)
+            shown.done(task, row)
 
 
-def merged(before: list[Row], rows: list[Row]) -> list[Row]:
-    """Rows with those measured now in their places."""
-    new = {row["name"]: row for row in rows}
-    kept = [new.pop(row["name"], row) for row in before]
-    return kept + list(new.values())
+class Shown:
+    """How far a run is: a bar on a terminal, elsewhere a line for each measurement."""
 
+    def __init__(self, plan: Plan, screen: Console) -> None:
+        self.plan, self.screen, self.count = plan, screen, 0
+        self.bar = Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left:"),
+                            TimeRemainingColumn(), console=screen, disable=not screen.is_terminal)
+        self.whole = self.bar.add_task("", total=sum(task.expected for task in plan.tasks))
 
-def tables(section: Section, rows: list[Row]) -> list[Grid]:
-    """What was measured, and the bars where there are any."""
-    checks = section.checks(rows)
-    return [*section.grids(rows), *([bars_grid(checks)] if checks else [])]
+    def __enter__(self) -> Shown:
+        self.bar.start()
+        return self
 
+    def __exit__(self, *_: Any) -> None:
+        self.bar.stop()
 
-def unmeasured(section: Section, rows: list[Row]) -> list[str]:
-    """What a complete run would have measured as well, as a sentence; rows of one workload by its name alone."""
-    everything = section.labels([])
-    missing = [label for label in everything if label not in {row["name"] for row in rows}]
-    names = dict.fromkeys(label.partition(": ")[0] for label in missing)
-    text = f"Not measured in this run: {len(missing)} of {len(everything)} rows, of {', '.join(names)}."
-    return [text] if missing else []
+    def tick(self, task: Task) -> None:
+        """A round of a measurement is done."""
+        self.bar.update(self.whole, description=f"{self.count}/{len(self.plan.tasks)} {task.section}: {task.label}")
 
-
-def show(section: Section, rows: list[Row], screen: Console) -> None:
-    """The tables and what there is to say about them."""
-    for grid in tables(section, rows):
-        screen.print(terminal(grid))
-    for note in notes(rows):
-        screen.print(note)
-
-
-def write(section: Section, rows: list[Row], about: dict[str, Any], folder: Path, stem: str, pictures: bool) -> None:
-    """Markdown, JSON and pictures; each file whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = [p.name for p in section.plot(rows, folder / stem)] if pictures and section.plot is not None else []
-    page = markdown(section.title, tables(section, rows), rows, about, drawn)
-    page += "".join(f"\n{line}\n" for line in unmeasured(section, rows) if stem == section.name)
-    for ending, text in ((".md", page), (".json", json.dumps({"conditions": about, "rows": rows}, indent=1) + "\n")):
-        with written_whole(folder / f"{stem}{ending}") as draft:
-            draft.write_text(text)
+    def done(self, task: Task, row: Row) -> None:
+        """A measurement is done."""
+        self.count += 1
+        self.bar.update(self.whole, advance=task.expected)
+        if not self.screen.is_terminal:
+            how = row.get("error") or ("not finished" if "unfinished" in row else "")
+            self.screen.print(f"{self.count}/{len(self.plan.tasks)} {task.section}: {task.label}, {row['took']} s"
+                              + (f": {how}" if how else ""))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import platform
 from datetime import date
@@ -19,11 +21,27 @@ def conditions(command: str, threads: int) -> dict[str, Any]:
         "date": date.today().isoformat(),
         "python": platform.python_version(),
         **{package: installed(package) for package in PACKAGES},
+        "build": build(),
         "threads": threads,
         "processor": processor(),
         "cores": os.cpu_count(),
         "load at the start": round(os.getloadavg()[0], 1),
     }
+
+
+@functools.cache
+def build() -> str:
+    """What tells one build of the library from another: a hash of its modules and of the passes."""
+    import autograd_opt
+    from autograd_opt import passes
+
+    found = hashlib.sha256()
+    for package in (autograd_opt, passes):
+        folder = Path(str(package.__file__)).parent
+        for path in sorted(p for ending in ("py", "so") for p in folder.rglob(f"*.{ending}")):
+            if "benchmarks" not in path.relative_to(folder).parts:
+                found.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return found.hexdigest()[:12]
 
 
 def installed(package: str) -> str:

@@ -61,9 +61,10 @@ class KernelCounter(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def kernels(run: Callable[[], Any]) -> Counter[str]:
-    """Kernels of one step, by name."""
-    run()
+def kernels(run: Callable[[], Any], *, warm: bool = True) -> Counter[str]:
+    """Kernels of one step, by name; of the second one with `warm`."""
+    if warm:
+        run()
     with KernelCounter() as counter:
         run()
     return counter.names
@@ -118,12 +119,6 @@ def traced_names(workload: Workload) -> tuple[Counter[str], Counter[str]] | None
     return calls(graph), calls(merged)
 
 
-def traced_kernels(workload: Workload) -> tuple[int, int] | None:
-    """How many kernels `traced_names` finds."""
-    found = traced_names(workload)
-    return None if found is None else (found[0].total(), found[1].total())
-
-
 def calls(graph: torch.fx.Graph) -> Counter[str]:
     """Calls of a traced graph that run a kernel."""
     return Counter(
@@ -156,14 +151,15 @@ def peak_bytes(run: Callable[[], Any], leaves: Iterable[Tensor] = ()) -> int:
     return allocations(run, leaves)[1]
 
 
-def allocations(run: Callable[[], Any], leaves: Iterable[Tensor] = ()) -> tuple[int, int]:
+def allocations(run: Callable[[], Any], leaves: Iterable[Tensor] = (), *, warm: bool = True) -> tuple[int, int]:
     """Bytes of tensors allocated in one step, and the most of them alive at once.
 
     Read from torch's allocator, so that storage shared copy-on-write counts once.  Gradients
     of the `leaves` from the step before are released first: the profiler would see some of
     them go that it had not seen come.
     """
-    run()
+    if warm:
+        run()
     for leaf in leaves:
         leaf.grad = None
     with quiet_profiler(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recording:

@@ -2,85 +2,41 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import autograd_opt as ao
-from autograd_opt.passes import pass_names
 
-from .counting import SiteCounter, allocations, kernels, plain_name, traced_names
-from .jobs import Settings
-from .measure import EAGER, Timing, Variant, measure, recorded
+from .counts import WAYS
+from .jobs import Settings, Tick
+from .measure import EAGER, OFF, Variant, measure, recorded
 from .plots import save_bars
 from .section import Grid, Row, Section
 from .workload import torch_leaf
 from .workloads import MAKES, labels
 
-REUSE = "reuse only"
-WAYS: dict[str, dict[str, Any]] = {
-    "as written": {"optimize": False},
-    REUSE: {"passes": []},
-    **{f"{name} alone": {"passes": [name]} for name in pass_names()},
-    "optimize=True": {"optimize": True},
-}
-"""Name in the table -> options of the graph.  Values are reused while recording in all but the first."""
+NAMES = {OFF: "as written"}
+"""Ways that the table calls by another name."""
 
 
-def measure_cse(label: str, settings: Settings, on_round: Callable[[], None] = lambda: None) -> Row:
-    """One workload in every way, and its trace."""
+def measure_cse(label: str, settings: Settings, on_round: Tick = lambda *_: None) -> Row:
+    """One workload timed in every way."""
     base = MAKES[label](leaf=torch_leaf)
     variants = [Variant(EAGER, base, base.step)]
-    for name, options in WAYS.items():
+    for way, options in WAYS.items():
         workload = MAKES[label](leaf=ao.tensor)
-        variants.append(Variant(name, workload, recorded(workload, **options)))
+        variants.append(Variant(way, workload, recorded(workload, **options)))
     times = measure(variants, settings.repeats, on_round)
-    ways = {v.name: facts(v, times[v.name]) for v in variants}
-    for v in variants[1:]:
-        ways[v.name] |= nodes(v.workload, WAYS[v.name])
-    best = variants[-1]
-    with SiteCounter() as sites:
-        best.run()
-    traced = traced_names(base)
-    row: Row = {"name": label, "ways": ways, "traced": None, "surplus": []}
-    if traced is not None:
-        row["traced"] = [sum(names.values()) for names in traced]
-        row["surplus"] = surplus(sites, traced[1])
-    return row
+    return {"name": label, "ways": {NAMES.get(way, way): {"ratio": timing.ratio, "spread": timing.spread}
+                                    for way, timing in times.items()}}
 
 
-def facts(variant: Variant, timing: Timing) -> dict[str, Any]:
-    """Kernels, bytes and time of one way."""
-    allocated, peak = allocations(variant.run, variant.workload.leaves)
-    return {"kernels": sum(kernels(variant.run).values()), "allocated": allocated, "peak": peak,
-            "ratio": timing.ratio, "spread": timing.spread}
-
-
-def nodes(workload: Any, options: dict[str, Any]) -> dict[str, int]:
-    """Nodes of one step: written, whose values were reused, merged and pruned by the passes before a run."""
-    with ao.AutogradGraph(**options) as graph:
-        workload.step()
-        runs = list(graph.runs)
-        return {"nodes": len(graph), "reused": graph.tape.hits,
-                "merged": max((run.merged for run in runs), default=0),
-                "pruned": max((run.pruned for run in runs), default=0)}
-
-
-def surplus(sites: SiteCounter, theirs: Counter[str]) -> list[dict[str, Any]]:
-    """Operators that the optimized step calls more often than the trace does, and from where."""
-    ours: Counter[str] = Counter()
-    for (name, _), count in sites.sites.items():
-        ours[name] += count
-    merged: Counter[str] = Counter()
-    for name, count in theirs.items():
-        merged[plain_name(name)] += count
-    out = []
-    for name, count in sorted(ours.items()):
-        if count > merged[name]:
-            places = {site: n for (op, site), n in sites.sites.most_common() if op == name}
-            out.append({"operator": name, "ours": count, "traced": merged[name], "from": places})
-    return sorted(out, key=lambda line: line["traced"] - line["ours"])
+def joined(row: Row, counts: Row) -> Row:
+    """With what does not depend on the clock."""
+    ways = {}
+    for way, found in counts["ways"].items():
+        name = NAMES.get(way, way)
+        ways[name] = found | {"kernels": sum(found["kernels"].values())} | row["ways"][name]
+    return row | {"ways": ways, "traced": counts["traced"], "surplus": counts["surplus"]}
 
 
 def grids(rows: list[Row]) -> list[Grid]:
@@ -97,7 +53,8 @@ def grids(rows: list[Row]) -> list[Grid]:
                 lines.append([row["name"], name, "", "", "", "", f"{count:,}", "", "", ""])
     ways = Grid("Each way of optimizing", (
         "workload", "way", "nodes", "reused", "merged", "pruned", "kernels", "allocated", "peak", "time / torch eager"
-    ), lines, "MB of tensors in one step, forward and backward. `reused`: calls answered while recording.")
+    ), lines, "MB of tensors in one step, forward and backward. `reused`: calls answered while recording. Where every "
+              "step has another structure (population), these numbers serve for backward too and no pass runs.")
     extra = [[row["name"], line["operator"], str(line["ours"]), str(line["traced"]), places(line["from"])]
              for row in found for line in row["surplus"]]
     surplus_grid = Grid("Kernels that torch's FX CSE does not leave, and ours runs", (
@@ -130,7 +87,5 @@ def plot(rows: list[Row], stem: Path) -> list[Path]:
     return save_bars(stem.with_suffix(".png"), groups, "share of torch eager's kernels", title, line=1.0)
 
 
-
-
 SECTION = Section("cse", "Common subexpressions, pass by pass and beside torch.fx", labels, measure_cse, grids,
-                  plot=plot)
+                  plot=plot, counts=lambda label: label, joined=joined)

@@ -12,12 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from . import bars
-from .jobs import Settings
+from .jobs import Settings, Tick
 from .section import Check, Grid, Row, Section
 
 FOLDER = Path(__file__).parent / "watched"
@@ -46,14 +46,14 @@ def run(folder: str, command: list[str]) -> tuple[tuple[str, ...], float, float,
     return tuple(results), float(seconds), waited, found
 
 
-def measure_explain(label: str, settings: Settings, on_round: Callable[[], None] = lambda: None) -> Row:
+def measure_explain(label: str, settings: Settings, on_round: Tick = lambda *_: None) -> Row:
     """One script."""
     with tempfile.TemporaryDirectory() as elsewhere:         # where it is nobody's but a user's
         shutil.copy(FOLDER / f"{label}.py", elsewhere)
         return compared(label, elsewhere, settings, on_round)
 
 
-def compared(label: str, folder: str, settings: Settings, on_round: Callable[[], None]) -> Row:
+def compared(label: str, folder: str, settings: Settings, on_round: Tick) -> Row:
     """Pairs of runs of a script, by itself and watched."""
     script = f"{label}.py"
     without, ratios, whole, results = [], [], [], set()
@@ -84,10 +84,10 @@ def checks(rows: list[Row]) -> list[Check]:
     found = []
     for row in rows:
         if "error" not in row:
-            found.append(Check(row["name"], "time under explain / without", row["ratio"], bars.WATCHING_BAR))
+            found.append(Check(row["name"], "time under explain / without", row["ratio"], *bars.WATCHING_BAR))
             if "whole" in row:
                 found.append(Check(row["name"], "time of the process with explain / without", row["whole"],
-                                   bars.WATCHING_BAR))
+                                   *bars.WATCHING_BAR))
             found.append(Check(row["name"], "different results in all runs", row["results"], 1))
     return found
 

@@ -22,12 +22,18 @@ from torch import Tensor
 
 import autograd_opt as ao
 
+from .jobs import Tick
 from .workload import Leaf, Workload, torch_leaf
 from .workloads import Make
 
 EAGER, ON, OFF = "torch eager", "optimize=True", "optimize=False"
 BLOCK_SECONDS = 0.02
 """Steps are timed in blocks of about this length."""
+FEWEST_ROUNDS = 11
+NARROW = 0.01
+"""Rounds end, once there are enough, when every interquartile interval of the ratios is no wider than this."""
+MOST_SECONDS = 30.0
+"""Seconds of the wall after which no further round is begun, `FEWEST_ROUNDS` being done."""
 TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-9}
 """Largest difference, relative to the largest entry, between gradients that differ by rounding only."""
 NOISE = 1e-2
@@ -55,6 +61,7 @@ class Timing:
     """First and third quartile of the ratio."""
     difference: float
     """Largest difference of its gradients from torch eager's, relative to the largest entry."""
+    rounds: int
 
 
 def clock() -> float:
@@ -62,8 +69,8 @@ def clock() -> float:
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
-def recorded(workload: Workload, **options: Any) -> Callable[[], Any]:
-    """The workload's step inside a graph of its own, opened at a place of its own.
+def recorded(workload: Workload, look: Callable[[Any], Any] | None = None, /, **options: Any) -> Callable[[], Any]:
+    """The workload's step inside a graph of its own, opened at a place of its own; `look` reads it before it closes.
 
     What to keep for reuse is learned for each place in a program where graphs are opened.
     One line shared by all workloads would be a program that nobody writes.
@@ -73,8 +80,15 @@ def recorded(workload: Workload, **options: Any) -> Callable[[], Any]:
         with ao.AutogradGraph(**options):
             return workload.step()
 
-    run.__code__ = run.__code__.replace(co_filename=f"<{workload.name}, {options}, {next(_places)}>")
-    return run
+    def looked_at() -> Any:
+        with ao.AutogradGraph(**options) as graph:
+            out = workload.step()
+            look(graph)             # type: ignore[misc]
+            return out
+
+    chosen = run if look is None else looked_at
+    chosen.__code__ = chosen.__code__.replace(co_filename=f"<{workload.name}, {options}, {next(_places)}>")
+    return chosen
 
 
 def own_variants(make: Make, leaf: Leaf = ao.tensor) -> list[Variant]:
@@ -143,7 +157,7 @@ def block_length(variant: Variant) -> int:
     return max(1, round(BLOCK_SECONDS / max(block(variant.run, 1), 1e-9)))
 
 
-def measure(variants: list[Variant], repeats: int, on_round: Callable[[], None] = lambda: None) -> dict[str, Timing]:
+def measure(variants: list[Variant], repeats: int, on_round: Tick = lambda *_: None) -> dict[str, Timing]:
     """Compare the variants, then time them in turns; the first is what ratios are taken of."""
     found = differences(variants)
     times = alternate(variants, repeats, on_round, changing=any(v.workload.advance for v in variants))
@@ -152,17 +166,24 @@ def measure(variants: list[Variant], repeats: int, on_round: Callable[[], None] 
 
 
 def alternate(
-    variants: list[Variant], repeats: int, on_round: Callable[[], None], *, changing: bool
+    variants: list[Variant], repeats: int, on_round: Tick, *, changing: bool,
+    fewest: int = FEWEST_ROUNDS, most_seconds: float = MOST_SECONDS,
 ) -> dict[str, list[float]]:
-    """Seconds a step of every round; with `changing` each round has a new structure, the same for all."""
+    """Seconds a step of every round; with `changing` each round has a new structure, the same for all.
+
+    At most `repeats` rounds: fewer where they agree, or take too long.
+    """
     steps = 1 if changing else min(block_length(v) for v in variants)
     times: dict[str, list[float]] = {v.name: [] for v in variants}
     order = list(variants)
     shuffle = random.Random(0).shuffle
     collecting = gc.isenabled()
     gc.disable()
+    end = time.monotonic() + most_seconds
     try:
-        for _ in range(repeats):
+        for done in range(repeats):
+            if done >= fewest and (time.monotonic() > end or settled(times)):
+                break
             for variant in variants if changing else ():
                 if variant.workload.advance is not None:
                     variant.workload.advance()
@@ -177,6 +198,20 @@ def alternate(
     return times
 
 
+def settled(times: dict[str, list[float]]) -> bool:
+    """Is every interquartile interval of the ratios to the first narrow?"""
+    base, *others = times.values()
+    shares = [quartiles([a / b for a, b in zip(seconds, base, strict=True)]) for seconds in others]
+    return all(upper - lower <= NARROW * lower for lower, upper in shares)
+
+
+def quartiles(values: list[float]) -> tuple[float, float]:
+    """First and third."""
+    ordered = sorted(values)
+    quarter = len(ordered) // 4
+    return ordered[quarter], ordered[-1 - quarter]
+
+
 def block(run: Callable[[], Any], steps: int) -> float:
     """Seconds a step."""
     begin = clock()
@@ -187,8 +222,5 @@ def block(run: Callable[[], Any], steps: int) -> float:
 
 def timing(seconds: list[float], base: list[float], difference: float) -> Timing:
     """Medians over the rounds."""
-    ratios = sorted(a / b for a, b in zip(seconds, base, strict=True))
-    quarter = len(ratios) // 4
-    return Timing(
-        statistics.median(seconds), statistics.median(ratios), (ratios[quarter], ratios[-1 - quarter]), difference
-    )
+    ratios = [a / b for a, b in zip(seconds, base, strict=True)]
+    return Timing(statistics.median(seconds), statistics.median(ratios), quartiles(ratios), difference, len(ratios))

@@ -17,12 +17,10 @@ from torch import nn
 import autograd_opt as ao
 
 from . import bars
-from .counting import allocations
-from .jobs import Settings
-from .measure import EAGER, OFF, ON, own_variants
+from .jobs import Settings, Tick
+from .measure import EAGER, OFF, ON
 from .plots import save_panels
 from .section import Check, Grid, Row, Section
-from .workloads import MAKES
 from .workloads import labels as workload_labels
 
 NODES = 10**6
@@ -43,11 +41,11 @@ def labels(groups: Sequence[str] = ()) -> list[str]:
     return peaks + others
 
 
-def measure_memory(label: str, settings: Settings, on_round: Callable[[], None] = lambda: None) -> Row:
+def measure_memory(label: str, settings: Settings, on_round: Tick = lambda *_: None) -> Row:
     """One peak, one size of a node, or one long run."""
     kind, _, what = label.partition(": ")
     if kind == "peak":
-        return {"name": label, "kind": kind, **peaks(what)}
+        return {"name": label, "kind": kind, "workload": what}
     if kind == "node":
         return {"name": label, "kind": kind, "way": what, **node_bytes(OPTIONS[what], NODES)}
     way, _, steps = what.rpartition(", ")
@@ -55,14 +53,15 @@ def measure_memory(label: str, settings: Settings, on_round: Callable[[], None] 
     return {"name": label, "kind": kind, "way": way, "steps": int(steps), **grown}
 
 
-def peaks(name: str) -> Row:
+def counted(label: str) -> str | None:
+    """The workload whose counts hold a peak."""
+    kind, _, what = label.partition(": ")
+    return what if kind == "peak" else None
+
+
+def joined(row: Row, counts: Row) -> Row:
     """Bytes alive at the peak of a step, in each way; after steps enough that nothing is learned any more."""
-    out = {}
-    for variant in own_variants(MAKES[name]):
-        for _ in range(3):
-            variant.run()
-        out[variant.name] = allocations(variant.run, variant.workload.leaves)[1]
-    return {"workload": name, "peak": out}
+    return row | {"peak": {way: counts["ways"][way]["peak"] for way in (EAGER, OFF, ON)}}
 
 
 def resident() -> int:
@@ -100,7 +99,7 @@ def recorded_bytes(options: Options, count: int, read: Callable[[], int]) -> flo
         return (read() - before) / (len(graph) - nodes)
 
 
-def growth(options: Options | None, steps: int, on_round: Callable[[], None]) -> Row:
+def growth(options: Options | None, steps: int, on_round: Tick) -> Row:
     """Memory over the steps of training a small network with the collector off; without options torch eager."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
@@ -164,13 +163,13 @@ def checks(rows: list[Row]) -> list[Check]:
     for row in rows:
         if row.get("kind") == "peak":
             share = row["peak"][ON] / row["peak"][EAGER]
-            out.append(Check(row["workload"], "peak bytes / torch eager", share, bars.MEMORY_BAR))
+            out.append(Check(row["workload"], "peak bytes / torch eager", share, *bars.MEMORY_BAR))
         elif row.get("kind") == "node":
-            out.append(Check(f"node, {row['way']}", "bytes", row["resident"], bars.NODE_BYTES_BAR))
-        elif row.get("kind") == "growth" and row["way"] != EAGER:
+            out.append(Check(f"node, {row['way']}", "bytes", row["resident"], *bars.NODE_BYTES_BAR))
+        elif row.get("kind") == "growth" and row["way"] != EAGER and "curve" in row:
             beyond = max(row["bytes"] - max(eager.get(row["steps"], 0), 0), 0) / row["counted"]
             name = f"{row['steps']:,} steps, {row['way']}"
-            out.append(Check(name, "bytes a step beyond torch eager's", beyond, bars.GROWTH_BYTES_BAR))
+            out.append(Check(name, "bytes a step beyond torch eager's", beyond, *bars.GROWTH_BYTES_BAR))
     return out
 
 
@@ -187,4 +186,5 @@ def plot(rows: list[Row], stem: Path) -> list[Path]:
     return save_panels(stem.with_suffix(".png"), panels, "steps", "MB", title)
 
 
-SECTION = Section("memory", "Memory", labels, measure_memory, grids, checks, plot)
+SECTION = Section("memory", "Memory", labels, measure_memory, grids, checks, plot, alone=lambda label: False,
+                  counts=counted, joined=joined)

@@ -75,7 +75,8 @@ def transformer(leaf: Leaf = torch_leaf, batch: int = 8, length: int = 32, width
         hidden = model["encoder"](model["embedding"](tokens))
         return F.cross_entropy(model["head"](hidden.mean(1)), labels)
 
-    return of_module("transformer", model, loss, random=True)
+    return of_module("transformer", model, loss, random=True,
+                     data={"tokens": tokens, "one_hot": F.one_hot(labels, 10).float()})
 
 
 def cnn(leaf: Leaf = torch_leaf, batch: int = 32) -> Workload:

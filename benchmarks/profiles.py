@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .jobs import Settings
+from .jobs import Settings, Tick
 from .measure import EAGER, OFF, ON, block, own_variants
 from .section import Grid, Row, Section
 from .workloads import MAKES, labels
@@ -99,7 +99,7 @@ def read(report: str) -> Counter[tuple[str, str]]:
     return out
 
 
-def measure_profile(label: str, settings: Settings, on_round: Callable[[], None] = lambda: None) -> Row:
+def measure_profile(label: str, settings: Settings, on_round: Tick = lambda *_: None) -> Row:
     """Milliseconds of a step by kind, and the functions of ours that take most."""
     if shutil.which("perf") is None:
         return {"name": label, "notes": ["perf is not installed: the profiles are left out (Debian: linux-perf)"]}

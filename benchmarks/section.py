@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .jobs import Settings
+from .jobs import Settings, Tick
 
 Row = dict[str, Any]
 Lines = list[list[str]]
@@ -32,12 +32,37 @@ class Check(NamedTuple):
     bar: float
     at_least: bool = False
     """Whether the bar is a least instead of a most."""
+    goal: float | None = None
+    """What would be better still, where there is such a figure."""
+    below: bool = False
+    """Whether the goal has to be beaten, not only reached."""
 
     @property
     def met(self) -> bool:
         """Compared to the digits that a table shows."""
         found, bar = round(self.found, 2), round(self.bar, 2)
         return found >= bar if self.at_least else found <= bar
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the goal is reached as well; None where there is none."""
+        if self.goal is None:
+            return None
+        found, goal = round(self.found, 2), round(self.goal, 2)
+        if self.below:
+            return found < goal
+        return found >= goal if self.at_least else found <= goal
+
+    @property
+    def goal_text(self) -> str:
+        """The goal with its direction."""
+        sign = "<" if self.below else "≥" if self.at_least else "≤"
+        return "" if self.goal is None else f"{sign} {self.goal:,.2f}"
+
+    @property
+    def result(self) -> str:
+        """In a word or two."""
+        return "MISSED" if not self.met else "met, and the goal" if self.reached else "met"
 
     def __str__(self) -> str:
         return f"{self.name}: {self.what} is {self.found:,.2f}, the bar {self.bar_text}"
@@ -50,8 +75,8 @@ class Check(NamedTuple):
 
 def bars_grid(checks: Sequence[Check]) -> Grid:
     """Every bar, what was measured, and whether it was met."""
-    lines = [[c.name, c.what, f"{c.found:,.2f}", c.bar_text, "met" if c.met else "MISSED"] for c in checks]
-    return Grid("Bars", ("", "what", "measured", "bar", "result"), lines)
+    lines = [[c.name, c.what, f"{c.found:,.2f}", c.bar_text, c.goal_text, c.result] for c in checks]
+    return Grid("Bars", ("", "what", "measured", "bar", "goal", "result"), lines)
 
 
 @dataclass(frozen=True)
@@ -64,7 +89,7 @@ class Section:
     labels : callable
         The labels to measure, one process each, for the groups of workloads asked for.
     measure : callable
-        `measure(label, settings, on_round)` returns a row as plain data; runs in the process of its own.
+        `measure(label, settings, on_round)` returns a row as plain data; runs in a process of its own.
     grids : callable
         Rows as tables.
     checks : callable
@@ -73,13 +98,31 @@ class Section:
         `plot(rows, folder)` draws and returns the paths.
     of_workloads : bool
         Whether the groups of workloads restrict it.
+    alone : callable
+        Whether a label is timed, so that nothing else may run beside it.
+    counts : callable
+        The workload whose counts a row needs, or None; they are counted once for all sections.
+    joined : callable
+        `joined(row, counts)` completes a row.
+    patient : bool
+        Whether a row that is not there in time is a result and no failure.
+    preface : str
+        What stands before the tables.
+    expected : float
+        Seconds that a row takes, where no earlier run tells.
     """
 
     name: str
     title: str
     labels: Callable[[Sequence[str]], list[str]]
-    measure: Callable[[str, Settings, Callable[[], None]], Row]
+    measure: Callable[[str, Settings, Tick], Row]
     grids: Callable[[list[Row]], list[Grid]]
     checks: Callable[[list[Row]], list[Check]] = lambda rows: []
     plot: Callable[[list[Row], Path], list[Path]] | None = None
     of_workloads: bool = True
+    alone: Callable[[str], bool] = lambda label: True
+    counts: Callable[[str], str | None] = lambda label: None
+    joined: Callable[[Row, Row], Row] = lambda row, counts: row
+    patient: bool = False
+    preface: str = ""
+    expected: float = 5.0

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from . import budget, cse, explaining, memory, profiles, scaling, times
+from collections.abc import Callable
+
+from . import budget, counts, cse, explaining, memory, profiles, scaling, times
+from .jobs import Settings, Tick
 from .peers import table as peers
-from .section import Section
+from .section import Row, Section
 
 SECTIONS: dict[str, Section] = {s.name: s for s in (
-    times.SECTION, cse.SECTION, memory.SECTION, scaling.SECTION, budget.SECTION, profiles.SECTION, peers.SECTION,
-    explaining.SECTION,
+    times.SECTION, memory.SECTION, budget.SECTION, cse.SECTION, scaling.SECTION, explaining.SECTION, profiles.SECTION,
+    peers.SECTION,
 )}
-"""Name on the command line and stem of the files -> section."""
+"""Name on the command line and stem of the files -> section; what a reader asks for first comes first."""
+
+COUNTS = "counts"
+MEASURED: dict[str, Callable[[str, Settings, Tick], Row]] = {
+    **{name: section.measure for name, section in SECTIONS.items()}, COUNTS: counts.measure_counts}
+"""What a process of its own may be asked to measure."""

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from .section import Grid, Row
+from .section import Grid, Row, Section
 
 
 def terminal(grid: Grid) -> Table:
@@ -35,14 +35,16 @@ def table(grid: Grid) -> list[str]:
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
-def markdown(title: str, grids: list[Grid], rows: list[Row], about: dict[str, Any], pictures: list[str]) -> str:
-    """A whole page of results, the conditions first."""
-    lines = [f"# {title}", "", f"Written by `{about['command']}`.", ""]
+def markdown(
+    section: Section, grids: list[Grid], about: dict[str, Any], pictures: list[str], remarks: list[str]
+) -> str:
+    """A whole page of results; the conditions first, and what is missing."""
+    lines = [f"# {section.title}", "", f"Written by `{about['command']}`.", ""]
     lines += [", ".join(f"{key} {value}" for key, value in about.items() if key != "command") + ".", ""]
+    lines += [line for text in (section.preface, *remarks) if text for line in (text, "")]
     for grid in grids:
         lines += [f"## {grid.title}", "", *([grid.caption, ""] if grid.caption else []), *table(grid), ""]
     lines += [line for picture in pictures for line in (f"![{picture}]({picture})", "")]
-    lines += [line for note in notes(rows) for line in (note, "")]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+import time
 from dataclasses import asdict
 from typing import Any
 
+from autograd_opt import AutogradGraph
+
 from . import bars
-from .counting import kernels, peak_bytes, traced_kernels
-from .jobs import Settings
+from .jobs import Settings, Tick
 from .measure import EAGER, OFF, ON, Variant, measure, own_variants
 from .section import Check, Grid, Row, Section
 from .workloads import BY_HAND, MAKES, labels
 
 HAND = "by hand"
+PASS_STEPS = 25
 CAPTION = (
     "Forward and backward as a share of torch eager: median of the rounds, quartiles in parentheses. "
     "Kernels: torch eager → optimized; peak: bytes alive at once, optimized / torch eager."
 )
 
 
-def measure_times(label: str, settings: Settings, on_round: Callable[[], None] = lambda: None) -> Row:
-    """Measure one workload."""
+def measure_times(label: str, settings: Settings, on_round: Tick = lambda *_: None) -> Row:
+    """Time one workload."""
     variants = own_variants(MAKES[label])
     workload = variants[0].workload
     if label in BY_HAND:
@@ -37,14 +39,50 @@ def measure_times(label: str, settings: Settings, on_round: Callable[[], None] =
         on_round()
 
     times = measure(variants, settings.repeats, each_round)
-    own = [v for v in variants if v.name in (EAGER, OFF, ON)]
-    return {
+    row: Row = {
         "name": label,
         "times": {name: asdict(t) for name, t in times.items()},
-        "kernels": {v.name: dict(kernels(v.run)) for v in own},
-        "peak": {v.name: peak_bytes(v.run, v.workload.leaves) for v in own},
-        "traced": traced_kernels(workload),
         "facts": {**workload.facts, **({"u": statistics.median(shares)} if shares else {})},
+    }
+    if workload.advance is None:
+        row["passes"] = share_of_passes(next(v for v in variants if v.name == ON))
+    return row
+
+
+def share_of_passes(variant: Variant) -> float:
+    """Share of a step that goes into what precedes backward, the passes or their plan, its structure being known.
+
+    The clock is the wall's: the processor's takes longer to read than what is timed.
+    """
+    spent, wholes = 0.0, []
+    prepare = AutogradGraph.prepare
+
+    def watched(*args: Any) -> bool:
+        nonlocal spent
+        begin = time.perf_counter()
+        try:
+            return prepare(*args)
+        finally:
+            spent += time.perf_counter() - begin
+
+    AutogradGraph.prepare = watched         # type: ignore[method-assign, assignment]
+    try:
+        for _ in range(PASS_STEPS):
+            spent, begin = 0.0, time.perf_counter()
+            variant.run()
+            wholes.append(spent / (time.perf_counter() - begin))
+    finally:
+        AutogradGraph.prepare = prepare     # type: ignore[method-assign]
+    return statistics.median(wholes)
+
+
+def joined(row: Row, counts: Row) -> Row:
+    """With what does not depend on the clock."""
+    ways = {name: counts["ways"][name] for name in (EAGER, OFF, ON)}
+    return row | {
+        "kernels": {name: way["kernels"] for name, way in ways.items()},
+        "peak": {name: way["peak"] for name, way in ways.items()},
+        "traced": counts["traced"],
     }
 
 
@@ -58,15 +96,17 @@ def checks_of(row: Row) -> list[Check]:
     out = []
     bar = bars.time_bar(name, row["facts"])
     if bar is not None:
-        out.append(Check(name, "time / torch eager", times[ON]["ratio"], bar))
+        out.append(Check(name, "time / torch eager", times[ON]["ratio"], *bar))
     if name == "chain":
-        out.append(Check(name, "time as written / torch eager", times[OFF]["ratio"], 1.0))
+        out.append(Check(name, "time as written / torch eager", times[OFF]["ratio"], *bars.CHAIN_BAR))
     if HAND in times:
-        out.append(Check(name, "time / by hand", times[ON]["ratio"] / times[HAND]["ratio"], bars.HAND_BAR))
+        out.append(Check(name, "time / by hand", times[ON]["ratio"] / times[HAND]["ratio"], *bars.HAND_BAR))
+    if "passes" in row:
+        out.append(Check(name, "passes, percent of a step seen before", 100 * row["passes"], *bars.PASSES_BAR))
     if row["traced"]:
         kernels_left = sum(row["kernels"][ON].values()) / row["traced"][1]
-        out.append(Check(name, "kernels / traced, FX CSE", kernels_left, bars.KERNEL_BAR))
-    out.append(Check(name, "peak bytes / torch eager", row["peak"][ON] / row["peak"][EAGER], bars.MEMORY_BAR))
+        out.append(Check(name, "kernels / traced, FX CSE", kernels_left, *bars.KERNEL_BAR))
+    out.append(Check(name, "peak bytes / torch eager", row["peak"][ON] / row["peak"][EAGER], *bars.MEMORY_BAR))
     return out
 
 
@@ -96,4 +136,5 @@ def cells(row: Row, width: int) -> list[str]:
     ]
 
 
-SECTION = Section("times", "Time, kernels and memory beside torch eager", labels, measure_times, grids, checks)
+SECTION = Section("times", "Time, kernels and memory beside torch eager", labels, measure_times, grids, checks,
+                  counts=lambda label: label, joined=joined)

@@ -27,10 +27,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from autograd_opt.benchmarks.command import tables, unmeasured
+from autograd_opt.benchmarks import summary
 from autograd_opt.benchmarks.section import Grid
 from autograd_opt.benchmarks.sections import SECTIONS
 from autograd_opt.benchmarks.show import table
+from autograd_opt.benchmarks.tables import older, tables, unfinished, unmeasured
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 FIGURE = re.compile(r"<!--figure (?P<what>[^>]+?)-->(?P<now>.*?)<!--/figure-->", re.DOTALL)
@@ -97,9 +98,10 @@ def filled_table(folder: Path, section: str, title: str, only: str | None) -> st
         words = tuple(only.split(","))
         lines = [line for line in grid.lines if line[0].startswith(words)]
         grid = Grid(grid.title, grid.headings, lines, grid.caption)
-    left_out = [] if only else unmeasured(SECTIONS[section], found["rows"])
+    rows = found["rows"]
+    left_out = [*unmeasured(SECTIONS[section], rows), *unfinished(rows), *older(rows, found["conditions"])]
     return "\n".join(["", *table(grid), "", *([grid.caption] if grid.caption else []), measured_by(found),
-                      *left_out, ""])
+                      *([] if only else left_out), ""])
 
 
 def measured_by(found: dict[str, Any]) -> str:
@@ -123,7 +125,12 @@ def plain(folder: Path) -> str:
     return f"Time of one step, torch eager = 1: {', '.join(parts)}.\n"
 
 
-SUMMARIES: dict[str, Callable[[Path], str]] = {"gain": gain, "plain": plain}
+def bars(folder: Path) -> str:
+    """Every bar of every section, and what was not measured."""
+    return "\n".join(["", *summary.lines_of(folder), ""])
+
+
+SUMMARIES: dict[str, Callable[[Path], str]] = {"gain": gain, "plain": plain, "bars": bars}
 
 
 def picture(folder: Path, name: str) -> str:

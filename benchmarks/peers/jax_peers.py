@@ -9,8 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from ..workload import Workload
+from .network_programs import unrolled
 from .peer import Peer, Step, arrays, mapped, tensors
-from .programs import program_of, unrolled
+from .programs import program_of
 
 
 def library(jit: bool) -> Any:
@@ -30,7 +31,7 @@ def library(jit: bool) -> Any:
         return jax.lax.scan(lambda s, x: (step(s, x), None), state, jnp.swapaxes(inputs, 0, 1))[0]
 
     names = ("exp", "log", "tanh", "sin", "cos", "sqrt", "sum", "mean", "max", "maximum", "concatenate", "zeros",
-             "diagonal")
+             "diagonal", "transpose")
     return SimpleNamespace(
         **{name: getattr(jnp, name) for name in names}, derivative=derivative, conv2d=conv2d,
         loop=loop if jit else unrolled,
@@ -43,7 +44,6 @@ def build(label: str, workload: Workload, jit: bool) -> Step:
     import jax
 
     program = program_of(label)
-    assert program is not None
     leaves = [arrays(leaf) for leaf in workload.leaves]
     if leaves[0].dtype == np.float64:
         jax.config.update("jax_enable_x64", True)

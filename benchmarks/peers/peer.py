@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,8 @@ class Peer:
     build : callable
         `build(label, workload)` returns a step, having traced or compiled nothing that a
         user would not have at that point; None where the workload cannot be said there.
-    works : frozenset of str
-        First words of the workloads that it can take; empty for all that have a program.
+    cannot : dict of str
+        First words of the workloads that cannot be said in it, and why not.
     retraces : bool
         Whether a new structure has to be built, traced or compiled again.
     """
@@ -36,12 +36,12 @@ class Peer:
     name: str
     package: str
     build: Callable[[str, Workload], Step]
-    works: frozenset[str] = frozenset()
+    cannot: Mapping[str, str] = field(default_factory=dict)
     retraces: bool = True
 
-    def takes(self, label: str) -> bool:
-        """Can the workload be said in this library?"""
-        return not self.works or label.split()[0] in self.works
+    def obstacle(self, label: str) -> str | None:
+        """Why the workload cannot be said in this library; None where it can."""
+        return self.cannot.get(label.split()[0])
 
 
 def arrays(values: Any) -> Any:

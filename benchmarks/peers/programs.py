@@ -13,6 +13,7 @@ from typing import Any
 from ..elementwise import BLOCKS, ROUNDS
 from ..population import evaluate
 from ..science import in_library
+from .network_programs import affine, cnn, lstm, mlp, row, transformer
 
 Program = Callable[..., Any]
 Data = dict[str, Any]
@@ -35,59 +36,6 @@ def sharing(lib: Any, data: Data, t1: Any, t2: Any) -> Any:
     return lib.sum(total)
 
 
-def cross_entropy(lib: Any, scores: Any, one_hot: Any) -> Any:
-    """Mean over the rows, as torch's, from scores that need no shift to stay finite."""
-    return lib.mean(lib.log(lib.sum(lib.exp(scores), axis=1))) - lib.sum(scores * one_hot) / one_hot.shape[0]
-
-
-def relu(lib: Any, x: Any) -> Any:
-    return lib.maximum(x, 0.0)
-
-
-def mlp(lib: Any, data: Data, w1: Any, b1: Any, w2: Any, b2: Any, w3: Any, b3: Any) -> Any:
-    h = relu(lib, data["images"] @ w1.T + b1)
-    h = relu(lib, h @ w2.T + b2)
-    return cross_entropy(lib, h @ w3.T + b3, data["one_hot"])
-
-
-def cnn(lib: Any, data: Data, *leaves: Any) -> Any:
-    k1, c1, s1, m1, k2, c2, s2, m2, w, b = leaves
-    h = data["images"]
-    for kernel, bias, scale, shift in ((k1, c1, s1, m1), (k2, c2, s2, m2)):
-        h = lib.conv2d(h, kernel) + bias[None, :, None, None]
-        centred = h - lib.mean(h, axis=(0, 2, 3), keepdims=True)
-        spread = lib.mean(centred * centred, axis=(0, 2, 3), keepdims=True)
-        h = centred / lib.sqrt(spread + 1e-5) * scale[None, :, None, None] + shift[None, :, None, None]
-        h = relu(lib, h)
-        n, channels, rows, columns = h.shape
-        h = lib.max(h.reshape(n, channels, rows // 2, 2, columns // 2, 2), axis=(3, 5))
-    return cross_entropy(lib, h.reshape(h.shape[0], -1) @ w.T + b, data["one_hot"])
-
-
-def unrolled(step: Callable[[Any, Any], Any], state: Any, inputs: Any) -> Any:
-    """The state after a step for each column, where a library has no better loop."""
-    for t in range(inputs.shape[1]):
-        state = step(state, inputs[:, t])
-    return state
-
-
-def lstm(lib: Any, data: Data, w_x: Any, w_h: Any, b_x: Any, b_h: Any, w: Any, b: Any) -> Any:
-    series = data["series"]
-    width = w_h.shape[1]
-    inputs = series @ w_x.T + (b_x + b_h)
-
-    def cell(state: tuple[Any, Any], x: Any) -> tuple[Any, Any]:
-        h, c = state
-        gates = x + h @ w_h.T
-        i, f, g, o = (gates[:, k * width:(k + 1) * width] for k in range(4))
-        c = lib.sigmoid(f) * c + lib.sigmoid(i) * lib.tanh(g)
-        return lib.sigmoid(o) * lib.tanh(c), c
-
-    start = lib.zeros((series.shape[0], width))
-    h, _ = (lib.loop if hasattr(lib, "loop") else unrolled)(cell, (start, start), inputs)
-    return cross_entropy(lib, h @ w.T + b, data["one_hot"])
-
-
 def population(lib: Any, data: Data, *constants: Any) -> Any:
     total: Any = 0.0
     for tree in data["trees"]:
@@ -97,10 +45,12 @@ def population(lib: Any, data: Data, *constants: Any) -> Any:
 
 
 def layers(lib: Any, data: Data, weights: tuple[Any, ...], columns: list[Any]) -> Any:
-    h = 2.0 * (lib.concatenate(columns, 1) - data["lower"]) / (data["upper"] - data["lower"]) - 1.0
+    h = lib.concatenate(columns, 1)
+    lower, upper = row(lib, data["lower"], h), row(lib, data["upper"], h)
+    h = 2.0 * (h - lower) / (upper - lower) - 1.0
     for i in range(0, len(weights) - 2, 2):
-        h = lib.tanh(h @ weights[i] + weights[i + 1])
-    return h @ weights[-2] + weights[-1]
+        h = lib.tanh(affine(lib, h, weights[i], weights[i + 1]))
+    return affine(lib, h, weights[-2], weights[-1])
 
 
 def pinn_burgers(lib: Any, data: Data, *weights: Any) -> Any:
@@ -139,6 +89,11 @@ def pinn_navier_stokes(lib: Any, data: Data, *leaves: Any) -> Any:
     return sum(lib.sum(error * error) for error in errors)
 
 
+def reshaped(lib: Any, x: Any, shape: tuple[int, int]) -> Any:
+    """Row by row."""
+    return lib.reshape(x, shape) if hasattr(lib, "reshape") else x.reshape(shape)
+
+
 def hessian_rosenbrock(lib: Any, data: Data, x: Any) -> Any:
     def rosenbrock(x: Any) -> Any:
         step, start = x[1:] - x[:-1] ** 2, 1.0 - x[:-1]
@@ -151,9 +106,9 @@ def hessian_network(lib: Any, data: Data, weights: Any) -> Any:
     hidden = data["hidden"]
 
     def loss(weights: Any) -> Any:
-        w1, b1 = weights[: 4 * hidden].reshape((4, hidden)), weights[4 * hidden : 5 * hidden]
-        w2, b2 = weights[5 * hidden : 6 * hidden].reshape((hidden, 1)), weights[6 * hidden :]
-        error = lib.tanh(data["inputs"] @ w1 + b1) @ w2 + b2 - data["targets"]
+        w1, b1 = reshaped(lib, weights[: 4 * hidden], (4, hidden)), weights[4 * hidden : 5 * hidden]
+        w2, b2 = reshaped(lib, weights[5 * hidden : 6 * hidden], (hidden, 1)), weights[6 * hidden :]
+        error = affine(lib, lib.tanh(affine(lib, data["inputs"], w1, b1)), w2, b2) - data["targets"]
         return lib.mean(error * error)
 
     return lib.hessian(loss, weights)
@@ -165,12 +120,13 @@ def mechanics(lib: Any, data: Data, *parameters: Any) -> Any:
 
 def gp(lib: Any, data: Data, log_length: Any, log_height: Any, log_noise: Any) -> Any:
     x, y, identity = data["x"], data["y"], data["identity"]
+    between = lib.between if hasattr(lib, "between") else lambda x: x[:, None] - x[None, :]
 
     def kernel() -> Any:
-        distance = (x[:, None] - x[None, :]) / lib.exp(log_length)
+        distance = between(x) / lib.exp(log_length)
         return lib.exp(log_height) * lib.exp(-0.5 * distance * distance) + lib.exp(log_noise) * identity
 
-    fit = y @ lib.solve(kernel(), y)
+    fit = y.T @ lib.solve(kernel(), y)
     complexity = lib.logdet(kernel())
     inverse = lib.inv(kernel())
     left_out = (inverse @ y) / lib.diagonal(inverse)
@@ -181,11 +137,11 @@ def gp(lib: Any, data: Data, log_length: Any, log_height: Any, log_noise: Any) -
 PROGRAMS: dict[str, Program] = {
     "chain": chain, "sharing": sharing, "mlp": mlp, "cnn": cnn, "lstm": lstm, "population": population,
     "pinn_burgers": pinn_burgers, "pinn_navier_stokes": pinn_navier_stokes, "hessian_rosenbrock": hessian_rosenbrock,
-    "hessian_network": hessian_network, "mechanics": mechanics, "gp": gp,
+    "hessian_network": hessian_network, "mechanics": mechanics, "gp": gp, "transformer": transformer,
 }
-"""By the first word of the workload's name.  `transformer` draws random numbers, which no two libraries share."""
+"""By the first word of the workload's name."""
 
 
-def program_of(label: str) -> Program | None:
+def program_of(label: str) -> Program:
     """The program of a workload."""
-    return PROGRAMS.get(label.split()[0])
+    return PROGRAMS[label.split()[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,9 @@ from torch import Tensor
 from ..workload import Workload
 from .peer import Peer, Step, arrays, mapped, tensors
 from .programs import program_of
+
+DEEP = 200_000
+"""Its rewriting and its printing of code call themselves along a graph."""
 
 
 def library() -> Any:
@@ -21,10 +25,10 @@ def library() -> Any:
         return lambda *args: pytensor.grad(pt.sum(f(*args)), args[i])
 
     names = ("exp", "log", "tanh", "sin", "cos", "sqrt", "sum", "mean", "max", "maximum", "zeros", "sigmoid",
-             "diagonal")
+             "diagonal", "transpose")
     return SimpleNamespace(
         **{name: getattr(pt, name) for name in names}, derivative=derivative,
-        concatenate=lambda columns, axis: pt.concatenate(columns, axis=axis),
+        pad=pt.pad, concatenate=lambda columns, axis: pt.concatenate(columns, axis=axis),
         hessian=lambda f, x: hessian(f(x), x),
         solve=pt.linalg.solve, inv=pt.linalg.inv, logdet=lambda a: pt.linalg.slogdet(a)[1],
     )
@@ -35,12 +39,12 @@ def build(label: str, workload: Workload) -> Step:
     import pytensor.tensor as pt
 
     program = program_of(label)
-    assert program is not None
     values = [arrays(leaf) for leaf in workload.leaves]
     compiled: list[Any] = []
 
     def step() -> list[Tensor]:
         if not compiled:
+            sys.setrecursionlimit(DEEP)
             pytensor.config.floatX = str(values[0].dtype)
             leaves = [pt.tensor(dtype=v.dtype, shape=v.shape) for v in values]
             lib, data = library(), mapped(arrays(workload.data), lambda a: pt.constant(a))
@@ -54,6 +58,4 @@ def build(label: str, workload: Workload) -> Step:
     return step
 
 
-PEERS = [Peer("PyTensor", "pytensor", build, frozenset((
-    "chain", "sharing", "mlp", "lstm", "population", "pinn_burgers", "pinn_navier_stokes", "hessian_rosenbrock",
-    "hessian_network", "mechanics", "gp")))]
+PEERS = [Peer("PyTensor", "pytensor", build)]

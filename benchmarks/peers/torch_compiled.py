@@ -46,8 +46,7 @@ def compiled(backend: str) -> Peer:
 
         return step
 
-    return Peer(f"torch.compile, {backend}", "torch", build, frozenset(
-        ("chain", "sharing", "mlp", "transformer", "cnn", "lstm", "population", "mechanics", "gp", *NESTED)))
+    return Peer(f"torch.compile, {backend}", "torch", build)
 
 
 def whole_step(workload: Workload, backend: str) -> Step:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import torch
 
-from autograd_opt.benchmarks import counting, cse
+from autograd_opt.benchmarks import counting, counts, cse
 from autograd_opt.benchmarks.jobs import Settings
 
 
 def test_every_way_of_a_workload() -> None:
-    row = cse.measure_cse("gp", Settings(repeats=1))
+    once = Settings(repeats=1)
+    row = cse.joined(cse.measure_cse("gp", once), counts.measure_counts("gp", once))
     ways = row["ways"]
     assert ways["cse alone"]["kernels"] < ways["as written"]["kernels"]
     assert ways["as written"]["reused"] == ways["as written"]["merged"] == 0
@@ -20,8 +21,14 @@ def test_every_way_of_a_workload() -> None:
     assert ways["optimize=True"]["allocated"] < ways["as written"]["allocated"]
     assert row["traced"][1] < row["traced"][0]
     lines, surplus = cse.grids([row])
-    assert len(lines.lines) == len(cse.WAYS) + 3
+    assert len(lines.lines) == len(counts.WAYS) + 3
     assert all(int(line[2]) > int(line[3]) for line in surplus.lines)
+
+
+def test_a_structure_seen_once_is_counted_at_first_sight() -> None:
+    one, other = (counts.facts("population 1,000", "optimize=True") for _ in range(2))
+    assert one == other
+    assert one["reused"] > 0
 
 
 def test_surplus_names_operator_count_and_place() -> None:
@@ -30,7 +37,7 @@ def test_surplus_names_operator_count_and_place() -> None:
         for _ in range(3):
             x.add_(1)
         torch.zeros_like(x)
-    found = cse.surplus(sites, Counter(add=1, zeros=1))
+    found = counts.surplus(sites, Counter(add=1, zeros=1))
     assert [(line["operator"], line["ours"], line["traced"]) for line in found] == [("add", 3, 1)]
     (place,) = found[0]["from"]
     assert place.startswith("benchmarks/test_cse.py:")

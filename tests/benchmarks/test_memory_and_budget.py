@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autograd_opt.benchmarks import budget, memory, profiles
+from autograd_opt.benchmarks import bars, budget, counts, memory, profiles
 from autograd_opt.benchmarks.jobs import Settings
 from autograd_opt.benchmarks.section import Check
 
@@ -43,9 +43,10 @@ def test_growth_is_judged_beside_torch_eager(tmp_path: Path) -> None:
 
 
 def test_a_peak_row() -> None:
-    row = memory.measure_memory("peak: gp", Settings(repeats=1))
+    once = Settings(repeats=1)
+    row = memory.joined(memory.measure_memory("peak: gp", once), counts.measure_counts("gp", once))
     (check,) = memory.checks([row])
-    assert check == Check("gp", "peak bytes / torch eager", check.found, 1.0)
+    assert check == Check("gp", "peak bytes / torch eager", check.found, *bars.MEMORY_BAR)
     assert 0 < check.found < 2
 
 
