@@ -41,6 +41,8 @@ def main(pipe: Connection, section: str, label: str, settings: dict[str, Any], v
     except Exception as error:  # what cannot run is a result, too
         lines = str(error).strip().splitlines()
         row = {"name": label, "error": f"{type(error).__name__}: {lines[0] if lines else ''}"}
-    say({"row": row, "done": True})
+    times = os.times()
+    took = times.user + times.system + times.children_user + times.children_system
+    say({"row": row | {"took": round(took, 2)}, "done": True})
     sys.stdout.flush()
     os._exit(0)         # whatever a peer left running (compile workers, thread pools) is not waited for

@@ -85,7 +85,7 @@ def prepare(threads: int) -> None:
 def in_process_of_its_own(
     section: str, label: str, settings: Settings, on_tick: Tick = lambda *_: None
 ) -> dict[str, Any]:
-    """The row that `section` measures for `label`, and the seconds it `took`; what went wrong is a row, too."""
+    """The row that `section` measures for `label`, and the processor's seconds it `took`; a failure is a row, too."""
     prepare(settings.threads)
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
@@ -104,7 +104,7 @@ def in_process_of_its_own(
             here.close()
         if row is None or late:
             row = (row or {"name": label}) | (reason(section, settings) if late else died(Path(scratch), process))
-    return row | {"took": round(time.monotonic() - begin, 1)}
+    return {"took": round(time.monotonic() - begin, 2)} | row
 
 
 def limit_of(section: str, settings: Settings) -> float:
