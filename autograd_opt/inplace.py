@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autograd_opt import errors, recorder, views
 from autograd_opt import node as nodes
-from autograd_opt.dispatch import special
+from autograd_opt.dispatch import call, special
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
 
 Tensor = torch.Tensor
@@ -254,6 +254,10 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         else:
             write(OVERWRITE, func, args, kwargs, (x,), {})
         return
+    if torch.is_grad_enabled() and x._is_view() and only_views(index) and views.repeats(x.shape, x.stride()):
+        part = call(Tensor.__getitem__, (x, index), {})     # which need not repeat its memory
+        call(Tensor.copy_ if isinstance(value, Tensor) else Tensor.fill_, (part, fitted(value, part)), {})
+        return
     write(SETITEM, func, args, kwargs, (x, value), {"index": index})
 
 
@@ -261,6 +265,19 @@ def makes_view(index: Any) -> bool:
     """Does `x[index] = ...` write through a view of `x`, rather than to `x` itself?"""
     entries = index if isinstance(index, tuple) else (index,)
     return any(e is None or (isinstance(e, (int, slice)) and e != slice(None)) for e in entries)
+
+
+def only_views(index: Any) -> bool:
+    """Is `x[index]` a view of `x`, and neither `x` itself nor a gathered copy?"""
+    entries = index if isinstance(index, tuple) else (index,)
+    return makes_view(index) and all(e is None or e is Ellipsis or type(e) in (int, slice) for e in entries)
+
+
+def fitted(value: Any, part: Tensor) -> Any:
+    """An assigned value without the leading axes of size one that its place does not have."""
+    while isinstance(value, Tensor) and value.dim() > part.dim() and value.shape[0] == 1:
+        value = call(Tensor.squeeze, (value, 0), {})
+    return value
 
 
 def erase_index(g: Tensor, index: Any) -> Tensor:

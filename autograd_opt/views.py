@@ -246,6 +246,13 @@ def late(t: Tensor, own: bool = False) -> Any:
     return None
 
 
+def refuse_foreign(t: Tensor) -> None:
+    """Refuse a tensor with a history of torch's own, unless that is the one of `late` and nothing is recorded now."""
+    base = t._base
+    if torch.is_grad_enabled() or base is None or not base.is_leaf:
+        raise errors.foreign(t)
+
+
 def apart(t: Tensor, unrecorded: bool) -> Any:
     """A node for a view of a tensor that requires grad, made where no gradient could be followed.
 
@@ -453,9 +460,14 @@ _region, _erase, _embed = recorded("view_region", region), recorded("view_erase"
 _GEO = "size=(), stride=(), offset=0, base_size=(), base_stride=(), dtype=None, base_dtype=None, conj=False, neg=False"
 
 
+def repeats(size: Any, stride: Any) -> bool:
+    """Is one place in memory many elements of a view with this geometry, as after `expand`?"""
+    return any(step == 0 and n > 1 for step, n in zip(stride, size, strict=True))
+
+
 def erase_once(g: Tensor, **where: Any) -> Tensor:
     """The rule of a write for what was there before; torch has none for a written view that repeats its memory."""
-    if any(step == 0 and n > 1 for step, n in zip(where["stride"], where["size"], strict=True)):
+    if repeats(where["size"], where["stride"]):
         raise errors.GraphError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation."

@@ -142,8 +142,9 @@ cdef class Tape:
             node = <Node>entry
         else:
             if mark and type(t) is not CustomTensor and not ao_get(get_is_leaf, t):
-                from autograd_opt.errors import foreign
-                raise foreign(t)
+                from autograd_opt.views import refuse_foreign
+                refuse_foreign(t)
+                mark = False                 # for this use
             if type(t) is not PlainTensor and type(t) is not CustomTensor:
                 require_ordinary(t)
             node = new_node(LEAF_OP)

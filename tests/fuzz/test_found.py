@@ -518,6 +518,22 @@ FOUND = {
         with torch.no_grad(): v = w.reshape(-1)
         u = v[v > 0]
         (u.sum() * 2 + v.sum() * 5).backward()""",
+    "an assignment writes to the selected part of a view that repeats its memory": """
+        v1 = torch.addcmul(s, s, c, value=2)
+        v2, v3 = torch.meshgrid(v1.flatten(), y, indexing='ij')
+        v2[..., 0] = nan
+        (v1.sum() * 2 + v3.sum() * 3 + v2.sum() * 4).backward(retain_graph=True)""",
+    "and so does one of a tensor": """
+        v = (y * 2).expand(3, 2)
+        v[0] = s * 3
+        v[1:2, None] = (d * f)[None, None]
+        (v * v).sum().backward()""",
+    "a written view of a constant that has become a leaf, read under no_grad": """
+        v3 = c.t()
+        v3.sin_()
+        c.requires_grad_()
+        with torch.no_grad(): v8 = v3.square()
+        (v3 * 3).sum().backward()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
