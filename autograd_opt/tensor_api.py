@@ -290,10 +290,10 @@ def memory(func: Any, args: Any, kwargs: Any) -> Any:
     if func in (setter("data"), Tensor.resize_, Tensor.resize_as_):
         with torch._C.DisableTorchFunction():
             kind = meta(args[0])
-            result = func(*args, **kwargs)
-            if remade(args[0], kind):
+            nodes.given_memory(args[0], lambda: func(*args, **kwargs))
+            if remade(args[0], kind) or func is setter("data"):
                 escaped(args[0])
-            return result
+            return args[0] if func is not setter("data") else None
     return recorder.run_raw(func, args, kwargs)
 
 

@@ -58,13 +58,33 @@ def become_leaf(t):
     if tape is None:
         PyObject_GenericSetAttr(t, NODE, None)
         return
-    old = getattr(t, NODE, None) if type(t) is CustomTensor else None
-    if old is not None and (<Node>old).flags & NEEDS_ANS and (<Node>old).live > 1 and not (<Node>old).flags & PACKED:
-        (<Node>old).value = _base.detach(t)      # the rule goes on reading the value
-        release_handle(tape, t)
-        (<Node>old).flags &= ~<uint32_t>OVERWRITTEN
-    else:
-        release_handle(tape, t)
+    old = hold_value(tape, t)
+    release_handle(tape, t)
+    if old is not None:
+        old.flags &= ~<uint32_t>OVERWRITTEN
+
+
+cdef Node hold_value(Tape tape, object t):
+    """Let the node of `t` hold the value that its rule reads, whatever becomes of `t`; None where none is read."""
+    cdef Node node
+    found = getattr(t, NODE, None) if type(t) is CustomTensor else None
+    if found is None:
+        return None
+    node = found
+    if node.tensor != <PyObject *>t or node.tape_id != tape.id or not node.flags & NEEDS_ANS or node.flags & PACKED:
+        return None
+    node.value = _base.detach(t)
+    return node
+
+
+def given_memory(t, assign):
+    """Call `assign()`, which gives `t` other memory: rules go on reading the result that was there before, as in torch."""
+    cdef Tape tape = active_tape()
+    cdef Node old = None if tape is None else hold_value(tape, t)
+    assign()
+    if old is not None:
+        tape.rewritten(old, t)
+        old.flags &= ~<uint32_t>OVERWRITTEN
 
 
 def wrote(t):

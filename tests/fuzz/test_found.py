@@ -534,6 +534,19 @@ FOUND = {
         c.requires_grad_()
         with torch.no_grad(): v8 = v3.square()
         (v3 * 3).sum().backward()""",
+    "a rule goes on reading the result that it has saved when .data gives the tensor another": """
+        v1 = x.sigmoid()
+        u = v1.exp()
+        v1.data = v1.data * 2
+        (v1.sum() * 2 + u.sum() * 3).backward(retain_graph=True)
+        v1.data = v1.data + 1
+        v4 = v1.tanh() + x.sigmoid()
+        (v1 * v4).sum().backward()""",
+    "and one that wrote in place": """
+        with graph.save_on_cpu(): v1 = s.exp()
+        v1.sigmoid_()
+        v1.data = v1.data * 2
+        v1.backward()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
