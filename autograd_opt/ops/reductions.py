@@ -54,9 +54,11 @@ def prod_x(g: Any, x: Any, ans: Any, *, dim: Any, keepdim: bool) -> Any:
 
 def var_x(g: Any, x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
     n = count(x.shape, dim) - correction
+    if n <= 0 and (dim is None or not x.ndim):          # as torch says it, which does not depend on `x` further
+        return g * torch.where(x == x.mean(), math.nan, math.inf)
     mean = x.mean(axes(dim, x.ndim), keepdim=True) if x.ndim else x
     g = restore(g, x.shape, dim, keepdim)
-    return (2.0 / n if n > 0 else math.inf) * g * (x - mean)
+    return (2.0 / n if n else math.inf) * g * (x - mean)
 
 
 def std_x(g: Any, x: Any, ans: Any, dim: Any, correction: Any, keepdim: bool) -> Any:

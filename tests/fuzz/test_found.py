@@ -547,6 +547,14 @@ FOUND = {
         v1.sigmoid_()
         v1.data = v1.data * 2
         v1.backward()""",
+    "the gradient of the variance of too few values does not depend on them further": """
+        v = (s.abs() + 0.5).log()
+        u = v.var(0)
+        a, b = torch.autograd.grad(u * 2, [u, v], materialize_grads=True, create_graph=True)
+        t = y.var(0, correction=5)
+        r, = torch.autograd.grad(t * 2, [y], create_graph=True)
+        t = y.std(correction=y.numel() + 1)
+        r, = torch.autograd.grad(t * 2, [y], create_graph=True)""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
