@@ -355,6 +355,8 @@ def engine_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     done: dict[int, Any] = {}
     for i, (node, g) in enumerate(zip(run.targets, results, strict=True)):
         if g is None and i not in run.task.undefined:
+            if run.accumulates and node is not None and node.op == "output" and run.comes_to(node.operands[0]):
+                require_executable(node.operands[0])        # by way of another of its results
             continue
         if id(node) not in done:
             done[id(node)] = arrive(run, node, g)
@@ -369,13 +371,18 @@ def arrive(run: runs.Run, node: Any, g: Tensor | None) -> Any:
             references.accumulate(run.task, node, g)
         elif not run.leads(node):                   # torch executes such a node, and drops its results
             if not ends_in_a_view(node):
-                if not runs_again(node):
-                    raise errors.freed(node)
-                require_unwritten(node)
+                require_executable(node.operands[0] if node.op == "output" else node)
             if node.hooks is not None:
                 node.hooks.prepare(node, g, run.task)
         return g
     return run_leaf_hooks(node.tensor, g, run.task) if node.is_leaf else g
+
+
+def require_executable(node: Any) -> None:
+    """Refuse a node that has been freed, or of whose saved values one was written."""
+    if not runs_again(node):
+        raise errors.freed(node)
+    require_unwritten(node)
 
 
 def ends_in_a_view(node: Any) -> bool:

@@ -502,7 +502,10 @@ cdef class GraphTask:
         if node.flags & fix:
             have = shape_of(g)
             if have != operand.shape:
-                g, fresh = summed_to(g, have, operand.shape), FILLED if len(<tuple>operand.shape) == 1 else 1
+                if self.captures is None or self.accumulate:
+                    g, fresh = summed_to(g, have, operand.shape), FILLED if len(<tuple>operand.shape) == 1 else 1
+                else:
+                    g, fresh = summed_for(self, g, have, operand), False
             if ao_get(get_dtype, g) is not operand.dtype:
                 g, fresh = g.to(operand.dtype), True
         if operand.op.flags & MULTI:
@@ -669,7 +672,7 @@ cdef class GraphTask:
         if self.inplace and isinstance(g, Tensor) and ao_method(is_zero, g, ()) is True:
             self.inplace = False             # zeros without memory, and what is made of them, cannot be written
         if fix or operand.dtype is not None and isinstance(g, Tensor) and dtype_of(g) is not operand.dtype:
-            g = fit(g, operand)
+            g = fit(self, g, operand)
         if self.collected is not None:
             operands = node.operands
             for i in range(len(operands) - 1, -1, -1):

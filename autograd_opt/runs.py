@@ -56,8 +56,12 @@ class Run:
         wanted = {n.index for n in self.targets or () if n is not None}
         return any(n is not None and (n.index in wanted or self.executes(n)) for n in node.operands)
 
-    def reached(self) -> set[int]:
-        """Record numbers on a path from a root, and to a target where there are any."""
+    def comes_to(self, node: Any) -> bool:
+        """Is there a path from a root to `node`?"""
+        return node.index in self.below()
+
+    def below(self) -> dict[int, Any]:
+        """The nodes on a path from a root, by record number."""
         seen: dict[int, Any] = {}
         stack = list(self.roots)
         while stack:
@@ -67,6 +71,11 @@ class Run:
             seen[node.index] = node
             if node.op != "view_apart":                 # whose operand no gradient comes to
                 stack += [n for n in node.operands if n is not None and n.requires_grad]
+        return seen
+
+    def reached(self) -> set[int]:
+        """Record numbers on a path from a root, and to a target where there are any."""
+        seen = self.below()
         if self.targets is None:
             return set(seen)
         wanted = {n.index for n in self.targets if n is not None}

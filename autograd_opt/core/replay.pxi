@@ -189,6 +189,10 @@ def require_unwritten(Node node):
     if node.flags & NEEDS_ANS and not node.flags & PACKED and (
             node.flags & OVERWRITTEN or node.tensor != NULL and version_of(<object>node.tensor) != node.version):
         stale(node, -1)
+    if node.saved_more is not None and node.saved_more[3] is not None:
+        for t, version in node.saved_more[3]:
+            if version_of(t) != version:
+                stale(node, -1)
 
 
 cdef object answer(GraphTask task, Node node):
@@ -321,6 +325,19 @@ cdef object sum_to(object g, object have, object shape):
     return g.sum(leading + inner, keepdim=True).reshape(shape)
 
 
+cdef object summed_for(GraphTask task, object g, object have, Node operand):
+    """The same; for a target of `grad` a view where axes are gone, as in torch, whom the user can ask for it."""
+    cdef object shape = operand.shape
+    cdef Py_ssize_t lead = len(have) - len(shape), i
+    if task.captures is None or task.accumulate or lead <= 0 or operand.index not in task.captures:
+        return sum_to(g, have, shape)
+    stretched = tuple([i for i in range(len(have)) if i < lead or shape[i - lead] == 1 and have[i] != 1])
+    g = g.sum(stretched, keepdim=True).view(shape)
+    if not task.create_graph:
+        g._made = version_of(g)              # a view of the user's, although its base is not
+    return g
+
+
 cdef tuple LEADING = (0,)
 
 
@@ -332,12 +349,11 @@ cdef object summed_to(object g, object have, object shape):
     return ao_method(sum_to_size, g, (shape,))
 
 
-cdef object fit(object g, Node operand):
+cdef object fit(GraphTask task, object g, Node operand):
     """Sum `g` over broadcast axes and cast it to the operand's dtype (real part of complex)."""
-    cdef object shape = operand.shape
     cdef object have = operand_shape(g)
-    if have != shape:
-        g = sum_to(g, have, shape)
+    if have != operand.shape:
+        g = sum_to(g, have, operand.shape) if task is None else summed_for(task, g, have, operand)
     if dtype_of(g) is not operand.dtype:
         if g.is_complex() and not operand.dtype.is_complex:
             g = g.real
@@ -347,7 +363,7 @@ cdef object fit(object g, Node operand):
 
 def fit_to(g, Node operand):
     """Public form of the edge rule: shape and dtype of `operand`."""
-    return fit(g, operand)
+    return fit(None, g, operand)
 
 
 def node_saved(Node node, int i):

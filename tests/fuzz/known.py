@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.fuzz.oracle import MODES, chaotic, differs
+from tests.fuzz.oracle import MODES, chaotic, differs, shared_gradients
 from tests.programs import Program
 
 
@@ -40,7 +40,21 @@ def rounding(program: Program, message: str) -> bool:
     return where is not None and where.group(1) in chaotic(program)
 
 
+def one_memory(program: Program, message: str) -> bool:
+    """Has torch eager given the `.grad` of two tensors one memory, so that what is added to one is added to both?"""
+    where = re.search(r": (\w+\.grad) is", message)
+    return where is not None and where.group(1) in shared_gradients(program)
+
+
 KNOWN = (
+    Known(
+        "torch's .grad of two leaves in one memory, to which it adds twice",
+        r"\.grad is",
+        r"",
+        "u = torch.stack([x, c.requires_grad_()]).sum(0)\n"
+        "u.sin().sum().backward(retain_graph=True)\nu.sin().sum().backward()",
+        one_memory,
+    ),
     Known(
         "torch's sum of infinities is NaN where a merged rule sums before it multiplies",
         r"(?s)optimize=True.*(\.grad is|v\d+ is|saw).*inf.*instead of.*nan",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -297,6 +298,23 @@ def compare(program: Program, modes: Sequence[Mode] = MODES) -> None:
         with ao.AutogradGraph(**options):
             mine = execute(program, inputs)
         check(reference, mine, program, ", ".join(f"{k}={v}" for k, v in mode.items()))
+
+
+def shared_gradients(program: Program) -> frozenset[str]:
+    """The variables whose `.grad` is, in torch eager, in the memory of another tensor's `.grad` at the end."""
+    env = environment(make_inputs("plain"))
+    torch.manual_seed(0)
+    with warnings.catch_warnings(), contextlib.suppress(Exception):
+        warnings.simplefilter("ignore")
+        for code in program.code:
+            exec(code, env)
+    owners: dict[int, set[int]] = {}
+    found: dict[str, int] = {}
+    for name, t in env.items():
+        if isinstance(t, Tensor) and (t.is_leaf or t.retains_grad) and t.grad is not None:
+            found[name] = t.grad.untyped_storage()._cdata
+            owners.setdefault(found[name], set()).add(id(t))
+    return frozenset(f"{name}.grad" for name, memory in found.items() if len(owners[memory]) > 1)
 
 
 EPSILON = {torch.float32: 2.0**-22, torch.float64: 2.0**-50, torch.complex128: 2.0**-50}

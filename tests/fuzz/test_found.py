@@ -555,6 +555,26 @@ FOUND = {
         r, = torch.autograd.grad(t * 2, [y], create_graph=True)
         t = y.std(correction=y.numel() + 1)
         r, = torch.autograd.grad(t * 2, [y], create_graph=True)""",
+    "the gradient of what was broadcast over new axes is a view": """
+        v = F.mse_loss(*torch.broadcast_tensors(x, y))
+        a, b = torch.autograd.grad(v * 2, [s, y], materialize_grads=True, retain_graph=True)
+        b.detach_()""",
+    "a sum of two such gradients is none": """
+        v = x * y + (x * 2).sin() * y
+        a, b = torch.autograd.grad(v.sum() * 2, [y, s], materialize_grads=True)
+        a.detach_()
+        u = x.atan2(y)
+        a, b = torch.autograd.grad(u.sum() * 2, [y, s], materialize_grads=True, create_graph=True)
+        a.detach_()""",
+    "a target that is executed for nobody finds another of its results written": """
+        v, u = torch.std_mean(x)
+        v.sqrt_()
+        u.retain_grad(); (s * 2 + v * 3).backward(inputs=[u], retain_graph=True)""",
+    "an exponential linear unit has no second derivative at zero": """
+        c.requires_grad_()
+        v = F.elu(c, 0.5) + F.selu(c) + F.celu(c, 2.0)
+        a, = torch.autograd.grad(v.sum() * 4, [c], create_graph=True)
+        a.sum().backward()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
