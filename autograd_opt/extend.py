@@ -59,7 +59,6 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
         try:
             define(label, signature, flags, "", joint=joint, forward=function, meaning=meaning, **rules)  # type: ignore[arg-type]
         except ValueError as error:
-            OPS.pop(label, None)
             raise ArgumentError(at(str(error))) from error
         CALLS[function] = label
 

@@ -33,7 +33,7 @@ def key_of(pipeline: Pipeline) -> Key | None:
     """
     if pipeline.check or checks_forced() or not all(step.repeatable for step in pipeline.passes):
         return None
-    return (*map(id, pipeline.passes), pipeline.limit)
+    return (*pipeline.passes, pipeline.limit)       # held here: an address is given out again
 
 
 class Plans:

@@ -49,9 +49,9 @@ class PassResult:
     """For each node merged by rules, bit k: rule k of the pass took part."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """A named function from a table and a state to a result.
+    """A named function from a table and a state to a result; equal to itself alone.
 
     Parameters
     ----------

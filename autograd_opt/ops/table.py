@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -46,6 +47,10 @@ Binder = Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
 
 OPS: dict[str, Op] = {}
 """Every operator by name."""
+NUMBERS = itertools.count(1)
+"""Operators are numbered once: what is kept of a structure outlives an operator that was removed."""
+MOST_OPERATORS = 1 << 16
+"""A key of the value table has this much room for the number of an operator."""
 BINDERS: dict[str, Binder] = {}
 """How a call's arguments become operands and attributes, by operator name."""
 CALLS: dict[Any, str | Callable[..., str | None]] = {}
@@ -229,7 +234,10 @@ def define(
     if rules:
         raise ValueError(f"{name}: rules for {sorted(rules)}, which are not operands")
     functions = [f for f in (resolve(c) for c in calls.split()) if f is not None]
-    op = Op(name, len(OPS) + 1, operands, attributes, flags | (HIDES if name in HIDING else 0), vjps,
+    number = next(NUMBERS)
+    if number >= MOST_OPERATORS:
+        raise ValueError(f"operator {name!r} is one too many: a process has room for {MOST_OPERATORS - 1} definitions")
+    op = Op(name, number, operands, attributes, flags | (HIDES if name in HIDING else 0), vjps,
             make_vjp(joint, operands, attributes), forward or (functions[0] if functions else None),
             HOT.get(name, 0), kernel)
     op.meaning = meaning

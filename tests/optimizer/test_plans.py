@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,8 @@ import torch
 
 import autograd_opt as ao
 from autograd_opt import optimize, plans
-from autograd_opt.passes import PassResult, register_pass, unregister_pass
+from autograd_opt.ops.table import OPS
+from autograd_opt.passes import Pass, PassResult, cse, register_pass, unregister_pass
 from autograd_opt.plans import PLANS, Plans
 from autograd_opt.structure import structure_of
 from tests.fuzz.oracle import make_inputs
@@ -170,6 +172,50 @@ def test_a_users_pass_runs_each_time() -> None:
     finally:
         unregister_pass("counted")
     assert len(runs) == 3
+
+
+def test_a_pass_that_has_gone_leaves_no_plan_to_one_at_its_address() -> None:
+    def merges(table: Any, state: Any) -> PassResult:
+        return PassResult(leader=cse(table, leader=state.leader))
+
+    def nothing(table: Any, state: Any) -> PassResult:
+        return PassResult()
+
+    def merged(given: Pass) -> int:
+        x = ao.tensor(X)
+        with ao.AutogradGraph(optimize=True, passes=[given]) as graph:
+            repeated(x).backward()
+            return int(graph.runs[-1].merged)
+
+    first = Pass("mine", merges, repeatable=True)
+    address = id(first)
+    assert merged(first) > 0
+    del first
+    gc.collect()
+    others = []
+    for _ in range(1000):                        # one of them lies where the first one lay, if that is free
+        others.append(Pass("mine", nothing, repeatable=True))
+        if id(others[-1]) == address:
+            break
+    assert merged(others[-1]) == 0
+
+
+def test_an_operator_that_was_removed_leaves_no_plan_to_the_next() -> None:
+    def with_operator(pure: bool) -> tuple[int, int]:
+        @ao.register_op("x", name="passing_by", pure=pure, x=lambda g: g * 2)
+        def passing_by(x: Any) -> Any:
+            return x * 2
+
+        try:
+            x = ao.tensor(X)
+            with ao.AutogradGraph(optimize=True) as graph:
+                ((passing_by(x) * passing_by(x)).sum() + (x.sin() * x.sin()).sum()).backward()
+                return graph.planned[0], int(graph.runs[-1].merged)
+        finally:
+            del OPS["passing_by"]
+
+    assert with_operator(True) == (0, 2)
+    assert with_operator(False) == (0, 1)
 
 
 class Colliding:
