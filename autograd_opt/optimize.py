@@ -36,13 +36,14 @@ def mode_of(optimize: Any) -> bool | str:
     ------
     ArgumentError : anything else; the message names the nearest.
     """
-    if isinstance(optimize, str):
-        if optimize == "exact":
-            return optimize
-        nearest = difflib.get_close_matches(optimize, ["exact", "True", "False"], n=1)
-        hint = f", did you mean {nearest[0]!r}?" if nearest else ":"
-        raise errors.ArgumentError(errors.at(f"optimize={optimize!r}{hint} choose False, True or 'exact'"))
-    return bool(optimize)
+    if isinstance(optimize, str) and optimize == "exact":
+        return optimize
+    if optimize is None or (isinstance(optimize, (int, np.bool_)) and optimize in (0, 1)):
+        return bool(optimize)
+    words = {"exact": "'exact'", "true": "True", "false": "False"}
+    nearest = difflib.get_close_matches(str(optimize).lower(), words, n=1)
+    hint = f": did you mean {words[nearest[0]]}?" if nearest else ":"
+    raise errors.ArgumentError(errors.at(f"optimize={optimize!r}{hint} choose False, True or 'exact'"))
 
 
 def pipeline_of(passes: Any, exact: bool = False) -> Pipeline:
@@ -55,7 +56,7 @@ def pipeline_of(passes: Any, exact: bool = False) -> Pipeline:
     try:
         found = passes if isinstance(passes, Pipeline) else Pipeline(
             (EXACT if exact else DEFAULT) if passes is None else passes)
-    except UnknownPassError as error:
+    except (UnknownPassError, TypeError) as error:
         raise errors.ArgumentError(errors.at(str(error))) from error
     loose = [step.name for step in found.passes if exact and not step.keeps_sums]
     if loose:

@@ -69,6 +69,7 @@ an output is not alive. Remedy: keep the leaders of the outputs alive.
         fact = f"{len(leader)} leaders, {len(alive)} alive for {len(node)} nodes"
         raise PassResultError(pass_name, None, fact, "return one entry per node")
 
+    refuse(alive > 1, f"alive is {alive.max(initial=0)}", "give 1 where it must run, else 0")
     late = (leader > node) | (leader < 0)
     refuse(late, "its leader comes after it", "merge into the earlier node")
     chain = leader[leader] != leader

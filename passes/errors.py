@@ -87,6 +87,6 @@ class UnknownPassError(ValueError):
         self.known = known
 
     def __str__(self) -> str:
-        nearest = difflib.get_close_matches(self.name, self.known, n=1)
+        nearest = difflib.get_close_matches(str(self.name).lower(), self.known, n=1)
         hint = f", did you mean {nearest[0]!r}?" if nearest else "."
         return f"no pass named {self.name!r}{hint} Registered: {', '.join(self.known)}"

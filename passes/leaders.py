@@ -7,7 +7,7 @@ where nothing was merged.
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Leaders", "first_merges", "identity_leaders", "merged_nodes"]
+__all__ = ["Leaders", "first_merges", "identity_leaders", "merged_nodes", "require_limit"]
 
 Leaders = NDArray[np.int32]
 
@@ -66,8 +66,7 @@ def first_merges(leader: Leaders, start: Leaders, limit: int) -> Leaders:
     >>> first_merges(leader, identity_leaders(4), limit=1)
     array([0, 0, 2, 3], dtype=int32)
     """
-    if limit < 0:
-        raise ValueError(f"limit is a number of merges, at least 0, not {limit}")
+    require_limit(limit)
     merged = merged_nodes(leader, start)
     if len(merged) <= limit:
         return leader
@@ -75,3 +74,16 @@ def first_merges(leader: Leaders, start: Leaders, limit: int) -> Leaders:
     kept = leader.copy()
     kept[cut:] = start[cut:]
     return kept[kept]
+
+
+def require_limit(limit: int) -> None:
+    """Refuse what is no number of merges.
+
+    Examples
+    --------
+    >>> require_limit(-1)
+    Traceback (most recent call last):
+    ValueError: limit is a number of merges, at least 0, not -1
+    """
+    if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 0:
+        raise ValueError(f"limit is a number of merges, at least 0, not {limit!r}")

@@ -19,8 +19,9 @@ from autograd_opt.passes.leaders import (
     first_merges,
     identity_leaders,
     merged_nodes,
+    require_limit,
 )
-from autograd_opt.passes.registry import Pass, PassState, get_pass
+from autograd_opt.passes.registry import Pass, PassResult, PassState, get_pass
 from autograd_opt.passes.rules import RULES, Rule, in_words_of
 from autograd_opt.passes.table import NodeTable
 
@@ -175,6 +176,13 @@ class Pipeline:
         What to do with a refused result: raise, or warn and return the
         unoptimized graph, with the error in ``Optimized.failure``.
 
+    Raises
+    ------
+    UnknownPassError
+        If a name is not registered; the message suggests the nearest one.
+    TypeError, ValueError
+        If something else is no pass, or an option makes no sense.
+
     Examples
     --------
     >>> table = NodeTable.from_operands([0, 7, 7, 8], [(), (0, 0), (0, 0), (1, 2)])
@@ -195,7 +203,11 @@ class Pipeline:
     ) -> None:
         if on_error not in ("raise", "fall back"):
             raise ValueError(f"on_error is 'raise' or 'fall back', not {on_error!r}")
-        self.passes = tuple(get_pass(p) if isinstance(p, str) else p for p in passes)
+        if check not in (None, True, False):
+            raise ValueError(f"check is True, False or None, not {check!r}")
+        if limit is not None:
+            require_limit(limit)
+        self.passes = _all_passes(passes)
         self.check = check
         self.limit = limit
         self.on_error = on_error
@@ -238,19 +250,29 @@ class Pipeline:
         self, step: Pass, table: NodeTable, state: PassState, by_rule: NDArray[np.uint64] | None
     ) -> tuple[PassState, PassReport]:
         begin = time.perf_counter()
-        result = step.run(table, state)
+        try:
+            result = step.run(table, state)
+        except Exception as error:
+            error.add_note(f"raised by the pass {step.name!r} of an autograd_opt pipeline; nothing was merged")
+            raise
         seconds = time.perf_counter() - begin
+        _require_result(step, result)
         leader, alive = state.leader, state.alive
+        given = None
         if result.leader is not None:
-            leader = self._new_leaders(step, state.leader, result.leader)
+            given = _entries(step, "leader", result.leader, state.leader)
+            leader = self._new_leaders(step, state.leader, given)
             # a leader takes over what the nodes merged into it were needed for
             alive = np.zeros(len(table), np.uint8)
             alive[leader[state.alive.view(np.bool_)]] = 1
-        undone_by_limit = result.leader is not None and leader is not result.leader
+        undone_by_limit = result.leader is not None and leader is not given
         if result.alive is not None and not undone_by_limit:
             alive = _entries(step, "alive", result.alive, state.alive)
         after = PassState(state.outputs, _frozen(leader), _frozen(alive))
-        fired = None if result.fired is None else np.where(leader == state.leader, 0, result.fired).astype(np.uint64)
+        fired = result.fired
+        if fired is not None:
+            fired = _entries(step, "fired", fired, np.empty(len(table), np.uint64))
+            fired = np.where(leader == state.leader, 0, fired).astype(np.uint64)
         if by_rule is not None and fired is not None:
             by_rule |= in_words_of(RULES, step.rules, fired)
         if self._checks(step):
@@ -270,8 +292,7 @@ class Pipeline:
         gone = np.count_nonzero(state.alive) - np.count_nonzero(alive) - merged
         return after, PassReport(step.name, merged, int(gone), seconds, result.effort)
 
-    def _new_leaders(self, step: Pass, before: Leaders, given: Leaders) -> Leaders:
-        leader = _entries(step, "leader", given, before)
+    def _new_leaders(self, step: Pass, before: Leaders, leader: Leaders) -> Leaders:
         outside = (leader < 0) | (leader >= len(leader))
         undone = outside if outside.any() else leader != leader[before]
         if undone.any():
@@ -288,12 +309,39 @@ class Pipeline:
         return not step.trusted or checks_forced()
 
 
-def _entries(step: Pass, name: str, given: NDArray[T], before: NDArray[T]) -> NDArray[T]:
-    if given.shape != before.shape or given.dtype != before.dtype:
-        fact = f"{name} is {given.dtype}{list(given.shape)}"
-        remedy = f"return {before.dtype}{list(before.shape)}"
+def _all_passes(given: Iterable[str | Pass]) -> tuple[Pass, ...]:
+    if isinstance(given, str):
+        get_pass(given)
+        raise TypeError(f"passes are given as a list: [{given!r}]")
+    try:
+        passes = tuple(get_pass(p) if isinstance(p, str) else p for p in given)
+    except TypeError:
+        raise TypeError(f"passes are given as a list of names, not as {given!r}") from None
+    for step in passes:
+        if not isinstance(step, Pass):
+            raise TypeError(f"{step!r} is neither the name of a pass nor a Pass: register_pass(name, run) makes one")
+    return passes
+
+
+def _require_result(step: Pass, result: Any) -> None:
+    """Refuse what is no result at all."""
+    if not isinstance(result, PassResult):
+        fact = f"it returned a {type(result).__name__}"
+        raise PassResultError(step.name, None, fact, "return PassResult(leader=...), or PassResult() for no change")
+    if result.effort is not None and not isinstance(result.effort, Effort):
+        raise PassResultError(step.name, None, f"effort is a {type(result.effort).__name__}", "give an Effort or None")
+
+
+def _entries(step: Pass, name: str, given: Any, like: NDArray[T]) -> NDArray[T]:
+    """One entry per node, as a contiguous array that the pass, unless trusted, cannot change any more."""
+    if not isinstance(given, np.ndarray) or given.shape != like.shape or given.dtype != like.dtype:
+        known = hasattr(given, "shape") and hasattr(given, "dtype")
+        fact = f"{name} is {given.dtype}{list(given.shape)}" if known else f"{name} is a {type(given).__name__}"
+        remedy = f"return {like.dtype}{list(like.shape)}"
         raise PassResultError(step.name, None, fact, remedy)
-    return given
+    if step.trusted:
+        return given
+    return np.array(given, like.dtype, order="C", copy=True)
 
 
 def _frozen(array: NDArray[T]) -> NDArray[T]:

@@ -107,6 +107,8 @@ def register_pass(
     ------
     ValueError
         If the name is taken.
+    TypeError
+        If the name is no string, or `run` cannot be called.
 
     Examples
     --------
@@ -115,6 +117,10 @@ def register_pass(
     True
     >>> unregister_pass("nothing")
     """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"a pass has a name, not {name!r}")
+    if not callable(run):
+        raise TypeError(f"the pass {name!r} is a function of a table and a state, not {run!r}")
     if name in _registered:
         raise ValueError(f"a pass named {name!r} is registered already: choose another")
     _registered[name] = Pass(name, run, exact, trusted, rules, keeps_sums, repeatable)
@@ -134,10 +140,10 @@ def get_pass(name: str) -> Pass:
     UnknownPassError
         If there is none; the message suggests the nearest name.
     """
-    try:
-        return _registered[name]
-    except KeyError:
-        raise UnknownPassError(name, _registered) from None
+    found = _registered.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise UnknownPassError(name, _registered)
+    return found
 
 
 def pass_names() -> list[str]:
