@@ -229,6 +229,7 @@ def install() -> None:
     """Put in place what torch functions do not reach; done once at import."""
     Tensor.as_subclass = as_subclass  # type: ignore[assignment, method-assign]
     Tensor.set_ = set_  # type: ignore[assignment, method-assign]
+    recorder.take_exports(EXPORTS, escaped)
 
 
 @special(getter("data"))
@@ -239,6 +240,10 @@ def get_data(func: Any, args: Any, kwargs: Any) -> Tensor:
 
 
 # ----- memory that leaves torch -----
+EXPORTS = (torch._C._to_dlpack, torch._C._to_dlpack_versioned)
+"""Built-in functions that no mode of torch functions sees: `torch.utils.dlpack.to_dlpack`, for one."""
+
+
 def escaped(t: Any) -> None:
     """The memory of `t` can now change unseen: no value in it is ever reused."""
     tape = nodes.get_active()

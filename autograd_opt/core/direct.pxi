@@ -42,13 +42,24 @@ cdef extern from *:
         c->vectorcall = (vectorcallfunc)ao_vectorcall;
         return 1;
     }
+    static int (*ao_export)(PyObject *);
+    static PyObject *ao_export_entry(PyObject *f, PyObject *const *a, size_t nf, PyObject *names) {
+        if ((PyVectorcall_NARGS(nf) > 0 || names != NULL) && ao_export(a[0]) < 0) return NULL;
+        return ao_vectorcall(f, a, nf, names);
+    }
+    static void ao_take_export(PyObject *f) {
+        if (ao_take(f)) ((PyCFunctionObject *)f)->vectorcall = (vectorcallfunc)ao_export_entry;
+    }
     """
     object ao_enter_torch(object f, PyObject *args, PyObject *kwargs)
     object (*ao_route)(PyObject *, PyObject *, PyObject *)
     int ao_take(object f)
+    int (*ao_export)(PyObject *) except -1
+    void ao_take_export(object f)
 
 
 cdef tuple BOTTOM = (0,)
+cdef object escaped = None               # tensor_api.escaped
 
 
 cdef inline bint mode_innermost() except -1:
@@ -73,6 +84,22 @@ cdef object route(PyObject *function, PyObject *args, PyObject *kwargs):
         if type(handler) is Raw:
             return run_raw(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
     return ao_enter_torch(func, args, kwargs)
+
+
+cdef int export(PyObject *t) except -1:
+    """`t` is about to be given to a function that hands its memory out, and that no mode of torch functions sees."""
+    cdef Tape tape = active_tape()
+    if tape is not None and not tape.guarded and isinstance(<object>t, Tensor):
+        escaped(<object>t)
+    return 0
+
+
+def take_exports(functions, note):
+    """Let `note(tensor)` be called before each of these functions."""
+    global ao_export, escaped
+    ao_export, escaped = export, note
+    for f in functions:
+        ao_take_export(f)
 
 
 def take(functions):

@@ -315,6 +315,18 @@ n = numpy.ones(3); u = torch.from_numpy(n); a = u * y; n[0] = 5; b = u * y
 """)
 case("10 numpy of a value that has a twin", "u = c.sin(); v = c.sin(); n = u.numpy(); n[0] = 5; a = v * 1; b = u * 1")
 case("10 dlpack", "u = c * 1; a = u.sin(); k = torch.from_dlpack(u); k[0] = 5; b = u.sin()")
+case("10 to_dlpack", """
+u = c * 1; a = u.sin(); k = torch.from_dlpack(torch.utils.dlpack.to_dlpack(u)); k[0] = 5; b = u.sin()
+""")
+case("10 to_dlpack of a result", """
+a = c.sin(); k = torch.from_dlpack(torch.to_dlpack(a)); k[0] = 5; b = c.sin()
+""")
+case("10 to_dlpack of a constant", """
+a = c * x; k = torch.from_dlpack(torch._C._to_dlpack_versioned(c)); k[0] = 5; b = c * x; (a + b * 2).sum().backward()
+""")
+case("10 to_dlpack of a result handed out again", """
+c + 1; a = c + 1; k = torch.from_dlpack(torch.utils.dlpack.to_dlpack(a)); del a; b = c + 1; k[0] = 5; a = c + 1
+""")
 case("10 storage", "u = c * 1; a = u.sin(); u.untyped_storage().copy_((c * 2).untyped_storage()); b = u.sin()")
 case("10 inference tensor", """
 with torch.inference_mode(): u = c * 1

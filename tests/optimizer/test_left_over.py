@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -81,6 +83,48 @@ ALIASES: dict[str, Callable[[Tensor], Any]] = {
     "unbind": lambda t: t.unbind(0)[0],
     "split": lambda t: t.split(2)[0],
 }
+
+
+DIRECT: dict[str, Callable[[Tensor], Any]] = {
+    **ALIASES,
+    "numpy itself": lambda t: torch.from_numpy(t.numpy()),
+    "asarray": lambda t: torch.from_numpy(np.asarray(t)),
+    "to_dlpack": lambda t: torch.from_dlpack(to_dlpack(t)),
+    "from_dlpack": lambda t: torch.from_dlpack(t),
+    "numpy's dlpack": lambda t: torch.from_numpy(np.from_dlpack(t)),
+    "pointer": lambda t: torch.frombuffer((ctypes.c_float * 5).from_address(t.data_ptr()), dtype=torch.float32),
+    "storage itself": lambda t: torch.empty(0).set_(t.untyped_storage(), 0, (5,)),
+    "parameter": lambda t: torch.nn.Parameter(t, requires_grad=False),
+    "as_tensor": torch.as_tensor,
+    "constructor": lambda t: torch.Tensor(t),
+    "real": lambda t: t.real,
+}
+"""For values that require no grad: torch gives their memory away without being asked to detach them."""
+
+
+@both
+@pytest.mark.parametrize("cycle", [False, True])
+@pytest.mark.parametrize("name", DIRECT)
+def test_constant_memory_that_others_see_is_not_handed_out(first: Callable[..., Any], name: str, cycle: bool) -> None:
+    x, y = torch.rand(5), torch.rand(5)
+    expected = x.add(y)
+    with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE):
+        held = first(x, y)
+        mine = x + y
+        if cycle:
+            mine.me = mine  # type: ignore[attr-defined]
+        alias = DIRECT[name](mine)
+        before = alias.detach().clone()
+        if name == "pointer":                    # valid as long as the tensor is
+            held = held, mine
+        del mine
+        gc.collect()                             # of a tensor in a cycle, others may still hold the memory
+        other = x + y
+        other.add_(1.0)
+        assert torch.equal(alias.detach(), before)
+        alias.add_(3.0)
+        assert torch.equal(x + y, expected)
+        assert held is None or isinstance(held, tuple) or torch.equal(held, expected)
 
 
 def unrecorded(how: Callable[[Tensor], Any], region: Any) -> Callable[[Tensor], Any]:
