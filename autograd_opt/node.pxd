@@ -45,7 +45,6 @@ cdef enum NodeFlag:
     SOLID = 268435456       # FRESH memory that a kernel has just filled: contiguous, and what its bits say
     BY_RULE = 8388608    # `leader` is an equal value by a rule of algebra, not by an equal key
     INNER = 33554432     # the tensor is a rule's own: the user has never seen it, and never will
-    LENT = 134217728     # the tensor went through a call outside the table: others may hold its memory
     DECIDED = 16777216    # the passes before this very run have decided it: nothing is left to ask
     NOWHERE = 67108864   # requires grad, as torch says of a view of what does, and leads to nobody
 

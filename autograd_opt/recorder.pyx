@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy
 
 from autograd_opt.ctorch cimport ao_builtin0, ao_call, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_method, ao_method0, ao_own, ao_try_attr
 from autograd_opt.node cimport (
-    CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, LENT, MULTI, MOVES, NEEDS_ANS, NO_MERGE,
+    CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, MULTI, MOVES, NEEDS_ANS, NO_MERGE,
     OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape,
     active_tape, attach, awaits, current_source, encode, encode_attributes, fresh_vn, handle, is_float, known_value, left_over,
     new_node, number_arguments, recording, release_handle, same_device, set_paused, shape_of,

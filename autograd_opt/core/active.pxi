@@ -53,9 +53,17 @@ def set_version(Node node, t):
 
 
 def become_leaf(t):
-    """Cut `t` off from what computed it; its next use registers a leaf."""
-    cdef Tape tape = active_tape()
+    """Cut `t` off from what computed it, whichever thread records that; its next use registers a leaf."""
+    cdef Tape tape = None
+    cdef Node old
+    found = getattr(t, NODE, None) if type(t) is CustomTensor else None
+    if found is not None:
+        tape = tape_by_id((<Node>found).tape_id)
     if tape is None:
+        tape = active_tape()
+    if tape is None:
+        if found is not None and (<Node>found).tensor == <PyObject *>t:
+            (<Node>found).tensor = NULL
         PyObject_GenericSetAttr(t, NODE, None)
         return
     old = hold_value(tape, t)

@@ -183,8 +183,6 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         return beyond(tape, op, func, args, kwargs, operands)
     except RuntimeError as error:
         return unchanged(op, func, args, kwargs, operands, error)
-    if op.flags & VIEW and not grad:
-        lend(operands)                       # under inference mode, a view does not hold its base
     req = grad and op.differentiable and flags & REQUIRES_GRAD
     if tape.optimize and exact and op.flags & PURE:
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)

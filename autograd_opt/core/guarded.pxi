@@ -26,8 +26,6 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 nodes[i] = n
     except NotImplementedError:
         return beyond(tape, op, func, args, kwargs, operands)
-    if op.flags & VIEW and not grad:
-        lend(operands)
     req = grad and op.differentiable and flags & REQUIRES_GRAD
     keyed = tape.optimize and exact and tape.plain and op.flags & PURE and not op.flags & MULTI
     if keyed:

@@ -31,7 +31,7 @@ def substitute(x, dict by_id):
 
 
 cdef int lend(object x) except -1:
-    """The tensors in `x` go to somebody who may keep their memory: none is handed out again."""
+    """The tensors in `x` go to somebody who may write them: each then finds its memory its own."""
     cdef PyObject *p
     if type(x) is CustomTensor:
         p = ao_try_attr(x, NODE)
@@ -39,8 +39,7 @@ cdef int lend(object x) except -1:
             found = <object>p
             Py_DECREF(found)
             if found is not None:
-                (<Node>found).flags |= LENT
-                (<Node>found).spare = None       # a write then finds the memory its own
+                (<Node>found).spare = None
     elif type(x) is tuple or type(x) is list:
         for y in x:
             lend(y)

@@ -81,13 +81,19 @@ cdef object known_value(Tape tape, Node first):
     return value
 
 
+cdef object storage_uses = torch._C._storage_Use_Count
+cdef object _one = torch.zeros(1)
+cdef object SOLE = storage_uses(_one.untyped_storage()._cdata)
+"""How often memory under a single tensor is counted: torch keeps the storage object once made."""
+
+
 cdef object left_over(Tape tape, Node first, object value):
     """A tensor over the value that `first` leads, given up by its last user, to be handed out as it is; else None.
 
     Either a clone that has died, or the kept value itself, which then moves from the table to the user
     (`tape.moved`).  `value` is what `known_value` said.  Nobody else may be able to reach the memory: neither
-    a name in Python, nor a tensor in C++ (a view holds its base), nor whoever was given the tensor by a call
-    that is not in the table (`LENT`).
+    a name in Python, nor a tensor in C++, nor another tensor over the same memory, whoever has made it: a view,
+    what `detach` gave to another thread.
     """
     cdef object t = first.spare
     cdef Node holder
@@ -96,15 +102,15 @@ cdef object left_over(Tape tape, Node first, object value):
         first.spare = None
     else:
         holder = <Node>first.holder
-        if value is None or not holder.flags & KEPT or holder.tensor != NULL or holder.flags & (NEEDS_ANS | LENT) \
-                or holder.value is not value or tape.escaped or holder.op.kernel is not None:
+        if holder.flags & (KEPT | NEEDS_ANS) != KEPT or holder.value is not value or holder.op.kernel is not None:
             return None
         if (<PyObject *>holder.value).ob_refcnt != 2:    # the node's, and the caller's
             return None
         t = holder.value
         tape.moved = True
-    if <Py_ssize_t>ao_method0(use_count, t) != 1 or version_of(t) != 0 or ao_method0(is_view, t) is True \
-            or ao_get(get_requires_grad, t) is True or not ao_again(t):
+    if ao_get(get_layout, t) is not STRIDED_LAYOUT or storage_uses(ao_method0(get_storage, t)._cdata) != SOLE \
+            or <Py_ssize_t>ao_method0(use_count, t) != 1 or version_of(t) != 0 \
+            or ao_get(get_requires_grad, t) is True or tape.escaped and tape.shares_escaped(t) or not ao_again(t):
         return None
     if tape.moved:
         holder.value = None
@@ -116,10 +122,10 @@ cdef object left_over(Tape tape, Node first, object value):
 cdef bint given_up(Tape tape, Node node, object clone) except -1:
     """May the dying tensor of `node`, a clone of its leader's value, be handed out for that value again?"""
     cdef Node first = node.leader
-    return first is not None and first.spare is None and first.vn == node.vn and not tape.freeing \
-        and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | PINNED | INNER | LENT | BY_RULE) \
+    return first is not None and first.spare is None and first.vn == node.vn \
+        and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | PINNED | INNER | BY_RULE) \
         and not first.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | DEAD) \
-        and (first.tensor != NULL or first.value is not None) and not tape.escaped and node.op.kernel is None \
+        and (first.tensor != NULL or first.value is not None) and node.op.kernel is None \
         and type(clone) is CustomTensor and not ao_has_weakrefs(clone)
 
 

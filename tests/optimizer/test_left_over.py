@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +18,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.dlpack import to_dlpack
 
 import autograd_opt as ao
+from autograd_opt.passes import Pass, PassResult
+from tests.optimizer.counting import Memory
 
+F = torch.nn.functional
+ONE = torch.tensor([1])
 Tensor = torch.Tensor
 ALLOWANCE = 1 << 20
 
@@ -125,6 +131,123 @@ def test_constant_memory_that_others_see_is_not_handed_out(first: Callable[..., 
         alias.add_(3.0)
         assert torch.equal(x + y, expected)
         assert held is None or isinstance(held, tuple) or torch.equal(held, expected)
+
+
+def elsewhere(how: Callable[[], Any]) -> Any:
+    """`how()` in a thread that records nothing."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(how()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@both
+@pytest.mark.parametrize("cycle", [False, True])
+@pytest.mark.parametrize("how", [
+    lambda t: t.detach(), lambda t: t.data, lambda t: t.view(5, 1),
+    lambda t: torch._C._functorch._add_batch_dim(t, 0, 1),
+], ids=["detach", "data", "view", "wrapped"])
+def test_memory_that_another_thread_sees_is_not_handed_out(first: Callable[..., Any], how: Callable[[Tensor], Any],
+                                                           cycle: bool) -> None:
+    x, y = operands()
+    with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE):
+        held = first(x, y)
+        mine = x + y
+        if cycle:
+            mine.me = mine  # type: ignore[attr-defined]
+        before = mine.detach().clone()
+        alias = elsewhere(functools.partial(how, mine))
+        del mine
+        gc.collect()
+        other = x + y
+        other.add_(1.0)
+        seen = torch._C._functorch.get_unwrapped(alias) if torch._C._functorch.is_batchedtensor(alias) else alias
+        assert torch.equal(seen.detach().reshape(5), before)
+        assert held is None or torch.equal(held.detach(), before)
+
+
+@both
+@pytest.mark.parametrize("change", [
+    lambda t: t.zero_(), lambda t: t.requires_grad_(), lambda t: t.resize_(2),
+], ids=["write", "requires_grad_", "resize_"])
+def test_what_another_thread_has_changed_is_not_handed_out(first: Callable[..., Any], change: Callable[[Tensor], Any]
+                                                           ) -> None:
+    x, y = torch.rand(5), torch.rand(5)
+    with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE):
+        held = first(x, y)
+        mine = x + y
+        elsewhere(functools.partial(change, mine))
+        del mine
+        again = x + y
+        assert torch.equal(again, x.add(y))
+        assert not again.requires_grad
+        assert not torch._C.TensorBase.requires_grad.__get__(again)  # type: ignore[attr-defined]
+        del held
+
+
+def test_what_was_read_off_the_graph_is_not_handed_out() -> None:
+    x, y = operands()
+    expected = x.detach() + y.detach()
+    with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE) as graph:
+        x + y
+        (kept,) = graph.tape.node(2).saved_values()
+        for _ in range(2):
+            (x + y).add_(1.0)
+            assert torch.equal(kept, expected)
+
+
+@pytest.mark.parametrize("layer", [
+    lambda x: F.layer_norm(x, (5,)), lambda x: F.max_pool1d(x[None], 2), lambda x: F.gelu(x).softmax(0),
+    lambda x: F.batch_norm(x.reshape(5, 1), torch.zeros(1), torch.ones(1)), lambda x: F.cross_entropy(x[None], ONE),
+], ids=["layer_norm", "max_pool1d", "gelu", "batch_norm", "cross_entropy"])
+@both
+def test_what_a_kernel_keeps_for_its_rule_comes_with_it(first: Callable[..., Any], layer: Callable[[Tensor], Tensor]
+                                                        ) -> None:
+    x, y = operands()
+    z = torch.tensor(x.tolist(), requires_grad=True)
+    with ao.AutogradGraph(optimize=True, allowance=ALLOWANCE):
+        held = layer(x) if first is leader_alive else (layer(x), None)[1]
+        for _ in range(2):
+            layer(x)
+        last = layer(x)
+        (last * last).sum().backward()
+        del held
+    out = layer(z)
+    (out * out).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, z.grad)
+    assert y.grad is None
+
+
+def test_a_leader_by_a_pass_of_the_users_is_not_given_a_value_of_another_number() -> None:
+    """x * 0.1 and x / 10 are equal over the reals, and here a pass says so; the bits differ."""
+    def pass_(table: Any, state: Any) -> PassResult:
+        leader = state.leader.copy()
+        leader[[2, 3]] = 1
+        return PassResult(leader=leader)
+
+    x = ao.tensor(torch.linspace(0.1, 1.0, 64, dtype=torch.float64))
+    with ao.AutogradGraph(passes=[Pass("real", pass_)], allowance=ALLOWANCE) as graph:
+        a = x * 0.1
+        b = x / 10.0
+        c = x / 10.0
+        assert not torch.equal(a.detach(), b.detach())
+        (a * b * c).sum().backward(retain_graph=True)
+        assert graph.tape.node(3).leader is graph.tape.node(1)
+        del c
+        assert torch.equal((x * 0.1).detach(), x.detach() * 0.1)
+
+
+def test_what_is_written_does_not_share_its_memory_with_what_is_left_over() -> None:
+    """Else the write would need memory of its own, which without reuse it would not."""
+    x, y = ao.tensor(torch.rand(1 << 16)), ao.tensor(torch.rand(1 << 16))
+    with ao.AutogradGraph(optimize=True), Memory() as memory:
+        held = x + y
+        x + y
+        before = memory.now()
+        held.mul_(2.0)
+        assert memory.now() == before
 
 
 def unrecorded(how: Callable[[Tensor], Any], region: Any) -> Callable[[Tensor], Any]:
