@@ -79,7 +79,9 @@ CASES: dict[str, tuple[Case, ...]] = {
     "soft_margin_loss": (on((2,), (2,), needs=(0,)),),
     "binary_cross_entropy_with_logits": (on((2,), (2,), None, None),),
     "layer_norm": (on((2, 3), (3,), (3,), normalized_shape=[3]),),
-    "nll_loss": (on((2, 3), (2,), values={1: np.array([2, 0])}, needs=(0,)),),
+    "nll_loss": (*[on((3, 2), (3,), *weight, values={1: np.array([1, 0, 1])}, needs=(0,), reduction=r, ignore_index=i)
+                   for weight in ((), ((2,),)) for r, i in ((1, -100), (1, 0), (2, 1), (0, 0))],
+                 on((3,), (), values={1: np.array(1)}, needs=(0,))),
     # ----- products -----
     "matmul": (on((2, 3), (3, 4)), on((3,), (3,)), on((2, 3), (3,)), on((3,), (3, 2)), on((2, 2, 3), (3, 2)),
                on((2, 1, 3), (2, 3, 2))),

@@ -20,9 +20,11 @@ from autograd_opt.verify.domain import Outside, TooLarge
 from autograd_opt.verify.evaluate import apply
 from autograd_opt.verify.ir import Head, Vocabulary
 from autograd_opt.verify.linear import JOINTLY, LINEAR, joint_slots, slots
+from autograd_opt.verify.meaning import PULLBACKS
 from autograd_opt.verify.rules import trace_rule
 from autograd_opt.verify.symbols import Symbols, fresh, is_zero
 from autograd_opt.verify.tracer import Untraceable
+from autograd_opt.verify.words import PULLBACK
 
 
 @dataclass(frozen=True)
@@ -135,14 +137,21 @@ def gradient(op: str, case: Case, notes: set[str]) -> str:
             types[k] is not None and k not in case.values and (case.needs is None or k in case.needs)
             for k in range(len(types))
         ]
-        template = trace_rule(vocabulary, OPS[op], head, types, needs, [True] * len(g) if many else None)
         env: list[Any] = [*g, None if many else ans, *args]
         kinds: list[Any] = [vocabulary.type(v.shape, torch.float64, "cpu") for v in g] + [head.type, *types]
-        for number, refs in template.steps:
-            inner = vocabulary.heads[number]
-            env.append(apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs]))
-            kinds.append(inner.type)
-        results = dict(template.results)
+        if op in PULLBACKS:
+            reads = [k for k, e in enumerate(env) if e is not None]
+            of = ("#of", encode(op)), ("#operand", encode(0)), *head.attributes
+            pullback = Head(PULLBACK, of, head.type, False, 0)
+            env.append(apply(D, vocabulary, pullback, [env[k] for k in reads], [kinds[k] for k in reads]))
+            results = {0: len(env) - 1}
+        else:
+            template = trace_rule(vocabulary, OPS[op], head, types, needs, [True] * len(g) if many else None)
+            for number, refs in template.steps:
+                inner = vocabulary.heads[number]
+                env.append(apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs]))
+                kinds.append(inner.type)
+            results = dict(template.results)
         gs = [s for part in g for s in part.reshape(-1)]
         for k, need in enumerate(needs):
             if not need:

@@ -1,4 +1,4 @@
-# ruff: noqa: E501 (a formula is one line)
+
 """Words that meanings are written in: reductions, kinks, products, losses."""
 
 from __future__ import annotations
@@ -146,13 +146,6 @@ def cumsum(D: Domain, x: Array, dim: int = 0, dtype: Any = None) -> Array:
         at = (slice(None),) * (dim % x.ndim)
         out[(*at, k)] = D.add(out[(*at, k - 1)], x[(*at, k)])
     return out
-
-
-def nll(D: Domain, x: Array, target: Any, weight: Array | None = None, reduction: int = 1, ignore_index: int = -100) -> Array:
-    if weight is not None or (target == ignore_index).any():
-        raise Outside("nll_loss with weights or ignored targets")
-    picked = D.neg(x[np.arange(len(target)), target] if x.ndim == 2 else x[target])
-    return picked if reduction == 0 else D.sum(picked, axes_of(None, picked.ndim)) if reduction == 2 else mean(D, picked)
 
 
 def huber(D: Domain, d: Array, delta: float, factor: Fraction) -> Array:

@@ -36,7 +36,6 @@ from autograd_opt.verify.computing import (
     logsumexp,
     matmul_affine,
     mean,
-    nll,
     packed,
     product,
     reduce_loss,
@@ -60,6 +59,7 @@ from autograd_opt.verify.moving import (
     index_copied,
     integer,
     movement,
+    nll,
     nll_back,
     overwritten,
     padded,
@@ -258,5 +258,5 @@ MEANING: dict[str, Meaning] = {
     "bitwise_xor": bitwise(np.bitwise_xor), "bitwise_not": bitwise(np.bitwise_not), "isnan": lambda D, x: np.zeros(x.shape, bool),
     "isinf": lambda D, x: np.zeros(x.shape, bool), "isfinite": lambda D, x: np.ones(x.shape, bool),
 }
-PULLBACKS: dict[str, Meaning] = {"nll_loss": nll_back}
-"""What the private rules of some operators compute: (g, ans, *operands)."""
+PULLBACKS: dict[str, Meaning] = {"nll_loss": lambda D, g, ans, x, *rest, **attributes: nll_back(D, g, x, *rest, **attributes)}
+"""What the derivatives of some operators compute that torch's kernels work out with what they kept: (g, ans, *operands)."""

@@ -115,9 +115,42 @@ def squeezed(x: Array, dim: Any) -> Array:
     return x.squeeze(tuple(dims))
 
 
-def nll_back(D: Domain, g: Array, ans: Array, x: Array, target: Any, weight: Any = None, reduction: int = 1, **_: Any) -> Array:
-    g = D.neg(g if reduction != 1 else D.div(g, D.number(max(target.size, 1))))
-    return accumulate(D, x.shape, (np.arange(len(target)), target) if x.ndim == 2 else target, g)
+def nll(D: Domain, x: Array, target: Any, weight: Array | None = None, reduction: int = 1, ignore_index: int = -100) -> Array:
+    rows, classes = kept(target, ignore_index)
+    picked = D.neg(x.reshape(target.size, -1)[rows, classes])
+    if weight is not None:
+        picked = D.mul(picked, weight[classes])
+    if reduction == 0:
+        return accumulate(D, (target.size,), rows, picked).reshape(target.shape)
+    total = D.sum(picked, (0,))
+    return total if reduction == 2 else D.div(total, nll_total(D, classes, weight))
+
+
+def nll_back(D: Domain, g: Array, x: Array, target: Any, weight: Array | None = None, reduction: int = 1,
+             ignore_index: int = -100) -> Array:
+    """aten::nll_loss_backward: -g w at each target that counts, over their total weight where the loss is a mean."""
+    rows, classes = kept(target, ignore_index)
+    if reduction == 1:
+        g = D.div(g, nll_total(D, classes, weight))
+    g = D.neg(np.broadcast_to(g, target.shape).reshape(-1)[rows])
+    if weight is not None:
+        g = D.mul(g, weight[classes])
+    flat = x.reshape(target.size, -1)
+    return accumulate(D, flat.shape, (rows, classes), g).reshape(x.shape)
+
+
+def nll_total(D: Domain, classes: Any, weight: Array | None) -> Array:
+    """What a mean of the loss is divided by."""
+    if not classes.size:
+        raise Outside("a mean over no targets")
+    return D.number(classes.size) if weight is None else D.sum(weight[classes], (0,))
+
+
+def kept(target: Any, ignore_index: int) -> tuple[Any, Any]:
+    """Rows and classes of the targets that count."""
+    flat = np.asarray(target).reshape(-1)
+    rows = np.flatnonzero(flat != ignore_index)
+    return rows, flat[rows].astype(np.int64)
 
 
 def triangle(x: Array, k: int) -> Any:

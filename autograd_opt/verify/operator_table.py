@@ -17,6 +17,7 @@ from autograd_opt.verify.claims import Proof
 from autograd_opt.verify.kernels import KERNELS
 from autograd_opt.verify.lemmas import prove_all
 from autograd_opt.verify.linear import JOINTLY, LINEAR
+from autograd_opt.verify.meaning import PULLBACKS
 
 STRUCTURE = ("leaf", "output")
 ALL, SMALL, TESTED, NONE = "proved for all sizes", "proved at small shapes", "tested only", ""
@@ -35,7 +36,7 @@ def classes(proofs: Sequence[Proof]) -> dict[str, tuple[str, str, str, str]]:
         if name in STRUCTURE:
             continue
         own = op.joint is not None or any(op.vjps)
-        rule = "torch's kernel" if name in KERNELS else "own" if own else "torch's"
+        rule = "torch's kernel" if name in KERNELS or name in PULLBACKS else "own" if own else "torch's"
         grades = []
         for claim, there in (("gradient", own), ("linear", name in LINEAR or name in JOINTLY)):
             everywhere, small = found.get((name, f"{claim}, all sizes")), found.get((name, claim))

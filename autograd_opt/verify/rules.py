@@ -186,6 +186,8 @@ def trace_rule(
     numbers = head.values()
 
     def operand(k: int) -> Any:
+        if k >= len(types):
+            raise Untraceable("the rule reads what its kernel kept beside the result")
         t = types[k]
         if t is None:
             return numbers.get(op.operands[k] if k < len(op.operands) else f"#{k}")

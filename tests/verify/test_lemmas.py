@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 from autograd_opt.ops.table import OPS, make_vjp
-from autograd_opt.verify import claims, lemmas
+from autograd_opt.verify import claims, lemmas, moving
 from autograd_opt.verify.cases import CASES, on
 from autograd_opt.verify.claims import Proof, prove
 from autograd_opt.verify.lemmas import prove_all
+from autograd_opt.verify.meaning import PULLBACKS
 from autograd_opt.verify.operator_table import classes, table
 
 QUICK = [
@@ -144,3 +146,23 @@ def test_the_table_in_the_documentation_claims_nothing_that_is_not_proved():
     assert sum("proved" in grade for grade in rows.values()) >= 150
     for op in ("matmul", "softmax", "gelu", "flip", "layer_norm", "cumsum"):
         assert rows[op] == classes(lemmas.prove(op))[op][1]
+
+
+@pytest.mark.parametrize("op", sorted(op for op in CASES if op in OPS))
+def test_no_lemma_ends_in_an_accident(op):
+    """A lemma without an answer names what it lacks; an exception of Python's is no reason."""
+    undecided = [p for p in claims.prove(op) if p.status == "undecided"]
+    accidents = [p for p in undecided if re.match(r"[A-Za-z]+(Error|Exception):", p.detail)]
+    assert not accidents, accidents
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda D, g, ans, x, target, weight=None, **_: moving.nll_back(D, D.neg(g), x, target, weight),
+    lambda D, g, ans, x, target, weight=None, reduction=1, **_: moving.nll_back(D, g, x, target, weight, reduction),
+    lambda D, g, ans, x, target, weight=None, reduction=1, ignore_index=-100: moving.nll_back(
+        D, g, x, target, None, reduction, ignore_index),
+], ids=["sign", "ignored targets", "weights"])
+def test_what_the_kernel_of_nll_loss_is_said_to_compute_is_proved(monkeypatch, wrong):
+    assert [p.status for p in claims.prove("nll_loss")] == ["proved"]
+    monkeypatch.setitem(PULLBACKS, "nll_loss", wrong)
+    assert [p.status for p in claims.prove("nll_loss")] == ["refuted"]
