@@ -39,6 +39,29 @@ class Outcome:
     numbers: Sequence[int] = ()
 
 
+def structural(original: Program, optimized: Program, leader: Sequence[int]) -> Outcome:
+    """What value numbers alone say: which goals are equal bit for bit."""
+    pairs = goals(original, optimized)
+    if original.same(optimized):
+        same = [True] * len(pairs)
+        return Outcome(same, list(same), stats=dict.fromkeys(("original", "optimized"), len(original.heads)))
+    a, b = numbering((original, optimized))
+    bitwise = [x is y is None or (x is not None and y is not None and a[x] == b[y]) for x, y in pairs]
+    stats: dict[str, Any] = {"original": len(a), "optimized": len(b), "numbers": len(set(a) | set(b))}
+    failed = [] if all(bitwise) else [
+        (i, "its value is not that of its leader")
+        for i in range(original.forward)
+        if leader[i] != i and a[i] != b[leader[i]]
+    ]
+    return Outcome(list(bitwise), bitwise, failed, stats=stats, numbers=a)
+
+
+def goals(original: Program, optimized: Program) -> list[tuple[int | None, int | None]]:
+    """Positions of what is compared: gradients of leaves, then values of outputs."""
+    pairs = list(zip(original.gradients, optimized.gradients, strict=True))
+    return [*pairs, *zip(original.values, optimized.values, strict=True)]
+
+
 def check(
     original: Program,
     optimized: Program,
@@ -54,21 +77,12 @@ def check(
     Outcome : per goal whether it is equal over the reals and bit for bit; where a claim or
         a merge failed (record number of the node, what was expected), earliest first.
     """
-    vocabulary = original.vocabulary
-    a, b = numbering((original, optimized))
-    pairs = list(zip(original.gradients, optimized.gradients, strict=True))
-    pairs += list(zip(original.values, optimized.values, strict=True))
-    bitwise = [x is y is None or (x is not None and y is not None and a[x] == b[y]) for x, y in pairs]
-    stats: dict[str, Any] = {"original": len(a), "optimized": len(b), "numbers": len(set(a) | set(b))}
-    if all(bitwise):
-        return Outcome(list(bitwise), bitwise, stats=stats, numbers=a)
-    failed = [
-        (i, "its value is not that of its leader")
-        for i in range(original.forward)
-        if leader[i] != i and a[i] != b[leader[i]]
-    ]
-    checker = Simulation(vocabulary, expansions, deadline)
-    outcome = Outcome([False] * len(pairs), bitwise, failed, stats=stats, numbers=a)
+    outcome = structural(original, optimized, leader)
+    if all(outcome.bitwise):
+        return outcome
+    checker = Simulation(original.vocabulary, expansions, deadline)
+    pairs = goals(original, optimized)
+    outcome.equal = [False] * len(pairs)
     try:
         first = checker.run(original)
         claims = claims_of(original, optimized, leader, first, checker)
@@ -80,27 +94,32 @@ def check(
                 outcome.equal[k] = True
             elif x is not None and y is not None:  # one missing gradient is a difference, whatever the other is
                 outcome.equal[k] = checker.same(first[x], second[y])
-        stats["claims"] = len(claims)
+        outcome.stats["claims"] = len(claims)
     except OutOfBudget as error:
         outcome.budget = True
-        stats["budget"] = str(error)
-    stats["expansions"] = checker.spent
+        outcome.stats["budget"] = str(error)
+    outcome.stats["expansions"] = checker.spent
     return outcome
 
 
 def claims_of(
     original: Program, optimized: Program, leader: Sequence[int], states: list[Any], checker: Simulation
 ) -> dict[int, Combo]:
-    """For every whole cotangent of the optimized sweep: the sum of the members' original ones."""
+    """For every whole cotangent of the optimized sweep: the sum of the members' original ones.
+
+    Views are not merged, though what reads equal ones may be.  Where that has happened, the cotangent is the sum of
+    what the members of all readers have sent.
+    """
     members: dict[int, list[int]] = {}
     for i in original.cotangents:
         members.setdefault(leader[i], []).append(i)
+    parts = {node: [original.cotangents[i] for i in members.get(node, ())] for node in optimized.cotangents}
+    parts |= sent_elsewhere(original, optimized, leader, members)
     types = [h.type for h in checker.vocabulary.heads]
     claims: dict[int, Combo] = {}
     for node, position in optimized.cotangents.items():
         combo: Combo = {}
-        for i in members.get(node, ()):
-            where = original.cotangents[i]
+        for where in parts[node]:
             state = states[where]
             if type(state) is dict and len(state) > 1:
                 state = checker.name(state, types[original.heads[where]])
@@ -113,3 +132,27 @@ def claims_of(
         if combo:
             claims[position] = combo
     return claims
+
+
+def sent_elsewhere(
+    original: Program, optimized: Program, leader: Sequence[int], members: dict[int, list[int]]
+) -> dict[int, list[int]]:
+    """Nodes one of whose readers sends its part to another one now: what all members of the readers sent as written."""
+    read = original.operands
+    shared = {
+        leader[i]
+        for r in range(original.forward)
+        if leader[r] != r and r in original.cotangents
+        for i in {leader[i] for i in read[r]} ^ {leader[i] for i in read[leader[r]]}
+    }
+    if not shared:
+        return {}
+    sent: dict[tuple[int, int], list[int]] = {}
+    for r, place, position in original.sent:
+        sent.setdefault((r, place), []).append(position)
+    out: dict[int, list[int]] = {node: [] for node in shared if node in optimized.cotangents}
+    for r, place, _ in optimized.sent:
+        node = leader[read[r][place]] if r >= 0 else leader[place]
+        if node in out:
+            out[node] += [p for i in (members.get(r, ()) if r >= 0 else (r,)) for p in sent.get((i, place), ())]
+    return out

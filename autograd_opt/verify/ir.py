@@ -125,7 +125,8 @@ class Program:
 
     `origin[k]` is the recorded node an instruction belongs to; `values` are the positions
     of the outputs, `gradients` those of the wanted leaves' cotangents (None: no path),
-    `cotangents` maps a recorded node to the position of its whole cotangent.
+    `cotangents` maps a recorded node to the position of its whole cotangent, `sent` says which node sent which
+    part of one to which of its operands (-1: a seed, to which node).
     """
 
     vocabulary: Vocabulary
@@ -136,6 +137,7 @@ class Program:
     values: list[int] = field(default_factory=list)
     gradients: list[int | None] = field(default_factory=list)
     cotangents: dict[int, int] = field(default_factory=dict)
+    sent: list[tuple[int, int, int]] = field(default_factory=list)
 
     def append(self, head: int, operands: tuple[int, ...], origin: int) -> int:
         self.heads.append(head)
@@ -145,6 +147,21 @@ class Program:
 
     def type_of(self, k: int) -> Type:
         return self.vocabulary.types[self.vocabulary.heads[self.heads[k]].type]
+
+    def copy(self) -> Program:
+        """Another program of the same instructions."""
+        return Program(self.vocabulary, list(self.heads), list(self.operands), self.origin[:], self.forward,
+                       list(self.values), list(self.gradients), dict(self.cotangents), list(self.sent))
+
+    def same(self, other: Program) -> bool:
+        """The same instructions in the same places, and the same goals?"""
+        return (
+            self.vocabulary is other.vocabulary
+            and self.heads == other.heads
+            and self.operands == other.operands
+            and self.values == other.values
+            and self.gradients == other.gradients
+        )
 
     def digest(self) -> str:
         """sha256 over heads (by content), operands and goals."""

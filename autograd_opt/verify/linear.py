@@ -242,8 +242,8 @@ ZERO = "f" + "00" * 8
 ZEROS = ("i0", ZERO, "F")
 
 
-def exact(text: str) -> Fraction | None:
-    """The value of a number attribute that every floating dtype holds exactly, else None."""
+def exact(text: str) -> Fraction | int | None:
+    """The value of a number attribute that every floating dtype holds exactly, else None; an int where it is whole."""
     value = decode(text)
     if type(value) not in (int, float) or value != value or value in (float("inf"), float("-inf")):
         return None
@@ -251,4 +251,6 @@ def exact(text: str) -> Fraction | None:
     m, e = abs(number.numerator), number.denominator
     if number == 0 or (m % 2 == 0 and e > 1):
         return None
-    return number if m < 1 << EXACT_BITS and e <= 1 << EXACT_BITS else None
+    if m >= 1 << EXACT_BITS or e > 1 << EXACT_BITS:
+        return None
+    return number if e > 1 else number.numerator

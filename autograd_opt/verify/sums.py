@@ -34,6 +34,7 @@ class Sums:
         self.table: dict[Any, int] = {}
         self.sums: dict[int, tuple[tuple[int, Any], ...]] = {}
         self.linear: dict[int, tuple[Any, tuple[int, ...], int]] = {}
+        self.depth: dict[int, int] = {}
         self.terms: dict[int, Sequence[tuple[int, Any]]] = {}
         self.expansions, self.deadline = expansions, deadline
         self.spent = 0
@@ -68,6 +69,7 @@ class Sums:
             for slot in linear_in:
                 if operands[slot] in self.sums or operands[slot] in self.linear:
                     self.linear[found] = (head, operands, slot)
+                    self.depth[found] = 0 if operands[slot] in self.sums else 1 + self.depth[operands[slot]]
                     break
         return found
 
@@ -107,9 +109,13 @@ class Sums:
         return not difference or self.vanishes(difference)
 
     def vanishes(self, difference: Combo) -> bool:
-        """Expand named sums, youngest first, then linear operators over sums, until nothing is left."""
+        """Expand named sums, youngest first, then linear operators over sums, until nothing is left.
+
+        Of those, the ones that lie closest over a sum come first: what they open into lies no closer, so nothing is
+        opened that something opened later would have cancelled.
+        """
         sums: list[int] = []
-        later: list[int] = []
+        later: list[tuple[int, int]] = []
         for vn in difference:
             self.enqueue(vn, sums, later)
         while difference:
@@ -120,7 +126,7 @@ class Sums:
                     continue
                 terms: Any = self.sums[vn]
             elif later:
-                vn = -heapq.heappop(later)
+                vn = -heapq.heappop(later)[1]
                 factor = difference.pop(vn, 0)
                 if not factor:
                     continue
@@ -141,11 +147,11 @@ class Sums:
                     difference.pop(term, None)
         return True
 
-    def enqueue(self, vn: int, sums: list[int], later: list[int]) -> None:
+    def enqueue(self, vn: int, sums: list[int], later: list[tuple[int, int]]) -> None:
         if vn in self.sums:
             heapq.heappush(sums, -vn)
         elif vn in self.linear:
-            heapq.heappush(later, -vn)
+            heapq.heappush(later, (self.depth[vn], -vn))
 
     def opened(self, vn: int) -> Sequence[tuple[int, Any]]:
         """Linear operators over a named sum, however deep it lies, term by term; each is worked out once."""

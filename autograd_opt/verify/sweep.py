@@ -84,7 +84,7 @@ class Differentiator:
         n = program.forward
         waiting: list[Any] = [None] * n
         append = program.append
-        cotangents = program.cotangents
+        cotangents, sent = program.cotangents, program.sent
         adders: dict[int, int] = {}
 
         def send(target: int, g: int, origin: int) -> None:
@@ -100,7 +100,9 @@ class Differentiator:
 
         for k, r in enumerate(roots):
             kind = vocabulary_heads[heads[r]].type
-            send(leader[r], append(vocabulary.head(SEED, (), kind, False, k + 1), (), r), r)
+            seed = append(vocabulary.head(SEED, (), kind, False, k + 1), (), r)
+            sent.append((-1, r, seed))
+            send(leader[r], seed, r)
         for i in range(n - 1, -1, -1):
             g = waiting[i]
             if g is None:
@@ -151,6 +153,7 @@ class Differentiator:
                         program=program,
                     )
                 else:
+                    sent.append((i, k - places[:k].count(None), environment[position]))
                     send(target, environment[position], i)  # type: ignore[arg-type]
 
     def hooked(self, program: Program, g: Any, i: int) -> Any:
@@ -255,4 +258,6 @@ class Differentiator:
                 attributes = (("#of", encode(op.name)), ("#operand", encode(k)), ("#absent", absent),
                               *parts, *head.attributes)
                 number = vocabulary.head(PULLBACK, attributes, kinds[k], False, effect)
-                send(targets[k], program.append(number, reads, i), i)
+                part = program.append(number, reads, i)
+                program.sent.append((i, k - places[:k].count(None), part))
+                send(targets[k], part, i)

@@ -59,7 +59,8 @@ class Task:
         self.vocabulary = self.recorded.vocabulary
         self.differentiator = Differentiator(self.recorded)
         self.original = self.differentiator.program(range(len(nodes)), self.roots, self.leaves)
-        self.optimized = self.differentiator.program(self.leader, self.roots, self.leaves)
+        self.optimized = (self.differentiator.program(self.leader, self.roots, self.leaves) if self.merged
+                          else self.original.copy())
 
     def position(self, node: Any, what: str) -> int:
         found = node if isinstance(node, int) else self.where.get(id(node))
@@ -81,8 +82,8 @@ class Task:
             "merged": sum(self.leader[i] != i for i in range(len(self.nodes))),
         }
         common: dict[str, Any] = {
-            "original": self.original.digest(),
-            "optimized": self.optimized.digest(),
+            "original": (digest := self.original.digest()),
+            "optimized": digest if self.original.same(self.optimized) else self.optimized.digest(),
             "stats": stats,
             "trust": self.trust(),
         }
@@ -96,15 +97,21 @@ class Task:
         if wrong is not None:
             return undecided(*wrong, **common)
         certified = bool(self.rewrites) and "rewrite" in engines and exact == "real"
-        outcome = checker.check(
-            self.original,
-            self.optimized,
-            self.leader,
-            expansions=min(budget.expansions, 20 * len(self.nodes) + 10_000) if certified else budget.expansions,
-            deadline=time.monotonic() + budget.seconds,
-        )
-        from autograd_opt.verify.search import rewritten, search
+        check = functools.partial(checker.check, self.original, self.optimized, self.leader,
+                                  deadline=time.monotonic() + budget.seconds)
+        found = None
+        if certified:
+            from autograd_opt.verify.search import rewritten
 
+            outcome = check(expansions=min(budget.expansions, len(self.original.heads)))
+            if not all(outcome.equal):
+                found = rewritten(self, self.rewrites, budget, assume, outcome, common)
+                if found is not None and found.status is Status.PROVED:
+                    stats.update(outcome.stats)
+                    return found
+                outcome = check(expansions=min(budget.expansions, 20 * len(self.nodes) + 10_000))
+        else:
+            outcome = check(expansions=budget.expansions)
         stats.update(outcome.stats)
         proved = outcome.bitwise if "linear" not in engines or exact == "bitwise" else outcome.equal
         goals = tuple(
@@ -129,14 +136,14 @@ class Task:
                 goals=goals,
                 **common,
             )
-        if certified:
-            found = rewritten(self, self.rewrites, budget, assume, outcome, common)
-            if found is not None:
-                return found
+        if found is not None:
+            return found
         culprit = self.describe(outcome.failed)
         common |= {"goals": goals, "culprit": culprit}
         if exact == "bitwise" and all(outcome.equal):
             return undecided(Reason.ONLY_REAL, "equal over the reals; sums are taken in another order", **common)
+        from autograd_opt.verify.search import search
+
         return search(self, engines, budget, assume, seed, outcome, common)
 
     def names_of_leaves(self) -> dict[int, str]:
