@@ -6,17 +6,17 @@ made it; the `Tracer` above every other mode turns each torch call on traces int
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
 from autograd_opt.ops.table import BINDERS, CALLS, OPS, rename
 from autograd_opt.verify.bits import encode
-from autograd_opt.verify.ir import Vocabulary
+from autograd_opt.verify.ir import PURE, VIEW, Vocabulary
 from autograd_opt.verify.words import ADDS_TO, BY_FORWARD, CONSTANT, CREATORS, FULL, SAME, SWAPPED, WORDS
 
 
@@ -49,6 +49,135 @@ class Trace(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
 
+def tensors_in(*values: Any) -> list[torch.Tensor]:
+    """All tensors in values, however deep in lists, tuples and dictionaries."""
+    out: list[torch.Tensor] = []
+    stack = list(reversed(values))
+    while stack:
+        v = stack.pop()
+        if isinstance(v, torch.Tensor):
+            out.append(v)
+        elif isinstance(v, (list, tuple)):
+            stack += reversed(v)
+        elif isinstance(v, dict):
+            stack += reversed(v.values())
+    return out
+
+
+METADATA = frozenset(
+    """shape dtype device ndim layout requires_grad is_leaf is_sparse size dim numel nelement stride is_contiguous
+    is_floating_point is_complex element_size""".split()
+)
+"""What is read of a tensor without computing: neither a tensor nor a draw comes out."""
+def elementwise(*args: Any) -> torch.Tensor | None:
+    """The broadcast shape of the operands and their dtype; None where they are not traces of one dtype, and numbers."""
+    shape = dtype = None
+    for a in args:
+        if type(a) is Trace:
+            if dtype is None:
+                shape, dtype = a.shape, a.dtype
+            elif a.dtype is not dtype:
+                return None
+            elif a.shape != shape:
+                shape = torch.broadcast_shapes(shape, a.shape)  # type: ignore[arg-type]
+        elif type(a) not in (int, float):
+            return None
+    return empty(shape, dtype) if dtype is not None and dtype.is_floating_point else None
+
+
+def summed(x: Any, *size: Any) -> torch.Tensor | None:
+    """The result of `sum_to_size`."""
+    size = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    lead = x.ndim - len(size) if type(x) is Trace and x.is_floating_point() else -1
+    fits = lead >= 0 and all(type(n) is int and n in (1, m) for n, m in zip(size, x.shape[lead:], strict=True))
+    return empty(size, x.dtype) if fits else None
+
+
+def stacked(tensors: Any, dim: int = 0) -> torch.Tensor | None:
+    """The result of `stack`."""
+    first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else None
+    alike = type(first) is Trace and all(
+        type(t) is Trace and t.dtype is first.dtype and t.shape == first.shape for t in tensors)
+    if not alike or type(dim) is not int or not -first.ndim - 1 <= dim <= first.ndim:
+        return None
+    at = dim % (first.ndim + 1)
+    return empty((*first.shape[:at], len(tensors), *first.shape[at:]), first.dtype)
+
+
+def joined(tensors: Any, dim: int = 0) -> torch.Tensor | None:
+    """The result of `cat`."""
+    first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else None
+    if type(first) is not Trace or type(dim) is not int or not -first.ndim <= dim < first.ndim:
+        return None
+    at = dim % first.ndim
+    rest = (*first.shape[:at], *first.shape[at + 1 :])
+    alike = all(type(t) is Trace and t.dtype is first.dtype and t.ndim == first.ndim
+                and (*t.shape[:at], *t.shape[at + 1 :]) == rest for t in tensors)
+    size = sum(t.shape[at] for t in tensors) if alike else 0
+    return empty((*first.shape[:at], size, *first.shape[at + 1 :]), first.dtype) if alike else None
+
+
+def reduced(x: Any, dim: Any = None, keepdim: Any = False) -> torch.Tensor | None:
+    """The result of `sum` and `mean`."""
+    if type(x) is not Trace or not x.is_floating_point() or type(keepdim) is not bool:
+        return None
+    dims = range(x.ndim) if dim is None or dim in ((), []) else dim if isinstance(dim, (tuple, list)) else (dim,)
+    if not all(type(d) is int and -x.ndim <= d < x.ndim for d in dims):
+        return None
+    gone = {d % x.ndim for d in dims}
+    kept = [1 if d in gone else n for d, n in enumerate(x.shape) if keepdim or d not in gone]
+    return empty(kept, x.dtype) if len(gone) == len(dims) else None
+
+
+def like_both(g: Any, ans: Any, dim: Any, dtype: Any) -> torch.Tensor | None:
+    """The result of the backward of `softmax` and `log_softmax`."""
+    alike = type(g) is Trace and type(ans) is Trace and g.dtype is ans.dtype is dtype and g.shape == ans.shape
+    return empty(g.shape, dtype) if alike and type(dim) is int and -g.ndim <= dim < g.ndim else None
+
+
+def chosen(condition: Any, x: Any, y: Any) -> torch.Tensor | None:
+    """The result of `where`."""
+    if type(condition) is not Trace or condition.dtype is not torch.bool:
+        return None
+    found = elementwise(x, y)
+    return None if found is None else empty(torch.broadcast_shapes(condition.shape, found.shape), found.dtype)
+
+
+def compared(x: Any, y: Any) -> torch.Tensor | None:
+    """The result of a comparison."""
+    found = elementwise(x, y)
+    return None if found is None else empty(found.shape, torch.bool)
+
+
+def shaped(name: str, args: Any, kwargs: Any) -> torch.Tensor | None:
+    """The result of a call of one of `SHAPED`; None where torch has to be asked."""
+    try:
+        return SHAPED[name](*args, **kwargs)
+    except TypeError:  # an argument that is seldom there
+        return None
+
+
+def empty(shape: Any, dtype: Any) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+SHAPED: dict[str, Callable[..., torch.Tensor | None]] = {
+    **dict.fromkeys(
+        """add sub rsub mul div neg pow exp log sqrt rsqrt sin cos tanh sigmoid square reciprocal tanh_backward
+        sigmoid_backward threshold_backward""".split(),
+        elementwise,
+    ),
+    "sum_to_size": summed,
+    "stack": stacked,
+    "cat": joined,
+    **dict.fromkeys(("sum", "mean"), reduced),
+    **dict.fromkeys(("softmax_backward", "log_softmax_backward"), like_both),
+    "where": chosen,
+    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne"), compared),
+}
+"""Shape and dtype of frequent operators' results, where they need not be asked of torch: what they compute is slow."""
+
+
 class Tracer(TorchFunctionMode):
     """Above every other mode: turns each torch call on traces into a step."""
 
@@ -58,6 +187,7 @@ class Tracer(TorchFunctionMode):
         self.device = device
         self.places = places
         self.steps: list[tuple[int, tuple[int, ...]]] = []
+        self.made: dict[Any, Any] = {}
 
     def value(self, type: int, position: int) -> Trace:
         """A trace of this type standing for what is at `position`."""
@@ -72,26 +202,37 @@ class Tracer(TorchFunctionMode):
         kwargs = kwargs or {}
         short = getattr(func, "__name__", "")
         with torch._C.DisableTorchFunction():
-            given = [(t, t._version) for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor)]
+            if (short if short != "__get__" else func.__self__.__name__) in METADATA:
+                return func(*args, **kwargs)
+            if short in CREATORS and "out" not in kwargs:
+                return self.created(short, func, args, kwargs)
+            name = CALLS.get(func)
+            if name is not None and not isinstance(name, str):
+                name = name(*args, **kwargs)
+            if name in SHAPED:
+                result = shaped(name, args, kwargs)
+                if result is not None:
+                    return self.step(*self.canonical(func, args, kwargs), result)
+            given = tensors_in(args, kwargs)
+            versions = [t._version for t in given]
+            pure = isinstance(name, str) and OPS[name].flags & (PURE | VIEW)
             try:
-                with Undrawn():
+                with nullcontext() if pure else Undrawn():
                     result = func(*args, **kwargs)
             except (RuntimeError, NotImplementedError) as error:
                 if "meta" in str(error) or "data-dependent" in str(error):
                     raise Untraceable(str(error)) from error
                 raise
             in_place = short == "__set__" or (short.endswith("_") and not short.endswith("__"))
-            if in_place or any(t._version != version for t, version in given):
+            if in_place or any(t._version != version for t, version in zip(given, versions, strict=True)):
                 raise Untraceable(f"a rule writes in place ({short})")
             if not isinstance(result, (torch.Tensor, tuple, list)):
                 return result
-            if isinstance(result, torch.Tensor) and short in CREATORS:
-                return self.full(CREATORS[short], result)
             if (
                 isinstance(result, torch.Tensor)
                 and result.device.type == "meta"
                 and "device" in kwargs
-                and not any(isinstance(a, Trace) for a in tree_flatten((args, kwargs))[0])
+                and not any(isinstance(a, Trace) for a in given)
             ):
                 made = func(*args, **{**kwargs, "device": "cpu"})
                 return self.known(self.constant(made), result)
@@ -110,6 +251,19 @@ class Tracer(TorchFunctionMode):
                 for i, r in enumerate(result)
             ]
             return type(result)(made)
+
+    def created(self, short: str, func: Any, args: Any, kwargs: Any) -> Any:
+        """A tensor of one number; one like it that has been made before stands for it, as nothing may write to it."""
+        try:
+            key = (func, args, tuple(kwargs.items()))
+            found = self.made.get(key)
+        except TypeError:  # sizes in a list
+            key, found = None, None
+        if found is None:
+            found = self.full(CREATORS[short], func(*args, **kwargs))
+            if key is not None:
+                self.made[key] = found
+        return found
 
     def canonical(self, func: Any, args: Any, kwargs: Any) -> tuple[str, list[Any], dict[str, Any]]:
         """The call in the words of the operator table, or in those of `WORDS`, or as it stands."""
@@ -144,7 +298,7 @@ class Tracer(TorchFunctionMode):
             return name, *self.split(names, operands, attributes, defaults)
         tensors, attributes = [], {}
         for key, value in [*((f"#{k}", a) for k, a in enumerate(args)), *kwargs.items()]:
-            inside = [t for t in tree_flatten(value)[0] if isinstance(t, torch.Tensor)]
+            inside = tensors_in(value)
             tensors += inside
             if not isinstance(value, torch.Tensor):
                 attributes[key] = f"{len(inside)} tensors" if inside else value
