@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -49,6 +50,16 @@ class Trace(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
 
+def name_of(func: Any) -> str:
+    """The name of a function of torch's, by itself; of anything else, with its library or module before it."""
+    if isinstance(func, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+        packet = func if isinstance(func, torch._ops.OpOverloadPacket) else func.overloadpacket
+        return str(packet._qualified_op_name).removeprefix("aten::")
+    if isinstance(func, FunctionType) and not f"{func.__module__}.".startswith("torch."):
+        return f"{func.__module__}::{func.__qualname__}"
+    return str(getattr(func, "__name__", "?"))
+
+
 def tensors_in(*values: Any) -> list[torch.Tensor]:
     """All tensors in values, however deep in lists, tuples and dictionaries."""
     out: list[torch.Tensor] = []
@@ -71,7 +82,8 @@ METADATA = frozenset(
 """What is read of a tensor without computing: neither a tensor nor a draw comes out."""
 def elementwise(*args: Any) -> torch.Tensor | None:
     """The broadcast shape of the operands and their dtype; None where they are not traces of one dtype, and numbers."""
-    shape = dtype = None
+    shape: Any = None
+    dtype: Any = None
     for a in args:
         if type(a) is Trace:
             if dtype is None:
@@ -79,7 +91,7 @@ def elementwise(*args: Any) -> torch.Tensor | None:
             elif a.dtype is not dtype:
                 return None
             elif a.shape != shape:
-                shape = torch.broadcast_shapes(shape, a.shape)  # type: ignore[arg-type]
+                shape = torch.broadcast_shapes(shape, a.shape)
         elif type(a) not in (int, float):
             return None
     return empty(shape, dtype) if dtype is not None and dtype.is_floating_point else None
@@ -95,7 +107,7 @@ def summed(x: Any, *size: Any) -> torch.Tensor | None:
 
 def stacked(tensors: Any, dim: int = 0) -> torch.Tensor | None:
     """The result of `stack`."""
-    first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else None
+    first: Any = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else None
     alike = type(first) is Trace and all(
         type(t) is Trace and t.dtype is first.dtype and t.shape == first.shape for t in tensors)
     if not alike or type(dim) is not int or not -first.ndim - 1 <= dim <= first.ndim:
@@ -106,7 +118,7 @@ def stacked(tensors: Any, dim: int = 0) -> torch.Tensor | None:
 
 def joined(tensors: Any, dim: int = 0) -> torch.Tensor | None:
     """The result of `cat`."""
-    first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else None
+    first: Any = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else None
     if type(first) is not Trace or type(dim) is not int or not -first.ndim <= dim < first.ndim:
         return None
     at = dim % first.ndim
@@ -200,7 +212,7 @@ class Tracer(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        short = getattr(func, "__name__", "")
+        short = name_of(func)
         with torch._C.DisableTorchFunction():
             if (short if short != "__get__" else func.__self__.__name__) in METADATA:
                 return func(*args, **kwargs)
@@ -209,6 +221,7 @@ class Tracer(TorchFunctionMode):
             name = CALLS.get(func)
             if name is not None and not isinstance(name, str):
                 name = name(*args, **kwargs)
+            result: Any
             if name in SHAPED:
                 result = shaped(name, args, kwargs)
                 if result is not None:
@@ -279,7 +292,7 @@ class Tracer(TorchFunctionMode):
                 return name, *self.split(OPS[name].operands, operands, attributes, OPS[name].attributes)
             except TypeError:
                 pass
-        name = getattr(func, "__name__", "?")
+        name = name_of(func)
         if name == "__get__":
             name = func.__self__.__name__
         name = name.strip("_") if name.startswith("__") else name
@@ -287,7 +300,7 @@ class Tracer(TorchFunctionMode):
             name = SAME.get(name, name)
         if name in SWAPPED:
             return SWAPPED[name], *self.split(OPS[SWAPPED[name]].operands, args[::-1], {}, {})
-        if isinstance(func, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+        if isinstance(func, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)) and "::" not in name:
             name = f"aten::{name}"
         if name == "to":
             kwargs = {**kwargs, "dtype": func(*args, **kwargs).dtype}

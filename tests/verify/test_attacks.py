@@ -211,6 +211,48 @@ def test_two_calls_of_a_rule_that_draws_are_not_one(rule):
     assert v.status is Status.UNDECIDED, v
 
 
+# ----- functions that are called like torch's -----
+LIBRARY = torch.library.Library("attack", "DEF")
+for _name in ("zeros_like", "clone", "numel", "elu_backward", "rsub"):
+    LIBRARY.define(f"{_name}(Tensor x, Tensor y) -> Tensor")
+    LIBRARY.impl(_name, lambda x, y: x * x, "CPU")
+    LIBRARY.impl(_name, lambda x, y: torch.empty_like(x), "Meta")
+
+
+def named(name):
+    """A function of another library that honours torch's protocol, under a name that torch has too."""
+    def fn(x, y):
+        if torch.overrides.has_torch_function((x, y)):
+            return torch.overrides.handle_torch_function(fn, (x, y), x, y)
+        return x * x
+
+    fn.__name__ = name
+    return fn
+
+
+def calling(fn):
+    return lambda g, x: fn(g, x)
+
+
+CALLED_LIKE = {
+    **{f"library_{n}": getattr(torch.ops.attack, n) for n in ("zeros_like", "clone", "numel", "elu_backward", "rsub")},
+    "overload": torch.ops.attack.zeros_like.default,
+    **{f"python_{n}": named(n) for n in ("zeros_like", "contiguous", "clone", "rdiv", "shape", "size")},
+}
+FOREIGN = {
+    name: ao.register_op("x", pure=True, elementwise=True, name=f"attack_{name}", x=calling(fn))(
+        lambda x: x * x * x)
+    for name, fn in CALLED_LIKE.items()
+}
+
+
+@pytest.mark.parametrize("name", CALLED_LIKE)
+def test_a_function_is_not_torchs_because_it_has_its_name(name):
+    task, ops = twice(FOREIGN[name])
+    assert f"attack_{name}" in task.differentiator.unsupported
+    assert ops.count(PULLBACK) == 2
+
+
 # ----- what sympy would take for granted -----
 MASK = torch.tensor([True, True])
 
