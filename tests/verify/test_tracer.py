@@ -75,8 +75,8 @@ def test_one_result_has_the_shape_and_dtype_of_torchs(name, shapes, rest):
     ("mean", (torch.float32, 1)),
     ("sum", (torch.float32, (0, 0))), ("sum", (torch.float32, "n")), ("gt", (torch.int64, 0)),
     ("where", (torch.float32, torch.float32, torch.float32)), ("where", (torch.bool, torch.float32, torch.float64)),
-    ("log_softmax_backward", (torch.float16, torch.float16, 0, torch.float32)), ("sum_to_size", (torch.float32, (1, 3, 3))),
-    ("add", (1, 2)),
+    ("log_softmax_backward", (torch.float16, torch.float16, 0, torch.float32)),
+    ("sum_to_size", (torch.float32, (1, 3, 3))), ("add", (1, 2)),
 ])
 def test_what_may_change_the_dtype_or_does_not_fit_is_asked_of_torch(name, args):
     made = []
