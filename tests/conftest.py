@@ -1,5 +1,6 @@
-"""What every test sees: one thread, torch's random state its own, and nothing learned from earlier tests."""
+"""What every test sees: one thread, torch's random state its own, and nothing learned from earlier tests or runs."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from autograd_opt import recorder
 
 def pytest_configure() -> None:
     torch.set_num_threads(1)
+    os.environ["AUTOGRAD_OPT_CACHE"] = "off"
 
 
 @pytest.fixture(autouse=True)

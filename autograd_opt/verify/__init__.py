@@ -16,17 +16,32 @@ The entry point is `verify`. The folder, in reading order:
     sympy_engine, expressions  elementwise gradients of small graphs: compared, and printed
     task, search, verifier     which engine is asked when
     verdict, frozen, certificate   what is answered; saved with its graph, and verified again
+    known                      proofs of this process, by everything that they have read
+    shelf, fingerprints, stored   proofs of rewrites and of lemmas, kept in files for the next process
     budget, leaders, asserting, cli
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from autograd_opt.verify.asserting import assert_optimization_proved
 from autograd_opt.verify.budget import ENGINES, Budget
 from autograd_opt.verify.certificate import replay, save
-from autograd_opt.verify.expressions import GradientExpression, expression
 from autograd_opt.verify.verdict import Counterexample, Reason, Status, Verdict, Verification
 from autograd_opt.verify.verifier import verify
 
+if TYPE_CHECKING:
+    from autograd_opt.verify.expressions import GradientExpression, expression
+
 __all__ = ["ENGINES", "Budget", "Counterexample", "GradientExpression", "Reason", "Status", "Verdict", "Verification",
            "assert_optimization_proved", "expression", "replay", "save", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    """Gradients as formulas need sympy, which takes longer to load than most proofs to find without it."""
+    if name not in ("GradientExpression", "expression"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from autograd_opt.verify import expressions
+
+    return getattr(expressions, name)

@@ -12,9 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import json
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,12 +31,15 @@ from autograd_opt.verify.linear import JOINTLY, LINEAR
 from autograd_opt.verify.meaning import MEANING
 from autograd_opt.verify.moving import MOVEMENTS
 from autograd_opt.verify.rules import trace_rule
+from autograd_opt.verify.shelf import cache_folder, contents, put
 from autograd_opt.verify.symbols import Symbols
 
+KINDS = [str, str, str, str, float]
 
-def cache_path() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "autograd_opt" / "lemmas.json"
+
+def cache_path() -> Path | None:
+    folder = cache_folder()
+    return None if folder is None else folder / "lemmas.json"
 
 
 @functools.cache
@@ -90,30 +91,33 @@ def prove_all(cache: bool = True, seconds: float = 10.0, ops: Sequence[str] | No
     names = [n for n in (ops or CASES) if n in OPS and known(n)]
     remembered: dict[str, Any] = {}
     path = cache_path()
-    if cache and path.exists():
-        try:
-            remembered = json.loads(path.read_text())
-        except ValueError:
-            remembered = {}
+    cache = cache and path is not None
+    if cache and path is not None:
+        found = contents(path)
+        remembered = found if type(found) is dict else {}
     out: list[Proof] = []
     missing = []
     keys = {n: fingerprint(n) for n in names} if cache else {}
     for n in names:
-        if cache and keys[n] in remembered:
-            out += [Proof(*row) for row in remembered[keys[n]]]
-        else:
+        proofs = proofs_in(remembered.get(keys[n]), n) if cache else []
+        out += proofs
+        if not proofs:
             missing.append(n)
     for n, proofs in in_subprocess(missing, seconds):
         out += proofs
         if cache and all(p.proved for p in proofs):
             remembered[keys[n]] = [(p.op, p.claim, p.status, p.detail, p.seconds) for p in proofs]
-    if cache and missing:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(remembered))
-        except OSError:
-            pass
+    if cache and missing and path is not None:
+        put(path, remembered)
     return out
+
+
+def proofs_in(rows: Any, op: str) -> list[Proof]:
+    """The proofs that a file holds of an operator; none where it says anything else."""
+    if type(rows) is not list or not all(type(r) is list and list(map(type, r)) == KINDS for r in rows):
+        return []
+    proofs = [Proof(*r) for r in rows]
+    return proofs if all(p.op == op and p.proved for p in proofs) else []
 
 
 def in_subprocess(names: Sequence[str], seconds: float) -> Iterator[tuple[str, list[Proof]]]:

@@ -8,7 +8,7 @@ again; element by element, for these shapes.  Kinks are shown case by case.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -20,18 +20,9 @@ from autograd_opt.verify.indexed import Entry
 from autograd_opt.verify.ir import Program, Type, Vocabulary
 from autograd_opt.verify.pointwise import acts_on_elements
 from autograd_opt.verify.sized import is_zero, leaf
+from autograd_opt.verify.stored import Answer
 from autograd_opt.verify.sympy_engine import differ
 from autograd_opt.verify.words import MERGED
-
-
-@dataclass(frozen=True)
-class Answer:
-    """`everywhere`: for all sizes; `conditions`: what was taken for granted, each a line that `assume` may hold."""
-
-    equal: bool
-    message: str = ""
-    everywhere: bool = False
-    conditions: tuple[str, ...] = ()
 
 
 def compare(left: Program, right: Program, limit: int) -> Answer:

@@ -19,17 +19,20 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from autograd_opt.ops.table import OPS
-from autograd_opt.verify import local
+from autograd_opt.verify import stored
 from autograd_opt.verify.ir import Program
 from autograd_opt.verify.leaders import PINNED
 from autograd_opt.verify.limited import Late, results
 from autograd_opt.verify.reading import Recorded
+from autograd_opt.verify.stored import Answer
 from autograd_opt.verify.sweep import Differentiator
 
 MAX_INNER = 12
 """Nodes between the cut and a rewritten node, at most, where the cut is searched."""
-KNOWN: dict[tuple[str, str], local.Answer] = {}
+KNOWN: dict[tuple[str, str], Answer] = {}
 """Answers by the digests of both programs."""
+READ: dict[tuple[str, str], Answer] = {}
+"""Those that were read from files, which serve only where files are believed."""
 KNOWN_LIMIT = 20_000
 
 
@@ -53,6 +56,7 @@ class Checked:
     conditions: tuple[str, ...] = ()
     failed: tuple[int, str] | None = None
     late: str = ""
+    stored: int = 0
 
 
 def check(
@@ -71,7 +75,7 @@ def check(
     deadline = time.monotonic() + seconds
     leader = list(merged)
     conditions: set[str] = set()
-    everywhere, proved = True, 0
+    everywhere, proved, read = True, 0, 0
     failed: tuple[int, str] | None = None
     late = ""
     for r in sorted(rewrites, key=lambda r: r.node):
@@ -82,6 +86,9 @@ def check(
         kept = {k for k in goals if not recorded.nodes[k].is_leaf}
         pairs = list(pairs_of(recorded, leader, r, target, kept))
         answer = next((a for a in map(KNOWN.get, map(key_of, pairs)) if a is not None and a.equal), None)
+        if answer is None:
+            answer = from_files(pairs)
+            read += answer is not None
         if answer is None and not late:
             answer, late = ask(pairs, deadline - time.monotonic(), limit)
         if answer is None or not answer.equal:
@@ -93,13 +100,28 @@ def check(
         everywhere &= answer.everywhere
         conditions |= set(answer.conditions)
     scope = "all sizes with these broadcasts and branches" if everywhere else "these shapes"
-    return Checked(leader, proved, scope, tuple(sorted(conditions)), failed, late)
+    return Checked(leader, proved, scope, tuple(sorted(conditions)), failed, late, read)
 
 
-def ask(pairs: Sequence[tuple[Program, Program]], seconds: float, limit: int) -> tuple[local.Answer | None, str]:
+def from_files(pairs: Sequence[tuple[Program, Program]]) -> Answer | None:
+    """The first stored proof about one of the pairs."""
+    for pair in pairs if stored.BELIEVED.get() else ():
+        key = key_of(pair)
+        answer = READ.get(key) or stored.find(*pair)
+        if answer is not None:
+            if len(READ) >= KNOWN_LIMIT:
+                READ.clear()
+            READ[key] = answer
+            return answer
+    return None
+
+
+def ask(pairs: Sequence[tuple[Program, Program]], seconds: float, limit: int) -> tuple[Answer | None, str]:
     """The first positive answer about one of the pairs, in a process that is ended in time."""
+    from autograd_opt.verify import local  # sympy is loaded here, and before its processes start
+
     pairs = [p for p in pairs if key_of(p) not in KNOWN]
-    last: local.Answer | None = None
+    last: Answer | None = None
     found = results(lambda pair: local.compare(pair[0], pair[1], limit), pairs, seconds)
     try:
         for pair, answer in zip(pairs, found, strict=True):
@@ -107,6 +129,7 @@ def ask(pairs: Sequence[tuple[Program, Program]], seconds: float, limit: int) ->
                 KNOWN.clear()
             last = KNOWN[key_of(pair)] = answer
             if answer.equal:
+                stored.keep(*pair, answer)
                 break
     except Late as error:
         return last, str(error)

@@ -80,6 +80,15 @@ METADATA = frozenset(
     is_floating_point is_complex element_size""".split()
 )
 """What is read of a tensor without computing: neither a tensor nor a draw comes out."""
+def broadcast(a: Any, b: Any) -> tuple[int, ...]:
+    """The shape of an elementwise operation; `torch.broadcast_shapes` loads sympy."""
+    a, b = (tuple(a), tuple(b)) if len(a) >= len(b) else (tuple(b), tuple(a))
+    tail = a[len(a) - len(b):]
+    if any(n != m and n != 1 and m != 1 for n, m in zip(tail, b, strict=True)):
+        raise RuntimeError(f"the shapes {a} and {b} do not fit")
+    return (*a[: len(a) - len(b)], *[m if n == 1 else n for n, m in zip(tail, b, strict=True)])
+
+
 def elementwise(*args: Any) -> torch.Tensor | None:
     """The broadcast shape of the operands and their dtype; None where they are not traces of one dtype, and numbers."""
     shape: Any = None
@@ -91,7 +100,7 @@ def elementwise(*args: Any) -> torch.Tensor | None:
             elif a.dtype is not dtype:
                 return None
             elif a.shape != shape:
-                shape = torch.broadcast_shapes(shape, a.shape)
+                shape = broadcast(shape, a.shape)
         elif type(a) not in (int, float):
             return None
     return empty(shape, dtype) if dtype is not None and dtype.is_floating_point else None
@@ -141,6 +150,27 @@ def reduced(x: Any, dim: Any = None, keepdim: Any = False) -> torch.Tensor | Non
     return empty(kept, x.dtype) if len(gone) == len(dims) else None
 
 
+def product(x: Any, y: Any) -> torch.Tensor | None:
+    """The result of `matmul` and of its kinds for one rank."""
+    if not (type(x) is Trace and type(y) is Trace and x.dtype is y.dtype and x.is_floating_point()):
+        return None
+    if not (x.ndim and y.ndim):
+        return None
+    left = x.shape if x.ndim > 1 else (1, *x.shape)
+    right = y.shape if y.ndim > 1 else (*y.shape, 1)
+    if left[-1] != right[-2]:
+        return None
+    batch = left[:-2] if left[:-2] == right[:-2] else broadcast(left[:-2], right[:-2])
+    return empty((*batch, *left[-2:-1][: x.ndim > 1], *right[-1:][: y.ndim > 1]), x.dtype)
+
+
+def placed(g: Any, shape: Any, *where: Any) -> torch.Tensor | None:
+    """The result of the backward of an index: g in zeros of this shape."""
+    sizes = isinstance(shape, (tuple, list)) and all(type(n) is int and n >= 0 for n in shape)
+    fits = sizes and type(g) is Trace and g.is_floating_point() and all(type(w) is int for w in where)
+    return empty(shape, g.dtype) if fits else None
+
+
 def like_both(g: Any, ans: Any, dim: Any, dtype: Any) -> torch.Tensor | None:
     """The result of the backward of `softmax` and `log_softmax`."""
     alike = type(g) is Trace and type(ans) is Trace and g.dtype is ans.dtype is dtype and g.shape == ans.shape
@@ -152,7 +182,7 @@ def chosen(condition: Any, x: Any, y: Any) -> torch.Tensor | None:
     if type(condition) is not Trace or condition.dtype is not torch.bool:
         return None
     found = elementwise(x, y)
-    return None if found is None else empty(torch.broadcast_shapes(condition.shape, found.shape), found.dtype)
+    return None if found is None else empty(broadcast(condition.shape, found.shape), found.dtype)
 
 
 def compared(x: Any, y: Any) -> torch.Tensor | None:
@@ -182,6 +212,8 @@ SHAPED: dict[str, Callable[..., torch.Tensor | None]] = {
     "sum_to_size": summed,
     "stack": stacked,
     "cat": joined,
+    **dict.fromkeys(("select_backward", "slice_backward", "diagonal_backward"), placed),
+    **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot"), product),
     **dict.fromkeys(("sum", "mean"), reduced),
     **dict.fromkeys(("softmax_backward", "log_softmax_backward"), like_both),
     "where": chosen,

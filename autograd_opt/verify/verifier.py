@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autograd_opt.errors import ArgumentError
-from autograd_opt.verify import known
+from autograd_opt.verify import known, stored
 from autograd_opt.verify.budget import ENGINES, Budget
 from autograd_opt.verify.ir import Malformed, Released
 from autograd_opt.verify.task import Task
@@ -51,7 +51,8 @@ def verify(
     assume : conditions that the caller vouches for.
     seed : for the random points.
     save : a file to write, with the graph, so that `replay` verifies it again elsewhere.
-    anew : prove it though the same question has been answered in this process; saving always does.
+    anew : prove it though the same question has been answered in this process, and without the proofs of rewrites
+        that an earlier process has stored; saving always does.
 
     Returns
     -------
@@ -86,7 +87,8 @@ def verify(
         made.append(Task(nodes, roots, leaves, leader, alive, rewrites))
         return made[0]
 
-    found = asked(task, budget, engines=engines, exact=exact, assume=assume, seed=seed)
+    with stored.believed(not anew and save is None):
+        found = asked(task, budget, engines=engines, exact=exact, assume=assume, seed=seed)
     if save is not None and made:
         from autograd_opt.verify.certificate import contents
 

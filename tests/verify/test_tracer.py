@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -46,6 +49,11 @@ T = torch.float32
       (((3, 4),), ((1, 1, 4),), ((),), (2, 3, 4), ((4,),), ([3, 1],))],
     *[("stack", shapes, rest) for shapes in (((2, 3), (2, 3)), ((), (), ())) for rest in ((), (0,), (-1,), (-2,))
       if shapes[0] or rest != (-2,)],
+    *[("matmul", shapes, ()) for shapes in
+      (((2, 3), (3, 4)), ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((5, 2, 3), (3, 2)), ((5, 1, 2, 3), (4, 3, 2)),
+       ((3,), (4, 3, 2)), ((4, 2, 3), (3,)), ((0, 3), (3, 2)))],
+    ("mm", ((2, 3), (3, 1)), ()), ("bmm", ((2, 2, 3), (2, 3, 1)), ()), ("mv", ((2, 3), (3,)), ()),
+    ("dot", ((3,), (3,)), ()),
     ("cat", ((2, 3), (4, 3)), ()), ("cat", ((2, 3), (2, 1), (2, 0)), (-1,)), ("cat", ((2,),), (0,)),
     *[(name, ((2, 3, 4),), rest) for name in ("sum", "mean") for rest in
       ((), (1,), (-1,), ((0, 2),), ((),), ([1],), (0, True), ((0, -1), True), (None, True), ((1,), False))],
@@ -72,6 +80,7 @@ def test_one_result_has_the_shape_and_dtype_of_torchs(name, shapes, rest):
     ("add", (torch.float32, torch.float64)), ("mul", (torch.int64, 2)), ("mul", (torch.float32, True)),
     ("mul", (torch.complex64, 2.0)), ("mul", (torch.float32, 1j)), ("sum_to_size", (torch.int64, (1,))),
     ("sum_to_size", (torch.float32, (2,))), ("sum", (torch.int64,)), ("sum", (torch.bool,)),
+    ("matmul", (torch.float32, torch.float64)), ("dot", (torch.int64, torch.int64)),
     ("mean", (torch.float32, 1)),
     ("sum", (torch.float32, (0, 0))), ("sum", (torch.float32, "n")), ("gt", (torch.int64, 0)),
     ("where", (torch.float32, torch.float32, torch.float32)), ("where", (torch.bool, torch.float32, torch.float64)),
@@ -139,3 +148,30 @@ def test_writes_are_refused(rule):
 def test_draws_are_refused(rule):
     with pytest.raises(Draws):
         run(rule)
+
+
+def test_broadcasting_is_torchs():
+    shapes = [(), (1,), (3,), (0,), (2, 1), (2, 3), (1, 3), (4, 1, 1), (4, 2, 3), (0, 3), (1, 0)]
+    for a in shapes:
+        for b in shapes:
+            try:
+                expected = torch.broadcast_shapes(a, b)
+            except RuntimeError:
+                with pytest.raises(RuntimeError):
+                    tracer.broadcast(a, b)
+            else:
+                assert tracer.broadcast(a, b) == expected, (a, b)
+
+
+def test_a_first_proof_loads_neither_sympy_nor_torchs_compiler():
+    program = """
+import sys, torch, autograd_opt as ao
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+x, y = torch.rand(5, 4), torch.arange(5) % 3
+with ao.AutogradGraph(optimize=True, verify=True) as graph:
+    loss = torch.nn.functional.cross_entropy(net(x), y) + (net(x) / net(x).square().mean()).sum()
+    loss.backward()
+    print(graph.verdicts[0].status, [m for m in ("sympy", "torch._dynamo") if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[0] == "proved []", done.stdout
