@@ -22,6 +22,7 @@ BUDGET = Budget(seconds=3, sympy_seconds=5)
 def folder(monkeypatch, tmp_path):
     """A folder of files, and a process that knows nothing."""
     monkeypatch.setenv("AUTOGRAD_OPT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(stored, "LOADED", float("inf"))
     forget()
     yield tmp_path / "cache" / "rewrites"
     forget()
