@@ -1,15 +1,20 @@
 """What `AutogradGraph(verify=True)` adds to steps of the benchmarks: `python -m autograd_opt.verify.overhead [FILE]`.
 
-Steps with and without it alternate in this process, on one thread.  The first step of a structure is proved, later
-ones are known; a workload that makes a new structure for each step has no later ones.  Microseconds of CPU time by
-the recorded nodes of a step, however many runs of backward it has; sympy's processes are counted in the first
-column.  With FILE, the table replaces the one between its two markers.
+The first verified step of a process is measured in processes of its own, one where no proof of a rewrite is stored and
+one that finds those of the other; what is loaded is loaded before, and said apart.  Later steps alternate with steps
+that are not verified, on one thread; what was proved is known then, unless a workload makes a new structure for each
+step.  CPU time, that of sympy's processes included, by the nodes that the step verifies: each run of backward
+verifies the graph so far.  With FILE, the tables replace those between their two markers.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import resource
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +24,7 @@ import torch
 
 import autograd_opt as ao
 from autograd_opt.verify import known
-from autograd_opt.verify.speed import measured, replaced, sums
+from autograd_opt.verify.speed import chain, measured, plain_chain, replaced, sums
 
 BEGIN, END = "<!-- overhead -->", "<!-- /overhead -->"
 BAR = 50.0
@@ -51,49 +56,127 @@ def lower_half(times: list[float]) -> float:
     return sorted(times)[len(times) // 4]
 
 
-def row(name: str, make: Callable[[], Any]) -> tuple[str, float]:
-    """One line, and microseconds a node of what is paid at each step."""
+def verified(verdicts: Any) -> int:
+    """Nodes of all the graphs that were verified."""
+    return sum(v.stats.get("nodes", 0) for v in verdicts)
+
+
+def first(name: str, loaded: bool) -> None:
+    """Print what the first verified step of this process costs; `loaded`: with sympy, as proofs of rewrites need it."""
+    from autograd_opt.benchmarks.workloads import MAKES
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    workload = MAKES[name]()
+    step(workload, False, with_children)
+    plain = lower_half([step(workload, False, with_children)[0] for _ in range(STEPS)])
+    start = with_children()
+    from autograd_opt.verify import stored
+
+    if loaded:
+        from autograd_opt.verify import local  # noqa: F401  (sympy)
+    measured(sums)
+    loading = with_children() - start
+    stored.surroundings()
+    known.forget()
+    seconds, (_, runs, verdicts) = step(workload, True, with_children)
+    print(json.dumps({"loading": loading, "first": max(seconds - plain, 0.0), "runs": runs, "nodes": verified(verdicts),
+                      "proved": all(v.status == "proved" for v in verdicts),
+                      "stored": sum(v.trust.get("stored proofs", 0) for v in verdicts)}))
+
+
+def in_a_process(name: str, folder: str, loaded: bool) -> Any:
+    """What `first` prints in a new process that keeps its files in this folder."""
+    words = [sys.executable, "-m", "autograd_opt.verify.overhead", "--first", name, *(["--loaded"] if loaded else [])]
+    done = subprocess.run(words, env={**os.environ, "AUTOGRAD_OPT_CACHE": folder}, capture_output=True, text=True,
+                          check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def later(make: Callable[[], Any]) -> tuple[float, str]:
+    """Microseconds a recorded node of what each step but the first pays, and whether its proof was known."""
     torch.manual_seed(0)
     workload = make()
     step(workload, False, time.thread_time)
     known.forget()
-    first, (nodes, runs, verdicts) = step(workload, True, with_children)
+    nodes = step(workload, True, time.thread_time)[1][0]
     on, off = [], []
     for _ in range(STEPS):
         if workload.advance is not None:
             workload.advance()
         off.append(step(workload, False, time.thread_time)[0])
         on.append(step(workload, True, time.thread_time)[0])
-    plain = lower_half(off)
-    proved = all(v.status == "proved" for v in verdicts)
-    each = 1e6 * max(lower_half(on) - plain, 0.0) / nodes
-    kind = "a new structure" if workload.advance is not None else "known"
-    return (f"| `{name}` | {nodes:,} | {runs} | {'proved' if proved else 'not all proved'} | "
-            f"{1e6 * max(first - plain, 0.0) / nodes:,.0f} | {each:.1f}, {kind} |"), each
+    each = 1e6 * max(lower_half(on) - lower_half(off), 0.0) / nodes
+    return each, "a new structure" if workload.advance is not None else "known"
 
 
 def lines() -> Iterator[str]:
     from autograd_opt.benchmarks.workloads import MAKES
 
-    yield "| workload | nodes | runs a step | the latest verdicts | first step, µs a node | later steps, µs a node |"
-    yield "|---|---|---|---|---|---|"
-    most = 0.0
+    yield ("| workload | runs a step | nodes verified | verdicts | first step, ms | first step, µs a node verified | "
+           "the same with stored proofs | later steps, µs a node recorded |")
+    yield "|---|---|---|---|---|---|---|---|"
+    most = [0.0, 0.0, 0.0]
     for name, make in MAKES.items():
-        text, each = row(name, make)
-        most = max(most, each)
-        yield text
-    yield f"| most of all; the bar is {BAR:.0f} | | | | | {most:.1f} |"
+        with tempfile.TemporaryDirectory() as folder:
+            cold, warm = in_a_process(name, folder, True), in_a_process(name, folder, False)
+        each, kind = later(make)
+        figures = [1e6 * cold["first"] / cold["nodes"], 1e6 * warm["first"] / warm["nodes"], each]
+        most = [max(a, b) for a, b in zip(most, figures, strict=True)]
+        found = f"{figures[1]:.0f}, {warm['stored']} stored" if warm["stored"] else f"{figures[1]:.0f}"
+        proved = "proved" if cold["proved"] and warm["proved"] else "not all proved"
+        yield (f"| `{name}` | {cold['runs']} | {cold['nodes']:,} | {proved} | {1e3 * cold['first']:.1f} | "
+               f"{figures[0]:.0f} | {found} | {each:.1f}, {kind} |")
+    yield f"| most of all; the bar is {BAR:.0f} | | | | | {most[0]:.0f} | {most[1]:.0f} | {most[2]:.1f} |"
+
+
+def fitted(family: Callable[[int], Callable[[], Any]]) -> tuple[float, float]:
+    """Milliseconds that a proof costs whatever its size, and microseconds a node: a line through five sizes."""
+    import numpy as np
+
+    from autograd_opt.verify import sweep
+
+    sizes, times = [], []
+    for n in (8, 80, 400, 2000, 8000):
+        found = []
+        for _ in range(5):
+            sweep.TRACED.clear()
+            torch.manual_seed(0)
+            with ao.AutogradGraph(optimize=True) as graph:
+                loss = family(n)()
+                start = time.thread_time()
+                graph.verify(loss, anew=True)
+                found.append(time.thread_time() - start)
+                nodes = len(graph)
+        sizes.append(nodes)
+        times.append(lower_half(found))
+    weights = 1.0 / np.asarray(times)
+    slope, fixed = np.polyfit(sizes, times, 1, w=weights)
+    return 1e3 * float(fixed), 1e6 * float(slope)
+
+
+def fits() -> Iterator[str]:
+    yield "| first proof in a process, its rules traced anew | fixed, ms | slope, µs a node |"
+    yield "|---|---|---|"
+    for what, family in (("a chain, nothing merged", plain_chain), ("a chain, a quarter merged", chain)):
+        fixed, slope = fitted(family)
+        yield f"| {what} | {fixed:.2f} | {slope:.0f} |"
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    measured(sums)  # what is loaded lazily is loaded, torch's compiler too, which its meta kernels ask for
-    rows = []
-    for text in lines():
-        rows.append(text)
-        print(text, flush=True)
+    if "--first" in sys.argv:
+        first(sys.argv[sys.argv.index("--first") + 1], "--loaded" in sys.argv)
+        return
+    measured(sums)
+    tables: list[list[str]] = []
+    for rows in (lines(), fits()):
+        tables.append([])
+        for text in rows:
+            tables[-1].append(text)
+            print(text, flush=True)
     for file in sys.argv[1:]:
-        replaced(Path(file), BEGIN, END, rows)
+        replaced(Path(file), BEGIN, END, [*tables[0], "", *tables[1]])
 
 
 if __name__ == "__main__":

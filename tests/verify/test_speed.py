@@ -33,11 +33,16 @@ def test_the_table_of_the_documentation_is_replaced_between_its_markers(tmp_path
 
 def test_the_overhead_of_a_workload_says_what_is_known():
     from autograd_opt.benchmarks.population import population
-    from autograd_opt.benchmarks.science import gp
+    from autograd_opt.benchmarks.workloads import MAKES
 
-    text, each = overhead.row("gp", gp)
-    assert " | proved | " in text
-    assert text.endswith("known |")
+    each, kind = overhead.later(MAKES["gp"])
+    assert kind == "known"
     assert each >= 0
-    text, _ = overhead.row("population", lambda: population(points=10))
-    assert text.endswith("a new structure |")
+    assert overhead.later(lambda: population(points=10))[1] == "a new structure"
+
+
+def test_the_first_step_is_measured_in_processes_of_their_own(tmp_path):
+    found = overhead.in_a_process("mlp", str(tmp_path), False)
+    assert found["proved"]
+    assert (found["runs"], found["nodes"], found["stored"]) == (1, 15, 0)
+    assert found["first"] > 0
