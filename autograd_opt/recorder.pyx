@@ -6,6 +6,7 @@ from weakref import ref as weakref
 
 import torch
 import torch.autograd.forward_ad as forward_ad
+from torch.utils._device import DeviceContext, _device_constructors
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
@@ -94,4 +95,5 @@ def install(custom, Op output, dict ops, slow):
 include "core/direct.pxi"
 include "core/reads.pxi"
 include "core/shortcut.pxi"
+include "core/constants.pxi"
 include "core/context.pxi"

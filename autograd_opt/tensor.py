@@ -12,6 +12,7 @@ import torch
 from autograd_opt.errors import GraphError, at, unsupported_operand
 from autograd_opt.executor import backward_usual
 from autograd_opt.node import get_recording, unusual
+from autograd_opt.recorder import own_memory
 
 
 class CustomTensor(torch.Tensor):
@@ -111,6 +112,8 @@ def outside(func: Any, args: Any, kwargs: Any) -> Any:
     """Run a torch call on CustomTensors outside any context: nothing is recorded."""
     from autograd_opt.dispatch import SPECIAL
     with torch._C.DisableTorchFunction():
+        if kwargs.get("out") is not None:
+            own_memory(kwargs["out"])
         if func in SPECIAL:
             return SPECIAL[func](func, args, kwargs)
         return mark(func(*args, **kwargs), {id(x) for x in (*args, *kwargs.values())})

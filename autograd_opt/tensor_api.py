@@ -292,6 +292,8 @@ def memory(func: Any, args: Any, kwargs: Any) -> Any:
             and not torch.is_inference_mode_enabled():
         raise errors.GraphError(errors.at("cannot resize variables that require grad"))
     escaped(args[0])
+    if func != setter("data"):
+        recorder.own_memory(args[0])
     if func in (setter("data"), Tensor.resize_, Tensor.resize_as_):
         with torch._C.DisableTorchFunction():
             kind = meta(args[0])

@@ -1,5 +1,8 @@
 # `apply`: any operator of the table; the compiled route for up to three operands and one output.
 
+cdef object is_shared_copy = torch._C._is_cow_tensor
+
+
 # Everything that has no hot path ------------------------------------------------------
 cdef inline object enter(Tape tape):
     """Switch torch functions off; what `leave` needs: None where they are off already.
@@ -35,11 +38,26 @@ cpdef object run_raw(object func, object args, object kwargs):
     if tp == NULL:
         return func(*args, **kwargs)
     tape = <Tape>tp
+    if kwargs and "out" in kwargs:
+        own_memory(kwargs["out"])
+    kwargs = placed(func, kwargs)
     switch = enter(tape)
     try:
         return func(*args, **kwargs) if kwargs else func(*args)
     finally:
         leave(tape, switch)
+
+
+cpdef int own_memory(object t) except -1:
+    """Let a tensor that may be given another size, or several, share memory with no clone: torch cannot resize that."""
+    if isinstance(t, (tuple, list)):
+        for one in t:
+            own_memory(one)
+    elif is_tensor(t):
+        with torch._C.DisableTorchFunction():
+            if t.layout is torch.strided and is_shared_copy(t):
+                t.data_ptr()
+    return 0
 
 
 def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):

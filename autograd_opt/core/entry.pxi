@@ -12,6 +12,7 @@ cdef object grad_enabled = torch._C.is_grad_enabled
 cdef object set_grad_enabled = torch._C._set_grad_enabled
 cdef object dispatch_modes = torch._C._len_torch_dispatch_stack
 cdef object Guard = torch._C.DisableTorchFunction
+cdef object lazy_clone = base.__dict__["_lazy_clone"]
 cdef list spare_guards = []              # each is used by one run at a time
 cdef dict _ones = {}                     # dtype -> the number one on the CPU, which no user ever sees
 
@@ -25,9 +26,16 @@ def install_entry(accumulate, ones):
 cdef object seed_of(Tape tape, Node root):
     """The cotangent of a scalar: the very same tensor for each run where the rule only reads it."""
     cdef object one
-    if root.op.hot != NLL or root.hooks is not None or root.device is not CPU or ao_builtin0(dispatch_modes) != 0:
+    if root.op.hot != NLL or root.hooks is not None or root.device is not CPU:
         return shared_ones(tape, root.shape, root.dtype, root.device)
     one = _ones.get(root.dtype)
+    if ao_builtin0(dispatch_modes) != 0:
+        if one is not None:
+            try:
+                return ao_method0(lazy_clone, one)       # what a mode sees it may keep and write
+            except RuntimeError:
+                pass
+        return shared_ones(tape, root.shape, root.dtype, root.device)
     if one is None:
         one = _ones[root.dtype] = torch.ones((), dtype=root.dtype)
     return one

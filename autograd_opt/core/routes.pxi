@@ -233,7 +233,7 @@ def torch_function(self, func, types, args=(), kwargs=None):
     lent(args, kwargs)
     if type(handler) is Raw:
         return run_raw(func, args, kwargs)
-    return handler(func, args, kwargs)
+    return handler(func, args, placed(func, kwargs))
 
 
 def install_routes(dict table, classifier, mode):

@@ -157,6 +157,40 @@ def known(Op op, Node operand):
     return None if tape is None else value_of(tape, op, operand)
 
 
+def waiting(Op op, Node operand):
+    """What the kernel of `op(operand)` has kept, where its cotangent waits in a numeric run; else None."""
+    cdef Tape tape = active_tape()
+    cdef Entry *e
+    cdef Node node
+    if tape is None or not tape.optimize or operand is None or operand.tape_id != tape.id:
+        return None
+    e = tape.find(operand.vn, 0, (<uint64_t>op.id << 8) | 64 | 8 | 4)        # in general, requires grad, under grad mode
+    if e.first == NULL:
+        return None
+    node = <Node>e.first
+    if node.cotangent == NULL or node.flags & SPENT or node.saved_more is None:
+        return None
+    return node.saved_more[2]
+
+
+def value_number(t):
+    """The number of the value that `t` had when it was last used, 0 where it may have another one now."""
+    cdef Tape tape = active_tape()
+    cdef Node node
+    if tape is None or not tape.optimize or tape.escaped or tape.late:
+        return 0
+    found = tape.leaves.get(id(t))
+    if found is None and type(t) is CustomTensor:
+        found = t.__dict__.get(NODE)
+    if found is None:
+        return 0
+    node = <Node>found
+    if node.tape_id != tape.id or node.view is not None or version_of(t) != node.version \
+            or node.flags & (ESCAPED | NO_MERGE | WROTE | OVERWRITTEN):
+        return 0
+    return node.vn
+
+
 cdef bint intact(Node node) except -1:
     """Is everything that the rules of `node` have saved unwritten, and not escaped?"""
     if node.x0 is not None and not node.flags & SCALAR0:

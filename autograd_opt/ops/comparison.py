@@ -5,12 +5,12 @@ Numbered like any other, so that a mask computed twice is computed once.
 
 from __future__ import annotations
 
-from types import NoneType
 from typing import Any
 
 import torch
 
 from autograd_opt.ops.table import ELEMENTWISE, MOVES, PURE, choose, define
+from autograd_opt.recorder import Constant
 
 BINARY = {
     "eq": "torch.eq T.eq T.__eq__", "ne": "torch.ne torch.not_equal T.ne T.not_equal T.__ne__",
@@ -51,19 +51,6 @@ for _name in ("ones_like", "zeros_like", "full_like"):
 
 
 # ----- constants from numbers alone: made anew in a function called twice, they are one value -----
-def bind_constant(names: str) -> Any:
-    """The numbers by name, and the dtype and device that torch would choose now."""
-    def bind(*args: Any, **kwargs: Any) -> Any:
-        numbers = dict(zip(names.split(), args, strict=False), **kwargs)
-        dtype, device = numbers.pop("dtype", None), numbers.pop("device", None)
-        if len(args) > len(names.split()) or set(numbers) - set(names.split()) or \
-                any(type(v) not in (int, float, NoneType) for v in numbers.values()):
-            raise TypeError("not made from numbers alone")
-        chosen = {"dtype": dtype or torch.get_default_dtype(), "device": device or torch.get_default_device()}
-        return (), {**numbers, **chosen}
-    return bind
-
-
 def constant(function: Any) -> Any:
     """The canonical call: what is not given is left out."""
     return lambda **numbers: function(**{k: v for k, v in numbers.items() if v is not None})
@@ -71,4 +58,4 @@ def constant(function: Any) -> Any:
 
 for _name, _names in (("eye", "n m"), ("linspace", "start end steps"), ("logspace", "start end steps base")):
     define(_name, ", ".join(f"{n}=None" for n in _names.split()) + ", *, dtype=None, device=None", PURE | MOVES,
-           f"torch.{_name}", bind=bind_constant(_names), forward=constant(getattr(torch, _name)))
+           f"torch.{_name}", bind=Constant(*_names.split()), forward=constant(getattr(torch, _name)))

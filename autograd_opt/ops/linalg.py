@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import weakref
 from typing import Any
 
 import torch
 
-from autograd_opt.node import known
+from autograd_opt.node import get_active, known, value_number, waiting
 from autograd_opt.ops.helpers import H, primitive
 from autograd_opt.ops.products import T
 from autograd_opt.ops.table import MULTI, PURE, REDUCES, define
@@ -19,18 +20,70 @@ def solve_is_vector(a_shape: Any, b_shape: Any) -> bool:
     return len(b_shape) == 1 or (len(a_shape) - 1 == len(b_shape) and tuple(a_shape[:-1]) == tuple(b_shape))
 
 
+class Factors:
+    """What torch makes of one matrix when it solves with it, or inverts it, before it looks at the right-hand side."""
+
+    __slots__ = ("__weakref__", "lu", "pivots")
+
+    def __init__(self, lu: Any, pivots: Any):
+        self.lu, self.pivots = lu, pivots
+
+
+FACTORS: weakref.WeakValueDictionary[int, Factors] = weakref.WeakValueDictionary()
+"""Value number of a matrix -> its factors, while a node that has solved with it keeps them."""
+WORTH = 32
+"""Rows from which factors cost more than to look for them."""
+
+
+def number_of(a: Any) -> int:
+    """Under which number the factors of `a` can be found again; 0 for none."""
+    if a.ndim != 2 or a.shape[0] < WORTH or a.shape[0] != a.shape[1] or not a.is_cpu \
+            or torch._C._functorch.maybe_current_level() is not None:
+        return 0
+    return value_number(a)
+
+
 def solve_kernel(a: Any, b: Any, *, left: bool) -> Any:
     """The solution, and the factors of `a` that the rule solves with again."""
-    ans, lu, pivots, info = torch.ops.aten._linalg_solve_ex(a, b, left=left, check_errors=False)
-    torch._linalg_check_errors(info, "torch.linalg.solve", is_matrix=a.ndim == 2)
-    return ans, (lu, pivots, True)
+    number = number_of(a)
+    factors = FACTORS.get(number) if number else None
+    if factors is not None and a.dtype is b.dtype and 0 < b.ndim <= 2 and b.shape[0 if left else -1] == a.shape[0]:
+        lu, pivots = factors.lu, factors.pivots
+        ans = torch.linalg.lu_solve(lu, pivots, b, left=left) if b.ndim == 2 else \
+            torch.linalg.lu_solve(lu, pivots, b.unsqueeze(1)).squeeze(1)
+    else:
+        ans, lu, pivots, info = torch.ops.aten._linalg_solve_ex(a, b, left=left, check_errors=False)
+        torch._linalg_check_errors(info, "torch.linalg.solve", is_matrix=a.ndim == 2)
+        factors = Factors(lu, pivots)
+        if number:
+            FACTORS[number] = factors
+    return ans, (lu, pivots, True, factors)
+
+
+def inv_kernel(x: Any) -> Any:
+    """The inverse: torch solves for the identity, here with factors that are there already."""
+    number = number_of(x)
+    factors = FACTORS.get(number) if number else None
+    if factors is None:
+        return torch.linalg.inv(x), ()
+    identity = torch.eye(x.shape[0], dtype=x.dtype, device=x.device)
+    return torch.linalg.lu_solve(factors.lu, factors.pivots, identity), ()
+
+
+def inv_back(g: Any, ans: Any, node: Any) -> Any:
+    """A determinant of the same matrix, whose turn is later in this run, reads the inverse as well."""
+    if not torch.is_grad_enabled():
+        kept = waiting(LOGDET, node.operands[0])
+        if kept is not None:
+            kept[-1].append((ans, ans._version))
+    return -(T(ans) @ g @ T(ans))
 
 
 def solve_again(a: Any, g: Any, factors: Any, left: bool = True) -> Any:
     """a^-H g (or g a^-H) with factors of `a`, or of its transpose; recorded runs differentiate through `a`."""
     if torch.is_grad_enabled():
         return torch.linalg.solve(T(a), g, left=left)
-    lu, pivots, adjoint = factors
+    lu, pivots, adjoint = factors[:3]
     return torch.linalg.lu_solve(lu, pivots, g, left=left, adjoint=adjoint)
 
 
@@ -84,13 +137,29 @@ def sign_kernel(a: Any) -> Any:
 
 
 def logdet_kernel(a: Any) -> Any:
+    """Beside the factors, a place for an inverse that a run comes by."""
     (sign, log), factors = slogdet_kernel(a)
-    return sign.log() + log if a.is_complex() else torch.where(sign == -1, math.nan, log), factors
+    return sign.log() + log if a.is_complex() else torch.where(sign == -1, math.nan, log), (*factors, [])
+
+
+def inverse_of(node: Any, left: Any) -> Any:
+    """The inverse of a matrix as the program has computed it: a value that is alive, or what this run was `left`.
+
+    A product with it is not what torch rounds: nothing for `optimize="exact"`.
+    """
+    tape = get_active()
+    if tape is None or tape.graph().exact:
+        return None
+    found = known(INVERSE, node.operands[0])
+    if found is None and left and left[-1][0]._version == left[-1][1]:
+        found = left[-1][0]
+    left.clear()
+    return found
 
 
 def det_like(g: Any, a: Any, extra: Any, node: Any) -> Any:
     """g times the conjugate transpose of the inverse, which the program may have computed itself."""
-    inverse = None if torch.is_grad_enabled() else known(INVERSE, node.operands[0])
+    inverse = None if torch.is_grad_enabled() else inverse_of(node, extra[3] if len(extra) > 3 else [])
     if inverse is not None:
         return g.unsqueeze(-1).unsqueeze(-1) * T(inverse)
     return solve_again(a, torch.diag_embed(g.unsqueeze(-1).expand(a.shape[:-1])), extra)
@@ -248,8 +317,7 @@ for _name, _forward in (("linalg_eig", None), ("eig_again", eig_again)):
 for _name, _forward in (("linalg_svd", None), ("svd_again", svd_again)):
     define(_name, "x, full_matrices=True, *, driver=None", MULTI | PURE, "" if _forward else "torch.linalg.svd",
            forward=_forward, kernel=svd_kernel, x=svd_back)
-INVERSE = define("linalg_inv", "x", PURE, "torch.linalg.inv torch.inverse T.inverse",
-                 x=lambda g, ans: -(T(ans) @ g @ T(ans)))
+INVERSE = define("linalg_inv", "x", PURE, "torch.linalg.inv torch.inverse T.inverse", kernel=inv_kernel, x=inv_back)
 define("linalg_solve", "a, b, *, left=True", R, "torch.linalg.solve", kernel=solve_kernel, joint=solve_back)
 define("linalg_solve_triangular", "a, b, *, upper=False, left=True, unitriangular=False", R,
        "torch.linalg.solve_triangular",
@@ -258,4 +326,4 @@ define("linalg_cholesky", "x, *, upper=False", PURE, "torch.linalg.cholesky", x=
 define("cholesky", "x, upper=False", PURE, "torch.cholesky T.cholesky", x=cholesky_back)
 define("linalg_slogdet", "a", MULTI | PURE, "torch.linalg.slogdet torch.slogdet T.slogdet", kernel=sign_kernel,
        a=slogdet_back)
-define("logdet", "a", PURE, "torch.logdet T.logdet", kernel=logdet_kernel, a=det_like)
+LOGDET = define("logdet", "a", PURE, "torch.logdet T.logdet", kernel=logdet_kernel, a=det_like)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
 from autograd_opt.executor import backward_usual
@@ -139,3 +141,24 @@ def test_first_gradients_are_memory_of_their_own() -> None:
         F.linear(X, turned).sum().backward()
     assert turned.grad is not None
     assert turned.grad.stride() == turned.stride()
+
+
+class Spoils(TorchDispatchMode):
+    """Writes into every number that a kernel is given, after the kernel, and without a new version."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.nll_loss_backward.default:
+            args[0].data.fill_(7.0)
+            args[0].numpy()[...] = 7.0
+        return result
+
+
+def test_a_dispatch_mode_is_given_a_first_cotangent_of_its_own() -> None:
+    labels = torch.tensor([0, 1])
+    expected = torch.autograd.grad(F.cross_entropy(z := leaf(), labels), z)[0]
+    for mode in (nullcontext(), Spoils(), Spoils(), nullcontext()):
+        x = leaf()
+        with ao.AutogradGraph(), mode:
+            F.cross_entropy(x, labels).backward()
+        assert torch.equal(x.grad, expected)  # type: ignore[arg-type]

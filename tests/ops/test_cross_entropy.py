@@ -61,7 +61,9 @@ def test_the_same_value_as_written_out() -> None:
     lambda x: F.cross_entropy(x, CLASSES + 5),
     lambda x: F.cross_entropy(x, CLASSES, reduction="product"),
     lambda x: F.cross_entropy(x, CLASSES.int()),
-], ids=["class", "reduction", "type"])
+    lambda x: F.cross_entropy(x, CLASSES[1:]),
+    lambda x: F.cross_entropy(x, torch.cat([CLASSES, CLASSES])),
+], ids=["class", "reduction", "type", "fewer", "more"])
 def test_errors_of_torch(call: Callable[[Tensor], Any]) -> None:
     x = X.clone().requires_grad_()
     with pytest.raises((ValueError, IndexError, RuntimeError)) as theirs:
@@ -69,3 +71,25 @@ def test_errors_of_torch(call: Callable[[Tensor], Any]) -> None:
     with ao.AutogradGraph(), pytest.raises(theirs.type) as ours:
         call(x)
     assert str(theirs.value).splitlines()[0] in str(ours.value)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("inside", [False, True], ids=["backward after", "backward inside"])
+def test_gradients_under_autocast_have_torch_s_bits(optimize: bool, inside: bool) -> None:
+    def step(x: Tensor, w: Tensor) -> list[Tensor]:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = F.cross_entropy(x @ w, torch.tensor([0, 2, 1]))
+            if inside:
+                loss.backward()
+        if not inside:
+            loss.backward()
+        return [loss.detach(), x.grad, w.grad]  # type: ignore[list-item]
+
+    def inputs() -> list[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        return [torch.randn(3, 3, generator=generator).requires_grad_() for _ in range(2)]
+
+    expected = step(*inputs())
+    with ao.AutogradGraph(optimize=optimize):
+        found = step(*inputs())
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -150,3 +151,151 @@ def test_constants_asked_to_require_grad_are_leaves() -> None:
         (a * 2).sum().backward()
         assert a.grad is not None
         assert b.grad is None
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("set_default", [False, True], ids=["with", "set_default_device"])
+def test_constants_are_made_where_torch_would_make_them(set_default: bool, optimize: bool) -> None:
+    def makes() -> set[str]:
+        assert torch.eye(2, device="cpu").is_cpu
+        made = [torch.eye(2), torch.zeros(2), torch.linspace(0, 1, 3), torch.hann_window(4), torch.tensor([1.0]),
+                torch.nn.Linear(2, 2).weight, torch.full((2,), 1.0) * 2]
+        return {t.device.type for t in made}
+
+    @contextmanager
+    def chosen() -> Iterator[None]:
+        if not set_default:
+            with torch.device("meta"):
+                yield
+            return
+        torch.set_default_device("meta")
+        try:
+            yield
+        finally:
+            torch.set_default_device(None)
+
+    with ao.AutogradGraph(optimize=optimize):
+        assert makes() == {"cpu"}
+        with chosen():
+            assert makes() == {"meta"}
+        assert makes() == {"cpu"}
+        assert torch.eye(n=2, m=3).shape == (2, 3)
+        with pytest.raises(TypeError):
+            torch.eye(2, n=3)
+    with chosen(), ao.AutogradGraph(optimize=optimize):
+        assert makes() == {"meta"}
+
+
+# ----- factors of one matrix -----
+def large(seed: int = 0) -> Tensor:
+    """A matrix whose factors are worth to be found again."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(40, 40, generator=generator, dtype=torch.float64) + 8 * torch.eye(40, dtype=torch.float64)
+
+
+RIGHT = torch.rand(40, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+SOLVERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "inverse": torch.linalg.inv,
+    "vector": lambda a: torch.linalg.solve(a, RIGHT[:, 0].to(a.dtype)),
+    "matrix": lambda a: torch.linalg.solve(a, RIGHT.to(a.dtype) * 2),
+    "right": lambda a: torch.linalg.solve(a, RIGHT.t().to(a.dtype), left=False),
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128], ids=str)
+def test_a_matrix_is_factorized_once(name: str, dtype: torch.dtype) -> None:
+    solver, a, right = SOLVERS[name], large().to(dtype), RIGHT.to(dtype)
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.linalg.solve(x * 1.0, right + 1), solver(x * 1.0)
+
+    x = ao.tensor(a)
+    with ao.AutogradGraph(optimize=True):
+        found: list[tuple[Tensor, Tensor]] = []
+        ran = kernels_of(lambda: found.append(program(x)))
+        ours = [t.detach() for t in found[0]]
+    theirs = program(a)
+    assert ran["_linalg_solve_ex"] == 1
+    assert "linalg_inv" not in ran
+    assert all(torch.equal(m, t) and m.stride() == t.stride() for m, t in zip(ours, theirs, strict=True))
+
+
+def test_not_after_a_write_nor_for_another_matrix() -> None:
+    def program(x: Tensor) -> None:
+        a = x * 1.0
+        torch.linalg.solve(a, RIGHT)
+        a[0, 0] = 3.0
+        torch.linalg.inv(a)
+        torch.linalg.solve(x * 2.0, RIGHT)
+
+    x = ao.tensor(large())
+    with ao.AutogradGraph(optimize=True):
+        ran = kernels_of(lambda: program(x))
+    assert (ran["_linalg_solve_ex"], ran["linalg_inv"]) == (2, 1)
+
+
+def test_nor_in_memory_seen_from_outside() -> None:
+    x = large().requires_grad_()
+    with ao.AutogradGraph(optimize=True):
+        torch.linalg.solve(x, RIGHT)
+        x.detach().numpy()[0, 0] += 1.0
+        assert torch.equal(torch.linalg.inv(x).detach(), torch.linalg.inv(x.detach().clone()))
+
+
+@pytest.mark.parametrize("right", [RIGHT[:5], RIGHT.float(), RIGHT[:5, 0]], ids=["rows", "type", "vector"])
+def test_right_hand_sides_that_do_not_fit_are_torchs_to_refuse(right: Tensor) -> None:
+    with pytest.raises(RuntimeError) as theirs:
+        torch.linalg.solve(large(), right)
+    x = ao.tensor(large())
+    with ao.AutogradGraph(optimize=True):
+        torch.linalg.solve(x, RIGHT)
+        with pytest.raises(RuntimeError) as ours:
+            torch.linalg.solve(x, right)
+    assert str(theirs.value) == str(ours.value)
+
+
+def test_gradients_with_factors_of_another_call() -> None:
+    def program(x: Tensor) -> Tensor:
+        a = x.exp() + 40 * torch.eye(40, dtype=x.dtype)
+        fit = (RIGHT.t() @ torch.linalg.solve(a, RIGHT)).sum()
+        inverse = torch.linalg.inv(a)
+        return fit + torch.logdet(a) + inverse.diagonal().sum() + torch.linalg.solve(a, RIGHT[:, :1]).sum()
+
+    compare(program, large() / 8, rtol=1e-9)
+
+
+# ----- an inverse that a run comes by -----
+def after(x: Tensor) -> Tensor:
+    """A determinant before the inverse: in a backward run its turn is after it."""
+    a = x * 1.0
+    determinant = torch.logdet(a)
+    inverse = torch.linalg.inv(a)
+    return determinant * 2 + (inverse * inverse).sum()
+
+
+def test_a_determinant_reads_an_inverse_that_the_run_comes_by_first() -> None:
+    found = kernels(lambda x: after(x).backward())
+    assert "linalg_lu_solve" not in found
+    assert kernels(lambda x: after(x).backward(), False)["linalg_lu_solve"] == 1
+    compare(after, matrix(), rtol=1e-9)
+
+
+def test_twice_where_the_graph_is_kept() -> None:
+    x, y = leaf(), matrix().requires_grad_()
+    with ao.AutogradGraph(optimize=True):
+        out = after(x)
+        for _ in range(2):
+            out.backward(retain_graph=True)
+    out = after(y)
+    for _ in range(2):
+        out.backward(retain_graph=True)
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_exact_runs_solve_as_torch_does() -> None:
+    x, y = leaf(), matrix().requires_grad_()
+    with ao.AutogradGraph(optimize="exact"):
+        after(x).backward()
+    after(y).backward()
+    assert torch.equal(x.grad, y.grad)

@@ -302,3 +302,30 @@ def test_statistics_that_a_training_call_wrote_are_read_anew(how: str) -> None:
         mine = program()
     assert not torch.equal(*eager)
     assert all(map(torch.equal, mine, eager))
+
+
+RESIZED: dict[str, Callable[[Tensor], object]] = {
+    "resize_": lambda t: t.resize_(10), "resize_as_": lambda t: t.resize_as_(torch.ones(4, 4)),
+    "storage": lambda t: t.untyped_storage().resize_(400), "out": lambda t: torch.add(torch.ones(50), 1, out=t),
+    "factory": lambda t: torch.zeros(50, out=t), "outs": lambda t: torch.max(
+        torch.rand(9, 9), 0, out=(t, torch.empty(0, dtype=torch.long))),
+    "overload": lambda t: torch.ops.aten.sin.out(torch.ones(60), out=t),
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+@pytest.mark.parametrize("which", [0, 1], ids=["first", "clone"])
+@pytest.mark.parametrize("inside", [False, True], ids=["after the graph", "inside"])
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_memory_that_is_shared_can_be_given_another_size(name: str, which: int, inside: bool) -> None:
+    x = torch.ones(3)
+    with ao.AutogradGraph(optimize=True):
+        both = [x * 2, x * 2]
+        if inside:
+            RESIZED[name](both[which])
+            both[which].fill_(1.0)
+    if not inside:
+        RESIZED[name](both[which])
+        both[which].fill_(1.0)
+    assert torch.equal(both[which], torch.ones(both[which].shape))
+    assert torch.equal(both[1 - which], torch.full((3,), 2.0))
