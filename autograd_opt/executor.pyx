@@ -618,7 +618,8 @@ cdef class GraphTask:
         if self.adds(target):
             ao_method(iadd, (<object>target.cotangent)[index], (g,))
             return 0
-        g = placed(g, operand.shape, index, &fresh)
+        g = placed_by_steps(g, operand.shape, index, &fresh) if target is operand and by_steps(self, operand, index) \
+            else placed(g, operand.shape, index, &fresh)
         return self.put(target, g, fresh)
 
     cdef object call(self, Node node, Vjp vjp, object g):

@@ -21,6 +21,9 @@ def install_entry(accumulate, ones):
     """What a run needs of other modules; done once at import."""
     global accumulate_leaf, shared_ones
     accumulate_leaf, shared_ones = accumulate, ones
+    if ao_builtin0(dispatch_modes) == 0:
+        for dtype in (torch.float32, torch.float64):
+            _ones[dtype] = torch.ones((), dtype=dtype, device=CPU)
 
 
 cdef object seed_of(Tape tape, Node root):
@@ -37,7 +40,7 @@ cdef object seed_of(Tape tape, Node root):
                 pass
         return shared_ones(tape, root.shape, root.dtype, root.device)
     if one is None:
-        one = _ones[root.dtype] = torch.ones((), dtype=root.dtype)
+        one = _ones[root.dtype] = torch.ones((), dtype=root.dtype, device=CPU)
     return one
 
 

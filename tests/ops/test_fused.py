@@ -138,6 +138,44 @@ def test_the_states_of_lstm_may_be_written(layers: int) -> None:
     compare(program, x, rtol=1e-5)
 
 
+PARTS: dict[str, Any] = {
+    "last": lambda out: out[:, -1], "first": lambda out: out[:, 0], "row": lambda out: out[1],
+    "one": lambda out: out[1, 2], "some": lambda out: out[1:, 1:3], "every other": lambda out: out[:, ::2],
+    "all": lambda out: out[:], "column": lambda out: out[:, -1, 2:], "new axis": lambda out: out[:, None, -1],
+    "ellipsis": lambda out: out[..., -1],
+    "select": lambda out: out.select(1, -2), "narrow": lambda out: out.narrow(1, 1, 2), "none": lambda out: out[:, 3:3],
+    "two": lambda out: torch.cat([out[:, -1], out[:, 0], out[:, -1]]),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_cotangents_of_parts_of_the_output_of_lstm(name: str, batch_first: bool) -> None:
+    net = nn.LSTM(3, 4, batch_first=batch_first)
+    inputs = [some((3, 5, 3), torch.float32), *net.parameters()]
+
+    def part(x: Any, *weights: Any) -> Any:
+        out, _ = torch.func.functional_call(net, dict(zip(names, weights, strict=True)), (x * 1.0,))
+        return PARTS[name](out)
+
+    names = [key for key, _ in net.named_parameters()]
+    for optimize in (False, True):
+        assert_same_bits(part, inputs, optimize, "lstm")
+    compare(lambda *leaves: part(*leaves) ** 2, *inputs, rtol=0, atol=0)
+
+
+def test_a_hook_on_the_output_of_lstm_sees_what_torch_shows() -> None:
+    net, x = nn.LSTM(3, 4, batch_first=True), torch.randn(2, 5, 3)
+    strides: list[Any] = []
+    for context in (nullcontext(), ao.AutogradGraph()):
+        with context:
+            out, _ = net(x)
+            out.register_hook(lambda g: strides.append((g.stride(), g.clone())))
+            out[:, -1].sum().backward()
+    assert strides[0][0] == strides[1][0]
+    assert torch.equal(strides[0][1], strides[1][1])
+
+
 def test_a_write_into_the_output_of_lstm_is_noticed() -> None:
     net = nn.LSTM(3, 4, batch_first=True)
     with ao.AutogradGraph():
