@@ -339,12 +339,17 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
 
 def recorded_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     """Execute with every operation of the rules recorded (`create_graph`)."""
-    with torch._C._EnableTorchFunction(), MODE, torch.enable_grad():
-        if run.task.batch is None:
-            return engine_run(run, cotangents)
-        with OnBatches(run.task.batch):
-            results = engine_run(run, [run.task.batch.joined(g) for g in cotangents])
-        return [None if g is None else run.task.batch.stacked(g) for g in results]
+    grad_mode = torch._C.is_grad_enabled()
+    torch._C._set_grad_enabled(True)
+    try:
+        with torch._C._EnableTorchFunction(), MODE:
+            if run.task.batch is None:
+                return engine_run(run, cotangents)
+            with OnBatches(run.task.batch):
+                results = engine_run(run, [run.task.batch.joined(g) for g in cotangents])
+            return [None if g is None else run.task.batch.stacked(g) for g in results]
+    finally:
+        torch._C._set_grad_enabled(grad_mode)
 
 
 def engine_run(run: runs.Run, cotangents: list[Tensor]) -> Any:

@@ -6,7 +6,7 @@ and the operators of plain tensors get an entry of their own at the first graph,
 
 Functions such as `torch.nn.functional.relu` hand a call to a mode through
 `torch.overrides.handle_torch_function`, at 3 to 5 microseconds each.  While at least one
-graph is open, in any thread, the three modules that make most of these calls use
+graph is open, in any thread, the four modules that make most of these calls use
 `recorder.handle_torch_function` instead: it does the same in compiled code when the mode
 of this library is the innermost one, and calls torch's own otherwise.
 """
@@ -23,7 +23,7 @@ import torch.nn.functional
 
 from autograd_opt.ops.table import CALLS, SPELLINGS
 
-MODULES: tuple[Any, ...] = (torch.nn.functional, torch.functional, torch._tensor)
+MODULES: tuple[Any, ...] = (torch.nn.functional, torch.functional, torch._tensor, torch.autograd)
 
 FACTORIES = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.zeros_like, torch.ones_like)
 """Functions whose results have no history; they are common in modules."""
