@@ -10,6 +10,7 @@ from cpython.object cimport PyObject
 cdef extern from *:
     """
     #include <Python.h>
+    #include <stdint.h>
     #if defined(_MSC_VER)
     #define AO_THREAD __declspec(thread)
     #else
@@ -162,6 +163,119 @@ cdef extern from *:
         Py_ssize_t off = Py_TYPE(o)->tp_weaklistoffset;
         return off > 0 && *(PyObject **)((char *)o + off) != NULL;
     }
+    /* What a tensor is, asked of torch's C interface instead of its Python one, which takes 15 times as long
+       (core/metadata.pxi).  The `at::Tensor` lies in the Python object, right behind its head. */
+    typedef struct {
+        void *plain;                             /* the class of ordinary tensors; NULL where Python is asked about all */
+        int (*dtype)(void *, int32_t *);
+        int (*layout)(void *, int32_t *);
+        int (*device)(void *, int32_t *);
+        int (*dim)(void *, int64_t *);
+        int (*sizes)(void *, int64_t **);
+        int (*contiguous)(void *, _Bool *);
+        void **(*version)(void *);               /* where the pointer to the version counter is */
+        _Bool (*leaf)(void *);
+        _Bool (*view)(void *);
+        _Bool (*grad)(void *);                   /* of the implementation, not the tensor */
+        int counter;                             /* where in the counter the number is */
+        int64_t (*modes)(void);                  /* how many torch-function modes there are; NULL where Python is asked */
+        void **(*mode)(int64_t);                 /* where the pointer to one of them is, which begins with its object */
+        int32_t strided, cpu;
+        PyObject *kinds[64];                     /* torch's number of a dtype -> the dtype */
+        struct { int64_t n, d[4]; PyObject *size; } shapes[256];     /* torch.Size objects that were asked for */
+        PyObject *get_dtype, *get_layout, *get_cpu, *get_shape, *is_contiguous, *get_leaf, *is_view, *get_grad, *STRIDED;
+    } ao_reads;
+    static ao_reads *ao_r;                       /* one for all modules; each sets it when it is imported */
+
+    #define AO_TENSOR(t) ((void *)((char *)(t) + sizeof(PyObject)))
+    #define AO_PLAIN(t) (*(void **)*(void **)AO_TENSOR(t) == ao_r->plain)      /* not nested, sparse, batched ... */
+
+    static CYTHON_INLINE PyObject *ao_dtype(PyObject *t) {
+        int32_t k;
+        if (AO_PLAIN(t) && ao_r->dtype(AO_TENSOR(t), &k) == 0 && (uint32_t)k < 64 && ao_r->kinds[k] != NULL) {
+            Py_INCREF(ao_r->kinds[k]);
+            return ao_r->kinds[k];
+        }
+        return ao_get(ao_r->get_dtype, t);
+    }
+    static CYTHON_INLINE PyObject *ao_shape(PyObject *t) {
+        int64_t n, *d, k;
+        uint64_t h;
+        PyObject *size;
+        if (!AO_PLAIN(t) || ao_r->dim(AO_TENSOR(t), &n) != 0 || n > 4 || ao_r->sizes(AO_TENSOR(t), &d) != 0)
+            return ao_get(ao_r->get_shape, t);
+        h = (uint64_t)n;
+        for (k = 0; k < n; k++) h = (h ^ (uint64_t)d[k]) * 0x9E3779B97F4A7C15ULL;
+        h >>= 56;
+        if (ao_r->shapes[h].size != NULL && ao_r->shapes[h].n == n) {
+            for (k = 0; k < n && ao_r->shapes[h].d[k] == d[k]; k++);
+            if (k == n) {
+                Py_INCREF(ao_r->shapes[h].size);
+                return ao_r->shapes[h].size;
+            }
+        }
+        size = ao_get(ao_r->get_shape, t);
+        if (size != NULL) {
+            PyObject *old = ao_r->shapes[h].size;
+            ao_r->shapes[h].n = n;
+            for (k = 0; k < n; k++) ao_r->shapes[h].d[k] = d[k];
+            Py_INCREF(size);
+            ao_r->shapes[h].size = size;
+            Py_XDECREF(old);
+        }
+        return size;
+    }
+    static CYTHON_INLINE int ao_truth(PyObject *r) {
+        int yes = r == Py_True;
+        Py_XDECREF(r);
+        return r == NULL ? -1 : yes;
+    }
+    static CYTHON_INLINE int ao_strided(PyObject *t) {
+        int32_t k;
+        PyObject *r;
+        if (AO_PLAIN(t) && ao_r->layout(AO_TENSOR(t), &k) == 0) return k == ao_r->strided;
+        r = ao_get(ao_r->get_layout, t);
+        if (r == NULL) return -1;
+        Py_DECREF(r);
+        return r == ao_r->STRIDED;
+    }
+    static CYTHON_INLINE int ao_contiguous(PyObject *t) {
+        _Bool yes;
+        PyObject *none, *r;
+        if (AO_PLAIN(t) && ao_r->contiguous(AO_TENSOR(t), &yes) == 0) return yes;
+        none = PyTuple_New(0);
+        r = none == NULL ? NULL : ao_method(ao_r->is_contiguous, t, none);
+        Py_XDECREF(none);
+        return ao_truth(r);
+    }
+    static CYTHON_INLINE int ao_on_cpu(PyObject *t) {
+        int32_t k;
+        if (AO_PLAIN(t) && ao_r->device(AO_TENSOR(t), &k) == 0) return k == ao_r->cpu;
+        return ao_truth(ao_get(ao_r->get_cpu, t));
+    }
+    static CYTHON_INLINE int ao_is_leaf(PyObject *t) {
+        return AO_PLAIN(t) ? ao_r->leaf(AO_TENSOR(t)) : ao_truth(ao_get(ao_r->get_leaf, t));
+    }
+    static CYTHON_INLINE int ao_is_view(PyObject *t) {
+        return AO_PLAIN(t) ? ao_r->view(AO_TENSOR(t)) : ao_truth(ao_method0(ao_r->is_view, t));
+    }
+    static CYTHON_INLINE int ao_needs_grad(PyObject *t) {
+        return AO_PLAIN(t) ? ao_r->grad(*(void **)AO_TENSOR(t)) : ao_truth(ao_get(ao_r->get_grad, t));
+    }
+    static CYTHON_INLINE long long ao_version(PyObject *t) {
+        /* -1 where Python has to be asked: an inference tensor has no counter */
+        void *counter;
+        if (!AO_PLAIN(t)) return -1;
+        counter = *ao_r->version(AO_TENSOR(t));
+        return counter == NULL ? -1 : (long long)*(volatile uint32_t *)((char *)counter + ao_r->counter);
+    }
+    static CYTHON_INLINE PyObject *ao_innermost_mode(void) {
+        /* borrowed, NULL where there is none; only where `modes` is known */
+        int64_t n = ao_r->modes();
+        return n > 0 ? **(PyObject ***)ao_r->mode(n - 1) : NULL;
+    }
+    static CYTHON_INLINE int ao_knows_modes(void) { return ao_r->modes != NULL; }
+    static CYTHON_INLINE void ao_use_reads(size_t address) { ao_r = (ao_reads *)address; }
     """
     object ao_get(object descr, object self)
     object ao_own(object descr)
@@ -185,3 +299,15 @@ cdef extern from *:
     void ao_frame_done(ao_frame_t frame)
     bint ao_again(object o)
     bint ao_has_weakrefs(object o)
+    object ao_dtype(object t)
+    object ao_shape(object t)
+    int ao_strided(object t) except -1
+    int ao_contiguous(object t) except -1
+    int ao_on_cpu(object t) except -1
+    int ao_is_leaf(object t) except -1
+    int ao_is_view(object t) except -1
+    int ao_needs_grad(object t) except -1
+    long long ao_version(object t)
+    PyObject *ao_innermost_mode()
+    bint ao_knows_modes()
+    void ao_use_reads(size_t address)

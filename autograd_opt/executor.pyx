@@ -14,7 +14,10 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport fabs, frexp
 from libc.stdint cimport int64_t, uint32_t
 
-from autograd_opt.ctorch cimport ao_builtin0, ao_get, ao_method, ao_method0, ao_own, ao_set, ao_try_attr
+from autograd_opt.ctorch cimport (
+    ao_builtin0, ao_contiguous, ao_dtype, ao_get, ao_method, ao_method0, ao_needs_grad, ao_own, ao_set, ao_strided, ao_try_attr,
+    ao_use_reads,
+)
 from autograd_opt.node cimport (
     DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
     OWN, PINNED, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp,
@@ -24,6 +27,7 @@ from autograd_opt.node cimport (
 from autograd_opt import errors
 from autograd_opt.hooks import at_root
 from autograd_opt.node cimport NO_MERGE, PACKED, recording
+from autograd_opt.node import reads_address
 from autograd_opt.recorder cimport KERNELS, Kernel, fast_binary, fast_unary, inner_view, record
 from autograd_opt.runs import ACCUMULATING, Run
 from autograd_opt.runs import _local as running
@@ -33,6 +37,7 @@ from autograd_opt.saved import Packed, unpack_extra
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object o)
 
+ao_use_reads(reads_address())
 cdef object base = torch._C.TensorBase
 cdef object mul = base.__dict__["mul"]
 cdef object add = base.__dict__["add"]
@@ -40,13 +45,10 @@ cdef object iadd = base.__dict__["add_"]
 cdef object neg = base.__dict__["neg"]
 cdef object get_grad = ao_own(base.__dict__["grad"])
 cdef object get_dtype = ao_own(base.__dict__["dtype"])
-cdef object get_layout = ao_own(base.__dict__["layout"])
-cdef object is_contiguous = base.__dict__["is_contiguous"]
 cdef object summed = base.__dict__["sum"]
 cdef object sum_to_size = base.__dict__["sum_to_size"]
 cdef int64_t _tasks = 0
 
-cdef object STRIDED = torch.strided
 cdef object transform_level = torch._C._functorch.maybe_current_level
 cdef bint _native = True
 cdef enum:
@@ -345,10 +347,14 @@ cdef class GraphTask:
 
     cdef bint in_turn(self, Node bias):
         """Are these the weight and the bias of a linear layer, which torch visits in this order?"""
-        cdef Node user
+        cdef Node user, other
         cdef int64_t index = bias.index
-        if index + 1 == self.tape.n or index > 1 and (<Node>self.tape.nodes[index - 2]).flags & LEAF:
+        if index + 1 == self.tape.n:
             return False
+        if index > 1:
+            other = <Node>self.tape.nodes[index - 2]
+            if other.flags & LEAF and (self.overflow or other.cotangent != NULL and other.task == self.id):
+                return False             # it waits, too
         user = <Node>self.tape.nodes[index + 1]
         return user.more is not None and user.op.name == "linear" and user.more[2] is bias
 
@@ -396,7 +402,7 @@ cdef class GraphTask:
         if node.flags & LEAF:
             if self.accumulate and node.flags & REQUIRES_GRAD:
                 if node.hooks is None and g is not None and not self.create_graph \
-                        and locked_write(node, g, Py_REFCNT(g) <= 2, self.fresh, self.solid):
+                        and write_grad(node, g, Py_REFCNT(g) <= 2, self.fresh, self.solid):
                     return 0
                 self.accumulator(self, node, g, Py_REFCNT(g) <= 2)   # 2: `visit`, and this frame
             return 0
@@ -506,7 +512,7 @@ cdef class GraphTask:
                     g, fresh = summed_to(g, have, operand.shape), FILLED if len(<tuple>operand.shape) == 1 else 1
                 else:
                     g, fresh = summed_for(self, g, have, operand), False
-            if ao_get(get_dtype, g) is not operand.dtype:
+            if ao_dtype(g) is not operand.dtype:
                 g, fresh = g.to(operand.dtype), True
         if operand.op.flags & MULTI:
             return self.send_part(node, operand, g)
@@ -517,11 +523,11 @@ cdef class GraphTask:
 
         Only a contiguous one, so that the result lies in memory as torch would lay it.
         """
-        return self.fresh and self.inplace and ao_method(is_contiguous, g, ()) is True
+        return self.fresh and self.inplace and ao_contiguous(g)
 
     cdef bint turns_into(self, Node node, object g, object y) except -1:
         """May the memory of `g` hold its product or quotient with `y`, which is of the type of `node`?"""
-        return self.owns(g) and (not tensor_like(y) or ao_get(get_dtype, y) is node.dtype)
+        return self.owns(g) and (not tensor_like(y) or ao_dtype(y) is node.dtype)
 
     cdef bint adds(self, Node target):
         """Does a sum wait at `target` that may be written?"""
@@ -540,7 +546,7 @@ cdef class GraphTask:
             if exact_factor(y):
                 iadd(<object>target.cotangent, g, alpha=y)
                 return 0
-            if tensor_like(y) and ao_get(get_dtype, y) is node.dtype:
+            if tensor_like(y) and ao_dtype(y) is node.dtype:
                 ao_method(addcmul_, <object>target.cotangent, (g, y))
                 return 0
         return self.put(target, ao_method(imul if last else mul, g, beside(node, g, y)), True)
@@ -554,7 +560,7 @@ cdef class GraphTask:
         target = self.aim(operand)
         if target is None:
             return 0
-        if self.adds(target) and node.dtype.itemsize >= 4 and tensor_like(y) and ao_get(get_dtype, y) is node.dtype:
+        if self.adds(target) and node.dtype.itemsize >= 4 and tensor_like(y) and ao_dtype(y) is node.dtype:
             ao_method(addcdiv_, <object>target.cotangent, (g, y))
             return 0
         return self.put(target, ao_method(idiv if last else div, g, beside(node, g, y)), True)
@@ -587,7 +593,7 @@ cdef class GraphTask:
         target = self.aim(operand)
         if target is None:
             return 0
-        if self.adds(target) and ao_get(get_dtype, y) is node.dtype:
+        if self.adds(target) and ao_dtype(y) is node.dtype:
             addcmul_(<object>target.cotangent, t, y, value=factor)
             return 0
         return self.put(target, ao_method(imul, ao_method(imul, t, (y,)), (factor,)), True)

@@ -22,8 +22,9 @@ from cpython.ref cimport Py_INCREF, Py_DECREF, Py_XDECREF
 from libc.string cimport memcpy, memset
 
 from autograd_opt.ctorch cimport (
-    ao_again, ao_builtin0, ao_forget, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_get_int,
-    ao_has_weakrefs, ao_method, ao_method0, ao_own, ao_set_type, ao_strip, ao_try_attr,
+    ao_again, ao_builtin0, ao_contiguous, ao_dtype, ao_forget, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti,
+    ao_frame_t, ao_get, ao_get_int, ao_has_weakrefs, ao_innermost_mode, ao_is_leaf, ao_is_view, ao_method, ao_method0, ao_needs_grad,
+    ao_on_cpu, ao_own, ao_set_type, ao_shape, ao_strided, ao_strip, ao_try_attr, ao_use_reads, ao_version,
 )
 cimport cython
 
@@ -79,6 +80,7 @@ cdef Op LEAF_OP = None
 cdef Op OUTPUT_OP = None
 cdef Op WRITTEN_OP = None
 
+include "core/metadata.pxi"
 include "core/node.pxi"
 include "core/active.pxi"
 include "core/handles.pxi"

@@ -1,6 +1,7 @@
 """The recorder's hot path: operators of CustomTensor, and `apply` for everything else."""
 
 import inspect
+import sys
 from collections import deque
 from weakref import ref as weakref
 
@@ -13,7 +14,10 @@ from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from autograd_opt.ctorch cimport ao_builtin0, ao_call, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_method, ao_method0, ao_own, ao_try_attr
+from autograd_opt.ctorch cimport (
+    ao_builtin0, ao_call, ao_dtype, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_innermost_mode, ao_is_view,
+    ao_knows_modes, ao_method, ao_method0, ao_needs_grad, ao_own, ao_try_attr, ao_use_reads,
+)
 from autograd_opt.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, MULTI, MOVES, NEEDS_ANS, NO_MERGE,
     OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape,
@@ -24,8 +28,9 @@ from autograd_opt.node cimport (
 
 from autograd_opt.node cimport PACKED
 
-from autograd_opt.node import saving_hooks, set_active_tape, unusual
+from autograd_opt.node import reads_address, saving_hooks, set_active_tape, unusual
 
+ao_use_reads(reads_address())
 cdef object base = torch._C.TensorBase
 cdef object lazy_clone = base.__dict__["_lazy_clone"]
 cdef object is_inference = base.__dict__["is_inference"]
@@ -94,6 +99,7 @@ def install(custom, Op output, dict ops, slow):
 
 include "core/direct.pxi"
 include "core/reads.pxi"
+include "core/calls.pxi"
 include "core/shortcut.pxi"
 include "core/constants.pxi"
 include "core/context.pxi"

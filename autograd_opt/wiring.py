@@ -19,6 +19,7 @@ from autograd_opt import (
     references,
     runs,
     shortcut,
+    symbols,
     tensor_api,
     transforms,
     views,
@@ -43,6 +44,7 @@ def install() -> None:
     recorder.install(CustomTensor, OUTPUT, OPS, general)
     recorder.install_context(transforms.refuse_opening, references.ReferenceManager, shortcut.MODULES,
                              shortcut.functions)
+    symbols.install()
     words.install()
     function.install()
     modes.install()

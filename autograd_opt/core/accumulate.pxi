@@ -16,21 +16,21 @@ cdef object SOLE = storage_uses(_one.untyped_storage()._cdata)
 
 cdef bint alone(object old, object g) except -1:
     """May `old`, which nobody else holds, be written: is it the only tensor over its memory?"""
-    return type(old) is Tensor and type(g) is Tensor and ao_get(get_dtype, old) is ao_get(get_dtype, g) \
-        and ao_get(get_layout, old) is STRIDED and ao_get(get_layout, g) is STRIDED \
-        and ao_method(is_contiguous, old, ()) is True and ao_method(is_neg, old, ()) is False \
+    return type(old) is Tensor and type(g) is Tensor and ao_dtype(old) is ao_dtype(g) \
+        and ao_strided(old) and ao_strided(g) \
+        and ao_contiguous(old) and ao_method(is_neg, old, ()) is False \
         and ao_method(is_zero, old, ()) is False \
         and not old.is_complex() and storage_uses(ao_method(get_storage, old, ())._cdata) == SOLE \
         and shape_of(old) == shape_of(g)
 
 
 cdef bint sparse(object g) except -1:
-    return ao_get(get_layout, g) is not STRIDED
+    return not ao_strided(g)
 
 
 cdef bint alike(object a, object b) except -1:
     """Two tensors of one shape and dtype: either may be added to the other."""
-    return type(a) is Tensor and type(b) is Tensor and ao_get(get_dtype, a) is ao_get(get_dtype, b) \
+    return type(a) is Tensor and type(b) is Tensor and ao_dtype(a) is ao_dtype(b) \
         and shape_of(a) == shape_of(b)
 
 
@@ -42,18 +42,8 @@ cdef bint hookless(object t):
     return own.get("_requires_grad") is True and not own.get("_leaf_hooks") and not own.get("_post_hooks")
 
 
-cdef object get_requires_grad = base.__dict__["requires_grad"]
 cdef object acquire = ACCUMULATING.acquire
 cdef object release = ACCUMULATING.release
-
-
-cdef bint locked_write(Node node, object g, bint sole, bint fresh, bint solid) except -1:
-    """`write_grad` while no other thread writes a `.grad`."""
-    acquire()
-    try:
-        return write_grad(node, g, sole, fresh, solid)
-    finally:
-        release()
 
 
 cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) except -1:
@@ -68,25 +58,31 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
     if type(g) is not Tensor:
         return False
     if type(t) is Parameter or type(t) is Tensor:
-        if ao_get(get_requires_grad, t) is not True:
+        if not ao_needs_grad(t):
             return False
     elif not hookless(t):
         return False
     if ao_get(get_hooks, t) is not None or ao_get(get_post_hooks, t) is not None:
         return False
     dtype = node.dtype
-    if not is_float(dtype) or ao_get(get_dtype, g) is not dtype or not solid and ao_get(get_layout, g) is not STRIDED:
+    if not is_float(dtype) or ao_dtype(g) is not dtype or not solid and not ao_strided(g):
         return False
     old = ao_get(get_grad, t)
     if old is not None:
-        if type(old) is not Tensor or ao_get(get_layout, old) is not STRIDED:
+        if type(old) is not Tensor or not ao_strided(old):
             return False
-        ao_method(iadd, old, (g,))
+        acquire()                        # the kernel lets other threads run, which may share the leaf
+        try:
+            if ao_get(get_grad, t) is not old:
+                return False
+            ao_method(iadd, old, (g,))
+        finally:
+            release()
         return True
-    if not sole or ao_method(is_contiguous, t, ()) is not True or ao_get(get_grad_dtype, t) is not dtype:
+    if not sole or not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype:
         return False
     if not solid:
-        if ao_method(is_contiguous, g, ()) is not True or ao_method(is_neg, g, ()) is True \
+        if not ao_contiguous(g) or ao_method(is_neg, g, ()) is True \
                 or ao_method(is_zero, g, ()) is True or shape_of(g) != shape_of(t):
             return False
         if not fresh and storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:

@@ -151,7 +151,9 @@ cdef int is_custom(object t):
 
 
 cdef uint32_t version_of(object t) except? 4294967295:
-    cdef int64_t version = ao_get_int(get_version, t)
+    cdef int64_t version = ao_version(t)
+    if version < 0:
+        version = ao_get_int(get_version, t)
     if version < 0:                      # an inference tensor has no version counter
         if not PyErr_ExceptionMatches(<PyObject *>RuntimeError):
             PyErr_Clear()
@@ -162,7 +164,7 @@ cdef uint32_t version_of(object t) except? 4294967295:
 
 
 cdef object shape_of(object t):
-    return ao_get(get_shape, t)
+    return ao_shape(t)
 
 
 cdef Node new_node(Op op):

@@ -227,7 +227,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         return r
     if type(r) is not Tensor and type(r) is not CustomTensor:
         return record_outputs(tape, op, [na, nb, nc][:count], operands, attrs, req, r, extra)
-    dtype = ao_get(get_dtype, r)
+    dtype = ao_dtype(r)
     usual = is_float(dtype)
     if not usual and not (dtype.is_floating_point or dtype.is_complex):
         if not tape.optimize:
@@ -291,7 +291,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             node.flags |= SCALAR1
     else:
         save_more(tape, node, op, count, na, nb, nc, operands, mask, extra)
-    if op.flags & VIEW and ao_method0(is_view, r) is True:
+    if op.flags & VIEW and ao_is_view(r):
         node.view = True
         if not req:
             r._made = node.version

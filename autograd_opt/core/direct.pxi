@@ -67,6 +67,8 @@ cdef inline bint mode_innermost() except -1:
     cdef Py_ssize_t n
     if ao_builtin0(all_disabled) is True:
         return False
+    if ao_knows_modes():
+        return ao_innermost_mode() == <PyObject *>MODE
     n = ao_builtin0(stack_size)
     return n > 0 and ao_call(stack_at, BOTTOM if n == 1 else (n - 1,), None) is MODE
 

@@ -13,7 +13,7 @@ cdef inline bint tracked(Tape tape, object t) except -1:
     """Does `t` require grad?  Asked before anything is registered for it."""
     cdef PyObject *p
     if type(t) is not CustomTensor:
-        if ao_get(get_requires_grad, t) is True:
+        if ao_needs_grad(t):
             return True
         # a view made before its base took part in a recorded write
         return tape.late and t._is_view() and handle(tape, t).flags & REQUIRES_GRAD != 0

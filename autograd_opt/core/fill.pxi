@@ -10,7 +10,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
     try:
         if r is not None:
             node.shape = shape_of(r)
-            node.dtype = ao_get(get_dtype, r)
+            node.dtype = ao_dtype(r)
             node.device = device_of(op, nodes, r)
             node.version = version_of(r)
             if tape.optimize and not grad_on() and r.is_inference():
@@ -162,7 +162,7 @@ cdef Node output_of(Tape tape, Node parent, Py_ssize_t i, object t, bint req):
     cdef object switch = enter(tape)
     try:
         node.shape = shape_of(t)
-        node.dtype = ao_get(get_dtype, t)
+        node.dtype = ao_dtype(t)
         node.device = same_device(ao_get(get_device, t))
         node.version = version_of(t)
         if tape.optimize and not grad_on() and t.is_inference():

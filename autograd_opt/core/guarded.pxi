@@ -113,7 +113,7 @@ cdef object shown(object r):
     """A result as eager mode shows it: not as a view of memory that only torch's kernel knows."""
     if isinstance(r, (tuple, list)):
         return type(r)([shown(t) for t in r])
-    return ao_get(get_data, r) if ao_method0(is_view, r) is True else r
+    return ao_get(get_data, r) if ao_is_view(r) else r
 
 
 cdef int note_view(object r) except -1:

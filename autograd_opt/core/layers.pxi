@@ -22,14 +22,14 @@ cdef bint writable(GraphTask task, object g, Py_ssize_t held) except -1:
     `held` counts the references to the object; two are the run's own.
     """
     return ao_get(get_nbytes, g) >= LARGE and (task.fresh or held <= 2) \
-        and ao_method(is_contiguous, g, ()) is True and ao_method(is_neg, g, ()) is False \
+        and ao_contiguous(g) and ao_method(is_neg, g, ()) is False \
         and ao_method(is_zero, g, ()) is False \
         and storage_uses(ao_method(get_storage, g, ())._cdata) == SOLE
 
 
 cdef object through_threshold(GraphTask task, object g, object y, Py_ssize_t held):
     """`g` where the output `y` of a relu is positive, in the memory of `g` where that is free."""
-    if ao_method(is_contiguous, y, ()) is True and ao_get(get_dtype, g) is ao_get(get_dtype, y) \
+    if ao_contiguous(y) and ao_dtype(g) is ao_dtype(y) \
             and shape_of(g) == shape_of(y) and writable(task, g, held):
         return threshold_backward_into(g, y, 0, grad_input=g)
     return threshold_backward(g, y, 0)
@@ -103,7 +103,7 @@ cdef int hand_on(GraphTask task, Node node, tuple operands, list needs, object r
         if not needs[i] or results[i] is None:
             continue
         other, result = operands[i], results[i]
-        if ao_get(get_dtype, result) is not other.dtype:
+        if ao_dtype(result) is not other.dtype:
             result = result.to(other.dtype)
         task.pass_on(node, other, result, 0, True)
     return 1

@@ -63,13 +63,13 @@ cdef object attribute(Node node, str name):
 cdef inline tuple beside(Node node, object g, object y):
     """The arguments of `g * y` or `g / y` for a tensor or a number `y`."""
     if (type(y) is int or type(y) is float) and node.device is CPU:
-        return number_arguments(y, g, ao_get(get_dtype, g))
+        return number_arguments(y, g, ao_dtype(g))
     return (y,)
 
 
 cdef bint dense(object g) except -1:
     """Is `g` an ordinary tensor of torch's, strided and real?"""
-    return type(g) is Tensor and ao_get(get_layout, g) is STRIDED and is_float(ao_get(get_dtype, g))
+    return type(g) is Tensor and ao_strided(g) and is_float(ao_dtype(g))
 
 
 cdef int native(GraphTask task, Node node, Op op, object g) except -1:
@@ -125,7 +125,7 @@ cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except 
                 t = ao_method(div, t, (y,))
             else:
                 t = ao_method(div, x, (y,))
-                if ao_get(get_dtype, t) is not node.dtype or shape_of(t) != node.shape:
+                if ao_dtype(t) is not node.dtype or shape_of(t) != node.shape:
                     return 0
                 ao_method(idiv, t, (y,))
             ao_method(imul, t, (g,))

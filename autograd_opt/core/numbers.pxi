@@ -44,7 +44,7 @@ cdef tuple number_arguments(object number, object t, object dtype):
         bits = number
     else:
         return (number,)
-    if ao_get(get_layout, t) is not STRIDED_LAYOUT or <Py_ssize_t>ao_builtin0(dispatch_modes) != 0:
+    if not ao_strided(t) or <Py_ssize_t>ao_builtin0(dispatch_modes) != 0:
         return (number,)
     i = <size_t>((<uint64_t>bits ^ (<uint64_t><size_t><PyObject *>dtype >> 4)) * 0x9E3779B97F4A7C15ULL >> 56)
     n = &_numbers[i]

@@ -51,7 +51,7 @@ cdef object general(GraphTask task, Kernel k, tuple args):
 cdef int emit(GraphTask task, Node node, Node operand, object g, uint32_t fix) except -1:
     """Send `g` to an operand, with torch functions on: a sum that waits there is recorded, too."""
     cdef bint fits = operand.op.flags & MULTI \
-        or (not fix & node.flags or shape_of(g) == operand.shape) and ao_get(get_dtype, g) is operand.dtype
+        or (not fix & node.flags or shape_of(g) == operand.shape) and ao_dtype(g) is operand.dtype
     ao_method(guard_exit, task.guard, NOTHING)
     try:
         return task.deliver(node, operand, g) if fits else task.send_fixed(node, operand, g, 1)
@@ -73,7 +73,7 @@ cdef object turned(GraphTask task, object a):
 
 cdef bint usual(object g) except -1:
     """Is `g` an ordinary tensor, strided and real, of torch's class or of this library's?"""
-    return (type(g) is Tensor or is_custom(g)) and ao_get(get_layout, g) is STRIDED and is_float(ao_get(get_dtype, g))
+    return (type(g) is Tensor or is_custom(g)) and ao_strided(g) and is_float(ao_dtype(g))
 
 
 cdef int recorded(GraphTask task, Node node, Op op, object g) except -1:

@@ -310,7 +310,7 @@ cdef object dtype_of(object g):
             Py_DECREF(found)
             if found is not None and not (<Node>found).flags & LEAF:
                 return (<Node>found).dtype
-    return ao_get(get_dtype, g)
+    return ao_dtype(g)
 
 
 cdef object sum_to(object g, object have, object shape):

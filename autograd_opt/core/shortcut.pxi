@@ -47,9 +47,13 @@ cdef int begin_shortcuts() except -1:
         take(shortcut_functions())
         take_methods()
         take_reads()
+        take_calls()
+    elif calls_lost():
+        take_calls()
     users += 1
     if users == 1:
-        namespaces[:] = [m.__dict__ for m in shortcut_modules]
+        if not namespaces:
+            namespaces[:] = [m.__dict__ for m in shortcut_modules]
         for names in namespaces:
             if names.get(NAME) is original:
                 names[NAME] = handle_torch_function

@@ -125,7 +125,7 @@ cdef class Tape:
         if type(t) is CustomTensor:
             mark = bool(getattr(t, MARK, False))
         else:
-            mark = ao_get(get_requires_grad, t) is True
+            mark = ao_needs_grad(t)
             if mark and entry is None and not self.late and not self.escaped:
                 node = self.parameter(t)
                 if node is not None:
@@ -141,7 +141,7 @@ cdef class Tape:
         if entry is not None:
             node = <Node>entry
         else:
-            if mark and type(t) is not CustomTensor and not ao_get(get_is_leaf, t):
+            if mark and type(t) is not CustomTensor and not ao_is_leaf(t):
                 from autograd_opt.views import refuse_foreign
                 refuse_foreign(t)
                 mark = False                 # for this use
@@ -183,24 +183,26 @@ cdef class Tape:
         """The node of a plain leaf that requires grad, met for the first time; None where there is more to ask."""
         cdef Node node
         cdef int64_t version
-        if type(t) is not Parameter and type(t) is not PlainTensor or ao_get(get_is_leaf, t) is not True \
-                or ao_method0(is_view, t) is True:
+        if type(t) is not Parameter and type(t) is not PlainTensor or not ao_is_leaf(t) \
+                or ao_is_view(t):
             return None
-        version = ao_get_int(get_version, t)
+        version = ao_version(t)
+        if version < 0:
+            version = ao_get_int(get_version, t)
         if version < 0:                  # an inference tensor
             PyErr_Clear()
             return None
         node = new_node(LEAF_OP)
-        node.device = CPU if ao_get(get_cpu, t) is True else same_device(ao_get(get_device, t))
+        node.device = CPU if ao_on_cpu(t) else same_device(ao_get(get_device, t))
         node.flags = LEAF | REQUIRES_GRAD | TOUCHED
         try:
-            node.shape = ao_get(get_shape, t)
+            node.shape = ao_shape(t)
             if self.optimize and (node.device is CPU or ao_get(get_meta, t) is not True) \
                     and ao_method0(get_resizable, ao_method(get_storage, t, NO_ARGUMENTS)) is not True:
                 node.flags |= ESCAPED | NO_MERGE
         except RuntimeError:             # a nested tensor has no shape, a sparse one no storage
             return None
-        node.dtype = ao_get(get_dtype, t)
+        node.dtype = ao_dtype(t)
         node.vn = fresh_vn()
         node.version = <uint32_t>version
         node.value = t
@@ -248,12 +250,12 @@ cdef class Tape:
     cdef int describe(self, Node node, object t) except -1:
         """Metadata and a value number of its own, from the tensor itself."""
         try:
-            node.shape = ao_get(get_shape, t)
+            node.shape = ao_shape(t)
         except RuntimeError:             # a nested tensor has none
             from autograd_opt.errors import unsupported_operand
             raise unsupported_operand(t)
-        node.dtype = ao_get(get_dtype, t)
-        node.device = CPU if ao_get(get_cpu, t) is True else same_device(ao_get(get_device, t))
+        node.dtype = ao_dtype(t)
+        node.device = CPU if ao_on_cpu(t) else same_device(ao_get(get_device, t))
         node.vn = fresh_vn()
         node.version = version_of(t)
         return 0

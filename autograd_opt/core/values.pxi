@@ -108,9 +108,9 @@ cdef object left_over(Tape tape, Node first, object value):
             return None
         t = holder.value
         tape.moved = True
-    if ao_get(get_layout, t) is not STRIDED_LAYOUT or storage_uses(ao_method0(get_storage, t)._cdata) != SOLE \
+    if not ao_strided(t) or storage_uses(ao_method0(get_storage, t)._cdata) != SOLE \
             or <Py_ssize_t>ao_method0(use_count, t) != 1 or version_of(t) != 0 \
-            or ao_get(get_requires_grad, t) is True or tape.escaped and tape.shares_escaped(t) or not ao_again(t):
+            or ao_needs_grad(t) or tape.escaped and tape.shares_escaped(t) or not ao_again(t):
         return None
     if tape.moved:
         holder.value = None
@@ -218,9 +218,6 @@ cdef object same_device(object device):
     return _devices.setdefault(device, device)
 
 
-cdef object STRIDED_LAYOUT = torch.strided
-
-
 cdef object plain_dispatch = PlainTensor.__torch_dispatch__
 
 
@@ -239,7 +236,7 @@ cdef int require_ordinary(object t) except -1:
 
 cdef bint borrowed(object t) except -1:
     """Can the memory of `t` be written unseen: numpy's, say, or an inference tensor's?"""
-    return ao_method0(get_inference, t) is True or ao_get(get_layout, t) is STRIDED_LAYOUT \
+    return ao_method0(get_inference, t) is True or ao_strided(t) \
         and ao_get(get_meta, t) is not True and ao_method0(get_resizable, ao_method(get_storage, t, NO_ARGUMENTS)) is not True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import sys
@@ -281,3 +282,34 @@ def test_versions_are_read_past_the_mode_where_a_recorded_run_asks() -> None:
             y.add_(1.0)
         with pytest.raises(RuntimeError, match="modified"):
             torch.autograd.grad(z.sum(), y, create_graph=True)
+
+
+def test_assigning_grad() -> None:
+    p = torch.nn.Parameter(torch.ones(2))
+    for context in (contextlib.nullcontext(), ao.AutogradGraph(), ao.AutogradGraph(optimize=True)):
+        with context:
+            g = torch.full((2,), 3.0)
+            p.grad = g
+            assert p.grad is g
+            p.grad = None
+            assert p.grad is None
+            p.grad = g
+            del p.grad
+            assert p.grad is None
+            with pytest.raises(RuntimeError, match="size"):
+                p.grad = torch.ones(3)
+            with pytest.raises(TypeError, match="Tensor or None"):
+                p.grad = 1.0  # type: ignore[assignment]
+            with pytest.raises(RuntimeError):
+                p.grad = torch.ones(2, dtype=torch.int64)
+
+
+def test_assigning_a_recorded_gradient() -> None:
+    p = torch.nn.Parameter(torch.ones(2))
+    with ao.AutogradGraph(optimize=True):
+        y = p * 2
+        p.grad = y
+        assert torch.equal(p.grad, torch.full((2,), 2.0))
+        p.grad = None
+        (y * y).sum().backward()
+    assert torch.equal(p.grad, torch.full((2,), 8.0))

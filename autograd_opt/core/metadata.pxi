@@ -1,0 +1,150 @@
+# What a tensor is, asked of torch's C interface.
+#
+# torch's Python properties (`shape`, `dtype`, `_version`) ask for modes, prepare for warnings and make
+# an object, 0.1 microseconds each; recording one operation and running its rule needs a dozen of them.
+# torch exports the same answers as C functions (`aoti_torch_get_dtype`, stable by torch's word) and as
+# methods of C++ classes that take nothing but the tensor.  `symbols.py` looks them up; they are used
+# for ordinary tensors (by their C++ class: no nested, sparse or batched ones) where every one of them is
+# there and says of many kinds of tensors what Python says; the properties are asked of everything else.
+
+cdef extern from *:
+    """
+    static ao_reads ao_reads_here;
+    """
+    ctypedef struct ao_reads:
+        void *plain
+        void *dtype
+        void *layout
+        void *device
+        void *dim
+        void *sizes
+        void *contiguous
+        void *version
+        void *leaf
+        void *view
+        void *grad
+        int counter
+        int64_t (*modes)() noexcept
+        void **(*mode)(int64_t) noexcept
+        int32_t strided, cpu
+        PyObject **kinds
+        PyObject *get_dtype
+        PyObject *get_layout
+        PyObject *get_cpu
+        PyObject *get_shape
+        PyObject *is_contiguous
+        PyObject *get_leaf
+        PyObject *is_view
+        PyObject *get_grad
+        PyObject *STRIDED
+    ao_reads ao_reads_here
+
+ctypedef int (*int32_read)(void *, int32_t *)
+ctypedef PyObject **(*counter_read)(void *)
+
+cdef object STRIDED_LAYOUT = torch.strided
+cdef void *_plain = NULL
+cdef tuple _descriptions = (
+    get_dtype, get_layout, get_cpu, get_shape, _base.__dict__["is_contiguous"], get_is_leaf, is_view, get_requires_grad)
+
+ao_use_reads(<size_t>&ao_reads_here)
+ao_reads_here.get_dtype, ao_reads_here.get_layout = <PyObject *>get_dtype, <PyObject *>get_layout
+ao_reads_here.get_cpu, ao_reads_here.get_shape = <PyObject *>get_cpu, <PyObject *>get_shape
+ao_reads_here.is_contiguous, ao_reads_here.get_leaf = <PyObject *>_descriptions[4], <PyObject *>get_is_leaf
+ao_reads_here.is_view, ao_reads_here.get_grad = <PyObject *>is_view, <PyObject *>get_requires_grad
+ao_reads_here.STRIDED = <PyObject *>STRIDED_LAYOUT
+
+
+def reads_address():
+    """Where the table of functions is, for the other compiled modules."""
+    return <size_t>&ao_reads_here
+
+
+def use_reads(bint ready):
+    """Ask torch's C interface from now on, or (for tests) its Python one; returns what was so before."""
+    cdef bint before = ao_reads_here.plain != NULL
+    ao_reads_here.plain = _plain if ready else NULL
+    return before
+
+
+def install_reads(dict addresses, dict dtypes, samples):
+    """Take the functions at `addresses`, if they say of all `samples` what torch's properties say.
+
+    `dtypes`: dtype -> a tensor of it.  Returns whether they are used.
+    """
+    global _plain
+    cdef int32_t k
+    ao_reads_here.dtype = <void *><size_t>addresses["dtype"]
+    ao_reads_here.layout = <void *><size_t>addresses["layout"]
+    ao_reads_here.device = <void *><size_t>addresses["device"]
+    ao_reads_here.dim = <void *><size_t>addresses["dim"]
+    ao_reads_here.sizes = <void *><size_t>addresses["sizes"]
+    ao_reads_here.contiguous = <void *><size_t>addresses["contiguous"]
+    ao_reads_here.version = <void *><size_t>addresses["version"]
+    ao_reads_here.leaf = <void *><size_t>addresses["leaf"]
+    ao_reads_here.view = <void *><size_t>addresses["view"]
+    ao_reads_here.grad = <void *><size_t>addresses["grad"]
+    for t in (*dtypes.values(), *samples):
+        if (<size_t *>(<char *><PyObject *>t + sizeof(PyObject)))[0] != <size_t>t._cdata:
+            return False                 # the tensor lies elsewhere in its Python object
+    for dtype, t in dtypes.items():
+        if (<int32_read>ao_reads_here.dtype)(tensor_in(t), &k) != 0 or not 0 <= k < 64:
+            return False
+        ao_reads_here.kinds[k] = <PyObject *>dtype               # which lives as long as torch
+    t = samples[0]
+    if (<int32_read>ao_reads_here.layout)(tensor_in(t), &ao_reads_here.strided) != 0 \
+            or (<int32_read>ao_reads_here.device)(tensor_in(t), &ao_reads_here.cpu) != 0 or not find_counter(t):
+        return False
+    _plain = (<void ***>tensor_in(t))[0][0]          # where its methods are, which begins every object of its class
+    ao_reads_here.plain = _plain
+    if not all([agrees(t) for t in samples]):
+        ao_reads_here.plain = _plain = NULL
+    return _plain != NULL
+
+
+def install_modes(size_t count, size_t at, modes):
+    """Take the functions at these addresses that tell the torch-function modes, if they tell these rightly."""
+    cdef list pushed = []
+    ao_reads_here.modes, ao_reads_here.mode = <int64_t (*)() noexcept>count, <void **(*)(int64_t) noexcept>at
+    right = ao_reads_here.modes() == torch._C._len_torch_function_stack()
+    for mode in modes:
+        torch._C._push_on_torch_function_stack(mode)
+        pushed.append(mode)
+        right = right and ao_reads_here.modes() == torch._C._len_torch_function_stack() and ao_innermost_mode() == <PyObject *>mode
+    for mode in pushed:
+        torch._C._pop_torch_function_stack()
+    if not right or ao_reads_here.modes() != torch._C._len_torch_function_stack():
+        ao_reads_here.modes = NULL
+    return ao_reads_here.modes != NULL
+
+
+cdef void *tensor_in(object t):
+    return <void *>(<char *><PyObject *>t + sizeof(PyObject))
+
+
+cdef bint find_counter(object t) except -1:
+    """Where in the version counter the number stands: the place that follows what the version is set to."""
+    cdef int place
+    cdef void *counter = (<counter_read>ao_reads_here.version)(tensor_in(t))[0]
+    set_version = torch._C._autograd._unsafe_set_version_counter
+    if counter == NULL:
+        return False
+    for place in (8, 12, 16, 20, 24):
+        for version in (0x5A17C3, 7, 0x31E0F2D5, 0):
+            set_version((t,), (version,))
+            if (<uint32_t *>(<char *>counter + place))[0] != <uint32_t>version:
+                break
+        else:
+            ao_reads_here.counter = place
+            return True
+    return False
+
+
+cdef bint agrees(object t) except -1:
+    """Do both interfaces say the same of `t`?"""
+    version = None if t.is_inference() else t._version
+    return ao_dtype(t) is t.dtype and ao_shape(t) == t.shape and type(ao_shape(t)) is torch.Size \
+        and ao_strided(t) == (t.layout is torch.strided) and ao_on_cpu(t) == t.is_cpu \
+        and (t.layout is not torch.strided or ao_contiguous(t) == t.is_contiguous()) \
+        and ao_is_leaf(t) == t.is_leaf and ao_is_view(t) == t._is_view() and ao_needs_grad(t) == t.requires_grad \
+        and ao_version(t) == (-1 if version is None or t.layout is not torch.strided else version)

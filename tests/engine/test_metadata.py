@@ -1,0 +1,105 @@
+"""What the recorder reads of a tensor is the same through torch's C interface and through its properties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import autograd_opt as ao
+from autograd_opt import node, symbols
+from autograd_opt.dispatch import MODE
+
+
+@pytest.fixture
+def as_found() -> Iterator[None]:
+    before = node.use_reads(True)
+    node.use_reads(before)
+    yield
+    node.use_reads(before)
+
+
+def step(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, optimize: bool) -> tuple[list[str], list[object]]:
+    for t in (w, b):
+        t.grad = None
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        y = F.relu(F.linear(x, w, b))
+        z = (y.transpose(0, 1) @ y).sum(0) * w.mean() + y[0, 0]
+        loss = F.cross_entropy(y, torch.tensor([0, 2, 1])) + z.exp().mean() + (y * y).sum()
+        loss.backward()
+        described = [f"{n.op.name} {n.shape} {n.dtype} {n.device} {n.requires_grad}" for n in graph.tape.snapshot()]
+    return described, [w.grad, b.grad]
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.usefixtures("as_found")
+def test_a_step_is_the_same_either_way(optimize: bool) -> None:
+    torch.manual_seed(0)
+    x, w, b = torch.randn(3, 5), torch.randn(4, 5, requires_grad=True), torch.randn(4, requires_grad=True)
+    node.use_reads(True)
+    nodes, gradients = step(x, w, b, optimize)
+    node.use_reads(False)
+    other_nodes, other_gradients = step(x, w, b, optimize)
+    assert nodes == other_nodes
+    assert all(torch.equal(a, c) for a, c in zip(gradients, other_gradients, strict=True))
+
+
+@pytest.mark.usefixtures("as_found")
+def test_a_function_that_says_something_else_is_not_used() -> None:
+    found = symbols.addresses()
+    if found is None:
+        pytest.skip("this build of torch does not export the functions, so there is nothing to refuse")
+    dtypes = {torch.float32: torch.empty(0)}
+    assert node.install_reads(found, dtypes, symbols.samples()[:3])
+    swapped = {**found, "leaf": found["view"], "view": found["leaf"]}
+    assert not node.install_reads(swapped, dtypes, symbols.samples()[:3])
+    assert not node.use_reads(False)
+    assert symbols.install()
+
+
+def test_modes_that_are_told_wrongly_are_not_used() -> None:
+    found = symbols.addresses()
+    if found is None:
+        pytest.skip("this build of torch does not export the functions, so there is nothing to refuse")
+    assert node.install_modes(found["modes"], found["mode"], [MODE])
+    x = torch.ones(2, requires_grad=True)
+    with ao.AutogradGraph() as graph:
+        torch.sin(x)
+        assert [n.op.name for n in graph.tape.snapshot()] == ["leaf", "sin"]
+
+
+@pytest.mark.usefixtures("as_found")
+def test_versions_shapes_and_dtypes_that_change() -> None:
+    """Nothing is remembered of a tensor object: `.data` may give it another shape, memory and dtype."""
+    for ready in (True, False):
+        node.use_reads(ready)
+        p = torch.nn.Parameter(torch.ones(2, 3))
+        for value in (torch.ones(4), torch.full((2, 2), 3.0, dtype=torch.float64), torch.ones(1, 2, 3, 2, 1)):
+            p.data = value
+            with ao.AutogradGraph(optimize=True) as graph:
+                y = p * p
+                assert (graph.tape.node(0).shape, graph.tape.node(0).dtype) == (value.shape, value.dtype)
+                with torch.no_grad():
+                    p += 1
+                assert torch.equal(p * p, (value) ** 2)
+                assert not torch.equal(y, p * p)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.usefixtures("as_found")
+def test_unusual_tensors_are_read_by_properties() -> None:
+    node.use_reads(True)
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    sparse = torch.eye(3).to_sparse().requires_grad_()
+    x = torch.ones(3, 3, requires_grad=True)
+    with ao.AutogradGraph(optimize=True):
+        with pytest.raises(ao.UnsupportedError):
+            nested * x[0, 0]
+        torch.sparse.mm(sparse, x).sum().backward()
+    assert torch.equal(x.grad, torch.ones(3, 3))
+    with torch.inference_mode():
+        made = torch.ones(3)
+    with ao.AutogradGraph(optimize=True):
+        assert torch.equal((x * 2 + made).detach(), torch.full((3, 3), 3.0))
