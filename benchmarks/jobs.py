@@ -27,7 +27,7 @@ from . import child
 PACKAGE = __name__.rpartition(".")[0]
 LIMIT = 900.0
 """Seconds after which a measurement is given up."""
-PATIENCE = 60.0
+PATIENCE = 45.0
 """Seconds that another library is given for its first call, and again for each new structure."""
 FORKING = multiprocessing.get_context("forkserver")
 RUNNING: set[Any] = set()

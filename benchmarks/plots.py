@@ -56,8 +56,9 @@ def save_panels(
             axis.set_yscale("log")
     for axis in list(axes.flat)[len(panels):]:
         axis.set_visible(False)
-    for axis in axes[-1]:
+    for axis in list(axes.flat)[:len(panels)][-columns:]:           # the lowest of each column
         axis.set_xlabel(x, fontsize=10)
+        axis.tick_params(labelbottom=True)
     figure.supylabel(y, fontsize=10)
     figure.suptitle(title, fontsize=12)
     from matplotlib.lines import Line2D

@@ -53,7 +53,8 @@ def missing(results: dict[str, dict[str, Any]]) -> list[str]:
             lines.append(f"- `{name}`: not measured.")
             continue
         said = remarks(section, results[name]["rows"], results[name]["conditions"])
-        lines += [f"- `{name}`: {' '.join(said)}"] if said else []
+        lines += [f"- `{name}`: {said[0]}"] if len(said) == 1 else []
+        lines += [f"- `{name}`:", *(f"  - {text}" for text in said)] if len(said) > 1 else []
     return lines or ["Nothing is missing."]
 
 

@@ -60,16 +60,21 @@ def cnn(lib: Any, data: Data, *leaves: Any) -> Any:
     return cross_entropy(lib, h.reshape((h.shape[0], w.shape[1])) @ w.T + b, data["one_hot"])
 
 
+def data_shape(x: Any) -> tuple[int, ...]:
+    """Lengths as numbers, also where a library keeps them apart from symbolic ones."""
+    return tuple(getattr(getattr(x, "type", None), "shape", None) or x.shape)
+
+
 def unrolled(step: Callable[[Any, Any], Any], state: Any, inputs: Any) -> Any:
     """The state after a step for each column, where a library has no better loop."""
-    for t in range(inputs.shape[1]):
+    for t in range(data_shape(inputs)[1]):
         state = step(state, inputs[:, t])
     return state
 
 
 def lstm(lib: Any, data: Data, w_x: Any, w_h: Any, b_x: Any, b_h: Any, w: Any, b: Any) -> Any:
     series = data["series"]
-    width = w_h.shape[1]
+    rows, width = data_shape(series)[0], data_shape(w_h)[1]
     inputs = series @ w_x.T + (b_x + b_h)
 
     def cell(state: tuple[Any, Any], x: Any) -> tuple[Any, Any]:
@@ -79,7 +84,7 @@ def lstm(lib: Any, data: Data, w_x: Any, w_h: Any, b_x: Any, b_h: Any, w: Any, b
         c = lib.sigmoid(f) * c + lib.sigmoid(i) * lib.tanh(g)
         return lib.sigmoid(o) * lib.tanh(c), c
 
-    start = lib.zeros((series.shape[0], width))
+    start = lib.zeros((rows, width))
     h, _ = (lib.loop if hasattr(lib, "loop") else unrolled)(cell, (start, start), inputs)
     return cross_entropy(lib, h @ w.T + b, data["one_hot"])
 
@@ -99,11 +104,6 @@ def attention(lib: Any, x: Any, w: Any, b: Any, w_out: Any, b_out: Any) -> Any:
     weights = weights / lib.sum(weights, axis=-1, keepdims=True)
     mixed = lib.transpose(weights @ lib.transpose(v, (0, 2, 1, 3)), (0, 2, 1, 3))
     return mixed.reshape((n, length, width)) @ w_out.T + b_out
-
-
-def data_shape(x: Any) -> tuple[int, ...]:
-    """Lengths as numbers, also where a library keeps them apart from symbolic ones."""
-    return tuple(getattr(getattr(x, "type", None), "shape", None) or x.shape)
 
 
 def transformer(lib: Any, data: Data, embedding: Any, *leaves: Any) -> Any:

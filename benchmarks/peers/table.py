@@ -34,7 +34,7 @@ STEPS = (1, 10, 100, 1_000, 10_000, 100_000)
 FEWEST = 3
 NEW_STRUCTURES = 5.0
 """Seconds of the wall after which no further new structure is begun."""
-AGAIN = 3.0
+AGAIN = 2.0
 """Seconds of the wall after which no further round of later calls is begun, a few being done."""
 
 

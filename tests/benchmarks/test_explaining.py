@@ -31,7 +31,7 @@ def test_a_script_is_compared_with_itself(tmp_path: Path, monkeypatch: pytest.Mo
     assert row["findings"][0]["advice"].startswith("compute `y` once, before the loop at loop.py:")
     assert [check.met for check in explaining.checks([row])] == [True, True, True]
     costs, found = explaining.grids([row])
-    assert costs.lines[0][4] == "yes"
+    assert costs.lines[0][5] == "yes"
     assert found.lines[0][0] == "loop"
 
 
