@@ -77,4 +77,8 @@ def install() -> bool:
     if found is None:
         return False
     node.install_modes(found["modes"], found["mode"], [MODE, BaseTorchFunctionMode(), MODE])
-    return node.install_reads(found, {dtype: torch.empty(0, dtype=dtype) for dtype in DTYPES}, samples())
+    try:
+        return node.install_reads(found, {dtype: torch.empty(0, dtype=dtype) for dtype in DTYPES}, samples())
+    except (AttributeError, RuntimeError, TypeError):        # another version of torch, which sets versions another way
+        node.use_reads(False)
+        return False

@@ -59,6 +59,18 @@ def test_a_function_that_says_something_else_is_not_used() -> None:
     assert symbols.install()
 
 
+@pytest.mark.usefixtures("as_found")
+def test_a_torch_that_sets_versions_another_way_is_asked_through_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(t: torch.Tensor, version: int) -> None:
+        raise TypeError("expected another argument")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch._C._autograd, "_unsafe_set_version_counter", other)
+        assert not symbols.install()
+        assert not node.use_reads(False)
+    symbols.install()
+
+
 def test_modes_that_are_told_wrongly_are_not_used() -> None:
     found = symbols.addresses()
     if found is None:
