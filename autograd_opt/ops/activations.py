@@ -16,9 +16,9 @@ A = torch.ops.aten
 
 
 def elu_slope(x: Any, *, alpha: Any, scale: Any, input_scale: Any, is_result: bool) -> Any:
-    """d elu / d x, from x or from the result."""
+    """d elu / d x, from x or from the result; at 0 its value from below, which torch takes for constant there."""
     low = (x + alpha * scale) * input_scale if is_result else input_scale * alpha * scale * (x * input_scale).exp()
-    return torch.where(x <= 0, low, scale)
+    return torch.where(x < 0, low, torch.where(x > 0, scale, input_scale * alpha * scale))
 
 
 def elu_bend(g: Any, h: Any, x: Any, *, alpha: Any, scale: Any, input_scale: Any, is_result: bool) -> Any:

@@ -103,7 +103,7 @@ class Task:
         if certified:
             from autograd_opt.verify.search import rewritten
 
-            outcome = check(expansions=min(budget.expansions, len(self.original.heads)))
+            outcome = check(expansions=min(budget.expansions, 2 * len(self.original.heads)))
             if not all(outcome.equal):
                 found = rewritten(self, self.rewrites, budget, assume, outcome, common)
                 if found is not None and found.status is Status.PROVED:

@@ -203,6 +203,19 @@ def empty(shape: Any, dtype: Any) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
+CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward
+
+
+def convolved(g: Any, x: Any, w: Any, bias: Any, *rest: Any) -> tuple[Any, ...] | None:
+    """The result of the backward kernel of a convolution: a cotangent of each operand, where it is wanted."""
+    wanted = rest[-1]
+    alike = all(type(t) is Trace and t.dtype is g.dtype for t in (g, x, w)) and g.is_floating_point()
+    if not alike or not isinstance(wanted, (tuple, list)) or not isinstance(bias, (tuple, list)):
+        return None
+    return tuple([empty(shape, g.dtype) if want else None
+                  for shape, want in zip((x.shape, w.shape, bias), wanted, strict=True)])
+
+
 SHAPED: dict[str, Callable[..., torch.Tensor | None]] = {
     **dict.fromkeys(
         """add sub rsub mul div neg pow exp log sqrt rsqrt sin cos tanh sigmoid square reciprocal tanh_backward
@@ -261,9 +274,11 @@ class Tracer(TorchFunctionMode):
             given = tensors_in(args, kwargs)
             versions = [t._version for t in given]
             pure = isinstance(name, str) and OPS[name].flags & (PURE | VIEW)
+            result = convolved(*args) if func is CONVOLUTION_BACKWARD and len(args) == 11 else None
             try:
-                with nullcontext() if pure else Undrawn():
-                    result = func(*args, **kwargs)
+                if result is None:
+                    with nullcontext() if pure else Undrawn():
+                        result = func(*args, **kwargs)
             except (RuntimeError, NotImplementedError) as error:
                 if "meta" in str(error) or "data-dependent" in str(error):
                     raise Untraceable(str(error)) from error
