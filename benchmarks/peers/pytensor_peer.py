@@ -52,7 +52,9 @@ def build(label: str, workload: Workload) -> Step:
                 data |= {name: pytensor.shared(arrays(workload.data[name])) for name in ("x", "y", "t")
                          if name in workload.data}
             out = program(lib, data, *leaves)
-            compiled.append(pytensor.function(leaves, pytensor.grad(out, leaves) if workload.backward else out))
+            if workload.backward:                   # a constant that is differentiated away has a gradient of zero
+                out = pytensor.grad(out, leaves, disconnected_inputs="ignore")
+            compiled.append(pytensor.function(leaves, out))
         return tensors(compiled[0](*values), workload)
 
     return step

@@ -62,7 +62,8 @@ def whole_step(workload: Workload, backend: str) -> Step:
                     graph = make_fx(functional(workload))(*(v.clone().requires_grad_() for v in values))
                 found.append(torch.compile(graph, backend=backend, dynamic=False))
             out = found[0](*values)
-        return [out] if isinstance(out, Tensor) else list(out)
+        results = [out] if isinstance(out, Tensor) else list(out)
+        return [torch.zeros_like(v) if g is None else g for g, v in zip(results, values, strict=True)]
 
     return step
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from autograd_opt.benchmarks.jobs import Settings
-from autograd_opt.benchmarks.peers import table
+from autograd_opt.benchmarks.peers import table, torch_compiled
 from autograd_opt.benchmarks.peers.peer import Peer
 from autograd_opt.benchmarks.peers.programs import PROGRAMS
+from autograd_opt.benchmarks.workload import Workload
 from autograd_opt.benchmarks.workloads import MAKES
 
 ONCE = Settings(repeats=1)
@@ -84,3 +85,11 @@ def test_programs_compute_what_the_workloads_do(name: str) -> None:
 def test_seconds_have_units() -> None:
     assert [table.seconds(s) for s in (3e-6, 0.5, 90.0)] == ["3.0 µs", "500.0 ms", "90.0 s"]
     assert math.isfinite(table.NEW_STRUCTURES)
+
+
+def test_a_leaf_that_is_differentiated_away_has_a_gradient_of_zero() -> None:
+    """The last bias of a network whose derivatives alone are in the loss."""
+    used, unused = torch.ones(3, requires_grad=True), torch.ones(2, requires_grad=True)
+    workload = Workload("w", [used, unused], lambda a, b: (a * a).sum())
+    found = torch_compiled.whole_step(workload, "eager")()
+    assert [g.tolist() for g in found] == [[2.0] * 3, [0.0] * 2]
