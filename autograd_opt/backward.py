@@ -354,13 +354,15 @@ def recorded_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
 
 def engine_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     """Execute; the results are the cotangents of the targets after their leaves' hooks."""
+    run.task.calls = run.accumulates
     results = run.task.run(run.roots, cotangents, run.targets, run.targets is None, references.accumulate)
     if run.targets is None:
         return results
     done: dict[int, Any] = {}
     for i, (node, g) in enumerate(zip(run.targets, results, strict=True)):
         if g is None and i not in run.task.undefined:
-            if run.accumulates and node is not None and node.op == "output" and run.comes_to(node.operands[0]):
+            if run.accumulates and node is not None and node.op == "output" and not called(node) \
+                    and run.comes_to(node.operands[0]):
                 require_executable(node.operands[0])        # by way of another of its results
             continue
         if id(node) not in done:
@@ -374,13 +376,18 @@ def arrive(run: runs.Run, node: Any, g: Tensor | None) -> Any:
     if run.accumulates:
         if node.is_leaf:
             references.accumulate(run.task, node, g)
-        elif not run.leads(node):                   # torch executes such a node, and drops its results
+        elif not run.leads(node) and not called(node):      # torch executes such a node, and drops its results
             if not ends_in_a_view(node):
                 require_executable(node.operands[0] if node.op == "output" else node)
             if node.hooks is not None:
                 node.hooks.prepare(node, g, run.task)
         return g
     return run_leaf_hooks(node.tensor, g, run.task) if node.is_leaf else g
+
+
+def called(node: Any) -> bool:
+    """Has the run called a Function here?"""
+    return bool((node.operands[0] if node.op == "output" else node).op.functions)
 
 
 def require_executable(node: Any) -> None:

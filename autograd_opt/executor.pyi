@@ -13,6 +13,7 @@ class Contribution:
 @disjoint_base
 class GraphTask:
     anomaly: bool
+    calls: bool
     shares: bool
     @property
     def id(self) -> int: ...

@@ -97,6 +97,7 @@ cdef class GraphTask:
     cdef bint own                # is what sends now reached itself, or only through a twin?
     cdef public bint anomaly
     cdef readonly object batch   # vectorized.Batch, where each cotangent stands for many
+    cdef public bint calls       # are Functions called at targets too, as by `backward(inputs=)`?
     cdef public bint shares      # may one view serve the rules of several runs?
     cdef readonly list callbacks
     cdef dict collected          # operand number -> cotangent, while post-hooks wait for them
@@ -313,7 +314,8 @@ cdef class GraphTask:
         if self.merge:
             resolve(self, self.captures if inputs is not None and intermediate(inputs) else None)
         if inputs is not None:
-            self.needed = needed_for(roots, self.captures, makers_of(inputs), self.merge)
+            ends = self.captures if not self.calls else {**self.captures, **dict.fromkeys(called_at(inputs))}
+            self.needed = needed_for(roots, ends, makers_of(inputs), self.merge)
         try:
             self.own = True
             for node, g in zip(roots, cotangents):
@@ -448,8 +450,8 @@ cdef class GraphTask:
         return 0
 
     cdef bint beyond(self, Node node):
-        """Does a captured node also lead to another one?"""
-        if self.accumulate:
+        """Does a captured node also lead to another one, or is it called for its own sake?"""
+        if self.accumulate or self.calls and node.op.functions:
             return True
         for n in node.operands:
             if n is not None and self.leads(<Node>n):

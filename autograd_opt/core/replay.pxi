@@ -70,6 +70,12 @@ cdef set makers_of(list inputs):
     return {node.in0.index for node in inputs if node is not None and node.in0 is not None and node.in0.op.flags & MULTI}
 
 
+cdef list called_at(list inputs):
+    """Indices of the Functions of several outputs of which `inputs` holds some."""
+    cdef Node node
+    return [node.in0.index for node in inputs if node is not None and node.op == "output" and node.in0.op.functions]
+
+
 cdef set needed_for(list roots, dict targets, set makers, bint merge):
     """Indices of the nodes on a path from a root to a target.
 

@@ -575,6 +575,17 @@ FOUND = {
         v = F.elu(c, 0.5) + F.selu(c) + F.celu(c, 2.0)
         a, = torch.autograd.grad(v.sum() * 4, [c], create_graph=True)
         a.sum().backward()""",
+    "a Function that is a target of backward is called": """
+        v = checkpoint(lambda t: (t * t).exp().sum(), f, use_reentrant=True)
+        (v * 2 + f.sum() * 3).backward(inputs=[v], retain_graph=True)""",
+    "also by way of another of its results": """
+        v, u = Both.apply(x * 1, d)
+        (v.sum() * 2).backward(inputs=[u])
+        (v.sum() * 2).backward(inputs=[u])""",
+    "and frees what it has saved": """
+        v = Square.apply(f)
+        (v * 2).sum().backward(inputs=[v])
+        v.sum().backward()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
