@@ -19,7 +19,7 @@ from autograd_opt.ctorch cimport (
     ao_use_reads,
 )
 from autograd_opt.node cimport (
-    DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
+    AGAIN, DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
     OWN, PINNED, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp,
     active_tape, awaits, followed, number_arguments, same_device, set_paused, shape_of, value_of,
     version_of,

@@ -4,7 +4,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
     """A node with its operands, what its rules save, and the metadata of output `r`."""
     cdef Node node = new_node(op), n
     cdef uint32_t mask = 0, fix = 0
-    cdef Py_ssize_t i, count = len(nodes)
+    cdef Py_ssize_t i, only = 0, asked = 0, count = len(nodes)
     cdef object switch = enter(tape)
     node.attrs = attrs if attrs else None
     try:
@@ -26,9 +26,12 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
             for i in range(count):
                 n = nodes[i]
                 if n is not None and awaits(op, n):
+                    asked, only = asked + 1, i
                     mask |= op.needs(i)
                     if op.flags & (ELEMENTWISE | REDUCES) and (n.shape != node.shape or n.dtype is not node.dtype):
                         fix |= 1 << min(i, 2)
+            if op.flags & LINEAR and asked == 1 and only < 30:
+                mask &= ~(<uint32_t>1 << only)
             if op.lean and count == 2 and nodes[1] is None:
                 mask &= ~op.lean
             if mask & 0x80000000:

@@ -136,6 +136,11 @@ cdef object stale(Node node, int i):
     raise errors.modified(node, i)
 
 
+cdef bint reads_again(Node node):
+    """Does a run read the operands that this node has saved?"""
+    return not node.op.flags & AGAIN or torch.is_grad_enabled()
+
+
 cdef object saved(Node node, int i):
     """The saved value of operand `i`, unchanged since it was recorded."""
     cdef object t
@@ -144,7 +149,7 @@ cdef object saved(Node node, int i):
         t = values[i]
         if type(t) is Packed:
             return t.value()
-        if node.more[i] is not None and t is not None and version_of(t) != versions[i]:
+        if node.more[i] is not None and t is not None and version_of(t) != versions[i] and reads_again(node):
             return stale(node, i)
         return t
     if node.more is not None:            # released: only numbers are left, among the attributes
@@ -186,7 +191,7 @@ def require_unwritten(Node node):
     cdef object t, version
     if node.saved_more is not None:
         for i, (t, version) in enumerate(zip(node.saved_more[0], node.saved_more[1])):
-            if node.more[i] is not None and isinstance(t, Tensor) and version_of(t) != version:
+            if node.more[i] is not None and isinstance(t, Tensor) and version_of(t) != version and reads_again(node):
                 stale(node, i)
     elif isinstance(node.x0, Tensor) and version_of(node.x0) != node.v0:
         stale(node, 0)
@@ -257,6 +262,8 @@ cdef object argument(GraphTask task, Node node, int code):
         return [traced(task, saved(node, k)) for k in range(len(node.operands))]
     if code == 10:
         return [None if k == 0 else traced(task, saved(node, k)) for k in range(len(node.operands))]
+    if code == 11:
+        return [None if k < 2 else traced(task, saved(node, k)) for k in range(len(node.operands))]
     if code == 6:
         return node.dtype
     if code == 7:

@@ -86,7 +86,7 @@ define("atanh", "x", E, "torch.atanh torch.arctanh T.atanh T.arctanh", x=lambda 
 define("erf", "x", E, "torch.erf T.erf torch.special.erf", x=lambda g, x: TWO_OVER_SQRT_PI * (-(x * x)).exp() * g)
 define("erfc", "x", E, "torch.erfc T.erfc torch.special.erfc", x=lambda g, x: -TWO_OVER_SQRT_PI * (-(x * x)).exp() * g)
 define("erfinv", "x", E, "torch.erfinv T.erfinv torch.special.erfinv",
-       x=lambda g, ans: HALF_SQRT_PI * (ans * ans).exp() * g)
+       x=lambda g, x: HALF_SQRT_PI * x.erfinv().square().exp() * g)
 define("erfcx", "x", E, "torch.special.erfcx", x=lambda g, x, ans: (2.0 * x * ans - TWO_OVER_SQRT_PI) * g)
 define("ndtr", "x", E, "torch.special.ndtr", x=lambda g, x: g * ((x * x / -2).exp() / math.sqrt(2 * math.pi)))
 define("ndtri", "x", E, "torch.special.ndtri", x=lambda g, ans: g * math.sqrt(2 * math.pi) * (ans * ans / 2).exp())

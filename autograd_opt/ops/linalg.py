@@ -11,7 +11,7 @@ import torch
 from autograd_opt.node import get_active, known, value_number, waiting
 from autograd_opt.ops.helpers import H, primitive
 from autograd_opt.ops.products import T
-from autograd_opt.ops.table import MULTI, PURE, REDUCES, define
+from autograd_opt.ops.table import AGAIN, MULTI, PURE, REDUCES, define
 
 R = PURE | REDUCES
 
@@ -183,14 +183,17 @@ def eigh_kernel(x: Any, *, UPLO: str) -> Any:
 
 
 def eigh_back(g: Any, x: Any, extra: Any, *, UPLO: str) -> Any:
-    """V (diag(gL) + V^H gV / (Lj - Li)) V^H; recorded runs differentiate through L and V too."""
+    """V (diag(gL) + skew(V^H gV) / (Lj - Li)) V^H, skew(M) = (M - M^H) / 2; recorded runs differentiate L and V too.
+
+    The matrix is hermitian, and so is its gradient.
+    """
     values, vectors = torch.linalg.eigh(x, UPLO) if torch.is_grad_enabled() else extra
     g_values, g_vectors = g.parts
     middle = torch.diag_embed(g_values).to(vectors.dtype) if g_values is not None else 0
     if g_vectors is not None:
         gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
         gaps = gaps.masked_fill(torch.eye(x.shape[-1], dtype=torch.bool, device=x.device), 1)
-        inner = (T(vectors) @ g_vectors) / gaps
+        inner = skew(T(vectors) @ g_vectors) / (2 * gaps)
         middle = middle + inner - torch.diag_embed(inner.diagonal(0, -2, -1))
     return vectors @ middle @ T(vectors)
 
@@ -310,12 +313,12 @@ def svd_back(g: Any, x: Any, extra: Any, node: Any, *, full_matrices: bool, driv
 define("linalg_cross", "x, y, *, dim=-1", R, "torch.linalg.cross",
        x=lambda g, y, *, dim: torch.linalg.cross(H(y), g, dim=dim),
        y=lambda g, x, *, dim: torch.linalg.cross(g, H(x), dim=dim))
-define("linalg_eigh", "x, UPLO='L'", MULTI | PURE, "torch.linalg.eigh", kernel=eigh_kernel, x=eigh_back)
+define("linalg_eigh", "x, UPLO='L'", MULTI | PURE | AGAIN, "torch.linalg.eigh", kernel=eigh_kernel, x=eigh_back)
 for _name, _forward in (("linalg_eig", None), ("eig_again", eig_again)):
-    define(_name, "x", MULTI | PURE | REDUCES, "" if _forward else "torch.linalg.eig", forward=_forward,
+    define(_name, "x", MULTI | PURE | REDUCES | AGAIN, "" if _forward else "torch.linalg.eig", forward=_forward,
            kernel=eig_kernel, x=eig_back)
 for _name, _forward in (("linalg_svd", None), ("svd_again", svd_again)):
-    define(_name, "x, full_matrices=True, *, driver=None", MULTI | PURE, "" if _forward else "torch.linalg.svd",
+    define(_name, "x, full_matrices=True, *, driver=None", MULTI | PURE | AGAIN, "" if _forward else "torch.linalg.svd",
            forward=_forward, kernel=svd_kernel, x=svd_back)
 INVERSE = define("linalg_inv", "x", PURE, "torch.linalg.inv torch.inverse T.inverse", kernel=inv_kernel, x=inv_back)
 define("linalg_solve", "a, b, *, left=True", R, "torch.linalg.solve", kernel=solve_kernel, joint=solve_back)

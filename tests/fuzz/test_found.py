@@ -586,6 +586,44 @@ FOUND = {
         v = Square.apply(f)
         (v * 2).sum().backward(inputs=[v])
         v.sum().backward()""",
+    "what an index_put saves are indices": """
+        v, u = x * 1, y * 2
+        t = torch.index_put(v, (i[:2] % 2,), u, accumulate=True)
+        v.add_(1); u.add_(1)
+        t.sum().backward()
+        v = x * 1
+        v.index_put_((i[:2] % 2,), u)
+        u.mul_(2)
+        v.sin().sum().backward()""",
+    "an operand of a product that alone requires grad is not saved": """
+        v = x * 1
+        t = torch.einsum('ij,ij->i', v, c)
+        v.add_(1)
+        t.sin().sum().backward()
+        v, u = x * 1, w * 1
+        t = torch.einsum('ij,jk->ik', v, u)
+        v.add_(1)
+        t.sum().backward()""",
+    "the inverse error function saves its argument": """
+        v = (x * 0.1).erfinv()
+        v.mul_(2)
+        v.sum().backward()
+        v = y * 0.1
+        u = v.erfinv()
+        v.add_(1)
+        u.sum().backward()""",
+    "decompositions save their results": """
+        v = w * 1
+        u, t = torch.linalg.eigh(v)
+        v.zero_()
+        (u.sum() * 2 + (t * t * w.detach()).sum()).backward()
+        v = w * 1
+        u = torch.linalg.svdvals(v) + torch.linalg.svd(v)[1] + torch.linalg.eig(v)[0].abs()
+        v.zero_()
+        u.sum().backward()""",
+    "the gradient of eigenvectors is that of a symmetric matrix": """
+        u, t = torch.linalg.eigh(w)
+        ((t.abs() * w.detach()).sum() + u[0]).backward()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
