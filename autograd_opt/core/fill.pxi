@@ -30,7 +30,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
                     mask |= op.needs(i)
                     if op.flags & (ELEMENTWISE | REDUCES) and (n.shape != node.shape or n.dtype is not node.dtype):
                         fix |= 1 << min(i, 2)
-            if op.flags & LINEAR and asked == 1 and only < 30:
+            if op.flags & OTHERS and asked == 1 and only < 30:
                 mask &= ~(<uint32_t>1 << only)
             if op.lean and count == 2 and nodes[1] is None:
                 mask &= ~op.lean

@@ -163,8 +163,8 @@ def bind_index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) 
         "index": tuple(SLOT if e is not None else slice(None) for e in entries), "accumulate": accumulate}
 
 
-def index_put_back(g: Any, needs: Any, indices: Any, shapes: Any, *, index: Any, accumulate: bool) -> list[Any]:
-    entries = fill(index, indices[2:])
+def index_put_back(g: Any, needs: Any, rest: Any, shapes: Any, *, index: Any, accumulate: bool) -> list[Any]:
+    entries = fill(index, rest[2:])
     gx = gv = None
     if needs[0]:
         none = tuple(None if isinstance(e, slice) else e for e in entries)

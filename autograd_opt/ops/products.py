@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from autograd_opt.ops.helpers import H, times
-from autograd_opt.ops.table import LINEAR, PURE, REDUCES, VARIADIC, define
+from autograd_opt.ops.table import OTHERS, PURE, REDUCES, VARIADIC, define
 
 R = PURE | REDUCES
 
@@ -121,6 +121,6 @@ define("addmv", "x, y, z, *, beta=1, alpha=1", R, "torch.addmv T.addmv", inplace
 define("addr", "x, y, z, *, beta=1, alpha=1", R, "torch.addr T.addr", inplace="T.addr_",
        x=lambda g, *, beta: times(g, beta), y=lambda g, z, *, alpha: times(g @ H(z), alpha),
        z=lambda g, y, *, alpha: times(g.mT @ H(y), alpha))
-define("einsum", "*tensors, equation='', path=None", VARIADIC | PURE | LINEAR, "torch._VF.einsum", bind=bind_einsum,
+define("einsum", "*tensors, equation='', path=None", VARIADIC | PURE | OTHERS, "torch._VF.einsum", bind=bind_einsum,
        joint=einsum_back,
        forward=lambda *tensors, equation, path: torch.einsum(equation, *tensors))

@@ -7,7 +7,7 @@ A rule is a function of the cotangent `g` and of exactly what it reads, by name:
     needs               tuple of bools: which operands require grad (joint rules)
     values, shapes      all operands / all shapes (operators on lists of tensors)
     others              all operands but the first, whose place holds None
-    indices             all operands but the first two
+    rest                all operands but the first two
     extra, task, node   for the general mechanisms only (opaque calls, custom functions)
     keyword-only names  attributes
 
@@ -28,7 +28,7 @@ import torch
 from autograd_opt.node import Op, Vjp
 from autograd_opt.recorder import Plan
 
-ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ONCE, HIDES, AGAIN, LINEAR = (
+ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ONCE, HIDES, AGAIN, OTHERS = (
     1 << k for k in range(13))
 HOT = {name: code for code, names in enumerate("""
     add|sub|mul|neg|div|pow|exp|log|sin|cos|sqrt|square|reciprocal|abs|tanh|sigmoid|relu|softmax|log_softmax|sum|mean
@@ -64,7 +64,7 @@ DECOMPOSE: dict[Any, Rule] = {}
 SPELLINGS: dict[Any, tuple[str | Callable[..., str | None], Binder]] = {}
 """torch callable with an order of arguments of its own -> operator name or pick, and binder."""
 FIXED = {"ans": 1, "ans_shape": 2, "needs": 3, "shapes": 4, "values": 5, "ans_dtype": 6, "task": 7, "node": 8,
-    "extra": 9, "others": 10, "indices": 11}
+    "extra": 9, "others": 10, "rest": 11}
 RENAMES = {"axis": "dim", "keepdims": "keepdim", "input": None, "other": None}
 NAMESPACES = {"torch": torch, "T": torch.Tensor, "F": torch.nn.functional}
 
@@ -158,7 +158,7 @@ def make_vjp(rule: Rule | None, operands: tuple[str, ...], attributes: dict[str,
             continue
         elif p.name in FIXED:
             codes.append(FIXED[p.name])
-            mask |= {"ans": ANSWER, "values": (1 << 31) - 1, "others": (1 << 31) - 2, "indices": (1 << 31) - 4}.get(p.name, 0)
+            mask |= {"ans": ANSWER, "values": (1 << 31) - 1, "others": (1 << 31) - 2, "rest": (1 << 31) - 4}.get(p.name, 0)
         elif p.name in operands:
             i = operands.index(p.name)
             codes.append(16 + i)
