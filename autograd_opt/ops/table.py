@@ -158,7 +158,7 @@ def make_vjp(rule: Rule | None, operands: tuple[str, ...], attributes: dict[str,
             continue
         elif p.name in FIXED:
             codes.append(FIXED[p.name])
-            mask |= {"ans": ANSWER, "values": (1 << 31) - 1, "others": (1 << 31) - 2, "rest": (1 << 31) - 4}.get(p.name, 0)
+            mask |= {"ans": ANSWER, "values": ANSWER - 1, "others": ANSWER - 2, "rest": ANSWER - 4}.get(p.name, 0)
         elif p.name in operands:
             i = operands.index(p.name)
             codes.append(16 + i)
