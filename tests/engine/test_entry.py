@@ -66,6 +66,18 @@ def test_other_graphs_do_not() -> None:
     assert x.grad is None
 
 
+def test_a_root_of_an_outer_graph_does_not() -> None:
+    x = leaf()
+    with ao.AutogradGraph():
+        loss = (x * 3).sum()
+        with ao.AutogradGraph():
+            assert not backward_usual(loss)
+            with pytest.raises(ao.GraphMismatchError):
+                loss.backward()
+        loss.backward()
+    assert torch.equal(x.grad, torch.full_like(X, 3.0))
+
+
 def test_a_run_inside_a_run_does_not() -> None:
     x, seen = leaf(), []
     with ao.AutogradGraph():
@@ -93,6 +105,15 @@ def test_what_a_hook_raises_leaves_every_mode_as_it_was() -> None:
         z.sum().backward()
     assert x.grad is not None
     assert torch.equal(x.grad, (X > 0).float())
+
+
+def test_hooks_run_with_gradients_off() -> None:
+    x, seen = leaf(), []
+    with ao.AutogradGraph():
+        y = x * 2
+        y.register_hook(lambda g: seen.append(torch.is_grad_enabled()))
+        y.sum().backward()
+    assert seen == [False]
 
 
 def test_a_callback_runs_after_it_with_gradients_on() -> None:
@@ -162,3 +183,13 @@ def test_a_dispatch_mode_is_given_a_first_cotangent_of_its_own() -> None:
         with ao.AutogradGraph(), mode:
             F.cross_entropy(x, labels).backward()
         assert torch.equal(x.grad, expected)  # type: ignore[arg-type]
+
+
+def test_a_first_gradient_lies_as_its_leaf_does() -> None:
+    turned = torch.arange(9.0).reshape(3, 3).t()
+    x = torch.nn.Parameter(torch.ones(3, 3))
+    with ao.AutogradGraph():
+        (x * turned).sum().backward()
+    assert x.grad is not None
+    assert x.grad.stride() == x.stride()
+    assert torch.equal(x.grad, turned)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 import pytest
@@ -105,3 +106,31 @@ def test_a_small_number_is_flushed_or_not_as_the_thread_is_set_now() -> None:
         torch.set_flush_denormal(False)
     for torchs, ours in zip(expected, got, strict=True):
         assert all(same_bits(torchs, t) for t in ours)
+
+
+def test_a_number_is_told_apart_by_its_type_and_by_the_type_of_the_tensor() -> None:
+    """-1 has the bits of a NaN, and a number kept for float32 is rounded."""
+    nan = struct.unpack("d", (-1).to_bytes(8, "little", signed=True))[0]
+    data = torch.rand(3, dtype=torch.float64)
+    x = ao.tensor(data.clone())
+    with ao.AutogradGraph():
+        for number in (-1, nan, -1, nan):
+            for _ in range(3):
+                assert same_bits(x * number, data * number)
+    y = ao.tensor(data.float())
+    with ao.AutogradGraph():
+        for k in range(2000):                    # some fall on one place for both types
+            for t in (y, y, x, x):
+                z = t * (k + 0.3)
+            if not same_bits(z, data * (k + 0.3)):
+                pytest.fail(f"{k + 0.3} was rounded to float32")
+
+
+@pytest.mark.parametrize("number", [2, 3, 0.5, -1, 2.0, -0.5, 2.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_powers_take_the_number(dtype: torch.dtype, number: float) -> None:
+    data = torch.rand(1000, dtype=dtype) + 0.5
+    x = ao.tensor(data.clone())
+    with ao.AutogradGraph():
+        for _ in range(4):
+            assert same_bits(x ** number, data ** number)

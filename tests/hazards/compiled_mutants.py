@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -15,6 +16,8 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.hazards.conditions import CONDITIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 SWITCH = "cdef int mutant = 0\n\n\ndef set_mutant(int k):\n    global mutant\n    mutant = k\n\n\n"
@@ -107,10 +110,10 @@ GUARDS = [
     ),
     Guard(
         "recorder",
-        "kind |= (rest & 0xFFFFFFFFFF) << 24\n    while True:\n"
+        "kind |= (rest & LOW) << 24\n    while True:\n"
         "        e = tape.find(0 if na is None else na.vn, second, kind)\n"
         "        if e.first == NULL or same_rest(",
-        "kind |= (0 if mutant == @ else rest & 0xFFFFFFFFFF) << 24\n    while True:\n"
+        "kind |= (0 if mutant == @ else rest & LOW) << 24\n    while True:\n"
         "        e = tape.find(0 if na is None else na.vn, second, kind)\n"
         "        if e.first == NULL or mutant == @ or same_rest(",
         "06 roll",
@@ -217,8 +220,24 @@ def whole(path: Path) -> str:
     return re.sub(r'^include "(.+)"$', lambda m: (path.parent / m[1]).read_text(), path.read_text(), flags=re.MULTILINE)
 
 
+def opened(source: str, module: str) -> str:
+    """The module's text with a switch at each of its conditions, which are numbered after the guards."""
+    spans = []
+    for number, c in enumerate(CONDITIONS, len(GUARDS) + 1):
+        if c.module == module:
+            if source.count(c.context) != 1 or c.context.count(c.part) != 1:
+                raise LookupError(f"{module}.pyx has {source.count(c.context)} times {c.context!r}, which has "
+                                  f"{c.context.count(c.part)} times {c.part!r}: update conditions.py")
+            start = source.index(c.context) + c.context.index(c.part)
+            spans.append((start, start + len(c.part), c.switched(number)))
+    for start, stop, text in sorted(spans, reverse=True):
+        source = source[:start] + text + source[stop:]
+    return source
+
+
 def mutated(source: str, module: str) -> str:
-    """The module's text with a switch at each of its guards."""
+    """The module's text with a switch at each of its guards and conditions."""
+    source = opened(source, module)
     for number, guard in enumerate(GUARDS, 1):
         if guard.module == module:
             if source.count(guard.right) != 1:
@@ -235,6 +254,7 @@ def build(folder: Path) -> None:
     ignore = shutil.ignore_patterns("__pycache__", *(f"{m}.*.so" for m in ("node", "recorder", "executor")))
     shutil.copytree(ROOT / "autograd_opt", folder / "autograd_opt", ignore=ignore)
     shutil.copytree(ROOT / "passes", folder / "passes", ignore=shutil.ignore_patterns("__pycache__", "*.pyx"))
+    shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md"):
         shutil.copy2(ROOT / name, folder / name)
@@ -262,31 +282,62 @@ def survives(killer: Callable[[], None]) -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
-def main() -> int:
-    """Print the guards that nothing misses; to be run inside the copy."""
-    import torch
+def killed_by(killer: str) -> Callable[[], None]:
+    """A case by its name, or a test by its file and name."""
+    if "::" not in killer:
+        return lambda: compare_case(killer)
 
-    from autograd_opt import executor, node, recorder
+    def run() -> None:
+        import pytest
+
+        sys.stdout.flush()
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+            code = pytest.main(["-q", "-x", "--tb=no", "--assert=plain", "-W", "ignore", "-p", "no:cacheprovider",
+                                "-p", "no:hypothesispytest", killer])
+        if code:
+            raise AssertionError(killer)
+
+    return run
+
+
+def compare_case(name: str) -> None:
+    """Run a case in every mode, beside torch."""
     from tests.fuzz.oracle import compare
     from tests.hazards.cases import program
     from tests.hazards.mutants import MODES
 
+    compare(program(name), MODES)
+
+
+def main() -> int:
+    """Print the guards that nothing misses; to be run inside the copy."""
+    import torch
+
+    import tests.hazards.mutants
+    from autograd_opt import executor, node, recorder
+
+    assert tests.hazards.mutants.MODES
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    gc.freeze()                                  # tests call the collector: what is imported need not be looked at
     modules = {"node": node, "recorder": recorder, "executor": executor}
-    alive = []
-    for k, guard in enumerate(GUARDS, 1):
-
-        def killer(case: str = guard.killer) -> None:
-            compare(program(case), MODES)
-
-        if not survives(killer):
-            alive.append(f"{guard.killer!r} fails with every guard in place")
+    whole_guards = [(g.module, g.right.splitlines()[0], g.killer) for g in GUARDS]
+    parts = [(c.module, c.part, c.killer) for c in CONDITIONS]
+    alive: list[str] = []
+    sound: dict[str, bool] = {}
+    for k, (module, guard, killer) in enumerate([*whole_guards, *parts], 1):
+        run = killed_by(killer)
+        if killer not in sound:
+            sound[killer] = survives(run)
+        if not sound[killer]:
+            alive.append(f"{killer!r} fails with every guard in place")
             continue
-        modules[guard.module].set_mutant(k)
-        if survives(killer):
-            alive.append(f"{guard.module}: {guard.right.splitlines()[0]!r} is not missed by {guard.killer!r}")
-        modules[guard.module].set_mutant(0)
+        modules[module].set_mutant(k)
+        if survives(run):
+            alive.append(f"{module}: {guard!r} is not missed by {killer!r}")
+        modules[module].set_mutant(0)
     print("\n".join(alive))
     return len(alive)
 

@@ -93,3 +93,20 @@ def test_gradients_under_autocast_have_torch_s_bits(optimize: bool, inside: bool
     with ao.AutogradGraph(optimize=optimize):
         found = step(*inputs())
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_autocast_casts_it_as_one(optimize: bool) -> None:
+    there, here = X.bfloat16().requires_grad_(), X.bfloat16().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = F.cross_entropy(there, CLASSES)
+    expected.backward()
+    with ao.AutogradGraph(optimize=optimize):
+        with torch.autocast("cpu", torch.bfloat16):
+            got = F.cross_entropy(here, CLASSES)
+        got.backward()
+    assert got.dtype is expected.dtype
+    assert torch.equal(got.detach(), expected.detach())
+    assert here.grad is not None
+    assert there.grad is not None
+    assert torch.equal(here.grad, there.grad)

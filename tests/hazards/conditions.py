@@ -1,0 +1,307 @@
+"""Single conditions of the compiled guards: each is a reason of its own, with the test that misses it.
+
+`compiled_mutants.py` builds a copy in which each of them can be broken alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Condition:
+    """`part`, once in `context`, which is once in `module`: left out, or (`holds`) always true, where broken.
+
+    `killer` is a test, by file and name, or a case of `cases.py`.
+    """
+
+    module: str
+    context: str
+    part: str
+    killer: str
+    holds: bool = False
+
+    def switched(self, number: int) -> str:
+        """The condition with a switch at it."""
+        return f"(mutant == {number} or ({self.part}))" if self.holds else f"(mutant != {number} and ({self.part}))"
+
+
+CONDITIONS: list[Condition] = []
+
+
+def conditions(module: str, context: str, *parts: tuple[str, str], holds: bool = False) -> None:
+    """Add conditions of one place: pairs of a part and its killer."""
+    CONDITIONS.extend(Condition(module, context, part, killer, holds) for part, killer in parts)
+
+
+LEFT = "tests/optimizer/test_left_over.py::"
+NUMBERS = "tests/engine/test_numbers.py::"
+ENTRY = "tests/engine/test_entry.py::"
+DIRECT = "tests/engine/test_direct.py::"
+RETENTION = "tests/optimizer/test_retention.py::"
+LOSS = "tests/ops/test_cross_entropy.py::"
+NATIVE = "tests/engine/test_native.py::"
+LEAVES = "tests/engine/test_leaves.py::"
+SETTLED = "tests/optimizer/test_settled.py::"
+
+# ----- values handed out again as they are -----------------------------------------------------------
+conditions(
+    "node",
+    "if holder.flags & (KEPT | NEEDS_ANS) != KEPT or holder.value is not value or holder.op.kernel is not None:",
+    ("holder.op.kernel is not None", LEFT + "test_what_a_kernel_keeps_for_its_rule_comes_with_it"),
+)
+conditions(
+    "node",
+    "if (<PyObject *>holder.value).ob_refcnt != 2:",
+    ("(<PyObject *>holder.value).ob_refcnt != 2", LEFT + "test_what_was_read_off_the_graph_is_not_handed_out"),
+)
+conditions(
+    "node",
+    "if not ao_strided(t) or storage_uses(ao_method0(get_storage, t)._cdata) != SOLE \\\n"
+    "            or <Py_ssize_t>ao_method0(use_count, t) != 1 or version_of(t) != 0 \\\n"
+    "            or ao_needs_grad(t) or tape.escaped and tape.shares_escaped(t) or not ao_again(t):",
+    ("storage_uses(ao_method0(get_storage, t)._cdata) != SOLE",
+     LEFT + "test_memory_that_another_thread_sees_is_not_handed_out"),
+    ("version_of(t) != 0", LEFT + "test_what_another_thread_has_changed_is_not_handed_out"),
+    ("tape.escaped and tape.shares_escaped(t)", LEFT + "test_a_changed_tensor_is_not_handed_out"),
+)
+conditions(
+    "node",
+    "return first is not None and first.spare is None and first.vn == node.vn \\\n"
+    "        and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | PINNED | INNER | BY_RULE) \\\n"
+    "        and not first.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | DEAD) \\\n"
+    "        and (first.tensor != NULL or first.value is not None) and node.op.kernel is None \\\n"
+    "        and type(clone) is CustomTensor and not ao_has_weakrefs(clone)",
+    ("first.vn == node.vn", LEFT + "test_a_leader_by_a_pass_of_the_users_is_not_given_a_value_of_another_number"),
+    ("node.op.kernel is None", LEFT + "test_what_a_kernel_keeps_for_its_rule_comes_with_it"),
+    ("not ao_has_weakrefs(clone)", LEFT + "test_attributes_and_references_end_with_the_users_tensor"),
+    holds=True,
+)
+conditions(
+    "recorder",
+    "if tape is not None and not tape.guarded and isinstance(<object>t, Tensor):",
+    ("tape is not None", LEFT + "test_constant_memory_that_others_see_is_not_handed_out"),
+)
+conditions(
+    "recorder",
+    "if value is not None and (op.kernel is None or not req or extra_of(<Node>first.holder) is not None):",
+    ("op.kernel is None or not req or extra_of(<Node>first.holder) is not None",
+     LEFT + "test_what_a_kernel_keeps_for_its_rule_comes_with_it"),
+    holds=True,
+)
+
+# ----- what is kept, and let go ----------------------------------------------------------------------
+conditions(
+    "node",
+    "if not old.flags & KEPT:\n"
+    "                continue",
+    ("not old.flags & KEPT", RETENTION + "test_the_peak_does_not_rise"),
+)
+conditions(
+    "node",
+    "if not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD):",
+    ("not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD)",
+     RETENTION + "test_the_learned_advance_does_not_raise_the_peak"),
+    holds=True,
+)
+conditions(
+    "node",
+    "if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or first.holder == NULL:",
+    ("size > limit", RETENTION + "test_a_written_clone_saves_nothing"),
+)
+conditions(
+    "node",
+    "if heir.flags & CLONE and heir.tensor != NULL:",
+    ("heir.flags & CLONE and heir.tensor != NULL", RETENTION + "test_a_shared_value_outlives_its_first_tensor"),
+)
+
+# ----- numbers kept as tensors -----------------------------------------------------------------------
+conditions(
+    "node",
+    "if dtype is not _f32 and dtype is not _f64:\n"
+    "        return (number,)",
+    ("dtype is not _f32 and dtype is not _f64", NUMBERS + "test_bits_are_torchs"),
+)
+conditions(
+    "node",
+    "if -SMALLEST < real < SMALLEST and real != 0.0:",
+    ("-SMALLEST < real < SMALLEST and real != 0.0",
+     NUMBERS + "test_a_small_number_is_flushed_or_not_as_the_thread_is_set_now"),
+)
+conditions(
+    "node",
+    "if not ao_strided(t) or <Py_ssize_t>ao_builtin0(dispatch_modes) != 0:",
+    ("<Py_ssize_t>ao_builtin0(dispatch_modes) != 0", NUMBERS + "test_a_mode_below_sees_the_number"),
+)
+conditions(
+    "node",
+    "if n.bits == bits and n.kind == <PyObject *>kind and n.dtype == <PyObject *>dtype:",
+    ("n.bits == bits", NUMBERS + "test_numbers_give_way_to_others"),
+    ("n.kind == <PyObject *>kind", NUMBERS + "test_a_number_is_told_apart_by_its_type_and_by_the_type_of_the_tensor"),
+    holds=True,
+)
+conditions(
+    "recorder",
+    "if nb is None and k.numbers and na.device is CPU:",
+    ("k.numbers", NUMBERS + "test_powers_take_the_number"),
+    holds=True,
+)
+
+# ----- cotangents that a kernel has just made --------------------------------------------------------
+conditions(
+    "executor",
+    "node.flags |= FRESH | SOLID if fresh == FILLED else FRESH",
+    ("fresh == FILLED", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
+    holds=True,
+)
+conditions(
+    "executor",
+    "if wanted:\n"
+    "            self.fresh = self.solid = False",
+    ("wanted", NATIVE + "test_captured_cotangents_are_the_users"),
+)
+conditions(
+    "executor",
+    "if not solid:\n"
+    "        if not ao_contiguous(",
+    ("not solid", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
+)
+conditions(
+    "executor",
+    "if not ao_contiguous(g) or ao_method(is_neg, g, ()) is True \\\n"
+    "                or ao_method(is_zero, g, ()) is True or shape_of(g) != shape_of(t):",
+    ("not ao_contiguous(g)", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
+)
+conditions(
+    "executor",
+    "if not sole or not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype:",
+    ("not ao_contiguous(t)", ENTRY + "test_first_gradients_are_memory_of_their_own"),
+)
+
+# ----- the entries of torch's own callables ----------------------------------------------------------
+conditions(
+    "recorder",
+    "if ao_builtin0(all_disabled) is True:\n"
+    "        return False\n"
+    "    if ao_knows_modes",
+    ("ao_builtin0(all_disabled) is True", DIRECT + "test_switched_off_torch_functions_stay_off"),
+)
+conditions(
+    "recorder",
+    "return ao_innermost_mode() == <PyObject *>MODE",
+    ("ao_innermost_mode() == <PyObject *>MODE",
+     DIRECT + "test_gradients_are_cleared_past_the_mode"),
+    holds=True,
+)
+conditions(
+    "recorder",
+    "if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>a) or not mode_innermost() \\\n"
+    "            or ao_builtin0(any_autocast) is True:",
+    ("not mode_innermost()", DIRECT + "test_operators_of_plain_tensors_come_to_a_mode_of_the_users_first"),
+)
+conditions(
+    "recorder",
+    "if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>t) or not mode_innermost():\n"
+    "        return None\n"
+    "    switch",
+    ("not mode_innermost()", DIRECT + "test_operators_of_plain_tensors_come_to_a_mode_of_the_users_first"),
+)
+
+# ----- the short way of an ordinary backward ---------------------------------------------------------
+conditions(
+    "executor",
+    "if tape is None or recording() != <PyObject *>tape or not is_custom(t) or ao_builtin0(anomaly_enabled) is True:",
+    ("ao_builtin0(anomaly_enabled) is True", ENTRY + "test_other_graphs_do_not"),
+)
+conditions(
+    "executor",
+    "if graph is None or graph.anomaly or tape.twins or tape.optimize and (graph.verify_each or not graph.default_passes):",
+    ("graph.anomaly", ENTRY + "test_other_graphs_do_not"),
+    ("tape.twins", ENTRY + "test_other_graphs_do_not"),
+    ("graph.verify_each", ENTRY + "test_other_graphs_do_not"),
+    ("not graph.default_passes", ENTRY + "test_other_graphs_do_not"),
+)
+conditions(
+    "executor",
+    "if stack is None or stack or type(node) is not Node or not ran(tape, t, <Node>node, stack):",
+    ("stack is None or stack", ENTRY + "test_first_gradients_are_memory_of_their_own"),
+)
+conditions(
+    "executor",
+    "if not usual_root(tape, t, node):\n"
+    "            return False",
+    ("not usual_root(tape, t, node)", ENTRY + "test_other_roots_do_not"),
+)
+conditions(
+    "executor",
+    "return node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 and node.view is None \\\n"
+    "        and node.flags & (LEAF | REQUIRES_GRAD | ESCAPED) == REQUIRES_GRAD and node.op.hot != NONE \\\n"
+    "        and len(<tuple>node.shape) == 0 and is_float(node.dtype) and version_of(t) == node.version",
+    ("node.tape_id == tape.id", ENTRY + "test_a_root_of_an_outer_graph_does_not"),
+    ("node.flags & (LEAF | REQUIRES_GRAD | ESCAPED) == REQUIRES_GRAD", ENTRY + "test_other_roots_do_not"),
+    ("len(<tuple>node.shape) == 0", ENTRY + "test_other_roots_do_not"),
+    ("version_of(t) == node.version", ENTRY + "test_other_roots_do_not"),
+    holds=True,
+)
+conditions(
+    "executor",
+    "if root.op.hot != NLL or root.hooks is not None or root.device is not CPU:",
+    ("root.hooks is not None", ENTRY + "test_no_hook_gets_the_seed_that_runs_share"),
+)
+conditions(
+    "executor",
+    "if grads is True:\n"
+    "                set_grad_enabled(False)",
+    ("grads is True", ENTRY + "test_hooks_run_with_gradients_off"),
+)
+
+# ----- a composed loss -------------------------------------------------------------------------------
+conditions(
+    "recorder",
+    'if tp == NULL or len(args) != 2 or len(kwargs) != 6 or kwargs.get("label_smoothing") != 0 \\\n'
+    '                or kwargs.get("size_average") is not None or kwargs.get("reduce") is not None \\\n'
+    "                or ao_builtin0(any_autocast) is True:",
+    ('kwargs.get("label_smoothing") != 0', LOSS + "test_as_torch"),
+    ('kwargs.get("size_average") is not None', LOSS + "test_as_torch"),
+    ("ao_builtin0(any_autocast) is True", LOSS + "test_autocast_casts_it_as_one"),
+)
+conditions(
+    "recorder",
+    "if reduction is None or ignored is None or not is_tensor(x) or not is_tensor(target):",
+    ("reduction is None", LOSS + "test_errors_of_torch"),
+)
+
+# ----- parameters, met for the first time ------------------------------------------------------------
+conditions(
+    "node",
+    "if self.optimize and (node.device is CPU or ao_get(get_meta, t) is not True) \\\n"
+    "                    and ao_method0(get_resizable, ao_method(get_storage, t, NO_ARGUMENTS)) is not True:",
+    ("ao_method0(get_resizable, ao_method(get_storage, t, NO_ARGUMENTS)) is not True",
+     LEAVES + "test_described_as_they_are"),
+)
+
+# ----- whether the passes have anything to find ------------------------------------------------------
+conditions(
+    "node",
+    "if node.flags & (PINNED | NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | BY_RULE):",
+    ("node.flags & (PINNED | NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | BY_RULE)",
+     SETTLED + "test_in_doubt_the_passes_decide"),
+)
+conditions(
+    "node",
+    "if not op.flags & PURE or op.flags & (MULTI | VIEW) or op is OUTPUT_OP or node.more is not None \\\n"
+    "                or node.view is not None or op.values_only and not op.distinct:",
+    ("node.more is not None", SETTLED + "test_in_doubt_the_passes_decide"),
+)
+conditions(
+    "node",
+    "if below is None or factor(below):",
+    ("factor(below)", SETTLED + "test_in_doubt_the_passes_decide"),
+)
+conditions(
+    "node",
+    "return numbers & 3 != 3 and numbers >> 2 != 3",
+    ("numbers & 3 != 3", SETTLED + "test_in_doubt_the_passes_decide"),
+    ("numbers >> 2 != 3", SETTLED + "test_in_doubt_the_passes_decide"),
+    holds=True,
+)
