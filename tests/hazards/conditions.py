@@ -215,7 +215,7 @@ conditions(
 )
 conditions(
     "executor",
-    "if graph is None or graph.anomaly or tape.twins or tape.optimize and (graph.verify_each or not graph.default_passes):",
+    "graph is None or graph.anomaly or tape.twins or tape.optimize and (graph.verify_each or not graph.default_passes)",
     ("graph.anomaly", ENTRY + "test_other_graphs_do_not"),
     ("tape.twins", ENTRY + "test_other_graphs_do_not"),
     ("graph.verify_each", ENTRY + "test_other_graphs_do_not"),
