@@ -1,8 +1,17 @@
 """Programs that other systems got wrong, by kind of defect; each must do what torch eager does.
 
 A case is a program over the leaves and constants of `tests.programs` (x, y, w, s, f, z require
-grad; c, d, i, m do not).  Its name begins with the number of the hazard it guards against; the
-numbers are those of the table in docs/hazards.md.
+grad; c, d, i, m do not).  Its name begins with the number of the hazard it guards against:
+
+    01 equal leaves   02 equal buffers   03 signed zeros and NaN   04 types of numbers   06 attributes
+    08 randomness   09 grad modes and autocast   10 writes   11 outputs that are one object   12 views
+    13 devices   16 order of operands   17 algebra that hides NaN   18 parallel edges   21 effects
+    22 several outputs   23 hooks and retain_grad   24 one tensor twice   25 double backward
+    26 what is set on one twin   28 lifetimes
+
+Hazards of the passes and of whole graphs are in the other files of this folder: hashes 05 and counters 07
+(`test_identity.py`), survivors 14, functions 15, recomputation 19 and 20, threads 27, deep graphs 30
+(`test_structure.py`); growth 29 is in `tests/passes/test_cost.py`.
 """
 
 from __future__ import annotations
