@@ -98,8 +98,8 @@ cdef int export(PyObject *t) except -1:
 
 def take_exports(functions, note):
     """Let `note(tensor)` be called before each of these functions."""
-    global ao_export, escaped
-    ao_export, escaped = export, note
+    global ao_route, ao_export, escaped
+    ao_route, ao_export, escaped = route, export, note
     for f in functions:
         ao_take_export(f)
 

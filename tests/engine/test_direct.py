@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
+import subprocess
 import sys
 from typing import Any
 
@@ -313,3 +314,9 @@ def test_assigning_a_recorded_gradient() -> None:
         p.grad = None
         (y * y).sum().backward()
     assert torch.equal(p.grad, torch.full((2,), 8.0))
+
+
+def test_memory_is_given_away_before_the_first_graph() -> None:
+    code = ("import torch, autograd_opt; from torch.utils.dlpack import to_dlpack; t = torch.ones(2)\n"
+            "assert torch.equal(torch.from_dlpack(t), t) and torch.equal(torch.from_dlpack(to_dlpack(t)), t)")
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
