@@ -181,13 +181,6 @@ conditions(
 # ----- the entries of torch's own callables ----------------------------------------------------------
 conditions(
     "recorder",
-    "if ao_builtin0(all_disabled) is True:\n"
-    "        return False\n"
-    "    if ao_knows_modes",
-    ("ao_builtin0(all_disabled) is True", DIRECT + "test_switched_off_torch_functions_stay_off"),
-)
-conditions(
-    "recorder",
     "return ao_innermost_mode() == <PyObject *>MODE",
     ("ao_innermost_mode() == <PyObject *>MODE",
      DIRECT + "test_gradients_are_cleared_past_the_mode"),
