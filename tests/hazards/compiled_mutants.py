@@ -208,8 +208,8 @@ GUARDS = [
     ),
     Guard(
         "executor",
-        "and version_of(t) != versions[i]:",
-        "and mutant != @ and version_of(t) != versions[i]:",
+        "and version_of(t) != versions[i] and reads_again(node):",
+        "and mutant != @ and version_of(t) != versions[i] and reads_again(node):",
         "10 saved number of three operands written",
     ),
 ]
