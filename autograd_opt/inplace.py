@@ -256,6 +256,8 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         return
     if torch.is_grad_enabled() and x._is_view() and only_views(index) and views.repeats(x.shape, x.stride()):
         part = call(Tensor.__getitem__, (x, index), {})     # which need not repeat its memory
+        if views.repeats(part.shape, part.stride()):
+            recorder.run_raw(func, args, kwargs)            # raises
         call(Tensor.copy_ if isinstance(value, Tensor) else Tensor.fill_, (part, fitted(value, part)), {})
         return
     write(SETITEM, func, args, kwargs, (x, value), {"index": index})

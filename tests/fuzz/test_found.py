@@ -523,6 +523,9 @@ FOUND = {
         v2, v3 = torch.meshgrid(v1.flatten(), y, indexing='ij')
         v2[..., 0] = nan
         (v1.sum() * 2 + v3.sum() * 3 + v2.sum() * 4).backward(retain_graph=True)""",
+    "which is refused where that repeats its memory, too": """
+        v1, v2 = torch.meshgrid(c.flatten(), y, indexing='ij')
+        v1[0] = 0.5""",
     "and so does one of a tensor": """
         v = (y * 2).expand(3, 2)
         v[0] = s * 3
