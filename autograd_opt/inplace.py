@@ -49,7 +49,7 @@ def protect(target: Tensor, node: Any, tracked: bool) -> None:
         if tracked:
             views.adopt(target, node)
         base_node = nodes.handle_of(target._base, False) or nodes.handle_of(target._base)
-        if base_node.is_leaf and (base_node.requires_grad or node.requires_grad):
+        if base_node.is_leaf if base_node.requires_grad else node.requires_grad:
             raise errors.InplaceError(errors.at(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation. "
                 "Use torch.no_grad() to update it, or write to a clone()"

@@ -193,10 +193,25 @@ def detached(t: torch.Tensor) -> torch.Tensor:
     return d
 
 
+def set_apart(out: Any) -> Any:
+    """`out`, whose views are what torch says of views made under no_grad."""
+    from autograd_opt import views
+
+    results: list[torch.Tensor] = []
+    recorder.collect(out, results)
+    for r in results:
+        if type(r) is torch.Tensor and r._is_view() and not r.is_inference() \
+                and (r.is_floating_point() or r.is_complex()):
+            views.apart(r, True)
+    return out
+
+
 def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a call whole."""
-    if not torch._C.is_grad_enabled() or nodes.get_recording() is None:
+    if nodes.get_recording() is None:
         return recorder.run_raw(func, args, kwargs)
+    if not torch._C.is_grad_enabled():
+        return set_apart(recorder.run_raw(func, args, kwargs))
     tensors: list[torch.Tensor] = []
     recorder.collect(args, tensors)
     recorder.collect(kwargs, tensors)

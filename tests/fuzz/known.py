@@ -46,6 +46,12 @@ def one_memory(program: Program, message: str) -> bool:
     return where is not None and where.group(1) in shared_gradients(program)
 
 
+def to_nobody(program: Program, message: str) -> bool:
+    """Do both agree when views made under no_grad are cut off from their base?"""
+    under = re.compile(r"^(with torch\.(?:no_grad\(\)|set_grad_enabled\(False\)): \w+ = )(.*)$")
+    return differs(Program([under.sub(r"\1(\2).detach()", line) for line in program.statements])) is None
+
+
 KNOWN = (
     Known(
         "torch's .grad of two leaves in one memory, to which it adds twice",
@@ -61,6 +67,13 @@ KNOWN = (
         r"",
         "a = z.abs()\nb = z.abs()\n(a * inf + b * 5).sum().backward()",
         merging,
+    ),
+    Known(
+        "operands of a call that is differentiated for nobody, written later: torch refuses, here they are not read",
+        r"(?s)torch raises .*modified by an inplace operation.*this library None",
+        r"no_grad\(\): |set_grad_enabled\(False\): ",
+        "with torch.no_grad(): u = x[0]\nv = u / c[0]\nc.mul_(2)\n(v.sum() + x.sum()).backward()",
+        to_nobody,
     ),
     Known(
         "a number that is nothing but rounding: torch eager gives another when its inputs change by rounding",

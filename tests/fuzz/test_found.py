@@ -627,6 +627,15 @@ FOUND = {
     "the gradient of eigenvectors is that of a symmetric matrix": """
         u, t = torch.linalg.eigh(w)
         ((t.abs() * w.detach()).sum() + u[0]).backward()""",
+    "a view of a leaf that is a view of a constant's cast": """
+        v = m.double()
+        u = v[..., 1:]
+        u.requires_grad_()
+        u[0].t_()""",
+    "a part of memory taken under no_grad is a leaf that requires grad": """
+        v = x[..., 0]
+        with torch.no_grad(): u = v.as_strided((2,), (1,))
+        a = u.sin()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
