@@ -82,7 +82,8 @@ def first(name: str, loaded: bool) -> None:
         verdicts.append(self.verdicts[-1])
         return found
 
-    ao.AutogradGraph._proved = noted  # type: ignore[method-assign]  (a graph keeps its latest verdicts only)
+    # A graph keeps its latest verdicts only.
+    ao.AutogradGraph._proved = noted  # type: ignore[method-assign, assignment]
     seconds, _ = step(workload, True, with_children)
     print(json.dumps({"loading": loading, "first": max(seconds - plain, 0.0), "runs": len(verdicts),
                       "nodes": sum(v.stats["nodes"] for v in verdicts),
