@@ -472,7 +472,7 @@ cdef class GraphTask:
         operands = node.more if node.more is not None else (node.in0, node.in1)
         for i in range(len(operands) - 1, -1, -1):
             other = operands[i]
-            if op.vjps[i] is None or not self.wants(other):
+            if not self.wants(other) or op.vjps[i] is None:      # in this order: there may be fewer rules than places
                 continue
             vjp = <Vjp>op.vjps[i]
             result = self.call(node, vjp, g)

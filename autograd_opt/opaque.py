@@ -193,25 +193,16 @@ def detached(t: torch.Tensor) -> torch.Tensor:
     return d
 
 
-def set_apart(out: Any) -> Any:
-    """`out`, whose views are what torch says of views made under no_grad."""
-    from autograd_opt import views
-
-    results: list[torch.Tensor] = []
-    recorder.collect(out, results)
-    for r in results:
-        if type(r) is torch.Tensor and r._is_view() and not r.is_inference() \
-                and (r.is_floating_point() or r.is_complex()):
-            views.apart(r, True)
-    return out
-
-
 def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a call whole."""
+    from autograd_opt import views
+
     if nodes.get_recording() is None:
         return recorder.run_raw(func, args, kwargs)
     if not torch._C.is_grad_enabled():
-        return set_apart(recorder.run_raw(func, args, kwargs))
+        out = recorder.run_raw(func, args, kwargs)
+        views.set_apart(out)
+        return out
     tensors: list[torch.Tensor] = []
     recorder.collect(args, tensors)
     recorder.collect(kwargs, tensors)

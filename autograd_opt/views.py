@@ -270,6 +270,15 @@ def apart(t: Tensor, unrecorded: bool) -> Any:
     return fresh
 
 
+def set_apart(out: Any) -> bool:
+    """Give views made under no_grad of a tensor that requires grad the node that torch's words describe; any such?"""
+    any_view = False
+    for t in (out if isinstance(out, (tuple, list)) else (out,)):
+        if type(t) is Tensor and t._is_view() and not t.is_inference() and (t.is_floating_point() or t.is_complex()):
+            any_view = apart(t, True) is not None or any_view
+    return any_view
+
+
 def own_flag(t: Tensor) -> bool:
     """Does a torch view that requires grad do so of its own, and not because its base does?"""
     from autograd_opt.opaque import torch_autograd

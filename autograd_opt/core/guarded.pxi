@@ -148,13 +148,9 @@ def nodes_or_refuse(list tensors, str name):
 
 
 cdef bint set_apart(object r) except -1:
-    """Give views made under no_grad of a tensor that requires grad the node that torch's words describe."""
-    cdef bint any_view = False
-    from autograd_opt.views import apart
-    for t in (r if isinstance(r, (tuple, list)) else (r,)):
-        if type(t) is Tensor and t._is_view() and not t.is_inference():
-            any_view = apart(t, True) is not None or any_view
-    return any_view
+    """`views.set_apart`."""
+    from autograd_opt.views import set_apart as in_python
+    return in_python(r)
 
 
 cdef object extra_of(Node node):

@@ -1,9 +1,6 @@
 # The long short-term memory (`ops/recurrent.py`): which calls are torch's fused layers, and one such layer.
 
 cdef object FLOAT32 = torch.float32
-cdef object STRIDED = torch.strided
-cdef object get_cpu = ao_own(base.__dict__["is_cpu"])
-cdef object get_layout = ao_own(base.__dict__["layout"])
 cdef object get_count = base.__dict__["numel"]
 cdef object onednn_enabled = torch._C._get_mkldnn_enabled
 cdef bint has_onednn = torch._C._has_mkldnn
@@ -20,7 +17,7 @@ cdef int LSTM_CELL = 2                   # what torch calls this kind of cell
 
 cdef bint fused(object t) except -1:
     """Does oneDNN take this tensor?"""
-    return is_tensor(t) and ao_get(get_dtype, t) is FLOAT32 and ao_get(get_cpu, t) is True and ao_get(get_layout, t) is STRIDED
+    return is_tensor(t) and ao_dtype(t) is FLOAT32 and ao_on_cpu(t) and ao_strided(t)
 
 
 def pick_lstm(input, hx, params, has_biases=None, num_layers=None, *rest, **kwargs):
