@@ -22,14 +22,16 @@ cdef bint degenerate = degenerate_hash_forced()
 cdef enum:
     MOST_HASHED = 256
     LAST = 16
-    HEADER = 5
+    HEADER = 4
+    SAME_PLACE = 1 << 28                 # in the first word of a node, beside its flags
+    SAME_SHAPE = 1 << 29
 cdef dict _strings = {}                  # string -> number
 cdef dict _words = {}                    # torch's dtypes, layouts and the like -> number
 cdef tuple OBJECTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 # What a value is, before its content.
 cdef enum Tag:
-    NONE = 1, FALSE, TRUE, INT, FLOAT, COMPLEX, WORD, SEQUENCE, SLICE, ELLIPSIS, SAME_SHAPE, MORE, ATTRIBUTES, STRING
+    NONE = 1, FALSE, TRUE, INT, FLOAT, COMPLEX, WORD, SEQUENCE, SLICE, ELLIPSIS, ALIKE, ATTRIBUTES, STRING
 
 
 cdef inline uint64_t mixed(uint64_t h, int64_t word) noexcept:
@@ -55,7 +57,7 @@ cdef class Structure:
             self.row, self.capacity = spare, spare_capacity
             spare = NULL
             return
-        self.capacity = 10 * nodes + 64
+        self.capacity = 6 * nodes + 64
         self.row = <int64_t *>malloc(self.capacity * sizeof(int64_t))
         if self.row == NULL:
             raise MemoryError()
@@ -157,32 +159,33 @@ cdef class Structure:
             return self.push(ELLIPSIS)
         raise TypeError(t)
 
-    cdef int node(self, Node node, object shape) except -1:
-        """Append a node; `shape` is that of the node before it."""
+    cdef int node(self, Node node, Node last) except -1:
+        """Append a node; `last` is the one before it, of which dtype, device and shape are mostly the same."""
         cdef Node other
         # of a call that never merges the passes see no attributes
         cdef bint described = not node.flags & LEAF and (node.op.flags & PURE or node.op.name == "output")
+        cdef bint same_place = last is not None and node.dtype is last.dtype and node.device is last.device
+        cdef bint same_shape = last is not None and node.shape is last.shape
         cdef int64_t *row
         if self.n + HEADER > self.capacity:
             self.reserve(HEADER)
         row = self.row + self.n
-        row[0] = (<int64_t>node.op.id << 32) | (node.flags & (
-            LEAF | REQUIRES_GRAD | PINNED | NO_MERGE | ESCAPED | SCALAR0 | SCALAR1))
-        row[1] = <int64_t><size_t><PyObject *>node.dtype
-        row[2] = <int64_t><size_t><PyObject *>node.device
-        if node.more is None:
-            row[3] = -1 if node.in0 is None else node.in0.index
-            row[4] = -1 if node.in1 is None else node.in1.index
-            self.n += 5
+        row[0] = (<int64_t>node.op.id << 32) | (SAME_PLACE if same_place else 0) | (SAME_SHAPE if same_shape else 0) | (
+            node.flags & (LEAF | REQUIRES_GRAD | PINNED | NO_MERGE | ESCAPED | SCALAR0 | SCALAR1))
+        if node.more is None:            # two operands in one word; a longer list has a negative one for its length
+            row[1] = <int64_t>(0 if node.in0 is None else node.in0.index + 1) << 32 \
+                | (0 if node.in1 is None else node.in1.index + 1)
         else:
-            row[3] = -1 - MORE
-            row[4] = len(node.more)
-            self.n += 5
+            row[1] = -1 - <int64_t>len(node.more)
+        self.n += 2
+        if not same_place:
+            row[2] = <int64_t><size_t><PyObject *>node.dtype
+            row[3] = <int64_t><size_t><PyObject *>node.device
+            self.n += 2
+        if node.more is not None:
             for other in node.more:
                 self.push(-1 if other is None else other.index)
-        if node.shape is shape:
-            self.push(SAME_SHAPE)
-        else:
+        if not same_shape:
             self.value(node.shape)
         if described:
             if node.flags & SCALAR0:
@@ -205,13 +208,12 @@ def structure_of(Tape tape, list roots, list captured):
     """
     cdef Structure s = Structure(tape.n)
     cdef Py_ssize_t i
-    cdef Node node
-    cdef object shape = None
+    cdef Node node, last = None
     try:
         for i in range(tape.n):
             node = <Node>tape.nodes[i]
-            s.node(node, shape)
-            shape = node.shape
+            s.node(node, last)
+            last = node
     except TypeError:
         return None
     s.push(len(roots))

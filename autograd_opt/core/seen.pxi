@@ -98,7 +98,7 @@ cdef bint see(Structure s, list nodes, Py_ssize_t i, dict ops, PyObject **latest
         other = node.leader
         s.push(-1 if other is None else place_in(nodes, other))
     if node.shape is shape:
-        s.push(SAME_SHAPE)
+        s.push(ALIKE)
     else:
         s.value(node.shape)
     start = s.n

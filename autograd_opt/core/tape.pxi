@@ -617,7 +617,8 @@ cdef class Tape:
                     if target is None and not node.flags & (DEAD | SPENT):
                         heirs[view[i]] = node
             self.lead(node, target)
-            node.flags &= ~<uint32_t>(BY_RULE | DECIDED)
+            if node.flags & (BY_RULE | DECIDED):
+                node.flags &= ~<uint32_t>(BY_RULE | DECIDED)
             if rules is not None and rules[i] != 0 and node.leader is not None:
                 node.flags |= BY_RULE | DECIDED if decided else BY_RULE
         self.changes += 1
