@@ -103,9 +103,10 @@ class CustomTensor(torch.Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         with torch._C.DisableTorchFunction():
-            if not self.is_leaf:
-                raise GraphError(at("only graph leaves can be pickled: use .detach() first"))
-            return tensor, (self.detach().as_subclass(torch.Tensor), None, None, self.requires_grad)
+            value = self.detach().as_subclass(torch.Tensor)
+            if not self.is_leaf:                 # as torch: the value travels, a leaf of its own where it arrives
+                return value.requires_grad_(self.requires_grad).__reduce_ex__(protocol)
+            return tensor, (value, None, None, self.requires_grad)
 
 
 def outside(func: Any, args: Any, kwargs: Any) -> Any:

@@ -18,6 +18,7 @@ cdef struct KeptNumber:
 
 cdef KeptNumber _numbers[NUMBERS]
 cdef object dispatch_modes = torch._C._len_torch_dispatch_stack
+cdef object tracing_state = torch._C._get_tracing_state
 cdef object transforms = torch._C._functorch.peek_interpreter_stack
 
 
@@ -64,8 +65,8 @@ cdef tuple number_arguments(object number, object t, object dtype):
 
 
 cdef tuple as_tensor(object number, object dtype):
-    """(the number as a tensor of its own,); None inside a transform or a mode that would make it theirs."""
-    if transforms() is not None or torch.is_inference_mode_enabled():
+    """(the number as a tensor of its own,); None inside a transform, mode or trace that would make it theirs."""
+    if transforms() is not None or torch.is_inference_mode_enabled() or tracing_state() is not None:
         return None
     with torch._C.DisableTorchFunction():
         return (torch.tensor(number, dtype=torch.float64 if type(number) is float else torch.int64, device=CPU).to(dtype),)

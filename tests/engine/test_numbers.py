@@ -134,3 +134,16 @@ def test_powers_take_the_number(dtype: torch.dtype, number: float) -> None:
     with ao.AutogradGraph():
         for _ in range(4):
             assert same_bits(x ** number, data ** number)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_trace_sees_numbers(optimize: bool) -> None:
+    """A number met again stays one for torch.jit.trace: what is made while it watches belongs to the trace."""
+    x = torch.randn(3)
+    with ao.AutogradGraph(optimize=optimize):
+        traced = torch.jit.trace(lambda t: (t * 2.625).sin() + 2.625, x, check_trace=False)
+        again = ao.tensor(x.clone()) * 2.625
+    assert torch.equal(traced(x), (x * 2.625).sin() + 2.625)
+    assert torch.equal(again.detach(), x * 2.625)
+    assert "aten::to" not in str(traced.graph)

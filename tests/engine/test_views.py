@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 
 import torch
@@ -724,6 +725,26 @@ def pickled_leaves(new):
     x = torch.randn(3, requires_grad=True)
     y = pickle.loads(pickle.dumps(x))
     return y.requires_grad, bool((x == y).all())
+
+
+@conventions("test_pickle")
+def pickled_results(new):
+    """Pickling a result takes its value: a leaf where it is read, of torch's own type."""
+    y = new.randn(3) * 2
+    read = pickle.loads(pickle.dumps(y))
+    file = io.BytesIO()
+    torch.save(y, file)
+    loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+    return [(type(t) is torch.Tensor, t.is_leaf, t.requires_grad, t.detach()) for t in (read, loaded)]
+
+
+@conventions("broadcast_tensors")
+def broadcast_tensors_of_the_right_shape(new):
+    """What has the common shape already is handed back itself."""
+    x, y = new.randn(3, 4), new.randn(4)
+    a, b = torch.broadcast_tensors(x, y)
+    torch.distributions.Normal(x, 1.0).loc.sum().backward()
+    return a is x, b is y, b.is_leaf, a.is_leaf, x.grad
 
 
 test_inplace = inplace.check()
