@@ -19,6 +19,7 @@ DIRECTIVES = {
     "boundscheck": DEBUG,
     "wraparound": False,  # a negative index is a bug, which the debug build shows
     "initializedcheck": DEBUG,
+    "show_performance_hints": not DEBUG,
     "cdivision": True,
     "binding": True,
     "embedsignature": True,
@@ -46,7 +47,10 @@ def compiled_modules() -> list[Extension]:
     for source in sorted(places):
         first, *rest = source.with_suffix("").parts
         name = ".".join([FOLDERS.get(first, first), *rest])
-        extensions.append(Extension(name, [str(source)], extra_compile_args=["-O1", "-g"] if DEBUG else ["-O3"]))
+        module = Extension(name, [str(source)], extra_compile_args=["-O1", "-g"] if DEBUG else ["-O3"])
+        # The passes' loops run without the interpreter lock, which the error of a None needs.
+        module.cython_directives = {"nonecheck": DEBUG and first == "autograd_opt"}
+        extensions.append(module)
     if not extensions:
         raise stop("no .pyx files beside setup.py; build from a complete checkout or source distribution")
     return extensions

@@ -32,7 +32,7 @@ else:
         VerificationError,
     )
     from autograd_opt.explain import explain
-    from autograd_opt.extend import register_op
+    from autograd_opt.extend import register_op, register_pass
     from autograd_opt.function import CustomFunction
     from autograd_opt.functional import (
         grad,
@@ -46,7 +46,6 @@ else:
     )
     from autograd_opt.gradcheck import GradcheckError, gradcheck, gradgradcheck
     from autograd_opt.graph import AutogradGraph, autograd_graph
-    from autograd_opt.passes import register_pass
     from autograd_opt.tensor import CustomTensor, tensor
 
     _wiring.install()

@@ -6,9 +6,11 @@ differs, a proof refuted), 2 wrong usage, 3 something it needs is not installed,
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import math
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -35,6 +37,16 @@ COMMANDS = {
 """Name -> where the click command is, and its line in the help.  A new command is a line here."""
 
 
+class Number(click.FloatRange):
+    """A number in a range; NaN, which no comparison keeps out, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are asked for, so that --help is quick."""
 
@@ -53,6 +65,15 @@ class LazyGroup(click.Group):
             cannot_start(cmd_name, error)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]
+                        ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name.lower(), COMMANDS, n=1)
+            hint = f", did you mean {near[0]!r}?" if near else "."
+            ctx.fail(f"No such command {name!r}{hint} Commands: {', '.join(sorted(COMMANDS))}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

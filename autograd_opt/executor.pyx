@@ -490,7 +490,7 @@ cdef class GraphTask:
         operands = node.more if node.more is not None else (node.in0, node.in1)
         for i in range(len(operands) - 1, -1, -1):
             other = operands[i]
-            if (op.joint is not None or op.vjps[i] is not None) and self.wants(other):
+            if self.wants(other) and (op.joint is not None or op.vjps[i] is not None):   # in this order, as above
                 self.deliver(node, other, None)
         return 0
 

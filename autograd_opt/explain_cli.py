@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from autograd_opt import _environment
-from autograd_opt.cli import cannot_start, console
+from autograd_opt.cli import Number, cannot_start, console
 from autograd_opt.files import written_whole
 from autograd_opt.scripts import SETTINGS, options_behind, require_script, run, stdout_to_stderr
 
@@ -20,7 +20,7 @@ OWN_OPTIONS = ("--budget", "--json", "--html")
 
 @click.command(context_settings=SETTINGS)
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
-@click.option("--budget", type=click.FloatRange(min=0), default=0.5, show_default=True,
+@click.option("--budget", type=Number(min=0), default=0.5, show_default=True,
               help="What watching may cost, as a share of the script's own time, beside a tenth of a second.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, the rest on stderr.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page as well.")

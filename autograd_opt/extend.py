@@ -6,12 +6,15 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from autograd_opt import dispatch
+from autograd_opt import dispatch, passes
 from autograd_opt.errors import ArgumentError, at
 from autograd_opt.node import get_recording
 from autograd_opt.ops.table import CALLS, COMMUTATIVE, ELEMENTWISE, OPS, PURE, define
+from autograd_opt.options import named
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+register_pass = named(passes.register_pass)
 
 
 def register_op(signature: str, *, name: str | None = None, pure: bool = False, elementwise: bool = False,

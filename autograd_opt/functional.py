@@ -20,6 +20,7 @@ from torch.autograd import functional as reference
 from autograd_opt import errors
 from autograd_opt import node as nodes
 from autograd_opt.graph import AutogradGraph
+from autograd_opt.options import named
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
@@ -54,15 +55,15 @@ def product(name: str) -> Callable[..., Any]:
     """`vjp`, `jvp`, `hvp` or `vhp` of torch, computed by this library's graph."""
     function = getattr(reference, name)
 
-    @functools.wraps(function)
     def call(func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False, *,
              optimize: bool = False) -> Any:
         with recording(optimize, create_graph, name):
             result = function(func, inputs, v, create_graph, strict)
         return released(result)
 
+    call.__name__ = call.__qualname__ = name
     call.__doc__ = DOCS[name] + PARAMETERS
-    return call
+    return named(call)
 
 
 DOCS = {
@@ -112,6 +113,7 @@ PARAMETERS = """
 vjp, jvp, hvp, vhp = product("vjp"), product("jvp"), product("hvp"), product("vhp")
 
 
+@named
 def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
              strategy: str = "reverse-mode", *, optimize: bool = False) -> Any:
     """The Jacobian of `func` at `inputs`, in the structure that torch gives it.
@@ -140,6 +142,7 @@ def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bo
     return released(result)
 
 
+@named
 def hessian(func: Function, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
             outer_jacobian_strategy: str = "reverse-mode", *, optimize: bool = False) -> Any:
     """The Hessian of a function with one value, in the structure that torch gives it.
@@ -174,6 +177,7 @@ def check_strategy(name: str, strategy: str, create_graph: bool) -> None:
         ))
 
 
+@named
 def value_and_grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
                    optimize: bool = False) -> Function:
     """A function that returns the value of `func` and its gradient.
@@ -221,6 +225,7 @@ def value_and_grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
     return call
 
 
+@named
 def grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
          optimize: bool = False) -> Function:
     """A function that returns the gradient of `func`; nests for higher orders.

@@ -13,6 +13,7 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt.functional import jacobian, recording
+from autograd_opt.options import named, real
 
 Tensor = torch.Tensor
 Values = tuple[Any, ...]
@@ -31,6 +32,7 @@ def as_outputs(outputs: Any) -> tuple[Tensor, ...]:
     return tuple(o for o in found if isinstance(o, Tensor) and (o.is_floating_point() or o.is_complex()))
 
 
+@named
 def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
               raise_exception: bool = True, optimize: bool = False) -> bool:
     """Compare the Jacobian that the graph gives with central differences.
@@ -45,7 +47,7 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
 
     Raises
     ------
-    ValueError : no input requires grad.
+    ValueError : no input requires grad; `eps` is not above 0, or a tolerance below.
     UnsupportedError : an input or an output is complex; `torch.autograd.gradcheck` takes these inside a context.
     GradcheckError : says which entry, both values, both errors and both tolerances.
 
@@ -53,6 +55,7 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
     >>> ao.gradcheck(lambda x: x.sin() * x, ao.tensor([0.5, 1.0], dtype=torch.float64))
     True
     """
+    eps, atol, rtol = real("eps", eps, above=True, infinite=False), real("atol", atol), real("rtol", rtol)
     values = as_inputs(inputs)
     checked = [i for i, x in enumerate(values) if isinstance(x, Tensor) and requires_grad(x)]
     if not checked:
@@ -83,6 +86,7 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
     return True
 
 
+@named
 def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Sequence[Tensor] | None = None, *,
                   eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True,
                   optimize: bool = False) -> bool:

@@ -14,10 +14,14 @@ from autograd_opt import backward as engine
 from autograd_opt import errors, plans
 from autograd_opt import node as nodes
 from autograd_opt import optimize as optimize_
+from autograd_opt.options import named, refuse_unknown, whole
 from autograd_opt.passes import REALS
-from autograd_opt.recorder import Context, set_settings
+from autograd_opt.recorder import Context
 
 UNWATCHED = "no memory was written outside the record, which a graph without optimize= does not watch for"
+
+DECIDED_HERE = ("nodes", "roots", "leaves", "leader", "alive", "rewrites")
+"""Parameters of `autograd_opt.verify.verify` that `AutogradGraph.verify` fills in."""
 
 Tensor = torch.Tensor
 
@@ -43,9 +47,6 @@ def settings_of(optimize: Any, passes: Any) -> tuple[bool, Settings]:
     return exact, Settings.of(passes, exact)
 
 
-set_settings(settings_of)
-
-
 class AutogradGraph(Context):
     """Record torch operations, optimize them, differentiate them.
 
@@ -65,7 +66,8 @@ class AutogradGraph(Context):
 
     Raises
     ------
-    ArgumentError : an unknown pass name; the message names the nearest one.
+    ArgumentError : an unknown pass name, or a number out of range; the message names the nearest pass.
+    ArgumentTypeError : an unknown option, with the nearest; an option of a wrong type.  It is a TypeError.
 
     Examples
     --------
@@ -138,6 +140,7 @@ class AutogradGraph(Context):
         self.require_thread("used")
 
     # Differentiation -----------------------------------------------------------------
+    @named
     def backward(self, loss: Any, gradient: Any = None, *, inputs: Any = None, retain_graph: bool | None = None,
                  create_graph: bool = False) -> None:
         """Accumulate the gradients of `loss` into the leaves; what `loss.backward(...)` calls.
@@ -166,6 +169,7 @@ class AutogradGraph(Context):
         self.require_active("backward")
         engine.backward(loss, gradient, retain_graph, create_graph, inputs)
 
+    @named
     def grad(self, outputs: Any, inputs: Any, grad_outputs: Any = None, *, retain_graph: bool | None = None,
              create_graph: bool = False, allow_unused: bool | None = None, is_grads_batched: bool = False,
              materialize_grads: bool = False) -> tuple[Any, ...]:
@@ -278,6 +282,7 @@ class AutogradGraph(Context):
             self._dag = (stamp, optimize_.dag_of(self.tape.snapshot()))
         return self._dag[1]
 
+    @named
     def optimized(self, outputs: Any = None) -> rx.PyDiGraph[Any, int]:
         """A new DAG: what the passes leave of the graph for `outputs` (default: every sink).
 
@@ -299,6 +304,7 @@ class AutogradGraph(Context):
         used = {o.index for n in self.tape.snapshot() for o in n.operands if o is not None}
         return [n.index for n in self.tape.snapshot() if n.index not in used and not n.is_leaf and (n.alive or n.spent)]
 
+    @named
     def verify(self, outputs: Any = None, inputs: Any = None, **options: Any) -> Any:
         """Prove that the optimized gradients equal the unoptimized ones.
 
@@ -319,6 +325,7 @@ class AutogradGraph(Context):
         proved
         """
         from autograd_opt.verify import verify
+        refuse_unknown("graph.verify", options, verify, DECIDED_HERE)
         self.require_open()
         roots = self.root_numbers(outputs)
         leaves = None
@@ -332,6 +339,7 @@ class AutogradGraph(Context):
             found = replace(found, conditions=(*found.conditions, UNWATCHED))
         return found
 
+    @named
     def gradient_expression(self, leaf: Tensor, optimized: bool = True, *, outputs: Any = None,
                             names: dict[str, Any] | None = None, limit: int = 600) -> Any:
         """The gradient of `leaf` as sympy expressions, as written or optimized.
@@ -365,6 +373,7 @@ class AutogradGraph(Context):
         d/da = b*(2*t0 + cos(t0))
         """
         from autograd_opt.verify.expressions import expression
+        limit = whole("limit", limit)
         self.require_thread("used")
         roots = self.root_numbers(outputs) if len(self) else []
         nodes = self.tape.snapshot() if self.tape is not None else []
@@ -398,6 +407,7 @@ class AutogradGraph(Context):
         """
         return [self.dag[i] for i in rx.topological_sort(self.dag)]
 
+    @named
     def report(self, outputs: Any = None) -> Any:
         """Nodes before and after, what was merged and reused, and what it saved: a `Report`.
 
@@ -415,6 +425,7 @@ class AutogradGraph(Context):
         from autograd_opt.report import make_report
         return make_report(self, outputs)
 
+    @named
     def explain(self, a: Tensor, b: Tensor) -> Any:
         """Why two tensors are one value, or which part of their keys differs: a `PairExplanation`.
 
@@ -441,11 +452,13 @@ class AutogradGraph(Context):
         state = "open" if self.thread is not None else "closed"
         return f"<{type(self).__name__} {self.label}: {len(self)} nodes, {state}>"
 
+    @named
     def to_dict(self, optimized: bool = False) -> dict[str, Any]:
         """The graph as plain data, ready for JSON: see `autograd_opt.printing.to_dict`."""
         from autograd_opt.printing import to_dict
         return to_dict(self, optimized)
 
+    @named
     def to_dot(self, optimized: bool = False, *, limit: int | None = None) -> str:
         """The graph in Graphviz's language; in blocks, framed by module, beyond `limit` (60) nodes.
 
@@ -458,6 +471,7 @@ class AutogradGraph(Context):
         from autograd_opt.draw import to_dot
         return to_dot(self, optimized, limit=limit)
 
+    @named
     def to_mermaid(self, optimized: bool = False, *, limit: int | None = None) -> str:
         """The graph in Mermaid's language, which code hosts draw; in blocks beyond `limit` (60) nodes.
 
@@ -470,6 +484,7 @@ class AutogradGraph(Context):
         from autograd_opt.draw import to_mermaid
         return to_mermaid(self, optimized, limit=limit)
 
+    @named
     def draw(self, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> Any:
         """A picture: SVG text, or a file by the ending of `path` (.svg, .png, .dot, .mmd).
 
@@ -492,6 +507,7 @@ class AutogradGraph(Context):
         from autograd_opt.draw import draw
         return draw(self, path, optimized, limit=limit)
 
+    @named
     def to_html(self, path: Any = None, optimized: bool = False) -> Any:
         """A self-contained page to browse the graph; `optimized` says which of its two views opens first.
 

@@ -13,6 +13,7 @@ import torch
 
 from autograd_opt import node as nodes
 from autograd_opt.hooks import run_leaf_hooks, run_post_accumulate
+from autograd_opt.options import whole
 from autograd_opt.runs import ACCUMULATING
 
 Tensor = torch.Tensor
@@ -55,7 +56,7 @@ class ReferenceManager:
 
     @allowance.setter
     def allowance(self, value: int) -> None:
-        self.tape.allowance = int(value)
+        self.tape.allowance = whole("allowance", value)
 
     def release(self) -> None:
         """Drop every value held only for reuse."""

@@ -17,7 +17,7 @@ import click
 
 from autograd_opt.cli import INTERRUPTED
 
-SETTINGS: dict[str, Any] = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+SETTINGS: dict[str, Any] = {"allow_interspersed_args": False}
 """Of a command: what stands behind the script is the script's."""
 
 OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")

@@ -12,6 +12,7 @@ import torch
 from autograd_opt.errors import GraphError, at, unsupported_operand
 from autograd_opt.executor import backward_usual
 from autograd_opt.node import get_recording, unusual
+from autograd_opt.options import named
 from autograd_opt.recorder import own_memory
 
 
@@ -131,6 +132,7 @@ def mark(result: Any, given: set[int]) -> Any:
     return result
 
 
+@named
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = True) -> CustomTensor:
     """A new leaf.
 

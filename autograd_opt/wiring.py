@@ -11,10 +11,12 @@ from autograd_opt import (
     composed,
     dispatch,
     function,
+    graph,
     inplace,
     modes,
     node,
     ops,
+    options,
     recorder,
     references,
     runs,
@@ -43,7 +45,8 @@ def install() -> None:
     node.install(CustomTensor, LEAF, OUTPUT, views.WRITTEN)
     recorder.install(CustomTensor, OUTPUT, OPS, general)
     recorder.install_context(transforms.refuse_opening, references.ReferenceManager, shortcut.MODULES,
-                             shortcut.functions)
+                             shortcut.functions, graph.settings_of, options.checked)
+    recorder.name_options(graph.AutogradGraph, options.refuse_options)
     symbols.install()
     words.install()
     function.install()

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from autograd_opt.cli import FAILED, console
+from autograd_opt.cli import FAILED, Number, console
 
 from . import schedule, summary
 from .conditions import build, conditions
@@ -42,9 +42,9 @@ def results_folder() -> Path:
 @click.option("--repeats", type=click.IntRange(min=1), default=30, show_default=True,
               help="Rounds behind a median, at most.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--limit", type=click.FloatRange(min=1), default=LIMIT, show_default=True,
+@click.option("--limit", type=Number(min=1), default=LIMIT, show_default=True,
               help="Seconds after which one measurement is given up.")
-@click.option("--patience", type=click.FloatRange(min=1), default=PATIENCE, show_default=True,
+@click.option("--patience", type=Number(min=1), default=PATIENCE, show_default=True,
               help="Seconds for the first call of another library, and for each new structure.")
 @click.option("--resume", is_flag=True, help="Keep the rows of this build that an interrupted run has finished.")
 @click.option("--update", is_flag=True, help="Replace only the rows measured now in files that are there already.")

@@ -16,6 +16,7 @@ cdef object transform_level = torch._C._functorch.maybe_current_level
 cdef object refuse_opening = None        # transforms.refuse_opening
 cdef object references_of = None         # references.ReferenceManager
 cdef object settings_of = None           # graph.settings_of
+cdef object checked_options = None       # options.checked
 cdef object plain_settings = None        # the settings without passes of the user's, not exact
 cdef object NO_VERDICTS = deque(maxlen=0)
 cdef int64_t graphs = 0                  # made in this process
@@ -46,6 +47,9 @@ cdef class Context:
             self.exact, self.settings = settings_of(optimize, passes)
             if passes is None and not self.exact:
                 plain_settings = self.settings
+        if verify is not False or allowance is not None or name is not None or anomaly is not False \
+                or sources is not True:
+            verify, anomaly, name, allowance, sources = checked_options((verify, anomaly, name, allowance, sources))
         self.pipeline = self.settings.pipeline
         self.default_passes = passes is None
         self.optimize = bool(optimize) or passes is not None or verify
@@ -213,14 +217,8 @@ def set_innermost_graph(graph):
         ao_innermost = <PyObject *>graph
 
 
-def set_settings(function):
-    """What says which pipeline the user's `optimize` and `passes` mean."""
-    global settings_of
-    settings_of = function
-
-
-def install_context(opening, references, modules, functions):
-    """What entering asks other modules; `modules` and `functions` are those that get shorter ways."""
-    global refuse_opening, references_of, shortcut_modules, shortcut_functions
-    refuse_opening, references_of = opening, references
+def install_context(opening, references, modules, functions, settings, options):
+    """What making and entering a graph asks other modules; `modules` and `functions` get shorter ways."""
+    global refuse_opening, references_of, shortcut_modules, shortcut_functions, settings_of, checked_options
+    refuse_opening, references_of, settings_of, checked_options = opening, references, settings, options
     shortcut_modules, shortcut_functions = modules, functions

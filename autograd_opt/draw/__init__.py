@@ -19,6 +19,7 @@ from autograd_opt.draw.boxes import Picture
 from autograd_opt.draw.layout import arrange
 from autograd_opt.draw.pictures import picture_of
 from autograd_opt.files import written_whole
+from autograd_opt.options import named
 from autograd_opt.scene import scene_of
 
 ENDINGS = (".svg", ".png", ".dot", ".mmd")
@@ -48,6 +49,7 @@ def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | 
     return _write(pictures, path)
 
 
+@named
 def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -> Any:
     """The graph as written and optimized, side by side.
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 from autograd_opt.draw.blocks import blocks_of
 from autograd_opt.draw.boxes import Box, Frame, Picture, box_of
+from autograd_opt.options import whole
 from autograd_opt.scene import Item, Scene
 
 LIMIT = 60
@@ -14,7 +15,7 @@ LIMIT = 60
 
 def picture_of(scene: Scene, optimized: bool, limit: int | None = None) -> Picture:
     """The picture of a scene, as written or optimized; in blocks beyond `limit` (60) nodes."""
-    limit = LIMIT if limit is None else limit
+    limit = LIMIT if limit is None else whole("limit", limit)
     items = scene.optimized_items() if optimized else scene.items
     if len(items) > limit:
         return in_blocks(scene, items, optimized, limit)

@@ -26,6 +26,7 @@ from autograd_opt.explain.budget import Timer, idle_cost, inside_dispatch
 from autograd_opt.explain.keys import Key, written_reason
 from autograd_opt.explain.places import Place, Places
 from autograd_opt.explain.values import Memory, Values, content_of
+from autograd_opt.options import named, real
 
 Tensor = torch.Tensor
 MOST_KEYS = 50_000
@@ -114,7 +115,7 @@ class Watch(TorchDispatchMode):
 
     def __init__(self, budget: float = 0.5) -> None:
         super().__init__()
-        self.budget = budget
+        self.budget = real("budget", budget)
         self.values, self.places = Values(), Places()
         self.keys: dict[Any, Record] = {}
         self.loose: dict[Any, Record] = {}
@@ -440,6 +441,7 @@ class Watch(TorchDispatchMode):
 HANDLER = Watch.__torch_dispatch__.__code__
 
 
+@named
 def explain(budget: float = 0.5) -> Watch:
     """Watch the torch operations of a block and report the work that it does twice.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autograd_opt.options import real, whole
+
 ENGINES = ("structural", "linear", "rewrite", "field", "points", "sympy")
 
 
@@ -25,3 +27,10 @@ class Budget:
     elements: int = 2_000_000
     sympy_seconds: float = 20.0
     sympy_operations: int = 600
+
+    def __post_init__(self) -> None:
+        """Refuse what is no limit: NaN, a number below 0, text."""
+        for name in ("seconds", "sympy_seconds"):
+            real(name, getattr(self, name))
+        for name in ("expansions", "elements", "sympy_operations"):
+            whole(name, getattr(self, name))

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from autograd_opt.cli import Number
 from autograd_opt.errors import VerificationError
 from autograd_opt.files import written_whole
 from autograd_opt.graph import AutogradGraph
@@ -115,8 +116,9 @@ def wanted(nodes: Sequence[Any], inputs: Any) -> list[Any] | None:
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, the rest on stderr.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page as well.")
-@click.option("--seconds", default=30.0, show_default=True, help="Limit for one proof.")
-@click.option("--limit", default=50, show_default=True, help="Structures to verify; one that repeats counts once.")
+@click.option("--seconds", type=Number(min=0), default=30.0, show_default=True, help="Limit for one proof.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True,
+              help="Structures to verify; one that repeats counts once.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def verify_command(script: str, arguments: tuple[str, ...], as_module: bool, as_json: bool, html: Path | None,

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autograd_opt.errors import ArgumentError
+from autograd_opt import errors
+from autograd_opt.options import choice, named
 from autograd_opt.verify import known, stored
 from autograd_opt.verify.budget import ENGINES, Budget
 from autograd_opt.verify.ir import Malformed, Released
@@ -17,6 +18,7 @@ from autograd_opt.verify.task import Task
 from autograd_opt.verify.verdict import Reason, Verification, undecided
 
 
+@named
 def verify(
     nodes: Sequence[Any],
     roots: Sequence[Any],
@@ -68,14 +70,17 @@ def verify(
     >>> v.status, v.exact
     (<Status.PROVED: 'proved'>, 'real')
     """
-    unknown = set(engines) - set(ENGINES)
-    if unknown or exact not in ("real", "bitwise"):
-        raise ArgumentError(
-            f"unknown engines {sorted(unknown)}: choose from {ENGINES}"
-            if unknown
-            else f"exact={exact!r}: choose 'real' or 'bitwise'"
-        )
-    budget = budget or Budget()
+    if isinstance(engines, str):
+        raise errors.ArgumentTypeError(errors.at(
+            f"engines={engines!r} is text: choose a sequence, such as [{engines!r}]"))
+    for engine in engines:
+        choice("engines", engine, ENGINES)
+    choice("exact", exact, ("real", "bitwise"))
+    if budget is None:
+        budget = Budget()
+    elif not isinstance(budget, Budget):
+        raise errors.ArgumentTypeError(errors.at(
+            f"budget={budget!r} is of type {type(budget).__name__}: choose a Budget, such as Budget(seconds=5)"))
     key = known.key_of(known.seen(nodes, roots, leaves, leader is None), leader, alive, rewrites,
                        (tuple(engines), budget, exact, tuple(assume), seed))
     answer = None if anew or save is not None else known.find(key)

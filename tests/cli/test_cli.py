@@ -41,6 +41,20 @@ def test_wrong_usage_is_2() -> None:
     assert run("demo", "--epochs", "0").returncode == cli.USAGE
 
 
+@pytest.mark.parametrize(("words", "hint"), [
+    (["explan"], "did you mean 'explain'"), (["zzz"], "Commands: bench, demo, explain, verify"),
+    (["explain", "--jso", "x.py"], "--json"), (["verify", "--secnds", "3", "x.py"], "--seconds"),
+    (["bench", "chian"], "'chain'"), (["verify", "--seconds", "nan", "x.py"], "'nan' is not a number"),
+    (["verify", "--seconds", "-1", "x.py"], "range"), (["verify", "--limit", "0", "x.py"], "range"),
+    (["explain", "--budget", "nan", "x.py"], "'nan' is not a number"),
+])
+def test_wrong_words_name_what_is_known(words: list[str], hint: str) -> None:
+    done = run(*words)
+    assert done.returncode == cli.USAGE, done.stderr
+    assert hint in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_what_is_not_installed_is_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(COMMANDS, "other", ("no_such_package:command", ""))
     with pytest.raises(SystemExit) as stopped:

@@ -1,0 +1,38 @@
+# The constructor of a graph names the option that was meant.  Only where it has failed is anything asked.
+
+cdef extern from *:
+    """
+    static initproc ao_plain_init = NULL;
+    static PyObject *ao_refuse_options = NULL;
+
+    static int ao_named_init(PyObject *self, PyObject *args, PyObject *kwargs) {
+        PyObject *type, *value, *traceback, *done;
+        if (ao_plain_init(self, args, kwargs) == 0) return 0;
+        if (kwargs == NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
+        PyErr_Fetch(&type, &value, &traceback);
+        done = PyObject_CallFunctionObjArgs(ao_refuse_options, (PyObject *)Py_TYPE(self), kwargs, NULL);
+        if (done != NULL) {
+            Py_DECREF(done);
+            PyErr_Restore(type, value, traceback);      /* it knows them all: the first error stands */
+        } else {
+            Py_XDECREF(type); Py_XDECREF(value); Py_XDECREF(traceback);
+        }
+        return -1;
+    }
+
+    static void ao_name_options(PyObject *cls, PyObject *refuse) {
+        PyTypeObject *t = (PyTypeObject *)cls;
+        if (t->tp_init == ao_named_init) return;
+        ao_plain_init = t->tp_init;
+        Py_INCREF(refuse);
+        ao_refuse_options = refuse;
+        t->tp_init = ao_named_init;
+        PyType_Modified(t);
+    }
+    """
+    void ao_name_options(PyObject *cls, PyObject *refuse)
+
+
+def name_options(type cls, refuse):
+    """Where the constructor of `cls` raises a TypeError, ask `refuse(cls, keywords)` for a better one."""
+    ao_name_options(<PyObject *>cls, <PyObject *>refuse)
