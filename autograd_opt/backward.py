@@ -6,6 +6,7 @@ import functools
 import math
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -224,10 +225,9 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         results = execute(tape, found, cotangents, targets, retain, create_graph, False, batch)
         if outer is not None:
             results = [None if g is None else torch._add_batch_dim(g, 0, outer[0]) for g in results]
-    if tape.twins:                                              # a sum that merging has spared is dense
-        dense = {id(g): g.clone() for g, n in zip(results, targets, strict=True)
-                 if g is not None and expanded(g) and summed(found, n)}
-        results = [dense.get(id(g), g) for g in results]
+    if tape.twins:
+        with torch._C.DisableTorchFunction():
+            results = own_memory(tape, found, cotangents, targets, results, create_graph)
     for i, (t, g) in enumerate(zip(wanted, results, strict=True)):
         if g is None and materialize_grads:
             if not isinstance(t, Tensor):
@@ -243,9 +243,33 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
     return tuple(results)
 
 
-def summed(roots: list[Any], target: Any) -> bool:
-    """Is an expanded gradient of `target` a sum or a product in the graph as written, on its way from where it was
-    expanded?"""
+def own_memory(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any], results: list[Any],
+               create_graph: bool) -> list[Any]:
+    """The gradients that were captured, copied where merging has spared the sum or product that torch returns."""
+    copies: dict[tuple[int, int], Tensor] = {}
+    held = Counter(map(id, (*cotangents, *results)))
+    out = list(results)
+    for i, (g, n) in enumerate(zip(results, targets, strict=True)):
+        if g is None:
+            continue
+        key = id(g), n.index
+        stretched = expanded(g)
+        if key not in copies and (stretched or (len(tape) <= SMALL and (
+                held[id(g)] > 1 or (not create_graph and g._is_view())))) and summed(roots, n, not stretched):
+            copies[key] = g.clone()
+        out[i] = copies.get(key, g)
+    return out
+
+
+SMALL = 20_000
+"""Nodes up to which a gradient is looked after for being a view where torch's is none: the answer walks the graph."""
+PASSING = frozenset("add sub clone contiguous cast positive cat stack".split())
+"""Operators whose rule hands on the cotangent itself, or a view of it."""
+
+
+def summed(roots: list[Any], target: Any, views: bool = False) -> bool:
+    """Is an expanded gradient of `target` (or one that is a view) a sum or a product in the graph as written, on its
+    way from where it became that?"""
     users: dict[int, list[Any]] = {n.index: [None] for n in roots}
     seen: set[int] = set()
     stack = list(roots)
@@ -264,9 +288,12 @@ def summed(roots: list[Any], target: Any) -> bool:
         if len(ways) != 1:
             return len(ways) > 1
         above = ways[0]
-        if above is None or above.shape is None or math.prod(above.shape) < math.prod(node.shape):
+        if above is None or above.shape is None or above.op.flags & MULTI \
+                or math.prod(above.shape) < math.prod(node.shape):
             return False                    # here it is expanded
-        if above.leader is not None and not above.op.flags & VIEW:
+        if views and (above.op.flags & VIEW or above.op.name in ("cat", "stack")):
+            return False                    # here it becomes a view
+        if above.leader is not None and not above.op.flags & VIEW and above.op.name not in PASSING:
             return True                     # a product with one, say, which a rule has left out
         node = above
     return False

@@ -15,12 +15,12 @@ from libc.math cimport fabs, frexp
 from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.ctorch cimport (
-    ao_builtin0, ao_contiguous, ao_dtype, ao_get, ao_method, ao_method0, ao_needs_grad, ao_own, ao_set, ao_strided, ao_try_attr,
+    ao_builtin0, ao_contiguous, ao_dtype, ao_get, ao_is_view, ao_method, ao_method0, ao_needs_grad, ao_own, ao_set, ao_strided, ao_try_attr,
     ao_use_reads,
 )
 from autograd_opt.node cimport (
     AGAIN, DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
-    OWN, PINNED, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp,
+    OWN, PINNED, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp,
     active_tape, awaits, followed, number_arguments, same_device, set_paused, shape_of, value_of,
     version_of,
 )
@@ -220,10 +220,11 @@ cdef class GraphTask:
                 node.flags = node.flags | FRESH if fresh else node.flags & ~<uint32_t>FRESH
                 return 0
             if self.inplace and not sparse(g) and not sparse(old):
-                if node.flags & FRESH or Py_REFCNT(old) == 2 and alone(old, g):
+                if (node.flags & FRESH or Py_REFCNT(old) == 2 and alone(old, g)) and not self.shows(node, old):
                     ao_method(iadd, old, (g,))
                     return 0
-                g = ao_method(iadd, g, (old,)) if fresh and alike(g, old) else ao_method(add, old, (g,))
+                g = ao_method(iadd, g, (old,)) if fresh and alike(g, old) and not self.shows(node, g) \
+                    else ao_method(add, old, (g,))
                 node.flags |= FRESH
             else:
                 g = self.add(old, g)
@@ -240,6 +241,10 @@ cdef class GraphTask:
         if g is not None:
             self.overflow[node.index] = g if old is None else self.add(old, g)
         return 0
+
+    cdef bint shows(self, Node node, object t) except -1:
+        """Would a sum made in `t` be a view that the user sees, while torch's is none?"""
+        return self.captures is not None and ao_is_view(t) and node.index in self.captures
 
     cdef object add(self, object old, object g):
         """old + g, in memory of its own; dense where one of them is."""
@@ -380,6 +385,8 @@ cdef class GraphTask:
         for i in self.captures[node.index]:
             part = g.parts[self.places[i]] if i in self.places else g
             self.captured[i] = part
+            if type(part) is Tensor and not self.create_graph and self.batch is None and ao_is_view(part):
+                part._made = version_of(part)        # a view of the user's, although nobody has seen its base
             if part is None:
                 self.undefined.add(i)
         return 0
@@ -523,9 +530,10 @@ cdef class GraphTask:
     cdef bint owns(self, object g) except -1:
         """Is the cotangent in hand memory of this run's own, which may be written once nothing reads it any more?
 
-        Only a contiguous one, so that the result lies in memory as torch would lay it.
+        Only a contiguous one, so that the result lies in memory as torch would lay it, and where the user
+        may ask for it none that is a view.
         """
-        return self.fresh and self.inplace and ao_contiguous(g)
+        return self.fresh and self.inplace and ao_contiguous(g) and (self.captures is None or not ao_is_view(g))
 
     cdef bint turns_into(self, Node node, object g, object y) except -1:
         """May the memory of `g` hold its product or quotient with `y`, which is of the type of `node`?"""
@@ -533,7 +541,8 @@ cdef class GraphTask:
 
     cdef bint adds(self, Node target):
         """Does a sum wait at `target` that may be written?"""
-        return self.inplace and target.cotangent != NULL and target.task == self.id and target.flags & FRESH
+        return self.inplace and target.cotangent != NULL and target.task == self.id and target.flags & FRESH \
+            and not self.shows(target, <object>target.cotangent)
 
     cdef int pass_product(self, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1:
         """g * y; `last`: nothing reads `g` after this, so that it may be made in its memory where that is the run's own."""
@@ -613,12 +622,12 @@ cdef class GraphTask:
             return 0
         return self.put(target, ao_method(mm, x, (y,)), FILLED)
 
-    cdef int pass_place(self, Node node, Node operand, object g, tuple index) except -1:
+    cdef int pass_place(self, Node node, Node operand, object g, tuple index, bint own) except -1:
         """Zeros of the operand's shape with `g` at a basic index"""
         cdef Node target
         cdef bint fresh = False
         if operand.op.flags & MULTI:
-            g = placed(g, operand.shape, index, &fresh)
+            g = placed(g, operand.shape, index, own, &fresh)
             return self.pass_on(node, operand, g, 0, False)
         target = self.aim(operand)
         if target is None:
@@ -627,7 +636,7 @@ cdef class GraphTask:
             ao_method(iadd, (<object>target.cotangent)[index], (g,))
             return 0
         g = placed_by_steps(g, operand.shape, index, &fresh) if target is operand and by_steps(self, operand, index) \
-            else placed(g, operand.shape, index, &fresh)
+            else placed(g, operand.shape, index, own, &fresh)
         return self.put(target, g, fresh)
 
     cdef object call(self, Node node, Vjp vjp, object g):

@@ -17,6 +17,7 @@ import torch
 from autograd_opt import errors, recorder
 from autograd_opt import node as nodes
 from autograd_opt.hooks import hooks_of
+from autograd_opt.ops.helpers import view_of
 from autograd_opt.ops.table import ONCE, PURE, VIEW, define
 from autograd_opt.references import requires_grad
 
@@ -516,5 +517,5 @@ def bind_as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | Non
 
 
 AS_STRIDED = define("as_strided", f"x, *, {_GEO}", VIEW | PURE, "torch.as_strided T.as_strided", bind=bind_as_strided,
-                    x=rule(_embed), forward=region)
+                    x=rule(lambda g, **where: view_of(_embed(g, **where))), forward=region)
 OPS_BY_NAME = {op.name: op for op in (REGION, ERASE, EMBED, PLACE)}

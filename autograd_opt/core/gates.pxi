@@ -70,5 +70,5 @@ cdef object placed_by_steps(object g, object shape, tuple index, bint *fresh):
     cdef object rows = index[0], steps = index[1] if len(index) > 1 else slice(None)
     if type(rows) is slice and type(steps) is slice:
         g = ao_method(transpose, g, TURNED)
-    g = placed(g, (shape[1], shape[0], *shape[2:]), (steps, rows, *index[2:]), fresh)
+    g = placed(g, (shape[1], shape[0], *shape[2:]), (steps, rows, *index[2:]), True, fresh)
     return ao_method(transpose, g, TURNED)

@@ -9,12 +9,14 @@
 
 cdef enum Hot:
     NONE, ADD, SUB, MUL, NEG, DIV, POW, EXP, LOG, SIN, COS, SQRT, SQUARE, RECIPROCAL, ABS, TANH, SIGMOID, RELU, \
-        SOFTMAX, LOG_SOFTMAX, SUM, MEAN, MATMUL, MM, RESHAPE, TRANSPOSE, TURN, MIRROR, COPY, INDEX, SELECT, NARROW, \
+        SOFTMAX, LOG_SOFTMAX, SUM, MEAN, MATMUL, MM, RESHAPE, SQUEEZE, TRANSPOSE, TURN, MIRROR, COPY, INDEX, SELECT, NARROW, \
         TANH_BACK, SIGMOID_BACK, LINEAR, ADDMM, WHERE, CAT, STACK, UNBIND, SPLIT, \
         DROPOUT, AXES, CONV, BATCH_NORM, LAYER_NORM, MAX_POOL, NLL, EMBEDDING, LSTM
 
 cdef object div = base.__dict__["div"]
 cdef object imul = base.__dict__["mul_"]
+cdef object copy_ = base.__dict__["copy_"]
+cdef object get_data = ao_own(base.__dict__["data"])
 cdef object idiv = base.__dict__["div_"]
 cdef object ineg = base.__dict__["neg_"]
 cdef object isub = base.__dict__["sub_"]
@@ -245,7 +247,9 @@ cdef Op partner(int hot):
 cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
     """Views, copies and sums: the cotangent itself, lying another way."""
     cdef Node a = node.in0
-    cdef bint fresh = task.fresh
+    cdef bint fresh = task.fresh, own = True
+    if hot == SQUEEZE:
+        hot = COPY if len(<tuple>shape_of(g)) == len(<tuple>a.shape) else RESHAPE
     if hot == RESHAPE:
         g = ao_method(reshape, g, (a.shape,))
     elif hot == TRANSPOSE:
@@ -265,9 +269,15 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
             g, fresh = ao_method(expand, g, ((),)), False        # a tensor of its own, as for any other shape
         if n is not None:                        # as the table has it: the result may be the user's
             g, fresh = ao_method(div, g, beside(node, g, n)), True
-    elif hot != COPY:
+    elif hot == COPY:
+        if node.op.flags & REDUCES and not len(<tuple>node.shape):
+            return 0                     # an expanded number: torch sums its gradient, over no axes
+    else:
         if hot == INDEX:
             index = attribute(node, "index")
+            own = parts_taken(index, a.shape)
+            if own and None in index:
+                return 0
         else:
             start = attribute(node, "index" if hot == SELECT else "start")
             if type(start) is not int:
@@ -277,10 +287,35 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
                     return 0
                 start = slice(start, start + attribute(node, "length"))
             index = (slice(None),) * (attribute(node, "dim") % len(<tuple>a.shape)) + (start,)
-        task.pass_place(node, a, g, index)
+        task.pass_place(node, a, g, index, own)
         return 1
     task.pass_on(node, a, g, FIX0, fresh)
     return 1
+
+
+cdef bint parts_taken(tuple index, object shape) except -1:
+    """Does torch take a part for this index?  A slice that stands alone is one even if it takes everything."""
+    cdef Py_ssize_t axis = 0, i
+    if len(index) == 1:
+        return type(index[0]) is slice or type(index[0]) is int
+    for entry in index:
+        if entry is Ellipsis:
+            axis = len(shape)
+            for i in range(len(index) - 1, -1, -1):
+                if index[i] is Ellipsis:
+                    break
+                axis -= index[i] is not None
+        elif entry is not None:
+            if not takes_all(entry, shape[axis]):
+                return True
+            axis += 1
+    return False
+
+
+cdef bint takes_all(object entry, object length) except -1:
+    """Is this a slice that torch leaves out of an index of several entries?"""
+    return type(entry) is slice and (entry.start is None or entry.start == 0) and (entry.step is None or entry.step == 1) \
+        and (entry.stop is None or entry.stop >= length)
 
 
 cdef object count(object shape, object dim):
@@ -451,7 +486,7 @@ cdef int native_parts(GraphTask task, Node node, int hot, object g) except -1:
             for i in range(only):
                 start += node.shape[i][0][dim]
             index = slice(start, start + node.shape[only][0][dim])
-        task.pass_place(node, a, parts[only], (slice(None),) * dim + (index,))
+        task.pass_place(node, a, parts[only], (slice(None),) * dim + (index,), True)
         return 1
     joined = list(parts)
     for i, part in enumerate(parts):
@@ -460,12 +495,16 @@ cdef int native_parts(GraphTask task, Node node, int hot, object g) except -1:
             if shape not in zeros:
                 zeros[shape] = ao_method(new_zeros, parts[only], (shape,))
             joined[i] = zeros[shape]
-    task.pass_on(node, a, stack(joined, dim) if hot == UNBIND else cat(joined, dim), FIX0, True)
+    # torch's kernel returns a view of memory that eager mode does not show
+    task.pass_on(node, a, ao_get(get_data, stack(joined, dim)) if hot == UNBIND else cat(joined, dim), FIX0, True)
     return 1
 
 
-cdef object placed(object g, object shape, tuple index, bint *fresh):
-    """Zeros of `shape` with `g` at a basic `index`, in one kernel where every step is 1."""
+cdef object placed(object g, object shape, tuple index, bint own, bint *fresh):
+    """Zeros of `shape` with `g` at a basic `index`, in one kernel where every step is 1.
+
+    `own`: in memory of its own, also where the index takes everything.
+    """
     cdef list pads = [], inner = []
     cdef Py_ssize_t axis = 0, skip, start, stop, step
     cdef bint padded = False, plain = True
@@ -499,6 +538,10 @@ cdef object placed(object g, object shape, tuple index, bint *fresh):
     if not plain:
         g = ao_method(reshape, g, ((*inner, *shape[axis:]),))
     if not padded:
+        if own:
+            out = ao_method(new_zeros, g, (shape,))
+            ao_method(copy_, out, (g,))
+            return out
         fresh[0] = False
         return g
     return pad(g, [0] * (2 * (len(shape) - axis)) + [n for pair in reversed(pads) for n in pair])

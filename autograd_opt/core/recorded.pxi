@@ -203,6 +203,8 @@ cdef int recorded_shape(GraphTask task, Node node, int hot, object g) except -1:
     cdef Node a = node.in0
     cdef Tape tape = task.tape
     cdef object shape = tuple(a.shape)
+    if hot == SQUEEZE:
+        hot = COPY if len(operand_shape(g)) == len(shape) else RESHAPE
     if hot == RESHAPE:
         g = record(tape, operator("reshape"), reshape, (g, shape), (g,), {"shape": shape})
     elif hot == TRANSPOSE:
@@ -223,7 +225,7 @@ cdef int recorded_shape(GraphTask task, Node node, int hot, object g) except -1:
             g = two(task, "div", g, count(a.shape, dim))
     elif hot == INDEX or hot == SELECT or hot == NARROW:
         return recorded_place(task, node, hot, g, a.shape)
-    elif hot != COPY:
+    elif hot != COPY or node.op.flags & REDUCES and not len(<tuple>node.shape):
         return 0
     emit(task, node, a, g, FIX0)
     return 1
@@ -241,10 +243,14 @@ cdef int recorded_place(GraphTask task, Node node, int hot, object g, object sha
             if dim is not None or type(entry) is not int and type(entry) is not slice:
                 return 0
             dim = d
+        if dim is None and len(attribute(node, "index")) == 1:
+            dim = 0                      # torch takes even the whole for a part
         if dim is None:
             return 0                     # no part, or axes of length 1: a view of the cotangent
         entry = attribute(node, "index")[dim]
         if type(entry) is slice:
+            if len(attribute(node, "index")) > 1 and takes_all(entry, shape[dim]):
+                return 0
             entry = entry.indices(shape[dim])
     else:
         dim, entry = attribute(node, "dim"), attribute(node, "index" if hot == SELECT else "start")

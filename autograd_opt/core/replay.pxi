@@ -344,11 +344,10 @@ cdef object summed_for(GraphTask task, object g, object have, Node operand):
     cdef Py_ssize_t lead = len(have) - len(shape), i
     if task.captures is None or task.accumulate or lead <= 0 or operand.index not in task.captures:
         return sum_to(g, have, shape)
+    if not len(shape):
+        return g.sum()                       # torch has no axes to give it then
     stretched = tuple([i for i in range(len(have)) if i < lead or shape[i - lead] == 1 and have[i] != 1])
-    g = g.sum(stretched, keepdim=True).view(shape)
-    if not task.create_graph:
-        g._made = version_of(g)              # a view of the user's, although its base is not
-    return g
+    return g.sum(stretched, keepdim=True).view(shape)
 
 
 cdef tuple LEADING = (0,)

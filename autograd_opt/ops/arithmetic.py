@@ -58,9 +58,9 @@ def copysign_x(g: Any, x: Any, ans: Any) -> Any:
 define("add", "x, y, *, alpha=1", E | COMMUTATIVE, "torch.add T.add T.__add__ T.__radd__", inplace="T.__iadd__",
        x=lambda g: g, y=lambda g, *, alpha: times(g, alpha))
 define("sub", "x, y, *, alpha=1", E, "torch.sub torch.subtract T.sub T.subtract T.__sub__", inplace="T.__isub__",
-       x=lambda g: g, y=lambda g, *, alpha: -g if alpha == 1 else g * -H(alpha))
+       x=lambda g: g, y=lambda g, *, alpha: times(-g, alpha))
 define("rsub", "x, y, *, alpha=1", E, "torch.rsub T.__rsub__",
-       x=lambda g, *, alpha: -g if alpha == 1 else g * -H(alpha), y=lambda g: g)
+       x=lambda g, *, alpha: times(-g, alpha), y=lambda g: g)
 define("mul", "x, y", E | COMMUTATIVE | ONCE, "torch.mul torch.multiply T.mul T.multiply T.__mul__ T.__rmul__",
        inplace="T.__imul__",
        x=lambda g, y: g * H(y), y=lambda g, x: g * H(x))

@@ -48,6 +48,16 @@ def nothing(g: Any) -> Any:
     return torch.zeros_like(g)
 
 
+def plain(t: Any) -> Any:
+    """`t` as eager mode shows it: not as a view of memory that only torch's kernel knows."""
+    return t.data if type(t) is torch.Tensor and t._is_view() else t
+
+
+def view_of(t: Any) -> Any:
+    """A view of a fresh gradient, where torch's rule returns one."""
+    return t.view(t.shape) if isinstance(t, torch.Tensor) else t
+
+
 def times(g: Any, factor: Any) -> Any:
     """`g * conj(factor)` for a number, without a kernel for 1."""
     return g if isinstance(factor, NUMBER) and factor == 1 else g * H(factor)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.helpers import primitive
+from autograd_opt.ops.helpers import primitive, view_of
 from autograd_opt.ops.shape import at_axis, place, sliced
 from autograd_opt.ops.table import PURE, REDUCES, VARIADIC, VIEW, choose, define
 
@@ -85,7 +85,8 @@ def index_put(out: Any, index: tuple[Any, ...], g: Any) -> Any:
 
 
 def index_back(g: Any, others: Any, shapes: Any, *, index: Any) -> list[Any]:
-    return [place_add(g, *others[1:], shape=tuple(shapes[0]), index=index)]
+    whole = place_add(g, *others[1:], shape=tuple(shapes[0]), index=index)
+    return [whole if len(shapes[0]) else view_of(whole)]     # torch gives a number an axis first
 
 
 def gather_back(g: Any, index: Any, x_shape: Any, *, dim: int) -> Any:
@@ -111,8 +112,8 @@ def take_back(g: Any, index: Any, x_shape: Any) -> Any:
     n = 1
     for d in x_shape:
         n *= d
-    return torch.zeros(n, dtype=g.dtype, device=g.device).index_add(0, index.reshape(-1) % max(n, 1),
-        g.reshape(-1)).reshape(x_shape)
+    flat = torch.zeros(n, dtype=g.dtype, device=g.device).index_add(0, index.reshape(-1) % max(n, 1), g.reshape(-1))
+    return flat if len(x_shape) == 1 else flat.reshape(x_shape).clone()        # torch's is no view
 
 
 def take_along_back(g: Any, index: Any, x_shape: Any, *, dim: int | None) -> Any:
@@ -150,6 +151,10 @@ def repeat_interleave_back(g: Any, x_shape: Any, counts: Any, *, dim: int | None
     d = 0 if dim is None else dim
     if not len(shape):
         return g.sum()
+    if counts is None and 0 not in g.shape:          # torch's own way: a new axis, stretched
+        parts = g.unflatten(d, (shape[d], repeats))
+        return (parts if repeats == 1 else parts.sum(d % len(shape) + 1, keepdim=True)).squeeze(
+            d % len(shape) + 1).reshape(x_shape)
     steps = torch.arange(shape[d], device=g.device)
     times: Any = repeats if counts is None else counts
     index = torch.repeat_interleave(steps, times)

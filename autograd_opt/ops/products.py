@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.helpers import H, times
+from autograd_opt.ops.helpers import H, times, view_of
 from autograd_opt.ops.table import OTHERS, PURE, REDUCES, VARIADIC, define
 
 R = PURE | REDUCES
@@ -29,15 +29,16 @@ def matmul_y(g: Any, x: Any, x_shape: Any, y_shape: Any) -> Any:
     if len(x_shape) == 1:
         return g * H(x) if len(y_shape) == 1 else H(x).unsqueeze(-1) * g.unsqueeze(-2)
     if len(y_shape) == 1:
-        return (T(x) @ g.unsqueeze(-1)).squeeze(-1) if len(x_shape) == 2 else \
-            T(x.flatten(0, -2)) @ g.flatten()
+        return T(x) @ g if len(x_shape) == 2 else T(x.flatten(0, -2)) @ g.flatten()
     if len(y_shape) == 2 and len(x_shape) > 2:
         return T(x.flatten(0, -2)) @ g.flatten(0, -2)
     return T(x) @ g
 
 
 def linear_x(g: Any, weight: Any, weight_shape: Any) -> Any:
-    return g.unsqueeze(-1) * H(weight) if len(weight_shape) == 1 else g @ H(weight)
+    if len(weight_shape) == 1:
+        return g.unsqueeze(-1) * H(weight)
+    return g @ H(weight) if g.ndim > 1 else view_of(g @ H(weight))
 
 
 def linear_weight(g: Any, x: Any, x_shape: Any, weight_shape: Any) -> Any:

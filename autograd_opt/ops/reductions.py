@@ -27,9 +27,7 @@ def all_extreme(g: Any, x: Any, ans: Any) -> Any:
 
 
 def put_back(g: Any, x_shape: Any, index: Any, dim: int, keepdim: bool) -> Any:
-    if not len(x_shape):
-        return g
-    if not keepdim:
+    if len(x_shape) and not keepdim:
         g, index = g.unsqueeze(dim), index.unsqueeze(dim)
     return torch.zeros(x_shape, dtype=g.dtype, device=g.device).scatter(dim, index, g)
 
@@ -132,6 +130,11 @@ def dist_y(g: Any, x: Any, y: Any, ans: Any, *, p: Any) -> Any:
     return dist_x(g, y, x, ans, p=p)
 
 
+def cumsum_x(g: Any, *, dim: int) -> Any:
+    """Where there is one summand, the gradient itself, as in torch."""
+    return g if not g.ndim or g.shape[dim] == 1 or g.numel() <= 1 else g.flip(dim).cumsum(dim).flip(dim)
+
+
 def logcumsumexp_x(g: Any, x: Any, ans: Any, *, dim: int) -> Any:
     """Positive and negative cotangents apart, each in logarithms (the least finite one for 0)."""
     if not x.ndim:
@@ -207,7 +210,7 @@ def scan_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def scan_back(g: Any, x_shape: Any, index: Any, dim: int) -> Any:
-    return torch.zeros(x_shape, dtype=g.dtype, device=g.device).scatter_add(dim, index, g) if len(x_shape) else g
+    return torch.zeros(x_shape, dtype=g.dtype, device=g.device).scatter_add(dim, index, g)
 
 
 for _name in ("max", "min"):
@@ -243,5 +246,5 @@ choose("torch.max T.max", overloaded("max", "maximum"))
 choose("torch.min T.min", overloaded("min", "minimum"))
 # ----- scans -----
 define("cumsum", "x, dim=0, *, dtype=None", R, "torch.cumsum T.cumsum", inplace="T.cumsum_",
-       x=lambda g, *, dim: g.flip(dim).cumsum(dim).flip(dim) if g.ndim else g)
+       x=cumsum_x)
 define("logcumsumexp", "x, dim=0", R, "torch.logcumsumexp T.logcumsumexp", bind=bind_logcumsumexp, x=logcumsumexp_x)

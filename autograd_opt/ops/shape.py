@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.helpers import H, parts_of, primitive
+from autograd_opt.ops.helpers import H, parts_of, plain, primitive, view_of
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, MULTI, PURE, REDUCES, VARIADIC, VIEW, define
 
 V = VIEW | PURE
@@ -30,6 +30,16 @@ def reshaped(g: Any, x_shape: Any) -> Any:
     return g.reshape(x_shape)
 
 
+def unsqueezed(g: Any, x_shape: Any) -> Any:
+    """What a `squeeze` has taken away is back; where that is nothing, the gradient itself, as in torch."""
+    return g if g.ndim == len(x_shape) else g.reshape(x_shape)
+
+
+def expanded(g: Any, x_shape: Any, ans_shape: Any) -> Any:
+    """The executor sums over stretched axes; torch sums over none, too, where the operand has no axes."""
+    return g if len(x_shape) or len(ans_shape) else g.sum()
+
+
 def permuted(g: Any, *, dims: Any) -> Any:
     n = len(dims)
     back = [0] * n
@@ -39,7 +49,7 @@ def permuted(g: Any, *, dims: Any) -> Any:
 
 
 def moved(g: Any, *, source: Any, destination: Any) -> Any:
-    return g.movedim(destination, source)
+    return g.movedim(destination, source) if g.ndim else g
 
 
 def narrowed(g: Any, x_shape: Any, *, dim: int, start: Any, length: int) -> Any:
@@ -51,23 +61,40 @@ def selected(g: Any, x_shape: Any, *, dim: int, index: Any) -> Any:
     return torch.ops.aten.select_backward(g, x_shape, dim, int(index))
 
 
+def takes_all(entry: Any, length: Any) -> bool:
+    """Is this a slice that torch leaves out of an index of several entries?"""
+    return type(entry) is slice and (entry == FULL or (
+        entry.start in (None, 0) and entry.step in (None, 1) and (entry.stop is None or entry.stop >= length)))
+
+
 def sliced(g: Any, x_shape: Any, *, index: Any) -> Any:
-    """Of an index with one entry that is not a full slice, torch's own kernel; of others the general form."""
-    if None in index and all(e is None or e is Ellipsis or e == FULL for e in index):
-        return g.reshape(tuple(x_shape))        # only axes of length 1 are new: a view
-    dim = -1
-    for d, entry in enumerate(index):
-        if type(entry) is slice and entry == FULL:
-            continue
-        if dim >= 0 or (type(entry) is not int and type(entry) is not slice):
-            return place(g, x_shape, index)
-        dim = d
-    if dim < 0:
-        return g
-    entry = index[dim]
+    """Of an index with one entry that takes a part, torch's own kernel; of others the general form.
+
+    A slice that stands alone is one, even if it takes everything; beside other entries torch passes over it.
+    """
+    parts: list[tuple[int, Any]] = []
+    axis, alone, new_first = 0, len(index) == 1 and type(index[0]) is slice, False
+    for k, entry in enumerate(index):
+        if entry is Ellipsis:
+            axis = len(x_shape) - sum(e is not None for e in index[k + 1:])
+        elif entry is None:
+            new_first = new_first or not parts
+        else:
+            if alone or not takes_all(entry, x_shape[axis]):
+                parts.append((axis, entry))
+            axis += 1
+    if not parts:
+        return g if None not in index else g.reshape(tuple(x_shape))        # only axes of length 1 are new: a view
+    if None in index:
+        whole = place(g, x_shape, index)
+        return view_of(whole) if new_first else whole       # torch inserts that axis first, and removes it last
+    dim, entry = parts[0]
+    if len(parts) > 1:
+        return place(g, x_shape, index)
     if type(entry) is int:
         return torch.ops.aten.select_backward(g, x_shape, dim, entry)
-    if any(type(e) is not int and e is not None for e in (entry.start, entry.stop, entry.step)):
+    bounds = (entry.start, entry.stop, entry.step) if type(entry) is slice else (entry,)
+    if any(type(e) is not int and e is not None for e in bounds):
         return place(g, x_shape, index)
     return torch.ops.aten.slice_backward(g, x_shape, dim, *entry.indices(x_shape[dim]))
 
@@ -77,16 +104,21 @@ def repeated(g: Any, x_shape: Any, *, repeats: Any) -> Any:
 
 
 def fold_repeats(g: Any, x_shape: Any, repeats: tuple[int, ...]) -> Any:
-    """Sum the copies that `repeat` made."""
-    n = max(len(repeats), len(x_shape))
-    repeats = (1,) * (n - len(repeats)) + tuple(int(r) for r in repeats)
-    shape = (1,) * (n - len(x_shape)) + tuple(x_shape)
-    if not n:
-        return g
+    """Sum the copies that `repeat` made, one new axis at a time, then the others together."""
+    repeats = (1,) * (len(x_shape) - len(repeats)) + tuple(int(r) for r in repeats)
     if 0 in repeats:
         return torch.zeros(x_shape, dtype=g.dtype, device=g.device)
-    pairs = [k for pair in zip(repeats, shape, strict=True) for k in pair]
-    return g.reshape(pairs).sum(tuple(range(0, 2 * n, 2))).reshape(x_shape)
+    new = len(repeats) - len(x_shape)
+    for _ in range(new):
+        g = g.sum(0)
+    pairs: list[Any] = []
+    over = []
+    for times, length in zip(repeats[new:], x_shape, strict=True):
+        if times != 1:
+            over.append(len(pairs))
+            pairs.append(times)
+        pairs.append(length)
+    return g.reshape(pairs).sum(tuple(over)) if over else g
 
 
 def joined(g: Any, needs: Any, shapes: Any, ans_shape: Any, *, dim: int) -> list[Any]:
@@ -113,7 +145,12 @@ def diagonal_back(g: Any, x_shape: Any, *, offset: int, dim1: int, dim2: int) ->
 
 def rolled(g: Any, *, shifts: Any, dims: Any) -> Any:
     back = [-s for s in shifts] if isinstance(shifts, (tuple, list)) else -shifts
-    return g.roll(back, dims)
+    return plain(g.roll(back, dims))
+
+
+def unstacked(g: Any, needs: Any, *, dim: int) -> list[Any]:
+    """One at a time, as torch does: a view that may be written, unlike one of all that `unbind` returns."""
+    return [g.select(dim, i) if wanted else None for i, wanted in enumerate(needs)]
 
 
 def bind_list(tensors: Any, dim: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -151,12 +188,13 @@ define("place", "g, shape=(), index=()", PURE, forward=place,
 for _name, _attributes, _calls in (
     ("reshape", "*shape", "torch.reshape T.reshape"),
     ("flatten", "start_dim=0, end_dim=-1", "torch.flatten T.flatten"), ("ravel", "", "torch.ravel T.ravel"),
-    ("squeeze", "*dim", "torch.squeeze T.squeeze"), ("unsqueeze", "dim=0", "torch.unsqueeze T.unsqueeze"),
+    ("unsqueeze", "dim=0", "torch.unsqueeze T.unsqueeze"),
     ("unflatten", "dim=0, sizes=()", "torch.unflatten T.unflatten"),
     ("unsafe_view", "size=()", "torch._unsafe_view torch.ops.aten._unsafe_view"),
     ("reshape_alias", "size=()", "torch.ops.aten.view"),
 ):
     define(_name, f"x, {_attributes}", V, _calls, x=reshaped)
+define("squeeze", "x, *dim", V, "torch.squeeze T.squeeze", x=unsqueezed)
 define("view", "x, *shape", V, "T.view", bind=bind_view, x=reshaped)
 bind_view.__dict__["plan"] = BINDERS["reshape"].__dict__["plan"]     # numbers by position mean the same
 define("view_as", "x, shape=()", V, "T.view_as", bind=shape_of_other, forward=torch.Tensor.view, x=reshaped)
@@ -171,10 +209,10 @@ define("mT", "x", V, "T.mT.__get__", x=lambda g: g.mT)
 define("H", "x", V, "T.H.__get__", x=lambda g: H(g).mT if g.ndim else H(g))
 define("mH", "x", V, "T.mH.__get__ torch.adjoint T.adjoint", x=lambda g: H(g).mT)
 define("movedim", "x, source=0, destination=0", V, "torch.movedim torch.moveaxis T.movedim T.moveaxis", x=moved)
-define("expand", "x, *size", V | REDUCES, "T.expand", x=lambda g: g)
-define("broadcast_to", "x, *size", V | REDUCES, "torch.broadcast_to T.broadcast_to", x=lambda g: g)
+define("expand", "x, *size", V | REDUCES, "T.expand", x=expanded)
+define("broadcast_to", "x, *size", V | REDUCES, "torch.broadcast_to T.broadcast_to", x=expanded)
 define("expand_as", "x, shape=()", V | REDUCES, "T.expand_as", bind=shape_of_other,
-       forward=lambda x, shape: x.expand(shape), x=lambda g: g)
+       forward=lambda x, shape: x.expand(shape), x=expanded)
 define("narrow", "x, dim=0, start=0, length=0", V, "torch.narrow T.narrow", x=narrowed)
 define("select", "x, dim=0, index=0", V, "torch.select T.select", x=selected)
 define("diagonal", "x, offset=0, dim1=0, dim2=1", V, "torch.diagonal T.diagonal", x=diagonal_back)
@@ -194,10 +232,10 @@ define("unfold_backward", "g, shape=(), dim=0, size=1, step=1", PURE, "torch.ops
        g=lambda h, *, dim, size, step: h.unfold(dim, size, step))
 for _name, _signature, _rule in (
     ("view_copy", "x, size=()", reshaped), ("unsqueeze_copy", "x, dim=0", reshaped),
-    ("squeeze_copy", "x, *dim", reshaped),
+    ("squeeze_copy", "x, *dim", unsqueezed),
     ("permute_copy", "x, dims=()", permuted), ("narrow_copy", "x, dim=0, start=0, length=0", narrowed),
     ("transpose_copy", "x, dim0=0, dim1=0", lambda g, *, dim0, dim1: g.transpose(dim0, dim1)),
-    ("t_copy", "x", lambda g: g.t()), ("expand_copy", "x, size=()", lambda g: g), ("alias_copy", "x", lambda g: g),
+    ("t_copy", "x", lambda g: g.t()), ("expand_copy", "x, size=()", expanded), ("alias_copy", "x", lambda g: g),
     ("diagonal_copy", "x, offset=0, dim1=0, dim2=1", diagonal_back), ("select_copy", "x, dim=0, index=0", selected),
     ("unfold_copy", "x, dimension=0, size=1, step=1", lambda g, x_shape, *, dimension, size, step:
         torch.ops.aten.unfold_backward(g, tuple(x_shape), dimension, size, step)),
@@ -209,7 +247,7 @@ define("diag_embed", "x, offset=0, dim1=-2, dim2=-1", PURE, "torch.diag_embed T.
 define("tril", "x, diagonal=0", PURE, "torch.tril T.tril", inplace="T.tril_", x=lambda g, *, diagonal: g.tril(diagonal))
 define("triu", "x, diagonal=0", PURE, "torch.triu T.triu", inplace="T.triu_", x=lambda g, *, diagonal: g.triu(diagonal))
 define("trace", "x", PURE, "torch.trace T.trace",
-       x=lambda g, x_shape: g * torch.eye(*x_shape, dtype=g.dtype, device=g.device))
+       x=lambda g, x_shape: view_of(g * torch.eye(*x_shape, dtype=g.dtype, device=g.device)))
 define("flip", "x, *, dims=()", PURE, "torch.flip T.flip", bind=bind_flip, x=lambda g, *, dims: g.flip(dims))
 define("fliplr", "x", PURE, "torch.fliplr T.fliplr", x=lambda g: g.fliplr())
 define("flipud", "x", PURE, "torch.flipud T.flipud", x=lambda g: g.flipud())
@@ -234,7 +272,7 @@ define("channel_shuffle", "x, groups=1", PURE, "torch.channel_shuffle torch.nati
 define("cat", "*tensors, dim=0", VARIADIC | PURE | REDUCES, "torch.cat torch.concat torch.concatenate",
        bind=bind_list, forward=lambda *tensors, dim: torch.cat(tensors, dim), joint=joined)
 define("stack", "*tensors, dim=0", VARIADIC | PURE | REDUCES, "torch.stack", bind=bind_list,
-       forward=lambda *tensors, dim: torch.stack(tensors, dim), joint=lambda g, *, dim: list(g.unbind(dim)))
+       forward=lambda *tensors, dim: torch.stack(tensors, dim), joint=unstacked)
 define("split", "x, split_size=1, dim=0", V | MULTI, "torch._VF.split", x=split_again)
 define("split_with_sizes", "x, split_sizes=(), dim=0", V | MULTI, "torch._VF.split_with_sizes T.split_with_sizes",
        x=split_again)
@@ -252,7 +290,7 @@ define("unsafe_split_with_sizes", "x, split_sizes=(), dim=0", PURE | MULTI,
        "torch.unsafe_split_with_sizes T.unsafe_split_with_sizes", x=split_again)
 define("split_with_sizes_copy", "x, split_sizes=(), dim=0", PURE | MULTI, "torch.split_with_sizes_copy", x=split_again)
 define("unbind_copy", "x, dim=0", PURE | MULTI, "torch.unbind_copy",
-       x=lambda g, ans_shape, *, dim: torch.stack(parts_of(g, ans_shape), dim))
+       x=lambda g, ans_shape, *, dim: plain(torch.stack(parts_of(g, ans_shape), dim)))
 define("unbind", "x, dim=0", V | MULTI, "torch.unbind T.unbind",
-       x=lambda g, ans_shape, *, dim: torch.stack(parts_of(g, ans_shape), dim))
+       x=lambda g, ans_shape, *, dim: plain(torch.stack(parts_of(g, ans_shape), dim)))
 _ = ELEMENTWISE

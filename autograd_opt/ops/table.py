@@ -32,14 +32,14 @@ ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ON
     1 << k for k in range(13))
 HOT = {name: code for code, names in enumerate("""
     add|sub|mul|neg|div|pow|exp|log|sin|cos|sqrt|square|reciprocal|abs|tanh|sigmoid|relu|softmax|log_softmax|sum|mean
-    |matmul|mm|reshape flatten ravel squeeze unsqueeze unflatten unsafe_view reshape_alias view|transpose|t|mT
+    |matmul|mm|reshape flatten ravel unsqueeze unflatten unsafe_view reshape_alias view|squeeze|transpose|t|mT
     |expand broadcast_to expand_as contiguous clone cast to_float to_double to_half to_bfloat16 output|slice|select
     |narrow|tanh_backward|sigmoid_backward|linear|addmm|where|cat|stack|unbind unbind_copy
     |split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk split_with_sizes_copy
     |dropout|permute|conv1d conv2d conv3d|batch_norm_train|layer_norm|max_pool2d|nll_loss|embedding|lstm
 """.split("|"), 1) for name in names.split()}
 """Operators whose rule is written in C as well, with their codes in `core/native.pxi`."""
-HIDING = frozenset("stack repeat tile select_scatter slice_scatter diagonal_scatter embedding flash_attention "
+HIDING = frozenset("stack repeat tile roll select_scatter slice_scatter diagonal_scatter embedding flash_attention "
                    "conv1d conv_transpose1d".split())
 """Operators of torch's whose kernels return views of fresh memory that eager mode does not show."""
 ANSWER = 1 << 31

@@ -641,6 +641,33 @@ FOUND = {
         v = s.sum(0)
         a, b = torch.autograd.grad(w.sum() * 2 + v * 3, [s, v], allow_unused=True, retain_graph=True)
         a.requires_grad_()""",
+    "a squeeze that changes nothing hands on the gradient itself": """
+        v = s.squeeze()
+        a, b = torch.autograd.grad(v * 4, [v, s], create_graph=True)
+        b.requires_grad_()""",
+    "a slice of everything makes another one": """
+        v = x[:]
+        a, b = torch.autograd.grad(v.sum() * 2 + v.sum() * 3, [v, x])
+        b.add_(1)""",
+    "the part of an axis of length one does, too": """
+        v = x[:1]
+        u = v[0]
+        a, b = torch.autograd.grad(u.sum() * 2 + u.sum() * 3, [u, v])
+        b.add_(1)""",
+    "a gradient that is a view made in the run is not written with a history": """
+        v = d + z.real
+        u = torch.stack([+d, v]).sum(0)
+        a, b = torch.autograd.grad((u * d).sum(), [v, f], materialize_grads=True)
+        a -= s""",
+    "one that is a product may be": """
+        v = (y * 1.0)[None].exp()
+        a, = torch.autograd.grad(v.sum() * 2 + v.sum() * 3, [y])
+        a -= s""",
+    "the gradient of what is subtracted twice is no zero without memory": """
+        v = y.sigmoid()
+        u = torch.sub(d, v, alpha=3).sgn()
+        a, b = torch.autograd.grad(u.sum() * 2 + s, [u, v], allow_unused=True)
+        b.add_(a, alpha=2)""",
     "the result of a power of two tensors, for the base": """
         a = x.abs() ** d
         a.neg_()
