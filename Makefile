@@ -3,6 +3,8 @@
 #
 #   make demo     train on real digits, then optimize a step with repeated work
 #   make test     the whole test suite
+#   make debug    tests under a build whose compiled code checks bounds, None and initialization (ARGS=tests/engine for some)
+#   make hashes   tests with all hashes equal, so that only full comparisons tell keys apart
 #   make bench    every table of docs/results (make bench SECTIONS="times chain" for some, ARGS=--resume to go on)
 #   make figures  write the figures, tables and pictures of README and docs anew
 #   make opinfo   every sample of torch's own database of operators, and the table docs/opinfo.md (an hour)
@@ -20,13 +22,16 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 SOURCES := $(wildcard $(foreach kind,pyx pxd pxi,autograd_opt/*.$(kind) autograd_opt/*/*.$(kind) passes/*.$(kind)))
 
-.PHONY: demo test bench figures opinfo lint docs clean
+.PHONY: demo test debug hashes bench figures opinfo lint docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/autograd-opt demo $(ARGS)
 
 test: $(VENV)/.built
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+debug hashes: $(VENV)/.built
+	$(BIN)/python scripts/variant.py $@ -q -n auto -m "not slow and not long and not gpu" $(ARGS)
 
 # What fails is a line in the tables; the figures are filled in all the same.
 bench: $(VENV)/.benched

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -144,6 +145,73 @@ def test_what_is_replaced_is_called(owner: Any, name: str, make: Callable[[Any],
         assert torch.equal(layer(x), expected)
 
 
+@contextmanager
+def added(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """`owner.name` is `value` for the while, whether it had one or inherited it."""
+    former = owner.__dict__.get(name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if former is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, former)
+
+
+def of_zeros(name: str, ask: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    return lambda self, n: torch.zeros(2, 2) if n == name else ask(self, n)
+
+
+def linear() -> nn.Module:
+    return nn.Linear(2, 2)
+
+
+CHANGES: dict[str, tuple[Callable[[], nn.Module], Any, str, Any]] = {
+    "call": (linear, nn.Linear, "__call__", lambda self, *a: nn.Module.__call__(self, *a) + 1),
+    "call_impl": (linear, nn.Linear, "_call_impl", lambda self, *a: nn.Module._call_impl(self, *a) + 1),
+    "compiled": (linear, nn.Linear, "_compiled_call_impl", staticmethod(lambda x: x + 1)),
+    "missing attributes": (linear, nn.Linear, "__getattr__", of_zeros("weight", nn.Module.__getattr__)),
+    "attributes": (linear, nn.Linear, "__getattribute__", of_zeros("weight", object.__getattribute__)),
+    "weight": (linear, nn.Linear, "weight", torch.zeros(2, 2)),
+    "bias": (linear, nn.Linear, "bias", torch.full((2,), 7.0)),
+    "iteration": (lambda: nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Sequential, "__iter__",
+                  lambda self: reversed(self._modules.values())),
+    "relu": (nn.ReLU, F, "relu", lambda x, inplace=False: x + 1),
+    "tanh": (nn.Tanh, torch, "tanh", lambda x: x + 1),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_classes_that_were_changed_do_what_they_say_now(name: str) -> None:
+    make, owner, attribute, value = CHANGES[name]
+    model, x = make(), torch.ones(1, 2)
+    with ao.AutogradGraph():
+        plain = model(x)
+        with added(owner, attribute, value):
+            inside = model(x)
+        assert torch.equal(model(x), plain)
+    with added(owner, attribute, value):
+        expected = model(x)
+        with ao.AutogradGraph():
+            opened_later = model(x)
+    assert not torch.equal(expected, plain)
+    assert torch.equal(inside, expected)
+    assert torch.equal(opened_later, expected)
+
+
+def test_attributes_of_an_object_come_before_its_parameters() -> None:
+    layer, x = nn.Linear(2, 2), torch.ones(1, 2)
+    with ao.AutogradGraph():
+        layer(x)
+        layer.__dict__["weight"] = torch.zeros(2, 2)
+        assert torch.equal(layer(x), layer.bias.reshape(1, 2))
+        layer.__dict__["bias"] = torch.full((2,), 3.0)
+        assert torch.equal(layer(x), torch.full((1, 2), 3.0))
+        del layer.__dict__["weight"]
+        assert torch.equal(layer(x), F.linear(x, layer.weight, layer.__dict__["bias"]))
+
+
 def test_calls_are_short_again_when_torchs_call_is_back() -> None:
     inner = Frames()
     model = nn.Sequential(inner)
@@ -201,6 +269,8 @@ def test_other_ways_to_call() -> None:
         for args in ((), (x, x), ("x",)):
             with pytest.raises(TypeError):
                 layer(*args)
+        with pytest.raises(TypeError, match="other"):
+            layer(x, other=x)
         with pytest.raises(RuntimeError, match="mat1 and mat2"):
             layer(torch.ones(1, 3))
         assert nn.Sequential()("as it is") == "as it is"  # type: ignore[arg-type]
@@ -262,4 +332,5 @@ def test_a_trace_records_scopes() -> None:
     expected = scopes(torch.jit.trace(model, x))
     with torch.no_grad(), ao.AutogradGraph():
         model(x)
+        assert scopes(torch.jit.trace(model, x)) == expected
     assert scopes(torch.jit.trace(model, x)) == expected

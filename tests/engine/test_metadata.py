@@ -59,6 +59,21 @@ def test_a_function_that_says_something_else_is_not_used() -> None:
     assert symbols.install()
 
 
+@pytest.mark.parametrize(("name", "other"), [
+    ("dtype", "device"), ("layout", "device"), ("device", "layout"),
+    ("leaf", "view"), ("view", "leaf"), ("grad", "leaf"),
+])
+@pytest.mark.usefixtures("as_found")
+def test_each_function_is_compared_with_its_property(name: str, other: str) -> None:
+    found = symbols.addresses()
+    if found is None:
+        pytest.skip("this build of torch does not export the functions, so there is nothing to refuse")
+    dtypes = {dtype: torch.empty(0, dtype=dtype) for dtype in symbols.DTYPES}
+    assert not node.install_reads({**found, name: found[other]}, dtypes, symbols.samples())
+    assert not node.use_reads(False)
+    assert symbols.install()
+
+
 @pytest.mark.usefixtures("as_found")
 def test_a_torch_that_sets_versions_another_way_is_asked_through_python(monkeypatch: pytest.MonkeyPatch) -> None:
     def other(t: torch.Tensor, version: int) -> None:

@@ -43,6 +43,9 @@ LOSS = "tests/ops/test_cross_entropy.py::"
 NATIVE = "tests/engine/test_native.py::"
 LEAVES = "tests/engine/test_leaves.py::"
 SETTLED = "tests/optimizer/test_settled.py::"
+CALLS = "tests/engine/test_calls.py::"
+READS = "tests/engine/test_metadata.py::test_each_function_is_compared_with_its_property"
+FUSED = "tests/ops/test_fused.py::"
 
 # ----- values handed out again as they are -----------------------------------------------------------
 conditions(
@@ -297,4 +300,165 @@ conditions(
     ("numbers & 3 != 3", SETTLED + "test_in_doubt_the_passes_decide"),
     ("numbers >> 2 != 3", SETTLED + "test_in_doubt_the_passes_decide"),
     holds=True,
+)
+
+# ----- calls of torch's modules ----------------------------------------------------------------------
+CHANGED = CALLS + "test_classes_that_were_changed_do_what_they_say_now"
+conditions(
+    "recorder",
+    "if self.version != 0 and ao_type_version(kind) == self.version:",
+    ("ao_type_version(kind) == self.version", CHANGED + "[weight]"),
+    holds=True,
+)
+conditions(
+    "recorder",
+    "if kind.__call__ is not wrapped_call_impl or kind._call_impl is not call_impl "
+    "or kind.forward is not self.forward \\\n"
+    "                or kind.__getattr__ is not module_getattr or kind._compiled_call_impl is not None \\\n"
+    "                or kind.__getattribute__ is not object.__getattribute__:",
+    ("kind.__call__ is not wrapped_call_impl", CHANGED + "[call]"),
+    ("kind._call_impl is not call_impl", CHANGED + "[call_impl]"),
+    ("kind.forward is not self.forward", CALLS + "test_what_is_replaced_is_called"),
+    ("kind.__getattr__ is not module_getattr", CHANGED + "[missing attributes]"),
+    ("kind._compiled_call_impl is not None", CHANGED + "[compiled]"),
+    ("kind.__getattribute__ is not object.__getattribute__", CHANGED + "[attributes]"),
+)
+conditions(
+    "recorder",
+    "if self.how == SEQUENTIAL and kind.__iter__ is not sequential_iter:",
+    ("kind.__iter__ is not sequential_iter", CHANGED + "[iteration]"),
+)
+conditions(
+    "recorder",
+    'if self.how == LINEAR and (hasattr(kind, "weight") or hasattr(kind, "bias")):',
+    ('hasattr(kind, "weight")', CHANGED + "[weight]"),
+    ('hasattr(kind, "bias")', CHANGED + "[bias]"),
+)
+conditions(
+    "recorder",
+    "        if PyDict_GetItemWithError(<object>own, name) != NULL:\n            return NULL",
+    ("PyDict_GetItemWithError(<object>own, name) != NULL", CALLS + "test_a_forward_of_the_objects_own_is_called"),
+)
+conditions(
+    "recorder",
+    'found.plain = PyDict_GetItemWithError(<object>own, "weight") == NULL and '
+    'PyDict_GetItemWithError(<object>own, "bias") == NULL',
+    ('PyDict_GetItemWithError(<object>own, "weight") == NULL',
+     CALLS + "test_attributes_of_an_object_come_before_its_parameters"),
+    ('PyDict_GetItemWithError(<object>own, "bias") == NULL',
+     CALLS + "test_attributes_of_an_object_come_before_its_parameters"),
+    holds=True,
+)
+conditions(
+    "recorder",
+    "return empty(&_globals) and not ao_traced()",
+    ("empty(&_globals)", CALLS + "test_global_hooks_are_called"),
+    ("not ao_traced()", CALLS + "test_profilers_and_modes_see_the_calls"),
+    holds=True,
+)
+conditions(
+    "recorder",
+    'if PyDict_GetItemWithError(trace_names, "_trace_module_map") != <PyObject *>None:',
+    ('PyDict_GetItemWithError(trace_names, "_trace_module_map") != <PyObject *>None',
+     CALLS + "test_a_trace_records_scopes"),
+)
+conditions(
+    "recorder",
+    "if version == 0 or _traces != version:",
+    ("version == 0 or _traces != version", CALLS + "test_a_trace_records_scopes"),
+)
+conditions(
+    "recorder",
+    "if layer is None or own == NULL or not layer.intact() or not unwatched():",
+    ("not layer.intact()", CALLS + "test_what_is_replaced_is_called"),
+    ("not unwatched()", CALLS + "test_global_hooks_are_called"),
+)
+conditions(
+    "recorder",
+    "if found == NULL or not empty(found):",
+    ("not empty(found)", CALLS + "test_hooks_of_a_module_are_called"),
+)
+conditions(
+    "recorder",
+    "if layer.how != FORWARD and len(<tuple>args) == 1 and (named == NULL or PyDict_Size(<object>named) == 0):",
+    ("len(<tuple>args) == 1", CALLS + "test_other_ways_to_call"),
+    ("(named == NULL or PyDict_Size(<object>named) == 0)", CALLS + "test_other_ways_to_call"),
+    holds=True,
+)
+conditions(
+    "recorder",
+    "        elif mode_innermost():\n            if layer.how == LINEAR:",
+    ("mode_innermost()", CALLS + "test_profilers_and_modes_see_the_calls"),
+    holds=True,
+)
+conditions(
+    "recorder",
+    'if not found.plain or found.parameters == NULL \\\n'
+    '            or PyDict_GetItemWithError(functional_names, "linear") != <PyObject *>linear_function:',
+    ("not found.plain", CALLS + "test_attributes_of_an_object_come_before_its_parameters"),
+    ('PyDict_GetItemWithError(functional_names, "linear") != <PyObject *>linear_function',
+     CALLS + "test_what_is_replaced_is_called"),
+)
+conditions(
+    "recorder",
+    "if version == 0 or version != found.changed:",
+    ("version == 0 or version != found.changed", CALLS + "test_parameters_are_looked_up_each_time"),
+)
+conditions(
+    "recorder",
+    'if layer.names.get(layer.name) is not layer.function or own.get("inplace", False) is not False:',
+    ("layer.names.get(layer.name) is not layer.function", CHANGED + "[relu]"),
+    ('own.get("inplace", False) is not False', CALLS + "test_other_ways_to_call"),
+)
+conditions(
+    "recorder",
+    'if not kind.__module__.startswith("torch.nn.modules."):',
+    ('not kind.__module__.startswith("torch.nn.modules.")', CALLS + "test_torchs_modules_are_called_without_frames"),
+)
+
+# ----- what torch's C interface says -----------------------------------------------------------------
+AGREES = (
+    "return ao_dtype(t) is t.dtype and ao_shape(t) == t.shape and type(ao_shape(t)) is torch.Size \\\n"
+    "        and ao_strided(t) == (t.layout is torch.strided) and ao_on_cpu(t) == t.is_cpu \\\n"
+    "        and (t.layout is not torch.strided or ao_contiguous(t) == t.is_contiguous()) \\\n"
+    "        and ao_is_leaf(t) == t.is_leaf and ao_is_view(t) == t._is_view() and ao_needs_grad(t) == t.requires_grad"
+)
+conditions(
+    "node",
+    AGREES,
+    ("ao_dtype(t) is t.dtype", READS + "[dtype-device]"),
+    ("ao_strided(t) == (t.layout is torch.strided)", READS + "[layout-device]"),
+    ("ao_on_cpu(t) == t.is_cpu", READS + "[device-layout]"),
+    ("ao_is_leaf(t) == t.is_leaf", READS + "[leaf-view]"),
+    ("ao_is_view(t) == t._is_view()", READS + "[view-leaf]"),
+    ("ao_needs_grad(t) == t.requires_grad", READS + "[grad-leaf]"),
+    holds=True,
+)
+
+# ----- the long short-term memory --------------------------------------------------------------------
+OTHER = FUSED + "test_what_is_no_fused_lstm_is_torchs"
+conditions(
+    "recorder",
+    "or not fused(input) or ao_get(get_ndim, input) != 3 or onednn_enabled() is not True:",
+    ("onednn_enabled() is not True", OTHER),
+)
+conditions(
+    "recorder",
+    "if len(params) != (4 if has_biases else 2) * num_layers * (2 if rest[2] else 1) "
+    "or ao_method0(get_count, input) == 0:",
+    ("len(params) != (4 if has_biases else 2) * num_layers * (2 if rest[2] else 1)", OTHER),
+    ("ao_method0(get_count, input) == 0", OTHER),
+)
+conditions(
+    "recorder",
+    "return is_tensor(t) and ao_dtype(t) is FLOAT32 and ao_on_cpu(t) and ao_strided(t)",
+    ("ao_dtype(t) is FLOAT32", OTHER),
+    holds=True,
+)
+conditions(
+    "recorder",
+    'if attributes["num_layers"] != 1 or attributes["bidirectional"] or not attributes["has_biases"]:',
+    ('attributes["num_layers"] != 1', FUSED + "test_lstm_has_torch_s_bits"),
+    ('attributes["bidirectional"]', FUSED + "test_lstm_has_torch_s_bits"),
+    ('not attributes["has_biases"]', FUSED + "test_lstm_has_torch_s_bits"),
 )

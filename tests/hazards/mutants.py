@@ -7,6 +7,8 @@ The guards inside compiled modules are in `compiled_mutants.py`.
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -386,3 +388,22 @@ def _one_seed() -> Iterator[None]:
 
     with patch.object(backward, "shared_ones", shared_ones):
         yield
+
+
+# ----- recorded runs ------------------------------------------------------------------------------------
+def written_otherwise(owner: Any, name: str, right: str, wrong: str) -> Callable[[], Any]:
+    """`owner.name` with one piece of its text replaced."""
+    source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+    assert source.count(right) == 1, f"{name} has {source.count(right)} times {right!r}"
+    env: dict[str, Any] = {}
+    exec("from __future__ import annotations\n" + source.replace(right, wrong), owner.__dict__, env)
+    return replaced(owner, name, env[name])
+
+
+for case_ in ("23 retained after a recorded run", "23 hooks after a recorded run", "23 hooks between two recorded runs",
+              "23 hook on a grad_fn after a recorded run"):
+    mutant(
+        f"recorded runs merge: {case_[3:]}",
+        written_otherwise(backward, "execute", "and not create_graph and not tape.running", "and not tape.running"),
+        case_,
+    )

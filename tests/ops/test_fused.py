@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -122,6 +122,39 @@ def test_lstm_has_torch_s_bits(layers: int, bidirectional: bool, batch_first: bo
     wanted, _ = gradients(run, inputs, nullcontext(), 2)
     found, _ = gradients(run, inputs, ao.AutogradGraph(optimize=True), 2)
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
+
+
+NOT_FUSED: dict[str, tuple[Callable[[], Any], tuple[int, ...], torch.dtype]] = {
+    "oneDNN is off": (lambda: nn.LSTM(3, 4), (5, 2, 3), torch.float32),
+    "projections": (lambda: nn.LSTM(3, 4, proj_size=2), (5, 2, 3), torch.float32),
+    "an empty batch": (lambda: nn.LSTM(3, 4), (5, 0, 3), torch.float32),
+    "another type": (lambda: nn.LSTM(3, 4).double(), (5, 2, 3), torch.float64),
+}
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize("name", NOT_FUSED)
+@pytest.mark.parametrize("optimize", [False, True])
+def test_what_is_no_fused_lstm_is_torchs(name: str, optimize: bool) -> None:
+    make, shape, dtype = NOT_FUSED[name]
+    net, x = make(), some(shape, dtype)
+
+    def step() -> list[torch.Tensor]:
+        net.zero_grad()
+        out, (h, c) = net(x)
+        (out.square().sum() + (h * c if h.shape == c.shape else c).sum()).backward()
+        return [out.detach(), *[p.grad for p in net.parameters()]]
+
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(name != "oneDNN is off")    # the public switch sets others, and warns
+    try:
+        expected = step()
+        with ao.AutogradGraph(optimize) as graph:
+            found = step()
+            assert "lstm" not in {n.op.name for n in graph.tape.snapshot()}
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("layers", [1, 2])
