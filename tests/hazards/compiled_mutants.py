@@ -175,6 +175,13 @@ GUARDS = [
         "if mutant == @ or end(node.in0) is end(leader.in0) and",
         "23 hook below merged consumers",
     ),
+    # calls of modules
+    Guard(
+        "recorder",
+        "if version == 0 or version != found.changed:",
+        "if found.changed == 0 or mutant != @ and (version == 0 or version != found.changed):",
+        "tests/engine/test_calls.py::test_parameters_are_looked_up_each_time",
+    ),
     # the run
     Guard(
         "executor",

@@ -401,11 +401,6 @@ conditions(
 )
 conditions(
     "recorder",
-    "if version == 0 or version != found.changed:",
-    ("version == 0 or version != found.changed", CALLS + "test_parameters_are_looked_up_each_time"),
-)
-conditions(
-    "recorder",
     'if layer.names.get(layer.name) is not layer.function or own.get("inplace", False) is not False:',
     ("layer.names.get(layer.name) is not layer.function", CHANGED + "[relu]"),
     ('own.get("inplace", False) is not False', CALLS + "test_other_ways_to_call"),
