@@ -8,6 +8,7 @@ input, takes over. `cse_py.py` says the same in plain Python.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 import numpy as np
 
@@ -31,6 +32,10 @@ cdef uint8_t commutative = _flags.COMMUTATIVE
 cdef uint8_t never_merges = _flags.NEVER_MERGES
 cdef uint64_t odd = 0x9E3779B97F4A7C15u  # 2^64 / golden ratio
 cdef uint64_t tag_bits = 0xFFFFFFFF00000000u
+
+
+cdef enum:
+    LARGE = 200000  # nodes whose arrays are larger than a processor's private cache
 
 
 cdef struct Counts:
@@ -62,6 +67,17 @@ cdef inline uint64_t hash_node(
         h = (h ^ <uint32_t>value[j]) * spread
         h ^= h >> 32
     return h * spread
+
+
+cdef inline bint comes_before(
+    Py_ssize_t i, Py_ssize_t begin, Py_ssize_t end, const int32_t[::1] operands
+) except -1 nogil:
+    """Whether these operands all come before node i, so that their leaders are final."""
+    cdef Py_ssize_t j
+    for j in range(begin, end):
+        if operands[j] >= i:
+            return False
+    return True
 
 
 cdef inline bint same(
@@ -97,23 +113,37 @@ cdef bint sweep(
     slot holds half a hash as a tag, above a node number + 1; 0 is empty.
     """
     cdef Py_ssize_t n = key.shape[0], mask = slot.shape[0] - 1
-    cdef Py_ssize_t i, soon, p, probes = 0, comparisons = 0, most = 65536 + 4 * n
-    # a table that outgrows the cache is waited for: ask for slots early
-    cdef Py_ssize_t ahead = 12 if n > 200000 else n
+    cdef Py_ssize_t i, soon, p, j, probes = 0, comparisons = 0, most = 65536 + 4 * n
+    # arrays that outgrow the cache are waited for: ask for their lines early
+    cdef Py_ssize_t ahead = 16 if n > LARGE else n
     cdef int32_t other
     cdef uint64_t h, entry
+    cdef uint64_t hashed[32]
+    cdef bint settled[32]
     cdef uint8_t never = never_merges
+    memset(settled, 0, sizeof(settled))
     for i in range(n):
+        soon = i + 2 * ahead
+        if soon < n:
+            for j in range(offsets[soon], offsets[soon + 1]):
+                prefetch(&leader[operands[j]])
         soon = i + ahead
         if soon < n and not flags[soon] & never:
             h = hash_node(soon, spread, key, offsets, operands, flags, leader, value)
             prefetch(&slot[<Py_ssize_t>(h >> 16) & mask])
+            hashed[soon & 31] = h
+            settled[soon & 31] = comes_before(i, offsets[soon], offsets[soon + 1], operands)
         if leader[i] != i:
             leader[i] = leader[leader[i]]
+            settled[i & 31] = False
             continue
         if flags[i] & never:
             continue
-        h = hash_node(i, spread, key, offsets, operands, flags, leader, value)
+        if settled[i & 31]:
+            h = hashed[i & 31]
+            settled[i & 31] = False
+        else:
+            h = hash_node(i, spread, key, offsets, operands, flags, leader, value)
         p = <Py_ssize_t>(h >> 16) & mask
         h &= tag_bits
         while True:
