@@ -20,6 +20,10 @@ from autograd_opt.passes.leaders import Leaders
 __all__ = ["DagArrays", "read_dag", "small_integers", "write_dag"]
 
 
+MANY = 128
+"""Users or operands that removing one edge may have to walk."""
+
+
 @dataclass(frozen=True)
 class DagArrays:
     """A graph read from rustworkx, nodes in topological order."""
@@ -90,9 +94,9 @@ def write_dag(
 ) -> "tuple[rx.PyDiGraph[Any, int], NDArray[np.int32]]":
     """Build the graph of what is alive; see :meth:`NodeTable.to_dag`.
 
-    A graph in which nothing changed is copied, which is ten times cheaper.
-    Editing a copy instead of building is no way out where something changed:
-    removing a user walks the list of all users of its operand.
+    A graph in which nothing changed is copied, which is ten times cheaper than
+    building. Where something changed, the copy is edited, unless that removes a
+    user of a node with many: removing it walks the list of all of them.
     """
     keep = alive.astype(bool)
     if isinstance(source, rx.PyDiGraph):
@@ -100,6 +104,10 @@ def write_dag(
             raise ValueError("the table was not read from a graph: pass its payloads")
         if keep.all():
             return source.copy(), dag_index.astype(np.int32)
+        edited = _edited(source, dag_index, offsets, operands, leader, keep)
+        if edited is not None:
+            position = np.where(keep, dag_index, -1).astype(np.int32)
+            return edited, position[leader]
         payloads = _payloads(source, dag_index)
     else:
         payloads = source
@@ -116,10 +124,42 @@ def write_dag(
 
     dag: rx.PyDiGraph[Any, int] = rx.PyDiGraph(multigraph=True, node_count_hint=total, edge_count_hint=len(users))
     dag.add_nodes_from(list(compress(payloads, keep.data)))
-    # iterated lazily: two million tuples at once would wake the collector
-    edges = zip(sources.data, users.data, places.data, strict=True)
-    dag.add_edges_from(edges)
+    # iterated lazily: two million tuples at once would wake the collector; unlike
+    # add_edges_from, this one makes no list of two million edge indices
+    edges: Any = zip(sources.data, users.data, places.data, strict=True)
+    dag.extend_from_weighted_edge_list(edges)
     return dag, position[leader]
+
+
+def _edited(
+    source: "rx.PyDiGraph[Any, int]",
+    index: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    operands: NDArray[np.int32],
+    leader: Leaders,
+    keep: NDArray[np.bool_],
+) -> "rx.PyDiGraph[Any, int] | None":
+    """A copy without the nodes that are not kept; None if building is cheaper.
+
+    An edge is removed by walking the operands of its user and the users of its
+    operand, so neither may be many.
+    """
+    users = np.bincount(operands, minlength=len(keep))
+    arity = np.diff(offsets)
+    of_kept = np.repeat(keep, arity)
+    if arity.max() > MANY or users[operands[~of_kept]].max(initial=0) > MANY:
+        return None
+    moved = np.flatnonzero(of_kept & ~keep[operands])
+    if 4 * len(moved) > len(operands):
+        return None
+    dag = source.copy()
+    # users before their operands: what goes has no users by then, but those that move
+    dag.remove_nodes_from(index[~keep][::-1].tolist())
+    if len(moved):
+        user = np.searchsorted(offsets, moved, side="right") - 1
+        columns = (index[leader[operands[moved]]], index[user], moved - offsets[user])
+        dag.add_edges_from(list(zip(*(column.tolist() for column in columns), strict=True)))
+    return dag
 
 
 def _payloads(dag: "rx.PyDiGraph[Any, int]", index: NDArray[np.int64]) -> Sequence[Any]:

@@ -17,6 +17,19 @@ from autograd_opt.passes import flags as _flags
 from autograd_opt.passes.leaders import identity_leaders
 from autograd_opt.passes.refine_py import refine as twin
 
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define AUTOGRAD_OPT_PREFETCH(address) __builtin_prefetch(address)
+    #else
+    #define AUTOGRAD_OPT_PREFETCH(address)
+    #endif
+    """
+    void prefetch "AUTOGRAD_OPT_PREFETCH"(const void *) noexcept nogil
+
+cdef enum:
+    SOON = 8  # places ahead of the one that is read: a group's nodes lie far apart
+
 cdef uint8_t commutative = _flags.COMMUTATIVE
 cdef uint8_t never_merges = _flags.NEVER_MERGES
 
@@ -70,6 +83,9 @@ cdef class _Refinement:
         cdef int32_t deepest, below
         cdef int32_t[::1] level = self.part
         for i in range(self.n):
+            if i + 2 * SOON < self.n:
+                for j in range(self.offsets[i + 2 * SOON], self.offsets[i + 2 * SOON + 1]):
+                    prefetch(&level[self.operands[j]])
             deepest = 0
             for j in range(self.offsets[i], self.offsets[i + 1]):
                 below = level[self.operands[j]]
@@ -112,16 +128,43 @@ cdef class _Refinement:
             return min(mine, twin) if by == 2 else max(mine, twin)
         return mine
 
+    cdef inline int ask(self, Py_ssize_t i, Py_ssize_t end, int32_t by) except -1 nogil:
+        """Ask early for what `colour` and `split` will read at places after i."""
+        cdef int32_t node
+        cdef Py_ssize_t place
+        if i + 2 * SOON < end:
+            node = self.order[i + 2 * SOON]
+            if by == 0:
+                prefetch(&self.key[node])
+            elif by == 1:
+                prefetch(&self.offsets[node])
+                prefetch(&self.flags[node])
+            else:
+                place = self.offsets[node] + by - 2
+                prefetch(&self.leader[self.operands[place]])
+                if place + 1 < self.offsets[node + 1]:      # for the parts, soon after
+                    prefetch(&self.leader[self.operands[place + 1]])
+        if i + SOON < end:
+            node = self.order[i + SOON]
+            if by == 1:
+                prefetch(&self.operands[self.offsets[node]])
+            elif by >= 2:
+                prefetch(&self.part_of_colour[self.leader[self.operands[self.offsets[node] + by - 2]]])
+        return 0
+
     cdef int split(self, Py_ssize_t begin, Py_ssize_t end, int32_t by) except -1 nogil:
         cdef Py_ssize_t i, parts = 0, at = begin
         cdef int32_t first = self.order[begin], part, count
         cdef int64_t colour
+        if end - begin == 2:
+            return self.pair(first, self.order[begin + 1], by)
         if by >= 2 and by - 2 == self.offsets[first + 1] - self.offsets[first]:
             for i in range(begin, end):
                 self.leader[self.order[i]] = first
             return 0
         self.serial += 1
         for i in range(begin, end):
+            self.ask(i, end, by)
             colour = self.colour(self.order[i], by)
             if self.part_of_colour[colour] >> 32 != self.serial:
                 self.part_of_colour[colour] = self.serial << 32 | parts
@@ -142,7 +185,18 @@ cdef class _Refinement:
         for i in range(begin, end):
             self.moved[self.size[self.part[i]]] = self.order[i]
             self.size[self.part[i]] += 1
-        self.order[begin:end] = self.moved[begin:end]
+        for i in range(begin, end):
+            self.order[i] = self.moved[i]
+        return 0
+
+    cdef int pair(self, int32_t first, int32_t second, int32_t by) except -1 nogil:
+        """What splitting two nodes comes to: they differ somewhere, or are equal."""
+        cdef Py_ssize_t arity = self.offsets[first + 1] - self.offsets[first]
+        while by < 2 or by - 2 < arity:
+            if self.colour(first, by) != self.colour(second, by):
+                return 0
+            by += 1
+        self.leader[second] = first
         return 0
 
 

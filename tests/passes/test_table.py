@@ -46,7 +46,7 @@ def test_there_and_back() -> None:
         (b"sub", [b"mul", b"mul"]),
     ]
     assert optimized.num_edges() == 4
-    assert position.tolist() == [0, 1, 1, 2]
+    assert position.tolist() == [0, 1, 1, 3]
     assert dag.num_nodes() == 4
     assert optimized[1] is dag[1]
 
@@ -57,7 +57,7 @@ def test_pruned_nodes_have_no_position() -> None:
     leader = np.arange(4, dtype=np.int32)
     alive = prune(table, [2], leader)
     optimized, position = table.to_dag(dag, leader, alive)
-    assert position.tolist() == [0, -1, 1, -1]
+    assert position.tolist() == [0, -1, 2, -1]
     assert listed(optimized) == [(b"x", []), (b"mul", [b"x", b"x"])]
 
 
@@ -69,6 +69,45 @@ def test_nothing_changed_is_a_copy() -> None:
     assert optimized is not dag
     assert listed(optimized) == listed(dag)
     assert position.tolist() == [0, 1, 2, 3]
+
+
+def hub(users: int) -> "rx.PyDiGraph[Any, int]":
+    """The square of x by as many nodes, each twice, and their sum."""
+    dag: rx.PyDiGraph[Any, int] = rx.PyDiGraph()
+    x = dag.add_node(b"x")
+    squares = dag.add_nodes_from([b"mul %d" % (i // 2) for i in range(users)])
+    total = dag.add_node(b"total")
+    dag.add_edges_from([(x, square, place) for square in squares for place in (0, 1)])
+    dag.add_edges_from([(square, total, place) for place, square in enumerate(squares)])
+    return dag
+
+
+@pytest.mark.parametrize("users", [2, 20, 60, 200])
+def test_edited_or_built_the_graph_is_the_same(users: int) -> None:
+    dag = hub(users)
+    table = NodeTable.from_dag(dag, key=itself)
+    leader = cse(table)
+    alive = prune(table, [users + 1], leader)
+    optimized, position = table.to_dag(dag, leader, alive)
+    built, _ = table.to_dag(dag.nodes(), leader, alive)
+    assert listed(optimized) == listed(built)
+    assert optimized.num_edges() == users + users       # one square of two, two operands each; all of the sum
+    assert [optimized[p] for p in position] == [dag[int(i)] for i in leader]
+    again = NodeTable.from_dag(optimized, key=itself)
+    assert np.array_equal(again.operands, NodeTable.from_dag(built, key=itself).operands)
+
+
+@pytest.mark.parametrize(("users", "edited"), [(64, True), (65, False)])
+def test_no_list_of_users_is_walked_that_is_long(users: int, edited: bool) -> None:
+    """x has two edges to each user; the copy keeps its indices, what is built anew has none to keep."""
+    dag = hub(users)
+    dag.remove_node(users + 1)
+    table = NodeTable.from_dag(dag, key=itself)
+    kept = np.ones(len(table), np.uint8)
+    kept[1] = 0
+    optimized, position = table.to_dag(dag, np.arange(len(table), dtype=np.int32), kept)
+    assert position[2] == (2 if edited else 1)
+    assert listed(optimized) == [row for row in listed(dag) if row[0] is not dag[1]]
 
 
 @pytest.mark.parametrize("merge", [False, True])
