@@ -8,7 +8,6 @@ input, takes over. `cse_py.py` says the same in plain Python.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
 
 import numpy as np
 
@@ -113,15 +112,13 @@ cdef bint sweep(
     slot holds half a hash as a tag, above a node number + 1; 0 is empty.
     """
     cdef Py_ssize_t n = key.shape[0], mask = slot.shape[0] - 1
-    cdef Py_ssize_t i, soon, p, j, probes = 0, comparisons = 0, most = 65536 + 4 * n
+    cdef Py_ssize_t i, soon, p, j, begun, changed = -1, probes = 0, comparisons = 0, most = 65536 + 4 * n
     # arrays that outgrow the cache are waited for: ask for their lines early
     cdef Py_ssize_t ahead = 16 if n > LARGE else n
     cdef int32_t other
     cdef uint64_t h, entry
     cdef uint64_t hashed[32]
-    cdef bint settled[32]
     cdef uint8_t never = never_merges
-    memset(settled, 0, sizeof(settled))
     for i in range(n):
         soon = i + 2 * ahead
         if soon < n:
@@ -132,16 +129,15 @@ cdef bint sweep(
             h = hash_node(soon, spread, key, offsets, operands, flags, leader, value)
             prefetch(&slot[<Py_ssize_t>(h >> 16) & mask])
             hashed[soon & 31] = h
-            settled[soon & 31] = comes_before(i, offsets[soon], offsets[soon + 1], operands)
         if leader[i] != i:
             leader[i] = leader[leader[i]]
-            settled[i & 31] = False
+            changed = i
             continue
         if flags[i] & never:
             continue
-        if settled[i & 31]:
+        begun = i - ahead   # when this node was hashed, and leaders before it were final
+        if begun >= 0 and (changed < begun or comes_before(begun, offsets[i], offsets[i + 1], operands)):
             h = hashed[i & 31]
-            settled[i & 31] = False
         else:
             h = hash_node(i, spread, key, offsets, operands, flags, leader, value)
         p = <Py_ssize_t>(h >> 16) & mask
@@ -157,6 +153,7 @@ cdef bint sweep(
                 other = <int32_t>(<uint32_t>entry - 1)
                 if same(<int32_t>i, other, key, offsets, value):
                     leader[i] = other
+                    changed = i
                     break
             p = (p + 1) & mask
         if probes > most:
