@@ -26,6 +26,7 @@ from .workloads import labels as workload_labels
 
 NODES = 10**6
 SHORT, LONG = 10_000, 100_000
+PAGE = 4096
 POINTS = 20
 """Readings on the way of a long run."""
 OPTIONS = {"as written": {"optimize": False}, "optimized": {"optimize": True}}
@@ -67,7 +68,7 @@ def joined(row: Row, counts: Row) -> Row:
 
 def resident() -> int:
     """Bytes of this process in physical memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
 class _Heap(ctypes.Structure):
@@ -172,16 +173,20 @@ def grids(rows: list[Row]) -> list[Grid]:
               f"{row['peak'][OFF] / row['peak'][EAGER]:.2f}", f"{row['peak'][ON] / row['peak'][EAGER]:.2f}"]
              for row in of("peak")]
     nodes = [[row["way"], f"{row['resident']:.0f}", f"{row['python']:.0f}"] for row in of("node")]
-    grown = [[row["way"], f"{row['steps']:,}", f"{row['bytes']:,}", f"{row['bytes'] / row['counted']:.2f}",
-              f"{row['blocks']:,}"] for row in of("growth")]
+    grown = [[row["way"], f"{row['steps']:,}", f"{row['heap']:,}", f"{row['heap'] / row['counted']:.2f}",
+              f"{row['blocks']:,}", f"{row['blocks'] / row['counted']:.3f}", f"{row['resident'] / PAGE:.0f}"]
+             for row in of("growth") if "curve" in row]
     made = [
         Grid("Most bytes of tensors alive at once, MB", (
             "workload", EAGER, "as written", "optimized", "as written / eager", "optimized / eager"), peaks),
         Grid("Bytes of a recorded node", ("way", "resident memory", "Python's allocators"), nodes,
              f"{NODES:,} additions whose tensors are gone."),
         Grid("Growth with the collector off", (
-            "way", "steps", "bytes", "bytes a step", "blocks of Python's allocator"), grown,
-             "Training of a network 8-16-1, the second half of the steps; torch eager in the same loop beside it."),
+            "way", "steps", "bytes in use", "bytes a step", "blocks of Python's allocator", "blocks a step",
+            "resident pages"), grown,
+             "Training of a network 8-16-1, the second half of the steps; torch eager in the same loop beside it. "
+             "Bytes in use are what the C library has given out and not got back, to the byte; Python keeps what has "
+             "512 bytes or less in blocks of its own; a resident page is 4 KiB."),
     ]
     return [grid for grid in made if grid.lines]
 
@@ -189,7 +194,7 @@ def grids(rows: list[Row]) -> list[Grid]:
 def checks(rows: list[Row]) -> list[Check]:
     """Peaks beside torch eager's, the size of a node, no growth."""
     out = []
-    eager = {row["steps"]: row["bytes"] for row in rows if row.get("way") == EAGER}
+    eager = {row["steps"]: row["heap"] for row in rows if row.get("way") == EAGER and "curve" in row}
     for row in rows:
         if row.get("kind") == "peak":
             share = row["peak"][ON] / row["peak"][EAGER]
@@ -197,9 +202,9 @@ def checks(rows: list[Row]) -> list[Check]:
         elif row.get("kind") == "node":
             out.append(Check(f"node, {row['way']}", "bytes", row["resident"], *bars.NODE_BYTES_BAR))
         elif row.get("kind") == "growth" and row["way"] != EAGER and "curve" in row:
-            beyond = max(row["bytes"] - max(eager.get(row["steps"], 0), 0), 0) / row["counted"]
+            beyond = max(row["heap"] - max(eager.get(row["steps"], 0), 0), 0) / row["counted"]
             name = f"{row['steps']:,} steps, {row['way']}"
-            out.append(Check(name, "bytes a step beyond torch eager's", beyond, *bars.GROWTH_BYTES_BAR))
+            out.append(Check(name, "bytes in use a step beyond torch eager's", beyond, *bars.GROWTH_BYTES_BAR))
     return out
 
 
@@ -208,9 +213,9 @@ def plot(rows: list[Row], stem: Path) -> list[Path]:
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     names = {"optimized": "autograd_opt", "as written": "autograd_opt, as written"}
     for row in rows:
-        if row.get("kind") == "growth":
+        if row.get("kind") == "growth" and "curve" in row:
             start = row["curve"][0][1]
-            line = [(float(done), (held - start) / 1e6) for done, held, _ in row["curve"]]
+            line = [(float(done), (held - start) / 1e6) for done, held, *_ in row["curve"]]
             panels.setdefault(f"{row['steps']:,} steps", {})[names.get(str(row["way"]), str(row["way"]))] = line
     title = "Resident memory while training with the collector off, MB beyond the first reading"
     return save_panels(stem.with_suffix(".png"), panels, "steps", "MB", title)

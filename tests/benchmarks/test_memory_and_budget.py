@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +26,47 @@ def test_a_node_has_a_size(way: str) -> None:
 
 def test_growth_is_read_at_equal_distances() -> None:
     row = memory.growth({"optimize": True}, 40, lambda: None)
-    assert [done for done, _, _ in row["curve"]] == list(range(2, 41, 2))
+    assert [done for done, *_ in row["curve"]] == list(range(2, 41, 2))
     assert row["counted"] == 20
+
+
+def test_bytes_in_use_are_counted_to_the_byte() -> None:
+    read = memory.heap_reader()
+    assert read is not None
+    library = ctypes.CDLL(None)
+    library.malloc.restype, library.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+    for size in (5000, 3_000_000, 200_000_000):
+        before = read()
+        block = library.malloc(size)
+        during = read()
+        library.free(block)
+        assert size <= during - before <= size + 2 * memory.PAGE
+        assert read() == before
+
+
+def test_what_a_step_leaves_behind_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[bytearray] = []
+    opened = memory.ao.AutogradGraph
+
+    def leaking(**options: bool) -> object:
+        left.append(bytearray(1000))
+        return opened(**options)
+
+    monkeypatch.setattr(memory.ao, "AutogradGraph", leaking)
+    assert memory.growth({"optimize": True}, 400, lambda: None)["heap"] >= 200 * 1000
+
+
+def test_where_bytes_cannot_be_counted_a_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "heap_reader", lambda: None)
+    row = {"kind": "growth", "way": "optimized", "steps": 40} | memory.growth({"optimize": True}, 40, lambda: None)
+    assert "does not count" in row["notes"][0]
+    assert memory.grids([row]) == memory.checks([row]) == []
 
 
 def test_growth_is_judged_beside_torch_eager(tmp_path: Path) -> None:
     def row(way: str, grown: int) -> dict[str, object]:
-        return {"name": way, "kind": "growth", "way": way, "steps": 100, "counted": 50, "bytes": grown, "blocks": 0,
-                "curve": [[k, 1000 * k, k] for k in range(1, 5)]}
+        return {"name": way, "kind": "growth", "way": way, "steps": 100, "counted": 50, "heap": grown, "blocks": 0,
+                "resident": 4096, "curve": [[k, 1000 * k, k, k] for k in range(1, 5)]}
 
     rows = [row("optimized", 4096), row("as written", 8192), row("torch eager", 4096)]
     assert [check.found for check in memory.checks(rows)] == [0.0, 4096 / 50]
