@@ -175,7 +175,7 @@ def grids(rows: list[Row]) -> list[Grid]:
     nodes = [[row["way"], f"{row['resident']:.0f}", f"{row['python']:.0f}"] for row in of("node")]
     grown = [[row["way"], f"{row['steps']:,}", f"{row['heap']:,}", f"{row['heap'] / row['counted']:.2f}",
               f"{row['blocks']:,}", f"{row['blocks'] / row['counted']:.3f}", f"{row['resident'] / PAGE:.0f}"]
-             for row in of("growth") if "curve" in row]
+             for row in of("growth") if "heap" in row]
     made = [
         Grid("Most bytes of tensors alive at once, MB", (
             "workload", EAGER, "as written", "optimized", "as written / eager", "optimized / eager"), peaks),
@@ -194,14 +194,14 @@ def grids(rows: list[Row]) -> list[Grid]:
 def checks(rows: list[Row]) -> list[Check]:
     """Peaks beside torch eager's, the size of a node, no growth."""
     out = []
-    eager = {row["steps"]: row["heap"] for row in rows if row.get("way") == EAGER and "curve" in row}
+    eager = {row["steps"]: row["heap"] for row in rows if row.get("way") == EAGER and "heap" in row}
     for row in rows:
         if row.get("kind") == "peak":
             share = row["peak"][ON] / row["peak"][EAGER]
             out.append(Check(row["workload"], "peak bytes / torch eager", share, *bars.MEMORY_BAR))
         elif row.get("kind") == "node":
             out.append(Check(f"node, {row['way']}", "bytes", row["resident"], *bars.NODE_BYTES_BAR))
-        elif row.get("kind") == "growth" and row["way"] != EAGER and "curve" in row:
+        elif row.get("kind") == "growth" and row["way"] != EAGER and "heap" in row:
             beyond = max(row["heap"] - max(eager.get(row["steps"], 0), 0), 0) / row["counted"]
             name = f"{row['steps']:,} steps, {row['way']}"
             out.append(Check(name, "bytes in use a step beyond torch eager's", beyond, *bars.GROWTH_BYTES_BAR))
