@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import rustworkx as rx
 import torch
 
@@ -84,6 +85,9 @@ class AutogradGraph(Context):
                  anomaly: bool = False, name: str | None = None, allowance: int | None = None,
                  sources: bool = True):
         self.configure(optimize, passes, verify, anomaly, name, allowance, sources)
+        if verify:
+            from autograd_opt.verify import lasting
+            lasting.ready()                  # now, so that no step waits for it
 
     # Lifecycle -----------------------------------------------------------------------
     @property
@@ -218,13 +222,17 @@ class AutogradGraph(Context):
         captured = [n.index for n in inputs or () if n is not None and not n.is_leaf and n.index >= 0]
         outputs = [n.index for n in roots]
         seen = self._seen(roots, captured) if self.verify_each else None
+        if self.default_passes and self.tape.twins == 0:     # as without proofs: nothing repeats, so no pass runs
+            self._proved(np.arange(len(self.tape)), None, (), roots, captured, seen)
+            return False
         optimized, known = plans.plan(
             self.tape, outputs, captured, plans.key_of(self.pipeline),
             lambda: optimize_.run_passes(self.tape, outputs, self.pipeline, captured)[1],
             None if seen is None else seen[0])
         self.planned = self.planned[0] + known, self.planned[1] + 1
         plans.note(roots[0].place, known)
-        if self.verify_each and not self._proved(optimized, roots, captured, seen):
+        if self.verify_each and not self._proved(optimized.leader, optimized.alive, getattr(optimized, "rewrites", ()),
+                                                 roots, captured, seen):
             return False
         self.runs.append(optimized)
         if self.exact:
@@ -245,14 +253,15 @@ class AutogradGraph(Context):
         from autograd_opt.verify import known
         return known.seen(self.tape.snapshot(), roots, self._goals(captured))
 
-    def _proved(self, optimized: Any, roots: Sequence[Any], captured: Sequence[int], seen: Any) -> bool:
+    def _proved(self, leader: Any, alive: Any, rewrites: Sequence[Any], roots: Sequence[Any], captured: Sequence[int],
+                seen: Any) -> bool:
         """Is this optimization proved?  A refuted one raises; without a proof the run goes as written."""
-        from autograd_opt.verify import known, verify
-        rewrites = getattr(optimized, "rewrites", ())
-        verdict = known.find(known.key_of(seen, optimized.leader, optimized.alive, rewrites, known.USUAL))
+        from autograd_opt.verify import known, verifier
+        key = known.key_of(seen, leader, alive, rewrites, known.USUAL)
+        verdict = known.find(key)
         if verdict is None:
-            verdict = verify(self.tape.snapshot(), list(roots), self._goals(captured), optimized.leader.tolist(),
-                             alive=optimized.alive.tolist(), rewrites=rewrites)
+            verdict = verifier.decide(key, self.tape.snapshot(), list(roots), self._goals(captured), leader, alive,
+                                      rewrites)
         self.verdicts.append(verdict)
         if verdict.status == "refuted":
             raise errors.VerificationError(errors.at(f"the optimization of {self.label} was refuted: {verdict}"))

@@ -8,6 +8,7 @@ in full, the hash only says where to look.
 import torch
 
 from autograd_opt.passes.effort import degenerate_hash_forced
+cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -16,6 +17,19 @@ from libc.string cimport memcmp, memcpy, memset
 from autograd_opt.node cimport (
     ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SCALAR0, SCALAR1, Node, Op, Tape,
 )
+
+cdef extern from *:
+    """
+    static CYTHON_INLINE unsigned long long ao_version_of(PyObject *d) {
+        /* another number after each change, the same for no two dictionaries (PEP 509); 0 where there is none */
+    #if PY_VERSION_HEX < 0x030C0000 && !defined(PYPY_VERSION)
+        return ((PyDictObject *)d)->ma_version_tag;
+    #else
+        return 0;
+    #endif
+    }
+    """
+    unsigned long long ao_version_of(PyObject *d)
 
 cdef object torch_size = torch.Size
 cdef bint degenerate = degenerate_hash_forced()
@@ -43,12 +57,14 @@ cdef int64_t *spare = NULL               # the memory of the last row that was d
 cdef Py_ssize_t spare_capacity = 0
 
 
+@cython.no_gc
 cdef class Structure:
     """One row."""
     cdef int64_t *row
     cdef Py_ssize_t n, capacity
     cdef uint64_t hash
     cdef readonly Py_ssize_t nodes
+    cdef readonly dict legend            # where the row is to be understood by other processes: what -> its number
 
     def __cinit__(self, Py_ssize_t nodes):
         global spare, spare_capacity
@@ -90,6 +106,14 @@ cdef class Structure:
 
     def __len__(self):
         return self.n
+
+    def words(self):
+        """The row as bytes."""
+        return (<char *>self.row)[:self.n * sizeof(int64_t)]
+
+    cdef int64_t told(self, str kind, object what) except -1:
+        """The number of this in the legend."""
+        return self.legend.setdefault(f"{kind} {what}", len(self.legend))
 
     cdef int reserve(self, Py_ssize_t words) except -1:
         cdef int64_t *grown
@@ -146,10 +170,11 @@ cdef class Structure:
             return self.value(v.imag)
         if t is str:
             self.push(STRING)
-            return self.push(_strings.setdefault(v, len(_strings)))
+            return self.push(_strings.setdefault(v, len(_strings)) if self.legend is None else self.told("text", v))
         if t in OBJECTS:
             self.push(WORD)
-            return self.push(_words.setdefault((t, v), len(_words)))
+            return self.push(_words.setdefault((t, v), len(_words)) if self.legend is None else
+                             self.told(t.__name__, v))
         if t is slice:
             self.push(SLICE)
             self.value(v.start)
@@ -222,6 +247,15 @@ def structure_of(Tape tape, list roots, list captured):
     for i in captured:
         s.push(i)
     return s
+
+
+def dict_versions(tuple tables):
+    """A number for each dictionary that changes whenever it does; all 0 where Python has none."""
+    cdef list out = []
+    cdef dict table
+    for table in tables:
+        out.append(ao_version_of(<PyObject *>table))
+    return tuple(out)
 
 
 include "core/seen.pxi"

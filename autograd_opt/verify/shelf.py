@@ -25,7 +25,7 @@ def cache_folder() -> Path | None:
     return Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autograd_opt"
 
 
-def contents(path: Path) -> Any:
+def contents(path: Path | str) -> Any:
     """The data in a file that only this user can have written; None where there is none, or it is damaged."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
@@ -36,8 +36,10 @@ def contents(path: Path) -> Any:
         ours = not hasattr(os, "geteuid") or (about.st_uid == os.geteuid() and not about.st_mode & 0o022)
         if not (ours and stat.S_ISREG(about.st_mode) and about.st_size <= MOST_BYTES):
             return None
-        with open(handle, "rb", closefd=False) as file:
-            return json.loads(file.read(MOST_BYTES + 1))
+        text, part = b"", os.read(handle, about.st_size + 1)
+        while part and len(text) <= MOST_BYTES:
+            text, part = text + part, os.read(handle, 1 << 16)
+        return json.loads(text)
     except (OSError, ValueError, RecursionError):
         return None
     finally:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 import torch
 
 from autograd_opt.verify import checker
@@ -47,8 +48,8 @@ class Task:
             self.leaves = [i for i, n in enumerate(nodes) if n.is_leaf and n.requires_grad]
         else:
             self.leaves = [self.position(n, "leaf") for n in leaves]
-        self.leader = followed(nodes, self.where) if leader is None else resolve([int(x) for x in leader], len(nodes))
-        self.alive = None if alive is None else [int(x) for x in alive]
+        self.leader = followed(nodes, self.where) if leader is None else resolve(integers(leader), len(nodes))
+        self.alive = None if alive is None else integers(alive)
         if self.alive is not None and len(self.alive) != len(nodes):
             raise Malformed(f"alive has {len(self.alive)} entries for {len(nodes)} nodes")
         self.rewrites = [Rewrite(int(n), str(rule), int(to), tuple(map(int, cut))) for n, rule, to, cut in rewrites]
@@ -239,6 +240,10 @@ class Task:
         i, text = failed[0]
         to = f", merged into {self.line(self.leader[i])}" if self.leader[i] != i else ""
         return f"{self.line(i)}{to}: {text}"
+
+
+def integers(numbers: Any) -> list[int]:
+    return numbers.tolist() if type(numbers) is np.ndarray and numbers.dtype.kind in "iu" else [int(x) for x in numbers]
 
 
 @functools.cache

@@ -11,11 +11,13 @@ from typing import Any
 
 from autograd_opt import errors
 from autograd_opt.options import choice, named
-from autograd_opt.verify import known, stored
+from autograd_opt.verify import known, lasting, stored
 from autograd_opt.verify.budget import ENGINES, Budget
 from autograd_opt.verify.ir import Malformed, Released
 from autograd_opt.verify.task import Task
 from autograd_opt.verify.verdict import Reason, Verification, undecided
+
+USUAL = Budget()
 
 
 @named
@@ -86,6 +88,32 @@ def verify(
     answer = None if anew or save is not None else known.find(key)
     if answer is not None:
         return answer
+    return decide(key, nodes, roots, leaves, leader, alive, rewrites, engines, budget, exact, assume, seed, save,
+                  anew)
+
+
+def decide(
+    key: known.Key | None,
+    nodes: Sequence[Any],
+    roots: Sequence[Any],
+    leaves: Sequence[Any] | None,
+    leader: Any,
+    alive: Any,
+    rewrites: Sequence[Any],
+    engines: Sequence[str] = ENGINES,
+    budget: Budget = USUAL,
+    exact: str = "real",
+    assume: Sequence[str] = (),
+    seed: int = 0,
+    save: str | Path | None = None,
+    anew: bool = False,
+) -> Verification:
+    """The answer to a question of this key that this process has not answered: from a file, or by a proof."""
+    lasts = None if anew or save is not None else lasting.question(key, nodes, roots, leaves, leader is None)
+    answer = lasting.find(lasts)
+    if answer is not None:
+        known.keep(key, answer)
+        return answer
     made: list[Task] = []
 
     def task() -> Task:
@@ -101,6 +129,7 @@ def verify(
         found.to_json(save)
     else:
         known.keep(key, found)
+        lasting.keep(lasts, found)
     return found
 
 
