@@ -27,6 +27,8 @@ DIRECTIVES = {
 }
 FOLDERS = {"passes": "autograd_opt.passes", "benchmarks": "autograd_opt.benchmarks"}
 """Top-level folders and the package that each is installed as; never under its own name."""
+OPTIONAL = {"autograd_opt.kernels"}
+"""Modules in C++: without a compiler for it everything works, some of it through longer ways."""
 
 
 def stop(reason: str) -> SystemExit:
@@ -47,7 +49,10 @@ def compiled_modules() -> list[Extension]:
     for source in sorted(places):
         first, *rest = source.with_suffix("").parts
         name = ".".join([FOLDERS.get(first, first), *rest])
-        module = Extension(name, [str(source)], extra_compile_args=["-O1", "-g"] if DEBUG else ["-O3"])
+        flags = ["-O1", "-g"] if DEBUG else ["-O3"]
+        if name in OPTIONAL and os.name == "posix":
+            flags.append("-std=c++17")
+        module = Extension(name, [str(source)], extra_compile_args=flags, optional=name in OPTIONAL)
         # The passes' loops run without the interpreter lock, which the error of a None needs.
         module.cython_directives = {"nonecheck": DEBUG and first == "autograd_opt"}
         extensions.append(module)

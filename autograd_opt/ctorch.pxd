@@ -184,6 +184,15 @@ cdef extern from *:
         PyObject *kinds[64];                     /* torch's number of a dtype -> the dtype */
         struct { int64_t n, d[4]; PyObject *size; } shapes[256];     /* torch.Size objects that were asked for */
         PyObject *get_dtype, *get_layout, *get_cpu, *get_shape, *is_contiguous, *get_leaf, *is_view, *get_grad, *STRIDED;
+        /* Kernels by their C++ entry (kernels.pyx), for the addresses of tensors; NULL where torch's bindings are called. */
+        PyObject *(*mm)(void *, void *);
+        PyObject *(*turned_mm)(void *, void *);  /* x.t() @ y */
+        PyObject *(*sum_first)(void *);
+        PyObject *(*linear)(void *, void *, void *);
+        PyObject *(*threshold)(void *, void *);
+        int (*threshold_into)(void *, void *);
+        PyObject *(*nll)(void *, void *, void *, int64_t, int64_t, PyObject **);
+        PyObject *(*nll_back)(void *, void *, void *, void *, int64_t, int64_t, void *);
     } ao_reads;
     static ao_reads *ao_r;                       /* one for all modules; each sets it when it is imported */
 
@@ -274,6 +283,66 @@ cdef extern from *:
         int64_t n = ao_r->modes();
         return n > 0 ? **(PyObject ***)ao_r->mode(n - 1) : NULL;
     }
+    /* Is there a kernel, and are these ordinary tensors? */
+    #define AO_DIRECT1(k, a) (ao_r->k != NULL && AO_PLAIN(a))
+    #define AO_DIRECT2(k, a, b) (AO_DIRECT1(k, a) && AO_PLAIN(b))
+    #define AO_DIRECT3(k, a, b, c) (AO_DIRECT2(k, a, b) && AO_PLAIN(c))
+    static CYTHON_INLINE PyObject *ao_bound2(PyObject *f, PyObject *x, PyObject *y) {
+        PyObject *args = PyTuple_Pack(1, y), *r = args == NULL ? NULL : ao_method(f, x, args);
+        Py_XDECREF(args);
+        return r;
+    }
+    static CYTHON_INLINE PyObject *ao_mm(PyObject *descr, PyObject *x, PyObject *y) {
+        return AO_DIRECT2(mm, x, y) ? ao_r->mm(AO_TENSOR(x), AO_TENSOR(y)) : ao_bound2(descr, x, y);
+    }
+    static CYTHON_INLINE PyObject *ao_turned_mm(PyObject *descr, PyObject *turn, PyObject *x, PyObject *y) {
+        PyObject *t, *r;
+        if (AO_DIRECT2(turned_mm, x, y)) return ao_r->turned_mm(AO_TENSOR(x), AO_TENSOR(y));
+        t = ao_method0(turn, x);
+        r = t == NULL ? NULL : ao_bound2(descr, t, y);
+        Py_XDECREF(t);
+        return r;
+    }
+    static CYTHON_INLINE PyObject *ao_sum_first(PyObject *descr, PyObject *x, PyObject *first) {
+        return AO_DIRECT1(sum_first, x) ? ao_r->sum_first(AO_TENSOR(x)) : ao_method(descr, x, first);
+    }
+    static CYTHON_INLINE PyObject *ao_threshold(PyObject *bound, PyObject *g, PyObject *y) {
+        static PyObject *zero = NULL;
+        if (AO_DIRECT2(threshold, g, y)) return ao_r->threshold(AO_TENSOR(g), AO_TENSOR(y));
+        if (zero == NULL) zero = PyLong_FromLong(0);
+        return PyObject_CallFunctionObjArgs(bound, g, y, zero, NULL);
+    }
+    static CYTHON_INLINE int ao_threshold_into(PyObject *g, PyObject *y) {
+        /* in the memory of `g`; 0 where the binding has to be called */
+        if (!AO_DIRECT2(threshold_into, g, y)) return 0;
+        return ao_r->threshold_into(AO_TENSOR(g), AO_TENSOR(y)) == 0 ? 1 : -1;
+    }
+    static CYTHON_INLINE int ao_direct_linear(PyObject *x, PyObject *w, PyObject *b) {
+        return AO_DIRECT3(linear, x, w, b);
+    }
+    static CYTHON_INLINE PyObject *ao_linear(PyObject *x, PyObject *w, PyObject *b) {
+        return ao_r->linear(AO_TENSOR(x), AO_TENSOR(w), AO_TENSOR(b));
+    }
+    static CYTHON_INLINE int ao_direct_nll(PyObject *x, PyObject *target, PyObject *weight) {
+        return AO_DIRECT2(nll, x, target) && (weight == Py_None || AO_PLAIN(weight));
+    }
+    static CYTHON_INLINE PyObject *ao_nll(PyObject *x, PyObject *target, PyObject *weight, int64_t reduction, int64_t ignored) {
+        /* (loss, the weights' sum) */
+        PyObject *total = NULL, *both = NULL, *loss = ao_r->nll(
+            AO_TENSOR(x), AO_TENSOR(target), weight == Py_None ? NULL : AO_TENSOR(weight), reduction, ignored, &total);
+        if (loss != NULL) both = PyTuple_Pack(2, loss, total);
+        Py_XDECREF(loss);
+        Py_XDECREF(total);
+        return both;
+    }
+    static CYTHON_INLINE int ao_direct_nll_back(PyObject *g, PyObject *x, PyObject *target, PyObject *weight, PyObject *total) {
+        return AO_DIRECT3(nll_back, x, target, g) && AO_PLAIN(total) && (weight == Py_None || AO_PLAIN(weight));
+    }
+    static CYTHON_INLINE PyObject *ao_nll_back(PyObject *g, PyObject *x, PyObject *target, PyObject *weight,
+                                               int64_t reduction, int64_t ignored, PyObject *total) {
+        return ao_r->nll_back(AO_TENSOR(g), AO_TENSOR(x), AO_TENSOR(target), weight == Py_None ? NULL : AO_TENSOR(weight),
+                              reduction, ignored, AO_TENSOR(total));
+    }
     static CYTHON_INLINE int ao_knows_modes(void) { return ao_r->modes != NULL; }
     static CYTHON_INLINE void ao_use_reads(size_t address) { ao_r = (ao_reads *)address; }
     """
@@ -311,3 +380,14 @@ cdef extern from *:
     PyObject *ao_innermost_mode()
     bint ao_knows_modes()
     void ao_use_reads(size_t address)
+    object ao_mm(object descr, object x, object y)
+    object ao_turned_mm(object descr, object turn, object x, object y)
+    object ao_sum_first(object descr, object x, tuple first)
+    object ao_threshold(object bound, object g, object y)
+    bint ao_threshold_into(object g, object y) except -1
+    bint ao_direct_linear(object x, object w, object b)
+    object ao_linear(object x, object w, object b)
+    bint ao_direct_nll(object x, object target, object weight)
+    object ao_nll(object x, object target, object weight, long long reduction, long long ignored)
+    bint ao_direct_nll_back(object g, object x, object target, object weight, object total)
+    object ao_nll_back(object g, object x, object target, object weight, long long reduction, long long ignored, object total)

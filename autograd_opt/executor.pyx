@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.ctorch cimport (
     ao_builtin0, ao_contiguous, ao_dtype, ao_get, ao_is_view, ao_method, ao_method0, ao_needs_grad, ao_own, ao_set, ao_strided, ao_try_attr,
-    ao_use_reads,
+    ao_direct_nll_back, ao_mm, ao_nll_back, ao_sum_first, ao_threshold, ao_threshold_into, ao_turned_mm, ao_use_reads,
 )
 from autograd_opt.node cimport (
     AGAIN, DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
@@ -613,14 +613,27 @@ cdef class GraphTask:
         """x @ y of two matrices"""
         cdef Node target
         if operand.op.flags & MULTI:
-            return self.pass_on(node, operand, ao_method(mm, x, (y,)), 0, True)
+            return self.pass_on(node, operand, ao_mm(mm, x, y), 0, True)
         target = self.aim(operand)
         if target is None:
             return 0
         if self.adds(target):
             ao_method(addmm_, <object>target.cotangent, (x, y))
             return 0
-        return self.put(target, ao_method(mm, x, (y,)), FILLED)
+        return self.put(target, ao_mm(mm, x, y), FILLED)
+
+    cdef int pass_turned_mm(self, Node node, Node operand, object x, object y) except -1:
+        """x.t() @ y of two matrices"""
+        cdef Node target
+        if operand.op.flags & MULTI:
+            return self.pass_on(node, operand, ao_turned_mm(mm, t_method, x, y), 0, True)
+        target = self.aim(operand)
+        if target is None:
+            return 0
+        if self.adds(target):
+            ao_method(addmm_, <object>target.cotangent, (ao_method0(t_method, x), y))
+            return 0
+        return self.put(target, ao_turned_mm(mm, t_method, x, y), FILLED)
 
     cdef int pass_place(self, Node node, Node operand, object g, tuple index, bint own) except -1:
         """Zeros of the operand's shape with `g` at a basic index"""

@@ -98,6 +98,9 @@ def own_memory(t: Any) -> int: ...
 def pick_lstm(
     input: Any, hx: Any, params: Any, has_biases: Any = None, num_layers: Any = None, *rest: Any, **kwargs: Any
 ) -> str | None: ...
+def nll_loss_forward(
+    x: Tensor, target: Tensor, weight: Tensor | None, *, reduction: int, ignore_index: int,
+) -> tuple[Tensor, Tensor]: ...
 def bind_lstm(
     input: Any, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool,
     bidirectional: bool, batch_first: bool,

@@ -16,7 +16,8 @@ from libc.string cimport memcmp, memcpy
 
 from autograd_opt.ctorch cimport (
     ao_builtin0, ao_call, ao_dtype, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_innermost_mode, ao_is_view,
-    ao_knows_modes, ao_method, ao_method0, ao_needs_grad, ao_on_cpu, ao_own, ao_strided, ao_try_attr, ao_use_reads,
+    ao_direct_linear, ao_direct_nll, ao_knows_modes, ao_linear, ao_method, ao_method0, ao_needs_grad, ao_nll, ao_on_cpu, ao_own, ao_strided,
+    ao_try_attr, ao_use_reads,
 )
 from autograd_opt.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, MULTI, MOVES, NEEDS_ANS, NO_MERGE,

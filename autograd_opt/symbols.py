@@ -1,4 +1,4 @@
-"""Where torch's C functions are that say what a tensor is; where one is missing, Python's properties are asked."""
+"""Where torch's C functions are that say what a tensor is, and its kernels; where one is missing, Python does it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,21 @@ NAMES = {
     "mode": "_ZN2at4impl22PythonTorchFunctionTLS12get_stack_atEl",
 }
 """What is asked -> the function that knows: torch's stable C interface, and methods of its C++ classes by symbol."""
+KERNELS = {
+    "wrap": "_Z16THPVariable_WrapON2at10TensorBaseE",
+    "translate": "_ZN5torch29translate_exception_to_pythonERKNSt15__exception_ptr13exception_ptrE",
+    "drop": "aoti_torch_delete_tensor_object",
+    "number": "_ZN2at4_ops19_local_scalar_dense4callERKNS_6TensorE",
+    "mm": "_ZN2at4_ops2mm4callERKNS_6TensorES4_",
+    "t": "_ZN2at4_ops1t4callERKNS_6TensorE",
+    "sum": "_ZN2at4_ops15sum_dim_IntList4callERKNS_6TensorEN3c1016OptionalArrayRefIlEEbSt8optionalINS5_10ScalarTypeEE",
+    "linear": "_ZN2at4_ops6linear4callERKNS_6TensorES4_RKSt8optionalIS2_E",
+    "threshold": "_ZN2at4_ops18threshold_backward4callERKNS_6TensorES4_RKN3c106ScalarE",
+    "threshold_into": "_ZN2at4_ops29threshold_backward_grad_input4callERKNS_6TensorES4_RKN3c106ScalarERS2_",
+    "nll": "_ZN2at4_ops16nll_loss_forward4callERKNS_6TensorES4_RKSt8optionalIS2_ElN3c106SymIntE",
+    "nll_back": "_ZN2at4_ops17nll_loss_backward4callERKNS_6TensorES4_S4_RKSt8optionalIS2_ElN3c106SymIntES4_",
+}
+"""What `kernels.pyx` calls, by its symbols on Linux: the dispatcher's entries, and what a binding does around them."""
 DTYPES = (
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.bool,
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -35,22 +50,22 @@ DTYPES = (
 FILES = {"linux": "lib{}.so", "darwin": "lib{}.dylib", "win32": "{}.dll"}
 
 
-def addresses() -> dict[str, int] | None:
+def addresses(names: dict[str, str] = NAMES) -> dict[str, int] | None:
     """The function of each name; None where one is missing."""
     folder = Path(torch.__file__).parent / "lib"
     pattern = FILES.get(sys.platform, "lib{}.so")
     try:
-        libraries = [ctypes.CDLL(str(folder / pattern.format(name))) for name in ("torch_cpu", "c10")]
+        libraries = [ctypes.CDLL(str(folder / pattern.format(name))) for name in ("torch_cpu", "c10", "torch_python")]
     except OSError:
         return None
     found: dict[str, int] = {}
-    for name, symbol in NAMES.items():
+    for name, symbol in names.items():
         for library in libraries:
             function = getattr(library, symbol, None)
             if function is not None:
                 found[name] = ctypes.cast(function, ctypes.c_void_p).value or 0
                 break
-    return found if len(found) == len(NAMES) else None
+    return found if len(found) == len(names) else None
 
 
 def samples() -> list[torch.Tensor]:
@@ -78,7 +93,35 @@ def install() -> bool:
         return False
     node.install_modes(found["modes"], found["mode"], [MODE, BaseTorchFunctionMode(), MODE])
     try:
-        return node.install_reads(found, {dtype: torch.empty(0, dtype=dtype) for dtype in DTYPES}, samples())
+        ready = node.install_reads(found, {dtype: torch.empty(0, dtype=dtype) for dtype in DTYPES}, samples())
     except (AttributeError, RuntimeError, TypeError):        # another version of torch, which sets versions another way
         node.use_reads(False)
         return False
+    node.install_kernels(kernels() if ready else {})
+    return ready
+
+
+@torch.no_grad()
+def kernels() -> dict[str, int]:
+    """The functions of `kernels.pyx`, where they can be called and give what torch's bindings give."""
+    found = addresses(KERNELS) if sys.platform == "linux" else None
+    try:
+        from autograd_opt.kernels import probe, take
+    except ImportError:                  # there was no C++ compiler
+        return {}
+    if found is None:
+        return {}
+    ones = torch.ones(3, 4, device="cpu")
+    x, w, b = ones.cumsum(1).sub_(2), ones[:2].cumsum(0), ones[0, :2]
+    target = torch.tensor([0, 1, 1], device="cpu")
+    y = torch.nn.functional.linear(x, w, b)
+    threshold, nll_back = torch.ops.aten.threshold_backward.default, torch.ops.aten.nll_loss_backward.default
+    loss, total = torch.ops.aten.nll_loss_forward.default(y, target, None, 1, -100)
+    expected = [y.mm(w), y.t().mm(x), y.sum(0), y, threshold(x, x, 0), threshold(y + 1, y, 0), loss, total,
+                nll_back(loss, y, target, b, 1, 0, total)]
+    try:
+        functions = take(found, torch.zeros((), dtype=torch.int64, device="cpu"))
+        right = all(map(torch.equal, probe(x, w, b, target), expected))
+    except (RuntimeError, TypeError):
+        return {}
+    return functions if right else {}

@@ -1,6 +1,7 @@
 # `apply`: any operator of the table; the compiled route for up to three operands and one output.
 
 cdef object is_shared_copy = torch._C._is_cow_tensor
+cdef object linear_function = torch._C._nn.linear
 
 
 # Everything that has no hot path ------------------------------------------------------
@@ -215,6 +216,9 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             r, extra = op.kernel(*operands, **attrs) if attrs else op.kernel(*operands)
             if e != NULL:                        # a kernel is Python code, and may have moved the table
                 e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
+        elif func is linear_function and na is not None and nb is not None and nc is not None and not kwargs \
+                and len(args) == 3 and ao_direct_linear(a, b, c):
+            r = ao_linear(a, b, c)
         else:
             r = ao_call(func, args, kwargs)
         if op.flags & HIDES:

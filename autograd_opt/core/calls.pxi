@@ -70,7 +70,6 @@ cdef enum How:
 cdef object Module = torch.nn.Module
 cdef dict functional_names = torch.nn.functional.__dict__
 cdef dict torch_names = torch.__dict__
-cdef object linear_function = torch.nn.functional.linear
 cdef dict module_names = torch.nn.modules.module.__dict__
 cdef dict trace_names = torch.jit._trace.__dict__
 cdef tuple GLOBAL_HOOKS = ("_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")

@@ -31,8 +31,8 @@ cdef object through_threshold(GraphTask task, object g, object y, Py_ssize_t hel
     """`g` where the output `y` of a relu is positive, in the memory of `g` where that is free."""
     if ao_contiguous(y) and ao_dtype(g) is ao_dtype(y) \
             and shape_of(g) == shape_of(y) and writable(task, g, held):
-        return threshold_backward_into(g, y, 0, grad_input=g)
-    return threshold_backward(g, y, 0)
+        return g if ao_threshold_into(g, y) else threshold_backward_into(g, y, 0, grad_input=g)
+    return ao_threshold(threshold_backward, g, y)
 
 
 cdef int native_layer(GraphTask task, Node node, int hot, object g) except -1:
@@ -66,8 +66,8 @@ cdef int native_layer(GraphTask task, Node node, int hot, object g) except -1:
     if hot == NLL:
         if not task.wants(operands[0]):
             return 0
-        t = nll_backward(g, saved(node, 0), saved(node, 1), saved(node, 2), attribute(node, "reduction"),
-                         attribute(node, "ignore_index"), extra)
+        t = nll_backward_of(g, saved(node, 0), saved(node, 1), saved(node, 2), attribute(node, "reduction"),
+                            attribute(node, "ignore_index"), extra)
         task.pass_on(node, operands[0], t, 0, True)
         return 1
     if hot == MAX_POOL:
@@ -93,6 +93,14 @@ cdef int native_layer(GraphTask task, Node node, int hot, object g) except -1:
         results = batch_norm_index_backward(extra[3], saved(node, 0), g, saved(node, 1), None, None, extra[0], extra[1],
                                             True, attribute(node, "eps"), needs, extra[2])
     return hand_on(task, node, operands, needs, results)
+
+
+cdef object nll_backward_of(object g, object x, object target, object weight, object reduction, object ignored, object total):
+    if type(reduction) is int and type(ignored) is int and tensor_like(x) and tensor_like(target) \
+            and (weight is None or tensor_like(weight)) and tensor_like(total) \
+            and ao_direct_nll_back(g, x, target, weight, total):
+        return ao_nll_back(g, x, target, weight, reduction, ignored, total)
+    return nll_backward(g, x, target, weight, reduction, ignored, total)
 
 
 cdef int hand_on(GraphTask task, Node node, tuple operands, list needs, object results) except -1:

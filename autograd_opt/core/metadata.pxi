@@ -37,6 +37,14 @@ cdef extern from *:
         PyObject *is_view
         PyObject *get_grad
         PyObject *STRIDED
+        void *mm
+        void *turned_mm
+        void *sum_first
+        void *linear
+        void *threshold
+        void *threshold_into
+        void *nll
+        void *nll_back
     ao_reads ao_reads_here
 
 ctypedef int (*int32_read)(void *, int32_t *)
@@ -116,6 +124,18 @@ def install_modes(size_t count, size_t at, modes):
     if not right or ao_reads_here.modes() != torch._C._len_torch_function_stack():
         ao_reads_here.modes = NULL
     return ao_reads_here.modes != NULL
+
+
+def install_kernels(dict functions):
+    """Call torch's kernels through these (see `kernels.pyx`); through its bindings where there are none."""
+    ao_reads_here.mm = <void *><size_t>functions.get("mm", 0)
+    ao_reads_here.turned_mm = <void *><size_t>functions.get("turned_mm", 0)
+    ao_reads_here.sum_first = <void *><size_t>functions.get("sum_first", 0)
+    ao_reads_here.linear = <void *><size_t>functions.get("linear", 0)
+    ao_reads_here.threshold = <void *><size_t>functions.get("threshold", 0)
+    ao_reads_here.threshold_into = <void *><size_t>functions.get("threshold_into", 0)
+    ao_reads_here.nll = <void *><size_t>functions.get("nll", 0)
+    ao_reads_here.nll_back = <void *><size_t>functions.get("nll_back", 0)
 
 
 cdef void *tensor_in(object t):

@@ -357,7 +357,7 @@ cdef object summed_to(object g, object have, object shape):
     """The same on plain values; leading axes alone, as under a bias, need no second kernel."""
     cdef Py_ssize_t rank = len(<tuple>shape), lead = len(<tuple>have) - rank
     if lead > 0 and (rank == 1 and (<tuple>have)[lead] == (<tuple>shape)[0] or have[lead:] == shape):
-        return ao_method(summed, g, LEADING if lead == 1 else (tuple(range(lead)),))
+        return ao_sum_first(summed, g, LEADING) if lead == 1 else ao_method(summed, g, (tuple(range(lead)),))
     return ao_method(sum_to_size, g, (shape,))
 
 

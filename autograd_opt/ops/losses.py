@@ -9,6 +9,7 @@ import torch
 from autograd_opt import errors
 from autograd_opt.ops.helpers import summed
 from autograd_opt.ops.table import PURE, REDUCES, decompose, define
+from autograd_opt.recorder import nll_loss_forward
 
 A = torch.ops.aten
 NN: Any = torch._C._nn
@@ -118,9 +119,9 @@ define("binary_cross_entropy_with_logits", "x, y, weight=?, pos_weight=?, reduct
        "torch.binary_cross_entropy_with_logits", x=bce_logits_x, y=bce_logits_y)
 for _name in ("nll_loss", "nll_loss2d"):
     define(_name, "x, target, weight=?, reduction=1, ignore_index=-100", PURE, f"torch._C._nn.{_name}",
-           kernel=lambda x, target, weight, *, reduction, ignore_index,
-               _f=getattr(A, f"{_name}_forward").default._op:  # noqa: B008
-               _f(x, target, weight, reduction, ignore_index),
+           kernel=nll_loss_forward if _name == "nll_loss" else
+               (lambda x, target, weight, *, reduction, ignore_index, _f=A.nll_loss2d_forward.default._op:
+                _f(x, target, weight, reduction, ignore_index)),
            x=(lambda g, x, target, weight, extra, *, reduction, ignore_index:
               A.nll_loss_backward(g, x, target, weight, reduction, ignore_index, extra)) if _name == "nll_loss" else
              (lambda g, x, target, weight, extra, *, reduction, ignore_index:
