@@ -226,8 +226,7 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         if outer is not None:
             results = [None if g is None else torch._add_batch_dim(g, 0, outer[0]) for g in results]
     if tape.twins:
-        with torch._C.DisableTorchFunction():
-            results = own_memory(tape, found, cotangents, targets, results, create_graph)
+        results = own_memory(tape, found, cotangents, targets, results, create_graph)
     for i, (t, g) in enumerate(zip(wanted, results, strict=True)):
         if g is None and materialize_grads:
             if not isinstance(t, Tensor):
@@ -246,19 +245,20 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
 def own_memory(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any], results: list[Any],
                create_graph: bool) -> list[Any]:
     """The gradients that were captured, copied where merging has spared the sum or product that torch returns."""
-    copies: dict[tuple[int, int], Tensor] = {}
-    held = Counter(map(id, (*cotangents, *results)))
-    out = list(results)
-    for i, (g, n) in enumerate(zip(results, targets, strict=True)):
-        if g is None:
-            continue
-        key = id(g), n.index
+    given = {(id(g), n.index): g for g, n in zip(results, targets, strict=True) if g is not None}
+    held = Counter([*(key for key, _ in given), *map(id, cotangents)])
+    copies = {}
+    for (number, index), g in given.items():
         stretched = expanded(g)
-        if key not in copies and (stretched or (len(tape) <= SMALL and (
-                held[id(g)] > 1 or (not create_graph and g._is_view())))) and summed(roots, n, not stretched):
-            copies[key] = g.clone()
-        out[i] = copies.get(key, g)
-    return out
+        if (stretched or (len(tape) <= SMALL and (held[number] > 1 or (not create_graph and is_view(g))))) \
+                and summed(roots, tape.node(index), not stretched):
+            copies[number, index] = g.clone()
+    return [g if g is None else copies.get((id(g), n.index), g) for g, n in zip(results, targets, strict=True)]
+
+
+def is_view(g: Tensor) -> bool:
+    with torch._C.DisableTorchFunction():
+        return g._is_view()
 
 
 SMALL = 20_000

@@ -663,6 +663,9 @@ FOUND = {
         v = (y * 1.0)[None].exp()
         a, = torch.autograd.grad(v.sum() * 2 + v.sum() * 3, [y])
         a -= s""",
+    "the same leaf asked for twice": """
+        v, u = torch.autograd.grad(z.abs().sum() * 2 + z.abs().sum() * 4, [z, z], create_graph=True)
+        v.abs().sum().backward()""",
     "the gradient of what is subtracted twice is no zero without memory": """
         v = y.sigmoid()
         u = torch.sub(d, v, alpha=3).sgn()
