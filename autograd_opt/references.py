@@ -132,7 +132,12 @@ def write_grad(t: Tensor, g: Tensor, create_graph: bool, sole: bool) -> None:
         return
     with torch._C.DisableTorchFunction():
         if old is None:
-            t.grad = own_copy(g, t, sole)
+            first = own_copy(g, t, sole)
+            if first.shape == t.shape:
+                t.grad = first
+            else:                        # the shape that the leaf had once: only the setter would object
+                t.grad = torch.empty_like(t)
+                t.grad.data = first
         elif old.is_sparse and not g.is_sparse:
             t.grad = g + old
         else:
@@ -176,4 +181,10 @@ def is_dense(t: Tensor) -> bool:
 
 def same_layout(g: Tensor, t: Tensor) -> bool:
     """Are the strides of `g` those that torch would give to the gradient of `t`?"""
-    return g.stride() == t.stride() if is_dense(t) else g.is_contiguous()
+    if not is_dense(t):
+        return g.is_contiguous()
+    if g.ndim > t.ndim:
+        return False
+    # the shape of a leaf may have changed since: torch looks at the axes of the gradient alone
+    return all(have == wanted if n != 1 else have != 0
+               for n, have, wanted in zip(g.shape, g.stride(), t.stride(), strict=False))

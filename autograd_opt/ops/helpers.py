@@ -58,6 +58,11 @@ def view_of(t: Any) -> Any:
     return t.view(t.shape) if isinstance(t, torch.Tensor) else t
 
 
+def filled(t: Any) -> Any:
+    """Zeros without memory get some, where torch's rule returns ordinary ones."""
+    return t.clone() if type(t) is torch.Tensor and t._is_zerotensor() else t
+
+
 def times(g: Any, factor: Any) -> Any:
     """`g * conj(factor)` for a number, without a kernel for 1."""
     return g if isinstance(factor, NUMBER) and factor == 1 else g * H(factor)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.helpers import H, axes, count, expand_reduced, masked, restore, summed
+from autograd_opt.ops.helpers import H, axes, count, expand_reduced, filled, masked, restore, summed
 from autograd_opt.ops.table import MULTI, PURE, REDUCES, choose, define
 
 R = PURE | REDUCES
@@ -123,7 +123,7 @@ def norm_x(g: Any, x: Any, ans: Any, *, ord: Any, dim: Any, keepdim: bool) -> An
 def dist_x(g: Any, x: Any, y: Any, ans: Any, *, p: Any) -> Any:
     d = x - y
     g = norm_x(g, d, ans, ord=p, dim=None, keepdim=False)
-    return g if g is None else summed(g, x.shape)
+    return g if g is None else filled(summed(g, x.shape))
 
 
 def dist_y(g: Any, x: Any, y: Any, ans: Any, *, p: Any) -> Any:
@@ -166,7 +166,7 @@ define("sum", "x, dim=None, keepdim=False, *, dtype=None", R, "torch.sum T.sum",
 define("nansum", "x, dim=None, keepdim=False, *, dtype=None", R, "torch.nansum T.nansum",
        x=lambda g, x, x_shape, *, dim, keepdim: expand_reduced(g, x_shape, dim, keepdim) * ~x.isnan())
 define("mean", "x, dim=None, keepdim=False, *, dtype=None", R, "torch.mean T.mean",
-       x=lambda g, x_shape, *, dim, keepdim: expand_reduced(g, x_shape, dim, keepdim) / count(x_shape, dim))
+       x=lambda g, x_shape, *, dim, keepdim: filled(expand_reduced(g, x_shape, dim, keepdim) / count(x_shape, dim)))
 define("sum_to_size", "x, *size", R, "T.sum_to_size", x=lambda g, x_shape: g.expand(x_shape))
 define("prod", "x, dim=None, keepdim=False, *, dtype=None", R, "torch.prod T.prod", x=prod_x)
 define("logsumexp", "x, dim=None, keepdim=False", R, "torch.logsumexp T.logsumexp torch.special.logsumexp",

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.helpers import H, parts_of, plain, primitive, view_of
+from autograd_opt.ops.helpers import H, filled, parts_of, plain, primitive, view_of
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, MULTI, PURE, REDUCES, VARIADIC, VIEW, define
 
 V = VIEW | PURE
@@ -247,7 +247,7 @@ define("diag_embed", "x, offset=0, dim1=-2, dim2=-1", PURE, "torch.diag_embed T.
 define("tril", "x, diagonal=0", PURE, "torch.tril T.tril", inplace="T.tril_", x=lambda g, *, diagonal: g.tril(diagonal))
 define("triu", "x, diagonal=0", PURE, "torch.triu T.triu", inplace="T.triu_", x=lambda g, *, diagonal: g.triu(diagonal))
 define("trace", "x", PURE, "torch.trace T.trace",
-       x=lambda g, x_shape: view_of(g * torch.eye(*x_shape, dtype=g.dtype, device=g.device)))
+       x=lambda g, x_shape: view_of(filled(g) * torch.eye(*x_shape, dtype=g.dtype, device=g.device)))
 define("flip", "x, *, dims=()", PURE, "torch.flip T.flip", bind=bind_flip, x=lambda g, *, dims: g.flip(dims))
 define("fliplr", "x", PURE, "torch.fliplr T.fliplr", x=lambda g: g.fliplr())
 define("flipud", "x", PURE, "torch.flipud T.flipud", x=lambda g: g.flipud())

@@ -666,6 +666,14 @@ FOUND = {
     "the same leaf asked for twice": """
         v, u = torch.autograd.grad(z.abs().sum() * 2 + z.abs().sum() * 4, [z, z], create_graph=True)
         v.abs().sum().backward()""",
+    "a number that becomes a vector gets the gradient that it had as a number": """
+        v = s * m
+        with torch.no_grad(): s.unsqueeze_(0)
+        (v.sum() * 3).backward()""",
+    "the gradient of a mean is no zero without memory": """
+        v = (y * 1).mean()
+        a, = torch.autograd.grad(v.sgn(), [y])
+        a.add_(1)""",
     "the gradient of what is subtracted twice is no zero without memory": """
         v = y.sigmoid()
         u = torch.sub(d, v, alpha=3).sgn()
