@@ -185,8 +185,8 @@ GUARDS = [
     # the run
     Guard(
         "executor",
-        "if node.flags & FRESH or Py_REFCNT(old) == 2",
-        "if mutant == @ or node.flags & FRESH or Py_REFCNT(old) == 2",
+        "if (node.flags & FRESH or Py_REFCNT(old) == 2",
+        "if (mutant == @ or node.flags & FRESH or Py_REFCNT(old) == 2",
         "28 shared cotangent buffers",
     ),
     Guard(

@@ -457,3 +457,36 @@ conditions(
     ('attributes["bidirectional"]', FUSED + "test_lstm_has_torch_s_bits"),
     ('not attributes["has_biases"]', FUSED + "test_lstm_has_torch_s_bits"),
 )
+
+# ----- gradients that are written the short way ------------------------------------------------------
+WRITTEN = "tests/engine/test_written_gradients.py::"
+conditions(
+    "executor",
+    "if ao_get(get_hooks, t) is not None or ao_get(get_post_hooks, t) is not None:\n        return False\n    dtype",
+    ("ao_get(get_hooks, t) is not None", WRITTEN + "test_hooks_set_before_the_graph_is_opened"),
+    ("ao_get(get_post_hooks, t) is not None", WRITTEN + "test_hooks_set_before_the_graph_is_opened"),
+)
+conditions(
+    "executor",
+    "if type(old) is not Tensor or not ao_strided(old):\n            return False\n        acquire()",
+    ("not ao_strided(old)", WRITTEN + "test_a_sparse_gradient_that_is_there_already"),
+)
+conditions(
+    "executor",
+    "if node.hooks is None and g is not None and not self.create_graph \\\n"
+    "                        and write_grad(",
+    ("not self.create_graph", WRITTEN + "test_recorded_runs_write_into_no_gradient"),
+    holds=True,
+)
+conditions(
+    "executor",
+    "if not sole or not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype:\n        return False",
+    ("not sole", WRITTEN + "test_no_gradient_shares_memory_with_another"),
+    ("ao_get(get_grad_dtype, t) is not dtype", WRITTEN + "test_a_gradient_of_another_type"),
+)
+conditions(
+    "executor",
+    "if not fresh and storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:",
+    ("storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE",
+     WRITTEN + "test_no_gradient_shares_memory_with_another"),
+)
