@@ -61,21 +61,22 @@ def classify(func: Any) -> Handler:
         return decomposed(DECOMPOSE[func], not isinstance(func, types.FunctionType))
     from autograd_opt import inplace
     if func in INPLACE:
-        return inplace.handler(INPLACE[func])
+        return recorder.Write(inplace.handler(INPLACE[func]))
     name = getattr(func, "__name__", "")
     if name in ("__get__", "__set__", "__delete__"):
         return raw
     if isinstance(func, types.FunctionType):
         return decomposed(func)
-    if name in METADATA:
+    if name in METADATA or getattr(func, "_qualified_op_name", "").startswith("profiler::") \
+            or getattr(func, "namespace", "") == "profiler":
         return raw
     if inplace.writes(func, name):
-        return inplace.opaque_handler
+        return recorder.Write(inplace.opaque_handler)
     from autograd_opt import opaque
     return opaque.handler
 
 
-TABLE = (recorder.Recorded, recorder.Chosen, recorder.Decomposed)
+TABLE = (recorder.Recorded, recorder.Chosen, recorder.Decomposed, recorder.Write)
 """Handlers that say themselves when a call is not in the table."""
 raw = recorder.Raw()
 """Run without recording: the result has no gradient."""

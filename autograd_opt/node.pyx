@@ -14,7 +14,6 @@ import sys
 import weakref
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject

@@ -24,7 +24,7 @@ from autograd_opt.node cimport (
     OTHERS, OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape,
     active_tape, attach, awaits, current_source, encode, encode_attributes, fresh_vn, handle, is_float, known_value, left_over,
     new_node, number_arguments, recording, release_handle, same_device, set_paused, shape_of,
-    version_of,
+    version_of, wrote,
 )
 
 from autograd_opt.node cimport PACKED
@@ -66,6 +66,7 @@ include "core/keys.pxi"
 include "core/guarded.pxi"
 include "core/fill.pxi"
 include "core/binding.pxi"
+include "core/writes.pxi"
 include "core/routes.pxi"
 include "core/composed.pxi"
 include "core/methods.pxi"

@@ -25,8 +25,9 @@ from autograd_opt.ops.table import CALLS, SPELLINGS
 
 MODULES: tuple[Any, ...] = (torch.nn.functional, torch.functional, torch._tensor, torch.autograd)
 
-FACTORIES = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.zeros_like, torch.ones_like)
-"""Functions whose results have no history; they are common in modules."""
+FACTORIES = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.zeros_like, torch.ones_like,
+             torch.is_complex, torch.is_floating_point)
+"""Functions whose results have no history; they are common in modules and optimizers."""
 
 
 def functions() -> list[Any]:

@@ -33,13 +33,14 @@ def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: di
     `reshapes`: only the shape has changed; torch then goes on retaining the gradient of the old one.
     """
     old = target.__dict__.get("_node")
-    hooks = None if old is None or old.is_leaf else origin(old).hooks       # a node without users drops its hooks
+    # a node without users drops its hooks
+    hooks = None if old is None or old.is_leaf or op is WRITTEN else origin(old).hooks
     node = recorder.record_write(op, found, operands, attributes, target, extra, versions)
     if found and found[0] is not None and not found[0].requires_grad and node.requires_grad:
         tape: Any = nodes.get_active()
         if hasattr(tape, "late"):
             tape.late = True
-    if hooks is not None and hooks.retain and op is not WRITTEN and not reshapes:
+    if hooks is not None and hooks.retain and not reshapes:
         hooks.retain = False
         hooks_of(node).retain, hooks_of(node).owner = True, hooks.owner
     return node

@@ -95,7 +95,7 @@ def given_memory(t, assign):
         old.flags &= ~<uint32_t>OVERWRITTEN
 
 
-def wrote(t):
+cpdef wrote(t):
     """The memory of `t` was written outside the record: its next use is of a new value.
 
     With value numbers the version tells; without them this does.

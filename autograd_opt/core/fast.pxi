@@ -114,8 +114,16 @@ cdef inline object binary(Kernel k, object a, object b):
     if r is None:
         if is_tensor(a) and inside_kernel():
             return ao_method(k.descr, a, (b,))
-        return k.slow(a, b)
+        return general(k, (a, b))
     return r
+
+
+cdef object general(Kernel k, tuple args):
+    """The operator on its general route: gradients are off, say, or an operand is not an ordinary tensor."""
+    cdef object handler = handlers.get(k.descr) if recording() != NULL else None
+    if type(handler) is Recorded:
+        return (<Recorded>handler).run(k.descr, args, {})
+    return k.slow(*args)
 
 
 cdef object fast_binary(Kernel k, object a, object b):
@@ -280,7 +288,7 @@ cdef inline int finish(Tape tape, Node node, Entry *e) except -1:
 cdef inline object unary(Kernel k, object a):
     cdef object r = fast_unary(k, a)
     if r is None:
-        return ao_method(k.descr, a, EMPTY) if inside_kernel() else k.slow(a)
+        return ao_method(k.descr, a, EMPTY) if inside_kernel() else general(k, (a,))
     return r
 
 

@@ -79,9 +79,23 @@ cdef object read_property(PyObject *t, void *place):
         leave(tape, switch)
 
 
-cdef object pass_property(PyObject *t, void *place):
-    """A property that has a meaning of its own inside a graph."""
-    return ao_former_get(t, place)
+cdef object read_gradient(PyObject *t, void *place):
+    """`t.grad` of a tensor that nothing has recorded; for any other it has a meaning of its own inside a graph."""
+    cdef Tape tape = None
+    cdef PyObject *node
+    if type(<object>t) is Parameter or type(<object>t) is Tensor:
+        node = ao_try_attr(<object>t, NODE)
+        if node == NULL:
+            tape = ours_to_read(t)
+        else:
+            Py_DECREF(<object>node)
+    if tape is None:
+        return ao_former_get(t, place)
+    switch = enter(tape)
+    try:
+        return ao_former_get(t, place)
+    finally:
+        leave(tape, switch)
 
 
 cdef int pass_write(PyObject *t, PyObject *value, void *place) except -1:
@@ -114,7 +128,7 @@ cdef object answer(PyObject *function, PyObject *t):
         leave(tape, switch)
 
 
-QUESTIONS = tuple("dim ndimension numel nelement element_size is_floating_point is_complex".split())
+QUESTIONS = tuple("dim ndimension numel nelement element_size is_floating_point is_complex item".split())
 
 
 def take_reads():
@@ -122,5 +136,5 @@ def take_reads():
     global ao_answer
     ao_answer = answer
     return sum([ao_take_property(p, read_property, pass_write) for p in plain_reads | {base.__dict__["_version"]}]) \
-        + ao_take_property(base.__dict__["grad"], pass_property, clear_property) \
+        + ao_take_property(base.__dict__["grad"], read_gradient, clear_property) \
         + sum([ao_take_question(base.__dict__[name]) for name in QUESTIONS])

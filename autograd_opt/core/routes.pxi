@@ -30,34 +30,6 @@ def substitute(x, dict by_id):
     return x
 
 
-cdef int lend(object x) except -1:
-    """The tensors in `x` go to somebody who may write them: each then finds its memory its own."""
-    cdef PyObject *p
-    if type(x) is CustomTensor:
-        p = ao_try_attr(x, NODE)
-        if p != NULL:
-            found = <object>p
-            Py_DECREF(found)
-            if found is not None:
-                (<Node>found).spare = None
-    elif type(x) is tuple or type(x) is list:
-        for y in x:
-            lend(y)
-    elif type(x) is dict:
-        for y in (<dict>x).values():
-            lend(y)
-    return 0
-
-
-cpdef lent(args, kwargs):
-    """These arguments are about to be given to a function that is not in the operator table."""
-    cdef Tape tape = active_tape()
-    if tape is not None and tape.optimize:
-        lend(args)
-        if kwargs:
-            lend(kwargs)
-
-
 # The routes of the torch-function mode. ------------------------------------------------
 cdef class Recorded:
     """How one operator is run: bound to operands and attributes, then recorded."""
@@ -230,6 +202,8 @@ def torch_function(self, func, types, args=(), kwargs=None):
         return (<Chosen>handler).run(func, args, kwargs)
     if type(handler) is Decomposed:
         return (<Decomposed>handler).run(func, args, kwargs)
+    if type(handler) is Write:
+        return (<Write>handler).run(func, args, kwargs)
     lent(args, kwargs)
     if type(handler) is Raw:
         return run_raw(func, args, kwargs)

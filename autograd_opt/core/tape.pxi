@@ -38,6 +38,22 @@ cdef Forgetter forgetter(Tape tape, object key, Node node):
     return made
 
 
+cdef object free_weak_ref = torch.UntypedStorage._free_weak_ref
+
+
+@cython.final
+cdef class Memory:
+    """A weak reference to the storage of a tensor, as `StorageWeakRef` is one."""
+    cdef size_t address
+
+    def __init__(self, t):
+        self.address = t.untyped_storage()._weak_ref()
+
+    def __dealloc__(self):
+        if self.address:
+            free_weak_ref(self.address)
+
+
 @cython.no_gc_clear
 cdef class Tape:
     """The staging area of one graph: nodes in record order, leaves, value table."""
@@ -237,8 +253,8 @@ cdef class Tape:
         """Remember which line of the user's has written the memory of `t` without a record."""
         cdef Node place = new_node(WRITTEN_OP)
         current_source(place)
-        memory = StorageWeakRef(t.untyped_storage())     # held, it keeps the address from being given away
-        self.writes[memory.cdata] = (memory, place.code, place.lasti)
+        memory = Memory(t)               # held, it keeps the address from being given away
+        self.writes[(<Memory>memory).address] = (memory, place.code, place.lasti)
 
     def locate_write(self, Node node, t):
         """Give a `written` node the line of the write; none where the write was not seen."""
