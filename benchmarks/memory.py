@@ -157,8 +157,15 @@ def growth(options: Options | None, steps: int, on_round: Tick) -> Row:
                 on_round()
     finally:
         gc.enable()
-    grown = (curve[-1] - curve[POINTS // 2 - 1]).tolist()
-    return {"curve": curve.tolist(), **dict(zip(("counted", "resident", "blocks", "heap"), grown, strict=True))}
+    later = curve[POINTS // 2 - 1:]
+    grown = (later[-1] - later[0]).tolist()
+    return {"curve": curve.tolist(), **dict(zip(("counted", "resident", "blocks", "heap"), grown, strict=True)),
+            "a stretch": float(np.median(np.diff(later[:, 3])))}
+
+
+def a_step(row: Row) -> float:
+    """Bytes that a step adds to those in use: the median of equal stretches of the second half."""
+    return float(row["a stretch"]) * (POINTS // 2) / row["counted"]
 
 
 def grids(rows: list[Row]) -> list[Grid]:
@@ -173,7 +180,7 @@ def grids(rows: list[Row]) -> list[Grid]:
               f"{row['peak'][OFF] / row['peak'][EAGER]:.2f}", f"{row['peak'][ON] / row['peak'][EAGER]:.2f}"]
              for row in of("peak")]
     nodes = [[row["way"], f"{row['resident']:.0f}", f"{row['python']:.0f}"] for row in of("node")]
-    grown = [[row["way"], f"{row['steps']:,}", f"{row['heap']:,}", f"{row['heap'] / row['counted']:.2f}",
+    grown = [[row["way"], f"{row['steps']:,}", f"{row['heap']:,}", f"{a_step(row):.2f}",
               f"{row['blocks']:,}", f"{row['blocks'] / row['counted']:.3f}", f"{row['resident'] / PAGE:.0f}"]
              for row in of("growth") if "heap" in row]
     made = [
@@ -185,7 +192,8 @@ def grids(rows: list[Row]) -> list[Grid]:
             "way", "steps", "bytes in use", "bytes a step", "blocks of Python's allocator", "blocks a step",
             "resident pages"), grown,
              "Training of a network 8-16-1, the second half of the steps; torch eager in the same loop beside it. "
-             "Bytes in use are what the C library has given out and not got back, to the byte; Python keeps what has "
+             "Bytes in use are what the C library has given out and not got back, to the byte, and of those a step the "
+             f"median of {POINTS - POINTS // 2} equal stretches, in which a single block does not count as growth; Python keeps what has "
              "512 bytes or less in blocks of its own; a resident page is 4 KiB."),
     ]
     return [grid for grid in made if grid.lines]
@@ -194,7 +202,7 @@ def grids(rows: list[Row]) -> list[Grid]:
 def checks(rows: list[Row]) -> list[Check]:
     """Peaks beside torch eager's, the size of a node, no growth."""
     out = []
-    eager = {row["steps"]: row["heap"] for row in rows if row.get("way") == EAGER and "heap" in row}
+    eager = {row["steps"]: a_step(row) for row in rows if row.get("way") == EAGER and "heap" in row}
     for row in rows:
         if row.get("kind") == "peak":
             share = row["peak"][ON] / row["peak"][EAGER]
@@ -202,7 +210,7 @@ def checks(rows: list[Row]) -> list[Check]:
         elif row.get("kind") == "node":
             out.append(Check(f"node, {row['way']}", "bytes", row["resident"], *bars.NODE_BYTES_BAR))
         elif row.get("kind") == "growth" and row["way"] != EAGER and "heap" in row:
-            beyond = max(row["heap"] - max(eager.get(row["steps"], 0), 0), 0) / row["counted"]
+            beyond = max(a_step(row) - max(eager.get(row["steps"], 0.0), 0.0), 0.0)
             name = f"{row['steps']:,} steps, {row['way']}"
             out.append(Check(name, "bytes in use a step beyond torch eager's", beyond, *bars.GROWTH_BYTES_BAR))
     return out

@@ -60,7 +60,11 @@ def view_of(t: Any) -> Any:
 
 def filled(t: Any) -> Any:
     """Zeros without memory get some, where torch's rule returns ordinary ones."""
-    return t.clone() if type(t) is torch.Tensor and t._is_zerotensor() else t
+    if type(t) is not torch.Tensor:
+        return t
+    with torch._C.DisableTorchFunction():       # a question is nothing to record
+        without = t._is_zerotensor()
+    return t.clone() if without else t
 
 
 def times(g: Any, factor: Any) -> Any:

@@ -53,7 +53,17 @@ def test_what_a_step_leaves_behind_is_seen(monkeypatch: pytest.MonkeyPatch) -> N
         return opened(**options)
 
     monkeypatch.setattr(memory.ao, "AutogradGraph", leaking)
-    assert memory.growth({"optimize": True}, 400, lambda: None)["heap"] >= 200 * 1000
+    row = memory.growth({"optimize": True}, 400, lambda: None)
+    assert row["heap"] >= 200 * 1000
+    assert memory.a_step(row) >= 1000
+
+
+def test_a_single_block_is_no_growth_and_a_block_in_each_stretch_is() -> None:
+    row = {"kind": "growth", "way": "optimized", "steps": 10_000, "counted": 5000, "heap": 384, "a stretch": 0.0}
+    assert [check.found for check in memory.checks([row])] == [0.0]
+    (check,) = memory.checks([row | {"heap": 320, "a stretch": 32.0}])
+    assert check.found == 320 / 5000
+    assert not check.met
 
 
 def test_where_bytes_cannot_be_counted_a_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +76,7 @@ def test_where_bytes_cannot_be_counted_a_line_says_so(monkeypatch: pytest.Monkey
 def test_growth_is_judged_beside_torch_eager(tmp_path: Path) -> None:
     def row(way: str, grown: int) -> dict[str, object]:
         return {"name": way, "kind": "growth", "way": way, "steps": 100, "counted": 50, "heap": grown, "blocks": 0,
-                "resident": 4096, "curve": [[k, 1000 * k, k, k] for k in range(1, 5)]}
+                "a stretch": grown / (memory.POINTS // 2), "resident": 4096, "curve": [[k, 1000 * k, k, k] for k in range(1, 5)]}
 
     rows = [row("optimized", 4096), row("as written", 8192), row("torch eager", 4096)]
     assert [check.found for check in memory.checks(rows)] == [0.0, 4096 / 50]
