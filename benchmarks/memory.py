@@ -193,7 +193,8 @@ def grids(rows: list[Row]) -> list[Grid]:
             "resident pages"), grown,
              "Training of a network 8-16-1, the second half of the steps; torch eager in the same loop beside it. "
              "Bytes in use are what the C library has given out and not got back, to the byte, and of those a step the "
-             f"median of {POINTS - POINTS // 2} equal stretches, in which a single block does not count as growth; Python keeps what has "
+             f"median of {POINTS - POINTS // 2} equal stretches, in which a single block does not count as growth; "
+             "Python keeps what has "
              "512 bytes or less in blocks of its own; a resident page is 4 KiB."),
     ]
     return [grid for grid in made if grid.lines]

@@ -76,7 +76,8 @@ def test_where_bytes_cannot_be_counted_a_line_says_so(monkeypatch: pytest.Monkey
 def test_growth_is_judged_beside_torch_eager(tmp_path: Path) -> None:
     def row(way: str, grown: int) -> dict[str, object]:
         return {"name": way, "kind": "growth", "way": way, "steps": 100, "counted": 50, "heap": grown, "blocks": 0,
-                "a stretch": grown / (memory.POINTS // 2), "resident": 4096, "curve": [[k, 1000 * k, k, k] for k in range(1, 5)]}
+                "a stretch": grown / (memory.POINTS // 2), "resident": 4096,
+                "curve": [[k, 1000 * k, k, k] for k in range(1, 5)]}
 
     rows = [row("optimized", 4096), row("as written", 8192), row("torch eager", 4096)]
     assert [check.found for check in memory.checks(rows)] == [0.0, 4096 / 50]
