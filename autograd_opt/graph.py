@@ -215,10 +215,12 @@ class AutogradGraph(Context):
         self.erased = []
         if not roots or not self.optimize or (self.exact and self.default_passes):
             return False
-        if self.default_passes and not self.verify_each and (
-                self.tape.twins == 0 or not last
-                or (inputs is None and plans.changing(roots[0].place) and self.tape.settled())):
+        usual = self.default_passes and not self.verify_each
+        if usual and (self.tape.twins == 0 or not last):
             return bool(self.tape.twins)
+        place = roots[0].place
+        if usual and inputs is None and plans.changing(place) and self.tape.settled():
+            return True
         captured = [n.index for n in inputs or () if n is not None and not n.is_leaf and n.index >= 0]
         outputs = [n.index for n in roots]
         seen = self._seen(roots, captured) if self.verify_each else None
@@ -230,7 +232,7 @@ class AutogradGraph(Context):
             lambda: optimize_.run_passes(self.tape, outputs, self.pipeline, captured)[1],
             None if seen is None else seen[0])
         self.planned = self.planned[0] + known, self.planned[1] + 1
-        plans.note(roots[0].place, known)
+        plans.note(place, known)
         if self.verify_each and not self._proved(optimized.leader, optimized.alive, getattr(optimized, "rewrites", ()),
                                                  roots, captured, seen):
             return False

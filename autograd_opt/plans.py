@@ -31,7 +31,7 @@ def key_of(pipeline: Pipeline) -> Key | None:
     Only passes that are built in and say so are repeatable: a user's pass may look at the
     clock.
     """
-    if pipeline.check or checks_forced() or not all(step.repeatable for step in pipeline.passes):
+    if pipeline.check or not pipeline.repeatable or checks_forced():
         return None
     return (*pipeline.passes, pipeline.limit)       # held here: an address is given out again
 

@@ -208,6 +208,7 @@ class Pipeline:
         if limit is not None:
             require_limit(limit)
         self.passes = _all_passes(passes)
+        self.repeatable = all(step.repeatable for step in self.passes)
         self.check = check
         self.limit = limit
         self.on_error = on_error

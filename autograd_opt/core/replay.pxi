@@ -65,9 +65,15 @@ cdef int resolve(GraphTask task, dict captured) except -1:
 
 
 cdef set makers_of(list inputs):
-    """Indices of the operations of several outputs of which `inputs` holds some."""
+    """Indices of the operations of several outputs, one node in torch, of which `inputs` holds some."""
     cdef Node node
-    return {node.in0.index for node in inputs if node is not None and node.in0 is not None and node.in0.op.flags & MULTI}
+    cdef set found = set()
+    for node in inputs:
+        if node is not None and node.in0 is not None and node.in0.op.flags & MULTI:
+            from autograd_opt.hooks import PIECEWISE
+            if node.in0.op.name not in PIECEWISE:
+                found.add(node.in0.index)
+    return found
 
 
 cdef list called_at(list inputs):

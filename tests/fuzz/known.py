@@ -52,7 +52,25 @@ def to_nobody(program: Program, message: str) -> bool:
     return differs(Program([under.sub(r"\1(\2).detach()", line) for line in program.statements])) is None
 
 
+def looked_at(program: Program, message: str) -> bool:
+    """Do both agree when somebody looks at the history of a tensor after each assignment to a part of it?"""
+    statements: list[str] = []
+    for line in program.statements:
+        statements.append(line)
+        written = re.match(r"(\w+)\[.*\] = ", line)
+        if written:
+            statements.append(f"{written.group(1)}.grad_fn")
+    return len(statements) > len(program.statements) and differs(Program(statements)) is None
+
+
 KNOWN = (
+    Known(
+        "a view that an assignment to its part has given a history: torch takes it for a leaf until somebody looks",
+        r"(?s)torch raises .*a leaf Variable that requires grad.*this library None",
+        r"\w+\[.*\] = ",
+        "u = d * 1\nv = u[1:]\nv[0] = s\nv.zero_()",
+        looked_at,
+    ),
     Known(
         "torch's .grad of two leaves in one memory, to which it adds twice",
         r"\.grad is",

@@ -690,6 +690,11 @@ FOUND = {
     "the real part of the gradient of an imaginary part is zero, also where it is infinite": """
         v = z.imag * inf
         v.sum().backward()""",
+    "pieces of a tensor_split have a node each: nothing leads from one to another": """
+        a, b = torch.tensor_split(x, 2)
+        u = (a * 2).reciprocal()
+        u.unsqueeze_(0)
+        v, w = torch.autograd.grad(u.sum() * 2, [b, u], allow_unused=True, retain_graph=True)""",
 }
 
 
