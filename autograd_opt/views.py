@@ -367,8 +367,12 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     if base_node is not None and base_node.requires_grad and torch.is_grad_enabled():
         refuse_making(view)
     if base_node is None or not base_node.requires_grad or (base_node.index < node.index and hidden(view)):
-        return same_history(tape, node, view)
-    return attach_region(base, view, geometry(view, base))
+        fresh = same_history(tape, node, view)
+    else:
+        fresh = attach_region(base, view, geometry(view, base))
+    if base_node is not None and base_node.requires_grad and making_of(view) != Making.DEFAULT and shown_as_view(view):
+        nodes.unsettle(fresh)               # gradients are off: what torch refuses is refused where they are on again
+    return fresh
 
 
 def same_history(tape: Any, node: Any, view: Tensor) -> Any:

@@ -52,6 +52,11 @@ def set_version(Node node, t):
     node.version = version_of(t)
 
 
+def unsettle(Node node):
+    """Let the next use of the tensor of `node` look at its history again, as after a write."""
+    node.version = 4294967294
+
+
 def become_leaf(t):
     """Cut `t` off from what computed it, whichever thread records that; its next use registers a leaf."""
     cdef Tape tape = None

@@ -690,6 +690,11 @@ FOUND = {
     "the real part of the gradient of an imaginary part is zero, also where it is infinite": """
         v = z.imag * inf
         v.sum().backward()""",
+    "a piece of a split, written and read without gradients, is refused as soon as they are on": """
+        v, u = x.split(1)
+        with torch.no_grad(): v[0] = d
+        with torch.no_grad(): t = torch.stack([v, u]).sum(0)
+        v.grad_fn""",
     "pieces of a tensor_split have a node each: nothing leads from one to another": """
         a, b = torch.tensor_split(x, 2)
         u = (a * 2).reciprocal()
