@@ -289,8 +289,8 @@ def retain_grad(t: Tensor) -> None:
         if not references.requires_grad(t):
             raise errors.GraphError(errors.at("can't retain_grad on Tensor that has requires_grad=False"))
         return                                  # a leaf, or a view that nothing has read since its base requires grad
-    if node.op == "view_apart":
-        return
+    if node.op == "view_apart" or t.__dict__.get("_retains_grad"):
+        return                                  # a reshaped tensor goes on retaining the gradient of its old shape
     hooks = hooks_of(own_node(t, node))
     hooks.retain, hooks.owner = True, weakref.ref(t)
     t.__dict__["_retains_grad"] = True      # also when a write under no_grad moves it to a newer node

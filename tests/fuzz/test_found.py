@@ -695,6 +695,12 @@ FOUND = {
         with torch.no_grad(): v[0] = d
         with torch.no_grad(): t = torch.stack([v, u]).sum(0)
         v.grad_fn""",
+    "a tensor that retains its gradient and is reshaped does not begin anew": """
+        d[...] = s
+        f.sum().backward(inputs=[d], retain_graph=True)
+        d.unsqueeze_(0)
+        d.retain_grad()
+        (d * 2).sum().backward()""",
     "pieces of a tensor_split have a node each: nothing leads from one to another": """
         a, b = torch.tensor_split(x, 2)
         u = (a * 2).reciprocal()
