@@ -11,7 +11,6 @@ from collections import OrderedDict
 from typing import Any
 
 from autograd_opt.passes import Optimized, Pipeline
-from autograd_opt.passes.effort import checks_forced
 from autograd_opt.structure import structure_of
 
 MOST_PLANS = 64
@@ -31,9 +30,9 @@ def key_of(pipeline: Pipeline) -> Key | None:
     Only passes that are built in and say so are repeatable: a user's pass may look at the
     clock.
     """
-    if pipeline.check or not pipeline.repeatable or checks_forced():
+    if pipeline.check or pipeline.check_all or not pipeline.repeatable:
         return None
-    return (*pipeline.passes, pipeline.limit)       # held here: an address is given out again
+    return pipeline.key, pipeline.limit
 
 
 class Plans:

@@ -156,6 +156,16 @@ class Optimized:
         return Certificate(nodes, self.leader[nodes], reasons.astype(np.uint8), names)
 
 
+class _Key(tuple[Pass, ...]):
+    """Passes as a key of a table: hashed once, for their rules take long."""
+
+    def __init__(self, _: Iterable[Pass]) -> None:
+        self._hash = tuple.__hash__(self)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 class Pipeline:
     """A row of passes over one table.
 
@@ -209,7 +219,9 @@ class Pipeline:
             require_limit(limit)
         self.passes = _all_passes(passes)
         self.repeatable = all(step.repeatable for step in self.passes)
+        self.key = _Key(self.passes)
         self.check = check
+        self.check_all = checks_forced()
         self.limit = limit
         self.on_error = on_error
 
@@ -307,7 +319,7 @@ class Pipeline:
     def _checks(self, step: Pass) -> bool:
         if self.check is not None:
             return self.check
-        return not step.trusted or checks_forced()
+        return not step.trusted or self.check_all
 
 
 def _all_passes(given: Iterable[str | Pass]) -> tuple[Pass, ...]:
