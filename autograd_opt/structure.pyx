@@ -14,6 +14,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from autograd_opt.early cimport ao_ask_early
 from autograd_opt.node cimport (
     ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SCALAR0, SCALAR1, Node, Op, Tape,
 )
@@ -236,6 +237,7 @@ def structure_of(Tape tape, list roots, list captured):
     cdef Node node, last = None
     try:
         for i in range(tape.n):
+            ao_ask_early(tape.nodes, i, tape.n)
             node = <Node>tape.nodes[i]
             s.node(node, last)
             last = node

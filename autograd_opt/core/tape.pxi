@@ -624,6 +624,7 @@ cdef class Tape:
         cdef const unsigned long long[::1] rules = by_rule
         cdef dict heirs = {}
         for i in range(min(self.n, view.shape[0])):
+            ao_ask_early(self.nodes, i, self.n)
             node = <Node>self.nodes[i]
             target = None
             if view[i] != i:
