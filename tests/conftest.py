@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 import torch
 
@@ -12,6 +13,8 @@ from autograd_opt import recorder
 def pytest_configure() -> None:
     torch.set_num_threads(1)
     os.environ["AUTOGRAD_OPT_CACHE"] = "off"
+    hypothesis.settings.register_profile("untimed", deadline=None)      # no test asserts a time
+    hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)
