@@ -147,7 +147,8 @@ cdef class _Refinement:
         if i + SOON < end:
             node = self.order[i + SOON]
             if by == 1:
-                prefetch(&self.operands[self.offsets[node]])
+                if self.offsets[node] < self.offsets[node + 1]:
+                    prefetch(&self.operands[self.offsets[node]])
             elif by >= 2:
                 prefetch(&self.part_of_colour[self.leader[self.operands[self.offsets[node] + by - 2]]])
         return 0
