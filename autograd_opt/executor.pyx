@@ -609,31 +609,18 @@ cdef class GraphTask:
             return 0
         return self.put(target, ao_method(imul, ao_method(imul, t, (y,)), (factor,)), True)
 
-    cdef int pass_mm(self, Node node, Node operand, object x, object y) except -1:
-        """x @ y of two matrices"""
-        cdef Node target
-        if operand.op.flags & MULTI:
-            return self.pass_on(node, operand, ao_mm(mm, x, y), 0, True)
-        target = self.aim(operand)
-        if target is None:
-            return 0
-        if self.adds(target):
-            ao_method(addmm_, <object>target.cotangent, (x, y))
-            return 0
-        return self.put(target, ao_mm(mm, x, y), FILLED)
-
-    cdef int pass_turned_mm(self, Node node, Node operand, object x, object y) except -1:
-        """x.t() @ y of two matrices"""
-        cdef Node target
-        if operand.op.flags & MULTI:
-            return self.pass_on(node, operand, ao_turned_mm(mm, t_method, x, y), 0, True)
-        target = self.aim(operand)
-        if target is None:
-            return 0
-        if self.adds(target):
-            ao_method(addmm_, <object>target.cotangent, (ao_method0(t_method, x), y))
-            return 0
-        return self.put(target, ao_turned_mm(mm, t_method, x, y), FILLED)
+    cdef int pass_mm(self, Node node, Node operand, object x, object y, bint turned=False) except -1:
+        """x @ y of two matrices; x.t() @ y where `turned`"""
+        cdef Node target = None
+        if not operand.op.flags & MULTI:
+            target = self.aim(operand)
+            if target is None:
+                return 0
+            if self.adds(target):
+                ao_method(addmm_, <object>target.cotangent, (ao_method0(t_method, x) if turned else x, y))
+                return 0
+        r = ao_turned_mm(mm, t_method, x, y) if turned else ao_mm(mm, x, y)
+        return self.pass_on(node, operand, r, 0, True) if target is None else self.put(target, r, FILLED)
 
     cdef int pass_place(self, Node node, Node operand, object g, tuple index, bint own) except -1:
         """Zeros of the operand's shape with `g` at a basic index"""

@@ -140,14 +140,14 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     with torch._C.DisableTorchFunction():
         tensors = [t for t in leaves if isinstance(t, Tensor)]
         if not tensors or not torch.is_grad_enabled():
-            return unrecorded(func, args, kwargs)
+            return recorder.written(func, args, kwargs)
         target = tensors[0]
         views.refuse_unread(target)
         found = nodes_of(tensors, name)
         if not wants_grad(found):
             if target._is_view():
                 protect(target, found[0], False)
-            return unrecorded(func, args, kwargs)
+            return recorder.written(func, args, kwargs)
         try:
             protect(target, found[0], True)
         except errors.InplaceError:
@@ -191,16 +191,6 @@ def draw_anyway(name: str, target: Tensor, options: tuple[Any, ...]) -> None:
     """torch draws the noise of an in-place dropout before it refuses the write."""
     if name == "dropout_" and len(options) == 2 and options[1] and 0 < options[0] < 1:
         torch.empty_like(target).bernoulli_(1 - options[0])
-
-
-def unrecorded(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A write without gradient: its target (or, of a foreach form, each of them) has a new value."""
-    result = func(*args, **kwargs)
-    targets = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
-    for t in targets:
-        if isinstance(t, Tensor):
-            nodes.wrote(t)
-    return result
 
 
 def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

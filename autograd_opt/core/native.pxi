@@ -360,11 +360,11 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
         x = saved(node, 0)
         if m == 2 and n == 2:
             if turned_by_a_rule(task, b):
-                task.pass_turned_mm(node, b.in0, g, x)
+                task.pass_mm(node, b.in0, g, x, True)
             else:
-                task.pass_turned_mm(node, b, x, g)
+                task.pass_mm(node, b, x, g, True)
         elif n == 2:
-            task.pass_turned_mm(node, b, rows(x), rows(g))
+            task.pass_mm(node, b, rows(x), rows(g), True)
         else:
             task.pass_on(node, b, ao_method(matmul, ao_get(get_mT, x), (g,)), FIX1, True)
     if task.wants(a):
@@ -403,7 +403,7 @@ cdef int native_several(GraphTask task, Node node, int hot, object g) except -1:
             task.pass_on(node, operands[2], flat, FIXN, False)
         if task.wants(operands[1]):
             x = saved(node, 0)
-            task.pass_turned_mm(node, operands[1], flat, x if flat is g else rows(x))
+            task.pass_mm(node, operands[1], flat, x if flat is g else rows(x), True)
         if task.wants(operands[0]):
             w = saved(node, 1)
             if flat is g:
@@ -416,7 +416,7 @@ cdef int native_several(GraphTask task, Node node, int hot, object g) except -1:
         if attribute(node, "alpha") != 1 or attribute(node, "beta") != 1:
             return 0
         if task.wants(operands[2]):
-            task.pass_turned_mm(node, operands[2], saved(node, 1), g)
+            task.pass_mm(node, operands[2], saved(node, 1), g, True)
         if task.wants(operands[1]):
             task.pass_mm(node, operands[1], g, ao_method0(t_method, saved(node, 2)))
         if task.wants(operands[0]):

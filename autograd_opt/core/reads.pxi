@@ -81,21 +81,14 @@ cdef object read_property(PyObject *t, void *place):
 
 cdef object read_gradient(PyObject *t, void *place):
     """`t.grad` of a tensor that nothing has recorded; for any other it has a meaning of its own inside a graph."""
-    cdef Tape tape = None
     cdef PyObject *node
-    if type(<object>t) is Parameter or type(<object>t) is Tensor:
-        node = ao_try_attr(<object>t, NODE)
-        if node == NULL:
-            tape = ours_to_read(t)
-        else:
-            Py_DECREF(<object>node)
-    if tape is None:
+    if type(<object>t) is not Parameter and type(<object>t) is not Tensor:
         return ao_former_get(t, place)
-    switch = enter(tape)
-    try:
-        return ao_former_get(t, place)
-    finally:
-        leave(tape, switch)
+    node = ao_try_attr(<object>t, NODE)
+    if node == NULL:
+        return read_property(t, place)
+    Py_DECREF(<object>node)
+    return ao_former_get(t, place)
 
 
 cdef int pass_write(PyObject *t, PyObject *value, void *place) except -1:

@@ -31,12 +31,13 @@ cpdef lent(args, kwargs):
             lend(kwargs)
 
 
-cdef object written(Tape tape, object func, tuple args, object kwargs):
-    """Call `func`, which writes its first argument, or each tensor of that list."""
+cpdef object written(object func, tuple args, object kwargs):
+    """Call `func`, which writes its first argument, or each tensor of that list, without a record."""
+    cdef Tape tape = active_tape()
     cdef object r, switch
-    lend(args)
-    if kwargs:
-        lend(kwargs)
+    if tape is None:
+        return func(*args, **kwargs)
+    lent(args, kwargs)
     switch = enter(tape)
     try:
         r = func(*args, **kwargs) if kwargs else ao_call(func, args, None)
@@ -60,8 +61,7 @@ cdef class Write:
         return self.run(func, args, kwargs)
 
     cdef object run(self, object func, tuple args, dict kwargs):
-        cdef PyObject *tp = recording()
-        if tp != NULL and not grad_on():
-            return written(<Tape>tp, func, args, kwargs)
+        if recording() != NULL and not grad_on():
+            return written(func, args, kwargs)
         lent(args, kwargs)
         return self.handler(func, args, kwargs)

@@ -36,15 +36,6 @@ def _plans():
     PLANS.clear()
 
 
-@pytest.fixture
-def proofs(monkeypatch):
-    """Counts what is proved, not remembered."""
-    made = []
-    run = Task.run
-    monkeypatch.setattr(Task, "run", lambda self, *a: made.append(1) or run(self, *a))
-    return made
-
-
 def leaf(*shape: int, dtype: torch.dtype = torch.float64) -> Any:
     return ao.tensor(torch.arange(1, 1 + torch.Size(shape).numel()).reshape(shape).to(dtype) / 4)
 

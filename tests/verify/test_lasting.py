@@ -20,7 +20,6 @@ from autograd_opt.ops.table import CALLS, OPS
 from autograd_opt.plans import PLANS
 from autograd_opt.verify import Budget, Status, known, lasting, linear, replay, rewrites, stored, verify, world
 from autograd_opt.verify.meaning import MEANING
-from autograd_opt.verify.task import Task
 
 
 @pytest.fixture(autouse=True)
@@ -31,15 +30,6 @@ def folder(monkeypatch, tmp_path):
     forget()
     yield tmp_path / "cache" / "proofs"
     forget()
-
-
-@pytest.fixture
-def proofs(monkeypatch):
-    """Counts what is proved, not remembered."""
-    made = []
-    run = Task.run
-    monkeypatch.setattr(Task, "run", lambda self, *a: made.append(1) or run(self, *a))
-    return made
 
 
 def forget():
