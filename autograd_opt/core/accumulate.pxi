@@ -89,8 +89,14 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
             return False
     elif shape_of(t) != node.shape:
         return False
-    if is_custom(t):
-        t.grad = g
-    else:
-        ao_set(get_grad, t, g)
+    acquire()                            # what looks for modes and properties may let other threads run
+    try:
+        if ao_get(get_grad, t) is not None:
+            return False
+        if is_custom(t):
+            t.grad = g
+        else:
+            ao_set(get_grad, t, g)
+    finally:
+        release()
     return True

@@ -309,6 +309,25 @@ def test_no_gradient_of_a_shared_leaf_is_lost(kind, monkeypatch):
     assert shared.grad.tolist() == [2.0 * steps * count] * 3
 
 
+@OPTIMIZE
+@pytest.mark.parametrize("make", [lambda: ao.tensor([1.0]), lambda: torch.nn.Parameter(torch.ones(1))],
+                         ids=["custom", "parameter"])
+def test_first_gradients_of_a_shared_leaf_are_summed(make, optimize):
+    """Two threads that both find no `.grad` must not both write the first one."""
+    barrier = threading.Barrier(3)
+    for _ in range(400):
+        x = make()
+
+        def work(i, x=x):
+            with ao.AutogradGraph(optimize=optimize):
+                y = x * 2
+                barrier.wait()
+                y.backward()
+
+        in_threads(work, 3)
+        assert x.grad.tolist() == [6.0]
+
+
 def test_a_graph_is_left_once():
     """A second leaving, in the thread that opened it or in another, is refused and harms nothing."""
     seen = []
