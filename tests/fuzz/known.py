@@ -63,7 +63,25 @@ def looked_at(program: Program, message: str) -> bool:
     return len(statements) > len(program.statements) and differs(Program(statements)) is None
 
 
+FUNCTIONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+
+
+def called(program: Program, message: str) -> bool:
+    """Do both agree when each comparison of two tensors is a call, whose first operand Python does not choose?"""
+    compared = re.compile(r"\b([a-z]\w*) (==|!=|<=?|>=?) (?!nan|inf)([a-z]\w*)\b")
+    return differs(Program([
+        compared.sub(lambda m: f"torch.{FUNCTIONS[m[2]]}({m[1]}, {m[3]})", line) for line in program.statements
+    ])) is None
+
+
 KNOWN = (
+    Known(
+        "strides after `plain > recorded`, which Python asks the more special class first: `recorded < plain`",
+        r"has strides",
+        r" (==|!=|<=?|>=?) [a-z]",
+        "u = c.t()\nv = torch.view_as_real(z)\nt = torch.where(u > v, u, v)",
+        called,
+    ),
     Known(
         "a view that an assignment to its part has given a history: torch takes it for a leaf until somebody looks",
         r"(?s)torch raises .*a leaf Variable that requires grad.*this library None",
