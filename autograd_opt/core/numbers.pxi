@@ -52,12 +52,13 @@ cdef tuple number_arguments(object number, object t, object dtype):
     if n.bits == bits and n.kind == <PyObject *>kind and n.dtype == <PyObject *>dtype:
         if n.arguments != NULL:
             return <tuple><object>n.arguments
-        kept = as_tensor(number, dtype)
-        if kept is not None:
+        kept = as_tensor(number, dtype)          # lets other threads run, which may give this place to another number
+        if kept is None:
+            return (number,)
+        if n.bits == bits and n.kind == <PyObject *>kind and n.dtype == <PyObject *>dtype and n.arguments == NULL:
             Py_INCREF(kept)
             n.arguments = <PyObject *>kept
-            return kept
-        return (number,)
+        return kept
     old = n.arguments
     n.bits, n.kind, n.dtype, n.arguments = bits, <PyObject *>kind, <PyObject *>dtype, NULL
     Py_XDECREF(old)
