@@ -55,16 +55,6 @@ cdef enum:
     FILLED = 3               # of a cotangent: fresh, and just as a kernel has left it
 
 
-cdef bint exact_factor(object y) except -1:
-    """Is this number a power of two, so that a product with it is not rounded?"""
-    cdef int exponent
-    cdef double number
-    if type(y) is not int and type(y) is not float:
-        return False
-    number = y
-    return frexp(fabs(number), &exponent) == 0.5
-
-
 class Contribution:
     """The cotangents of one multi-output node, by output number."""
     __slots__ = ("parts",)
@@ -73,13 +63,15 @@ class Contribution:
         self.parts = [None] * n
 
 
+include "core/frontier.pxi"
+
+
 cdef class GraphTask:
     """One backward run over a tape."""
     cdef Tape tape
     cdef readonly int64_t id
     cdef readonly bint create_graph, retain, merge
-    cdef int64_t *heap
-    cdef Py_ssize_t count, capacity
+    cdef Frontier frontier
     cdef dict overflow           # index -> cotangent, where an outer run holds the slot
     cdef bint fresh              # is the cotangent being handed on memory of this run's own?
     cdef bint solid              # and is it just as a kernel has left it, contiguous?
@@ -111,8 +103,7 @@ cdef class GraphTask:
         self.id = _tasks
         self.tape = tape
         self.retain, self.create_graph, self.merge = retain, create_graph, merge
-        self.capacity = 64
-        self.heap = <int64_t *>PyMem_Malloc(self.capacity * sizeof(int64_t))
+        open_frontier(&self.frontier)
         self.overflow = {}
         self.batch = batch
         self.inplace = not create_graph and batch is None and transform_level() is None
@@ -125,48 +116,7 @@ cdef class GraphTask:
         self.accumulate = True
 
     def __dealloc__(self):
-        PyMem_Free(self.heap)
-
-    # The heap of record numbers, largest first.
-    cdef int push_index(self, int64_t index) except -1:
-        cdef Py_ssize_t i = self.count, parent
-        cdef int64_t *grown
-        if i == self.capacity:
-            grown = <int64_t *>PyMem_Realloc(self.heap, 2 * self.capacity * sizeof(int64_t))
-            if grown == NULL:
-                raise MemoryError()
-            self.heap = grown
-            self.capacity *= 2
-        self.count += 1
-        while i > 0:
-            parent = (i - 1) >> 1
-            if self.heap[parent] >= index:
-                break
-            self.heap[i] = self.heap[parent]
-            i = parent
-        self.heap[i] = index
-        return 0
-
-    cdef int64_t pop_index(self) noexcept:
-        cdef int64_t top = self.heap[0], last
-        cdef Py_ssize_t i = 0, child, n
-        self.count -= 1
-        n = self.count
-        if n == 0:
-            return top
-        last = self.heap[n]
-        while True:
-            child = 2 * i + 1
-            if child >= n:
-                break
-            if child + 1 < n and self.heap[child + 1] > self.heap[child]:
-                child += 1
-            if self.heap[child] <= last:
-                break
-            self.heap[i] = self.heap[child]
-            i = child
-        self.heap[i] = last
-        return top
+        PyMem_Free(self.frontier.heap)
 
     # Input buffers.
     cdef Node aim(self, Node node):
@@ -208,7 +158,7 @@ cdef class GraphTask:
             node.flags &= ~<uint32_t>(FRESH | SOLID)
             if fresh:
                 node.flags |= FRESH | SOLID if fresh == FILLED else FRESH
-            return self.push_index(node.index)
+            return push(&self.frontier, node.index)
         if node.task == self.id:
             old = <object>node.cotangent
             if g is None:
@@ -236,7 +186,7 @@ cdef class GraphTask:
         if node.index not in self.overflow:
             self.overflow[node.index] = g
             node.live += 1
-            return self.push_index(node.index)
+            return push(&self.frontier, node.index)
         old = self.overflow[node.index]
         if g is not None:
             self.overflow[node.index] = g if old is None else self.add(old, g)
@@ -268,10 +218,10 @@ cdef class GraphTask:
     def abandon(self):
         """After an exception: leave no cotangent behind."""
         cdef Node node
-        while self.count:
-            self.count -= 1
-            if self.heap[self.count] < self.tape.n:
-                node = <Node>self.tape.nodes[self.heap[self.count]]
+        while self.frontier.count:
+            self.frontier.count -= 1
+            if self.frontier.heap[self.frontier.count] < self.tape.n:
+                node = <Node>self.tape.nodes[self.frontier.heap[self.frontier.count]]
                 node.flags &= ~<uint32_t>OWN
                 self.tape.decrement(node)
                 if node.task == self.id and node.cotangent != NULL:
@@ -329,9 +279,9 @@ cdef class GraphTask:
                     at_root(node, g, self)
                 else:
                     self.send(node, g, False)
-            while self.count:
-                node = <Node>self.tape.nodes[self.pop_index()]
-                if node.flags & LEAF and self.count and self.beside(node.index) and not self.in_turn(node):
+            while self.frontier.count:
+                node = <Node>self.tape.nodes[pop(&self.frontier)]
+                if node.flags & LEAF and self.frontier.count and self.beside(node.index) and not self.in_turn(node):
                     self.neighbours(node.index)
                 else:
                     self.visit(node)
@@ -350,7 +300,7 @@ cdef class GraphTask:
 
     cdef bint beside(self, int64_t index):
         """Is the next that waits the leaf recorded just before leaf `index`: are both operands of one operation?"""
-        return self.heap[0] == index - 1 and (<Node>self.tape.nodes[index - 1]).flags & LEAF != 0
+        return self.frontier.heap[0] == index - 1 and (<Node>self.tape.nodes[index - 1]).flags & LEAF != 0
 
     cdef bint in_turn(self, Node bias):
         """Are these the weight and the bias of a linear layer, which torch visits in this order?"""
@@ -368,8 +318,8 @@ cdef class GraphTask:
     cdef int neighbours(self, int64_t last) except -1:
         """Visit leaves that wait side by side, in torch's order."""
         cdef int64_t index, first = last
-        while self.count and self.beside(first):
-            first = self.pop_index()
+        while self.frontier.count and self.beside(first):
+            first = pop(&self.frontier)
         left = waiting_order(list(range(first, last + 1)),
                              None if last + 1 == self.tape.n else <Node>self.tape.nodes[last + 1])
         try:
@@ -377,7 +327,7 @@ cdef class GraphTask:
                 self.visit(<Node>self.tape.nodes[left.pop(0)])
         except BaseException:
             for index in left:
-                self.push_index(index)       # for `abandon`
+                push(&self.frontier, index)       # for `abandon`
             raise
         return 0
 
@@ -511,134 +461,6 @@ cdef class GraphTask:
         """In a run with targets: is `node` one, or on a way to one?"""
         return node.index in self.needed
 
-    # What the rules in C do with their results.
-    cdef int pass_on(self, Node node, Node operand, object g, uint32_t fix, int fresh) except -1:
-        """Hand `g` to an operand; `fix`: the flags of `node` that ask for its shape and dtype."""
-        if node.flags & fix:
-            have = shape_of(g)
-            if have != operand.shape:
-                if self.captures is None or self.accumulate:
-                    g, fresh = summed_to(g, have, operand.shape), FILLED if len(<tuple>operand.shape) == 1 else 1
-                else:
-                    g, fresh = summed_for(self, g, have, operand), False
-            if ao_dtype(g) is not operand.dtype:
-                g, fresh = g.to(operand.dtype), True
-        if operand.op.flags & MULTI:
-            return self.send_part(node, operand, g)
-        return self.send(operand, g, fresh)
-
-    cdef bint owns(self, object g) except -1:
-        """Is the cotangent in hand memory of this run's own, which may be written once nothing reads it any more?
-
-        Only a contiguous one, so that the result lies in memory as torch would lay it, and where the user
-        may ask for it none that is a view.
-        """
-        return self.fresh and self.inplace and ao_contiguous(g) and (self.captures is None or not ao_is_view(g))
-
-    cdef bint turns_into(self, Node node, object g, object y) except -1:
-        """May the memory of `g` hold its product or quotient with `y`, which is of the type of `node`?"""
-        return self.owns(g) and (not tensor_like(y) or ao_dtype(y) is node.dtype)
-
-    cdef bint adds(self, Node target):
-        """Does a sum wait at `target` that may be written?"""
-        return self.inplace and target.cotangent != NULL and target.task == self.id and target.flags & FRESH \
-            and not self.shows(target, <object>target.cotangent)
-
-    cdef int pass_product(self, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1:
-        """g * y; `last`: nothing reads `g` after this, so that it may be made in its memory where that is the run's own."""
-        cdef Node target
-        last = last and self.turns_into(node, g, y)
-        if node.flags & fix or operand.op.flags & MULTI:
-            return self.pass_on(node, operand, ao_method(imul if last else mul, g, beside(node, g, y)), fix, True)
-        target = self.aim(operand)
-        if target is None:
-            return 0
-        if self.adds(target):
-            if exact_factor(y):
-                iadd(<object>target.cotangent, g, alpha=y)
-                return 0
-            if tensor_like(y) and ao_dtype(y) is node.dtype:
-                ao_method(addcmul_, <object>target.cotangent, (g, y))
-                return 0
-        return self.put(target, ao_method(imul if last else mul, g, beside(node, g, y)), True)
-
-    cdef int pass_quotient(self, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1:
-        """g / y"""
-        cdef Node target
-        last = last and self.turns_into(node, g, y)
-        if node.flags & fix or operand.op.flags & MULTI:
-            return self.pass_on(node, operand, ao_method(idiv if last else div, g, beside(node, g, y)), fix, True)
-        target = self.aim(operand)
-        if target is None:
-            return 0
-        if self.adds(target) and node.dtype.itemsize >= 4 and tensor_like(y) and ao_dtype(y) is node.dtype:
-            ao_method(addcdiv_, <object>target.cotangent, (g, y))
-            return 0
-        return self.put(target, ao_method(idiv if last else div, g, beside(node, g, y)), True)
-
-    cdef int pass_negated(self, Node node, Node operand, object g, uint32_t fix, bint writable) except -1:
-        """-g; `writable`: `g` is memory of this run's own, which nothing else reads."""
-        cdef Node target
-        if node.flags & fix or operand.op.flags & MULTI:
-            return self.pass_on(node, operand, ao_method0(ineg if writable else neg, g), fix, True)
-        target = self.aim(operand)
-        if target is None:
-            return 0
-        if self.adds(target):
-            ao_method(isub, <object>target.cotangent, (g,))
-            return 0
-        return self.put(target, ao_method0(ineg if writable else neg, g), True)
-
-    cdef object share(self, Node node, object g, object n):
-        """g / n, for the mean of n elements: made once where many means are summed, whose cotangent is one tensor."""
-        if g is not self.whole or n != self.parts or version_of(g) != self.whole_version or version_of(self.part) != 0:
-            self.whole, self.parts, self.whole_version = g, n, version_of(g)
-            self.part = ao_method(div, g, beside(node, g, n))
-        return self.part
-
-    cdef int pass_scaled(self, Node node, Node operand, object t, object y, object factor) except -1:
-        """t * y * factor, where `t` is memory of this run's own and the factor a power of two"""
-        cdef Node target
-        if operand.op.flags & MULTI:
-            return self.pass_on(node, operand, ao_method(imul, ao_method(imul, t, (y,)), (factor,)), 0, True)
-        target = self.aim(operand)
-        if target is None:
-            return 0
-        if self.adds(target) and ao_dtype(y) is node.dtype:
-            addcmul_(<object>target.cotangent, t, y, value=factor)
-            return 0
-        return self.put(target, ao_method(imul, ao_method(imul, t, (y,)), (factor,)), True)
-
-    cdef int pass_mm(self, Node node, Node operand, object x, object y, bint turned=False) except -1:
-        """x @ y of two matrices; x.t() @ y where `turned`"""
-        cdef Node target = None
-        if not operand.op.flags & MULTI:
-            target = self.aim(operand)
-            if target is None:
-                return 0
-            if self.adds(target):
-                ao_method(addmm_, <object>target.cotangent, (ao_method0(t_method, x) if turned else x, y))
-                return 0
-        r = ao_turned_mm(mm, t_method, x, y) if turned else ao_mm(mm, x, y)
-        return self.pass_on(node, operand, r, 0, True) if target is None else self.put(target, r, FILLED)
-
-    cdef int pass_place(self, Node node, Node operand, object g, tuple index, bint own) except -1:
-        """Zeros of the operand's shape with `g` at a basic index"""
-        cdef Node target
-        cdef bint fresh = False
-        if operand.op.flags & MULTI:
-            g = placed(g, operand.shape, index, own, &fresh)
-            return self.pass_on(node, operand, g, 0, False)
-        target = self.aim(operand)
-        if target is None:
-            return 0
-        if self.adds(target):
-            ao_method(iadd, (<object>target.cotangent)[index], (g,))
-            return 0
-        g = placed_by_steps(g, operand.shape, index, &fresh) if target is operand and by_steps(self, operand, index) \
-            else placed(g, operand.shape, index, own, &fresh)
-        return self.put(target, g, fresh)
-
     cdef object call(self, Node node, Vjp vjp, object g):
         """Call one rule with what it names."""
         cdef list args = [g]
@@ -732,7 +554,7 @@ cdef class GraphTask:
             else:
                 self.overflow[parent.index] = whole
             parent.live += 1
-            self.push_index(parent.index)
+            push(&self.frontier, parent.index)
         if self.own:
             parent.flags |= OWN
         old = whole.parts[i]
@@ -741,6 +563,7 @@ cdef class GraphTask:
         return 0
 
 include "core/accumulate.pxi"
+include "core/passing.pxi"
 include "core/replay.pxi"
 include "core/native.pxi"
 include "core/layers.pxi"

@@ -49,7 +49,7 @@ cdef int native_lstm(GraphTask task, Node node, object g) except -1:
             part = ao_method(unsqueeze, results[4 + i], IN_FRONT)
         else:
             part = results[i - 2]
-        task.pass_on(node, operands[i], part, 0, FILLED if i > 2 else True)
+        pass_on(task, node, operands[i], part, 0, FILLED if i > 2 else True)
     return 1
 
 

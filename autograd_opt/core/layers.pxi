@@ -46,7 +46,7 @@ cdef int native_layer(GraphTask task, Node node, int hot, object g) except -1:
             return 0
         t = embedding_backward(g, saved(node, 1), node.in0.shape[0], attribute(node, "padding_idx"),
                                attribute(node, "scale_grad_by_freq"))
-        task.pass_on(node, node.in0, t, 0, True)
+        pass_on(task, node, node.in0, t, 0, True)
         return 1
     if node.saved_more is None:
         return 0
@@ -61,14 +61,14 @@ cdef int native_layer(GraphTask task, Node node, int hot, object g) except -1:
         if type(extra) is not Tensor:
             return 0
         t = ao_method(imul if writable(task, g, Py_REFCNT(g)) else mul, g, (extra,))
-        task.pass_on(node, operands[0], t, 0, True)
+        pass_on(task, node, operands[0], t, 0, True)
         return 1
     if hot == NLL:
         if not task.wants(operands[0]):
             return 0
         t = nll_backward_of(g, saved(node, 0), saved(node, 1), saved(node, 2), attribute(node, "reduction"),
                             attribute(node, "ignore_index"), extra)
-        task.pass_on(node, operands[0], t, 0, True)
+        pass_on(task, node, operands[0], t, 0, True)
         return 1
     if hot == MAX_POOL:
         if not task.wants(operands[0]):
@@ -77,7 +77,7 @@ cdef int native_layer(GraphTask task, Node node, int hot, object g) except -1:
         t = max_pool_backward(
             g, saved(node, 0), pair(kernel), pair(kernel if stride is None or stride == () or stride == [] else stride),
             pair(attribute(node, "padding")), pair(attribute(node, "dilation")), attribute(node, "ceil_mode"), extra)
-        task.pass_on(node, operands[0], t, 0, True)
+        pass_on(task, node, operands[0], t, 0, True)
         return 1
     for x in extra:
         if type(x) is Packed:
@@ -113,7 +113,7 @@ cdef int hand_on(GraphTask task, Node node, tuple operands, list needs, object r
         other, result = operands[i], results[i]
         if ao_dtype(result) is not other.dtype:
             result = result.to(other.dtype)
-        task.pass_on(node, other, result, 0, True)
+        pass_on(task, node, other, result, 0, True)
     return 1
 
 
@@ -141,7 +141,7 @@ cdef int turned_back(GraphTask task, Node node, object g) except -1:
     places = [0] * n
     for i in range(n):
         places[dims[i] % n] = i
-    task.pass_on(node, node.in0, ao_method(permute, g, (tuple(places),)), 0, task.fresh)
+    pass_on(task, node, node.in0, ao_method(permute, g, (tuple(places),)), 0, task.fresh)
     return 1
 
 

@@ -111,11 +111,11 @@ cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except 
     cdef object t, x, y
     if hot == MUL:
         if r1:
-            task.pass_product(node, b, g, saved(node, 0), FIX1, not r0)
+            pass_product(task, node, b, g, saved(node, 0), FIX1, not r0)
         if r0:
-            task.pass_product(node, a, g, saved(node, 1), FIX0, True)
+            pass_product(task, node, a, g, saved(node, 1), FIX0, True)
     elif hot == NEG:
-        task.pass_negated(node, a, g, 0, task.owns(g))
+        pass_negated(task, node, a, g, 0, owns(task, g))
     elif hot == DIV:
         if r1:
             if a is None:
@@ -131,9 +131,9 @@ cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except 
                     return 0
                 ao_method(idiv, t, (y,))
             ao_method(imul, t, (g,))
-            task.pass_negated(node, b, t, FIX1, True)
+            pass_negated(task, node, b, t, FIX1, True)
         if r0:
-            task.pass_quotient(node, a, g, saved(node, 1), FIX0, True)
+            pass_quotient(task, node, a, g, saved(node, 1), FIX0, True)
     else:
         if node.attrs is not None:
             alpha = attribute(node, "alpha")
@@ -141,11 +141,11 @@ cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except 
                 return 0
         if r1:
             if hot == ADD:
-                task.pass_on(node, b, g, FIX1, task.fresh and not r0)
+                pass_on(task, node, b, g, FIX1, task.fresh and not r0)
             else:
-                task.pass_negated(node, b, g, FIX1, not r0 and task.owns(g))
+                pass_negated(task, node, b, g, FIX1, not r0 and owns(task, g))
         if r0:
-            task.pass_on(node, a, g, FIX0, task.fresh and not (r1 and hot == ADD))
+            pass_on(task, node, a, g, FIX0, task.fresh and not (r1 and hot == ADD))
     return 1
 
 
@@ -166,23 +166,23 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
             t = ao_method(imul, ao_method(power, t, (node.x1 - 1,)), (node.x1,))
         t = ao_method(imul, t, (g,))
     elif hot == EXP:
-        task.pass_product(node, a, g, answer(task, node), FIX0, True)
+        pass_product(task, node, a, g, answer(task, node), FIX0, True)
         return 1
     elif hot == LOG:
-        task.pass_quotient(node, a, g, saved(node, 0), FIX0, True)
+        pass_quotient(task, node, a, g, saved(node, 0), FIX0, True)
         return 1
     elif hot == SIN or hot == COS:
         t = saved(node, 0)
         known = value_of(task.tape, partner(hot), a)
         if known is not None and hot == SIN:
-            task.pass_product(node, a, g, known, FIX0, True)
+            pass_product(task, node, a, g, known, FIX0, True)
             return 1
         if known is not None:
-            t = ao_method(imul if task.turns_into(node, g, known) else mul, g, (known,))
+            t = ao_method(imul if turns_into(task, node, g, known) else mul, g, (known,))
         else:
             t = ao_method(imul, ao_method0(cosine if hot == SIN else sine, t), (g,))
         if hot == COS:
-            task.pass_negated(node, a, t, FIX0, True)
+            pass_negated(task, node, a, t, FIX0, True)
             return 1
     elif hot == SQRT:
         t = answer(task, node)
@@ -193,7 +193,7 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
     elif hot == RECIPROCAL:
         t = answer(task, node)
         t = ao_method(imul, ao_method(mul, t, (t,)), (g,))
-        task.pass_negated(node, a, t, FIX0, True)
+        pass_negated(task, node, a, t, FIX0, True)
         return 1
     elif hot == ABS:
         t = ao_method(imul, ao_method0(signum, saved(node, 0)), (g,))
@@ -207,7 +207,7 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
         t = softmax_backward(g, answer(task, node), attribute(node, "dim"), node.dtype)
     else:
         t = log_softmax_backward(g, answer(task, node), attribute(node, "dim"), node.dtype)
-    task.pass_on(node, a, t, FIX0, True)
+    pass_on(task, node, a, t, FIX0, True)
     return 1
 
 
@@ -225,11 +225,11 @@ cdef int native_bend(GraphTask task, Node node, int hot, object h) except -1:
     if task.wants(node.in1):
         t = saved(node, 0)
         if hot == TANH_BACK:
-            task.pass_scaled(node, node.in1, ao_method(mul, y, (t,)), h, -2)
+            pass_scaled(task, node, node.in1, ao_method(mul, y, (t,)), h, -2)
         else:
-            task.pass_product(node, node.in1, ao_method(mul, h, (t,)), rsub(ao_method(mul, y, beside(node, y, 2)), 1), 0, True)
+            pass_product(task, node, node.in1, ao_method(mul, h, (t,)), rsub(ao_method(mul, y, beside(node, y, 2)), 1), 0, True)
     if task.wants(node.in0):
-        task.pass_on(node, node.in0, (tanh_backward if hot == TANH_BACK else sigmoid_backward)(h, y), 0, True)
+        pass_on(task, node, node.in0, (tanh_backward if hot == TANH_BACK else sigmoid_backward)(h, y), 0, True)
     return 1
 
 
@@ -262,7 +262,7 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
         dim, keepdim = attribute(node, "dim"), attribute(node, "keepdim")
         n = count(a.shape, dim) if hot == MEAN else None
         if n is not None and n > 1 and task.captures is None and not a.flags & LEAF:     # memory that nobody can write
-            g, fresh, n = task.share(node, g, n), False, None
+            g, fresh, n = share(task, node, g, n), False, None
         if len(<tuple>a.shape):
             g, fresh = ao_method(expand, restored(g, a.shape, dim, keepdim), (a.shape,)), False
         elif hot == SUM:
@@ -287,9 +287,9 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
                     return 0
                 start = slice(start, start + attribute(node, "length"))
             index = (slice(None),) * (attribute(node, "dim") % len(<tuple>a.shape)) + (start,)
-        task.pass_place(node, a, g, index, own)
+        pass_place(task, node, a, g, index, own)
         return 1
-    task.pass_on(node, a, g, FIX0, fresh)
+    pass_on(task, node, a, g, FIX0, fresh)
     return 1
 
 
@@ -360,19 +360,19 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
         x = saved(node, 0)
         if m == 2 and n == 2:
             if turned_by_a_rule(task, b):
-                task.pass_mm(node, b.in0, g, x, True)
+                pass_mm(task, node, b.in0, g, x, True)
             else:
-                task.pass_mm(node, b, x, g, True)
+                pass_mm(task, node, b, x, g, True)
         elif n == 2:
-            task.pass_mm(node, b, rows(x), rows(g), True)
+            pass_mm(task, node, b, rows(x), rows(g), True)
         else:
-            task.pass_on(node, b, ao_method(matmul, ao_get(get_mT, x), (g,)), FIX1, True)
+            pass_on(task, node, b, ao_method(matmul, ao_get(get_mT, x), (g,)), FIX1, True)
     if task.wants(a):
         x = saved(node, 1)
         if m == 2 and n == 2:
-            task.pass_mm(node, a, g, ao_method0(t_method, x))
+            pass_mm(task, node, a, g, ao_method0(t_method, x))
         else:
-            task.pass_on(node, a, ao_method(matmul, g, (ao_get(get_mT, x),)), FIX0, True)
+            pass_on(task, node, a, ao_method(matmul, g, (ao_get(get_mT, x),)), FIX0, True)
     return 1
 
 
@@ -400,41 +400,41 @@ cdef int native_several(GraphTask task, Node node, int hot, object g) except -1:
             return 0
         flat = g if len(<tuple>node.shape) == 2 else rows(g)
         if task.wants(operands[2]):
-            task.pass_on(node, operands[2], flat, FIXN, False)
+            pass_on(task, node, operands[2], flat, FIXN, False)
         if task.wants(operands[1]):
             x = saved(node, 0)
-            task.pass_mm(node, operands[1], flat, x if flat is g else rows(x), True)
+            pass_mm(task, node, operands[1], flat, x if flat is g else rows(x), True)
         if task.wants(operands[0]):
             w = saved(node, 1)
             if flat is g:
-                task.pass_mm(node, operands[0], g, w)
+                pass_mm(task, node, operands[0], g, w)
             else:
-                task.pass_on(node, operands[0],
+                pass_on(task, node, operands[0],
                              ao_method(reshape, ao_method(mm, flat, (w,)), ((<Node>operands[0]).shape,)), 0, True)
         return 1
     if hot == ADDMM:
         if attribute(node, "alpha") != 1 or attribute(node, "beta") != 1:
             return 0
         if task.wants(operands[2]):
-            task.pass_mm(node, operands[2], saved(node, 1), g, True)
+            pass_mm(task, node, operands[2], saved(node, 1), g, True)
         if task.wants(operands[1]):
-            task.pass_mm(node, operands[1], g, ao_method0(t_method, saved(node, 2)))
+            pass_mm(task, node, operands[1], g, ao_method0(t_method, saved(node, 2)))
         if task.wants(operands[0]):
-            task.pass_on(node, operands[0], g, FIX0, False)
+            pass_on(task, node, operands[0], g, FIX0, False)
         return 1
     if hot == WHERE:
         x = saved(node, 0)
         if task.wants(operands[2]):
-            task.pass_on(node, operands[2], where(x, zero_of(node.dtype, node.device), g), FIXN, True)
+            pass_on(task, node, operands[2], where(x, zero_of(node.dtype, node.device), g), FIXN, True)
         if task.wants(operands[1]):
-            task.pass_on(node, operands[1], where(x, g, zero_of(node.dtype, node.device)), FIX1, True)
+            pass_on(task, node, operands[1], where(x, g, zero_of(node.dtype, node.device)), FIX1, True)
         return 1
     dim = attribute(node, "dim")
     if hot == STACK:
         parts = ao_method(unbind, g, (dim,))
         for i in range(len(operands) - 1, -1, -1):
             if task.wants(operands[i]):
-                task.pass_on(node, operands[i], parts[i], FIX0 if i == 0 else FIX1 if i == 1 else FIXN, False)
+                pass_on(task, node, operands[i], parts[i], FIX0 if i == 0 else FIX1 if i == 1 else FIXN, False)
         return 1
     start = 0
     for other in operands:
@@ -446,7 +446,7 @@ cdef int native_several(GraphTask task, Node node, int hot, object g) except -1:
         length = other.shape[dim]
         start -= length
         if task.wants(other):
-            task.pass_on(node, other, ao_method(narrow, g, (dim, start, length)),
+            pass_on(task, node, other, ao_method(narrow, g, (dim, start, length)),
                          FIX0 if i == 0 else FIX1 if i == 1 else FIXN, False)
     return 1
 
@@ -486,7 +486,7 @@ cdef int native_parts(GraphTask task, Node node, int hot, object g) except -1:
             for i in range(only):
                 start += node.shape[i][0][dim]
             index = slice(start, start + node.shape[only][0][dim])
-        task.pass_place(node, a, parts[only], (slice(None),) * dim + (index,), True)
+        pass_place(task, node, a, parts[only], (slice(None),) * dim + (index,), True)
         return 1
     joined = list(parts)
     for i, part in enumerate(parts):
@@ -496,7 +496,7 @@ cdef int native_parts(GraphTask task, Node node, int hot, object g) except -1:
                 zeros[shape] = ao_method(new_zeros, parts[only], (shape,))
             joined[i] = zeros[shape]
     # torch's kernel returns a view of memory that eager mode does not show
-    task.pass_on(node, a, ao_get(get_data, stack(joined, dim)) if hot == UNBIND else cat(joined, dim), FIX0, True)
+    pass_on(task, node, a, ao_get(get_data, stack(joined, dim)) if hot == UNBIND else cat(joined, dim), FIX0, True)
     return 1
 
 

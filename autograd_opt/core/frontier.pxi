@@ -1,0 +1,57 @@
+# The nodes that a run has still to visit: a heap of their record numbers, the largest on top.
+#
+# Part of executor.pyx.
+
+cdef struct Frontier:
+    int64_t *heap
+    Py_ssize_t count, capacity
+
+
+cdef int open_frontier(Frontier *f) except -1:
+    f.count, f.capacity = 0, 64
+    f.heap = <int64_t *>PyMem_Malloc(f.capacity * sizeof(int64_t))
+    if f.heap == NULL:
+        raise MemoryError()
+    return 0
+
+
+cdef int push(Frontier *f, int64_t index) except -1:
+    cdef Py_ssize_t i = f.count, parent
+    cdef int64_t *grown
+    if i == f.capacity:
+        grown = <int64_t *>PyMem_Realloc(f.heap, 2 * f.capacity * sizeof(int64_t))
+        if grown == NULL:
+            raise MemoryError()
+        f.heap = grown
+        f.capacity *= 2
+    f.count += 1
+    while i > 0:
+        parent = (i - 1) >> 1
+        if f.heap[parent] >= index:
+            break
+        f.heap[i] = f.heap[parent]
+        i = parent
+    f.heap[i] = index
+    return 0
+
+
+cdef int64_t pop(Frontier *f) noexcept:
+    cdef int64_t top = f.heap[0], last
+    cdef Py_ssize_t i = 0, child, n
+    f.count -= 1
+    n = f.count
+    if n == 0:
+        return top
+    last = f.heap[n]
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        if child + 1 < n and f.heap[child + 1] > f.heap[child]:
+            child += 1
+        if f.heap[child] <= last:
+            break
+        f.heap[i] = f.heap[child]
+        i = child
+    f.heap[i] = last
+    return top
