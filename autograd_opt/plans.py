@@ -6,16 +6,18 @@ unused goes first.  Structures are compared in full, never by a hash alone.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from typing import Any
 
+from autograd_opt.locks import lasting_lock
 from autograd_opt.passes import Optimized, Pipeline
 from autograd_opt.structure import structure_of
 
 MOST_PLANS = 64
 MOST_NODES = 1 << 20
 """In all plans together."""
+LOCK = lasting_lock()
+"""Held while a table of plans is read or changed."""
 
 MOST_PLACES = 4096
 CHANGING = 3
@@ -48,7 +50,6 @@ class Plans:
 
     def __init__(self, most_plans: int = MOST_PLANS, most_nodes: int = MOST_NODES) -> None:
         self.most_plans, self.most_nodes = most_plans, most_nodes
-        self._lock = threading.Lock()
         self._known: OrderedDict[tuple[Key, Any], tuple[Any, int, Any]] = OrderedDict()
         self.nodes = 0
 
@@ -57,18 +58,19 @@ class Plans:
 
     def find(self, key: Key, structure: Any) -> Any:
         """The result kept for this structure, or None."""
-        with self._lock:
+        with LOCK:
             found = self._known.get((key, structure))
             if found is None:
                 return None
-            self._known.move_to_end(found[2])
+            if found[2] in self._known:          # a comparison may have run code that used this table
+                self._known.move_to_end(found[2])
             return found[0]
 
     def keep(self, key: Key, structure: Any, nodes: int, result: Any) -> None:
         """Remember a result, and forget the longest unused beyond the bounds."""
         if nodes > self.most_nodes:
             return
-        with self._lock:
+        with LOCK:
             if (key, structure) in self._known:
                 return
             entry = key, structure
@@ -79,7 +81,7 @@ class Plans:
 
     def clear(self) -> None:
         """Forget everything."""
-        with self._lock:
+        with LOCK:
             self._known.clear()
             self.nodes = 0
 

@@ -17,9 +17,10 @@ from torch.autograd.graph import GradientEdge
 
 from autograd_opt import errors
 from autograd_opt import node as nodes
+from autograd_opt.locks import lasting_lock
 
 _local = threading.local()
-ACCUMULATING = threading.RLock()
+ACCUMULATING = lasting_lock()
 """Held while a `.grad` is written: kernels let other threads run, which may share the leaf."""
 FRAMES = 0.4
 """A nested run that starts deeper than this part of the recursion limit continues in a thread of its own."""

@@ -8,7 +8,6 @@ own, or asks for a value) is called for each slice outside the level, and the re
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,10 +19,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autograd_opt import errors
+from autograd_opt.locks import lasting_lock
 
 F: Any = torch._C._functorch
 Tensor = torch.Tensor
-_entered, _lock = [0], threading.Lock()
+_entered, _lock = [0], lasting_lock()
 USERS: set[Any] = set()
 """Rules that run code of the user's: called once, and torch's own error says what cannot be batched."""
 
