@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge
 
-from autograd_opt import errors, modes, references, runs
+from autograd_opt import deep, errors, references, runs
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
 from autograd_opt.executor import GraphTask, install_entry, require_unwritten, runs_again
@@ -332,7 +331,7 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
             retain: bool, create_graph: bool, accumulate: bool, batch: Batch | None = None) -> list[Any]:
     """Optimize if asked for, then run one GraphTask; leaves every mode as it was."""
     if runs.too_deep():
-        return on_fresh_thread(execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate, batch)
+        return deep.on_fresh_thread(execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate, batch)
     graph = tape.graph()
     # What a recorded run computes can be differentiated with respect to each twin, so it stays as written.
     merge = False                           # a run inside a run leaves the outer one's merges as they are
@@ -454,33 +453,6 @@ def batched_run(run: runs.Run, cotangents: list[Tensor]) -> list[Any]:
     with batch.entered():
         results = engine_run(run, [batch.joined(g) for g in cotangents])
         return [None if g is None else batch.stacked(g) for g in results]
-
-
-def on_fresh_thread(function: Any, tape: Any, *args: Any) -> Any:
-    """Call `function(tape, *args)` on a thread with an empty stack, under this thread's modes; wait for it."""
-    graph = tape.graph()
-    here = threading.get_ident()
-    state = modes.thread_state()
-    outcome: list[Any] = []
-
-    def body() -> None:
-        if graph is not None:
-            graph.thread = threading.get_ident()
-        try:
-            with modes.restored(state, tape):
-                outcome.append((function(tape, *args), None))
-        except BaseException as error:
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=body, name="autograd_opt-nested-run")
-    thread.start()
-    thread.join()
-    if graph is not None:
-        graph.thread = here
-    result, error = outcome[0]
-    if error is not None:
-        raise error
-    return result
 
 
 def recorded_batch(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any]) -> list[Any] | None:

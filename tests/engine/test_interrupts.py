@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+import time
 from types import FrameType
 from typing import Any
 
@@ -175,3 +178,33 @@ def test_interrupted_in_user_code(optimize: bool, recorded: bool, kind: str) -> 
         with pytest.raises(KeyboardInterrupt):
             program(x)
         check_state(graph, recorded, kind)
+
+
+def test_interrupted_far_down() -> None:
+    """Runs nested so deep that they go on in other threads end when the main thread is interrupted."""
+    depth = 0
+    x, _ = leaves()
+
+    def run() -> None:
+        with torch.enable_grad():
+            y = x.sum()
+            y.register_hook(again)
+            y.backward()
+
+    def again(g: Tensor) -> None:
+        nonlocal depth
+        depth += 1
+        if depth < 100:
+            run()
+            return
+        assert threading.current_thread() is not threading.main_thread()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        while True:
+            time.sleep(0.01)
+
+    with ao.AutogradGraph() as graph:
+        with pytest.raises(KeyboardInterrupt):
+            run()
+        assert depth == 100
+        assert graph.thread == threading.get_ident()
+        check_state(graph, False, "far down")
