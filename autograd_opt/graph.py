@@ -262,8 +262,8 @@ class AutogradGraph(Context):
         key = known.key_of(seen, leader, alive, rewrites, known.USUAL)
         verdict = known.find(key)
         if verdict is None:
-            verdict = verifier.decide(key, self.tape.snapshot(), list(roots), self._goals(captured), leader, alive,
-                                      rewrites)
+            verdict = verifier.decide(key, verifier.Question(self.tape.snapshot(), list(roots), self._goals(captured),
+                                                             leader, alive, rewrites))
         self.verdicts.append(verdict)
         if verdict.status == "refuted":
             raise errors.VerificationError(errors.at(f"the optimization of {self.label} was refuted: {verdict}"))

@@ -18,7 +18,7 @@ The entry point is `verify`. The folder, in reading order:
     verdict, frozen, certificate   what is answered; saved with its graph, and verified again
     known                      proofs of this process, by everything that they have read
     shelf, fingerprints, stored   proofs of rewrites and of lemmas, kept in files for the next process
-    world, lasting             whole proofs in files, and the hash of all that they rest on
+    world, versions, lasting   whole proofs in files, and the hash of all that they rest on
     budget, leaders, asserting, cli
 """
 

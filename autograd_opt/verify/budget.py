@@ -1,8 +1,9 @@
-"""Limits that hold."""
+"""How a proof is asked for, and limits that hold."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from autograd_opt.options import real, whole
 
@@ -34,3 +35,13 @@ class Budget:
             real(name, getattr(self, name))
         for name in ("expansions", "elements", "sympy_operations"):
             whole(name, getattr(self, name))
+
+
+class How(NamedTuple):
+    """How a proof is asked for; as nothing is said, where nothing is given."""
+
+    engines: tuple[str, ...] = ENGINES
+    budget: Budget = Budget()
+    exact: str = "real"
+    assume: tuple[str, ...] = ()
+    seed: int = 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autograd_opt.errors import ArgumentError
-from autograd_opt.verify.budget import ENGINES, Budget
+from autograd_opt.verify.budget import ENGINES, Budget, How
 from autograd_opt.verify.frozen import freeze, positions, thaw
 from autograd_opt.verify.ir import Malformed
 from autograd_opt.verify.task import Task
@@ -56,11 +56,11 @@ def replay(
         return undecided(Reason.FOREIGN, "the hashes are not those of the graph in the file, by today's rules")
     if about is not None and v.original != about:
         return undecided(Reason.FOREIGN, "it is about another graph than the one asked for")
-    found = asked(lambda: task, budget or Budget(), **options)
+    found = asked(lambda: task, How(budget=budget or Budget(), **options))
     return replace(found, recorded=v.recorded)
 
 
-def contents(task: Task, engines: Sequence[str], exact: str, assume: Sequence[str], seed: int) -> dict[str, Any]:
+def contents(task: Task, how: How) -> dict[str, Any]:
     """What a file holds beside the verdict."""
     return {
         **freeze(task.recorded),
@@ -69,7 +69,7 @@ def contents(task: Task, engines: Sequence[str], exact: str, assume: Sequence[st
         "leader": task.leader,
         "alive": task.alive,
         "rewrites": [[r.node, r.rule, r.replacement, list(r.cut)] for r in task.rewrites],
-        "options": {"engines": list(engines), "exact": exact, "assume": list(assume), "seed": seed},
+        "options": {"engines": list(how.engines), "exact": how.exact, "assume": list(how.assume), "seed": how.seed},
     }
 
 

@@ -18,7 +18,7 @@ import torch
 from autograd_opt.plans import Plans
 from autograd_opt.structure import Structure, seen_by_proofs
 from autograd_opt.verify import reading
-from autograd_opt.verify.budget import ENGINES, Budget
+from autograd_opt.verify.budget import How
 from autograd_opt.verify.verdict import Reason, Status, Verification
 
 PROOFS = Plans(most_plans=1024, most_nodes=1 << 19)
@@ -27,8 +27,8 @@ PROOFS = Plans(most_plans=1024, most_nodes=1 << 19)
 Seen = tuple[Structure, tuple[Any, ...]]
 """What a proof reads of nodes, outputs and leaves; the operators with their rules and meanings."""
 Key = tuple[tuple[Any, ...], Structure]
-USUAL = (ENGINES, Budget(), "real", (), 0)
-"""How a proof is asked for where nothing is said: engines, budget, exact, assume, seed."""
+USUAL = How()
+"""How a proof is asked for where nothing is said."""
 
 
 def seen(nodes: Sequence[Any], roots: Any, leaves: Any, led: bool = False) -> Seen | None:

@@ -3,7 +3,8 @@
 A file holds what its proof has read, in words of every process (the portable row of `seen_by_proofs`, leaders,
 rewrites, the question), and a hash of what it rests on: the operator table with all rules and meanings as they are
 loaded (`world.py`), the verifier's sources, the compiled core, versions.  It is believed only where all of it is the
-same, compared in full.  Files are written when the process ends.
+same, byte for byte: a question is spelled once, its file begins with that text, and the proof follows.  Files are
+written when the process ends.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ import atexit
 import base64
 import functools
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from autograd_opt import executor, node, recorder, structure
 from autograd_opt.structure import seen_by_proofs
 from autograd_opt.verify import reading, stored
-from autograd_opt.verify.known import Key
-from autograd_opt.verify.shelf import cache_folder, contents, put
+from autograd_opt.verify.known import USUAL, Key
+from autograd_opt.verify.shelf import cache_folder, data_in, put_text, text_of
 from autograd_opt.verify.verdict import Status, Verdict, Verification
 from autograd_opt.verify.world import taken, world
 
@@ -31,11 +35,12 @@ MOST_ASKED = 128
 MOST_NODES = 30_000
 PARTS = "exact scope conditions engine trust stats goals original optimized evidence".split()
 
-Question = tuple[str, dict[str, Any]]
+Question = tuple[str, str, str]
+"""The path of a file, all that a proof in it depends on as text, and which part of that is the hash of `world`."""
 _asked = [0]
 _ready: list[bool] = []
-_waiting: dict[str, dict[str, Any]] = {}
-"""What is written at the end."""
+_waiting: dict[str, tuple[str, str, dict[str, Any]]] = {}
+"""What is written at the end: by path, the hash of `world`, how the file begins, and the proof."""
 
 
 def ready() -> None:
@@ -47,17 +52,21 @@ def ready() -> None:
         return
     _ready.append(True)
     folder = cache_folder()
-    if folder is None or surroundings() is None or world() is None:
+    about = None if folder is None else surroundings()
+    tables = None if about is None else world()
+    if tables is None:
         return
+    beginning(str(about), tables.told)
+    spelled(USUAL, torch.get_default_dtype())
     try:
         with os.scandir(folder / "proofs") as files:
             file = next(files, None)
     except OSError:
         return
-    found = None if file is None else contents(file.path)
+    found = None if file is None else data_in(text_of(file.path))
     if type(found) is dict:
         seen_by_proofs([], [], [], False, reading, True)
-        base64.b64encode(hashlib.sha256(repr(found).encode()).digest()).decode()
+        base64.b64encode(hashlib.sha256(json.dumps(found).encode()).digest()).decode()
         proof_in(found.get("proof"))
 
 
@@ -65,8 +74,10 @@ def question(key: Key | None, nodes: Sequence[Any], roots: Any, leaves: Any, led
     """Where a proof is kept and all that it depends on; None where that cannot be said, or is not to be asked."""
     if key is None or len(nodes) > MOST_NODES or _asked[0] >= MOST_ASKED:
         return None
-    folder, about, tables = cache_folder(), surroundings(), world()
-    if folder is None or about is None or tables is None or not tables.tells(key[0][0]):
+    folder = cache_folder()
+    about = None if folder is None else surroundings()
+    tables = None if about is None else world()
+    if tables is None or not tables.tells(key[0][0]):
         return None
     row = seen_by_proofs(list(nodes), roots, leaves, led, reading, True)
     if row is None:
@@ -74,13 +85,16 @@ def question(key: Key | None, nodes: Sequence[Any], roots: Any, leaves: Any, led
     _asked[0] += 1
     _, leader, alive, steps, asked, dtype = key[0]
     bits = row[0].words(), leader, alive
-    texts = repr(list(row[0].legend or ())), repr(steps), spelled(asked, dtype)
-    name = hashlib.sha256(about.encode())
-    for part in (tables.told, *texts, *bits):
-        name.update(b"" if part is None else part if isinstance(part, bytes) else part.encode())
-    return f"{folder}/proofs/{name.hexdigest()}.json", {
-        "about": about, "tables": tables.told, "texts": list(texts),
-        "graph": [None if b is None else base64.b64encode(b).decode() for b in bits]}
+    texts = json.dumps([repr(list(row[0].legend or ())), repr(steps), spelled(asked, dtype)])
+    graph = ", ".join(["null" if b is None else f'"{base64.b64encode(b).decode()}"' for b in bits])
+    text = f'{beginning(str(about), tables.told)}, "texts": {texts}, "graph": [{graph}], "proof": '
+    return f"{folder}/proofs/{hashlib.sha256(text.encode()).hexdigest()}.json", text, tables.told
+
+
+@functools.lru_cache(4)
+def beginning(about: str, told: str) -> str:
+    """What the texts of all files of this process begin with."""
+    return json.dumps({"about": about, "tables": told})[:-1]
 
 
 @functools.lru_cache(64)
@@ -93,12 +107,12 @@ def find(asked: Question | None) -> Verification | None:
     """The stored proof that answers this, or None."""
     if asked is None:
         return None
-    path, wanted = asked
-    found = contents(path)
-    if type(found) is not dict or found.keys() != wanted.keys() | {"proof"}:
+    path, wanted, _ = asked
+    text = text_of(path)
+    begun = wanted.encode()
+    if text is None or not text.startswith(begun) or not text.endswith(b"}"):
         return None
-    proof = found.pop("proof")
-    return proof_in(proof) if found == wanted else None
+    return proof_in(data_in(text[len(begun) : -1]))
 
 
 def proof_in(raw: Any) -> Verification | None:
@@ -123,7 +137,7 @@ def keep(asked: Question | None, found: Verification) -> None:
     if any(g.status is not Status.PROVED for g in found.goals):
         return
     proof = {k: goals if k == "goals" else getattr(found, k) for k in PARTS}
-    _waiting[asked[0]] = {**asked[1], "proof": proof}
+    _waiting[asked[0]] = asked[2], asked[1], proof
 
 
 def forget() -> None:
@@ -139,9 +153,9 @@ def write() -> None:
     """Write what waits, unless a function that rules or meanings call has been replaced meanwhile."""
     tables = taken().told if _waiting else ""
     while _waiting:
-        path, data = _waiting.popitem()
-        if data["tables"] == tables:
-            put(Path(path), data)
+        path, (told, begun, proof) = _waiting.popitem()
+        if told == tables:
+            put_text(Path(path), f"{begun}{json.dumps(proof)}}}")
 
 
 atexit.register(write)

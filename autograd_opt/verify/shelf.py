@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import stat
@@ -19,14 +20,33 @@ MOST_FILES = 4096
 
 def cache_folder() -> Path | None:
     """Where files are kept; None: nowhere."""
-    chosen = os.environ.get("AUTOGRAD_OPT_CACHE", "")
+    words = os.environ
+    return folder_of(words.get("AUTOGRAD_OPT_CACHE", ""), words.get("XDG_CACHE_HOME", ""), words.get("HOME", ""))
+
+
+@functools.lru_cache(8)
+def folder_of(chosen: str, caches: str, home: str) -> Path | None:
+    """The same by the variables that name it."""
     if chosen.lower() in ("off", "0", "no", "false"):
         return None
-    return Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autograd_opt"
+    return Path(chosen) if chosen else Path(caches or Path.home() / ".cache") / "autograd_opt"
 
 
 def contents(path: Path | str) -> Any:
     """The data in a file that only this user can have written; None where there is none, or it is damaged."""
+    return data_in(text_of(path))
+
+
+def data_in(text: bytes | None) -> Any:
+    """JSON as data; None where it is none."""
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def text_of(path: Path | str) -> bytes | None:
+    """What is in a file that only this user can have written; None where there is none."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
@@ -39,8 +59,8 @@ def contents(path: Path | str) -> Any:
         text, part = b"", os.read(handle, about.st_size + 1)
         while part and len(text) <= MOST_BYTES:
             text, part = text + part, os.read(handle, 1 << 16)
-        return json.loads(text)
-    except (OSError, ValueError, RecursionError):
+        return text
+    except OSError:
         return None
     finally:
         os.close(handle)
@@ -48,7 +68,11 @@ def contents(path: Path | str) -> Any:
 
 def put(path: Path, data: Any) -> None:
     """Write data, whole or not at all; nothing where the folder cannot be written to, or is full."""
-    text = json.dumps(data)
+    put_text(path, json.dumps(data))
+
+
+def put_text(path: Path, text: str) -> None:
+    """The same for data that is text already."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if len(text) > MOST_BYTES or (len(os.listdir(path.parent)) >= MOST_FILES and not path.exists()):

@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from autograd_opt.verify.fingerprints import Unclear, meaning_of
 from autograd_opt.verify.ir import Program
 from autograd_opt.verify.shelf import cache_folder, contents, put
+from autograd_opt.verify.versions import version_of
 from autograd_opt.verify.words import PULLBACK
 
 LOADED = time.time() - 10
@@ -106,4 +106,4 @@ def surroundings() -> dict[str, str] | None:
         data = file.read_bytes()
         h.update(f"{file.name} {len(data)}\n".encode() + data)
     return {"format": "1", "sources": h.hexdigest(), "python": sys.version,
-            **{name: version(name) for name in ("torch", "sympy", "numpy")}}
+            **{name: version_of(name) for name in ("torch", "sympy", "numpy")}}

@@ -6,7 +6,6 @@ import functools
 import platform
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from autograd_opt.verify.reading import Recorded, convert
 from autograd_opt.verify.rewrites import Rewrite
 from autograd_opt.verify.sweep import Differentiator
 from autograd_opt.verify.verdict import Reason, Status, Verdict, Verification, undecided
+from autograd_opt.verify.versions import version_of
 from autograd_opt.verify.words import PULLBACK
 
 
@@ -248,4 +248,4 @@ def integers(numbers: Any) -> list[int]:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "torch": torch.__version__, "sympy": version("sympy")}
+    return {"python": platform.python_version(), "torch": torch.__version__, "sympy": version_of("sympy")}

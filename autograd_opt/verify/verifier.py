@@ -7,17 +7,27 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from autograd_opt import errors
 from autograd_opt.options import choice, named
 from autograd_opt.verify import known, lasting, stored
-from autograd_opt.verify.budget import ENGINES, Budget
+from autograd_opt.verify.budget import ENGINES, Budget, How
 from autograd_opt.verify.ir import Malformed, Released
 from autograd_opt.verify.task import Task
 from autograd_opt.verify.verdict import Reason, Verification, undecided
 
-USUAL = Budget()
+
+class Question(NamedTuple):
+    """One graph, one optimization of it, and how a proof is asked for; the parameters of `verify`."""
+
+    nodes: Sequence[Any]
+    roots: Sequence[Any]
+    leaves: Sequence[Any] | None
+    leader: Any
+    alive: Any
+    rewrites: Sequence[Any]
+    how: How = known.USUAL
 
 
 @named
@@ -83,49 +93,36 @@ def verify(
     elif not isinstance(budget, Budget):
         raise errors.ArgumentTypeError(errors.at(
             f"budget={budget!r} is of type {type(budget).__name__}: choose a Budget, such as Budget(seconds=5)"))
-    key = known.key_of(known.seen(nodes, roots, leaves, leader is None), leader, alive, rewrites,
-                       (tuple(engines), budget, exact, tuple(assume), seed))
+    question = Question(nodes, roots, leaves, leader, alive, rewrites,
+                        How(tuple(engines), budget, exact, tuple(assume), seed))
+    key = known.key_of(known.seen(nodes, roots, leaves, leader is None), leader, alive, rewrites, question.how)
     answer = None if anew or save is not None else known.find(key)
-    if answer is not None:
-        return answer
-    return decide(key, nodes, roots, leaves, leader, alive, rewrites, engines, budget, exact, assume, seed, save,
-                  anew)
+    return decide(key, question, save, anew) if answer is None else answer
 
 
-def decide(
-    key: known.Key | None,
-    nodes: Sequence[Any],
-    roots: Sequence[Any],
-    leaves: Sequence[Any] | None,
-    leader: Any,
-    alive: Any,
-    rewrites: Sequence[Any],
-    engines: Sequence[str] = ENGINES,
-    budget: Budget = USUAL,
-    exact: str = "real",
-    assume: Sequence[str] = (),
-    seed: int = 0,
-    save: str | Path | None = None,
-    anew: bool = False,
-) -> Verification:
+def decide(key: known.Key | None, question: Question, save: str | Path | None = None, anew: bool = False
+           ) -> Verification:
     """The answer to a question of this key that this process has not answered: from a file, or by a proof."""
-    lasts = None if anew or save is not None else lasting.question(key, nodes, roots, leaves, leader is None)
-    answer = lasting.find(lasts)
-    if answer is not None:
-        known.keep(key, answer)
-        return answer
+    *graph, how = question
+    lasts = None
+    if not anew and save is None:
+        lasts = lasting.question(key, question.nodes, question.roots, question.leaves, question.leader is None)
+        answer = lasting.find(lasts)
+        if answer is not None:
+            known.keep(key, answer)
+            return answer
     made: list[Task] = []
 
     def task() -> Task:
-        made.append(Task(nodes, roots, leaves, leader, alive, rewrites))
+        made.append(Task(*graph))
         return made[0]
 
     with stored.believed(not anew and save is None):
-        found = asked(task, budget, engines=engines, exact=exact, assume=assume, seed=seed)
+        found = asked(task, how)
     if save is not None and made:
         from autograd_opt.verify.certificate import contents
 
-        found = replace(found, recorded=contents(made[0], engines, exact, assume, seed))
+        found = replace(found, recorded=contents(made[0], how))
         found.to_json(save)
     else:
         known.keep(key, found)
@@ -133,15 +130,13 @@ def decide(
     return found
 
 
-def asked(
-    task: Callable[[], Task], budget: Budget, *, engines: Sequence[str], exact: str, assume: Sequence[str], seed: int
-) -> Verification:
+def asked(task: Callable[[], Task], how: How) -> Verification:
     """The answer about a task; whatever goes wrong in making it or in an engine is one too."""
     start = time.perf_counter()
     collecting = gc.isenabled()
     gc.disable()  # millions of tuples and no cycle among them: collections would only walk them again and again
     try:
-        found = task().run(tuple(engines), budget, exact, tuple(assume), seed)
+        found = task().run(*how)
     except Malformed as error:
         return undecided(Reason.RELEASED if isinstance(error, Released) else Reason.MALFORMED, str(error))
     except Exception as error:  # an engine that fails must never look like a proof, nor hide its failure

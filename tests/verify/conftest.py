@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autograd_opt.verify import known
+from autograd_opt.verify import known, stored
 from autograd_opt.verify.task import Task
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -15,6 +15,18 @@ def _seeded():
     """A fixed seed, and no proof known: tests change what proofs are made of."""
     torch.manual_seed(0)
     known.forget()
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    """A folder of files, and a process that knows nothing."""
+    from processes import new_process
+
+    monkeypatch.setenv("AUTOGRAD_OPT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(stored, "LOADED", float("inf"))
+    new_process()
+    yield tmp_path / "cache"
+    new_process()
 
 
 @pytest.fixture

@@ -11,41 +11,27 @@ from typing import Any
 import mutants
 import pytest
 import torch
+from processes import new_process
 from test_known import FAMILIES, leaf
 from test_stored import DAMAGES, damage
 
 import autograd_opt as ao
 from autograd_opt.node import Vjp
 from autograd_opt.ops.table import CALLS, OPS
-from autograd_opt.plans import PLANS
-from autograd_opt.verify import Budget, Status, known, lasting, linear, replay, rewrites, stored, verify, world
+from autograd_opt.verify import Budget, Status, known, lasting, linear, replay, stored, verify, world
 from autograd_opt.verify.meaning import MEANING
+from autograd_opt.verify.versions import version_of
 
 
 @pytest.fixture(autouse=True)
-def folder(monkeypatch, tmp_path):
-    """A folder of files, and a process that knows nothing."""
-    monkeypatch.setenv("AUTOGRAD_OPT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(stored, "LOADED", float("inf"))
-    forget()
-    yield tmp_path / "cache" / "proofs"
-    forget()
-
-
-def forget():
-    """As in a new process."""
-    rewrites.KNOWN.clear()
-    rewrites.READ.clear()
-    known.forget()
-    lasting.forget()
-    world.forget()
-    PLANS.clear()
+def folder(cache):
+    return cache / "proofs"
 
 
 def end():
     """The process ends, and another begins."""
     lasting.write()
-    forget()
+    new_process()
 
 
 def program(x: Any) -> Any:
@@ -114,6 +100,22 @@ def test_files_can_be_switched_off(monkeypatch, proofs, tmp_path, word):
     assert not (tmp_path / "home").exists()
 
 
+def test_where_files_are_switched_off_nothing_is_hashed_for_them(monkeypatch):
+    monkeypatch.setenv("AUTOGRAD_OPT_CACHE", "off")
+    monkeypatch.setattr(lasting, "world", lambda: pytest.fail("the operator table is hashed"))
+    assert step().status is Status.PROVED
+
+
+@pytest.mark.parametrize("name", ["torch", "sympy", "numpy"])
+def test_a_version_is_what_the_package_says_loaded_or_not(monkeypatch, name):
+    import importlib
+
+    monkeypatch.delitem(sys.modules, "sympy", raising=False)
+    assert version_of.__wrapped__(name) == importlib.metadata.version(name)
+    monkeypatch.undo()
+    assert version_of.__wrapped__(name) == importlib.import_module(name).__version__
+
+
 def test_a_process_with_ever_new_structures_stops_asking(folder, monkeypatch):
     monkeypatch.setattr(lasting, "MOST_ASKED", 3)
     for k in range(6):
@@ -140,6 +142,9 @@ WRONG = {
     **{k: v for k, v in DAMAGES.items() if k in (
         "empty", "cut off", "no text", "deep", "a list", "a number", "large", "open to all", "a link", "a pipe",
         "a folder", "one word more")},
+    "spelled otherwise": lambda path: path.write_text(path.read_text().replace('": ', '":')),
+    "another proof behind": lambda path: path.write_text(path.read_text()[:-1] + ', "proof": {}}'),
+    "nothing behind": lambda path: path.write_text(path.read_text().partition('"proof": ')[0] + '"proof": }'),
     "no proof": damage(lambda raw: raw.pop("proof") and None),
     "proof of another kind": damage(lambda raw: raw | {"proof": 1}),
     "a part less": damage(lambda raw: raw["proof"].pop("goals") and None),

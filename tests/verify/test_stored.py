@@ -9,9 +9,10 @@ import sys
 
 import pytest
 import torch
+from processes import new_process
 
 import autograd_opt as ao
-from autograd_opt.verify import Budget, Status, fingerprints, known, replay, rewrites, shelf, stored, verify
+from autograd_opt.verify import Budget, Status, fingerprints, replay, rewrites, shelf, stored, verify
 from autograd_opt.verify.meaning import MEANING
 from autograd_opt.verify.task import Task
 
@@ -19,13 +20,8 @@ BUDGET = Budget(seconds=3, sympy_seconds=5)
 
 
 @pytest.fixture
-def folder(monkeypatch, tmp_path):
-    """A folder of files, and a process that knows nothing."""
-    monkeypatch.setenv("AUTOGRAD_OPT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(stored, "LOADED", float("inf"))
-    forget()
-    yield tmp_path / "cache" / "rewrites"
-    forget()
+def folder(cache):
+    return cache / "rewrites"
 
 
 @pytest.fixture
@@ -35,13 +31,6 @@ def asked(monkeypatch):
     ask = rewrites.ask
     monkeypatch.setattr(rewrites, "ask", lambda *a: questions.append(1) or ask(*a))
     return questions
-
-
-def forget():
-    rewrites.KNOWN.clear()
-    rewrites.READ.clear()
-    known.forget()
-    stored.surroundings.cache_clear()
 
 
 def cubed(x):
@@ -66,7 +55,7 @@ def test_the_next_process_reads_the_proof(folder, asked, monkeypatch):
     assert first.status is Status.PROVED
     assert "stored proofs" not in first.trust
     assert (len(asked), len(os.listdir(folder))) == (1, 1)
-    forget()
+    new_process()
     again = merged()
     assert again.status is Status.PROVED
     assert again.trust["stored proofs"] == 1
@@ -79,7 +68,7 @@ def test_conditions_are_stored_too(folder, asked):
         return x, x.exp().log()
 
     first = merged(fn)
-    forget()
+    new_process()
     again = merged(fn)
     assert len(asked) == 1
     assert first.status is again.status is Status.UNDECIDED
@@ -91,7 +80,7 @@ def test_what_is_asked_for_anew_is_proved_anew(folder, asked, tmp_path):
     merged()
     for again in (lambda: merged(anew=True), lambda: merged(save=tmp_path / "v.json"),
                   lambda: replay(tmp_path / "v.json")):
-        forget()
+        new_process()
         v = again()
         assert v.status is Status.PROVED
         assert "stored proofs" not in v.trust
@@ -100,7 +89,7 @@ def test_what_is_asked_for_anew_is_proved_anew(folder, asked, tmp_path):
 
 def test_what_was_read_does_not_stand_for_a_proof_made_anew(folder, asked):
     merged()
-    forget()
+    new_process()
     assert merged().trust["stored proofs"] == 1
     assert "stored proofs" not in merged(anew=True).trust
     assert len(asked) == 2
@@ -111,7 +100,7 @@ def test_files_can_be_switched_off(monkeypatch, asked, tmp_path, word):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("AUTOGRAD_OPT_CACHE", word)
     for _ in range(2):
-        forget()
+        new_process()
         assert merged().status is Status.PROVED
     assert (len(asked), os.listdir(tmp_path)) == (2, [])
 
@@ -135,7 +124,7 @@ def test_nothing_but_proofs_is_stored(folder):
 ])
 def test_no_wrong_rewrite_is_proved_by_the_file_of_a_right_one(folder, fn):
     assert merged().status is Status.PROVED
-    forget()
+    new_process()
     assert merged(fn).status is not Status.PROVED
 
 
@@ -194,7 +183,7 @@ def test_a_damaged_or_foreign_file_is_as_good_as_none(folder, asked, name):
     merged()
     (path,) = folder.iterdir()
     DAMAGES[name](path)
-    forget()
+    new_process()
     v = merged()
     assert v.status is Status.PROVED
     assert "stored proofs" not in v.trust
@@ -204,7 +193,7 @@ def test_a_damaged_or_foreign_file_is_as_good_as_none(folder, asked, name):
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owner here")
 def test_a_file_of_another_user_is_not_believed(folder, asked, monkeypatch):
     merged()
-    forget()
+    new_process()
     monkeypatch.setattr(shelf.os, "geteuid", lambda: 12345)
     assert "stored proofs" not in merged().trust
     assert len(asked) == 2
@@ -217,7 +206,7 @@ def test_a_folder_that_cannot_be_written_to_is_harmless(monkeypatch, asked, tmp_
         (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("AUTOGRAD_OPT_CACHE", place)
     for _ in range(2):
-        forget()
+        new_process()
         assert merged().status is Status.PROVED
     assert len(asked) == 2
 
@@ -231,7 +220,7 @@ def test_a_full_folder_takes_no_more(folder, monkeypatch):
 
 def test_another_meaning_is_another_file(folder, asked, monkeypatch):
     merged()
-    forget()
+    new_process()
     monkeypatch.setitem(MEANING, "mul", MEANING["sub"])
     assert "stored proofs" not in merged().trust
     assert len(asked) == 2
