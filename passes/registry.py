@@ -121,10 +121,10 @@ def register_pass(
         raise TypeError(f"a pass has a name, not {name!r}")
     if not callable(run):
         raise TypeError(f"the pass {name!r} is a function of a table and a state, not {run!r}")
-    if name in _registered:
+    made = Pass(name, run, exact, trusted, rules, keeps_sums, repeatable)
+    if _registered.setdefault(name, made) is not made:
         raise ValueError(f"a pass named {name!r} is registered already: choose another")
-    _registered[name] = Pass(name, run, exact, trusted, rules, keeps_sums, repeatable)
-    return _registered[name]
+    return made
 
 
 def unregister_pass(name: str) -> None:

@@ -13,8 +13,10 @@ from autograd_opt import recorder
 def pytest_configure() -> None:
     torch.set_num_threads(1)
     os.environ["AUTOGRAD_OPT_CACHE"] = "off"
-    hypothesis.settings.register_profile("untimed", deadline=None)      # no test asserts a time
-    hypothesis.settings.load_profile("untimed")
+    # the same examples in each run, however slow the machine: `python -m tests.fuzz` looks for new ones
+    hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True,
+                                         suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    hypothesis.settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)

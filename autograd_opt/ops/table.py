@@ -244,7 +244,8 @@ def define(
             HOT.get(name, 0), kernel)
     op.meaning = meaning
     op.lean = ANSWER if lean == "ans" else 0
-    OPS[name] = op
+    if OPS.setdefault(name, op) is not op:       # by another thread, meanwhile
+        raise ValueError(f"operator {name!r} is defined twice")
     BINDERS[name] = bind or binder
     if getattr(forward, "primitive", False):
         functions.append(forward)

@@ -71,7 +71,7 @@ def what(op: Any) -> tuple[Any, ...]:
 def taken() -> World:
     reader = Reader()
     clear: dict[Any, tuple[Any, ...]] = {}
-    for name, op in OPS.items():
+    for name, op in list(OPS.items()):       # another thread may be registering one
         begun = len(reader.lines)
         try:
             reader.operator(name, op)
@@ -80,7 +80,7 @@ def taken() -> World:
             del reader.lines[begun:]
             reader.lines.append(f"not told {name}")
     told = {op.name for op in clear}
-    for called, to in CALLS.items():
+    for called, to in list(CALLS.items()):
         reader.lines.append(f"{name_of(called)} is {to if isinstance(to, str) else name_of(to)}")
         if isinstance(to, str) and to not in told and not foreign(called):
             return World("", {})        # what the library's rules call may have no meaning that is told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -12,7 +13,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
+from autograd_opt.ops.table import BINDERS, CALLS, OPS
+from autograd_opt.passes import unregister_pass
 from autograd_opt.plans import Plans
+from autograd_opt.verify import world
 
 
 def elsewhere(work):
@@ -42,6 +46,66 @@ def test_a_number_that_is_being_kept_gives_its_place_to_another(monkeypatch):
     assert plus(7.125) == 8.125          # met again: kept
     assert torch.tensor is make
     assert [plus(n) for n in reversed(others)] == [1.0 + n for n in reversed(others)]
+
+
+def test_an_operator_is_registered_while_the_table_is_read(monkeypatch):
+    """As by a thread that loads a model while another takes the hash that proofs rest on."""
+    before, read = world.taken().told, world.Reader.operator
+
+    def operator(self, name, op):
+        if "late" not in OPS:
+            elsewhere(lambda: ao.register_op("a", name="late", a=lambda g: g)(lambda a: a.clone()))
+        return read(self, name, op)
+
+    monkeypatch.setattr(world.Reader, "operator", operator)
+    try:
+        assert isinstance(world.taken(), world.World)
+        assert "late" in OPS
+    finally:
+        forget_operator("late")
+    monkeypatch.undo()
+    assert world.taken().told == before
+
+
+def forget_operator(name):
+    OPS.pop(name)
+    BINDERS.pop(name)
+    for called in [c for c, to in CALLS.items() if to == name]:
+        del CALLS[called]
+
+
+@pytest.mark.parametrize("register", [
+    lambda name: ao.register_op("a", name=name, a=lambda g: g)(lambda a: a.clone()),
+    lambda name: ao.register_pass(name, lambda table, state: None),
+], ids=["operator", "pass"])
+def test_a_name_is_given_once(register):
+    """Two threads that register one name at once: one of them is refused."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+            done, barrier = [], threading.Barrier(2)
+
+            def work(done=done, barrier=barrier):
+                barrier.wait()
+                try:
+                    register("twice")
+                    done.append("given")
+                except ValueError:
+                    done.append("refused")
+
+            threads = [threading.Thread(target=work) for _ in range(2)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            if "twice" in OPS:
+                forget_operator("twice")
+            else:
+                unregister_pass("twice")
+            assert sorted(done) == ["given", "refused"]
+    finally:
+        sys.setswitchinterval(interval)
 
 
 class Key:

@@ -66,6 +66,16 @@ def test_proved_for_all_sizes(name, certificate):
     assert v.culprit is None
 
 
+def test_a_proof_that_another_thread_finds_meanwhile(monkeypatch):
+    """Asked once more, because the answer has come between the look at what is known and the question."""
+    asked, ask = [], rewrites.ask
+    monkeypatch.setattr(rewrites, "ask", lambda *args: (asked.append(args), ask(*args))[1])
+    assert verdict(EVERYWHERE["sigmoid by tanh"], leaf(3)).status is Status.PROVED
+    answer, late = ask(*asked[0])
+    assert answer.equal
+    assert late == ""
+
+
 def test_large_tensors_cost_no_more_than_small_ones():
     v = verdict(EVERYWHERE["sum before matmul"], leaf(300, 200))
     assert v.status is Status.PROVED
@@ -212,6 +222,6 @@ def test_a_simplifier_that_hangs_is_ended(monkeypatch):
     start = time.monotonic()
     budget = Budget(sympy_seconds=0.5)
     v = verdict(EVERYWHERE["a common factor"], leaf(3, 3), budget=budget, engines=("linear", "rewrite"))
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 60
     assert v.reason is Reason.TIMEOUT
     assert "no answer" in v.message
