@@ -218,8 +218,8 @@ class AutogradGraph(Context):
         usual = self.default_passes and not self.verify_each
         if usual and (self.tape.twins == 0 or not last):
             return bool(self.tape.twins)
-        place = roots[0].place
-        if usual and inputs is None and plans.changing(place) and self.tape.settled():
+        place = plans.place_in_program(roots[0])
+        if usual and inputs is None and place.new >= plans.CHANGING and self.tape.settled():
             return True
         captured = [n.index for n in inputs or () if n is not None and not n.is_leaf and n.index >= 0]
         outputs = [n.index for n in roots]
@@ -227,19 +227,21 @@ class AutogradGraph(Context):
         if self.default_passes and self.tape.twins == 0:     # as without proofs: nothing repeats, so no pass runs
             self._proved(np.arange(len(self.tape)), None, (), roots, captured, seen)
             return False
-        optimized, known = plans.plan(
-            self.tape, outputs, captured, plans.key_of(self.pipeline),
+        optimized, known, led = plans.plan(
+            place, self.tape, outputs, captured, plans.key_of(self.pipeline),
             lambda: optimize_.run_passes(self.tape, outputs, self.pipeline, captured)[1],
-            None if seen is None else seen[0])
+            None if seen is None else seen[0], self.settings.decided)
         self.planned = self.planned[0] + known, self.planned[1] + 1
-        plans.note(place, known)
         if self.verify_each and not self._proved(optimized.leader, optimized.alive, getattr(optimized, "rewrites", ()),
                                                  roots, captured, seen):
             return False
         self.runs.append(optimized)
         if self.exact:
             return False
-        self.tape.set_leaders(optimized.leader, optimized.by_rule, self.settings.decided)
+        if led:
+            self.tape.changes += 1       # as if they had been set
+        else:
+            self.tape.set_leaders(optimized.leader, optimized.by_rule, self.settings.decided)
         if self.settings.decided and optimized.by_rule is not None and optimized.by_rule.any():
             self.erased = optimize_.erased(self.tape.snapshot(), optimized, captured)
         return True

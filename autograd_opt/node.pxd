@@ -82,19 +82,22 @@ cdef class Op:
     cdef uint32_t needs(self, int i)
 
 cdef class Node:
+    # first, side by side in memory, what a walk over all nodes reads
     cdef readonly Op op
-    cdef int64_t tape_id         # which Tape recorded it; ids are never used again
-    cdef PyObject *tensor        # borrowed: the user's tensor, NULL once it died
+    cdef uint32_t flags
+    cdef uint32_t version
     cdef Py_ssize_t index        # record number, -1 outside the tape's array
     cdef Node in0, in1
     cdef tuple more              # every operand node when there are more than two
+    cdef object shape, dtype, device
+    cdef Node leader             # the first node of the same value, or None
+    cdef object attrs            # dict of attributes, or None
     cdef object x0, x1           # saved operands, or Python numbers
+    cdef int64_t tape_id         # which Tape recorded it; ids are never used again
+    cdef PyObject *tensor        # borrowed: the user's tensor, NULL once it died
     cdef object saved_more       # list of saved operands when there are more than two
     cdef object value            # the output, kept for the rule or for reuse
-    cdef object attrs            # dict of attributes, or None
-    cdef object shape, dtype, device
     cdef int64_t vn              # value number
-    cdef Node leader             # the first node of the same value, or None
     cdef PyObject *holder        # of a leader, borrowed: the newest node whose value may be alive
     cdef object spare            # of a leader: a clone of its value that nobody has any more
     cdef object hooks            # NodeHooks or None
@@ -102,8 +105,7 @@ cdef class Node:
     cdef PyObject *cotangent     # owned, while a run has it pending
     cdef int64_t task            # the run that owns `cotangent`
     cdef Py_ssize_t live         # alive consumers + (tensor alive)
-    cdef uint32_t flags
-    cdef uint32_t version, v0, v1
+    cdef uint32_t v0, v1
     cdef int lasti               # with `code`: the source position
     cdef object code
 

@@ -1,17 +1,20 @@
 """What the passes decided for structures seen before, so that a training loop runs them once.
 
 Shared by all graphs and threads of the process, bounded in plans and in nodes; the longest
-unused goes first.  Structures are compared in full, never by a hash alone.
+unused goes first.  Structures are compared in full, never by a hash alone: first with the one
+that was met last at the same place in the program, then with those of the same hash.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from itertools import count
 from typing import Any
+
+import numpy as np
 
 from autograd_opt.locks import lasting_lock
 from autograd_opt.passes import Optimized, Pipeline
-from autograd_opt.structure import structure_of
+from autograd_opt.structure import Known, Place, place_of, structure_of
 
 MOST_PLANS = 64
 MOST_NODES = 1 << 20
@@ -43,14 +46,16 @@ class Plans:
     Examples
     --------
     >>> plans = Plans(most_plans=1)
-    >>> plans.keep((1,), "a structure of 3 nodes", 3, "a result")
+    >>> plans.keep((1,), "a structure of 3 nodes", 3, "a result").result
+    'a result'
     >>> plans.find((1,), "a structure of 3 nodes"), plans.find((2,), "a structure of 3 nodes")
     ('a result', None)
     """
 
     def __init__(self, most_plans: int = MOST_PLANS, most_nodes: int = MOST_NODES) -> None:
         self.most_plans, self.most_nodes = most_plans, most_nodes
-        self._known: OrderedDict[tuple[Key, Any], tuple[Any, int, Any]] = OrderedDict()
+        self._known: dict[tuple[Key, Any], Known] = {}
+        self._clock = count(1)
         self.nodes = 0
 
     def __len__(self) -> int:
@@ -58,68 +63,92 @@ class Plans:
 
     def find(self, key: Key, structure: Any) -> Any:
         """The result kept for this structure, or None."""
-        with LOCK:
-            found = self._known.get((key, structure))
-            if found is None:
-                return None
-            if found[2] in self._known:          # a comparison may have run code that used this table
-                self._known.move_to_end(found[2])
-            return found[0]
+        known = self.known(key, structure)
+        return None if known is None else known.result
 
-    def keep(self, key: Key, structure: Any, nodes: int, result: Any) -> None:
+    def known(self, key: Key, structure: Any) -> Known | None:
+        """What is kept for this structure, or None."""
+        with LOCK:
+            known = self._known.get((key, structure))
+            if known is not None:
+                self.use(known)
+            return known
+
+    def use(self, known: Known) -> None:
+        """It was found once more, and is forgotten later."""
+        known.used = next(self._clock)
+
+    def keep(self, key: Key, structure: Any, nodes: int, result: Any) -> Known | None:
         """Remember a result, and forget the longest unused beyond the bounds."""
         if nodes > self.most_nodes:
-            return
+            return None
+        made = Known(key, structure, nodes, result, leads_of(result))
         with LOCK:
-            if (key, structure) in self._known:
-                return
-            entry = key, structure
-            self._known[entry] = result, nodes, entry
-            self.nodes += nodes
+            known = self._known.setdefault((key, structure), made)
+            self.use(known)
+            if known is made:
+                self.nodes += nodes
             while len(self._known) > self.most_plans or self.nodes > self.most_nodes:
-                self.nodes -= self._known.popitem(last=False)[1][1]
+                entry, oldest = min(list(self._known.items()), key=lambda item: item[1].used)
+                del self._known[entry]
+                self.nodes -= oldest.nodes
+                oldest.forget()
+            return known
 
     def clear(self) -> None:
         """Forget everything."""
         with LOCK:
+            for known in list(self._known.values()):
+                known.forget()
             self._known.clear()
             self.nodes = 0
 
 
+def leads_of(result: Any) -> bytes | None:
+    """The leaders of a result, as `Known` takes them."""
+    if not isinstance(result, Optimized):
+        return None
+    by_rule = 0 if result.by_rule is None else result.by_rule != 0
+    own = result.leader == np.arange(len(result.leader))
+    return np.where(own, 0, 2 * (result.leader + 1) + by_rule).astype(np.int32).tobytes()
+
+
 PLANS = Plans()
-_new: dict[Any, int] = {}
-"""Place in the user's code whose result is differentiated -> new structures in a row."""
 
 
-def changing(place: Any) -> bool:
-    """Has each of the latest runs from `place` met a structure that was not known?
+def place_in_program(root: Any) -> Place:
+    """Where in the user's code the node was recorded whose value is differentiated.
 
-    >>> changing("a place that nothing has run from")
-    False
+    It counts the structures not known before that runs from there have met in a row.
     """
-    return _new.get(place, 0) >= CHANGING
+    return place_of(root, MOST_PLACES)
 
 
-def note(place: Any, known: bool) -> None:
-    """A run from `place` has met a structure that was known, or not."""
-    if len(_new) >= MOST_PLACES:
-        _new.clear()
-    _new[place] = 0 if known else _new.get(place, 0) + 1
+def plan(place: Place, tape: Any, roots: list[int], captured: list[int], key: Key | None, run: Any,
+         structure: Any = None, decided: bool = False) -> tuple[Optimized, bool, bool]:
+    """The passes' result for this graph, whether it was known, and whether its leaders are in place already.
 
-
-def plan(tape: Any, roots: list[int], captured: list[int], key: Key | None, run: Any, structure: Any = None
-         ) -> tuple[Optimized, bool]:
-    """The passes' result for this graph, and whether it was known; `run()` works it out.
-
-    `structure` is a row of all that passes see, and perhaps of more, where one was made already.
+    `run()` works it out.  `structure` is a row of all that passes see, and perhaps of more, where one was made already;
+    `decided` is that of `Tape.set_leaders`.
     """
-    if key is not None and structure is None:
-        structure = structure_of(tape, roots, captured)
+    latest = place.latest if structure is None else None
+    expected = latest.result if latest is not None and latest.key == key else None
+    if structure is None and key is not None:
+        structure = structure_of(tape, roots, captured) if expected is None else \
+            latest.again(tape, roots, captured, decided)
+        if structure is True or structure is False:
+            PLANS.use(latest)
+            place.new = 0
+            return expected, True, structure
     if key is None or structure is None:
-        return run(), False
-    known = PLANS.find(key, structure)
-    if known is not None:
-        return known, True
+        place.new += 1
+        return run(), False, False
+    known = PLANS.known(key, structure)
+    result = None if known is None else known.result
+    place.new = place.new + 1 if result is None else 0
+    if result is not None:
+        place.latest = known
+        return result, True, False
     result = run()
-    PLANS.keep(key, structure, structure.nodes, result)
-    return result, False
+    place.latest = PLANS.keep(key, structure, structure.nodes, result)
+    return result, False, False

@@ -1,9 +1,9 @@
 from types import ModuleType
-from typing import Any
+from typing import Any, final
 
 from typing_extensions import disjoint_base
 
-from autograd_opt.node import Tape
+from autograd_opt.node import Node, Tape
 
 @disjoint_base
 class Structure:
@@ -18,6 +18,29 @@ class Structure:
     def legend(self) -> dict[str, int] | None: ...
 
 def structure_of(tape: Tape, roots: list[int], captured: list[int]) -> Structure | None: ...
+@final
+class Known:
+    def __init__(self, key: Any, structure: Any, nodes: int, result: Any, leads: bytes | None = ...) -> None: ...
+    @property
+    def key(self) -> Any: ...
+    @property
+    def structure(self) -> Any: ...
+    @property
+    def result(self) -> Any: ...
+    @property
+    def nodes(self) -> int: ...
+    used: int
+    def forget(self) -> None: ...
+    def again(
+        self, tape: Tape, roots: list[int], captured: list[int], decided: bool
+    ) -> Structure | bool | None: ...
+
+@final
+class Place:
+    new: int
+    latest: Known | None
+
+def place_of(root: Node, most: int) -> Place: ...
 def seen_by_proofs(
     nodes: list[Any], roots: Any, leaves: Any, led: bool, reading: ModuleType, portable: bool = ...
 ) -> tuple[Structure, tuple[Any, ...]] | None: ...

@@ -10,13 +10,13 @@ import torch
 from autograd_opt.passes.effort import degenerate_hash_forced
 cimport cython
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from autograd_opt.early cimport ao_ask_early
 from autograd_opt.node cimport (
-    ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SCALAR0, SCALAR1, Node, Op, Tape,
+    BY_RULE, DEAD, DECIDED, ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, Node, Op, Tape,
 )
 
 cdef extern from *:
@@ -32,6 +32,9 @@ cdef extern from *:
     """
     unsigned long long ao_version_of(PyObject *d)
 
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object v, int *overflow) except? -1
+
 cdef object torch_size = torch.Size
 cdef bint degenerate = degenerate_hash_forced()
 cdef enum:
@@ -40,6 +43,7 @@ cdef enum:
     HEADER = 4
     SAME_PLACE = 1 << 28                 # in the first word of a node, beside its flags
     SAME_SHAPE = 1 << 29
+    OTHER_SHAPE = 1 << 30                # the shape before that one: numbers between vectors, say
 cdef dict _strings = {}                  # string -> number
 cdef dict _words = {}                    # torch's dtypes, layouts and the like -> number
 cdef tuple OBJECTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -65,6 +69,8 @@ cdef class Structure:
     cdef Py_ssize_t n, capacity
     cdef uint64_t hash
     cdef readonly Py_ssize_t nodes
+    cdef PyObject *shape                 # borrowed, while nodes are appended: the latest shape, and the one before it
+    cdef PyObject *other_shape
     cdef readonly dict legend            # where the row is to be understood by other processes: what -> its number
 
     def __cinit__(self, Py_ssize_t nodes):
@@ -133,17 +139,36 @@ cdef class Structure:
         self.n += 1
         return 0
 
+    cdef int end(self, list roots, list captured) except -1:
+        """Append the outputs and the captured nodes, after all nodes."""
+        cdef Py_ssize_t i
+        self.push(len(roots))
+        for i in roots:
+            self.push(i)
+        for i in captured:
+            self.push(i)
+        return 0
+
+    cdef int begin_with(self, Structure other, Py_ssize_t words) except -1:
+        """Put the first words of another row in front."""
+        self.reserve(words)
+        memmove(self.row + words, self.row, self.n * sizeof(int64_t))
+        memcpy(self.row, other.row, words * sizeof(int64_t))
+        self.n += words
+        return 0
+
     cdef int value(self, object v) except -1:
         """Append a value by its type and bits; TypeError for one of unknown meaning."""
         cdef double number
         cdef int64_t bits
+        cdef int overflow = 0
         t = type(v)
         if t is int:
+            bits = PyLong_AsLongLongAndOverflow(v, &overflow)
+            if overflow:
+                raise TypeError(v)
             self.push(INT)
-            try:
-                return self.push(v)
-            except OverflowError:
-                raise TypeError(v) from None
+            return self.push(bits)
         if t is torch_size or t is tuple:
             self.push(SEQUENCE)
             self.push(len(<tuple>v))
@@ -186,17 +211,16 @@ cdef class Structure:
         raise TypeError(t)
 
     cdef int node(self, Node node, Node last) except -1:
-        """Append a node; `last` is the one before it, of which dtype, device and shape are mostly the same."""
+        """Append a node; `last` is the one before it, of which dtype and device are mostly the same."""
         cdef Node other
-        # of a call that never merges the passes see no attributes
-        cdef bint described = not node.flags & LEAF and (node.op.flags & PURE or node.op.name == "output")
         cdef bint same_place = last is not None and node.dtype is last.dtype and node.device is last.device
-        cdef bint same_shape = last is not None and node.shape is last.shape
+        cdef PyObject *shape = <PyObject *>node.shape
+        cdef int64_t shaped = SAME_SHAPE if shape == self.shape else OTHER_SHAPE if shape == self.other_shape else 0
         cdef int64_t *row
         if self.n + HEADER > self.capacity:
             self.reserve(HEADER)
         row = self.row + self.n
-        row[0] = (<int64_t>node.op.id << 32) | (SAME_PLACE if same_place else 0) | (SAME_SHAPE if same_shape else 0) | (
+        row[0] = (<int64_t>node.op.id << 32) | (SAME_PLACE if same_place else 0) | shaped | (
             node.flags & (LEAF | REQUIRES_GRAD | PINNED | NO_MERGE | ESCAPED | SCALAR0 | SCALAR1))
         if node.more is None:            # two operands in one word; a longer list has a negative one for its length
             row[1] = <int64_t>(0 if node.in0 is None else node.in0.index + 1) << 32 \
@@ -211,9 +235,13 @@ cdef class Structure:
         if node.more is not None:
             for other in node.more:
                 self.push(-1 if other is None else other.index)
-        if not same_shape:
-            self.value(node.shape)
-        if described:
+        if shape != self.shape:
+            self.shape, self.other_shape = shape, self.shape
+            if not shaped:
+                self.value(node.shape)
+        if node.attrs is None and not node.flags & (SCALAR0 | SCALAR1) or node.flags & LEAF:
+            return 0
+        if node.op.flags & PURE or node.op.name == "output":     # of a call that never merges passes see no attributes
             if node.flags & SCALAR0:
                 self.value(node.x0)
             if node.flags & SCALAR1:
@@ -243,11 +271,7 @@ def structure_of(Tape tape, list roots, list captured):
             last = node
     except TypeError:
         return None
-    s.push(len(roots))
-    for i in roots:
-        s.push(i)
-    for i in captured:
-        s.push(i)
+    s.end(roots, captured)
     return s
 
 
@@ -260,4 +284,5 @@ def dict_versions(tuple tables):
     return tuple(out)
 
 
+include "core/again.pxi"
 include "core/seen.pxi"
