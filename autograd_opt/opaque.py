@@ -165,7 +165,7 @@ def traced(t: torch.Tensor) -> torch.Tensor:
 
 def alias(output: torch.Tensor, operands: list[torch.Tensor]) -> torch.Tensor:
     """The output without torch's graph; a real view of the operand whose memory it shows."""
-    if output.layout is torch.strided:
+    if output.requires_grad and output.layout is torch.strided:
         storage = output.untyped_storage()._cdata
         for t in operands:
             if t.layout is torch.strided and t.dtype is output.dtype and t.untyped_storage()._cdata == storage:

@@ -636,6 +636,14 @@ FOUND = {
         v = x[..., 0]
         with torch.no_grad(): u = v.as_strided((2,), (1,))
         a = u.sin()""",
+    "a view of the bits has no history, of the same type neither": """
+        v = x.view(torch.float64)
+        u = (x * 2).view(x.dtype)
+        t = (v * u).sum()
+        u.mul_(3)
+        (x.sin().sum() + (x * 2 + v).sum()).backward()
+        v.add_(1)
+        t.backward()""",
     # ----- identity -----
     "the gradients of a number and of its sum are two tensors": """
         v = s.sum(0)
