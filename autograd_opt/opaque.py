@@ -83,6 +83,10 @@ BATCHED_WRONGLY = frozenset(["as_strided_scatter"])
 """Calls whose derivative torch 2.13 computes wrongly for a batch of cotangents: they are differentiated one by one."""
 
 
+GIVEN_BACK = frozenset("alpha_dropout feature_dropout feature_alpha_dropout cpu".split())
+"""Calls that may return their operand as it is, and then ask nothing of it."""
+
+
 class OpaqueCall:
     """One call differentiated by torch: its detached operands and the edges of its outputs.
 
@@ -208,7 +212,12 @@ def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     recorder.collect(kwargs, tensors)
     name = getattr(func, "__name__", str(func))
     with C.DisableTorchFunction():
-        found = recorder.nodes_or_refuse(tensors, name)
+        try:
+            found = recorder.nodes_or_refuse(tensors, name)
+        except RuntimeError:
+            if name not in GIVEN_BACK or (out := func(*args, **kwargs)) is not tensors[0]:
+                raise
+            return out
     originals = {id(t): t for t, n in zip(tensors, found or (), strict=False) if n.requires_grad}
     if not originals:
         return recorder.run_raw(func, args, kwargs)

@@ -101,8 +101,11 @@ cdef object handed_back(object func, tuple args, dict kwargs, tuple operands):
 
 
 cdef object unchanged(Op op, object func, tuple args, dict kwargs, tuple operands, object error):
-    """A call that returns its operand as it is asks nothing of it; for any other, the error stands."""
-    if op.flags & PURE:
+    """A call that returns its operand as it is asks nothing of it; for any other, the error stands.
+
+    A dropout of nothing is one; of something, torch draws before it looks.
+    """
+    if op.flags & PURE or op.name == "dropout":
         r = handed_back(func, args, kwargs, operands)
         if r is not None:
             return r

@@ -703,6 +703,18 @@ FOUND = {
         with torch.no_grad(): v[0] = d
         with torch.no_grad(): t = torch.stack([v, u]).sum(0)
         v.grad_fn""",
+    "a dropout of nothing asks nothing of such a piece": """
+        v, u = c.mul_(y).chunk(2)
+        with torch.no_grad(): v[0] = d
+        a = F.dropout(v, 0.0)
+        b = F.dropout(v, 0.5, training=False)
+        t = F.alpha_dropout(v, 0.5)
+        r = torch.feature_dropout(v.cpu(), 0.5, False)
+        a.sum().backward()""",
+    "one of something draws before it does": """
+        v, u = c.mul_(y).chunk(2)
+        with torch.no_grad(): v[0] = d
+        a = F.dropout(v, 0.5)""",
     "a tensor that retains its gradient and is reshaped does not begin anew": """
         d[...] = s
         f.sum().backward(inputs=[d], retain_graph=True)
