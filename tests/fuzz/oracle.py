@@ -87,8 +87,9 @@ def make_inputs(kind: str) -> dict[str, Tensor]:
     }
 
 
-def execute(program: Program, inputs: dict[str, Tensor]) -> Outcome:
-    """Run the statements until one raises, then look at everything."""
+def execute(program: Program, inputs: dict[str, Tensor],
+            after: Callable[[int, dict[str, Any]], None] = lambda k, env: None) -> Outcome:
+    """Run the statements until one raises, then look at everything; `after` each, its number and the variables."""
     env = environment(dict(inputs))
     out = Outcome()
     torch.manual_seed(0)
@@ -100,6 +101,7 @@ def execute(program: Program, inputs: dict[str, Tensor]) -> Outcome:
             except Exception as error:
                 out.error, out.stopped = error, k
                 break
+            after(k, env)
         names = [n for n, t in env.items() if isinstance(t, Tensor)]
         out.state = torch.get_rng_state()
         try:
@@ -344,6 +346,44 @@ def chaotic(program: Program) -> frozenset[str]:
         for other in others:
             found.update(k for k in first.keys() & other.keys() if not close(first[k], other[k], scale, digits))
     return frozenset(found)
+
+
+def fed(program: Program, mode: Mode) -> Exception | None:
+    """The difference that is left when torch eager goes on with this library's gradients, where they equal its own.
+
+    They do within the tolerance; a quotient by a gradient that is 0, or 1e-16, has none.
+    """
+    given: list[dict[str, Tensor]] = []
+
+    def gradients(env: dict[str, Any], k: int) -> dict[str, Tensor]:
+        words = re.findall(r"\w+", program.statements[k].partition("=")[0])
+        found = {n: env[n] for n in words if n in program.loose and isinstance(env.get(n), Tensor)}
+        with torch._C.DisableTorchFunction():
+            found.update((f"{n}.grad", t.grad) for n, t in env.items() if n in LEAVES and t.grad is not None)
+        return found
+
+    def read(k: int, env: dict[str, Any]) -> None:
+        given.append({n: plain(t) for n, t in gradients(env, k).items()} if derives(k) else {})
+
+    def write(k: int, env: dict[str, Any]) -> None:
+        for name, t in gradients(env, k).items() if k < len(given) and derives(k) else ():
+            if name in given[k] and close(given[k][name], plain(t), scale, digits):
+                with contextlib.suppress(RuntimeError):      # one number in the memory of many, or none
+                    t.data.copy_(given[k][name])
+
+    def derives(k: int) -> bool:
+        return ".backward(" in program.statements[k] or "autograd.grad(" in program.statements[k]
+
+    first = eager(program)
+    scale, digits = scale_of(first), digits_of(first, program)
+    inputs = make_inputs(mode["kind"])
+    with ao.AutogradGraph(**{k: v for k, v in mode.items() if k != "kind"}):
+        mine = execute(program, inputs, read)
+    try:
+        check(execute(program, make_inputs("plain"), write), mine, program, "with the same gradients")
+    except Difference as error:
+        return error
+    return None
 
 
 def numbers(outcome: Outcome) -> dict[str, Tensor]:

@@ -119,6 +119,23 @@ def test_a_threshold_is_no_chaos() -> None:
     assert chaotic(Program(["a = ((x * 3 / 7).sin() + 1) - 1 - (x * 3 / 7).sin()", "b = a.sign()"])) >= {"b"}
 
 
+def test_what_is_left_with_the_same_gradients() -> None:
+    """A quotient by a gradient that is 0, or rounding, is set aside; whatever no gradient explains is not."""
+    from tests.fuzz.known import rounding
+    from tests.fuzz.oracle import MODES, fed
+
+    cancels = Program(
+        ["v1 = x.relu()", "v2 = -((x * v1) / v1)", "v3, = torch.autograd.grad(v2.sum() * 5, [v1])", "v4 = 1 / v3"],
+        frozenset(["v3", "v4"]),
+    )
+    message = str(differs(cancels))
+    assert "v4 is" in message
+    assert rounding(cancels, message)
+    turned = Program(["u = c.t()", "v = torch.where(u > torch.view_as_real(z), u, 0.0)", "v.sum().backward()"])
+    assert differs(turned) is not None
+    assert fed(turned, MODES[0]) is not None
+
+
 def test_a_wrong_gradient_is_seen() -> None:
     """The oracle itself: a gradient that is wrong by 0.1 % is found."""
     from tests.fuzz import oracle
