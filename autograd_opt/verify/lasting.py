@@ -54,7 +54,7 @@ def ready() -> None:
     folder = cache_folder()
     about = None if folder is None else surroundings()
     tables = None if about is None else world()
-    if tables is None:
+    if folder is None or tables is None:
         return
     beginning(str(about), tables.told)
     spelled(USUAL, torch.get_default_dtype())

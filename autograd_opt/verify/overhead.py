@@ -1,193 +1,160 @@
-"""What `AutogradGraph(verify=True)` adds to steps of the benchmarks: `python -m autograd_opt.verify.overhead [FILE]`.
+"""What `AutogradGraph(verify=True)` adds to steps: `python -m autograd_opt.verify.overhead [FILE]`.
 
-The first verified step of a process is measured in processes of its own: one where no proof is stored, with sympy
-loaded before, and three that find the proofs of that one.  What the first `AutogradGraph(verify=True)` loads is said
-apart.  Later steps alternate with steps that are not verified, on one thread; what was proved is known then, unless a
-workload makes a new structure for each step.  CPU time, that of sympy's processes included, by the nodes that the step
+Three kinds of steps of every workload of the benchmarks: later steps of a process, whose proofs it knows; the first
+one where an earlier process has stored its proofs; the first one where nothing is stored.  Each is measured in
+processes of its own (`benchmarks/first_step.py`), on one thread, as CPU time, that of sympy's processes included.
+What the first `AutogradGraph(verify=True)` loads is said apart.  A first step is divided by the nodes that it
 verifies: each run of backward verifies the graph so far.  With FILE, the tables replace those between their markers.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import resource
+import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from operator import itemgetter
+from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-import torch
-
-import autograd_opt as ao
-from autograd_opt.verify import known
-from autograd_opt.verify.speed import chain, measured, plain_chain, replaced, sums
+from autograd_opt.verify.speed import replaced
 
 BEGIN, END = "<!-- overhead -->", "<!-- /overhead -->"
 BAR = 50.0
-STEPS = 9
 PROCESSES = 3
-"""With stored proofs; the middle one counts."""
+"""Of each kind; the middle one counts."""
+SIZES = 40, 400, 4000
 
 
-def with_children() -> float:
-    """CPU seconds of this thread, and of the processes that it has ended."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.thread_time() + children.ru_utime + children.ru_stime
+class Processes:
+    """New processes, each asked one question."""
 
+    def __enter__(self) -> Processes:
+        self.server = subprocess.Popen([sys.executable, "-m", "autograd_opt.benchmarks.first_step"], text=True,
+                                       bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.questions: Any = self.server.stdin
+        self.answers: Any = self.server.stdout
+        return self
 
-def step(workload: Any, verify: bool, timer: Callable[[], float]) -> tuple[float, Any]:
-    """Seconds of one step; its nodes, its runs and the latest verdicts."""
-    for leaf in workload.leaves:
-        leaf.grad = None
-    start = timer()
-    with ao.AutogradGraph(optimize=True, verify=verify) as graph:
-        out = workload.forward(*workload.leaves)
-        if workload.backward:
-            out.backward()
-        nodes, runs, verdicts = len(graph), graph.planned[1], list(graph.verdicts)
-        del out
-    return timer() - start, (nodes, runs, verdicts)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+                 ) -> None:
+        self.questions.close()
+        self.server.wait()
+        self.answers.close()
 
+    def ask(self, workload: str, folder: str, size: int | None = None, sympy: bool = False) -> Any:
+        """What a new process measures that keeps its files in this folder; `sympy`: loaded before, and timed."""
+        print(json.dumps({"workload": workload, "folder": folder, "size": size, "sympy": sympy}), file=self.questions)
+        answer = self.answers.readline()
+        if not answer:
+            raise RuntimeError(f"the process that measures {workload} has failed")
+        return json.loads(answer)
 
-def lower_half(times: list[float]) -> float:
-    """The median of the faster half: what else the machine does only adds."""
-    return sorted(times)[len(times) // 4]
-
-
-LOADING = """
-import time
-import autograd_opt as ao
-start = time.thread_time()
-ao.AutogradGraph(optimize=True, verify=True)
-loading = time.thread_time() - start
-from autograd_opt.verify import overhead
-overhead.first({name!r}, {sympy}, loading)
-"""
-
-
-def first(name: str, sympy: bool, loading: float) -> None:
-    """Print what the first verified step of this process costs; `sympy`: load it, as proofs of rewrites need it."""
-    from autograd_opt.benchmarks.workloads import MAKES
-
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    workload = MAKES[name]()
-    step(workload, False, with_children)
-    plain = lower_half([step(workload, False, with_children)[0] for _ in range(STEPS)])
-    if sympy:
-        from autograd_opt.verify import local  # noqa: F401
-    verdicts: list[Any] = []
-    proved = ao.AutogradGraph._proved
-
-    def noted(self: Any, *args: Any) -> bool:
-        found = proved(self, *args)
-        verdicts.append(self.verdicts[-1])
-        return found
-
-    # A graph keeps its latest verdicts only.
-    ao.AutogradGraph._proved = noted  # type: ignore[method-assign, assignment]
-    seconds, _ = step(workload, True, with_children)
-    print(json.dumps({"loading": loading, "first": max(seconds - plain, 0.0), "runs": len(verdicts),
-                      "nodes": sum(v.stats["nodes"] for v in verdicts),
-                      "proved": all(v.status == "proved" for v in verdicts),
-                      "stored": sum("stored" in v.trust for v in verdicts)}))
-
-
-def in_a_process(name: str, folder: str, sympy: bool) -> Any:
-    """What `first` prints in a new process that keeps its files in this folder."""
-    words = [sys.executable, "-c", LOADING.format(name=name, sympy=sympy)]
-    done = subprocess.run(words, env={**os.environ, "AUTOGRAD_OPT_CACHE": folder}, capture_output=True, text=True,
-                          check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def later(make: Callable[[], Any]) -> tuple[float, str]:
-    """Microseconds a recorded node of what each step but the first pays, and whether its proof was known."""
-    torch.manual_seed(0)
-    workload = make()
-    step(workload, False, time.thread_time)
-    known.forget()
-    nodes = step(workload, True, time.thread_time)[1][0]
-    on, off = [], []
-    for _ in range(STEPS):
-        if workload.advance is not None:
-            workload.advance()
-        off.append(step(workload, False, time.thread_time)[0])
-        on.append(step(workload, True, time.thread_time)[0])
-    each = 1e6 * max(lower_half(on) - lower_half(off), 0.0) / nodes
-    return each, "a new structure" if workload.advance is not None else "known"
-
-
-def lines() -> Iterator[str]:
-    from autograd_opt.benchmarks.workloads import MAKES
-
-    yield ("| workload | runs a step | nodes verified | verdicts | loading, ms | first step, ms | "
-           "first step, µs a node | the same with stored proofs, ms | µs a node | later steps, µs a node recorded |")
-    yield "|---|---|---|---|---|---|---|---|---|---|"
-    most = [0.0, 0.0, 0.0]
-    for name, make in MAKES.items():
+    def both(self, workload: str, size: int | None = None) -> tuple[list[Any], list[Any]]:
+        """Without stored proofs, and with those of the first of these."""
         with tempfile.TemporaryDirectory() as folder:
-            cold = in_a_process(name, folder, True)
-            warm = sorted([in_a_process(name, folder, False) for _ in range(PROCESSES)], key=itemgetter("first"))[1]
-        each, kind = later(make)
-        figures = [1e6 * cold["first"] / cold["nodes"], 1e6 * warm["first"] / warm["nodes"], each]
-        most = [max(a, b) for a, b in zip(most, figures, strict=True)]
-        proved = "proved" if cold["proved"] and warm["proved"] else "not all proved"
-        yield (f"| `{name}` | {cold['runs']} | {cold['nodes']:,} | {proved} | {1e3 * warm['loading']:.0f} | "
-               f"{1e3 * cold['first']:.1f} | {figures[0]:.0f} | {1e3 * warm['first']:.2f}, {warm['stored']} of "
-               f"{warm['runs']} found | {figures[1]:.0f} | {each:.1f}, {kind} |")
-    yield f"| most of all; the bar is {BAR:.0f} | | | | | | {most[0]:.0f} | | {most[1]:.0f} | {most[2]:.1f} |"
+            without = [self.ask(workload, folder, size)]
+            stored = [self.ask(workload, folder, size) for _ in range(PROCESSES)]
+        return [*without, *[self.ask(workload, "off", size) for _ in range(PROCESSES - 1)]], stored
 
 
-def fitted(family: Callable[[int], Callable[[], Any]]) -> tuple[float, float]:
-    """Milliseconds that a proof costs whatever its size, and microseconds a node: a line through five sizes."""
+def middle(found: list[Any], what: str) -> float:
+    return statistics.median(one[what] for one in found)
+
+
+class Tables:
+    """The rows, and what they have in common: the most of each kind, what is loaded."""
+
+    def __init__(self, processes: Processes, workloads: list[str]):
+        self.processes, self.workloads = processes, workloads
+        self.most = [0.0, 0.0, 0.0]
+        self.loading: list[float] = []
+        self.sympy: list[float] = []
+
+    def steps(self) -> Iterator[str]:
+        yield ("| workload | nodes verified | verdicts | later steps, ms | µs a node | first step, proofs stored, ms | "
+               "µs a node | first step, nothing stored, ms | µs a node |")
+        yield "|---|---|---|---|---|---|---|---|---|"
+        for k, name in enumerate(self.workloads, 1):
+            say(f"{k} of {len(self.workloads)}: {name}")
+            yield self.row(name)
+        yield (f"| most of all; the bar is {BAR:.0f} | | | | {self.most[0]:.1f} | | {self.most[1]:.1f} | | "
+               f"{self.most[2]:.0f} |")
+
+    def row(self, name: str) -> str:
+        without, stored = self.processes.both(name)
+        self.loading += [one["loading"] for one in (*without, *stored)]
+        one = stored[0]
+        runs = f" in {one['runs']} runs" if one["runs"] > 1 else ""
+        proved = "proved" if all(p["proved"] for p in (*without, *stored)) else "not all proved"
+        found = "" if all(p["stored"] == p["runs"] for p in stored) else ", not all found"
+        steps = without if one["changes"] else stored + without     # new structures may be found in files, too
+        times = [middle(steps, "later"), middle(stored, "first"), middle(without, "first")]
+        each = [1e6 * t / n for t, n in zip(times, (one["recorded"], one["nodes"], one["nodes"]), strict=True)]
+        self.most = [max(a, b) for a, b in zip(self.most, each, strict=True)]
+        but = ""
+        if without[0]["loaded_sympy"]:
+            apart = [self.processes.ask(name, "off", None, True) for _ in range(PROCESSES)]
+            self.sympy += [p["sympy"] for p in apart]
+            rest = middle(apart, "first")
+            but = f"; once sympy is loaded {1e3 * rest:.1f} ms, {1e6 * rest / one['nodes']:.0f}"
+        return (f"| `{name}` | {one['nodes']:,}{runs} | {proved} | {1e3 * times[0]:.2f} | {each[0]:.1f}"
+                f"{', ever new' if one['changes'] else ''} | {1e3 * times[1]:.2f}{found} | {each[1]:.1f} | "
+                f"{1e3 * times[2]:.1f} | {each[2]:.0f}{but} |")
+
+    def fits(self) -> Iterator[str]:
+        from autograd_opt.benchmarks.first_step import FAMILIES
+
+        yield "| fixed ms + µs a node | later steps | first step, proofs stored | first step, nothing stored |"
+        yield "|---|---|---|---|"
+        for family, make in FAMILIES.items():
+            say(f"what grows with the graph: {family}")
+            found = [self.processes.both(family, size) for size in SIZES]
+            sizes = [stored[0]["nodes"] for _, stored in found]
+            lines = [line(sizes, [middle(stored, "later") for _, stored in found]),
+                     line(sizes, [middle(stored, "first") for _, stored in found]),
+                     line(sizes, [middle(without, "first") for without, _ in found])]
+            yield f"| {(make.__doc__ or '').rstrip('.')} | {' | '.join(lines)} |"
+
+    def loads(self) -> Iterator[str]:
+        yield "| loaded once | ms of CPU |"
+        yield "|---|---|"
+        for what, times in (("the verifier, with the first `AutogradGraph(verify=True)`", self.loading),
+                            ("sympy, with the first rewrite that no stored proof shows", self.sympy)):
+            if times:
+                yield f"| {what} | {1e3 * statistics.median(times):.0f} |"
+
+
+def say(what: str) -> None:
+    """How far it has come, for who waits."""
+    print(what, file=sys.stderr, flush=True)
+
+
+def line(sizes: list[int], seconds: list[float]) -> str:
+    """What a step costs whatever its size, and a node: a straight line, small times as good as large ones."""
     import numpy as np
 
-    from autograd_opt.verify import sweep
-
-    sizes, times = [], []
-    for n in (8, 80, 400, 2000, 8000):
-        found = []
-        for _ in range(5):
-            sweep.TRACED.clear()
-            torch.manual_seed(0)
-            with ao.AutogradGraph(optimize=True) as graph:
-                loss = family(n)()
-                start = time.thread_time()
-                graph.verify(loss, anew=True)
-                found.append(time.thread_time() - start)
-                nodes = len(graph)
-        sizes.append(nodes)
-        times.append(lower_half(found))
-    weights = 1.0 / np.asarray(times)
-    slope, fixed = np.polyfit(sizes, times, 1, w=weights)
-    return 1e3 * float(fixed), 1e6 * float(slope)
-
-
-def fits() -> Iterator[str]:
-    yield "| first proof in a process, its rules traced anew | fixed, ms | slope, µs a node |"
-    yield "|---|---|---|"
-    for what, family in (("a chain, nothing merged", plain_chain), ("a chain, a quarter merged", chain)):
-        fixed, slope = fitted(family)
-        yield f"| {what} | {fixed:.2f} | {slope:.0f} |"
+    slope, fixed = np.polyfit(sizes, seconds, 1, w=1.0 / np.maximum(seconds, 1e-6))
+    return f"{1e3 * max(float(fixed), 0.0):.2f} + {1e6 * float(slope):.1f}"
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    measured(sums)
-    tables: list[list[str]] = []
-    for rows in (lines(), fits()):
-        tables.append([])
-        for text in rows:
-            tables[-1].append(text)
-            print(text, flush=True)
+    from autograd_opt.benchmarks.workloads import MAKES
+
+    rows: list[str] = []
+    with Processes() as processes:
+        tables = Tables(processes, list(MAKES))
+        for table in (tables.steps(), tables.fits(), tables.loads()):
+            if rows:
+                rows.append("")
+                print()
+            for text in table:
+                rows.append(text)
+                print(text, flush=True)
     for file in sys.argv[1:]:
-        replaced(Path(file), BEGIN, END, [*tables[0], "", *tables[1]])
+        replaced(Path(file), BEGIN, END, rows)
 
 
 if __name__ == "__main__":

@@ -31,18 +31,47 @@ def test_the_table_of_the_documentation_is_replaced_between_its_markers(tmp_path
     assert path.read_text() == f"before\n{speed.BEGIN}\n| a |\n| b |\n{speed.END}\nafter\n"
 
 
-def test_the_overhead_of_a_workload_says_what_is_known():
-    from autograd_opt.benchmarks.population import population
-    from autograd_opt.benchmarks.workloads import MAKES
-
-    each, kind = overhead.later(MAKES["gp"])
-    assert kind == "known"
-    assert each >= 0
-    assert overhead.later(lambda: population(points=10))[1] == "a new structure"
+@pytest.fixture(scope="module")
+def processes():
+    with overhead.Processes() as found:
+        yield found
 
 
-def test_the_first_step_is_measured_in_processes_of_their_own(tmp_path):
-    found = overhead.in_a_process("mlp", str(tmp_path), False)
-    assert found["proved"]
-    assert (found["runs"], found["nodes"], found["stored"]) == (1, 15, 0)
-    assert found["first"] > 0
+def test_the_first_step_is_measured_in_processes_of_their_own(processes, tmp_path):
+    """The second finds what the first has proved, and a third that keeps no files does not."""
+    found = [processes.ask("mlp", folder) for folder in (str(tmp_path), str(tmp_path), "off")]
+    assert [(f["proved"], f["runs"], f["nodes"], f["stored"]) for f in found] == [
+        (True, 1, 15, 0), (True, 1, 15, 1), (True, 1, 15, 0)]
+    assert all(f["first"] > 0 <= f["later"] for f in found)
+    assert not any(f["loaded_sympy"] or f["changes"] for f in found)
+
+
+def test_a_process_says_when_a_step_loads_sympy(processes, tmp_path):
+    assert processes.ask("pinn_burgers", str(tmp_path))["loaded_sympy"]
+    assert not processes.ask("pinn_burgers", str(tmp_path))["loaded_sympy"]
+    assert processes.ask("pinn_burgers", "off", sympy=True)["sympy"] > 0
+
+
+def test_all_runs_of_a_step_count(processes):
+    found = processes.ask("hessian_rosenbrock", "off")
+    assert (found["runs"], found["nodes"]) == (20, 980)
+
+
+def test_a_row_says_what_is_found_and_the_most_of_each_kind(processes, tmp_path):
+    tables = overhead.Tables(processes, ["lstm"])
+    head, _, row, most = tables.steps()
+    assert head.count("|") == row.count("|") == most.count("|")
+    assert row.startswith("| `lstm` | 18 | proved | ")
+    assert "not all found" not in row
+    assert most == f"| most of all; the bar is 50 | | | | {tables.most[0]:.1f} | | {tables.most[1]:.1f} | | " \
+                   f"{tables.most[2]:.0f} |"
+    assert 0 <= tables.most[0] < tables.most[2]
+
+
+def test_what_grows_is_told_from_what_does_not():
+    assert overhead.line([10, 100, 1000], [0.00101, 0.0011, 0.002]) == "1.00 + 1.0"
+
+
+def test_a_process_that_fails_is_an_error(tmp_path):
+    with overhead.Processes() as processes, pytest.raises(RuntimeError, match="nothing has failed"):
+        processes.ask("nothing", str(tmp_path))
