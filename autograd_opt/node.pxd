@@ -125,7 +125,9 @@ cdef class Tape:
     cdef bint moved              # the last value handed out again was the kept one itself, not a clone
     cdef bint layouts            # a value was computed twice for its strides
     cdef public bint late        # a tensor came to require grad by a write: its views may, too
-    cdef public bint plain       # no saved-tensor hooks, no autocast: fast paths allowed
+    cdef public bint plain       # no saved-tensor hooks: fast paths allowed
+    cdef dict casts              # (id(leaf), grad mode) -> the leaf and its cast by autocast
+    cdef object cast_seal        # dies when torch forgets its own
     cdef bint sweeping, guarded
     cdef list trash
     cdef object guard            # disables torch functions around one kernel

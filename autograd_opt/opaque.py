@@ -207,10 +207,11 @@ def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = recorder.run_raw(func, args, kwargs)
         views.set_apart(out)
         return out
+    name = getattr(func, "__name__", str(func))
+    args, kwargs = recorder.lowered_whole(name, args, kwargs)
     tensors: list[torch.Tensor] = []
     recorder.collect(args, tensors)
     recorder.collect(kwargs, tensors)
-    name = getattr(func, "__name__", str(func))
     with C.DisableTorchFunction():
         try:
             found = recorder.nodes_or_refuse(tensors, name)

@@ -44,11 +44,13 @@ class Setting:
     dtype: str = "float64"
     samples: int = 0
     """At most so many an entry, spread over all; 0 for all."""
+    autocast: bool = False
+    """Are calls made under autocast to bfloat16?"""
 
     @property
     def name(self) -> str:
         words = [f"order{self.order}", "optimize" if self.optimize else "plain", "twice" if self.twice else "once",
-                 self.variant, self.dtype, f"{self.samples or 'all'}"]
+                 self.variant, self.dtype, f"{self.samples or 'all'}", *(["autocast"] if self.autocast else [])]
         return "-".join(words)
 
 
@@ -214,6 +216,8 @@ class Reference:
     function: Callable[..., Any]
     given: tuple[Any, dict[str, Any]]
     order: int
+    step: float = 0.0
+    """The unit in the last place of 1 in the lowest precision that is used, where that is not the tensor's own."""
 
     def run(self, given: Any, cot: Cotangents | None = None, cot2: Cotangents | None = None) -> list[list[Any]]:
         """Outputs, gradients, inputs afterwards; empty where nothing is differentiable."""
@@ -239,7 +243,7 @@ class Reference:
             if not isinstance(b, torch.Tensor) or b.dtype not in WIDE or not isinstance(exact, torch.Tensor):
                 return None
             error = max(largest(low[level][k], high[level][k]) for low, high in pairs)
-            allowed = 2 * error + 2 * torch.finfo(b.dtype).eps * largest(exact)
+            allowed = 2 * error + 2 * max(torch.finfo(b.dtype).eps, self.step) * largest(exact)
             return 2 * allowed if largest(a, exact) <= allowed else None
         return bound
 
@@ -266,10 +270,12 @@ def function_of(op: Any, sample: Any, setting: Setting) -> Callable[..., Any] | 
 
     def once(x: Any, *args: Any, **kwargs: Any) -> Any:
         x = x.clone() if setting.variant == "inplace" else x
-        return sample.output_process_fn_grad(op.gradcheck_wrapper(body, x, *args, **kwargs))
+        with torch.autocast("cpu", torch.bfloat16, enabled=setting.autocast):
+            return sample.output_process_fn_grad(op.gradcheck_wrapper(body, x, *args, **kwargs))
 
     def twice(*args: Any, **kwargs: Any) -> Any:
-        return once(*args, **kwargs), once(*args, **kwargs)
+        with torch.autocast("cpu", torch.bfloat16, enabled=setting.autocast):      # one: casts of leaves are kept
+            return once(*args, **kwargs), once(*args, **kwargs)
 
     return twice if setting.twice else once
 
@@ -280,7 +286,8 @@ def run_sample(op: Any, sample: Any, setting: Setting) -> Outcome:
     if function is None:
         return Outcome("skipped")
     given = ((sample.input, *sample.args), sample.kwargs)
-    torch_ = Reference(function, given, setting.order)
+    step = torch.finfo(torch.bfloat16).eps if setting.autocast else 0.0
+    torch_ = Reference(function, given, setting.order, step)
     try:
         theirs = torch_.run(given)
         wanted, wanted2 = torch_.cot.wanted, torch_.cot2.wanted

@@ -42,7 +42,8 @@ SETTINGS = (
     Setting(), Setting(optimize=False, twice=False), Setting(variant="method"), Setting(variant="inplace"),
     Setting(dtype="complex128"), Setting(dtype="float32", samples=5), Setting(dtype="bfloat16", twice=False),
     Setting(order=2), Setting(order=2, optimize=False, twice=False), Setting(order=2, variant="inplace"),
-    Setting(order=2, dtype="complex128", samples=5),
+    Setting(order=2, dtype="complex128", samples=5), Setting(dtype="float32", autocast=True),
+    Setting(order=2, dtype="float32", samples=5, autocast=True),
 )
 
 
@@ -181,7 +182,8 @@ def table() -> Iterator[str]:
         if not found:
             continue
         run = f"{len(found)} of {len(entries(getattr(torch, s.dtype), s.order))}"
-        yield (f"| {s.order} | {s.optimize} | {'twice' if s.twice else 'once'} | {s.variant} | {s.dtype} | "
+        yield (f"| {s.order} | {s.optimize} | {'twice' if s.twice else 'once'} | {s.variant} | "
+               f"{s.dtype}{', autocast' if s.autocast else ''} | "
                f"{s.samples or 'all'} | {run} | {summary(found)} | {date.fromtimestamp(path.stat().st_mtime)} |")
         for e in found:
             if e.failed:
@@ -205,6 +207,7 @@ def main() -> int:
     parser.add_argument("--variant", default="function", choices=("function", "method", "inplace"))
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--samples", type=int, default=0, help="at most so many an entry (0: all)")
+    parser.add_argument("--autocast", action="store_true", help="under autocast to bfloat16")
     parser.add_argument("--ops", default="", help="regular expression on the entry's name")
     parser.add_argument("--all", action="store_true", help="every setting of the table, one after the other")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
@@ -218,7 +221,8 @@ def main() -> int:
     if given.table:
         PAGE.write_text("\n".join(table()) + "\n")
         return 0
-    one = Setting(given.order, not given.plain, not given.once, given.variant, given.dtype, given.samples)
+    one = Setting(given.order, not given.plain, not given.once, given.variant, given.dtype, given.samples,
+                  given.autocast)
     failed = 0
     for setting in SETTINGS if given.all else (one,):
         found = sweep(setting, given.ops, given.fresh)

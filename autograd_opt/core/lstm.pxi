@@ -1,6 +1,5 @@
 # The long short-term memory (`ops/recurrent.py`): which calls are torch's fused layers, and one such layer.
 
-cdef object FLOAT32 = torch.float32
 cdef object get_count = base.__dict__["numel"]
 cdef object onednn_enabled = torch._C._get_mkldnn_enabled
 cdef bint has_onednn = torch._C._has_mkldnn

@@ -3,6 +3,9 @@
 #
 # Part of executor.pyx.
 
+cdef object HALF = torch.float16
+cdef object BFLOAT16 = torch.bfloat16
+
 cdef bint exact_factor(object y) except -1:
     """Is this number a power of two, so that a product with it is not rounded?"""
     cdef int exponent
@@ -49,6 +52,14 @@ cdef bint adds(GraphTask task, Node target):
         and not task.shows(target, <object>target.cotangent)
 
 
+cdef bint gathers(GraphTask task, Node target):
+    """May a product be added to what waits at `target` by the kernel that makes it?
+
+    Not in half precision, where torch's rounding of the product by itself shows.
+    """
+    return adds(task, target) and target.dtype is not HALF and target.dtype is not BFLOAT16
+
+
 cdef int pass_product(GraphTask task, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1:
     """g * y; `last`: nothing reads `g` after this, so that it may be made in its memory where that is the run's own."""
     cdef Node target
@@ -58,7 +69,7 @@ cdef int pass_product(GraphTask task, Node node, Node operand, object g, object 
     target = task.aim(operand)
     if target is None:
         return 0
-    if adds(task, target):
+    if gathers(task, target):
         if exact_factor(y):
             iadd(<object>target.cotangent, g, alpha=y)
             return 0
@@ -77,7 +88,7 @@ cdef int pass_quotient(GraphTask task, Node node, Node operand, object g, object
     target = task.aim(operand)
     if target is None:
         return 0
-    if adds(task, target) and node.dtype.itemsize >= 4 and tensor_like(y) and ao_dtype(y) is node.dtype:
+    if gathers(task, target) and tensor_like(y) and ao_dtype(y) is node.dtype:
         ao_method(addcdiv_, <object>target.cotangent, (g, y))
         return 0
     return task.put(target, ao_method(idiv if last else div, g, beside(node, g, y)), True)
@@ -113,7 +124,7 @@ cdef int pass_scaled(GraphTask task, Node node, Node operand, object t, object y
     target = task.aim(operand)
     if target is None:
         return 0
-    if adds(task, target) and ao_dtype(y) is node.dtype:
+    if gathers(task, target) and ao_dtype(y) is node.dtype:
         addcmul_(<object>target.cotangent, t, y, value=factor)
         return 0
     return task.put(target, ao_method(imul, ao_method(imul, t, (y,)), (factor,)), True)
@@ -126,7 +137,7 @@ cdef int pass_mm(GraphTask task, Node node, Node operand, object x, object y, bi
         target = task.aim(operand)
         if target is None:
             return 0
-        if adds(task, target):
+        if gathers(task, target):
             ao_method(addmm_, <object>target.cotangent, (ao_method0(t_method, x) if turned else x, y))
             return 0
     r = ao_turned_mm(mm, t_method, x, y) if turned else ao_mm(mm, x, y)

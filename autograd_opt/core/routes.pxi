@@ -35,6 +35,7 @@ cdef class Recorded:
     """How one operator is run: bound to operands and attributes, then recorded."""
     cdef Op op
     cdef object bind, rename, fallback, whole
+    cdef dict policies               # device -> what autocast makes of it there
     cdef Kernel kernel
     cdef Plan plan
     cdef Py_ssize_t n
@@ -42,7 +43,8 @@ cdef class Recorded:
     def __init__(self, Op op, bind, rename, fallback):
         from autograd_opt.opaque import handler
         self.kernel = KERNELS.get(op.name)
-        self.whole = handler             # under autocast: torch casts, and differentiates the casts
+        self.whole = handler             # where autocast does what the table cannot say
+        self.policies = {}
         self.op, self.bind, self.rename, self.fallback = op, bind, rename, fallback
         # where every positional argument is an operand there is nothing to bind
         self.n = 0 if op.attributes or op.flags & VARIADIC else len(op.operands)
@@ -58,8 +60,11 @@ cdef class Recorded:
         cdef dict attrs
         cdef object r, bound = None, switch
         if ao_builtin0(any_autocast) is True:
-            lent(args, kwargs)
-            return self.whole(func, args, kwargs)
+            cast = lowered(self.policies, self.op, args, kwargs)
+            if cast is None:
+                lent(args, kwargs)
+                return self.whole(func, args, kwargs)
+            args, kwargs = cast
         if self.kernel is not None and not kwargs and len(args) == self.kernel.arity:
             r = fast_unary(self.kernel, args[0], True) if self.kernel.arity == 1 \
                 else fast_binary(self.kernel, args[0], args[1])

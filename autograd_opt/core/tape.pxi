@@ -840,6 +840,7 @@ cdef class Tape:
         self.escaped.clear()
         self.seeds.clear()
         self.writes.clear()
+        self.casts = self.cast_seal = None
         self.kept_bytes = self.alive_bytes = 0
         self.leaves.clear()
         if self.table != NULL:
