@@ -19,6 +19,7 @@ from autograd_opt.printing import place_text
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _DEMO = os.path.join(_HERE, "demo.py")
 
 
@@ -121,8 +122,9 @@ class VerificationError(AutogradOptError, RuntimeError):
 
 
 def internal(filename: str) -> bool:
-    """Is this a file of torch or of this library (and not the user's)?"""
-    return filename.startswith((_HERE, _TORCH, "<frozen")) and filename != _DEMO
+    """Is this a file of torch, of this library or of Python's own (and not the user's)?"""
+    return (filename.startswith((_HERE, _TORCH, "<frozen")) and filename != _DEMO) \
+        or (filename.startswith(_LIBRARY) and "-packages" not in filename)
 
 
 def user_frame() -> FrameType | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import rustworkx as rx
@@ -20,6 +22,9 @@ from autograd_opt.passes import REALS
 from autograd_opt.recorder import Context
 
 UNWATCHED = "no memory was written outside the record, which a graph without optimize= does not watch for"
+
+OPTIONS = "settings pipeline default_passes optimize exact verify_each anomaly name allowance sources".split()
+"""What a graph was asked for, as `Context.configure` keeps it."""
 
 DECIDED_HERE = ("nodes", "roots", "leaves", "leader", "alive", "rewrites")
 """Parameters of `autograd_opt.verify.verify` that `AutogradGraph.verify` fills in."""
@@ -89,6 +94,34 @@ class AutogradGraph(Context):
             from autograd_opt.verify import lasting
             lasting.ready()                  # now, so that no step waits for it
 
+    # Copies --------------------------------------------------------------------------
+    def __copy__(self) -> Self:
+        """A new graph of the same options and attributes, as a model that holds a graph is copied."""
+        if self.thread is not None:
+            raise errors.GraphError(errors.at(
+                f"{self.label} is open and cannot be copied: copy it before it is opened, or after it was left"
+            ))
+        made = type(self).__new__(type(self))
+        made.configure(False, None, False, False, None, None, True)
+        for option in OPTIONS:
+            setattr(made, option, getattr(self, option))
+        if self.verify_each:
+            made.verdicts = deque(maxlen=self.verdicts.maxlen)
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = memo[id(self)] = self.__copy__()
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse to be pickled."""
+        raise errors.ArgumentTypeError(errors.at(
+            f"{self.label} cannot be pickled: it records in this process alone; make an AutogradGraph where it is "
+            "needed, and pickle tensors, which keep their values"
+        ))
+
     # Lifecycle -----------------------------------------------------------------------
     @property
     def label(self) -> str:
@@ -134,12 +167,15 @@ class AutogradGraph(Context):
                 "in each thread"
             ))
 
+    def _state(self) -> str:
+        """What is said of a graph that is not open."""
+        return "has not been entered yet" if self.tape is None else "has been left, which releases its nodes"
+
     def require_open(self) -> None:
         """Refuse to be looked at before the context is entered and after it is left."""
         if self.thread is None:
-            state = "has not been entered yet" if self.tape is None else "has been left, which releases its nodes"
             raise errors.OutsideGraphError(errors.at(
-                f"{self.label} {state}: draw, verify and read it inside its context, `with ... as graph:`"
+                f"{self.label} {self._state()}: draw, verify and read it inside its context, `with ... as graph:`"
             ))
         self.require_thread("used")
 
@@ -457,9 +493,9 @@ class AutogradGraph(Context):
 
     def __str__(self) -> str:
         from autograd_opt.printing import program
-        if self.tape is not None and self.thread is None:
-            return f"{self.label} has been left, which releases its nodes: print it inside its context"
-        return program(self.tape.snapshot() if self.tape is not None else [])
+        if self.thread is None:
+            return f"{self.label} {self._state()}: print it inside its context"
+        return program(self.tape.snapshot())
 
     def __repr__(self) -> str:
         state = "open" if self.thread is not None else "closed"

@@ -102,6 +102,13 @@ class CustomTensor(torch.Tensor):
         from autograd_opt.hooks import retain_grad
         retain_grad(self)
 
+    def __format__(self, format_spec: str) -> str:
+        """As of a tensor of torch's own class: `f"{loss:.3f}"` is that of its number."""
+        with torch._C.DisableTorchFunction():
+            if self.dim() == 0 and not self.is_meta:
+                return self.detach().item().__format__(format_spec)
+        return str(self) if not format_spec else object.__format__(self, format_spec)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         with torch._C.DisableTorchFunction():
             value = self.detach().as_subclass(torch.Tensor)

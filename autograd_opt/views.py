@@ -228,10 +228,12 @@ def late(t: Tensor, own: bool = False) -> Any:
         if base is None or not requires_grad(base):
             return None
         leaf: Any = torch._C.TensorBase.is_leaf
-        unwritten = t.__dict__["_made"] == t._version if "_made" in t.__dict__ else leaf.__get__(t)
+        torchs = "_made" not in t.__dict__
+        unwritten = leaf.__get__(t) if torchs else t.__dict__["_made"] == t._version
         if unwritten:
             return None if own else apart(t, False)
-        refuse_making(t)
+        if not (own and torchs):                # made by torch outside, and its base not written since
+            refuse_making(t)
         return attach_region(base, t, geometry(t, base))
     if not node.requires_grad:
         return None

@@ -4,6 +4,7 @@ cdef tuple INTERNAL_FOLDERS = (
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
     os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
 )
+cdef str LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep     # of Python's: `copy`, `contextlib`
 cdef str DEMO = os.path.join(INTERNAL_FOLDERS[0], "demo.py")    # a program like any user's
 
 
@@ -17,7 +18,8 @@ cdef object current_source(Node node):
         known = &_known[(<size_t>code >> 5) & 2047]
         if known.code != code:
             name = (<object>code).co_filename
-            known.internal = name.startswith((*INTERNAL_FOLDERS, "<frozen ")) and name != DEMO
+            known.internal = name.startswith((*INTERNAL_FOLDERS, "<frozen ")) and name != DEMO \
+                or name.startswith(LIBRARY) and "-packages" not in name
             known.code = code
             _codes[<size_t>code] = <object>code
         if not known.internal:
