@@ -35,6 +35,7 @@ cdef uint64_t tag_bits = 0xFFFFFFFF00000000u
 
 cdef enum:
     LARGE = 200000  # nodes whose arrays are larger than a processor's private cache
+    EARLY = 4096    # probes, beside 16 for each node so far, that tell a hash that always collides soon
 
 
 cdef struct Counts:
@@ -156,10 +157,12 @@ cdef bint sweep(
                     changed = i
                     break
             p = (p + 1) & mask
-        if probes > most:
+        if probes > most or probes > EARLY + 16 * i:
             break
+    else:
+        i = n
     counts.probes, counts.comparisons = probes, comparisons
-    return probes <= most
+    return i == n
 
 
 cdef Py_ssize_t slots_for(Py_ssize_t n):

@@ -30,7 +30,7 @@ def test_colliding_hashes_cost_a_bounded_number_of_probes(shapes: SimpleNamespac
     table, effort = getattr(shapes, shape)(n), Effort()
     leader = cse(table, degenerate_hash=True, effort=effort)
     assert effort.refined
-    assert effort.comparisons <= effort.probes <= 65536 + 5 * n
+    assert effort.comparisons <= effort.probes <= 8192, "found out soon, whatever comes after"
     assert np.array_equal(leader, cse(table, degenerate_hash=False))
 
 
@@ -52,7 +52,7 @@ def test_the_environment_forces_collisions(
     monkeypatch.setenv("AUTOGRAD_OPT_DEGENERATE_HASH", "1")
     effort = Effort()
     assert np.array_equal(sweep(table, effort=effort), leader)
-    assert effort.comparisons > 10_000
+    assert effort.comparisons > 2_000
 
 
 def test_a_long_chain_needs_no_recursion(
