@@ -237,6 +237,8 @@ def late(t: Tensor, own: bool = False) -> Any:
         return attach_region(base, t, geometry(t, base))
     if not node.requires_grad:
         return None
+    if t.__dict__.get("_made") == t._version:           # under no_grad, of a view that nothing had read yet
+        return None if own else apart(t, True)
     first = nodes.handle_of(base)
     while first.operands and first.operands[0] is not None:
         below = first.operands[0]
