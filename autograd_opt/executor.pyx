@@ -96,6 +96,7 @@ cdef class GraphTask:
     cdef object whole, part      # the latest cotangent of a mean, and its share of one element
     cdef object parts
     cdef uint32_t whole_version
+    cdef readonly list means     # all such shares, or None: a hook must not write one
 
     def __cinit__(self, Tape tape, bint retain, bint create_graph, bint merge, batch=None):
         global _tasks

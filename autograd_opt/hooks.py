@@ -86,6 +86,7 @@ class NodeHooks:
     def pass_through(self, node: Any, g: Any, task: Any) -> Any:
         """The tensor's hooks, one after the other."""
         if self.tensor:
+            g = writable(g, task)
             with user_code(task, node):
                 for fn in list(self.tensor.values()):
                     g = checked(fn, fn(g), g)
@@ -100,12 +101,14 @@ class NodeHooks:
             t = self.owner()
         if t is not None:
             with user_code(task, node):
-                retain(t, g.clone() if t.grad is None else t.grad + g)
+                retain(t, copied(g) if t.grad is None else t.grad + g)
 
     def prepare(self, node: Any, g: Any, task: Any) -> Any:
         """Node pre-hooks; they see and may replace the tuple of cotangents, one for each output."""
         if not self.pre:
             return g
+        if not hasattr(g, "parts"):
+            g = writable(g, task)
         seen = shown(g, node)
         with user_code(task, node):
             for fn in list(self.pre.values()):
@@ -123,6 +126,21 @@ class NodeHooks:
             for fn in list(self.post.values()):
                 results = replaced(fn, fn(results, seen), results)
         return results
+
+
+def copied(g: Tensor) -> Tensor:
+    """The first gradient that is retained; as in torch row-major."""
+    return g.clone(memory_format=torch.contiguous_format) if g.layout is torch.strided else g.clone()
+
+
+def writable(g: Any, task: Any) -> Any:
+    """A mean's cotangent as a hook may write it: the run keeps one number for all elements, torch a tensor."""
+    if not task.means or type(g) is not Tensor:
+        return g
+    with torch._C.DisableTorchFunction():
+        memory = g.untyped_storage()._cdata if g.layout is torch.strided and 0 in g.stride() else None
+        shared = any(part.untyped_storage()._cdata == memory for part in task.means)
+        return g.clone(memory_format=torch.contiguous_format) if shared else g
 
 
 def retain(t: Tensor, g: Tensor) -> None:
@@ -301,6 +319,7 @@ def run_leaf_hooks(t: Tensor, g: Any, task: Any) -> Any:
     own, torchs = t.__dict__.get("_leaf_hooks"), t._backward_hooks
     if not own and not torchs:
         return g
+    g = writable(g, task)
     with user_code(task):
         for fn in [*(torchs or {}).values(), *(own or {}).values()]:
             g = checked(fn, fn(g), g)

@@ -113,6 +113,9 @@ cdef object share(GraphTask task, Node node, object g, object n):
     if g is not task.whole or n != task.parts or version_of(g) != task.whole_version or version_of(task.part) != 0:
         task.whole, task.parts, task.whole_version = g, n, version_of(g)
         task.part = ao_method(div, g, beside(node, g, n))
+        if task.means is None:
+            task.means = []
+        task.means.append(task.part)
     return task.part
 
 

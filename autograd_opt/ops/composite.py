@@ -124,7 +124,7 @@ def kron(input: Any, other: Any) -> Any:
     b = (1,) * (n - other.ndim) + tuple(other.shape)
     left = input.reshape([k for d in a for k in (d, 1)])
     right = other.reshape([k for d in b for k in (1, d)])
-    return (left * right).reshape([i * j for i, j in zip(a, b, strict=True)])
+    return torch.ops.aten._unsafe_view(left * right, [i * j for i, j in zip(a, b, strict=True)])
 
 
 @decompose("torch.inner T.inner")

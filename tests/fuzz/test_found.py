@@ -715,6 +715,29 @@ FOUND = {
         v, u = c.mul_(y).chunk(2)
         with torch.no_grad(): v[0] = d
         a = F.dropout(v, 0.5)""",
+    "a hook may write the gradient of a mean": """
+        v, u, t = x * 2, x.sin(), w.t()
+        v.register_hook(lambda g: (g.mul_(3), None)[1])
+        u.register_hook(lambda g: (g[0].zero_(), None)[1])
+        w.register_hook(lambda g: (g.add_(1), None)[1])
+        (v.mean() + u.flatten().mean() * 2 + v.mean(0).sum() + t.mean()).backward()""",
+    "the first gradient that is retained is row-major": """
+        v = x * 2
+        v.retain_grad()
+        (v.t() * 3).sum().backward()
+        u = v.grad.view(-1)
+        a = v.grad""",
+    "the Kronecker product is a view of nothing": """
+        v = torch.kron(x, y)
+        v.detach_()""",
+    "a view made under no_grad of one that nothing has read since the write": """
+        v, u = c.mT, c[0]
+        u.copy_(s)
+        with torch.no_grad(): t, r = v.permute(-1, 0), v[0]
+        a = t * 2
+        (a.sum() + v.sum() * 3 + r.sin().sum()).backward()
+        c.mul_(2)
+        b = t + 1""",
     "a tensor that retains its gradient and is reshaped does not begin anew": """
         d[...] = s
         f.sum().backward(inputs=[d], retain_graph=True)
