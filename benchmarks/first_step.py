@@ -136,7 +136,7 @@ def later(workload: Workload, watch: Watch, change: Callable[[], None] | None) -
     return max(lower_half(on) - lower_half(off), 0.0), lower_half(preparing)
 
 
-def measured(workload: str, size: int | None, sympy: bool) -> dict[str, Any]:
+def measured(workload: str, size: int | None) -> dict[str, Any]:
     """What the first verified step of this process adds, and what later ones do.
 
     The first: what preparing its runs takes beyond later steps, in which kernels have no part, and what later ones add.
@@ -150,10 +150,6 @@ def measured(workload: str, size: int | None, sympy: bool) -> dict[str, Any]:
     work = MAKES[workload]() if size is None else FAMILIES[workload](size)
     for _ in range(3):
         step(work, False)
-    start = seconds_used()
-    if sympy:
-        from autograd_opt.verify import local  # noqa: F401
-    loading_sympy = seconds_used() - start
     before = "sympy" in sys.modules
     gc.collect()                            # what has been loaded is not this step's
     with watching() as watch:
@@ -166,7 +162,7 @@ def measured(workload: str, size: int | None, sympy: bool) -> dict[str, Any]:
             each = later(work, watch, work.advance)[0]
     if os.environ["AUTOGRAD_OPT_CACHE"] != "off":
         lasting.write()
-    return {"loading": loading, "sympy": loading_sympy if sympy else None, "loaded_sympy": loaded,
+    return {"loading": loading, "loaded_sympy": loaded,
             "first": max(first, 0.0), "later": each, "recorded": nodes, "changes": work.advance is not None,
             "runs": len(verdicts), "nodes": sum(v.stats["nodes"] for v in verdicts),
             "proved": all(v.status == "proved" for v in verdicts),

