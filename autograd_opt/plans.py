@@ -131,19 +131,21 @@ def plan(place: Place, tape: Any, roots: list[int], captured: list[int], key: Ke
     `run()` works it out.  `structure` is a row of all that passes see, and perhaps of more, where one was made already;
     `decided` is that of `Tape.set_leaders`.
     """
-    latest = place.latest if structure is None else None
-    expected = latest.result if latest is not None and latest.key == key else None
     if structure is None and key is not None:
-        structure = structure_of(tape, roots, captured) if expected is None else \
-            latest.again(tape, roots, captured, decided)
-        if structure is True or structure is False:
-            PLANS.use(latest)
-            place.new = 0
-            return expected, True, structure
+        latest = place.latest
+        expected = latest.result if latest is not None and latest.key == key else None
+        if latest is None or expected is None:
+            structure = structure_of(tape, roots, captured)
+        else:
+            structure = latest.again(tape, roots, captured, decided)
+            if structure is True or structure is False:
+                PLANS.use(latest)
+                place.new = 0
+                return expected, True, structure
     if key is None or structure is None:
         place.new += 1
         return run(), False, False
-    known = PLANS.known(key, structure)
+    known: Known | None = PLANS.known(key, structure)
     result = None if known is None else known.result
     place.new = place.new + 1 if result is None else 0
     if result is not None:
