@@ -361,6 +361,8 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
         if m == 2 and n == 2:
             if turned_by_a_rule(task, b):
                 pass_mm(task, node, b.in0, g, x, True)
+            elif turned_view(b):
+                pass_on(task, node, b, ao_method0(t_method, ao_turned_mm(mm, t_method, g, x)), 0, True)
             else:
                 pass_mm(task, node, b, x, g, True)
         elif n == 2:
@@ -369,7 +371,9 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
             pass_on(task, node, b, ao_method(matmul, ao_get(get_mT, x), (g,)), FIX1, True)
     if task.wants(a):
         x = saved(node, 1)
-        if m == 2 and n == 2:
+        if m == 2 and n == 2 and turned_view(a):
+            pass_on(task, node, a, ao_method0(t_method, ao_mm(mm, x, ao_method0(t_method, g))), 0, True)
+        elif m == 2 and n == 2:
             pass_mm(task, node, a, g, ao_method0(t_method, x))
         else:
             pass_on(task, node, a, ao_method(matmul, g, (ao_get(get_mT, x),)), FIX0, True)
@@ -380,6 +384,15 @@ cdef bint turned_by_a_rule(GraphTask task, Node node):
     """Is `node` a transpose that a rule has made for itself, and nobody's business?  Then the matrix gets its part."""
     return task.shares and node.flags & INNER and node.op.hot == MIRROR and not node.flags & MERGED \
         and node.hooks is None and task.wants(node.in0) and (task.captures is None or node.index not in task.captures)
+
+
+cdef inline bint turned_view(Node node):
+    """Is this the transpose of a matrix?  Then its cotangent is made turned, as in torch: that of the matrix is row-major."""
+    return node.view is not None and turns(node) and node.in0 is not None and not turns(node.in0)
+
+
+cdef inline bint turns(Node node):
+    return node.op.hot == TURN or node.op.hot == MIRROR
 
 
 cdef object rows(object t):
@@ -403,7 +416,11 @@ cdef int native_several(GraphTask task, Node node, int hot, object g) except -1:
             pass_on(task, node, operands[2], flat, FIXN, False)
         if task.wants(operands[1]):
             x = saved(node, 0)
-            pass_mm(task, node, operands[1], flat, x if flat is g else rows(x), True)
+            if turned_view(operands[1]):
+                x = ao_turned_mm(mm, t_method, x if flat is g else rows(x), flat)
+                pass_on(task, node, operands[1], ao_method0(t_method, x), 0, True)
+            else:
+                pass_mm(task, node, operands[1], flat, x if flat is g else rows(x), True)
         if task.wants(operands[0]):
             w = saved(node, 1)
             if flat is g:

@@ -738,6 +738,15 @@ FOUND = {
         (a.sum() + v.sum() * 3 + r.sin().sum()).backward()
         c.mul_(2)
         b = t + 1""",
+    "the gradient of a matrix that a product has read turned is row-major": """
+        v, u = torch.autograd.grad((x @ w.t()).sum() * 2, [x, w])
+        a, b = u.view(-1), v.view(-1)
+        v, u = torch.autograd.grad(F.linear(x, w.t()).sum() * 2, [x, w])
+        a, b = u.view(-1), v.view(-1)
+        v, u = torch.autograd.grad((w.mT @ x.t()).sum() * 2, [x, w])
+        a, b = u.view(-1), v.view(-1)
+        v, u = torch.autograd.grad((x.t().t() @ w.t().t()).sum() * 2, [x, w])
+        a, b = u.view(-1), v.view(-1)""",
     "a tensor that retains its gradient and is reshaped does not begin anew": """
         d[...] = s
         f.sum().backward(inputs=[d], retain_graph=True)
