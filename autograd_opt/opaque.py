@@ -177,15 +177,20 @@ def alias(output: torch.Tensor, operands: list[torch.Tensor]) -> torch.Tensor:
     return output.detach()
 
 
+def described(call: OpaqueCall) -> dict[str, Any]:
+    """The attributes of its node: what was called, and the name of torch's last node for it."""
+    return {"call": call.name, "torch": call.edges[0].node.name()}
+
+
 def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Attach an opaque node for a call that has run; returns its outputs, detached."""
     results = [alias(o, operands) for o in outputs]
     tracked = [r for o, r in zip(outputs, results, strict=True) if o.requires_grad]
     if len(tracked) == 1:
-        node = recorder.record_node(OPAQUE, tuple(operands), {"call": call.name}, tracked[0], True, (call, operands))
+        node = recorder.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, operands))
         node.view = True if tracked[0]._is_view() else None
     elif tracked:
-        recorder.record_multi(OPAQUE_MULTI, tuple(operands), {"call": call.name}, tracked, True, (call, operands))
+        recorder.record_multi(OPAQUE_MULTI, tuple(operands), described(call), tracked, True, (call, operands))
     return results
 
 
@@ -240,5 +245,6 @@ def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return recorder.substitute(out, given)
 
 
-OPAQUE = define("opaque", "*tensors, call=''", VARIADIC, joint=pull_back, bind=lambda *a: (a, {}))
-OPAQUE_MULTI = define("opaque_multi", "*tensors, call=''", MULTI | VARIADIC, joint=pull_back, bind=lambda *a: (a, {}))
+OPAQUE = define("opaque", "*tensors, call='', torch=''", VARIADIC, joint=pull_back, bind=lambda *a: (a, {}))
+OPAQUE_MULTI = define("opaque_multi", "*tensors, call='', torch=''", MULTI | VARIADIC, joint=pull_back,
+                      bind=lambda *a: (a, {}))

@@ -230,12 +230,13 @@ cdef class Node:
     def name(self):
         """The operator's name, as `grad_fn.name()` gives it in torch."""
         if self.flags & LEAF:
-            return "AccumulateGrad"
+            return "torch::autograd::AccumulateGrad"
         if self.op is OUTPUT_OP:
             return (<Node>self.in0).name() if self.in0 is not None else "OutputBackward"
         if self.attrs is not None and "function" in self.attrs:
             return f"{self.attrs['function']}Backward"
-        return f"{self.op.name.title().replace('_', '')}Backward"
+        from autograd_opt.names import torch_name
+        return torch_name(self)
 
     @property
     def tape(self):
