@@ -91,9 +91,10 @@ def raised(node: Any) -> str:
 
 
 def multiplied(node: Any) -> str:
-    ranks = tuple(len(n.shape) for n in node.operands)
-    last = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm", (3, 3): "Bmm"}.get(ranks, "UnsafeView")
-    return "SqueezeBackward4" if ranks == (1, 2) else f"{'UnsafeView' if last == 'Bmm' else last}Backward0"
+    x, y = (len(n.shape) for n in node.operands)
+    if x <= 2 and y <= 2:
+        return "SqueezeBackward4" if x < y else f"{'Dot' if x == 1 else 'Mv' if y == 1 else 'Mm'}Backward0"
+    return "UnsafeViewBackward0"
 
 
 def affine(node: Any) -> str:
