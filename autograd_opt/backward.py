@@ -246,12 +246,16 @@ def own_memory(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: l
     """The gradients that were captured, copied where merging has spared the sum or product that torch returns."""
     given = {(id(g), n.index): g for g, n in zip(results, targets, strict=True) if g is not None}
     held = Counter([*(key for key, _ in given), *map(id, cotangents)])
+    made: dict[tuple[int, int], Tensor] = {}
     copies = {}
     for (number, index), g in given.items():
         stretched = expanded(g)
-        if (stretched or (len(tape) <= SMALL and (held[number] > 1 or (not create_graph and is_view(g))))) \
-                and summed(roots, tape.node(index), not stretched):
-            copies[number, index] = g.clone()
+        if stretched or (len(tape) <= SMALL and (held[number] > 1 or (not create_graph and is_view(g)))):
+            place = summed(roots, tape.node(index), not stretched)
+            if place is not None:            # targets to which that sum is handed on have one tensor together
+                if (number, place) not in made:
+                    made[number, place] = g.clone()
+                copies[number, index] = made[number, place]
     return [g if g is None else copies.get((id(g), n.index), g) for g, n in zip(results, targets, strict=True)]
 
 
@@ -266,9 +270,9 @@ PASSING = frozenset("add sub clone contiguous cast positive cat stack".split())
 """Operators whose rule hands on the cotangent itself, or a view of it."""
 
 
-def summed(roots: list[Any], target: Any, views: bool = False) -> bool:
-    """Is an expanded gradient of `target` (or one that is a view) a sum or a product in the graph as written, on its
-    way from where it became that?"""
+def summed(roots: list[Any], target: Any, views: bool = False) -> int | None:
+    """The node at which an expanded gradient of `target` (or one that is a view) is a sum or a product in the graph as
+    written, on its way from where it became that; None where it is neither."""
     users: dict[int, list[Any]] = {n.index: [None] for n in roots}
     seen: set[int] = set()
     stack = list(roots)
@@ -285,17 +289,17 @@ def summed(roots: list[Any], target: Any, views: bool = False) -> bool:
     while node is not None:
         ways = users.get(node.index, [])
         if len(ways) != 1:
-            return len(ways) > 1
+            return int(node.index) if len(ways) > 1 else None
         above = ways[0]
         if above is None or above.shape is None or above.op.flags & MULTI \
                 or math.prod(above.shape) < math.prod(node.shape):
-            return False                    # here it is expanded
+            return None                     # here it is expanded
         if views and (above.op.flags & VIEW or above.op.name in ("cat", "stack")):
-            return False                    # here it becomes a view
+            return None                     # here it becomes a view
         if above.leader is not None and not above.op.flags & VIEW and above.op.name not in PASSING:
-            return True                     # a product with one, say, which a rule has left out
+            return int(node.index)          # a product with one, say, which a rule has left out
         node = above
-    return False
+    return None
 
 
 def expanded(g: Tensor) -> bool:

@@ -434,6 +434,12 @@ FOUND = {
         v = torch.matmul(d, w)
         d.mul_(2)
         (v.sum() * 2).backward(inputs=[v])""",
+    "a merged sum is one gradient of all targets to which it is handed on": """
+        v1 = F.logsigmoid(f)
+        v2 = torch.add(w, v1, alpha=1)
+        v3, v4 = torch.autograd.grad(f.sum() * 2 + v2.sum() * 3 + v2.sum() * 4, [v2, w], materialize_grads=True)
+        v4.requires_grad_()
+    """,
     "a loss under autocast is cast as one call": """
         with torch.autocast('cpu'): v = F.cross_entropy(F.linear(x.float(), w.float()), i[:2])
         v.backward()""",
