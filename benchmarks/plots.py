@@ -47,7 +47,9 @@ def save_panels(
     axes = figure.subplots(rows, columns, sharex=logarithmic, sharey=logarithmic, squeeze=False)
     for axis, (panel, lines) in zip(axes.flat, panels.items(), strict=False):
         for name, points in lines.items():
-            axis.plot(*zip(*points, strict=True), label=name, **style[name])
+            drawn = [(a, b) for a, b in points if b > 0 or not logarithmic]     # 0: shorter than the clock tells
+            if drawn:
+                axis.plot(*zip(*drawn, strict=True), label=name, **style[name])
         axis.set_title(panel, fontsize=10)
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
