@@ -1,5 +1,6 @@
 """The recorder's hot path: operators of CustomTensor, and `apply` for everything else."""
 
+import functools
 import inspect
 import sys
 from collections import deque

@@ -31,18 +31,13 @@ split chunk tensor_split hsplit vsplit dsplit contiguous dropout sum_to_size isf
 
 cdef dict SPELLED = {"T": "numpy_T", "H": "matrix_H", "cast": "to", "to_float": "to", "to_double": "to", "to_half": "to",
                      "to_bfloat16": "to", "max_all": "max", "min_all": "min", "max_dim": "max", "min_dim": "min",
-                     "div_rounded": "div", "getitem": "slice", "index": "index"}
+                     "div_rounded": "div"}
 """Names of the table that torch spells otherwise; each is one operator of torch's, or views."""
 
-cdef enum Policy:
-    WHOLE = 1        # torch's to cast and to differentiate
-    UNTOUCHED        # no kernel of autocast's
-    LOWER            # every operand in the lower precision
-    SINGLE           # casts that do nothing where every operand is float32, or float64
 
-
-cdef bint registered(str name, str key) except -1:
-    """Has autocast a kernel for any overload of this operator of torch's?"""
+@functools.cache
+def registered(str name, str key):
+    """Is there a kernel for this dispatch key and any overload of this operator of torch's?"""
     packet = getattr(torch.ops.aten, name)
     for overload in packet.overloads():
         try:
@@ -53,25 +48,22 @@ cdef bint registered(str name, str key) except -1:
     return False
 
 
-cdef bint composite(str name) except -1:
-    return registered(name, "CompositeImplicitAutograd")
-
-
+@functools.cache
 def autocast_policy(str name, str device):
-    """What autocast on `device` does to the operator `name` of the table: "whole", "untouched", "lower" or "single"."""
-    return ("", "whole", "untouched", "lower", "single")[policy_of(name, device)]
+    """What autocast on `device` does to the operator `name` of the table.
 
-
-cdef int policy_of(str name, str device) except -1:
+    "whole": torch casts and differentiates the call; "untouched": there is no kernel of autocast's; "lower": every operand
+    is cast to the lower precision; "single": casts do nothing where every operand is float32, or float64.
+    """
     spelled = SPELLED.get(name, name)
     key = autocast_keys.get(device)
     if key is None or getattr(torch.ops.aten, spelled, None) is None or name in REFUSED:
-        return WHOLE
+        return "whole"
     if registered(spelled, key):
-        return LOWER if name in LOWERED else SINGLE
-    if name in SPELLED or name in COMPOSED or not composite(spelled):
-        return UNTOUCHED
-    return WHOLE
+        return "lower" if name in LOWERED else "single"
+    if name in SPELLED or name in COMPOSED or not registered(spelled, "CompositeImplicitAutograd"):
+        return "untouched"
+    return "whole"
 
 
 cdef object tensors_of(tuple args, dict kwargs):
@@ -83,12 +75,11 @@ cdef object tensors_of(tuple args, dict kwargs):
     return found
 
 
-cdef object lowered(dict policies, Op op, tuple args, dict kwargs):
+cdef object lowered(Op op, tuple args, dict kwargs):
     """The arguments with which autocast runs this call, as a pair; None where the call is to be taken whole."""
     cdef PyObject *tp = recording()
     cdef Tape tape
-    cdef int policy
-    cdef object device = None, dtype
+    cdef object device = None, dtype, policy
     if tp == NULL or not (<Tape>tp).plain:
         return None                          # hooks see what torch saves for the whole call
     tape = <Tape>tp
@@ -102,18 +93,16 @@ cdef object lowered(dict policies, Op op, tuple args, dict kwargs):
         return None
     if kwargs and kwargs.get("out") is not None:
         return None
-    policy = policies.get(device, 0)
-    if policy == 0:
-        policy = policies[device] = policy_of(op.name, device)
-    if policy == UNTOUCHED:
+    policy = autocast_policy(op.name, device)
+    if policy == "untouched":
         return args, kwargs
-    if policy == SINGLE:
+    if policy == "single":
         for t in tensors:
             dtype = ao_dtype(t)
             if is_float(dtype) and dtype is not FLOAT32 and dtype is not FLOAT64:
                 return None
         return args, kwargs
-    return lower_all(tape, args, kwargs, device) if policy == LOWER else None
+    return lower_all(tape, args, kwargs, device) if policy == "lower" else None
 
 
 def lowered_whole(str name, tuple args, dict kwargs):
@@ -146,7 +135,8 @@ cdef object lower(Tape tape, object t, object dtype, str device):
     have = ao_dtype(t)
     if have is dtype or have is FLOAT64 or not is_float(have):
         return t
-    if have is not FLOAT32 or not t.requires_grad or not t.is_leaf or t._is_view() or not cast_cache_on() or torch.is_inference_mode_enabled():
+    if have is not FLOAT32 or not t.requires_grad or not t.is_leaf or t._is_view() or not cast_cache_on() \
+            or torch.is_inference_mode_enabled():
         return torch_function(None, to_method, (), (t, dtype), {})
     if tape.cast_seal is None or tape.cast_seal() is None:
         tape.casts, tape.cast_seal = {}, seal_of_casts(device)

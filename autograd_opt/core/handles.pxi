@@ -1,12 +1,5 @@
 # The node of a tensor: made on demand with its source line, and told when the tensor dies.
 
-cdef tuple INTERNAL_FOLDERS = (
-    os.path.dirname(os.path.abspath(__file__)) + os.sep,
-    os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
-)
-cdef str LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep     # of Python's: `copy`, `contextlib`
-cdef str DEMO = os.path.join(INTERNAL_FOLDERS[0], "demo.py")    # a program like any user's
-
 
 cdef object current_source(Node node):
     """Remember the position (code object, instruction) of the innermost frame of the user's."""
@@ -17,9 +10,8 @@ cdef object current_source(Node node):
         code = ao_frame_code(frame)
         known = &_known[(<size_t>code >> 5) & 2047]
         if known.code != code:
-            name = (<object>code).co_filename
-            known.internal = name.startswith((*INTERNAL_FOLDERS, "<frozen ")) and name != DEMO \
-                or name.startswith(LIBRARY) and "-packages" not in name
+            from autograd_opt.errors import internal
+            known.internal = internal((<object>code).co_filename)
             known.code = code
             _codes[<size_t>code] = <object>code
         if not known.internal:

@@ -35,7 +35,6 @@ cdef class Recorded:
     """How one operator is run: bound to operands and attributes, then recorded."""
     cdef Op op
     cdef object bind, rename, fallback, whole
-    cdef dict policies               # device -> what autocast makes of it there
     cdef Kernel kernel
     cdef Plan plan
     cdef Py_ssize_t n
@@ -44,7 +43,6 @@ cdef class Recorded:
         from autograd_opt.opaque import handler
         self.kernel = KERNELS.get(op.name)
         self.whole = handler             # where autocast does what the table cannot say
-        self.policies = {}
         self.op, self.bind, self.rename, self.fallback = op, bind, rename, fallback
         # where every positional argument is an operand there is nothing to bind
         self.n = 0 if op.attributes or op.flags & VARIADIC else len(op.operands)
@@ -60,7 +58,7 @@ cdef class Recorded:
         cdef dict attrs
         cdef object r, bound = None, switch
         if ao_builtin0(any_autocast) is True:
-            cast = lowered(self.policies, self.op, args, kwargs)
+            cast = lowered(self.op, args, kwargs)
             if cast is None:
                 lent(args, kwargs)
                 return self.whole(func, args, kwargs)
