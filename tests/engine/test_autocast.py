@@ -62,7 +62,13 @@ def test_networks_have_torchs_gradients_bit_for_bit(name, optimize):
         with ao.AutogradGraph(optimize=optimize):
             loss_of(net, x).backward()
 
-    assert same(gradients(net, inside), gradients(net, lambda: loss_of(net, x).backward()))
+    try:
+        expected = gradients(net, lambda: loss_of(net, x).backward())
+    except RuntimeError as error:
+        if "primitive descriptor" not in str(error):
+            raise
+        pytest.skip("oneDNN has no such layer for this processor")
+    assert same(gradients(net, inside), expected)
 
 
 def regions(lin, x):
