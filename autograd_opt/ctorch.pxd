@@ -180,6 +180,11 @@ cdef extern from *:
         int counter;                             /* where in the counter the number is */
         int64_t (*modes)(void);                  /* how many torch-function modes there are; NULL where Python is asked */
         void **(*mode)(int64_t);                 /* where the pointer to one of them is, which begins with its object */
+        _Bool (*recording)(void);                /* torch's grad mode; NULL where Python is asked */
+        _Bool (*excluded)(uint64_t);             /* are these dispatch keys off in this thread?  NULL where Python is asked */
+        uint64_t casting;                        /* autocast's dispatch keys, of all devices */
+        int keys;                                /* where in the implementation its dispatch keys are; 0 where Python is asked */
+        uint64_t negative, zero, tracked;        /* dispatch keys: a lazy minus, zeros without memory, not made in inference mode */
         int32_t strided, cpu;
         PyObject *kinds[64];                     /* torch's number of a dtype -> the dtype */
         struct { int64_t n, d[4]; PyObject *size; } shapes[256];     /* torch.Size objects that were asked for */
@@ -277,6 +282,23 @@ cdef extern from *:
         if (!AO_PLAIN(t)) return -1;
         counter = *ao_r->version(AO_TENSOR(t));
         return counter == NULL ? -1 : (long long)*(volatile uint32_t *)((char *)counter + ao_r->counter);
+    }
+    #define AO_KEYS(t) (*(volatile uint64_t *)(*(char **)AO_TENSOR(t) + ao_r->keys))
+    static CYTHON_INLINE int ao_unwritten(PyObject *t, uint64_t key, PyObject *question) {
+        /* has `t` one of the keys that stand for a lazy operation? */
+        return ao_r->keys && AO_PLAIN(t) ? (AO_KEYS(t) & key) != 0 : ao_truth(ao_method0(question, t));
+    }
+    static CYTHON_INLINE int ao_is_neg(PyObject *question, PyObject *t) { return ao_unwritten(t, ao_r->negative, question); }
+    static CYTHON_INLINE int ao_is_zero(PyObject *question, PyObject *t) { return ao_unwritten(t, ao_r->zero, question); }
+    static CYTHON_INLINE int ao_is_inference(PyObject *question, PyObject *t) {
+        return ao_r->keys && AO_PLAIN(t) && AO_KEYS(t) & ao_r->tracked ? 0 : ao_truth(ao_method0(question, t));
+    }
+    static CYTHON_INLINE int ao_grad_on(PyObject *question) {
+        return ao_r->recording != NULL ? ao_r->recording() : ao_truth(ao_builtin0(question));
+    }
+    static CYTHON_INLINE int ao_casts(PyObject *question) {
+        /* does autocast take part, on any device? */
+        return ao_r->excluded != NULL && ao_r->excluded(ao_r->casting) ? 0 : ao_truth(ao_builtin0(question));
     }
     static CYTHON_INLINE PyObject *ao_innermost_mode(void) {
         /* borrowed, NULL where there is none; only where `modes` is known */
@@ -377,6 +399,11 @@ cdef extern from *:
     int ao_is_view(object t) except -1
     int ao_needs_grad(object t) except -1
     long long ao_version(object t)
+    bint ao_is_neg(object question, object t) except -1
+    bint ao_is_zero(object question, object t) except -1
+    bint ao_is_inference(object question, object t) except -1
+    bint ao_grad_on(object question) except -1
+    bint ao_casts(object question) except -1
     PyObject *ao_innermost_mode()
     bint ao_knows_modes()
     void ao_use_reads(size_t address)

@@ -15,8 +15,8 @@ from libc.math cimport fabs, frexp
 from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.ctorch cimport (
-    ao_builtin0, ao_contiguous, ao_dtype, ao_get, ao_is_view, ao_method, ao_method0, ao_needs_grad, ao_own, ao_set, ao_strided, ao_try_attr,
-    ao_direct_nll_back, ao_mm, ao_nll_back, ao_sum_first, ao_threshold, ao_threshold_into, ao_turned_mm, ao_use_reads,
+    ao_builtin0, ao_casts, ao_contiguous, ao_dtype, ao_get, ao_is_neg, ao_is_view, ao_is_zero, ao_method, ao_method0, ao_needs_grad, ao_own, ao_set, ao_strided,
+    ao_try_attr, ao_direct_nll_back, ao_mm, ao_nll_back, ao_sum_first, ao_threshold, ao_threshold_into, ao_turned_mm, ao_use_reads,
 )
 from autograd_opt.node cimport (
     AGAIN, DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
@@ -510,7 +510,7 @@ cdef class GraphTask:
             return self.deliver(node, operand, None) if self.collected is None and self.wants(operand) else 0
         if self.anomaly:
             errors.check_nan(g, node)
-        if self.inplace and isinstance(g, Tensor) and ao_method(is_zero, g, ()) is True:
+        if self.inplace and isinstance(g, Tensor) and ao_is_zero(is_zero, g):
             self.inplace = False             # zeros without memory, and what is made of them, cannot be written
         if fix or operand.dtype is not None and isinstance(g, Tensor) and dtype_of(g) is not operand.dtype:
             g = fit(self, g, operand)

@@ -22,7 +22,8 @@ from libc.string cimport memcpy, memset
 
 from autograd_opt.ctorch cimport (
     ao_again, ao_builtin0, ao_contiguous, ao_dtype, ao_forget, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti,
-    ao_frame_t, ao_get, ao_get_int, ao_has_weakrefs, ao_innermost_mode, ao_is_leaf, ao_is_view, ao_method, ao_method0, ao_needs_grad,
+    ao_frame_t, ao_get, ao_get_int, ao_grad_on, ao_has_weakrefs, ao_innermost_mode, ao_is_inference, ao_is_leaf, ao_is_neg,
+    ao_is_view, ao_is_zero, ao_method, ao_method0, ao_needs_grad,
     ao_on_cpu, ao_own, ao_set_type, ao_shape, ao_strided, ao_strip, ao_try_attr, ao_use_reads, ao_version,
 )
 cimport cython
@@ -60,6 +61,8 @@ cdef object get_device = ao_own(_base.__dict__["device"])
 cdef object get_requires_grad = _base.__dict__["requires_grad"]
 cdef object get_is_leaf = _base.__dict__["is_leaf"]
 cdef object get_inference = _base.__dict__["is_inference"]
+cdef object is_neg = _base.__dict__["is_neg"]
+cdef object is_zero = _base.__dict__["_is_zerotensor"]
 cdef object get_layout = ao_own(_base.__dict__["layout"])
 cdef object get_storage = _base.__dict__["untyped_storage"]
 cdef object use_count = _base.__dict__["_use_count"]

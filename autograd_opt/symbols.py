@@ -28,6 +28,11 @@ NAMES = {
     "mode": "_ZN2at4impl22PythonTorchFunctionTLS12get_stack_atEl",
 }
 """What is asked -> the function that knows: torch's stable C interface, and methods of its C++ classes by symbol."""
+SWITCHES = {
+    "recording": "aoti_torch_grad_mode_is_enabled",
+    "excluded": "_ZN3c104impl31tls_is_dispatch_keyset_excludedENS_14DispatchKeySetE",
+}
+"""Of a thread: torch's grad mode, and whether these dispatch keys are off."""
 KERNELS = {
     "wrap": "_Z16THPVariable_WrapON2at10TensorBaseE",
     "translate": "_ZN5torch29translate_exception_to_pythonERKNSt15__exception_ptr13exception_ptrE",
@@ -97,8 +102,29 @@ def install() -> bool:
     except (AttributeError, RuntimeError, TypeError):        # another version of torch, which sets versions another way
         node.use_reads(False)
         return False
+    install_keys()
     node.install_kernels(kernels() if ready else {})
     return ready
+
+
+def install_keys() -> None:
+    """Let the compiled modules read dispatch keys instead of asking torch's Python interface what follows from them."""
+    keys, bits = torch._C.DispatchKey, {}
+    for name in ("AutocastCPU", "AutocastPrivateUse1", "Negative", "ZeroTensor", "ADInplaceOrView"):
+        if not hasattr(keys, name):
+            return
+        bits[name] = torch._C.DispatchKeySet(getattr(keys, name)).raw_repr()
+    found = addresses(SWITCHES)
+    if found is not None and sys.platform == "linux":
+        casting = 2 * bits["AutocastPrivateUse1"] - bits["AutocastCPU"]      # the first and the last of a row
+        node.install_switches(found["recording"], found["excluded"], casting, ("cpu", "cuda", "xpu", "privateuseone"))
+    plain = torch.ones(2, device="cpu")
+    with torch.inference_mode():
+        untracked = torch.ones(2, device="cpu")
+    node.install_keys(bits["Negative"], bits["ZeroTensor"], bits["ADInplaceOrView"], [
+        plain, torch._neg_view(plain), torch._efficientzerotensor(3, device="cpu"),
+        torch.zeros(2, dtype=torch.int64, device="cpu"), torch.zeros(4, dtype=torch.complex64, device="cpu").conj(),
+        torch.empty(2, device="meta"), torch.nn.Parameter(plain), untracked])
 
 
 @torch.no_grad()

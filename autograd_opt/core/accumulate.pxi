@@ -18,8 +18,8 @@ cdef bint alone(object old, object g) except -1:
     """May `old`, which nobody else holds, be written: is it the only tensor over its memory?"""
     return type(old) is Tensor and type(g) is Tensor and ao_dtype(old) is ao_dtype(g) \
         and ao_strided(old) and ao_strided(g) \
-        and ao_contiguous(old) and ao_method(is_neg, old, ()) is False \
-        and ao_method(is_zero, old, ()) is False \
+        and ao_contiguous(old) and not ao_is_neg(is_neg, old) \
+        and not ao_is_zero(is_zero, old) \
         and not old.is_complex() and storage_uses(ao_method(get_storage, old, ())._cdata) == SOLE \
         and shape_of(old) == shape_of(g)
 
@@ -82,8 +82,8 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
     if not sole or not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype:
         return False
     if not solid:
-        if not ao_contiguous(g) or ao_method(is_neg, g, ()) is True \
-                or ao_method(is_zero, g, ()) is True or shape_of(g) != shape_of(t):
+        if not ao_contiguous(g) or ao_is_neg(is_neg, g) \
+                or ao_is_zero(is_zero, g) or shape_of(g) != shape_of(t):
             return False
         if not fresh and storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:
             return False

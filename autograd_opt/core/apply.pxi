@@ -75,7 +75,7 @@ def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
     tape = <Tape>tp
     switch = enter(tape)
     try:
-        return recorded(tape, op, func, args, kwargs, operands, attrs, ao_builtin0(any_autocast) is not True)
+        return recorded(tape, op, func, args, kwargs, operands, attrs, not ao_casts(any_autocast))
     finally:
         leave(tape, switch)
 
@@ -253,7 +253,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         node.device = na.device
     node.version = version_of(r)
     flags = CLONE if cloned else 0
-    if tape.optimize and not grad and ao_method0(is_inference, r) is True:
+    if tape.optimize and not grad and ao_is_inference(is_inference, r):
         flags |= ESCAPED | NO_MERGE          # without a version counter a write goes unseen
     if req:
         flags |= REQUIRES_GRAD

@@ -109,7 +109,7 @@ def lowered_whole(str name, tuple args, dict kwargs):
     """The arguments with which autocast runs a call that is about to be taken whole."""
     cdef PyObject *tp = recording()
     cdef set devices
-    if name not in LOWERED_WHOLE or tp == NULL or ao_builtin0(any_autocast) is not True:
+    if name not in LOWERED_WHOLE or tp == NULL or not ao_casts(any_autocast):
         return args, kwargs
     devices = {t.device.type for t in tensors_of(args, kwargs)}
     if len(devices) == 1:

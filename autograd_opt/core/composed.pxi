@@ -44,7 +44,7 @@ cdef class CrossEntropy:
         cdef object x, target, weight, reduction, ignored, log_p, switch
         if tp == NULL or len(args) != 2 or len(kwargs) != 6 or kwargs.get("label_smoothing") != 0 \
                 or kwargs.get("size_average") is not None or kwargs.get("reduce") is not None \
-                or ao_builtin0(any_autocast) is True:
+                or ao_casts(any_autocast):
             return None
         reduction, ignored, weight = self.reductions.get(kwargs.get("reduction")), kwargs.get("ignore_index"), kwargs.get("weight")
         x, target = args

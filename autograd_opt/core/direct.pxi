@@ -182,7 +182,7 @@ cdef object operate(PyObject *function, PyObject *a, PyObject *b):
     """`a op b` for a plain `a`; None where torch has to be asked."""
     cdef PyObject *tp = recording()
     if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>a) or not mode_innermost() \
-            or ao_builtin0(any_autocast) is True:
+            or ao_casts(any_autocast):
         return None
     return fast_binary(<Kernel>operators[<object>function], <object>a, <object>b)
 

@@ -1,7 +1,7 @@
 # Hot operators of CustomTensor: one or two operands, no attributes but a number.
 
-cdef inline bint grad_on():
-    return ao_builtin0(grad_enabled) is True
+cdef inline bint grad_on() except -1:
+    return ao_grad_on(grad_enabled)
 
 
 cdef inline bint ordinary(object t):
@@ -42,7 +42,7 @@ cdef Node unread(Tape tape, object t):
 
 cdef object clone_of(object value):
     """A copy-on-write clone; None where the memory cannot be shared so (under vmap, or where there is none)."""
-    if ao_method0(is_zero, value) is True:
+    if ao_is_zero(is_zero, value):
         return None
     try:
         return ao_method0(lazy_clone, value)
@@ -61,7 +61,7 @@ cdef Tape tape_here():
 
 cdef uint32_t saved_version(object t) except? 4294967295:
     """The version of a tensor about to be saved; an inference tensor cannot be."""
-    if ao_method0(is_inference, t) is True:
+    if ao_is_inference(is_inference, t):
         from autograd_opt.errors import inference_saved
         raise inference_saved()
     return version_of(t)
@@ -306,7 +306,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     if tp == NULL:
         return None
     tape = <Tape>tp
-    if not tape.plain or tape.guarded or not ordinary(a) or not asked and ao_builtin0(any_autocast) is True:
+    if not tape.plain or tape.guarded or not ordinary(a) or not asked and ao_casts(any_autocast):
         return None
     grad = grad_on()
     if tape.optimize and not grad:

@@ -13,7 +13,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
             node.dtype = ao_dtype(r)
             node.device = device_of(op, nodes, r)
             node.version = version_of(r)
-            if tape.optimize and not grad_on() and r.is_inference():
+            if tape.optimize and not grad_on() and ao_is_inference(is_inference, r):
                 node.flags |= ESCAPED | NO_MERGE         # without a version counter a write goes unseen
             if is_float(node.dtype) or node.dtype.is_floating_point or node.dtype.is_complex:
                 if req:
@@ -168,7 +168,7 @@ cdef Node output_of(Tape tape, Node parent, Py_ssize_t i, object t, bint req):
         node.dtype = ao_dtype(t)
         node.device = same_device(ao_get(get_device, t))
         node.version = version_of(t)
-        if tape.optimize and not grad_on() and t.is_inference():
+        if tape.optimize and not grad_on() and ao_is_inference(is_inference, t):
             node.flags |= ESCAPED | NO_MERGE
         if req and (is_float(node.dtype) or node.dtype.is_floating_point or node.dtype.is_complex):
             node.flags |= REQUIRES_GRAD

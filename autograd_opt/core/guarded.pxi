@@ -122,7 +122,7 @@ cdef object shown(object r):
 cdef int note_view(object r) except -1:
     """Remember when views of a constant were made: it may come to require grad."""
     for t in r if isinstance(r, (tuple, list)) else (r,):
-        if type(t) is Tensor and not t.is_inference() and t._is_view():
+        if type(t) is Tensor and not ao_is_inference(is_inference, t) and t._is_view():
             t._made = version_of(t)
     return 0
 

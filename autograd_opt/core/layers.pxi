@@ -22,8 +22,8 @@ cdef bint writable(GraphTask task, object g, Py_ssize_t held) except -1:
     `held` counts the references to the object; two are the run's own.
     """
     return ao_get(get_nbytes, g) >= LARGE and (task.fresh or held <= 2) \
-        and ao_contiguous(g) and ao_method(is_neg, g, ()) is False \
-        and ao_method(is_zero, g, ()) is False \
+        and ao_contiguous(g) and not ao_is_neg(is_neg, g) \
+        and not ao_is_zero(is_zero, g) \
         and storage_uses(ao_method(get_storage, g, ())._cdata) == SOLE
 
 

@@ -26,6 +26,11 @@ cdef extern from *:
         int counter
         int64_t (*modes)() noexcept
         void **(*mode)(int64_t) noexcept
+        bint (*recording)() noexcept
+        bint (*excluded)(uint64_t) noexcept
+        uint64_t casting
+        int keys
+        uint64_t negative, zero, tracked
         int32_t strided, cpu
         PyObject **kinds
         PyObject *get_dtype
@@ -124,6 +129,61 @@ def install_modes(size_t count, size_t at, modes):
     if not right or ao_reads_here.modes() != torch._C._len_torch_function_stack():
         ao_reads_here.modes = NULL
     return ao_reads_here.modes != NULL
+
+
+def install_switches(size_t recording, size_t excluded, uint64_t casting, devices):
+    """Take the functions at these addresses that tell torch's grad mode and what is off in a thread, if they tell it rightly.
+
+    `casting`: the dispatch keys of autocast on any device; it is switched on and off on each of `devices` to see it.
+    """
+    ao_reads_here.recording, ao_reads_here.excluded = <bint (*)() noexcept>recording, <bint (*)(uint64_t) noexcept>excluded
+    ao_reads_here.casting = casting
+    before = torch.is_grad_enabled()
+    right = True
+    for mode in (not before, before):
+        torch._C._set_grad_enabled(mode)
+        right = right and ao_grad_on(torch._C.is_grad_enabled) == mode
+    if not right:
+        ao_reads_here.recording = NULL
+    right = ao_reads_here.excluded(casting) or torch._C._is_any_autocast_enabled()
+    for device in devices:
+        before = torch.is_autocast_enabled(device)
+        torch.set_autocast_enabled(device, True)
+        right = right and not ao_reads_here.excluded(casting)
+        torch.set_autocast_enabled(device, before)
+    if not right:
+        ao_reads_here.excluded = NULL
+    return ao_reads_here.recording != NULL and ao_reads_here.excluded != NULL
+
+
+cdef enum:
+    WORDS = 22                           # of an implementation that are looked through: no object of its class is smaller
+
+def install_keys(uint64_t negative, uint64_t zero, uint64_t tracked, samples):
+    """Find where in a tensor its dispatch keys are: the one word that is what torch says, of all `samples`.
+
+    The keys are those of a lazy minus, of zeros without memory, and of what was not made in inference mode.
+    """
+    cdef int place, found = 0
+    cdef uint64_t word
+    ao_reads_here.keys = 0
+    ao_reads_here.negative, ao_reads_here.zero, ao_reads_here.tracked = negative, zero, tracked
+    for place in range(1, WORDS):
+        for t in samples:
+            word = (<uint64_t *>(<void **>tensor_in(t))[0])[place]
+            if word != <uint64_t>torch._C._dispatch_keys(t).raw_repr():
+                break
+        else:
+            if found:
+                return False
+            found = 8 * place
+    ao_reads_here.keys = found
+    for t in samples:
+        if not (ao_is_neg(is_neg, t) == t.is_neg() and ao_is_zero(is_zero, t) == t._is_zerotensor()
+                and ao_is_inference(get_inference, t) == t.is_inference()):
+            ao_reads_here.keys = 0
+            return False
+    return found != 0
 
 
 def install_kernels(dict functions):

@@ -79,7 +79,7 @@ cdef bint usual(object g) except -1:
 cdef int recorded(GraphTask task, Node node, Op op, object g) except -1:
     """Record the rule of `node` here if there is one for this case: 1, else 0."""
     if recording() != <PyObject *>task.tape or not task.tape.plain or not is_float(node.dtype) \
-            or ao_builtin0(any_autocast) is True:
+            or ao_casts(any_autocast):
         return 0
     ao_method0(guard_enter, task.guard)  # under a mode every read of a version or a shape would be a call
     try:

@@ -57,7 +57,7 @@ cdef class Recorded:
         cdef tuple operands
         cdef dict attrs
         cdef object r, bound = None, switch
-        if ao_builtin0(any_autocast) is True:
+        if ao_casts(any_autocast):
             cast = lowered(self.op, args, kwargs)
             if cast is None:
                 lent(args, kwargs)
@@ -152,7 +152,7 @@ cdef class Decomposed:
         return self.run(func, args, kwargs)
 
     cdef object run(self, object func, tuple args, dict kwargs):
-        if self.cast and ao_builtin0(any_autocast) is True:
+        if self.cast and ao_casts(any_autocast):
             return self.whole(func, args, kwargs)
         # a body that hands its own arguments back to the mode under the same name is taken whole
         for before in self.running:

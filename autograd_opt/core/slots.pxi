@@ -92,7 +92,7 @@ cdef Op SLICE = None
 cdef object t_getitem(object self, object index):
     """`self[index]`: straight to its operator where the index makes a view."""
     cdef PyObject *tp = recording()
-    if tp == NULL or (<Tape>tp).guarded or ao_builtin0(any_autocast) is True:
+    if tp == NULL or (<Tape>tp).guarded or ao_casts(any_autocast):
         return getitem(self, index)
     if type(index) is tuple:
         for entry in index:

@@ -236,7 +236,7 @@ cdef int require_ordinary(object t) except -1:
 
 cdef bint borrowed(object t) except -1:
     """Can the memory of `t` be written unseen: numpy's, say, or an inference tensor's?"""
-    return ao_method0(get_inference, t) is True or ao_strided(t) \
+    return ao_is_inference(get_inference, t) or ao_strided(t) \
         and ao_get(get_meta, t) is not True and ao_method0(get_resizable, ao_method(get_storage, t, NO_ARGUMENTS)) is not True
 
 

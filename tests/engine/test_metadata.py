@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -130,3 +131,70 @@ def test_unusual_tensors_are_read_by_properties() -> None:
         made = torch.ones(3)
     with ao.AutogradGraph(optimize=True):
         assert torch.equal((x * 2 + made).detach(), torch.full((3, 3), 3.0))
+
+
+def keys(*names: str) -> list[int]:
+    return [torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name)).raw_repr() for name in names]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def installed() -> Iterator[None]:
+    yield
+    symbols.install()
+
+
+@pytest.mark.usefixtures("installed")
+def test_dispatch_keys_are_found_only_where_they_say_what_torch_says() -> None:
+    plain = torch.ones(2)
+    with torch.inference_mode():
+        untracked = torch.ones(2)
+    samples = [plain, torch._neg_view(plain), torch._efficientzerotensor(3), torch.zeros(2).int(), untracked]
+    negative, zero, tracked = keys("Negative", "ZeroTensor", "ADInplaceOrView")
+    if not node.use_reads(True):
+        pytest.skip("this build of torch does not export the functions")
+    assert node.install_keys(negative, zero, tracked, samples)
+    assert not node.install_keys(zero, negative, tracked, samples)
+    assert not node.install_keys(negative, zero, keys("CPU")[0], samples)
+
+
+@pytest.mark.usefixtures("installed")
+def test_switches_that_say_something_else_are_not_used() -> None:
+    found = symbols.addresses(symbols.SWITCHES)
+    if found is None:
+        pytest.skip("this build of torch does not export the functions")
+    first, last, other = keys("AutocastCPU", "AutocastPrivateUse1", "Negative")
+    assert node.install_switches(found["recording"], found["excluded"], 2 * last - first, ["cpu", "cuda"])
+    assert not node.install_switches(found["recording"], found["excluded"], other, ["cpu"])
+    assert not node.install_switches(found["recording"], found["excluded"], first, ["cpu", "cuda"])
+    assert not torch._C._is_any_autocast_enabled()  # type: ignore[attr-defined]
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_grad_mode_and_autocast_are_those_of_the_moment(optimize: bool) -> None:
+    x, w = torch.randn(3, 4), torch.randn(4, 4, requires_grad=True)
+    with ao.AutogradGraph(optimize=optimize):
+        with torch.no_grad():
+            assert not (x @ w).requires_grad
+        assert (x @ w).requires_grad
+        with torch.autocast("cpu", torch.bfloat16):
+            assert (x @ w).dtype is torch.bfloat16
+            with torch.autocast("cpu", enabled=False):
+                assert (x @ w).dtype is torch.float32
+        assert (x @ w).dtype is torch.float32
+        assert (torch._neg_view(w) * 2).is_neg() is False
+
+
+def test_another_thread_has_modes_of_its_own() -> None:
+    x, w, found = torch.randn(3, 4), torch.randn(4, 4, requires_grad=True), []
+
+    def elsewhere() -> None:
+        with ao.AutogradGraph():
+            y = x @ w
+            found.append((y.requires_grad, y.dtype))
+
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert found == [(True, torch.float32)]
