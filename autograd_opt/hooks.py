@@ -314,6 +314,18 @@ def retain_grad(t: Tensor) -> None:
     t.__dict__["_retains_grad"] = True      # also when a write under no_grad moves it to a newer node
 
 
+def keep_hooks(t: Tensor) -> None:
+    """`t.detach_()` cuts `t` off from its node, not from its hooks: as in torch both go on calling the same ones."""
+    node = t.__dict__.get("_node")
+    if node is None or node.is_leaf:
+        return
+    found = nodes.handle_of(t).hooks if nodes.get_active() is not None else node.hooks
+    if found is not None and found.tensor:
+        t.__dict__["_leaf_hooks"] = found.tensor
+    else:
+        t.__dict__.pop("_leaf_hooks", None)
+
+
 def run_leaf_hooks(t: Tensor, g: Any, task: Any) -> Any:
     """The tensor hooks of a leaf, set inside or outside a context."""
     own, torchs = t.__dict__.get("_leaf_hooks"), t._backward_hooks

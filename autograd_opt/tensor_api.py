@@ -140,7 +140,7 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
 def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
     node = args[0].__dict__.get("_node")
     if node is None or node.is_leaf:
-        return False
+        return bool(args[0].__dict__.get("_retains_grad"))      # of a tensor that detach_ made a leaf
     hooks_there = views.origin(node).hooks
     return (hooks_there is not None and hooks_there.retain) or bool(args[0].__dict__.get("_retains_grad"))
 
@@ -202,6 +202,7 @@ def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
     with torch._C.DisableTorchFunction():
         if views.shown_as_view(t):
             raise errors.GraphError(errors.at("Can't detach views in-place. Use detach() instead."))
+        hooks.keep_hooks(t)
         if type(t) is CustomTensor:
             nodes.become_leaf(t)
             t._requires_grad = False

@@ -404,6 +404,32 @@ def detached_in_place(new):
     return a, x.grad, y.grad, caught(lambda: view.detach_(), 20)
 
 
+@detach("test_detach")
+def detached_with_hooks(new):
+    """detach_ leaves the hooks where they are: the tensor's, and those of the node that others still reach."""
+    x = new(torch.randn(4, 4))
+    seen = []
+    y = x * 2
+    y.register_hook(lambda g: (seen.append(1), g * 2)[1])
+    y.retain_grad()
+    z = y * 3
+    y.detach_()
+    y.requires_grad_()
+    seen.append(y.retains_grad)
+    handle = y.register_hook(lambda g: (seen.append(2), g * 5)[1])
+    (y + z).sum().backward()
+    first = x.grad.clone(), y.grad.clone(), tuple(seen)
+    handle.remove()
+    y.grad = None
+    (y * y).sum().backward()
+    y.detach_()
+    w = y.requires_grad_() * 1
+    w.detach_()
+    w.requires_grad_()
+    (w + y).sum().backward()
+    return *first, y.grad, w.grad, tuple(seen)
+
+
 @detach("test_detach_base")
 def detaching_a_base(new):
     """Detaching a base does not detach its view."""
