@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -396,16 +397,21 @@ def engine_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
                 require_executable(node.operands[0])        # by way of another of its results
             continue
         if id(node) not in done:
-            done[id(node)] = arrive(run, node, g)
+            sole = sys.getrefcount(g) == HELD
+            done[id(node)] = arrive(run, node, g, sole)
         results[i] = done[id(node)]
     return results
 
 
-def arrive(run: runs.Run, node: Any, g: Tensor | None) -> Any:
-    """What happens at a target, besides being captured."""
+HELD = 4
+"""References to a cotangent that the run alone holds: the list's, its pair's, the variable's, and the count's own."""
+
+
+def arrive(run: runs.Run, node: Any, g: Tensor | None, sole: bool) -> Any:
+    """What happens at a target, besides being captured; `sole`: nothing else holds the cotangent."""
     if run.accumulates:
         if node.is_leaf:
-            references.accumulate(run.task, node, g)
+            references.accumulate(run.task, node, g, sole)
         elif not run.leads(node) and not called(node):      # torch executes such a node, and drops its results
             if not ends_in_a_view(node):
                 require_executable(node.operands[0] if node.op == "output" else node)

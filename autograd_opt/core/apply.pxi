@@ -82,11 +82,15 @@ def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
 
 cdef inline object recorded(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
     """`apply` inside its region; `exact`: no autocast changes the types of what is computed."""
-    if tape.late and op.flags & PURE and exact and given_back(op, func, args, kwargs, operands):
+    if tape.late and (op.flags & VIEW or op.name in GIVEN_BACK) and exact and given_back(op, func, args, kwargs, operands):
         return operands[0]
     if tape.plain and len(operands) <= 3 and not op.flags & (MULTI | VARIADIC):
         return apply_few(tape, op, func, args, kwargs, operands, attrs, exact)
     return apply_guarded(tape, op, func, args, kwargs, operands, attrs, exact)
+
+
+cdef object GIVEN_BACK = frozenset("cast conj_physical contiguous positive sum_to_size".split())
+"""The operators, besides those that make views, whose result may be their operand itself."""
 
 
 cdef bint given_back(Op op, object func, tuple args, dict kwargs, tuple operands) except -1:

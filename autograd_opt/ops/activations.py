@@ -62,14 +62,29 @@ def mish_slope(x: Any) -> Any:
     return t + x * s * (1 - t * t)
 
 
-def hardswish_x(g: Any, x: Any) -> Any:
+def hardswish_back(g: Any, x: Any) -> Any:
     return torch.where(x <= -3, 0.0, torch.where(x < 3, g * (x / 3 + 0.5), g))
 
 
-def glu_x(g: Any, x: Any, *, dim: int) -> Any:
+def glu_back(g: Any, x: Any, *, dim: int) -> Any:
     a, b = x.chunk(2, dim)
     s = b.sigmoid()
     return torch.cat([s * g, (1 - s) * s * g * a], dim)
+
+
+def glu_g(h: Any, x: Any, *, dim: int) -> Any:
+    """The derivative of `glu_back` by the cotangent, which it is linear in."""
+    (a, b), (h, k) = x.chunk(2, dim), h.chunk(2, dim)
+    s = b.sigmoid()
+    return s * h + (1 - s) * s * a * k
+
+
+def glu_bend(h: Any, g: Any, x: Any, *, dim: int) -> Any:
+    """The derivative of `glu_back` by x."""
+    (a, b), (h, k) = x.chunk(2, dim), h.chunk(2, dim)
+    s = b.sigmoid()
+    slope = (1 - s) * s * g
+    return torch.cat([slope * k, slope * (h + (1 - 2 * s) * a * k)], dim)
 
 
 def softplus_x(g: Any, x: Any, *, beta: Any, threshold: Any) -> Any:
@@ -139,7 +154,9 @@ define("hardtanh_backward", "g, x, min_val=-1.0, max_val=1.0", E, "torch.ops.ate
        meaning=lambda g, x, *, min_val, max_val: masked((x > min_val) & (x < max_val), g),
        g=lambda h, x, *, min_val, max_val: A.hardtanh_backward(h, x, min_val, max_val), x=zero)
 define("hardsigmoid", "x", E, "torch._C._nn.hardsigmoid", x=lambda g, x: masked((x > -3) & (x < 3), g / 6))
-define("hardswish", "x", E, "torch._C._nn.hardswish", x=hardswish_x)
+define("hardswish", "x", E, "torch._C._nn.hardswish", x=lambda g, x: A.hardswish_backward(g, x))
+define("hardswish_backward", "g, x", E, "torch.ops.aten.hardswish_backward", meaning=hardswish_back,
+       g=lambda h, x: A.hardswish_backward(h, x), x=lambda h, g, x: masked((x > -3) & (x < 3), h * g / 3))
 define("softshrink", "x, lambd=0.5", E, "torch._C._nn.softshrink F.softshrink",
        x=lambda g, x, *, lambd: A.softshrink_backward(g, x, lambd))
 define("hardshrink", "x, lambd=0.5", E, "torch.hardshrink T.hardshrink F.hardshrink",
@@ -150,7 +167,9 @@ for _name in ("softshrink_backward", "hardshrink_backward"):
            g=lambda h, x, *, lambd: A.hardshrink_backward(h, x, lambd), x=zero)
 define("prelu_kernel", "x, weight", E, "torch._prelu_kernel",
        joint=lambda g, x, weight: A._prelu_kernel_backward(g, x, weight))
-define("glu", "x, dim=-1", PURE | REDUCES, "torch._C._nn.glu", x=glu_x)
+define("glu", "x, dim=-1", PURE | REDUCES, "torch._C._nn.glu", x=lambda g, x, *, dim: A.glu_backward(g, x, dim))
+define("glu_backward", "g, x, dim=-1", PURE | REDUCES, "torch.ops.aten.glu_backward", meaning=glu_back, g=glu_g,
+       x=glu_bend)
 # ----- softmax -----
 define("softmax", "x, dim=-1, dtype=None", PURE | REDUCES, "torch.softmax T.softmax torch.special.softmax",
        x=lambda g, ans, ans_dtype, *, dim: A._softmax_backward_data(g, ans, dim, ans_dtype))

@@ -15,6 +15,11 @@ def inverse_or_zero(x: Any) -> Any:
     return torch.where(x == 0, 0.0, x.reciprocal())
 
 
+def atan2_back(g: Any, needs: Any, x: Any, y: Any) -> list[Any]:
+    inverse = inverse_or_zero(x * x + y * y)
+    return [g * y * inverse if needs[0] else None, g * -x * inverse if needs[1] else None]
+
+
 E = ELEMENTWISE | PURE
 
 
@@ -79,8 +84,7 @@ define("remainder", "x, y", E, "torch.remainder T.remainder T.__mod__", inplace=
        x=lambda g: g, y=lambda g, x, y: -g * torch.div(x, y, rounding_mode="floor"))
 define("hypot", "x, y", E, "torch.hypot T.hypot", x=lambda g, x, ans: g * (x / ans), y=lambda g, y, ans: g * (y / ans))
 define("atan2", "x, y", E, "torch.atan2 torch.arctan2 T.atan2 T.arctan2",
-       x=lambda g, x, y: g * y * inverse_or_zero(x * x + y * y),
-       y=lambda g, x, y: g * -x * inverse_or_zero(x * x + y * y))
+       joint=atan2_back)
 define("addcmul", "x, y, z, *, value=1", E, "torch.addcmul T.addcmul",
        x=lambda g: g, y=lambda g, z, *, value: g * H(z * value), z=lambda g, y, *, value: g * H(y * value))
 define("addcdiv", "x, y, z, *, value=1", E, "torch.addcdiv T.addcdiv", keeps="z",

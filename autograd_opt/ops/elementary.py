@@ -29,10 +29,14 @@ def sinc_x(g: Any, x: Any) -> Any:
     return g * H(((pi_x * pi_x.cos() - pi_x.sin()) / (pi_x * x)).masked_fill(x == 0.0, 0.0))
 
 
-def logit_x(g: Any, x: Any, *, eps: float | None) -> Any:
+def logit_back(g: Any, x: Any, *, eps: float | None) -> Any:
     if eps is None:
         return torch.where((x >= 0) & (x <= 1), g / (x * (1 - x)), math.nan)
     return masked((x >= eps) & (x <= 1 - eps), g / (x * (1 - x)))
+
+
+def logit_bend(h: Any, g: Any, x: Any, *, eps: float | None) -> Any:
+    return h * logit_back(g, x, eps=eps) * (2 * x - 1) / (x * (1 - x))
 
 
 def bessel1_x(g: Any, x: Any, ans: Any, zeroth: Any, extra: Any) -> Any:
@@ -65,7 +69,10 @@ define("logaddexp2", "x, y", E, "torch.logaddexp2 T.logaddexp2",
        x=lambda g, x, y: g / (1 + (y - x).exp2()), y=lambda g, x, y: g / (1 + (x - y).exp2()))
 define("xlogy", "x, y", E, "torch.xlogy T.xlogy torch.special.xlogy", x=xlogy_x, y=lambda g, x, y: g * x / y)
 define("xlog1py", "x, y", E, "torch.special.xlog1py", x=xlog1py_x, y=lambda g, x, y: g * x / (y + 1))
-define("logit", "x, eps=None", E, "torch.logit T.logit torch.special.logit", x=logit_x)
+define("logit", "x, eps=None", E, "torch.logit T.logit torch.special.logit",
+       x=lambda g, x, *, eps: torch.ops.aten.logit_backward(g, x, eps))
+define("logit_backward", "g, x, eps=None", E, "torch.ops.aten.logit_backward", meaning=logit_back,
+       g=lambda h, x, *, eps: torch.ops.aten.logit_backward(h, x, eps), x=logit_bend)
 define("entr", "x", E, "torch.special.entr", x=lambda g, x: g * (-(1 + x.log())))
 # ----- trigonometric -----
 define("sin", "x", E, "torch.sin T.sin", x=lambda g, x: g * H(x.cos()))

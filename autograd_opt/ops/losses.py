@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
-from autograd_opt.ops.helpers import summed
+from autograd_opt.ops.helpers import masked, summed
 from autograd_opt.ops.table import PURE, REDUCES, decompose, define
 from autograd_opt.recorder import nll_loss_forward
 
@@ -28,32 +28,46 @@ def reduced(loss: Any, reduction: int) -> Any:
     return loss.mean() if reduction == 1 else loss.sum() if reduction == 2 else loss
 
 
-def mse_back(g: Any, x: Any, y: Any, reduction: int) -> Any:
+def fused(kernel: Any, g: Any, x: Any, y: Any, *attributes: Any) -> Any:
     """By the fused kernel, which divides by the size of `x`: so `x` must have the whole shape."""
     if x.shape == y.shape:
-        return A.mse_loss_backward(g, x, y, reduction)
+        return kernel(g, x, y, *attributes)
     wide, y = torch.broadcast_tensors(x, y)
-    return summed(A.mse_loss_backward(g, wide, y, reduction), x.shape)
+    return summed(kernel(g, wide, y, *attributes), x.shape)
 
 
-def smooth_l1_x(g: Any, x: Any, y: Any, *, reduction: int, beta: float) -> Any:
+def smooth_l1_slope(x: Any, y: Any, beta: float) -> Any:
     d = x - y
-    return summed(mean_over(g, d.shape, reduction) * torch.where(d.abs() < beta, d / beta, d.sign()), x.shape)
+    return torch.where(d.abs() < beta, d / beta, d.sign())
 
 
-def huber_x(g: Any, x: Any, y: Any, *, reduction: int, delta: float) -> Any:
+def huber_slope(x: Any, y: Any, delta: float) -> Any:
     d = x - y
-    return summed(mean_over(g, d.shape, reduction) * torch.where(d.abs() <= delta, d, delta * d.sign()), x.shape)
+    return torch.where(d.abs() <= delta, d, delta * d.sign())
 
 
-def bce_x(g: Any, x: Any, y: Any, weight: Any, *, reduction: int) -> Any:
-    g = mean_over(g, x.shape, reduction) * (x - y) / ((1 - x) * x).clamp(min=1e-12)
+def soft_margin_bend(x: Any, y: Any) -> Any:
+    s = (-y * x).sigmoid()
+    return y * y * s * (1 - s)
+
+
+def weighted(g: Any, weight: Any) -> Any:
     return g if weight is None else g * weight
+
+
+def bce_back(g: Any, x: Any, y: Any, weight: Any, *, reduction: int) -> Any:
+    return weighted(mean_over(g, x.shape, reduction) * (x - y) / ((1 - x) * x).clamp(min=1e-12), weight)
+
+
+def bce_bend(x: Any, y: Any) -> Any:
+    """The derivative of (x - y) / (x (1 - x)), whose denominator torch keeps above 1e-12."""
+    product = (1 - x) * x
+    held = product.clamp(min=1e-12)
+    return 1 / held - masked(product >= 1e-12, (x - y) * (1 - 2 * x) / (held * held))
 
 
 def bce_y(g: Any, x: Any, weight: Any, *, reduction: int) -> Any:
-    g = -mean_over(g, x.shape, reduction) * x.logit()
-    return g if weight is None else g * weight
+    return weighted(-mean_over(g, x.shape, reduction) * x.logit(), weight)
 
 
 def bce_logits_x(g: Any, x: Any, y: Any, weight: Any, pos_weight: Any, *, reduction: int) -> Any:
@@ -63,14 +77,13 @@ def bce_logits_x(g: Any, x: Any, y: Any, weight: Any, pos_weight: Any, *, reduct
     else:
         t = pos_weight * y
         g = g * ((t + 1 - y) * x.sigmoid() - t)
-    return g if weight is None else g * weight
+    return weighted(g, weight)
 
 
 def bce_logits_y(g: Any, x: Any, weight: Any, pos_weight: Any, *, reduction: int) -> Any:
     g = mean_over(g, x.shape, reduction)
     log_sigmoid = torch.nn.functional.logsigmoid
-    g = -g * x if pos_weight is None else g * (log_sigmoid(-x) - pos_weight * log_sigmoid(x))
-    return g if weight is None else g * weight
+    return weighted(-g * x if pos_weight is None else g * (log_sigmoid(-x) - pos_weight * log_sigmoid(x)), weight)
 
 
 def twice_mean(shape: Any, reduction: int) -> float:
@@ -100,21 +113,48 @@ def nll_loss_nd(x: Any, target: Any, weight: Any = None, reduction: int = 1, ign
 
 # ----- regression -----
 define("mse_loss", "x, y, reduction=1", R, "torch._C._nn.mse_loss",
-       x=lambda g, x, y, *, reduction: mse_back(g, x, y, reduction),
-       y=lambda g, x, y, *, reduction: mse_back(g, y, x, reduction))
+       x=lambda g, x, y, *, reduction: fused(A.mse_loss_backward, g, x, y, reduction),
+       y=lambda g, x, y, *, reduction: fused(A.mse_loss_backward, g, y, x, reduction))
 define("mse_loss_backward", "g, x, y, reduction=1", R, "torch.ops.aten.mse_loss_backward",
        meaning=lambda g, x, y, *, reduction: g * twice_mean(x.shape, reduction) * (x - y),
        g=lambda h, x, y, *, reduction: h * twice_mean(x.shape, reduction) * (x - y),
        x=lambda h, g, x_shape, *, reduction: h * g * twice_mean(x_shape, reduction),
        y=lambda h, g, x_shape, *, reduction: -h * g * twice_mean(x_shape, reduction))
 define("smooth_l1_loss", "x, y, reduction=1, beta=1.0", R, "torch._C._nn.smooth_l1_loss",
-       x=smooth_l1_x, y=lambda g, x, y, *, reduction, beta: smooth_l1_x(g, y, x, reduction=reduction, beta=beta))
+       x=lambda g, x, y, *, reduction, beta: fused(A.smooth_l1_loss_backward, g, x, y, reduction, beta),
+       y=lambda g, x, y, *, reduction, beta: fused(A.smooth_l1_loss_backward, g, y, x, reduction, beta))
+define("smooth_l1_loss_backward", "g, x, y, reduction=1, beta=1.0", R, "torch.ops.aten.smooth_l1_loss_backward",
+       meaning=lambda g, x, y, *, reduction, beta: mean_over(g, x.shape, reduction) * smooth_l1_slope(x, y, beta),
+       g=lambda h, x, y, *, reduction, beta: mean_over(h, x.shape, reduction) * smooth_l1_slope(x, y, beta),
+       x=lambda h, g, x, y, *, reduction, beta:
+           masked((x - y).abs() < beta, mean_over(h * g, x.shape, reduction) / beta),
+       y=lambda h, g, x, y, *, reduction, beta:
+           masked((x - y).abs() < beta, -mean_over(h * g, x.shape, reduction) / beta))
 define("huber_loss", "x, y, reduction=1, delta=1.0", R, "torch._C._nn.huber_loss",
-       x=huber_x, y=lambda g, x, y, *, reduction, delta: huber_x(g, y, x, reduction=reduction, delta=delta))
+       x=lambda g, x, y, *, reduction, delta: fused(A.huber_loss_backward, g, x, y, reduction, delta),
+       y=lambda g, x, y, *, reduction, delta: fused(A.huber_loss_backward, g, y, x, reduction, delta))
+define("huber_loss_backward", "g, x, y, reduction=1, delta=1.0", R, "torch.ops.aten.huber_loss_backward",
+       meaning=lambda g, x, y, *, reduction, delta: mean_over(g, x.shape, reduction) * huber_slope(x, y, delta),
+       g=lambda h, x, y, *, reduction, delta: mean_over(h, x.shape, reduction) * huber_slope(x, y, delta),
+       x=lambda h, g, x, y, *, reduction, delta:
+           masked((x - y).abs() <= delta, mean_over(h * g, x.shape, reduction)),
+       y=lambda h, g, x, y, *, reduction, delta:
+           masked((x - y).abs() <= delta, -mean_over(h * g, x.shape, reduction)))
 define("soft_margin_loss", "x, y, reduction=1", R, "torch._C._nn.soft_margin_loss",
-       x=lambda g, x, y, *, reduction: mean_over(g, x.shape, reduction) * -y * (-y * x).sigmoid())
+       x=lambda g, x, y, *, reduction: fused(A.soft_margin_loss_backward, g, x, y, reduction))
+define("soft_margin_loss_backward", "g, x, y, reduction=1", R, "torch.ops.aten.soft_margin_loss_backward",
+       meaning=lambda g, x, y, *, reduction: mean_over(g, x.shape, reduction) * -y * (-y * x).sigmoid(),
+       g=lambda h, x, y, *, reduction: mean_over(h, x.shape, reduction) * -y * (-y * x).sigmoid(),
+       x=lambda h, g, x, y, *, reduction: mean_over(h * g, x.shape, reduction) * soft_margin_bend(x, y))
 # ----- classification -----
-define("binary_cross_entropy", "x, y, weight=?, reduction=1", R, "torch._C._nn.binary_cross_entropy", x=bce_x, y=bce_y)
+define("binary_cross_entropy", "x, y, weight=?, reduction=1", R, "torch._C._nn.binary_cross_entropy",
+       x=lambda g, x, y, weight, *, reduction: A.binary_cross_entropy_backward(g, x, y, weight, reduction), y=bce_y)
+define("binary_cross_entropy_backward", "g, x, y, weight=?, reduction=1", R,
+       "torch.ops.aten.binary_cross_entropy_backward", meaning=bce_back, g=bce_back,
+       x=lambda h, g, x, y, weight, *, reduction: weighted(
+           mean_over(h * g, x.shape, reduction) * bce_bend(x, y), weight),
+       y=lambda h, g, x, weight, *, reduction: weighted(
+           -mean_over(h * g, x.shape, reduction) / ((1 - x) * x).clamp(min=1e-12), weight))
 define("binary_cross_entropy_with_logits", "x, y, weight=?, pos_weight=?, reduction=1", R,
        "torch.binary_cross_entropy_with_logits", x=bce_logits_x, y=bce_logits_y)
 for _name in ("nll_loss", "nll_loss2d"):

@@ -13,9 +13,9 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 import autograd_opt as ao
-from tests.algorithms import ALGORITHMS, inference, networks, physics, training
+from tests.algorithms import ALGORITHMS
+from tests.algorithms.counted import MODULES, PAGE, SURPLUS, counts
 
-MODULES = (inference, networks, physics, training)
 MODES = {
     "written": {"optimize": False},
     "optimized": {"optimize": True},
@@ -63,6 +63,17 @@ def test_something_is_learned(name: str) -> None:
     values = [torch.as_tensor(v) for v in tree_flatten(eager(name)[0])[0] if v is not None]
     assert values
     assert any(v.is_floating_point() and bool(v.isfinite().all()) and bool((v != 0).any()) for v in values)
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_no_more_kernels_than_eager(name: str) -> None:
+    eager, _, optimized = counts(ALGORITHMS[name])
+    assert optimized <= eager + SURPLUS.get(name, 0)
+
+
+def test_the_page_has_them_all() -> None:
+    listed = {line.split(" (")[0].removeprefix("| ").replace(" ", "_") for line in PAGE.read_text().splitlines()}
+    assert set(ALGORITHMS) <= listed, "run: python -m tests.algorithms.counted"
 
 
 def test_every_module_has_some() -> None:
