@@ -109,7 +109,7 @@ if sys.version_info < OLDEST:
 setup(
     packages=packages(),
     package_dir={package: folder for folder, package in FOLDERS.items()},
-    package_data={"": ["*.pyx", "*.pxd", "core/*.pxi", "*.pyi", "py.typed", "*.js", "*.css"]},
+    package_data={"": ["*.pyx", "*.pxd", "*.pxi", "core/*.pxi", "*.pyi", "py.typed", "*.js", "*.css"]},
     include_package_data=False,
     ext_modules=compiled_modules(),
     cmdclass={"build_ext": BuildExtensions},

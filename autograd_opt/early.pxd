@@ -2,20 +2,12 @@
 
 from cpython.object cimport PyObject
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__)
-    #define AO_PREFETCH(p) __builtin_prefetch(p)
-    #else
-    #define AO_PREFETCH(p) ((void)(p))
-    #endif
-    static CYTHON_INLINE void ao_ask_early(PyObject **nodes, Py_ssize_t i, Py_ssize_t n) {
-        if (i + 8 < n) {
-            const char *p = (const char *)nodes[i + 8];
-            AO_PREFETCH(p);
-            AO_PREFETCH(p + 64);
-            AO_PREFETCH(p + 128);
-        }
-    }
-    """
-    void ao_ask_early(PyObject **nodes, Py_ssize_t i, Py_ssize_t n)
+include "../passes/early.pxi"
+
+cdef inline void ao_ask_early(PyObject **nodes, Py_ssize_t i, Py_ssize_t n) noexcept nogil:
+    cdef const char *p
+    if i + 8 < n:
+        p = <const char *>nodes[i + 8]
+        prefetch(p)
+        prefetch(p + 64)
+        prefetch(p + 128)

@@ -17,15 +17,7 @@ from autograd_opt.passes.effort import degenerate_hash_forced
 from autograd_opt.passes.leaders import first_merges, identity_leaders
 from autograd_opt.passes.refine import refine
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__) || defined(__clang__)
-    #define AUTOGRAD_OPT_PREFETCH(address) __builtin_prefetch(address)
-    #else
-    #define AUTOGRAD_OPT_PREFETCH(address)
-    #endif
-    """
-    void prefetch "AUTOGRAD_OPT_PREFETCH"(const void *) noexcept nogil
+include "early.pxi"
 
 cdef uint8_t commutative = _flags.COMMUTATIVE
 cdef uint8_t never_merges = _flags.NEVER_MERGES

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from autograd_opt.passes.errors import NodeTableError
 from autograd_opt.passes.leaders import Leaders
+from autograd_opt.passes.removal import removal
 
 __all__ = ["DagArrays", "read_dag", "small_integers", "write_dag"]
 
@@ -144,18 +145,15 @@ def _edited(
     An edge is removed by walking the operands of its user and the users of its
     operand, so neither may be many.
     """
-    users = np.bincount(operands, minlength=len(keep))
-    arity = np.diff(offsets)
-    of_kept = np.repeat(keep, arity)
-    if arity.max() > MANY or users[operands[~of_kept]].max(initial=0) > MANY:
-        return None
-    moved = np.flatnonzero(of_kept & ~keep[operands])
-    if 4 * len(moved) > len(operands):
+    longest, moves = removal(offsets, operands, keep.view(np.uint8))
+    if longest > MANY or 4 * moves > len(operands):
         return None
     dag = source.copy()
-    # users before their operands: what goes has no users by then, but those that move
-    dag.remove_nodes_from(index[~keep][::-1].tolist())
-    if len(moved):
+    # users before their operands: what goes has no users by then, but those that move; and
+    # one number at a time, for half a million of them fill a cache
+    dag.remove_nodes_from(memoryview(index[~keep][::-1]))
+    if moves:
+        moved = np.flatnonzero(np.repeat(keep, np.diff(offsets)) & ~keep[operands])
         user = np.searchsorted(offsets, moved, side="right") - 1
         columns = (index[leader[operands[moved]]], index[user], moved - offsets[user])
         dag.add_edges_from(list(zip(*(column.tolist() for column in columns), strict=True)))

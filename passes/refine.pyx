@@ -19,15 +19,7 @@ from autograd_opt.passes.heap import blocks_kept
 from autograd_opt.passes.leaders import identity_leaders
 from autograd_opt.passes.refine_py import refine as twin
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__) || defined(__clang__)
-    #define AUTOGRAD_OPT_PREFETCH(address) __builtin_prefetch(address)
-    #else
-    #define AUTOGRAD_OPT_PREFETCH(address)
-    #endif
-    """
-    void prefetch "AUTOGRAD_OPT_PREFETCH"(const void *) noexcept nogil
+include "early.pxi"
 
 cdef enum:
     SOON = 8  # places ahead of the one that is read: a level's nodes lie far apart
