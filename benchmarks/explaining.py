@@ -24,6 +24,8 @@ FOLDER = Path(__file__).parent / "watched"
 MOST_REPEATS = 7
 MOST_SECONDS = 25.0
 """Seconds of the wall after which no further pair of runs is begun: some scripts take half a minute."""
+SHORT = 0.5
+"""Seconds of own work below which a script is run twice as often: a disturbance is a larger share of its time."""
 SHOWN = 3
 HEADINGS = ("script", "pairs", "without", "with, of that", "whole process", "same results", "watched", "operations",
             "repeats", "of kernel time")
@@ -59,9 +61,10 @@ def compared(label: str, folder: str, settings: Settings, on_round: Tick) -> Row
     script = f"{label}.py"
     without, ratios, whole, results = [], [], [], set()
     found: dict[str, Any] = {}
-    end = time.monotonic() + MOST_SECONDS
-    for done in range(min(settings.repeats, MOST_REPEATS)):
-        if done and time.monotonic() > end:
+    begin = time.monotonic()
+    for done in range(min(settings.repeats, 2 * MOST_REPEATS)):
+        more = 2 if done and statistics.median(without) < SHORT else 1
+        if done and (done >= more * MOST_REPEATS or time.monotonic() - begin > more * MOST_SECONDS):
             break
         bare, seconds, waited, _ = run(folder, [script])
         watched, slower, longer, text = run(folder, ["-m", "autograd_opt", "explain", "--json", script])

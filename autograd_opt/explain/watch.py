@@ -37,8 +37,9 @@ REMEMBERED = 1024
 """Bytes of an output up to which its bits are kept for comparison."""
 HICCUP = 20.0
 """A run this many times slower than the fastest was interrupted; it counts as that many."""
-ARGUMENTS = 2.0
-"""An operation of several arguments costs about this much more to hand to Python than one of one."""
+COLD = 6.0
+"""An operation of a program costs about this many times more to hand to Python than a small sum in a loop: it has more
+arguments, and Python and the program find the caches emptied. On the scripts of `benchmarks/watched` 6 to 12 times."""
 LEAST = 0.05
 """The program's own share of the time, at least."""
 SAMPLED = 13
@@ -145,7 +146,7 @@ class Watch(TorchDispatchMode):
         return False
 
     def __enter__(self) -> Watch:
-        self.overhead = ARGUMENTS * idle_cost()
+        self.overhead = COLD * idle_cost()
         self.running = True
         self.places.outside = sys._getframe(1).f_back
         self._process = os.getpid()
