@@ -39,7 +39,7 @@ HICCUP = 20.0
 """A run this many times slower than the fastest was interrupted; it counts as that many."""
 COLD = 6.0
 """An operation of a program costs about this many times more to hand to Python than a small sum in a loop: it has more
-arguments, and Python and the program find the caches emptied. On the scripts of `benchmarks/watched` 6 to 12 times."""
+arguments, and Python and the program find the caches emptied. Measured on short scripts: 4 to 16 times."""
 LEAST = 0.05
 """The program's own share of the time, at least."""
 SAMPLED = 13
