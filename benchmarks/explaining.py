@@ -59,7 +59,8 @@ def measure_explain(label: str, settings: Settings, on_round: Tick = lambda *_: 
 def compared(label: str, folder: str, settings: Settings, on_round: Tick) -> Row:
     """Pairs of runs of a script, by itself and watched."""
     script = f"{label}.py"
-    without, ratios, whole, results = [], [], [], set()
+    without: list[float] = []
+    ratios, whole, results = [], [], set()
     found: dict[str, Any] = {}
     begin = time.monotonic()
     for done in range(min(settings.repeats, 2 * MOST_REPEATS)):

@@ -151,7 +151,8 @@ def _edited(
     dag = source.copy()
     # users before their operands: what goes has no users by then, but those that move; and
     # one number at a time, for half a million of them fill a cache
-    dag.remove_nodes_from(memoryview(index[~keep][::-1]))
+    gone: Any = memoryview(index[~keep][::-1])
+    dag.remove_nodes_from(gone)
     if moves:
         moved = np.flatnonzero(np.repeat(keep, np.diff(offsets)) & ~keep[operands])
         user = np.searchsorted(offsets, moved, side="right") - 1
