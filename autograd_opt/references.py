@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt import errors
 from autograd_opt import node as nodes
 from autograd_opt.hooks import run_leaf_hooks, run_post_accumulate
 from autograd_opt.options import whole
@@ -99,6 +100,8 @@ def accumulate(task: Any, node: Any, g: Tensor | None, sole: bool = False) -> No
     replaced = run_leaf_hooks(t, g, task) if node.is_leaf else g
     if hooks is not None:
         replaced = hooks.prepare(node, replaced, task)
+    if node.is_leaf and replaced is not None:
+        refuse_interior(t)
     if node.is_leaf and not requires_grad(t):                       # switched off since it was used
         return
     seen = hooks is not None or t._backward_hooks or t.__dict__.get("_leaf_hooks")  # a hook may have kept the cotangent
@@ -108,6 +111,23 @@ def accumulate(task: Any, node: Any, g: Tensor | None, sole: bool = False) -> No
         run_post_accumulate(t, task)
         if hooks is not None and hooks.post:
             hooks.after(task, (), replaced, node)
+
+
+def refuse_interior(t: Tensor) -> None:
+    """torch's refusal to write the gradient of a leaf that has a history by now: a view, whose base was written."""
+    with torch._C.DisableTorchFunction():
+        if not t._is_view():
+            return
+        from autograd_opt.views import late
+        recording = nodes.resume(0)          # the history is recorded as it is found
+        try:
+            with torch.enable_grad():
+                moved = late(t, True) is not None
+        finally:
+            nodes.resume(recording)
+    if moved:
+        raise errors.GraphError("leaf variable has been moved into the graph interior: the memory of this view was "
+                                "written since it was made, and what it is a view of requires grad")
 
 
 def add_to_grad(t: Tensor, g: Tensor, create_graph: bool, sole: bool = False) -> None:

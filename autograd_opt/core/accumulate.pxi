@@ -55,7 +55,7 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
     """
     cdef object t = node.value, old
     cdef object dtype
-    if type(g) is not Tensor:
+    if type(g) is not Tensor or ao_is_view(t):
         return False
     if type(t) is Parameter or type(t) is Tensor:
         if not ao_needs_grad(t):

@@ -759,6 +759,27 @@ FOUND = {
         d.unsqueeze_(0)
         d.retain_grad()
         (d * 2).sum().backward()""",
+    "a leaf that is a view, and whose memory was written with a history, gets no gradient": """
+        v, u = c.reshape(-1), c.reshape(-1)
+        u.requires_grad_()
+        v[...] = u
+        (c.sum() * 5).backward()""",
+    "what was computed of it before the write gets none either": """
+        v, u = c.reshape(-1), c.reshape(-1)
+        u.requires_grad_()
+        t = u * 2
+        v[...] = s
+        a, b = torch.autograd.grad(t.sum() * 2 + c.sum(), [u, s], allow_unused=True, retain_graph=True)
+        u.requires_grad
+        t.sum().backward()""",
+    "a write under no_grad of what requires grad itself is enough": """
+        u = c.reshape(-1)
+        u.requires_grad_()
+        c.requires_grad_()
+        t = u * 2
+        (t.sum() + c.sum()).backward(retain_graph=True)
+        with torch.no_grad(): c.mul_(2)
+        (t.sum() + c.sum()).backward()""",
     "pieces of a tensor_split have a node each: nothing leads from one to another": """
         a, b = torch.tensor_split(x, 2)
         u = (a * 2).reciprocal()
