@@ -18,6 +18,7 @@ from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
 from autograd_opt.executor import GraphTask, install_entry, require_unwritten, runs_again
 from autograd_opt.hooks import retain_grad, run_leaf_hooks
+from autograd_opt.opaque import saves_values
 from autograd_opt.ops.table import MULTI, VIEW
 from autograd_opt.vectorized import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
 
@@ -413,8 +414,9 @@ def arrive(run: runs.Run, node: Any, g: Tensor | None, sole: bool) -> Any:
         if node.is_leaf:
             references.accumulate(run.task, node, g, sole)
         elif not run.leads(node) and not called(node):      # torch executes such a node, and drops its results
-            if not ends_in_a_view(node):
-                require_executable(node.operands[0] if node.op == "output" else node)
+            maker = node.operands[0] if node.op == "output" else node
+            if not ends_in_a_view(maker) and not ends_without_values(maker):
+                require_executable(maker)
             if node.hooks is not None:
                 node.hooks.prepare(node, g, run.task)
         return g
@@ -439,6 +441,12 @@ def ends_in_a_view(node: Any) -> bool:
         return False
     first, second = (len(n.shape) for n in node.operands[:2])
     return (first, second) not in ((2, 2), (1, 1), (2, 1))
+
+
+def ends_without_values(node: Any) -> bool:
+    """Is this a call taken whole whose last node in torch, which alone is executed at a target, saves no tensor?"""
+    last = (node.raw_attributes or {}).get("torch") if node.op.name.startswith("opaque") else None
+    return last is not None and not saves_values(last)
 
 
 def numeric_run(run: runs.Run, cotangents: list[Tensor]) -> Any:

@@ -179,7 +179,18 @@ def alias(output: torch.Tensor, operands: list[torch.Tensor]) -> torch.Tensor:
 
 def described(call: OpaqueCall) -> dict[str, Any]:
     """The attributes of its node: what was called, and the name of torch's last node for it."""
-    return {"call": call.name, "torch": call.edges[0].node.name()}
+    last = call.edges[0].node
+    name = last.name()
+    _saving.setdefault(name, name == "CppFunction" or bool(saved_by(type(last))))
+    return {"call": call.name, "torch": name}
+
+
+_saving: dict[str, bool] = {}
+
+
+def saves_values(name: str) -> bool:
+    """Can a node of torch's of this name, met as the last of a call, save tensors?"""
+    return _saving.get(name, True)
 
 
 def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -287,6 +287,16 @@ cdef object argument(GraphTask task, Node node, int code):
     raise AssertionError(code)
 
 
+cdef bint reads_extra(Op op):
+    """Does a rule read what the call itself has left, as noise, indices or torch's small graph?"""
+    if op.joint is not None:
+        return 9 in (<Vjp>op.joint).codes
+    for vjp in op.vjps:
+        if vjp is not None and 9 in (<Vjp>vjp).codes:
+            return True
+    return False
+
+
 cdef bint stateless(Node node):
     """Can a spent node run again because its rules read nothing that was released?"""
     cdef uint32_t mask = 0
@@ -300,7 +310,7 @@ cdef bint stateless(Node node):
         if n is not None and awaits(node.op, n):
             mask |= node.op.needs(i)
             asked = True
-    if asked and node.op.flags & ONCE and node.flags & SPENT:
+    if asked and (node.op.flags & ONCE and node.flags & SPENT or node.saved_more is None and reads_extra(node.op)):
         return False
     if node.op.hot != MUL and node.op.hot != DIV:        # whose number torch saves as a tensor
         for i, other in enumerate(node.operands):

@@ -780,6 +780,21 @@ FOUND = {
         (t.sum() + c.sum()).backward(retain_graph=True)
         with torch.no_grad(): c.mul_(2)
         (t.sum() + c.sum()).backward()""",
+    "a call taken whole is executed as a target, which needs what an earlier run has freed": """
+        v = F.rrelu(w.relu(), training=True)
+        v.sum().backward()
+        v.sum().backward(inputs=[v], retain_graph=True)""",
+    "so is the noise of a dropout": """
+        v = F.dropout(w.relu(), 0.5)
+        v.sum().backward()
+        v.sum().backward(inputs=[v], retain_graph=True)""",
+    "of a call in several steps the last alone is executed, which may need nothing": """
+        v = torch.chain_matmul(x * 1, w, w)
+        u = torch.trapz(x * 1)
+        (v.sum() + u.sum()).backward()
+        v.sum().backward(inputs=[v], retain_graph=True)
+        u.sum().backward(inputs=[u], retain_graph=True)
+        v.sum().backward(inputs=[x])""",
     "pieces of a tensor_split have a node each: nothing leads from one to another": """
         a, b = torch.tensor_split(x, 2)
         u = (a * 2).reciprocal()
