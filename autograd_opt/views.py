@@ -346,6 +346,23 @@ def attach_region(base: Tensor, view: Tensor, where: dict[str, Any]) -> Any:
     return fresh
 
 
+def made_again(view: Tensor, base: Tensor) -> bool:
+    """Does torch make the history of a view anew by the functions that made it, rather than from its geometry?"""
+    return view.dtype is not base.dtype or view.is_conj() != base.is_conj() or view.is_neg() != base.is_neg()
+
+
+def attach_shaped(base: Tensor, view: Tensor, shape: Any) -> Any:
+    """`attach_region` for a view that had another shape when it was made: its gradient keeps that one."""
+    try:
+        where = geometry(view.detach().view(tuple(shape)), base)
+    except RuntimeError:                    # turned, say
+        return attach_region(base, view, geometry(view, base))
+    made = recorder.record_value(REGION, [nodes.handle_of(base)], (base,), where, view.detach().view(tuple(shape)))
+    fresh = rewrite(WRITTEN, [made], (view,), {}, view)
+    fresh.view = True
+    return fresh
+
+
 def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     """The current node of a view whose memory has been written since its own was made."""
     base: Any = view._base
@@ -372,6 +389,8 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
         refuse_making(view)
     if base_node is None or not base_node.requires_grad or (base_node.index < node.index and hidden(view)):
         fresh = same_history(tape, node, view)
+    elif made_again(view, base) and tuple(node.shape) != view.shape:
+        fresh = attach_shaped(base, view, node.shape)
     else:
         fresh = attach_region(base, view, geometry(view, base))
     if base_node is not None and base_node.requires_grad and making_of(view) != Making.DEFAULT and shown_as_view(view):

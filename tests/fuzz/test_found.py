@@ -795,6 +795,19 @@ FOUND = {
         v.sum().backward(inputs=[v], retain_graph=True)
         u.sum().backward(inputs=[u], retain_graph=True)
         v.sum().backward(inputs=[x])""",
+    "a real part that gets another shape under no_grad has its gradient in the shape that it was made in": """
+        v = (z * 2).real
+        with torch.no_grad(): v.unsqueeze_(0)
+        v.grad_fn; v.register_hook(see('v'))
+        u = v * 3
+        a, b = torch.autograd.grad(u.sum() * 2, [v, z], retain_graph=True)
+        v.retain_grad()
+        u.sum().backward()""",
+    "a part of real memory has it in its present one": """
+        v = (x * 2)[1:]
+        with torch.no_grad(): v.unsqueeze_(0)
+        v.grad_fn; v.register_hook(see('v'))
+        a, b = torch.autograd.grad(v.sum() * 2, [v, x])""",
     "pieces of a tensor_split have a node each: nothing leads from one to another": """
         a, b = torch.tensor_split(x, 2)
         u = (a * 2).reciprocal()
