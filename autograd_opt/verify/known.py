@@ -9,7 +9,6 @@ for.  What looked at values of tensors is not kept: a refutation, and whatever c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,11 +56,11 @@ def find(key: Key | None) -> Verification | None:
     return None if key is None else PROOFS.find(*key)
 
 
-def keep(key: Key | None, found: Verification) -> None:
-    """Remember an answer that no value of a tensor has decided."""
+def keep(key: Key | None, found: Verification, rows: int = 1) -> None:
+    """Remember an answer that no value of a tensor has decided; `rows`: what it takes of memory, in rows of its key."""
     decided = found.status is Status.PROVED or found.reason is Reason.CONDITION
     if key is not None and decided and "searched" not in found.stats:
-        PROOFS.keep(*key, key[1].nodes, replace(found, recorded=None, stats={**found.stats, "known": True}))
+        PROOFS.keep(*key, rows * key[1].nodes, found.with_stats(known=True))
 
 
 def forget() -> None:

@@ -27,6 +27,7 @@ from autograd_opt.verify import reading, stored
 from autograd_opt.verify.known import USUAL, Key
 from autograd_opt.verify.shelf import cache_folder, data_in, put_text, text_of
 from autograd_opt.verify.verdict import Status, Verdict, Verification
+from autograd_opt.verify.versions import versions
 from autograd_opt.verify.world import taken, world
 
 CORE = executor, node, recorder, structure
@@ -51,6 +52,7 @@ def ready() -> None:
     if _ready:
         return
     _ready.append(True)
+    versions()
     folder = cache_folder()
     about = None if folder is None else surroundings()
     tables = None if about is None else world()

@@ -29,6 +29,52 @@ class Recorded:
     unique: list[str]
 
 
+NOTHING: dict[Any, Any] = {}
+
+
+class Kept:
+    """What `convert` reads of a node, for when it is read later: neither tensors nor the run."""
+
+    __slots__ = ("attributes", "device", "dtype", "hooks", "is_leaf", "numbers", "op", "operands", "requires_grad",
+                 "shape")
+
+    def __init__(self, node: Any, kept: Sequence[Kept]):
+        self.op, self.shape, self.dtype, self.device = node.op, node.shape, node.dtype, node.device
+        self.is_leaf, self.requires_grad = node.is_leaf, node.requires_grad
+        self.hooks = None if node.hooks is None else True
+        self.operands = tuple([None if o is None else kept[o.index] for o in node.operands])
+        self.attributes = node.attributes or NOTHING
+        self.numbers = NOTHING
+        if len(self.operands) > 2 and None in self.operands:
+            self.numbers = {k: number_of(node, k) for k, o in enumerate(self.operands) if o is None}
+        try:
+            hash((*self.attributes.values(), *self.numbers.values()))
+        except TypeError:                # some of them is a list, or a slice
+            self.attributes = {k: settled(v) for k, v in self.attributes.items()}
+            self.numbers = {k: settled(v) for k, v in self.numbers.items()}
+
+
+def settled(value: Any) -> Any:
+    """A value that nobody can change, and that `encode` writes the same."""
+    if type(value) in (list, tuple):
+        return tuple(map(settled, value))
+    hash((value.start, value.stop, value.step) if type(value) is slice else value)
+    return value
+
+
+def kept(nodes: Sequence[Any]) -> list[Kept]:
+    """All nodes, each with an index and after its operands.
+
+    Raises
+    ------
+    TypeError, LookupError : something cannot be read, or might change.
+    """
+    out: list[Kept] = []
+    for node in nodes:
+        out.append(Kept(node, out))
+    return out
+
+
 def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
     """Read the recorded nodes once.
 
@@ -115,6 +161,8 @@ def readable(node: Any) -> bool:
 
 def number_of(node: Any, k: int) -> Any:
     """The Python number (or None) at operand k of a node with three or more operands."""
+    if isinstance(node, Kept):
+        return node.numbers[k]
     from autograd_opt.executor import node_saved
 
     if node.spent:

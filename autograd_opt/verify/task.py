@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from autograd_opt.verify import checker
 from autograd_opt.verify.budget import Budget
@@ -21,8 +19,22 @@ from autograd_opt.verify.reading import Recorded, convert
 from autograd_opt.verify.rewrites import Rewrite
 from autograd_opt.verify.sweep import Differentiator
 from autograd_opt.verify.verdict import Reason, Status, Verdict, Verification, undecided
-from autograd_opt.verify.versions import version_of
+from autograd_opt.verify.versions import versions
 from autograd_opt.verify.words import PULLBACK
+
+SCOPE = "all sizes with these broadcasts and branches"
+BITWISE = ("kernels are deterministic",)
+"""What a proof of equal bits presupposes."""
+
+
+def goals_of(leaves: Sequence[int], roots: Sequence[int]) -> list[str]:
+    """The names of what is compared, gradients first."""
+    return [f"gradient of %{i}" for i in leaves] + [f"value of %{i}" for i in roots]
+
+
+def trust(lemmas: Iterable[str] = ()) -> dict[str, Any]:
+    """Versions, and the lemmas that a proof uses: none where bits are equal."""
+    return {**versions(), "lemmas": sorted(set(lemmas))}
 
 
 class Task:
@@ -71,8 +83,8 @@ class Task:
 
     @property
     def goals(self) -> list[str]:
-        """The names of what is compared, gradients first."""
-        return [f"gradient of %{i}" for i in self.leaves] + [f"value of %{i}" for i in self.roots]
+        """The names of what is compared."""
+        return goals_of(self.leaves, self.roots)
 
     def run(
         self, engines: tuple[str, ...], budget: Budget, exact: str, assume: tuple[str, ...], seed: int
@@ -86,7 +98,7 @@ class Task:
             "original": (digest := self.original.digest()),
             "optimized": digest if self.original.same(self.optimized) else self.optimized.digest(),
             "stats": stats,
-            "trust": self.trust(),
+            "trust": trust(h.op for h in self.used() if h.op in LINEAR),
         }
         if (
             not self.roots
@@ -131,11 +143,11 @@ class Task:
             return Verification(
                 Status.PROVED,
                 "bitwise" if bits else "real",
-                "all sizes with these broadcasts and branches",
+                SCOPE,
                 self.conditions(bits),
                 engine="structural" if bits else "linear",
                 goals=goals,
-                **common,
+                **common | ({"trust": trust()} if bits else {}),
             )
         if found is not None:
             return found
@@ -200,7 +212,7 @@ class Task:
     def conditions(self, bitwise: bool) -> tuple[str, ...]:
         """What a proof presupposes."""
         if bitwise:
-            return ("kernels are deterministic",)
+            return BITWISE
         out = ["real arithmetic: sums may round differently"]
         private = sorted(
             {
@@ -222,13 +234,6 @@ class Task:
         heads = self.vocabulary.heads
         return [heads[k] for k in {*self.original.heads, *self.optimized.heads}]
 
-    def trust(self) -> dict[str, Any]:
-        """Versions and the lemmas that a proof of this graph uses."""
-        return {
-            **versions(),
-            "lemmas": sorted({h.op for h in self.used() if h.op in LINEAR}),
-        }
-
     def line(self, i: int) -> str:
         node = self.nodes[i]
         return f"%{i} {node.op.name}" + (f" ({node.source})" if node.source else "")
@@ -244,8 +249,3 @@ class Task:
 
 def integers(numbers: Any) -> list[int]:
     return numbers.tolist() if type(numbers) is np.ndarray and numbers.dtype.kind in "iu" else [int(x) for x in numbers]
-
-
-@functools.cache
-def versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "torch": torch.__version__, "sympy": version_of("sympy")}

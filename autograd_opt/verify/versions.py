@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import platform
 import re
 import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+
+import torch
 
 WRITTEN = re.compile(r"""^__version__ = ["']([^"']+)["']$""", re.MULTILINE)
 
@@ -24,3 +27,9 @@ def version_of(name: str) -> str:
         text = ""
     found = WRITTEN.search(text)
     return found[1] if found else version(name)
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """What a verdict says of what it rests on."""
+    return {"python": platform.python_version(), "torch": torch.__version__, "sympy": version_of("sympy")}
