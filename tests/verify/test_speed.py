@@ -39,11 +39,20 @@ def processes():
 
 def test_the_first_step_is_measured_in_processes_of_their_own(processes, tmp_path):
     """The second finds what the first has proved, and a third that keeps no files does not."""
-    found = [processes.ask("mlp", folder) for folder in (str(tmp_path), str(tmp_path), "off")]
-    assert [(f["proved"], f["runs"], f["nodes"], f["stored"]) for f in found] == [
-        (True, 1, 15, 0), (True, 1, 15, 1), (True, 1, 15, 0)]
+    found = [processes.ask("gp", folder) for folder in (str(tmp_path), str(tmp_path), "off")]
+    assert [(f["proved"], f["runs"], f["nodes"], f["stored"], f["written"]) for f in found] == [
+        (True, 1, 61, 0, 0), (True, 1, 61, 1, 0), (True, 1, 61, 0, 0)]
     assert all(f["first"] > 0 <= f["later"] for f in found)
     assert not any(f["loaded_sympy"] or f["changes"] for f in found)
+
+
+def test_a_step_that_goes_as_written_asks_no_file(processes, tmp_path):
+    for _ in range(2):
+        found = processes.ask("mlp", str(tmp_path))
+        told = [found[k] for k in ("proved", "runs", "nodes", "stored", "written")]
+        assert told == [True, 1, 15, 0, 1]
+        assert found["hashing"] > found["first"] > 0
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_transpose_of_a_transpose_loads_sympy(processes):
@@ -58,13 +67,14 @@ def test_all_runs_of_a_step_count(processes):
 
 
 def test_a_row_says_what_is_found_and_the_most_of_each_kind(processes, tmp_path):
-    tables = overhead.Tables(processes, ["lstm"])
-    head, _, row, most = tables.steps()
-    assert head.count("|") == row.count("|") == most.count("|")
-    assert row.startswith("| `lstm` | 18 | proved | ")
-    assert "not all found" not in row
+    tables = overhead.Tables(processes, ["gp", "lstm"])
+    head, _, row, written, most = tables.steps()
+    assert head.count("|") == row.count("|") == written.count("|") == most.count("|")
+    assert row.startswith("| `gp` | 61 | proved | ")
+    assert written.startswith("| `lstm` | 18 | proved, as written | ")
+    assert "not all found" not in row + written
     assert most == f"| most of all; the bar is 50 | | | | {tables.most[0]:.1f} | | {tables.most[1]:.1f} | | " \
-                   f"{tables.most[2]:.0f} |"
+                   f"{tables.most[2]:.0f} | |"
     assert 0 <= tables.most[0] < tables.most[2]
 
 
