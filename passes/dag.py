@@ -151,8 +151,8 @@ def _edited(
     dag = source.copy()
     # users before their operands: what goes has no users by then, but those that move; and
     # one number at a time, for half a million of them fill a cache
-    gone: Any = memoryview(index[~keep][::-1])
-    dag.remove_nodes_from(gone)
+    gone: Any = index[~keep][::-1]
+    dag.remove_nodes_from(memoryview(gone))
     if moves:
         moved = np.flatnonzero(np.repeat(keep, np.diff(offsets)) & ~keep[operands])
         user = np.searchsorted(offsets, moved, side="right") - 1
