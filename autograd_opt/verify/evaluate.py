@@ -92,11 +92,11 @@ def traced_formula(
     if key not in cache:
         tracer = Tracer(vocabulary, len(types), vocabulary.types[head.type].device)
         values = {**op.attributes, **{k: v for k, v in head.values().items() if not k.startswith("#")}}
-        before = len(types) - sum(n not in values for n in op.operands)
+        before = max(0, len(types) - sum(n not in values for n in op.operands))    # an absent one is None
         with recording_paused(), tracer:
             traces = [tracer.value(t, k) for k, t in enumerate(types)]
             rest = iter(traces[before:])
-            operands = [values.pop(n) if n in values else next(rest) for n in op.operands]
+            operands = [values.pop(n) if n in values else next(rest, None) for n in op.operands]
             try:
                 out = formula(*traces[:before], *operands, **{k: v for k, v in values.items() if k in op.attributes})
             except Untraceable as error:

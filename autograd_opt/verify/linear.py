@@ -109,7 +109,14 @@ LINEAR: dict[str, tuple[int, ...]] = {
             "softplus_backward",
             "softmax_backward",
             "log_softmax_backward",
+            "hardswish_backward",
+            "logit_backward",
+            "glu_backward",
             "mse_loss_backward",
+            "smooth_l1_loss_backward",
+            "huber_loss_backward",
+            "soft_margin_loss_backward",
+            "binary_cross_entropy_backward",
         ],
         FIRST,
     ),
@@ -198,6 +205,8 @@ def _slots(head: Head, count: int) -> tuple[int, ...]:
         return FIRST if "y" in values else found
     if op in VIEWED:
         return FIRST if same_numbers(values.get("dtype", "N"), values.get("base_dtype", "N")) else ()
+    if op == "logit_backward":           # without a bound it is NaN outside of [0, 1]
+        return FIRST if values.get("eps", "N") != "N" else ()
     if op == "masked_fill":
         return FIRST if values.get("value") in ZEROS and count == 2 else ()
     if op == "where":
