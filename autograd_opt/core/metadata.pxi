@@ -7,6 +7,9 @@
 # for ordinary tensors (by their C++ class: no nested, sparse or batched ones) where every one of them is
 # there and says of many kinds of tensors what Python says; the properties are asked of everything else.
 
+cdef extern from "stdbool.h":
+    ctypedef bint c_bool "bool"
+
 cdef extern from *:
     """
     static ao_reads ao_reads_here;
@@ -26,8 +29,8 @@ cdef extern from *:
         int counter
         int64_t (*modes)() noexcept
         void **(*mode)(int64_t) noexcept
-        bint (*recording)() noexcept
-        bint (*excluded)(uint64_t) noexcept
+        c_bool (*recording)() noexcept
+        c_bool (*excluded)(uint64_t) noexcept
         uint64_t casting
         int keys
         uint64_t negative, zero, tracked
@@ -136,7 +139,8 @@ def install_switches(size_t recording, size_t excluded, uint64_t casting, device
 
     `casting`: the dispatch keys of autocast on any device; it is switched on and off on each of `devices` to see it.
     """
-    ao_reads_here.recording, ao_reads_here.excluded = <bint (*)() noexcept>recording, <bint (*)(uint64_t) noexcept>excluded
+    ao_reads_here.recording, ao_reads_here.excluded = <c_bool (*)() noexcept>recording, \
+        <c_bool (*)(uint64_t) noexcept>excluded
     ao_reads_here.casting = casting
     before = torch.is_grad_enabled()
     right = True
