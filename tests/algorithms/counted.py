@@ -25,12 +25,13 @@ CONTEXTS: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
 
 SURPLUS = {
     "adjoint_method": 5, "straight_through_quantization": 5,
-    "connectionist_alignment": 8, "lagrangian_network": 2, "mixture_of_experts": 11,
+    "connectionist_alignment": 8, "factored_tensor": 1, "lagrangian_network": 2, "mixture_of_experts": 11,
 }
 """Where the optimized program asks for more kernels than torch eager's, by how many at most.
 
 A gradient that a custom Function computed may be wanted again, and is copied into `.grad`; packed sequences, batched
-derivatives and `one_hot` are taken apart further than torch takes them.
+derivatives and `one_hot` are taken apart further than torch takes them, and so is a product of three factors where
+opt_einsum is not installed.
 """
 
 
