@@ -319,7 +319,7 @@ def keep_hooks(t: Tensor) -> None:
     node = t.__dict__.get("_node")
     if node is None or node.is_leaf:
         return
-    found = nodes.handle_of(t).hooks if nodes.get_active() is not None else node.hooks
+    found = own_node(t, node).hooks
     if found is not None and found.tensor:
         t.__dict__["_leaf_hooks"] = found.tensor
     else:

@@ -36,14 +36,26 @@ def fused(kernel: Any, g: Any, x: Any, y: Any, *attributes: Any) -> Any:
     return summed(kernel(g, wide, y, *attributes), x.shape)
 
 
-def smooth_l1_slope(x: Any, y: Any, beta: float) -> Any:
+def smooth_l1_back(g: Any, x: Any, y: Any, *, reduction: int, beta: float) -> Any:
     d = x - y
-    return torch.where(d.abs() < beta, d / beta, d.sign())
+    return mean_over(g, x.shape, reduction) * torch.where(d.abs() < beta, d / beta, d.sign())
 
 
-def huber_slope(x: Any, y: Any, delta: float) -> Any:
+def smooth_l1_bend(h: Any, g: Any, x: Any, y: Any, *, reduction: int, beta: float) -> Any:
+    return masked((x - y).abs() < beta, mean_over(h * g, x.shape, reduction) / beta)
+
+
+def huber_back(g: Any, x: Any, y: Any, *, reduction: int, delta: float) -> Any:
     d = x - y
-    return torch.where(d.abs() <= delta, d, delta * d.sign())
+    return mean_over(g, x.shape, reduction) * torch.where(d.abs() <= delta, d, delta * d.sign())
+
+
+def huber_bend(h: Any, g: Any, x: Any, y: Any, *, reduction: int, delta: float) -> Any:
+    return masked((x - y).abs() <= delta, mean_over(h * g, x.shape, reduction))
+
+
+def soft_margin_back(g: Any, x: Any, y: Any, *, reduction: int) -> Any:
+    return mean_over(g, x.shape, reduction) * -y * (-y * x).sigmoid()
 
 
 def soft_margin_bend(x: Any, y: Any) -> Any:
@@ -124,27 +136,18 @@ define("smooth_l1_loss", "x, y, reduction=1, beta=1.0", R, "torch._C._nn.smooth_
        x=lambda g, x, y, *, reduction, beta: fused(A.smooth_l1_loss_backward, g, x, y, reduction, beta),
        y=lambda g, x, y, *, reduction, beta: fused(A.smooth_l1_loss_backward, g, y, x, reduction, beta))
 define("smooth_l1_loss_backward", "g, x, y, reduction=1, beta=1.0", R, "torch.ops.aten.smooth_l1_loss_backward",
-       meaning=lambda g, x, y, *, reduction, beta: mean_over(g, x.shape, reduction) * smooth_l1_slope(x, y, beta),
-       g=lambda h, x, y, *, reduction, beta: mean_over(h, x.shape, reduction) * smooth_l1_slope(x, y, beta),
-       x=lambda h, g, x, y, *, reduction, beta:
-           masked((x - y).abs() < beta, mean_over(h * g, x.shape, reduction) / beta),
-       y=lambda h, g, x, y, *, reduction, beta:
-           masked((x - y).abs() < beta, -mean_over(h * g, x.shape, reduction) / beta))
+       meaning=smooth_l1_back, g=smooth_l1_back, x=smooth_l1_bend,
+       y=lambda h, g, x, y, *, reduction, beta: smooth_l1_bend(-h, g, x, y, reduction=reduction, beta=beta))
 define("huber_loss", "x, y, reduction=1, delta=1.0", R, "torch._C._nn.huber_loss",
        x=lambda g, x, y, *, reduction, delta: fused(A.huber_loss_backward, g, x, y, reduction, delta),
        y=lambda g, x, y, *, reduction, delta: fused(A.huber_loss_backward, g, y, x, reduction, delta))
 define("huber_loss_backward", "g, x, y, reduction=1, delta=1.0", R, "torch.ops.aten.huber_loss_backward",
-       meaning=lambda g, x, y, *, reduction, delta: mean_over(g, x.shape, reduction) * huber_slope(x, y, delta),
-       g=lambda h, x, y, *, reduction, delta: mean_over(h, x.shape, reduction) * huber_slope(x, y, delta),
-       x=lambda h, g, x, y, *, reduction, delta:
-           masked((x - y).abs() <= delta, mean_over(h * g, x.shape, reduction)),
-       y=lambda h, g, x, y, *, reduction, delta:
-           masked((x - y).abs() <= delta, -mean_over(h * g, x.shape, reduction)))
+       meaning=huber_back, g=huber_back, x=huber_bend,
+       y=lambda h, g, x, y, *, reduction, delta: huber_bend(-h, g, x, y, reduction=reduction, delta=delta))
 define("soft_margin_loss", "x, y, reduction=1", R, "torch._C._nn.soft_margin_loss",
        x=lambda g, x, y, *, reduction: fused(A.soft_margin_loss_backward, g, x, y, reduction))
 define("soft_margin_loss_backward", "g, x, y, reduction=1", R, "torch.ops.aten.soft_margin_loss_backward",
-       meaning=lambda g, x, y, *, reduction: mean_over(g, x.shape, reduction) * -y * (-y * x).sigmoid(),
-       g=lambda h, x, y, *, reduction: mean_over(h, x.shape, reduction) * -y * (-y * x).sigmoid(),
+       meaning=soft_margin_back, g=soft_margin_back,
        x=lambda h, g, x, y, *, reduction: mean_over(h * g, x.shape, reduction) * soft_margin_bend(x, y))
 # ----- classification -----
 define("binary_cross_entropy", "x, y, weight=?, reduction=1", R, "torch._C._nn.binary_cross_entropy",
