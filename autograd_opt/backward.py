@@ -245,7 +245,10 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
 
 def own_memory(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any], results: list[Any],
                create_graph: bool) -> list[Any]:
-    """The gradients that were captured, copied where merging has spared the sum or product that torch returns."""
+    """The gradients that were captured, copied where merging has spared the sum or product that torch returns.
+
+    Where it has spared only a view, they are that view: of a cotangent that requires grad, torch takes it for a leaf.
+    """
     given = {(id(g), n.index): g for g, n in zip(results, targets, strict=True) if g is not None}
     held = Counter([*(key for key, _ in given), *map(id, cotangents)])
     made: dict[tuple[int, int], Tensor] = {}
@@ -254,9 +257,14 @@ def own_memory(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: l
         stretched = expanded(g)
         if stretched or (len(tape) <= SMALL and (held[number] > 1 or (not create_graph and is_view(g)))):
             place = summed(roots, tape.node(index), not stretched)
-            if place is not None:            # targets to which that sum is handed on have one tensor together
+            if place is VIEWED:
+                if held[number] > 1 and not create_graph:
+                    with torch.no_grad():
+                        copies[number, index] = g.view_as(g)
+            elif place is not None:          # targets to which that sum is handed on have one tensor together
                 if (number, place) not in made:
-                    made[number, place] = g.clone()
+                    with torch.set_grad_enabled(create_graph):
+                        made[number, place] = g.clone()
                 copies[number, index] = made[number, place]
     return [g if g is None else copies.get((id(g), n.index), g) for g, n in zip(results, targets, strict=True)]
 
@@ -268,13 +276,18 @@ def is_view(g: Tensor) -> bool:
 
 SMALL = 20_000
 """Nodes up to which a gradient is looked after for being a view where torch's is none: the answer walks the graph."""
+SAME = frozenset(["expand", "squeeze"])
+"""Views that hand on the cotangent itself where they change no shape."""
 PASSING = frozenset("add sub clone contiguous cast positive cat stack".split())
 """Operators whose rule hands on the cotangent itself, or a view of it."""
 
 
+VIEWED = -1
+
+
 def summed(roots: list[Any], target: Any, views: bool = False) -> int | None:
     """The node at which an expanded gradient of `target` (or one that is a view) is a sum or a product in the graph as
-    written, on its way from where it became that; None where it is neither."""
+    written, on its way from where it became that; None where it is neither, VIEWED where it became a view."""
     users: dict[int, list[Any]] = {n.index: [None] for n in roots}
     seen: set[int] = set()
     stack = list(roots)
@@ -296,8 +309,11 @@ def summed(roots: list[Any], target: Any, views: bool = False) -> int | None:
         if above is None or above.shape is None or above.op.flags & MULTI \
                 or math.prod(above.shape) < math.prod(node.shape):
             return None                     # here it is expanded
+        if views and above.op.name in SAME and above.shape == node.shape:
+            node = above
+            continue
         if views and (above.op.flags & VIEW or above.op.name in ("cat", "stack")):
-            return None                     # here it becomes a view
+            return VIEWED
         if above.leader is not None and not above.op.flags & VIEW and above.op.name not in PASSING:
             return int(node.index)          # a product with one, say, which a rule has left out
         node = above

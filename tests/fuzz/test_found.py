@@ -127,6 +127,19 @@ FOUND = {
     "a view made under no_grad of a value that nobody holds": """
         with torch.no_grad(): v = (w @ w).t()
         v.lerp_(w, 0.5)""",
+    "a gradient whose only step is a view that merging spares is a view of the cotangent, and a leaf as torch's": """
+        v = y.view(-1)
+        u, = torch.autograd.grad(v, [y], v * 2)
+        u.requires_grad, u.is_leaf""",
+    "with both captured, the view's own gradient is the cotangent itself": """
+        v = y.view(-1).reshape(y.shape)
+        t = v.expand_as(v)
+        a, b, e = torch.autograd.grad(t, [y, v, t], t * 2, retain_graph=True)
+        (a.requires_grad, a.is_leaf, b.is_leaf, e.is_leaf)""",
+    "a copied gradient of a product with one requires no grad": """
+        v = y * 1
+        u, = torch.autograd.grad(v, [y], v * 2)
+        u.requires_grad, u.is_leaf""",
     # ----- writes without a record -----
     "a write under no_grad leaves the gradient of a tensor where it was": """
         v = f * 2
