@@ -276,7 +276,7 @@ def is_view(g: Tensor) -> bool:
 
 SMALL = 20_000
 """Nodes up to which a gradient is looked after for being a view where torch's is none: the answer walks the graph."""
-SAME = frozenset(["expand", "squeeze"])
+SAME = frozenset(["expand", "expand_as", "broadcast_to", "squeeze"])
 """Views that hand on the cotangent itself where they change no shape."""
 PASSING = frozenset("add sub clone contiguous cast positive cat stack".split())
 """Operators whose rule hands on the cotangent itself, or a view of it."""
