@@ -16,7 +16,7 @@ from torch.autograd.graph import GradientEdge
 from autograd_opt import deep, errors, references, runs
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
-from autograd_opt.executor import GraphTask, install_entry, require_unwritten, runs_again
+from autograd_opt.executor import GraphTask, grad_usual, install_entry, require_unwritten, runs_again
 from autograd_opt.hooks import retain_grad, run_leaf_hooks
 from autograd_opt.opaque import saves_values
 from autograd_opt.ops.table import MULTI, VIEW
@@ -161,9 +161,6 @@ def one_of(dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.ones((), dtype=dtype, device=device)
 
 
-install_entry(references.accumulate, shared_ones)
-
-
 def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | None = None,
              create_graph: bool = False, inputs: Any = None) -> None:
     """`torch.autograd.backward` with this library's engine."""
@@ -204,6 +201,10 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
             "other parts of the graph, please use torch.autograd.backward.", FutureWarning, stacklevel=3)
     if allow_unused is None:
         allow_unused = materialize_grads
+    if not (create_graph or is_grads_batched or materialize_grads):
+        usual = grad_usual(outputs, inputs, grad_outputs, retain_graph, allow_unused)
+        if usual is not None:
+            return usual
     roots, wanted = as_tuple(outputs), as_tuple(inputs)
     if not wanted:
         raise errors.GraphError(errors.at("`inputs` argument to `grad()` cannot be empty."))
@@ -236,11 +237,16 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
                 ))
             results[i] = torch.zeros_like(t, requires_grad=create_graph)
         elif g is None and not allow_unused:
-            raise errors.GraphError(errors.at(
-                f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
-                "Set allow_unused=True if this is the desired behavior."
-            ))
+            raise unused(i)
     return tuple(results)
+
+
+def unused(i: int) -> errors.GraphError:
+    """The error of an input that has no gradient."""
+    return errors.GraphError(errors.at(
+        f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
+        "Set allow_unused=True if this is the desired behavior."
+    ))
 
 
 def own_memory(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any], results: list[Any],
@@ -512,3 +518,6 @@ def in_slices(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: li
     rows = [execute(tape, roots, [c[k] for c in cotangents], targets, retain or k < n - 1, create_graph, False)
             for k in range(n)]
     return [None if rows[0][j] is None else torch.stack([row[j] for row in rows]) for j in range(len(targets))]
+
+
+install_entry(references.accumulate, shared_ones, own_memory, unused)

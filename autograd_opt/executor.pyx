@@ -12,16 +12,16 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport fabs, frexp
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from autograd_opt.ctorch cimport (
-    ao_builtin0, ao_casts, ao_contiguous, ao_dtype, ao_get, ao_is_neg, ao_is_view, ao_is_zero, ao_method, ao_method0, ao_needs_grad, ao_own, ao_set, ao_strided,
+    ao_builtin0, ao_casts, ao_contiguous, ao_dtype, ao_get, ao_is_leaf, ao_is_neg, ao_is_view, ao_is_zero, ao_method, ao_method0, ao_needs_grad, ao_own, ao_set, ao_strided,
     ao_try_attr, ao_direct_nll_back, ao_mm, ao_nll_back, ao_sum_first, ao_threshold, ao_threshold_into, ao_turned_mm, ao_use_reads,
 )
 from autograd_opt.node cimport (
     AGAIN, DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
     OWN, PINNED, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp,
-    active_tape, awaits, followed, number_arguments, same_device, set_paused, shape_of, value_of,
+    Leads, active_tape, awaits, followed, handle, leads_on, number_arguments, same_device, set_paused, shape_of, value_of,
     version_of,
 )
 from autograd_opt import errors
@@ -64,6 +64,7 @@ class Contribution:
 
 
 include "core/frontier.pxi"
+include "core/needed.pxi"
 
 
 cdef class GraphTask:
@@ -82,7 +83,7 @@ cdef class GraphTask:
     cdef dict places             # position in `captured` -> which output, where the node has several
     cdef readonly set undefined  # positions in `captured` that a run has come to without any cotangent
     cdef readonly list captured
-    cdef set needed              # indices to execute, or None for all
+    cdef Leads needed            # which nodes to execute, or None for all
     cdef bint accumulate
     cdef object accumulator      # references.accumulate
     cdef readonly Py_ssize_t executed
@@ -123,7 +124,7 @@ cdef class GraphTask:
     cdef Node aim(self, Node node):
         """Where a cotangent for `node` goes: itself, the leader it was merged into, or None."""
         if self.merge and node.flags & MERGED:
-            if self.needed is not None and node.leader.index not in self.needed:
+            if self.needed is not None and not leads_on(self.needed, node.leader.index):
                 return None              # as written, this run does not come here either
             if node.flags & SPENT and node.task != self.id and not stateless(node):
                 raise errors.freed(node)
@@ -271,7 +272,7 @@ cdef class GraphTask:
             resolve(self, self.captures if inputs is not None and intermediate(inputs) else None)
         if inputs is not None:
             ends = self.captures if not self.calls else {**self.captures, **dict.fromkeys(called_at(inputs))}
-            self.needed = needed_for(roots, ends, makers_of(inputs), self.merge)
+            self.needed = needed_for(self.tape, roots, ends, makers_of(inputs), self.merge)
         try:
             self.own = True
             for node, g in zip(roots, cotangents):
@@ -460,7 +461,7 @@ cdef class GraphTask:
 
     cdef bint leads(self, Node node):
         """In a run with targets: is `node` one, or on a way to one?"""
-        return node.index in self.needed
+        return leads_on(self.needed, node.index)
 
     cdef object call(self, Node node, Vjp vjp, object g):
         """Call one rule with what it names."""
@@ -531,7 +532,7 @@ cdef class GraphTask:
         cdef object whole
         i = output.attrs["i"]
         if self.merge and parent.flags & MERGED:         # while this output of it was not merged: its twin is gone
-            if self.needed is not None and parent.leader.index not in self.needed:
+            if self.needed is not None and not leads_on(self.needed, parent.leader.index):
                 return 0
             if parent.flags & SPENT and parent.task != self.id and not stateless(parent):
                 raise errors.freed(parent)

@@ -109,6 +109,14 @@ cdef class Node:
     cdef int lasti               # with `code`: the source position
     cdef object code
 
+cdef class Leads:
+    cdef int64_t low, high       # record numbers from `low` up to `high`
+    cdef unsigned char *marks    # one for each of them
+
+cdef inline bint leads_on(Leads leads, int64_t index) noexcept:
+    """Is the node of this number a target of the run, or on a way to one?"""
+    return leads.low <= index < leads.high and leads.marks[index - leads.low] & 1
+
 cdef struct Entry:
     int64_t a
     int64_t b
@@ -179,7 +187,7 @@ cdef class Tape:
     cpdef int clear(self) except -1
     cdef Node parameter(self, object t)
     cdef int resolve(self, dict captured) except -1
-    cdef void spend_twin(self, Node node, int64_t task, set needed) noexcept
+    cdef void spend_twin(self, Node node, int64_t task, Leads needed) noexcept
     cdef void spend_passed(self, bint finished) noexcept
     cdef int lead(self, Node node, Node target) except -1
     cdef int mergeable(self, Node node, dict captured) except -1

@@ -15,7 +15,7 @@ import weakref
 
 import torch
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_DECREF, Py_XDECREF
 from libc.string cimport memcpy, memset
@@ -88,6 +88,7 @@ include "core/metadata.pxi"
 include "core/node.pxi"
 include "core/active.pxi"
 include "core/handles.pxi"
+include "core/leads.pxi"
 include "core/tape.pxi"
 include "core/attributes.pxi"
 include "core/numbers.pxi"

@@ -1,12 +1,14 @@
-# The backward of an ordinary training step: one scalar, no argument, nothing out of the ordinary.
+# The backward of an ordinary training step, and an ordinary `grad`: one scalar, nothing out of the ordinary.
 #
-# What it does is what `backward.backward` does then, without the questions that the arguments of a
+# What they do is what `backward.backward` and `backward.grad` do then, without the questions that the arguments of a
 # general call raise.  Anything that is not as here goes there, before anything has been done.
 #
 # Part of executor.pyx.
 
 cdef object accumulate_leaf = None       # references.accumulate
 cdef object shared_ones = None           # backward.shared_ones
+cdef object own_memory = None            # backward.own_memory
+cdef object unused = None                # backward.unused
 cdef object anomaly_enabled = torch._C.is_anomaly_enabled
 cdef object grad_enabled = torch._C.is_grad_enabled
 cdef object set_grad_enabled = torch._C._set_grad_enabled
@@ -17,10 +19,10 @@ cdef list spare_guards = []              # each is used by one run at a time
 cdef dict _ones = {}                     # dtype -> the number one on the CPU, which no user ever sees
 
 
-def install_entry(accumulate, ones):
+def install_entry(accumulate, ones, memory, missing):
     """What a run needs of other modules; done once at import."""
-    global accumulate_leaf, shared_ones
-    accumulate_leaf, shared_ones = accumulate, ones
+    global accumulate_leaf, shared_ones, own_memory, unused
+    accumulate_leaf, shared_ones, own_memory, unused = accumulate, ones, memory, missing
     if ao_builtin0(dispatch_modes) == 0:
         for dtype in (torch.float32, torch.float64):
             _ones[dtype] = torch.ones((), dtype=dtype, device=CPU)
@@ -82,28 +84,118 @@ def backward_usual(t):
 cdef bint ran(Tape tape, object t, Node node, list stack) except -1:
     """Run from `node` with torch functions and gradients off; False where it is no usual root."""
     cdef GraphTask task
-    cdef list roots = [node]
-    grads = ao_builtin0(grad_enabled)
     guard = spare_guards.pop() if spare_guards else Guard()
     ao_method0(guard_enter, guard)
     try:
         if not usual_root(tape, t, node):
             return False
         task = GraphTask.__new__(GraphTask, tape, False, False, False)
-        stack.append(Run(task, roots, None, True))
-        set_paused(1)
-        try:
-            if grads is True:
-                set_grad_enabled(False)
-            task.run(roots, [seed_of(tape, node)], None, True, accumulate_leaf)
-        except BaseException:
-            stack.pop()
-            raise
-        finally:
-            set_paused(0)
-            if ao_builtin0(grad_enabled) is not grads:
-                set_grad_enabled(grads)
+        on_plain_values(task, [node], [seed_of(tape, node)], None, stack)
     finally:
         ao_method(guard_exit, guard, NOTHING)
         spare_guards.append(guard)
     return True
+
+
+cdef object on_plain_values(GraphTask task, list roots, list cotangents, list targets, list stack):
+    """Execute with nothing recorded; torch functions are off.  The run is left on `stack`, unless it fails."""
+    cdef bint accumulate = targets is None
+    grads = ao_builtin0(grad_enabled)
+    stack.append(Run(task, roots, targets, accumulate))
+    set_paused(1)
+    try:
+        if grads is True:
+            set_grad_enabled(False)
+        return task.run(roots, cotangents, targets, accumulate, accumulate_leaf)
+    except BaseException:
+        stack.pop()
+        raise
+    finally:
+        set_paused(0)
+        if ao_builtin0(grad_enabled) is not grads:
+            set_grad_enabled(grads)
+
+
+cdef inline object sole(object several):
+    """What stands alone, or is the one element of a tuple or a list; None for more."""
+    if type(several) is tuple or type(several) is list:
+        return several[0] if len(several) == 1 else None
+    return several
+
+
+cdef Node bare_leaf(Tape tape, object t):
+    """The node of a leaf without hooks that the graph has seen; None for any other tensor."""
+    cdef Node node
+    found = tape.leaves.get(<size_t><PyObject *>t)
+    if found is None:
+        return None
+    node = <Node>found
+    if is_custom(t):
+        if not hookless(t):
+            return None
+    elif type(t) is not Tensor and type(t) is not Parameter or not ao_needs_grad(t) or not ao_is_leaf(t) \
+            or t.__dict__.get("_leaf_hooks"):
+        return None
+    if node.index < 0 or node.flags & (LEAF | REQUIRES_GRAD) != LEAF | REQUIRES_GRAD or ao_is_view(t) \
+            or ao_get(get_hooks, t) is not None:
+        return None
+    return node
+
+
+def grad_usual(outputs, inputs, given, retain, bint allow_unused):
+    """`grad` of one recorded real number in one leaf, on plain values; None, with nothing done, where it is another one."""
+    cdef Tape tape = active_tape()
+    cdef Node node, leaf
+    cdef GraphTask task
+    cdef list roots, targets, cotangents, stack, results
+    cdef bint merge
+    t, x = sole(outputs), sole(inputs)
+    if tape is None or recording() != <PyObject *>tape or tape.running \
+            or given is not None and not (type(given) is tuple and len(given) == 1 and given[0] is None) or not is_custom(t) \
+            or not isinstance(x, Tensor) or ao_builtin0(anomaly_enabled) is True:
+        return None
+    graph, stack = tape.graph(), getattr(running, "stack", None)
+    if graph is None or graph.anomaly or stack is None or stack or transform_level() is not None:
+        return None
+    guard = spare_guards.pop() if spare_guards else Guard()
+    ao_method0(guard_enter, guard)
+    try:
+        leaf = bare_leaf(tape, x)
+        if leaf is None:
+            return None
+        node = handle(tape, t)
+        if node.index < 0 or len(<tuple>node.shape) or not is_float(node.dtype) or not node.flags & REQUIRES_GRAD \
+                or node.op.name == "view_apart":
+            return None
+        cotangents = [shared_ones(tape, node.shape, node.dtype, node.device)]
+    finally:
+        ao_method(guard_exit, guard, NOTHING)
+        spare_guards.append(guard)
+    roots, targets = [node], [leaf]
+    merge = graph.prepare(roots, targets, not retain)
+    more = graph.erased if merge else ()
+    task = GraphTask.__new__(GraphTask, tape, bool(retain), False, merge)
+    task.shares = graph.merges
+    guard = spare_guards.pop() if spare_guards else Guard()
+    ao_method0(guard_enter, guard)
+    try:
+        results = on_plain_values(task, roots if not more else roots + more, cotangents if not more else cotangents + [
+            torch.zeros(n.shape, dtype=n.dtype, device=n.device) for n in more], targets, stack)
+    finally:
+        ao_method(guard_exit, guard, NOTHING)
+        spare_guards.append(guard)
+    run = stack[0]
+    try:
+        if not retain:
+            tape.consumed = True
+        if run.callbacks:
+            finish_run(run)
+    finally:
+        stack.pop()
+    g = results[0]
+    if g is None:
+        if not allow_unused:
+            raise unused(0)
+    elif tape.twins and (type(g) is not Tensor or not ao_contiguous(g) or ao_is_view(g) or g is cotangents[0]):
+        results = own_memory(tape, roots, cotangents, targets, results, False)
+    return tuple(results)

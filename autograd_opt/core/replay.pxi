@@ -82,51 +82,6 @@ cdef list called_at(list inputs):
     return [node.in0.index for node in inputs if node is not None and node.op == "output" and node.in0.op.functions]
 
 
-cdef set needed_for(list roots, dict targets, set makers, bint merge):
-    """Indices of the nodes on a path from a root to a target.
-
-    A path to one output of an operation may come through another one: in torch the operation itself, of `makers`,
-    is where such paths end.
-    """
-    cdef Node node, other
-    cdef int64_t lowest = min(makers.union(targets)) if targets else 0
-    seen = {}
-    stack = [n for n in roots]
-    while stack:
-        node = stack.pop()
-        if node.index < lowest or node.index in seen:
-            continue
-        seen[node.index] = node
-        if node.flags & NOWHERE:
-            continue                     # no cotangent goes on from here
-        for other in node.operands:
-            if other is not None and other.flags & REQUIRES_GRAD:
-                stack.append(other)
-        if merge and node.flags & MERGED:
-            stack.append(node.leader)
-    needed = leading(seen, set(targets), merge)
-    return needed.union(leading(seen, makers.difference(needed), merge).difference(makers)) if makers else needed
-
-
-cdef set leading(dict seen, set needed, bint merge):
-    """`needed`, and the nodes of `seen` that lead there."""
-    cdef Node node, other
-    for index in sorted(seen):
-        if index in needed:
-            continue
-        node = seen[index]
-        if node.flags & NOWHERE:
-            continue
-        for other in node.operands:
-            if other is not None and other.flags & REQUIRES_GRAD and other.index in needed:
-                needed.add(index)
-                break
-        else:
-            if merge and node.flags & MERGED and node.leader.index in needed:
-                needed.add(index)
-    return needed
-
-
 cdef object traced(GraphTask task, object t):
     """In a recorded run, a copy made before a write in place belongs to the value before it."""
     if not task.create_graph or not isinstance(t, Tensor):

@@ -5,13 +5,13 @@ cdef bint nothing_saved(object extra):
     return type(extra) is tuple and len(extra) > 0 and getattr(extra[0], "repeats", False) is True
 
 
-cdef int spend_below(Node twin, Node other, bint by_rule, list stack, set needed) except -1:
+cdef int spend_below(Node twin, Node other, bint by_rule, list stack, Leads needed) except -1:
     """One operand of a spent twin: on the stack if it goes with it, else reached by the run itself.
 
-    `needed` are the record numbers that lead to what the run was asked for; None for all.
+    `needed` are the nodes that lead to what the run was asked for; None for all.
     """
-    if needed is not None and other.index not in needed and not (
-            other.flags & MERGED and other.leader.index in needed):
+    if needed is not None and not leads_on(needed, other.index) and not (
+            other.flags & MERGED and leads_on(needed, other.leader.index)):
         return 0
     if other.flags & MERGED or by_rule and other is not twin.leader and passes_on(other, None):
         stack.append(other)
@@ -371,7 +371,7 @@ cdef class Tape:
         if not (node.op.flags & VARIADIC and node.saved_more is not None and nothing_saved(node.saved_more[2])):
             self.release(node)
 
-    cdef void spend_twin(self, Node node, int64_t task, set needed) noexcept:
+    cdef void spend_twin(self, Node node, int64_t task, Leads needed) noexcept:
         """A freeing run has gone through the leader of `node` in its place: spend it, and the
         merged nodes below it, as if the run had passed through them.
 

@@ -1,4 +1,4 @@
-"""The backward of an ordinary step takes a way of its own; everything else must not."""
+"""The backward of an ordinary step, and an ordinary `grad`, take a way of their own; everything else must not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
-from autograd_opt.executor import backward_usual
+from autograd_opt.executor import backward_usual, grad_usual
 
 X = torch.tensor([[0.5, -1.0], [2.0, 0.25]])
 
@@ -39,6 +39,66 @@ def test_an_ordinary_step_takes_it() -> None:
     assert x.grad is not None
     assert y.grad is not None
     assert torch.equal(x.grad, y.grad)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_an_ordinary_grad_takes_it(optimize: bool) -> None:
+    def rows(x: Tensor, grad: Callable[[Tensor], Any]) -> list[Tensor]:
+        (first,) = torch.autograd.grad((x.exp() * x.exp() * x[:1]).sum(), x, create_graph=True)
+        return [grad(entry)[0] for entry in first.flatten().unbind()]
+
+    x, y = leaf(), leaf()
+    expected = rows(y, lambda entry: torch.autograd.grad(entry, y, retain_graph=True))
+    with ao.AutogradGraph(optimize=optimize):
+        found = rows(x, lambda entry: grad_usual((entry,), (x,), None, True, False) or pytest.fail("another way"))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_an_ordinary_grad_frees_and_misses_as_any_other() -> None:
+    x, y = leaf(), leaf()
+    with ao.AutogradGraph(optimize=True):
+        loss = (x.exp() * x.exp()).sum()
+        (y * 3).sum().backward()
+        with pytest.raises(RuntimeError, match="index 0 appears to not have been used"):
+            torch.autograd.grad(loss, y, retain_graph=True)
+        assert torch.autograd.grad(loss, y, retain_graph=True, allow_unused=True) == (None,)
+        assert torch.equal(torch.autograd.grad(loss, x)[0], 2 * X.exp() * X.exp())
+        with pytest.raises(RuntimeError, match="second time"):
+            torch.autograd.grad(loss, x)
+
+
+def test_the_result_of_an_ordinary_grad_is_memory_of_its_own() -> None:
+    x = torch.tensor(2.0, requires_grad=True)
+    with ao.AutogradGraph(optimize=True):
+        y = (x * 1) + (x * 1)
+        (first,) = torch.autograd.grad(y, x, retain_graph=True)
+        first.mul_(5)
+        assert torch.autograd.grad(y, x)[0].item() == 2
+
+
+def test_other_grads_do_not() -> None:
+    x = leaf()
+    with ao.AutogradGraph(optimize=True):
+        y = x.exp()
+        loss = (y * y).sum()
+        for outputs, inputs, given in (
+            (y, x, None), (loss, y, None), (loss, (x, x), None), ((loss, loss), x, None), (loss, x, (torch.ones(()),)),
+            (loss, x, ()), (loss, X, None), (X.sum(), x, None), (loss.detach(), x, None),
+        ):
+            assert grad_usual(outputs, inputs, given, True, False) is None
+        z = leaf()
+        z.register_hook(lambda g: g * 2)
+        assert grad_usual((z * 3).sum(), z, None, True, False) is None
+        with torch.autograd.set_detect_anomaly(True):
+            assert grad_usual(loss, x, None, True, False) is None
+        seen: list[Any] = []
+        y.register_hook(lambda g: seen.append(grad_usual(loss, x, None, True, False)))
+        assert grad_usual(loss, x, None, True, False) is not None
+        assert seen == [None]
+    with ao.AutogradGraph(anomaly=True):
+        assert grad_usual((x * 3).sum(), x, None, False, False) is None
+    assert grad_usual((x * 3).sum(), x, None, False, False) is None
 
 
 REFUSED: dict[str, Callable[[Tensor], Any]] = {
