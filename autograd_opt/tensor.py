@@ -112,9 +112,10 @@ class CustomTensor(torch.Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         with torch._C.DisableTorchFunction():
             value = self.detach().as_subclass(torch.Tensor)
-            if not self.is_leaf:                 # as torch: the value travels, a leaf of its own where it arrives
-                return value.requires_grad_(self.requires_grad).__reduce_ex__(protocol)
-            return tensor, (value, None, None, self.requires_grad)
+            if self.__dict__.get("_made_here"):
+                return tensor, (value, None, None, self.requires_grad)
+            # What was computed travels as a value of torch's own type, a leaf where it arrives.
+            return value.requires_grad_(self.requires_grad).__reduce_ex__(protocol)
 
 
 def outside(func: Any, args: Any, kwargs: Any) -> Any:
@@ -171,6 +172,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
             ))
         plain.__class__ = CustomTensor
         plain._requires_grad = bool(requires_grad)  # type: ignore[attr-defined]
+        plain._made_here = True  # type: ignore[attr-defined]
         return plain  # type: ignore[return-value]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -231,6 +232,22 @@ def install() -> None:
     Tensor.as_subclass = as_subclass  # type: ignore[assignment, method-assign]
     Tensor.set_ = set_  # type: ignore[assignment, method-assign]
     recorder.take_exports(EXPORTS, escaped)
+    torch.nn.Parameter.__new__ = new_parameter  # type: ignore[method-assign]
+
+
+_new_parameter = torch.nn.Parameter.__new__
+
+
+@functools.wraps(_new_parameter)
+def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+    """A Parameter of a computed value is torch's own: torch would only mark a tensor of another class as one."""
+    if type(data) is CustomTensor:
+        escaped(data)
+        with torch._C.DisableTorchFunction():
+            data = data.detach()
+            data.__class__ = Tensor
+            data.data_ptr()                     # of its own: it may be resized, or shared with other processes
+    return _new_parameter(cls, data, requires_grad)
 
 
 @special(getter("data"))
@@ -363,6 +380,8 @@ def deepcopy(func: Any, args: Any, kwargs: Any) -> Tensor:
         memo.pop(id(alias), None)
         copy.__class__ = CustomTensor
         copy._requires_grad = references.requires_grad(t)
+        if "_made_here" in t.__dict__:
+            copy._made_here = True
         if t.grad is not None:
             copy.grad = t.grad.detach().clone()
     memo[id(t)] = copy
