@@ -365,6 +365,8 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
                 pass_on(task, node, b, ao_method0(t_method, ao_turned_mm(mm, t_method, g, x)), 0, True)
             else:
                 pass_mm(task, node, b, x, g, True)
+        elif n == 2 and turned_view(b):
+            pass_on(task, node, b, ao_method0(t_method, ao_turned_mm(mm, t_method, rows(g), rows(x))), 0, True)
         elif n == 2:
             pass_mm(task, node, b, rows(x), rows(g), True)
         else:
@@ -386,13 +388,33 @@ cdef bint turned_by_a_rule(GraphTask task, Node node):
         and node.hooks is None and task.wants(node.in0) and (task.captures is None or node.index not in task.captures)
 
 
-cdef inline bint turned_view(Node node):
+cdef inline bint turned_view(Node node) except -1:
     """Is this the transpose of a matrix?  Then its cotangent is made turned, as in torch: that of the matrix is row-major."""
-    return node.view is not None and turns(node) and node.in0 is not None and not turns(node.in0)
+    return node.view is not None and len(<tuple>node.shape) == 2 and exchanged(node)
 
 
-cdef inline bint turns(Node node):
-    return node.op.hot == TURN or node.op.hot == MIRROR
+cdef bint exchanged(Node node) except -1:
+    """Is this a view that exchanges axes an odd number of times?"""
+    cdef bint odd = False
+    while node.view is not None and node.in0 is not None and turns(node):
+        odd = not odd
+        node = node.in0
+    return odd
+
+
+cdef object SPELLINGS = frozenset("T H mH".split())
+
+
+cdef bint turns(Node node) except -1:
+    """Does this operation exchange the two axes of a matrix?"""
+    cdef int hot = node.op.hot
+    if hot == TURN or hot == MIRROR:
+        return True
+    if hot == TRANSPOSE:
+        return (attribute(node, "dim0") - attribute(node, "dim1")) % 2 != 0
+    if hot == AXES:
+        return attribute(node, "dims")[0] % 2 != 0
+    return not hot and node.op.name in SPELLINGS
 
 
 cdef object rows(object t):
@@ -423,7 +445,10 @@ cdef int native_several(GraphTask task, Node node, int hot, object g) except -1:
                 pass_mm(task, node, operands[1], flat, x if flat is g else rows(x), True)
         if task.wants(operands[0]):
             w = saved(node, 1)
-            if flat is g:
+            if flat is g and turned_view(operands[0]):
+                x = ao_method0(t_method, w)
+                pass_on(task, node, operands[0], ao_method0(t_method, ao_mm(mm, x, ao_method0(t_method, g))), 0, True)
+            elif flat is g:
                 pass_mm(task, node, operands[0], g, w)
             else:
                 pass_on(task, node, operands[0],
@@ -433,9 +458,17 @@ cdef int native_several(GraphTask task, Node node, int hot, object g) except -1:
         if attribute(node, "alpha") != 1 or attribute(node, "beta") != 1:
             return 0
         if task.wants(operands[2]):
-            pass_mm(task, node, operands[2], saved(node, 1), g, True)
+            x = saved(node, 1)
+            if turned_view(operands[2]):
+                pass_on(task, node, operands[2], ao_method0(t_method, ao_turned_mm(mm, t_method, g, x)), 0, True)
+            else:
+                pass_mm(task, node, operands[2], x, g, True)
         if task.wants(operands[1]):
-            pass_mm(task, node, operands[1], g, ao_method0(t_method, saved(node, 2)))
+            w = saved(node, 2)
+            if turned_view(operands[1]):
+                pass_on(task, node, operands[1], ao_method0(t_method, ao_mm(mm, w, ao_method0(t_method, g))), 0, True)
+            else:
+                pass_mm(task, node, operands[1], g, ao_method0(t_method, w))
         if task.wants(operands[0]):
             pass_on(task, node, operands[0], g, FIX0, False)
         return 1

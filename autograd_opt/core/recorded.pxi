@@ -68,7 +68,7 @@ cdef object turned(GraphTask task, object a):
     """The transpose of a matrix that the rule reads, recorded; once for all rules where nodes may merge."""
     if task.shares:
         return inner_view(task.tape, operator("mT"), matrix_transpose, a)
-    return record(task.tape, operator("mT"), matrix_transpose, (a,), (a,), None)
+    return turned_result(task, a)
 
 
 cdef bint usual(object g) except -1:
@@ -276,10 +276,29 @@ cdef int recorded_matmul(GraphTask task, Node node, object g) except -1:
     if a is None or b is None or len(<tuple>a.shape) != 2 or len(<tuple>b.shape) != 2 or a.dtype is not b.dtype:
         return 0
     if task.wants(b):
-        emit(task, node, b, product(task, turned(task, read(task, node, 0)), g), FIX1)
+        emit(task, node, b, product_second(task, b, g, read(task, node, 0)), FIX1)
     if task.wants(a):
-        emit(task, node, a, product(task, g, turned(task, read(task, node, 1))), FIX0)
+        emit(task, node, a, product_first(task, a, g, read(task, node, 1)), FIX0)
     return 1
+
+
+cdef object product_first(GraphTask task, Node a, object g, object b):
+    """The cotangent of `a` in `a @ b`; that of a transpose is made turned."""
+    if turned_view(a):
+        return turned_result(task, product(task, b, turned(task, g)))
+    return product(task, g, turned(task, b))
+
+
+cdef object product_second(GraphTask task, Node b, object g, object a):
+    """The cotangent of `b` in `a @ b`."""
+    if turned_view(b):
+        return turned_result(task, product(task, turned(task, g), a))
+    return product(task, turned(task, a), g)
+
+
+cdef object turned_result(GraphTask task, object t):
+    """The transpose of a product, recorded; others will see it."""
+    return record(task.tape, operator("mT"), matrix_transpose, (t,), (t,), None)
 
 
 cdef int recorded_several(GraphTask task, Node node, int hot, object g) except -1:
@@ -312,16 +331,26 @@ cdef int recorded_several(GraphTask task, Node node, int hot, object g) except -
         if task.wants(operands[2]):
             emit(task, node, operands[2], g, FIXN)
         if task.wants(operands[1]):
-            emit(task, node, operands[1], product(task, turned(task, g), read(task, node, 0)), FIX1)
+            x = read(task, node, 0)
+            if turned_view(operands[1]):
+                x = turned_result(task, product(task, turned(task, x), g))
+            else:
+                x = product(task, turned(task, g), x)
+            emit(task, node, operands[1], x, FIX1)
         if task.wants(operands[0]):
-            emit(task, node, operands[0], product(task, g, read(task, node, 1)), FIX0)
+            x = read(task, node, 1)
+            if turned_view(operands[0]):
+                x = turned_result(task, product(task, turned(task, x), turned(task, g)))
+            else:
+                x = product(task, g, x)
+            emit(task, node, operands[0], x, FIX0)
         return 1
     if attribute(node, "alpha") != 1 or attribute(node, "beta") != 1:
         return 0
     if task.wants(operands[2]):
-        emit(task, node, operands[2], product(task, turned(task, read(task, node, 1)), g), FIXN)
+        emit(task, node, operands[2], product_second(task, operands[2], g, read(task, node, 1)), FIXN)
     if task.wants(operands[1]):
-        emit(task, node, operands[1], product(task, g, turned(task, read(task, node, 2))), FIX1)
+        emit(task, node, operands[1], product_first(task, operands[1], g, read(task, node, 2)), FIX1)
     if task.wants(operands[0]):
         emit(task, node, operands[0], g, FIX0)
     return 1

@@ -201,8 +201,11 @@ cdef object revive(Node node, object t):
 
 cdef object argument(GraphTask task, Node node, int code):
     cdef Node other
-    if code >= 64:                       # metadata of operand code-64 / code-128
+    if code >= 64:                       # of operand code-64, code-128 or code-192
         operands = node.more if node.more is not None else (node.in0, node.in1)
+        if code >= 192:
+            other = operands[code - 192]
+            return other is not None and turned_view(other)
         if code >= 128:
             other = operands[code - 128]
             return None if other is None else other.dtype

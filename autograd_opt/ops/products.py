@@ -17,38 +17,49 @@ def T(x: Any) -> Any:
     return H(x).mT
 
 
-def matmul_x(g: Any, y: Any, x_shape: Any, y_shape: Any) -> Any:
+def first(g: Any, y: Any, turned: bool) -> Any:
+    """The cotangent of `x` in `x @ y`, two matrices; as torch's, a `turned` one has the strides of a transpose."""
+    return (H(y) @ g.mT).mT if turned else g @ T(y)
+
+
+def second(g: Any, x: Any, turned: bool) -> Any:
+    """The cotangent of `y` in `x @ y`."""
+    return (g.mT @ H(x)).mT if turned else T(x) @ g
+
+
+def matmul_x(g: Any, y: Any, x_shape: Any, y_shape: Any, x_turned: bool) -> Any:
     if len(y_shape) == 1:
         return g * H(y) if len(x_shape) == 1 else g.unsqueeze(-1) * H(y)
     if len(x_shape) == 1:
         return (H(y) @ g.unsqueeze(-1)).squeeze(-1)
-    return g @ T(y)
+    return first(g, y, x_turned and len(y_shape) == 2)
 
 
-def matmul_y(g: Any, x: Any, x_shape: Any, y_shape: Any) -> Any:
+def matmul_y(g: Any, x: Any, x_shape: Any, y_shape: Any, y_turned: bool) -> Any:
     if len(x_shape) == 1:
         return g * H(x) if len(y_shape) == 1 else H(x).unsqueeze(-1) * g.unsqueeze(-2)
     if len(y_shape) == 1:
         return T(x) @ g if len(x_shape) == 2 else T(x.flatten(0, -2)) @ g.flatten()
     if len(y_shape) == 2 and len(x_shape) > 2:
-        return T(x.flatten(0, -2)) @ g.flatten(0, -2)
-    return T(x) @ g
+        return second(g.flatten(0, -2), x.flatten(0, -2), y_turned)
+    return second(g, x, y_turned and len(x_shape) == 2)
 
 
-def linear_x(g: Any, weight: Any, weight_shape: Any) -> Any:
+def linear_x(g: Any, weight: Any, weight_shape: Any, x_turned: bool) -> Any:
     if len(weight_shape) == 1:
         return g.unsqueeze(-1) * H(weight)
+    if x_turned:
+        return (T(weight) @ g.mT).mT
     return g @ H(weight) if g.ndim > 1 else view_of(g @ H(weight))
 
 
-def linear_weight(g: Any, x: Any, x_shape: Any, weight_shape: Any) -> Any:
+def linear_weight(g: Any, x: Any, x_shape: Any, weight_shape: Any, weight_turned: bool) -> Any:
     if len(weight_shape) == 1:
         return g * H(x) if len(x_shape) == 1 else T(x.flatten(0, -2)) @ g.flatten()
     if len(x_shape) == 1:
         return g.unsqueeze(-1) * H(x)
-    if len(x_shape) == 2:
-        return g.mT @ H(x)
-    return g.flatten(0, -2).mT @ H(x.flatten(0, -2))
+    g, x = (g, x) if len(x_shape) == 2 else (g.flatten(0, -2), x.flatten(0, -2))
+    return (T(x) @ g).mT if weight_turned else g.mT @ H(x)
 
 
 def bind_einsum(equation: str, operands: Any, path: Any = None) -> Any:
@@ -92,7 +103,8 @@ def einsum_back(g: Any, needs: Any, values: Any, shapes: Any, *, equation: str) 
 
 # ----- two operands -----
 define("matmul", "x, y", R, "torch.matmul T.matmul T.__matmul__ torch.linalg.matmul", x=matmul_x, y=matmul_y)
-define("mm", "x, y", PURE, "torch.mm T.mm", x=lambda g, y: g @ T(y), y=lambda g, x: T(x) @ g)
+define("mm", "x, y", PURE, "torch.mm T.mm", x=lambda g, y, x_turned: first(g, y, x_turned),
+       y=lambda g, x, y_turned: second(g, x, y_turned))
 define("bmm", "x, y", PURE, "torch.bmm T.bmm", x=lambda g, y: g.bmm(T(y)), y=lambda g, x: T(x).bmm(g))
 define("mv", "x, y", PURE, "torch.mv T.mv", x=lambda g, y: g.unsqueeze(-1) * H(y), y=lambda g, x: T(x) @ g)
 define("dot", "x, y", PURE, "torch.dot T.dot", x=lambda g, y: g * H(y), y=lambda g, x: g * H(x))
@@ -108,8 +120,8 @@ define("linear", "x, weight, bias=?", R, "torch._C._nn.linear",
        x=linear_x, weight=linear_weight, bias=lambda g: g)
 # ----- with a summand -----
 define("addmm", "x, y, z, *, beta=1, alpha=1", R, "torch.addmm T.addmm", inplace="T.addmm_",
-       x=lambda g, *, beta: times(g, beta), y=lambda g, z, *, alpha: times(g @ T(z), alpha),
-       z=lambda g, y, *, alpha: times(T(y) @ g, alpha))
+       x=lambda g, *, beta: times(g, beta), y=lambda g, z, y_turned, *, alpha: times(first(g, z, y_turned), alpha),
+       z=lambda g, y, z_turned, *, alpha: times(second(g, y, z_turned), alpha))
 define("baddbmm", "x, y, z, *, beta=1, alpha=1", R, "torch.baddbmm T.baddbmm", inplace="T.baddbmm_",
        x=lambda g, *, beta: times(g, beta), y=lambda g, z, *, alpha: times(g.bmm(T(z)), alpha),
        z=lambda g, y, *, alpha: times(T(y).bmm(g), alpha))

@@ -4,6 +4,7 @@ A rule is a function of the cotangent `g` and of exactly what it reads, by name:
 
     ans                 the output                ans_shape, ans_dtype   its metadata
     x, y, ...           an operand by its name    x_shape, x_dtype       its metadata
+    x_turned            is it a view that exchanges the axes of a matrix? (for strides only: proofs take it for False)
     needs               tuple of bools: which operands require grad (joint rules)
     values, shapes      all operands / all shapes (operators on lists of tensors)
     others              all operands but the first, whose place holds None
@@ -167,6 +168,8 @@ def make_vjp(rule: Rule | None, operands: tuple[str, ...], attributes: dict[str,
             codes.append(64 + operands.index(p.name[:-6]))
         elif p.name.endswith("_dtype") and p.name[:-6] in operands:
             codes.append(128 + operands.index(p.name[:-6]))
+        elif p.name.endswith("_turned") and p.name[:-7] in operands:
+            codes.append(192 + operands.index(p.name[:-7]))
         else:
             raise ValueError(f"a rule names {p.name!r}, which is neither an operand nor a known word")
     unknown = [a for a in wanted if a not in attributes]

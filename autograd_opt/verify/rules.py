@@ -63,7 +63,9 @@ def arguments(
     for code in vjp.codes:
         if code in PRIVATE:
             raise Untraceable(f"the rule of {op.name} is private")
-        if code >= 128:
+        if code >= 192:
+            args.append(False)              # either way the same product: it decides about strides
+        elif code >= 128:
             args.append(metadata(code - 128)[1])
         elif code >= 64:
             args.append(metadata(code - 64)[0])

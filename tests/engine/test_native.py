@@ -64,7 +64,8 @@ PROGRAMS: dict[str, Program] = {
     "sum": lambda x, y: x.sum() + x.sum(0) + x.sum((0, -1), keepdim=True) + y.sum(1)[:4] + x[0, 0].sum(),
     "mean": lambda x, y: x.mean() + x.mean(0) + x.mean((0, -1), keepdim=True) + y.mean(1)[:4] + x[0, 0].mean(),
     "matmul": lambda x, y: x @ y.t() @ x + (x.t() @ x[None]).sum(0)[:1] + x @ y[0] @ y,
-    "mm": lambda x, y: torch.mm(x, y.t()), "linear": lambda x, y: F.linear(x, y, y[:, 0]) + F.linear(x[None], y),
+    "mm": lambda x, y: torch.mm(x, y.t()), "linear": lambda x, y: F.linear(x, y, y[:, 0])
+    + F.linear(x[None], y) + F.linear(x.transpose(0, 1), y.T).sum() + torch.addmm(y[0], x.permute(1, 0), y).sum(),
     "addmm": lambda x, y: torch.addmm(y[:, 0], x, y.t()) + torch.addmm(x[:, :1], x, y.t(), beta=2, alpha=3),
     "slice": lambda x, y: x[1:4, ::2] * y[1:4, None, 0] + x[-2, 1] + x[..., None, 1:3][:3, 0] + y[2:2].sum(),
     "select": lambda x, y: x.select(1, -1) * y.select(0, 2)[0] + torch.select(x, 0, 1).sum(),
