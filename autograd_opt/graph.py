@@ -300,9 +300,9 @@ class AutogradGraph(Context):
         key = known.key_of(seen, leader, alive, rewrites, known.USUAL)
         verdict = known.find(key)
         if verdict is None:
-            decide = verifier.as_written if as_written else verifier.decide
-            verdict = decide(key, verifier.Question(self.tape.snapshot(), list(roots), self._goals(captured), leader,
-                                                    alive, rewrites))
+            nodes = self.tape.snapshot()
+            question = verifier.Question(nodes, list(roots), self._goals(captured), leader, alive, rewrites)
+            verdict = verifier.of_run(key, question, as_written)
         self.verdicts.append(verdict)
         if verdict.status == "refuted":
             raise errors.VerificationError(errors.at(f"the optimization of {self.label} was refuted: {verdict}"))

@@ -107,6 +107,13 @@ class Vocabulary:
             self.types.append(t)
         return found
 
+    def floating(self, type: int) -> bool:
+        """Are its elements, or those of all its parts, real or complex numbers?"""
+        t = self.types[type]
+        if t.parts:
+            return all(p is None or self.floating(p) for p in t.parts)
+        return t.dtype.startswith(("float", "bfloat", "complex"))
+
     def head(
         self, op: str, attributes: tuple[tuple[str, str], ...], type: int, grad: bool = False, effect: int = 0
     ) -> int:

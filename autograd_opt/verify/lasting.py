@@ -15,7 +15,9 @@ import functools
 import hashlib
 import json
 import os
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +42,10 @@ Question = tuple[str, str, str]
 """The path of a file, all that a proof in it depends on as text, and which part of that is the hash of `world`."""
 _asked = [0]
 _ready: list[bool] = []
-_waiting: dict[str, tuple[str, str, dict[str, Any]]] = {}
+_waiting: dict[str, tuple[str, str, Verification]] = {}
 """What is written at the end: by path, the hash of `world`, how the file begins, and the proof."""
+SECONDS = 0.5
+"""Of CPU, that writing may take."""
 
 
 def ready() -> None:
@@ -135,11 +139,14 @@ def keep(asked: Question | None, found: Verification) -> None:
     """Store a proof at the end of the process; nothing else is ever stored."""
     if asked is None or found.status is not Status.PROVED or "searched" in found.stats:
         return
+    if all(g.status is Status.PROVED for g in found.goals):
+        _waiting[asked[0]] = asked[2], asked[1], found
+
+
+def parts_of(found: Verification) -> dict[str, Any]:
+    """What a file holds of a proof."""
     goals = [[g.goal, g.exact] for g in found.goals]
-    if any(g.status is not Status.PROVED for g in found.goals):
-        return
-    proof = {k: goals if k == "goals" else getattr(found, k) for k in PARTS}
-    _waiting[asked[0]] = asked[2], asked[1], proof
+    return {k: goals if k == "goals" else getattr(found, k) for k in PARTS}
 
 
 def forget() -> None:
@@ -152,12 +159,18 @@ def forget() -> None:
 
 
 def write() -> None:
-    """Write what waits, unless a function that rules or meanings call has been replaced meanwhile."""
+    """Write what waits, unless a function that rules or meanings call has been replaced meanwhile.
+
+    Hashes of programs are made here where their proofs needed no sweep: for so many seconds at most.
+    """
     tables = taken().told if _waiting else ""
+    end = time.process_time() + SECONDS
     while _waiting:
-        path, (told, begun, proof) = _waiting.popitem()
-        if told == tables:
-            put_text(Path(path), f"{begun}{json.dumps(proof)}}}")
+        path = next(iter(_waiting))
+        told, begun, found = _waiting.pop(path)
+        if told == tables and time.process_time() < end:
+            with suppress(Exception):    # a rule that fails only now leaves no file
+                put_text(Path(path), f"{begun}{json.dumps(parts_of(found))}}}")
 
 
 atexit.register(write)

@@ -20,7 +20,7 @@ from itertools import starmap
 from types import SimpleNamespace
 
 from autograd_opt.ops.table import OPS
-from autograd_opt.verify import stored, turning
+from autograd_opt.verify import combining, stored, turning
 from autograd_opt.verify.ir import Program
 from autograd_opt.verify.leaders import PINNED
 from autograd_opt.verify.limited import Late, results
@@ -35,6 +35,8 @@ KNOWN: dict[tuple[str, str], Answer] = {}
 READ: dict[tuple[str, str], Answer] = {}
 """Those that were read from files, which serve only where files are believed."""
 KNOWN_LIMIT = 20_000
+WAYS = turning, combining
+"""That need no sympy."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,13 @@ def check(
     goals: Collection[int],
     seconds: float,
     limit: int,
+    asking: bool = True,
 ) -> Checked:
     """Prove rewrites one after the other, in record order; those before are in force for those after.
 
     `merged` are the leaders by merges of equal operations, which are in force for all; `goals` are
-    the nodes whose own cotangents are wanted: a rewrite may change none of those.
+    the nodes whose own cotangents are wanted: a rewrite may change none of those.  Without `asking`, nothing is
+    asked of sympy.
     """
     deadline = time.monotonic() + seconds
     leader = list(merged)
@@ -88,14 +92,14 @@ def check(
         pairs = list(pairs_of(recorded, leader, r, target, kept))
         answer = next((a for a in map(KNOWN.get, map(key_of, pairs)) if a is not None and a.equal), None)
         if answer is None:
-            answer = next((a for a in starmap(turning.compare, pairs) if a is not None), None)
+            answer = next((a for way in WAYS for a in starmap(way.compare, pairs) if a is not None), None)
         if answer is None:
             answer = from_files(pairs)
             read += answer is not None
-        if answer is None and not late:
+        if answer is None and asking and not late:
             answer, late = ask(pairs, deadline - time.monotonic(), limit)
         if answer is None or not answer.equal:
-            why = answer.message if answer is not None else late
+            why = answer.message if answer is not None else late if asking else "sympy has not been asked"
             failed = failed or (r.node, f"{r.rule or 'its merge'} is not shown right: {why}")
             continue
         leader[r.node:] = [target if to == r.node else to for to in leader[r.node:]]

@@ -30,8 +30,8 @@ class Simulation(Sums):
         found = self.kinds.get(key)
         if found is None:
             head = self.vocabulary.heads[head_number]
-            floating = [self.floating(t) for t in types]
-            same = all(t == head.type for t in types) and self.floating(head.type)
+            floating = [self.vocabulary.floating(t) for t in types]
+            same = all(t == head.type for t in types) and self.vocabulary.floating(head.type)
             names = [k for k, _ in head.attributes]
             if head.effect:
                 found = PLAIN, ()
@@ -51,7 +51,7 @@ class Simulation(Sums):
                 found = SCALE, exact(head.attributes[0][1])
             elif head.op == FULL and head.attributes[0][1] in ZEROS:
                 found = NOTHING, ()
-            elif not self.floating(head.type):
+            elif not self.vocabulary.floating(head.type):
                 found = PLAIN, ()
             else:
                 found = LINEARLY, slots(head, floating)
@@ -60,12 +60,6 @@ class Simulation(Sums):
                     found = (TOGETHER, together) if len(together) > 1 else (PLAIN, ())
             self.kinds[key] = found
         return found
-
-    def floating(self, type: int) -> bool:
-        t = self.vocabulary.types[type]
-        if t.parts:
-            return all(p is None or self.floating(p) for p in t.parts)
-        return t.dtype.startswith(("float", "bfloat", "complex"))
 
     # --- one pass ---
     def run(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from autograd_opt.verify import checker
 from autograd_opt.verify.budget import Budget
-from autograd_opt.verify.ir import DRAWS, Head, Malformed, Released, Vocabulary
+from autograd_opt.verify.ir import DRAWS, Head, Malformed, Program, Released, Vocabulary
 from autograd_opt.verify.kernels import KERNELS
 from autograd_opt.verify.leaders import PINNED, followed, resolve
 from autograd_opt.verify.linear import FOR_ALL_SIZES, JOINTLY, LINEAR, TRUSTED, is_kernel
@@ -35,6 +35,27 @@ def goals_of(leaves: Sequence[int], roots: Sequence[int]) -> list[str]:
 def trust(lemmas: Iterable[str] = ()) -> dict[str, Any]:
     """Versions, and the lemmas that a proof uses: none where bits are equal."""
     return {**versions(), "lemmas": sorted(set(lemmas))}
+
+
+def conditions(used: Collection[Head], bitwise: bool = False) -> tuple[str, ...]:
+    """What a proof presupposes that has used the linearity of these."""
+    if bitwise:
+        return BITWISE
+    out = ["real arithmetic: sums may round differently"]
+    private = sorted(
+        {
+            str(h.value("#of")) if h.op == PULLBACK else h.op
+            for h in used
+            if is_kernel(h.op) and h.value("#of") not in KERNELS
+        }
+    )
+    linear = {h.op for h in used if h.op in LINEAR or h.op in JOINTLY}
+    small = sorted(linear - FOR_ALL_SIZES - TRUSTED)
+    if small:
+        out.append(f"linear at all sizes, proved at small ones: {', '.join(small)}")
+    if private:
+        out.append(f"torch's own derivatives are linear: {', '.join(private)}")
+    return tuple(out)
 
 
 class Task:
@@ -71,9 +92,18 @@ class Task:
         self.recorded = convert(nodes, Vocabulary()) if recorded is None else recorded
         self.vocabulary = self.recorded.vocabulary
         self.differentiator = Differentiator(self.recorded)
-        self.original = self.differentiator.program(range(len(nodes)), self.roots, self.leaves)
-        self.optimized = (self.differentiator.program(self.leader, self.roots, self.leaves) if self.merged
-                          else self.original.copy())
+
+    @functools.cached_property
+    def original(self) -> Program:
+        """Values and gradients of the graph as written."""
+        return self.differentiator.program(range(len(self.nodes)), self.roots, self.leaves)
+
+    @functools.cached_property
+    def optimized(self) -> Program:
+        """Values and gradients with one node for each leader."""
+        if not self.merged:
+            return self.original.copy()
+        return self.differentiator.program(self.leader, self.roots, self.leaves)
 
     def position(self, node: Any, what: str) -> int:
         found = node if isinstance(node, int) else self.where.get(id(node))
@@ -199,35 +229,20 @@ class Task:
         return self.nodes[i].is_leaf or self.nodes[i].op.name in DRAWS
 
     def needed(self) -> set[int]:
-        """Positions that the outputs read, in the optimized program."""
+        """Nodes that the outputs read, where each is read off its leader."""
+        leader, operands = self.leader, self.recorded.operands
         seen: set[int] = set()
-        stack = list(self.optimized.values)
+        stack = [leader[r] for r in self.roots]
         while stack:
             i = stack.pop()
             if i not in seen:
                 seen.add(i)
-                stack += self.optimized.operands[i]
+                stack += [leader[o] for o in operands[i] if o is not None]
         return seen
 
     def conditions(self, bitwise: bool) -> tuple[str, ...]:
         """What a proof presupposes."""
-        if bitwise:
-            return BITWISE
-        out = ["real arithmetic: sums may round differently"]
-        private = sorted(
-            {
-                str(h.value("#of")) if h.op == PULLBACK else h.op
-                for h in self.used()
-                if is_kernel(h.op) and h.value("#of") not in KERNELS
-            }
-        )
-        linear = {h.op for h in self.used() if h.op in LINEAR or h.op in JOINTLY}
-        small = sorted(linear - FOR_ALL_SIZES - TRUSTED)
-        if small:
-            out.append(f"linear at all sizes, proved at small ones: {', '.join(small)}")
-        if private:
-            out.append(f"torch's own derivatives are linear: {', '.join(private)}")
-        return tuple(out)
+        return conditions(() if bitwise else self.used(), bitwise)
 
     def used(self) -> list[Head]:
         """What the two programs are made of."""

@@ -6,8 +6,10 @@ for the answer; the program is made, and its hash taken, when somebody reads it.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +18,7 @@ import torch
 
 from autograd_opt.verify.ir import Vocabulary
 from autograd_opt.verify.known import Key
-from autograd_opt.verify.reading import Kept, convert, kept
+from autograd_opt.verify.reading import Kept, Recorded, convert, kept
 from autograd_opt.verify.task import BITWISE, SCOPE, goals_of, trust
 from autograd_opt.verify.verdict import Status, Verdict, Verification
 
@@ -32,7 +34,7 @@ def answer(key: Key | None, nodes: Sequence[Any], roots: Sequence[Any], leaves: 
     wanted = [i for i, n in enumerate(read) if n.is_leaf and n.requires_grad] if leaves is None else list(leaves)
     if not reached(read, outputs, wanted):
         return None
-    digest: Any = Digest(read, outputs, wanted, key)
+    digest: Any = Digest(functools.partial(convert, read, Vocabulary()), range(len(read)), outputs, wanted, key)
     goals = tuple([Verdict(goal, Status.PROVED, "bitwise") for goal in goals_of(wanted, outputs)])
     stats = {"nodes": len(nodes), "merged": 0, "as written": True,
              "seconds": time.perf_counter() - start}
@@ -67,10 +69,11 @@ def reached(nodes: Sequence[Kept], roots: Sequence[int], leaves: Sequence[int]) 
 
 
 class Digest:
-    """The hash of the program of such a graph, made when it is first called, by the rules of when it was proved."""
+    """The hash of a program of such a graph, made when it is first called, by the rules of when it was proved."""
 
-    def __init__(self, nodes: Sequence[Kept], roots: list[int], leaves: list[int], key: Key):
-        self.asked: Any = nodes, roots, leaves
+    def __init__(self, read: Callable[[], Recorded], leader: Sequence[int], roots: Sequence[int],
+                 leaves: Sequence[int], key: Key):
+        self.asked: Any = read, leader, roots, leaves
         rules, *_, self.dtype = key[0]
         self.rules = {op: (list(more[:-1]), op.joint) for op, *more in rules}
         self.made = ""
@@ -82,16 +85,17 @@ class Digest:
             self.asked = None
         return self.made
 
-    def digest(self, nodes: Sequence[Kept], roots: list[int], leaves: list[int]) -> str:
+    def digest(self, read: Callable[[], Recorded], leader: Sequence[int], roots: Sequence[int], leaves: Sequence[int]
+               ) -> str:
         from autograd_opt.verify.sweep import Differentiator
 
-        recorded = convert(nodes, Vocabulary())
+        recorded = read()
         stand = {op: as_it_was(op, *rules) for op, rules in self.rules.items()}
-        recorded.nodes = [SimpleNamespace(op=stand[n.op], hooks=n.hooks) for n in nodes]
+        nodes = [SimpleNamespace(op=stand[n.op], hooks=n.hooks) for n in recorded.nodes]
         before = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
         try:
-            return Differentiator(recorded).program(range(len(nodes)), roots, leaves).digest()
+            return Differentiator(replace(recorded, nodes=nodes)).program(leader, roots, leaves).digest()
         finally:
             torch.set_default_dtype(before)
 

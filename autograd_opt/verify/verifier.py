@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from autograd_opt import errors
 from autograd_opt.options import choice, named
-from autograd_opt.verify import known, lasting, stored, unchanged
+from autograd_opt.verify import congruence, known, lasting, stored, unchanged
 from autograd_opt.verify.budget import ENGINES, Budget, How
 from autograd_opt.verify.ir import Malformed, Released
 from autograd_opt.verify.task import Task
@@ -100,8 +101,13 @@ def verify(
     return decide(key, question, save, anew) if answer is None else answer
 
 
-def as_written(key: known.Key | None, question: Question) -> Verification:
-    """As `decide`, for a run that no pass had a part in: whether it goes as written is seen without a rule."""
+def of_run(key: known.Key | None, question: Question, as_written: bool) -> Verification:
+    """As `decide`, for a run: proved without its sweeps where that can be.
+
+    `as_written` says that no pass had a part in it: whether it goes as written is seen without a rule or a file.
+    """
+    if not as_written:
+        return decide(key, question, at_sight=True)
     try:
         found = unchanged.answer(key, question.nodes, question.roots, question.leaves)
     except Exception:  # what is wrong is said by who proves it
@@ -112,8 +118,8 @@ def as_written(key: known.Key | None, question: Question) -> Verification:
     return found
 
 
-def decide(key: known.Key | None, question: Question, save: str | Path | None = None, anew: bool = False
-           ) -> Verification:
+def decide(key: known.Key | None, question: Question, save: str | Path | None = None, anew: bool = False,
+           at_sight: bool = False) -> Verification:
     """The answer to a question of this key that this process has not answered: from a file, or by a proof."""
     *graph, how = question
     lasts = None
@@ -126,35 +132,52 @@ def decide(key: known.Key | None, question: Question, save: str | Path | None = 
     made: list[Task] = []
 
     def task() -> Task:
-        made.append(Task(*graph))
+        if not made:
+            made.append(Task(*graph))
         return made[0]
 
-    with stored.believed(not anew and save is None):
-        found = asked(task, how)
+    with uncollected(), stored.believed(not anew and save is None):
+        seen = congruent(key, task, how) if at_sight and key is not None else None
+        found = asked(task, how) if seen is None else seen
     if save is not None and made:
         from autograd_opt.verify.certificate import contents
 
         found = replace(found, recorded=contents(made[0], how))
         found.to_json(save)
     else:
-        known.keep(key, found)
+        known.keep(key, found, 1 if seen is None else 3)
         lasting.keep(lasts, found)
     return found
+
+
+def congruent(key: known.Key, task: Callable[[], Task], how: How) -> Verification | None:
+    """What is proved without sweeps."""
+    try:
+        return congruence.answer(key, task(), how)
+    except Exception:  # what is wrong is said by who proves it
+        return None
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Millions of tuples and no cycle among them: collections would only walk them again and again."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def asked(task: Callable[[], Task], how: How) -> Verification:
     """The answer about a task; whatever goes wrong in making it or in an engine is one too."""
     start = time.perf_counter()
-    collecting = gc.isenabled()
-    gc.disable()  # millions of tuples and no cycle among them: collections would only walk them again and again
     try:
         found = task().run(*how)
     except Malformed as error:
         return undecided(Reason.RELEASED if isinstance(error, Released) else Reason.MALFORMED, str(error))
     except Exception as error:  # an engine that fails must never look like a proof, nor hide its failure
         return undecided(Reason.FAILED, f"{type(error).__name__}: {error}")
-    finally:
-        if collecting:
-            gc.enable()
     found.stats["seconds"] = time.perf_counter() - start  # type: ignore[index]
     return found
