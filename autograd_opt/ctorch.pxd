@@ -30,14 +30,16 @@ cdef extern from *:
         PyGetSetDef *g = ((PyGetSetDescrObject *)descr)->d_getset;
         return g->set(self, value, g->closure);
     }
-    static CYTHON_INLINE long long ao_get_int(PyObject *descr, PyObject *self) {
-        /* a property that is a number, not negative; -1 with an exception set */
-        PyObject *r = ao_get(descr, self);
+    static CYTHON_INLINE long long ao_number(PyObject *r) {
         long long n;
         if (r == NULL) return -1;
         n = PyLong_AsLongLong(r);
         Py_DECREF(r);
         return n;
+    }
+    static CYTHON_INLINE long long ao_get_int(PyObject *descr, PyObject *self) {
+        /* a property that is a number, not negative; -1 with an exception set */
+        return ao_number(ao_get(descr, self));
     }
     static CYTHON_INLINE PyObject *ao_method0(PyObject *descr, PyObject *self) {
         return ((PyMethodDescrObject *)descr)->d_method->ml_meth(self, NULL);
@@ -185,6 +187,8 @@ cdef extern from *:
         uint64_t casting;                        /* autocast's dispatch keys, of all devices */
         int keys;                                /* where in the implementation its dispatch keys are; 0 where Python is asked */
         uint64_t negative, zero, tracked;        /* dispatch keys: a lazy minus, zeros without memory, not made in inference mode */
+        int storage;                             /* where in the implementation its memory is; 0 where Python is asked */
+        int resizable;                           /* where the memory says whether torch may make it larger */
         int32_t strided, cpu;
         PyObject *kinds[64];                     /* torch's number of a dtype -> the dtype */
         struct { int64_t n, d[4]; PyObject *size; } shapes[256];     /* torch.Size objects that were asked for */
@@ -292,6 +296,30 @@ cdef extern from *:
     static CYTHON_INLINE int ao_is_zero(PyObject *question, PyObject *t) { return ao_unwritten(t, ao_r->zero, question); }
     static CYTHON_INLINE int ao_is_inference(PyObject *question, PyObject *t) {
         return ao_r->keys && AO_PLAIN(t) && AO_KEYS(t) & ao_r->tracked ? 0 : ao_truth(ao_method0(question, t));
+    }
+    #define AO_OWNERS 8                          /* where both kinds of objects say how many own them */
+    #define AO_PYTHONS 63                        /* the bit beside that number: one of these is a Python object, kept for good */
+    static CYTHON_INLINE char *ao_memory(PyObject *t) {
+        /* NULL where Python has to be asked */
+        return ao_r->storage && AO_PLAIN(t) ? *(char **)(*(char **)AO_TENSOR(t) + ao_r->storage) : NULL;
+    }
+    static CYTHON_INLINE long long ao_tensors_over(PyObject *t) {
+        /* how many tensors, and others in C++, share the memory of `t`; -1 where Python has to be asked */
+        char *memory = ao_memory(t);
+        uint64_t owners;
+        if (memory == NULL) return -1;
+        owners = *(volatile uint64_t *)(memory + AO_OWNERS);
+        return (long long)(uint32_t)owners - (long long)(owners >> AO_PYTHONS);
+    }
+    static CYTHON_INLINE long long ao_uses(PyObject *question, PyObject *t) {
+        /* how many own the implementation: its Python object, and others in C++ */
+        if (ao_r->storage && AO_PLAIN(t)) return (long long)*(volatile uint32_t *)(*(char **)AO_TENSOR(t) + AO_OWNERS);
+        return ao_number(ao_method0(question, t));
+    }
+    static CYTHON_INLINE int ao_is_resizable(PyObject *t) {
+        /* -1 without an exception where Python has to be asked */
+        char *memory = ao_memory(t);
+        return memory == NULL ? -1 : *(memory + ao_r->resizable) != 0;
     }
     static CYTHON_INLINE int ao_grad_on(PyObject *question) {
         return ao_r->recording != NULL ? ao_r->recording() : ao_truth(ao_builtin0(question));
@@ -402,6 +430,9 @@ cdef extern from *:
     bint ao_is_neg(object question, object t) except -1
     bint ao_is_zero(object question, object t) except -1
     bint ao_is_inference(object question, object t) except -1
+    long long ao_tensors_over(object t)
+    long long ao_uses(object question, object t) except -1
+    int ao_is_resizable(object t)
     bint ao_grad_on(object question) except -1
     bint ao_casts(object question) except -1
     PyObject *ao_innermost_mode()

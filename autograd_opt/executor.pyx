@@ -21,7 +21,8 @@ from autograd_opt.ctorch cimport (
 from autograd_opt.node cimport (
     AGAIN, DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
     OWN, PINNED, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp,
-    Leads, active_tape, awaits, followed, handle, leads_on, number_arguments, same_device, set_paused, shape_of, value_of,
+    Leads, active_tape, awaits, followed, handle, leads_on, number_arguments, same_device, set_paused, shape_of, sole_owner,
+    value_of,
     version_of,
 )
 from autograd_opt import errors

@@ -210,6 +210,7 @@ cdef object current_source(Node node)
 cdef int is_custom(object t)
 cdef uint32_t version_of(object t) except? 4294967295
 cdef object shape_of(object t)
+cpdef bint sole_owner(object t) except -1
 cdef object same_device(object device)
 cdef tuple number_arguments(object number, object t, object dtype)
 cdef bint is_float(object dtype)

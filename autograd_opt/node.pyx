@@ -23,8 +23,8 @@ from libc.string cimport memcpy, memset
 from autograd_opt.ctorch cimport (
     ao_again, ao_builtin0, ao_contiguous, ao_dtype, ao_forget, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti,
     ao_frame_t, ao_get, ao_get_int, ao_grad_on, ao_has_weakrefs, ao_innermost_mode, ao_is_inference, ao_is_leaf, ao_is_neg,
-    ao_is_view, ao_is_zero, ao_method, ao_method0, ao_needs_grad,
-    ao_on_cpu, ao_own, ao_set_type, ao_shape, ao_strided, ao_strip, ao_try_attr, ao_use_reads, ao_version,
+    ao_is_resizable, ao_is_view, ao_is_zero, ao_method, ao_method0, ao_needs_grad,
+    ao_on_cpu, ao_own, ao_set_type, ao_shape, ao_strided, ao_strip, ao_tensors_over, ao_try_attr, ao_use_reads, ao_uses, ao_version,
 )
 cimport cython
 
@@ -85,6 +85,7 @@ cdef Op OUTPUT_OP = None
 cdef Op WRITTEN_OP = None
 
 include "core/metadata.pxi"
+include "core/memory.pxi"
 include "core/node.pxi"
 include "core/active.pxi"
 include "core/handles.pxi"

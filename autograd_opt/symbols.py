@@ -103,6 +103,7 @@ def install() -> bool:
         node.use_reads(False)
         return False
     install_keys()
+    install_memory()
     node.install_kernels(kernels() if ready else {})
     return ready
 
@@ -125,6 +126,15 @@ def install_keys() -> None:
         plain, torch._neg_view(plain), torch._efficientzerotensor(3, device="cpu"),
         torch.zeros(2, dtype=torch.int64, device="cpu"), torch.zeros(4, dtype=torch.complex64, device="cpu").conj(),
         torch.empty(2, device="meta"), torch.nn.Parameter(plain), untracked])
+
+
+def install_memory() -> None:
+    """Let the compiled modules read whose memory a tensor lies in."""
+    own = [torch.empty(shape, dtype=dtype, device="cpu") for dtype in (torch.float32, torch.float64, torch.int8)
+           for shape in ((), (3,), (2, 500), (0,))]
+    others = [torch.frombuffer(bytearray(size), dtype=torch.uint8) for size in (1, 24, 64, 4000)]
+    parts = [torch.ones(4, 5, device="cpu")[1:, 2], torch.nn.Parameter(torch.ones(2, device="cpu"))]
+    node.install_memory([*own, *others, *parts])
 
 
 @torch.no_grad()

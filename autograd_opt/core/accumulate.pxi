@@ -3,15 +3,10 @@
 cdef object get_hooks = base.__dict__["_backward_hooks"]
 cdef object get_grad_dtype = base.__dict__["grad_dtype"]
 cdef object get_post_hooks = base.__dict__["_post_accumulate_grad_hooks"]
-cdef object get_storage = base.__dict__["untyped_storage"]
 cdef object is_neg = base.__dict__["is_neg"]
 cdef object is_zero = base.__dict__["_is_zerotensor"]     # torch's zeros without memory
-cdef object storage_uses = torch._C._storage_Use_Count
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
-cdef object _one = torch.zeros(1)
-cdef object SOLE = storage_uses(_one.untyped_storage()._cdata)
-"""How often memory under a single tensor is counted: torch keeps the storage object once made."""
 
 
 cdef bint alone(object old, object g) except -1:
@@ -20,7 +15,7 @@ cdef bint alone(object old, object g) except -1:
         and ao_strided(old) and ao_strided(g) \
         and ao_contiguous(old) and not ao_is_neg(is_neg, old) \
         and not ao_is_zero(is_zero, old) \
-        and not old.is_complex() and storage_uses(ao_method(get_storage, old, ())._cdata) == SOLE \
+        and not old.is_complex() and sole_owner(old) \
         and shape_of(old) == shape_of(g)
 
 
@@ -85,7 +80,7 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
         if not ao_contiguous(g) or ao_is_neg(is_neg, g) \
                 or ao_is_zero(is_zero, g) or shape_of(g) != shape_of(t):
             return False
-        if not fresh and storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:
+        if not fresh and not sole_owner(g):
             return False
     elif shape_of(t) != node.shape:
         return False

@@ -24,7 +24,7 @@ cdef bint writable(GraphTask task, object g, Py_ssize_t held) except -1:
     return ao_get(get_nbytes, g) >= LARGE and (task.fresh or held <= 2) \
         and ao_contiguous(g) and not ao_is_neg(is_neg, g) \
         and not ao_is_zero(is_zero, g) \
-        and storage_uses(ao_method(get_storage, g, ())._cdata) == SOLE
+        and sole_owner(g)
 
 
 cdef object through_threshold(GraphTask task, object g, object y, Py_ssize_t held):

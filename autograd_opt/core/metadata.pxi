@@ -34,6 +34,8 @@ cdef extern from *:
         uint64_t casting
         int keys
         uint64_t negative, zero, tracked
+        int storage
+        int resizable
         int32_t strided, cpu
         PyObject **kinds
         PyObject *get_dtype

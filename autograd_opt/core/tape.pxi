@@ -214,7 +214,7 @@ cdef class Tape:
         try:
             node.shape = ao_shape(t)
             if self.optimize and (node.device is CPU or ao_get(get_meta, t) is not True) \
-                    and ao_method0(get_resizable, ao_method(get_storage, t, NO_ARGUMENTS)) is not True:
+                    and not resizable(t):
                 node.flags |= ESCAPED | NO_MERGE
         except RuntimeError:             # a nested tensor has no shape, a sparse one no storage
             return None

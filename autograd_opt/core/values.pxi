@@ -81,12 +81,6 @@ cdef object known_value(Tape tape, Node first):
     return value
 
 
-cdef object storage_uses = torch._C._storage_Use_Count
-cdef object _one = torch.zeros(1)
-cdef object SOLE = storage_uses(_one.untyped_storage()._cdata)
-"""How often memory under a single tensor is counted: torch keeps the storage object once made."""
-
-
 cdef object left_over(Tape tape, Node first, object value):
     """A tensor over the value that `first` leads, given up by its last user, to be handed out as it is; else None.
 
@@ -108,8 +102,7 @@ cdef object left_over(Tape tape, Node first, object value):
             return None
         t = holder.value
         tape.moved = True
-    if not ao_strided(t) or storage_uses(ao_method0(get_storage, t)._cdata) != SOLE \
-            or <Py_ssize_t>ao_method0(use_count, t) != 1 or version_of(t) != 0 \
+    if not ao_strided(t) or not sole_owner(t) or ao_uses(use_count, t) != 1 or version_of(t) != 0 \
             or ao_needs_grad(t) or tape.escaped and tape.shares_escaped(t) or not ao_again(t):
         return None
     if tape.moved:
@@ -237,7 +230,7 @@ cdef int require_ordinary(object t) except -1:
 cdef bint borrowed(object t) except -1:
     """Can the memory of `t` be written unseen: numpy's, say, or an inference tensor's?"""
     return ao_is_inference(get_inference, t) or ao_strided(t) \
-        and ao_get(get_meta, t) is not True and ao_method0(get_resizable, ao_method(get_storage, t, NO_ARGUMENTS)) is not True
+        and ao_get(get_meta, t) is not True and not resizable(t)
 
 
 cdef object ancestor_of = None           # words.ancestor, set by install_words
