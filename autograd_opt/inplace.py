@@ -142,6 +142,11 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if not tensors or not torch.is_grad_enabled():
             return recorder.written(func, args, kwargs)
         target = tensors[0]
+        if name.startswith("_foreach_") and wants_grad(nodes_of(tensors, name)) and hasattr(Tensor, name[9:]):
+            for t in args[0]:               # none is written where one is refused
+                protect(t, nodes.handle_of(t), False)
+            with torch._C._EnableTorchFunction():
+                return one_by_one(name[9:], *args, **kwargs)
         views.refuse_unread(target)
         found = nodes_of(tensors, name)
         if not wants_grad(found):
@@ -185,6 +190,19 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         move(OPAQUE, [nodes.handle_of(t) if t is not target else found[0] for t in operands], operands,
              {"call": name}, target, base, (call, [before.get(id(t), t) for t in operands]), reshapes=name in RESHAPING)
     return target
+
+
+def one_by_one(name: str, *args: Any, **kwargs: Any) -> list[Tensor]:
+    """`torch._foreach_add_(tensors, ...)` where a gradient is followed: as in torch, the same write of each tensor."""
+    if name in ("addcmul_", "addcdiv_") and len(args) > 3:
+        args, kwargs["value"] = args[:3], args[3]
+
+    def at(value: Any, i: int) -> Any:
+        return value[i] if isinstance(value, (list, tuple)) else value
+
+    for i in range(len(args[0])):
+        call(getattr(Tensor, name), tuple(at(a, i) for a in args), {k: at(v, i) for k, v in kwargs.items()})
+    return list(args[0])
 
 
 def draw_anyway(name: str, target: Tensor, options: tuple[Any, ...]) -> None:

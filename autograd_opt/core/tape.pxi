@@ -253,7 +253,10 @@ cdef class Tape:
         """Remember which line of the user's has written the memory of `t` without a record."""
         cdef Node place = new_node(WRITTEN_OP)
         current_source(place)
-        memory = Memory(t)               # held, it keeps the address from being given away
+        try:
+            memory = Memory(t)           # held, it keeps the address from being given away
+        except NotImplementedError:      # a slice inside vmap, whose memory has no name
+            return
         self.writes[(<Memory>memory).address] = (memory, place.code, place.lasti)
 
     def locate_write(self, Node node, t):

@@ -224,6 +224,25 @@ FOUND = {
         v = F.alpha_dropout(w, 0.5, training=True)
         v.sum().backward()
         v.sum().backward()""",
+    "a foreach form writes several tensors that require grad": """
+        v = d * f
+        u = v * 2
+        torch._foreach_mul_([v, u], 3.0)
+        torch._foreach_add_([v, u], [u, d], alpha=2)
+        torch._foreach_addcmul_([v, u], [f, f], [d, d], [2.0, 3.0])
+        torch._foreach_addcdiv_([u], [f], [d], 0.5)
+        torch._foreach_clamp_min_([v, u], 0.1)
+        t = torch._foreach_exp_([v])[0]
+        (v * u).sum().backward()
+        t is v""",
+    "a foreach form writes a leaf": """
+        v = d * f
+        torch._foreach_mul_([v, f], 3.0)""",
+    "a hook writes a slice of a batch of cotangents": """
+        v = f * 3
+        v.register_hook(lambda g: g.mul(2).clamp_(min=0))
+        f.register_hook(lambda g: g.clone().mul_(2))
+        u, = torch.autograd.grad(v, [f], torch.stack([v.detach(), v.detach() * 2]), is_grads_batched=True)""",
     # ----- what torch saves -----
     "the result of copysign is saved for either operand": """
         v = torch.copysign(c, f)
