@@ -279,7 +279,9 @@ cdef class Node:
 
 
 cdef tuple edge(Node node):
-    """(function, number of its output), as torch shows an operand."""
+    """(function, number of its output), as torch shows an operand; a write without a record has none in torch."""
+    while node.op is WRITTEN_OP and node.in0 is not None:
+        node = node.in0
     if node.op is OUTPUT_OP and node.in0 is not None:
         return (node.in0, node.attrs["i"])
     return (node, 0)

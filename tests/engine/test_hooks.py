@@ -647,3 +647,22 @@ def test_a_hook_keeps_no_tensor_alive_after_its_removal():
         handle.remove()
         handle.remove()
     assert x.grad.tolist() == [2.0]
+
+
+@pytest.mark.parametrize("optimize", [False, True, "exact"])
+def test_a_parameter_written_without_a_record_is_found_by_its_node(optimize):
+    """A hook on several parameters, and code that looks for accumulators, ask the graph below a view of each."""
+    seen = []
+    with ao.AutogradGraph(optimize=optimize):
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)).double()
+        with torch.no_grad():
+            model[1].weight.mul_(2)
+        for p in model.parameters():
+            (below, number), = p.expand_as(p).grad_fn.next_functions
+            assert below.variable is p
+            assert number == 0
+        torch.autograd.graph.register_multi_grad_hook(
+            list(model.parameters()), lambda gs: seen.append([g is not None for g in gs]))
+        model(torch.ones(2, 3).double()).sum().backward()
+        model[1](torch.ones(2, 2).double()).sum().backward()
+    assert seen == [[True] * 4, [False, False, True, True]]
