@@ -202,6 +202,11 @@ cdef extern from *:
         int (*threshold_into)(void *, void *);
         PyObject *(*nll)(void *, void *, void *, int64_t, int64_t, PyObject **);
         PyObject *(*nll_back)(void *, void *, void *, void *, int64_t, int64_t, void *);
+        PyObject *(*singles[16])(void *);        /* elementwise, by their places in the lists of core/metadata.pxi */
+        PyObject *(*pairs[16])(void *, void *);
+        int (*into[16])(void *, void *);         /* in the memory of the first */
+        int (*products[4])(void *, void *, void *);
+        PyObject *kinds_of_tensors[3];           /* the classes without a behaviour of their own */
     } ao_reads;
     static ao_reads *ao_r;                       /* one for all modules; each sets it when it is imported */
 
@@ -393,6 +398,48 @@ cdef extern from *:
         return ao_r->nll_back(AO_TENSOR(g), AO_TENSOR(x), AO_TENSOR(target), weight == Py_None ? NULL : AO_TENSOR(weight),
                               reduction, ignored, AO_TENSOR(total));
     }
+    static CYTHON_INLINE int ao_ordinary(PyObject *t) {
+        PyObject **kinds = ao_r->kinds_of_tensors, *kind = (PyObject *)Py_TYPE(t);
+        return kind == kinds[0] || kind == kinds[1] || kind == kinds[2];
+    }
+    static CYTHON_INLINE PyObject *ao_single(int k, PyObject *descr, PyObject *x) {
+        PyObject *none, *r;
+        if (k >= 0 && AO_DIRECT1(singles[k], x)) return ao_r->singles[k](AO_TENSOR(x));
+        none = PyTuple_New(0);
+        r = none == NULL ? NULL : ao_method(descr, x, none);
+        Py_XDECREF(none);
+        return r;
+    }
+    static CYTHON_INLINE PyObject *ao_pair(int k, PyObject *descr, PyObject *x, PyObject *args) {
+        /* `args` holds one operand, a tensor or a number */
+        PyObject *y = PyTuple_GET_ITEM(args, 0);
+        if (k >= 0 && ao_r->pairs[k] != NULL && ao_ordinary(y) && AO_PLAIN(x) && AO_PLAIN(y))
+            return ao_r->pairs[k](AO_TENSOR(x), AO_TENSOR(y));
+        return ao_method(descr, x, args);
+    }
+    static CYTHON_INLINE PyObject *ao_into(int k, PyObject *descr, PyObject *x, PyObject *args) {
+        /* the same in the memory of `x` */
+        PyObject *y = PyTuple_GET_ITEM(args, 0);
+        if (ao_r->into[k] == NULL || !ao_ordinary(y) || !AO_PLAIN(x) || !AO_PLAIN(y)) return ao_method(descr, x, args);
+        if (ao_r->into[k](AO_TENSOR(x), AO_TENSOR(y)) != 0) return NULL;
+        Py_INCREF(x);
+        return x;
+    }
+    static CYTHON_INLINE PyObject *ao_product(int k, PyObject *descr, PyObject *x, PyObject *args) {
+        /* the product or quotient of two tensors, added in the memory of `x` */
+        PyObject *y = PyTuple_GET_ITEM(args, 0), *z = PyTuple_GET_ITEM(args, 1);
+        if (ao_r->products[k] == NULL || !ao_ordinary(y) || !ao_ordinary(z) || !AO_PLAIN(x) || !AO_PLAIN(y) || !AO_PLAIN(z))
+            return ao_method(descr, x, args);
+        if (ao_r->products[k](AO_TENSOR(x), AO_TENSOR(y), AO_TENSOR(z)) != 0) return NULL;
+        Py_INCREF(x);
+        return x;
+    }
+    static CYTHON_INLINE PyObject *ao_bend(int k, PyObject *bound, PyObject *g, PyObject *y) {
+        /* a kernel that only `torch.ops` reaches otherwise */
+        if (ao_r->pairs[k] != NULL && ao_ordinary(g) && ao_ordinary(y) && AO_PLAIN(g) && AO_PLAIN(y))
+            return ao_r->pairs[k](AO_TENSOR(g), AO_TENSOR(y));
+        return PyObject_CallFunctionObjArgs(bound, g, y, NULL);
+    }
     static CYTHON_INLINE int ao_knows_modes(void) { return ao_r->modes != NULL; }
     static CYTHON_INLINE void ao_use_reads(size_t address) { ao_r = (ao_reads *)address; }
     """
@@ -438,6 +485,11 @@ cdef extern from *:
     PyObject *ao_innermost_mode()
     bint ao_knows_modes()
     void ao_use_reads(size_t address)
+    object ao_single(int k, object descr, object x)
+    object ao_pair(int k, object descr, object x, tuple args)
+    object ao_into(int k, object descr, object x, tuple args)
+    object ao_product(int k, object descr, object x, tuple args)
+    object ao_bend(int k, object bound, object g, object y)
     object ao_mm(object descr, object x, object y)
     object ao_turned_mm(object descr, object turn, object x, object y)
     object ao_sum_first(object descr, object x, tuple first)

@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from autograd_opt.ctorch cimport (
     ao_builtin0, ao_casts, ao_contiguous, ao_dtype, ao_get, ao_is_leaf, ao_is_neg, ao_is_view, ao_is_zero, ao_method, ao_method0, ao_needs_grad, ao_own, ao_set, ao_strided,
-    ao_try_attr, ao_direct_nll_back, ao_mm, ao_nll_back, ao_sum_first, ao_threshold, ao_threshold_into, ao_turned_mm, ao_use_reads,
+    ao_bend, ao_into, ao_pair, ao_product, ao_single, ao_try_attr, ao_direct_nll_back, ao_mm, ao_nll_back, ao_sum_first, ao_threshold, ao_threshold_into, ao_turned_mm, ao_use_reads,
 )
 from autograd_opt.node cimport (
     AGAIN, DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
@@ -28,7 +28,7 @@ from autograd_opt.node cimport (
 from autograd_opt import errors
 from autograd_opt.hooks import at_root
 from autograd_opt.node cimport NO_MERGE, PACKED, recording
-from autograd_opt.node import reads_address
+from autograd_opt.node import INTO, PAIRS, PRODUCTS, SINGLES, reads_address
 from autograd_opt.recorder cimport KERNELS, Kernel, fast_binary, fast_unary, inner_view, record
 from autograd_opt.runs import ACCUMULATING, Run
 from autograd_opt.runs import _local as running
@@ -40,6 +40,12 @@ cdef extern from "Python.h":
 
 ao_use_reads(reads_address())
 cdef object base = torch._C.TensorBase
+# their places among the kernels that are called by their C++ entry
+cdef int NEG_K = SINGLES.index("neg"), SIN_K = SINGLES.index("sin"), COS_K = SINGLES.index("cos")
+cdef int MUL_K = PAIRS.index("mul"), DIV_K = PAIRS.index("div"), ADD_K = PAIRS.index("add")
+cdef int TANH_BACK_K = PAIRS.index("tanh_backward"), SIGMOID_BACK_K = PAIRS.index("sigmoid_backward")
+cdef int IMUL_K = INTO.index("mul_"), IDIV_K = INTO.index("div_"), IADD_K = INTO.index("add_"), ISUB_K = INTO.index("sub_")
+cdef int ADDCMUL_K = PRODUCTS.index("addcmul_"), ADDCDIV_K = PRODUCTS.index("addcdiv_")
 cdef object mul = base.__dict__["mul"]
 cdef object add = base.__dict__["add"]
 cdef object iadd = base.__dict__["add_"]
@@ -174,10 +180,10 @@ cdef class GraphTask:
                 return 0
             if self.inplace and not sparse(g) and not sparse(old):
                 if (node.flags & FRESH or Py_REFCNT(old) == 2 and alone(old, g)) and not self.shows(node, old):
-                    ao_method(iadd, old, (g,))
+                    ao_into(IADD_K, iadd, old, (g,))
                     return 0
-                g = ao_method(iadd, g, (old,)) if fresh and alike(g, old) and not self.shows(node, g) \
-                    else ao_method(add, old, (g,))
+                g = ao_into(IADD_K, iadd, g, (old,)) if fresh and alike(g, old) and not self.shows(node, g) \
+                    else ao_pair(ADD_K, add, old, (g,))
                 node.flags |= FRESH
             else:
                 g = self.add(old, g)

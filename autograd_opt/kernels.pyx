@@ -16,6 +16,8 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t
 
+from autograd_opt.node import INTO, PAIRS, PRODUCTS, SINGLES
+
 cdef extern from *:
     """
     #include <exception>
@@ -53,7 +55,8 @@ cdef extern from *:
     std::tuple<Value, Value> (*call_nll)(const void *, const void *, const Maybe &, int64_t, const int64_t &);
     Value (*call_nll_back)(const void *, const void *, const void *, const Maybe &, int64_t, const int64_t &, const void *);
     Number (*call_number)(const void *);
-    Number *zero = nullptr;
+    Number *zero = nullptr, *one = nullptr;
+    void *elementwise[24];                   /* addresses by place, see `PLACES` */
 
     template <typename F> bool done(F f) {
         /* call `f` while other threads may run; false with Python's exception for torch's */
@@ -114,9 +117,44 @@ cdef extern from *:
     PyObject *ao_nll_back(void *g, void *x, void *target, void *weight, int64_t reduction, int64_t ignored, void *total) {
         return made([&] { return call_nll_back(g, x, target, maybe(weight), reduction, ignored, total); });
     }
-    bool ao_keep_zero(void *t) {
-        /* the number in `t`, for good, as torch itself lays it out */
-        return done([&] { if (zero == nullptr) zero = new Number(call_number(t)); });
+    /* Elementwise kernels, by their places in `elementwise`. */
+    template <int k> PyObject *ao_single(void *x) {
+        return made([&] { return ((Value (*)(const void *))elementwise[k])(x); });
+    }
+    template <int k> PyObject *ao_pair(void *x, void *y) {
+        return made([&] { return ((Value (*)(const void *, const void *))elementwise[k])(x, y); });
+    }
+    template <int k> PyObject *ao_sum(void *x, void *y) {
+        return made([&] { return ((Value (*)(const void *, const void *, const Number &))elementwise[k])(x, y, *one); });
+    }
+    template <int k> int ao_into(void *x, void *y) {
+        return done([&] { ((void *(*)(void *, const void *))elementwise[k])(x, y); }) ? 0 : -1;
+    }
+    template <int k> int ao_sum_into(void *x, void *y) {
+        return done([&] { ((void *(*)(void *, const void *, const Number &))elementwise[k])(x, y, *one); }) ? 0 : -1;
+    }
+    template <int k> int ao_product(void *x, void *y, void *z) {
+        return done([&] {
+            ((void *(*)(void *, const void *, const void *, const Number &))elementwise[k])(x, y, z, *one);
+        }) ? 0 : -1;
+    }
+    #define AO_PLACES(f, k) (size_t)&f<k>, (size_t)&f<k + 1>, (size_t)&f<k + 2>, (size_t)&f<k + 3>
+    #define AO_PAIR_OF_PLACES(f, k) (size_t)&f<k>, (size_t)&f<k + 1>
+    size_t callers[] = {
+        AO_PLACES(ao_single, 0), AO_PLACES(ao_single, 4), AO_PLACES(ao_single, 8),
+        AO_PLACES(ao_pair, 12), AO_PAIR_OF_PLACES(ao_sum, 16),
+        AO_PAIR_OF_PLACES(ao_into, 18), AO_PAIR_OF_PLACES(ao_sum_into, 20), AO_PAIR_OF_PLACES(ao_product, 22),
+    };
+    size_t ao_caller(int k, size_t address) {
+        elementwise[k] = (void *)address;
+        return callers[k];
+    }
+    bool ao_keep(void *nought, void *unit) {
+        /* the numbers in these tensors, for good, as torch itself lays them out */
+        return done([&] {
+            if (zero == nullptr) zero = new Number(call_number(nought));
+            if (one == nullptr) one = new Number(call_number(unit));
+        });
     }
     template <typename F> void take(F &f, size_t address) { f = reinterpret_cast<F>(address); }
     void ao_take(size_t a_wrap, size_t a_translate, size_t a_drop, size_t mm, size_t t, size_t sum, size_t linear,
@@ -136,9 +174,20 @@ cdef extern from *:
     int ao_threshold_into(void *g, void *y) except -1
     object ao_nll(void *x, void *target, void *weight, int64_t reduction, int64_t ignored, void *total)
     object ao_nll_back(void *g, void *x, void *target, void *weight, int64_t reduction, int64_t ignored, void *total)
-    bint ao_keep_zero(void *t) except False
+    bint ao_keep(void *nought, void *unit) except False
+    size_t ao_caller(int k, size_t address)
     void ao_take(size_t wrap, size_t translate, size_t drop, size_t mm, size_t t, size_t sum, size_t linear,
                  size_t threshold, size_t threshold_into, size_t nll, size_t nll_back, size_t number)
+
+
+ctypedef object (*one_read)(void *)
+ctypedef object (*two_read)(void *, void *)
+ctypedef int (*two_write)(void *, void *) except -1
+ctypedef int (*three_write)(void *, void *, void *) except -1
+
+cdef dict PLACES = {name: first + i for first, names in ((0, SINGLES), (12, PAIRS), (18, INTO), (22, PRODUCTS))
+                    for i, name in enumerate(names)}
+"""In `callers`."""
 
 
 cdef void *tensor_in(object t):
@@ -159,15 +208,35 @@ def probe(x, w, b, target):
             ao_threshold(tensor_in(x), tensor_in(x)), into, loss, total, g]
 
 
-def take(dict found, zero):
-    """Call the functions at these addresses; `zero` is a tensor that holds the integer 0.
+def probe_elementwise(dict functions, x, y):
+    """What each function says of two tensors of positive numbers, by name."""
+    found = {}
+    for name, address in functions.items():
+        into = x + 0
+        if name in SINGLES:
+            into = (<one_read><size_t>address)(tensor_in(x))
+        elif name in PAIRS:
+            into = (<two_read><size_t>address)(tensor_in(x), tensor_in(y))
+        elif name in INTO:
+            (<two_write><size_t>address)(tensor_in(into), tensor_in(y))
+        elif name in PRODUCTS:
+            (<three_write><size_t>address)(tensor_in(into), tensor_in(x), tensor_in(y))
+        else:
+            continue
+        found[name] = into
+    return found
+
+
+def take(dict found, dict elementwise, zero, one):
+    """Call the functions at these addresses; `zero` and `one` are tensors that hold these integers.
 
     Returns the addresses of the functions above, by name.
     """
     ao_take(found["wrap"], found["translate"], found["drop"], found["mm"], found["t"], found["sum"], found["linear"],
             found["threshold"], found["threshold_into"], found["nll"], found["nll_back"], found["number"])
-    ao_keep_zero(tensor_in(zero))
+    ao_keep(tensor_in(zero), tensor_in(one))
     return {
+        **{name: ao_caller(PLACES[name], address) for name, address in elementwise.items()},
         "mm": <size_t>&ao_mm, "turned_mm": <size_t>&ao_turned_mm, "sum_first": <size_t>&ao_sum_first,
         "linear": <size_t>&ao_linear, "threshold": <size_t>&ao_threshold, "threshold_into": <size_t>&ao_threshold_into,
         "nll": <size_t>&ao_nll, "nll_back": <size_t>&ao_nll_back,

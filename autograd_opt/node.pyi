@@ -8,6 +8,11 @@ from typing_extensions import disjoint_base
 
 from autograd_opt.runs import Metadata
 
+SINGLES: tuple[str, ...]
+PAIRS: tuple[str, ...]
+INTO: tuple[str, ...]
+PRODUCTS: tuple[str, ...]
+
 @disjoint_base
 class Vjp:
     @property

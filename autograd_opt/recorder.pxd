@@ -7,6 +7,7 @@ cdef class Kernel:
     cdef Op op
     cdef object slow
     cdef int arity
+    cdef int direct              # its place among the kernels called by their C++ entry, or -1
     cdef bint numbers            # is a number beside the tensor the same as a tensor of one?
 
 cdef dict KERNELS                        # operator name -> Kernel

@@ -48,6 +48,21 @@ KERNELS = {
     "nll_back": "_ZN2at4_ops17nll_loss_backward4callERKNS_6TensorES4_S4_RKSt8optionalIS2_ElN3c106SymIntES4_",
 }
 """What `kernels.pyx` calls, by its symbols on Linux: the dispatcher's entries, and what a binding does around them."""
+ELEMENTWISE = {
+    **{name: f"_ZN2at4_ops{len(name)}{name}4callERKNS_6TensorE" for name in node.SINGLES},
+    **{name: f"_ZN2at4_ops{len(name)}{name}4callERKNS_6TensorES4_" for name in ("tanh_backward", "sigmoid_backward")},
+    "mul": "_ZN2at4_ops10mul_Tensor4callERKNS_6TensorES4_",
+    "div": "_ZN2at4_ops10div_Tensor4callERKNS_6TensorES4_",
+    "add": "_ZN2at4_ops10add_Tensor4callERKNS_6TensorES4_RKN3c106ScalarE",
+    "sub": "_ZN2at4_ops10sub_Tensor4callERKNS_6TensorES4_RKN3c106ScalarE",
+    "mul_": "_ZN2at4_ops11mul__Tensor4callERNS_6TensorERKS2_",
+    "div_": "_ZN2at4_ops11div__Tensor4callERNS_6TensorERKS2_",
+    "add_": "_ZN2at4_ops11add__Tensor4callERNS_6TensorERKS2_RKN3c106ScalarE",
+    "sub_": "_ZN2at4_ops11sub__Tensor4callERNS_6TensorERKS2_RKN3c106ScalarE",
+    "addcmul_": "_ZN2at4_ops8addcmul_4callERNS_6TensorERKS2_S5_RKN3c106ScalarE",
+    "addcdiv_": "_ZN2at4_ops8addcdiv_4callERNS_6TensorERKS2_S5_RKN3c106ScalarE",
+}
+"""The same for kernels whose Python method or operator has the name given."""
 DTYPES = (
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.bool,
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -137,15 +152,25 @@ def install_memory() -> None:
     node.install_memory([*own, *others, *parts])
 
 
+def bound(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """What torch's binding of an elementwise kernel says of `x` and `y`, which it leaves as they are."""
+    if name.endswith("_backward"):
+        found: torch.Tensor = getattr(torch.ops.aten, name).default(x, y)
+        return found
+    into = x + 0
+    return getattr(into, name)(*() if name in node.SINGLES else (x, y) if name in node.PRODUCTS else (y,))
+
+
 @torch.no_grad()
 def kernels() -> dict[str, int]:
     """The functions of `kernels.pyx`, where they can be called and give what torch's bindings give."""
     found = addresses(KERNELS) if sys.platform == "linux" else None
     try:
-        from autograd_opt.kernels import probe, take
+        from autograd_opt.kernels import probe, probe_elementwise, take
     except ImportError:                  # there was no C++ compiler
         return {}
-    if found is None:
+    elementwise = addresses(ELEMENTWISE)
+    if found is None or elementwise is None:
         return {}
     ones = torch.ones(3, 4, device="cpu")
     x, w, b = ones.cumsum(1).sub_(2), ones[:2].cumsum(0), ones[0, :2]
@@ -156,8 +181,11 @@ def kernels() -> dict[str, int]:
     expected = [y.mm(w), y.t().mm(x), y.sum(0), y, threshold(x, x, 0), threshold(y + 1, y, 0), loss, total,
                 nll_back(loss, y, target, b, 1, 0, total)]
     try:
-        functions = take(found, torch.zeros((), dtype=torch.int64, device="cpu"))
+        functions = take(found, elementwise, *torch.arange(2, device="cpu").unbind())
         right = all(map(torch.equal, probe(x, w, b, target), expected))
+        p, q = ones.cumsum(0).div_(4), ones.cumsum(1).div_(3)
+        for name, said in probe_elementwise(functions, p, q).items():
+            right = right and torch.equal(said, bound(name, p, q))
     except (RuntimeError, TypeError):
         return {}
     return functions if right else {}

@@ -70,7 +70,7 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
         try:
             if ao_get(get_grad, t) is not old:
                 return False
-            ao_method(iadd, old, (g,))
+            ao_into(IADD_K, iadd, old, (g,))
         finally:
             release()
         return True

@@ -99,6 +99,8 @@ cdef class Kernel:
         self.op = op
         self.slow = slow
         self.arity = len(op.operands)
+        names = PAIRS if self.arity == 2 else SINGLES
+        self.direct = names.index(name) if name in names else -1
         self.numbers = name in ("add", "sub", "mul", "div")
 
 
@@ -154,7 +156,7 @@ cdef object fast_binary(Kernel k, object a, object b):
     ao_method0(guard_enter, tape.guard)
     try:
         if not tape.optimize and not tracked(tape, a) and not (ordinary(b) and tracked(tape, b)):
-            return ao_method(k.descr, a, (b,))
+            return ao_pair(k.direct, k.descr, a, (b,))
         na = handle(tape, a)
         if not is_float(na.dtype):
             return None
@@ -194,12 +196,12 @@ cdef object fast_binary(Kernel k, object a, object b):
                 r = reuse(tape, op, <Node>e.first, req)
                 cloned = r is not None and not tape.moved
         elif not req:
-            return ao_method(k.descr, a, (b,))
+            return ao_pair(k.direct, k.descr, a, (b,))
         if r is None:
             if nb is None and k.numbers and na.device is CPU:
-                r = ao_method(k.descr, a, number_arguments(b, a, na.dtype))
+                r = ao_pair(k.direct, k.descr, a, number_arguments(b, a, na.dtype))
             else:
-                r = ao_method(k.descr, a, (b,))
+                r = ao_pair(k.direct, k.descr, a, (b,))
         node = new_node(op)
         if nb is None or nb.shape is na.shape:
             node.shape = na.shape
@@ -315,7 +317,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     ao_method0(guard_enter, tape.guard)
     try:
         if not tape.optimize and not tracked(tape, a):
-            return ao_method(k.descr, a, EMPTY)
+            return ao_single(k.direct, k.descr, a)
         na = handle(tape, a)
         if not is_float(na.dtype):
             return None
@@ -328,9 +330,9 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
                 r = reuse(tape, op, <Node>e.first, req)
                 cloned = r is not None and not tape.moved
         elif not req:
-            return ao_method(k.descr, a, EMPTY)
+            return ao_single(k.direct, k.descr, a)
         if r is None:
-            r = ao_method(k.descr, a, EMPTY)
+            r = ao_single(k.direct, k.descr, a)
         node = new_node(op)
         node.shape, node.dtype, node.device = na.shape, na.dtype, na.device
         if cloned:

@@ -60,7 +60,7 @@ cdef int native_layer(GraphTask task, Node node, int hot, object g) except -1:
             return 1
         if type(extra) is not Tensor:
             return 0
-        t = ao_method(imul if writable(task, g, Py_REFCNT(g)) else mul, g, (extra,))
+        t = times(writable(task, g, Py_REFCNT(g)), g, (extra,))
         pass_on(task, node, operands[0], t, 0, True)
         return 1
     if hot == NLL:

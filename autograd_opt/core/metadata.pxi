@@ -55,10 +55,21 @@ cdef extern from *:
         void *threshold_into
         void *nll
         void *nll_back
+        void *singles[16]
+        void *pairs[16]
+        void *into[16]
+        void *products[4]
+        PyObject *kinds_of_tensors[3]
     ao_reads ao_reads_here
 
 ctypedef int (*int32_read)(void *, int32_t *)
 ctypedef PyObject **(*counter_read)(void *)
+
+SINGLES = ("neg", "exp", "log", "sin", "cos", "tanh", "sigmoid", "sqrt", "abs", "reciprocal", "relu")
+PAIRS = ("mul", "div", "tanh_backward", "sigmoid_backward", "add", "sub")
+INTO = ("mul_", "div_", "add_", "sub_")
+PRODUCTS = ("addcmul_", "addcdiv_")
+"""Elementwise kernels that are called by their C++ entry, by kind."""
 
 cdef object STRIDED_LAYOUT = torch.strided
 cdef void *_plain = NULL
@@ -194,6 +205,7 @@ def install_keys(uint64_t negative, uint64_t zero, uint64_t tracked, samples):
 
 def install_kernels(dict functions):
     """Call torch's kernels through these (see `kernels.pyx`); through its bindings where there are none."""
+    cdef int i
     ao_reads_here.mm = <void *><size_t>functions.get("mm", 0)
     ao_reads_here.turned_mm = <void *><size_t>functions.get("turned_mm", 0)
     ao_reads_here.sum_first = <void *><size_t>functions.get("sum_first", 0)
@@ -202,6 +214,14 @@ def install_kernels(dict functions):
     ao_reads_here.threshold_into = <void *><size_t>functions.get("threshold_into", 0)
     ao_reads_here.nll = <void *><size_t>functions.get("nll", 0)
     ao_reads_here.nll_back = <void *><size_t>functions.get("nll_back", 0)
+    for i, name in enumerate(SINGLES):
+        ao_reads_here.singles[i] = <void *><size_t>functions.get(name, 0)
+    for i, name in enumerate(PAIRS):
+        ao_reads_here.pairs[i] = <void *><size_t>functions.get(name, 0)
+    for i, name in enumerate(INTO):
+        ao_reads_here.into[i] = <void *><size_t>functions.get(name, 0)
+    for i, name in enumerate(PRODUCTS):
+        ao_reads_here.products[i] = <void *><size_t>functions.get(name, 0)
 
 
 cdef void *tensor_in(object t):

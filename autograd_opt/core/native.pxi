@@ -124,13 +124,13 @@ cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except 
             x = saved(node, 0)
             t = live_value(task.tape, node) if task.tape.optimize else None      # x / y itself, where it is still there
             if t is not None:
-                t = ao_method(div, t, (y,))
+                t = ao_pair(DIV_K, div, t, (y,))
             else:
-                t = ao_method(div, x, (y,))
+                t = ao_pair(DIV_K, div, x, (y,))
                 if ao_dtype(t) is not node.dtype or shape_of(t) != node.shape:
                     return 0
-                ao_method(idiv, t, (y,))
-            ao_method(imul, t, (g,))
+                ao_into(IDIV_K, idiv, t, (y,))
+            ao_into(IMUL_K, imul, t, (g,))
             pass_negated(task, node, b, t, FIX1, True)
         if r0:
             pass_quotient(task, node, a, g, saved(node, 1), FIX0, True)
@@ -161,10 +161,10 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
             return 0
         t = saved(node, 0)
         if node.x1 == 2:
-            t = ao_method(mul, t, beside(node, t, 2))
+            t = ao_pair(MUL_K, mul, t, beside(node, t, 2))
         else:
-            t = ao_method(imul, ao_method(power, t, (node.x1 - 1,)), (node.x1,))
-        t = ao_method(imul, t, (g,))
+            t = ao_into(IMUL_K, imul, ao_method(power, t, (node.x1 - 1,)), (node.x1,))
+        t = ao_into(IMUL_K, imul, t, (g,))
     elif hot == EXP:
         pass_product(task, node, a, g, answer(task, node), FIX0, True)
         return 1
@@ -178,29 +178,29 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
             pass_product(task, node, a, g, known, FIX0, True)
             return 1
         if known is not None:
-            t = ao_method(imul if turns_into(task, node, g, known) else mul, g, (known,))
+            t = times(turns_into(task, node, g, known), g, (known,))
         else:
-            t = ao_method(imul, ao_method0(cosine if hot == SIN else sine, t), (g,))
+            t = ao_into(IMUL_K, imul, (ao_single(COS_K, cosine, t) if hot == SIN else ao_single(SIN_K, sine, t)), (g,))
         if hot == COS:
             pass_negated(task, node, a, t, FIX0, True)
             return 1
     elif hot == SQRT:
         t = answer(task, node)
-        t = ao_method(div, g, (ao_method(mul, t, beside(node, t, 2)),))
+        t = ao_pair(DIV_K, div, g, (ao_pair(MUL_K, mul, t, beside(node, t, 2)),))
     elif hot == SQUARE:
         t = saved(node, 0)
-        t = ao_method(imul, ao_method(mul, t, beside(node, t, 2)), (g,))
+        t = ao_into(IMUL_K, imul, ao_pair(MUL_K, mul, t, beside(node, t, 2)), (g,))
     elif hot == RECIPROCAL:
         t = answer(task, node)
-        t = ao_method(imul, ao_method(mul, t, (t,)), (g,))
+        t = ao_into(IMUL_K, imul, ao_pair(MUL_K, mul, t, (t,)), (g,))
         pass_negated(task, node, a, t, FIX0, True)
         return 1
     elif hot == ABS:
-        t = ao_method(imul, ao_method0(signum, saved(node, 0)), (g,))
+        t = ao_into(IMUL_K, imul, ao_method0(signum, saved(node, 0)), (g,))
     elif hot == TANH:
-        t = tanh_backward(g, answer(task, node))
+        t = ao_bend(TANH_BACK_K, tanh_backward, g, answer(task, node))
     elif hot == SIGMOID:
-        t = sigmoid_backward(g, answer(task, node))
+        t = ao_bend(SIGMOID_BACK_K, sigmoid_backward, g, answer(task, node))
     elif hot == RELU:
         t = through_threshold(task, g, answer(task, node), Py_REFCNT(g))
     elif hot == SOFTMAX:
@@ -225,11 +225,11 @@ cdef int native_bend(GraphTask task, Node node, int hot, object h) except -1:
     if task.wants(node.in1):
         t = saved(node, 0)
         if hot == TANH_BACK:
-            pass_scaled(task, node, node.in1, ao_method(mul, y, (t,)), h, -2)
+            pass_scaled(task, node, node.in1, ao_pair(MUL_K, mul, y, (t,)), h, -2)
         else:
-            pass_product(task, node, node.in1, ao_method(mul, h, (t,)), rsub(ao_method(mul, y, beside(node, y, 2)), 1), 0, True)
+            pass_product(task, node, node.in1, ao_pair(MUL_K, mul, h, (t,)), rsub(ao_pair(MUL_K, mul, y, beside(node, y, 2)), 1), 0, True)
     if task.wants(node.in0):
-        pass_on(task, node, node.in0, (tanh_backward if hot == TANH_BACK else sigmoid_backward)(h, y), 0, True)
+        pass_on(task, node, node.in0, (ao_bend(TANH_BACK_K, tanh_backward, h, y) if hot == TANH_BACK else ao_bend(SIGMOID_BACK_K, sigmoid_backward, h, y)), 0, True)
     return 1
 
 
@@ -268,7 +268,7 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
         elif hot == SUM:
             g, fresh = ao_method(expand, g, ((),)), False        # a tensor of its own, as for any other shape
         if n is not None:                        # as the table has it: the result may be the user's
-            g, fresh = ao_method(div, g, beside(node, g, n)), True
+            g, fresh = ao_pair(DIV_K, div, g, beside(node, g, n)), True
     elif hot == COPY:
         if node.op.flags & REDUCES and not len(<tuple>node.shape):
             return 0                     # an expanded number: torch sums its gradient, over no axes

@@ -60,12 +60,22 @@ cdef bint gathers(GraphTask task, Node target):
     return adds(task, target) and target.dtype is not HALF and target.dtype is not BFLOAT16
 
 
+cdef inline object times(bint into, object g, tuple y):
+    """g * y, in the memory of `g` where it may be"""
+    return ao_into(IMUL_K, imul, g, y) if into else ao_pair(MUL_K, mul, g, y)
+
+
+cdef inline object over(bint into, object g, tuple y):
+    """g / y, likewise"""
+    return ao_into(IDIV_K, idiv, g, y) if into else ao_pair(DIV_K, div, g, y)
+
+
 cdef int pass_product(GraphTask task, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1:
     """g * y; `last`: nothing reads `g` after this, so that it may be made in its memory where that is the run's own."""
     cdef Node target
     last = last and turns_into(task, node, g, y)
     if node.flags & fix or operand.op.flags & MULTI:
-        return pass_on(task, node, operand, ao_method(imul if last else mul, g, beside(node, g, y)), fix, True)
+        return pass_on(task, node, operand, times(last, g, beside(node, g, y)), fix, True)
     target = task.aim(operand)
     if target is None:
         return 0
@@ -74,9 +84,9 @@ cdef int pass_product(GraphTask task, Node node, Node operand, object g, object 
             iadd(<object>target.cotangent, g, alpha=y)
             return 0
         if tensor_like(y) and ao_dtype(y) is node.dtype:
-            ao_method(addcmul_, <object>target.cotangent, (g, y))
+            ao_product(ADDCMUL_K, addcmul_, <object>target.cotangent, (g, y))
             return 0
-    return task.put(target, ao_method(imul if last else mul, g, beside(node, g, y)), True)
+    return task.put(target, times(last, g, beside(node, g, y)), True)
 
 
 cdef int pass_quotient(GraphTask task, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1:
@@ -84,35 +94,35 @@ cdef int pass_quotient(GraphTask task, Node node, Node operand, object g, object
     cdef Node target
     last = last and turns_into(task, node, g, y)
     if node.flags & fix or operand.op.flags & MULTI:
-        return pass_on(task, node, operand, ao_method(idiv if last else div, g, beside(node, g, y)), fix, True)
+        return pass_on(task, node, operand, over(last, g, beside(node, g, y)), fix, True)
     target = task.aim(operand)
     if target is None:
         return 0
     if gathers(task, target) and tensor_like(y) and ao_dtype(y) is node.dtype:
-        ao_method(addcdiv_, <object>target.cotangent, (g, y))
+        ao_product(ADDCDIV_K, addcdiv_, <object>target.cotangent, (g, y))
         return 0
-    return task.put(target, ao_method(idiv if last else div, g, beside(node, g, y)), True)
+    return task.put(target, over(last, g, beside(node, g, y)), True)
 
 
 cdef int pass_negated(GraphTask task, Node node, Node operand, object g, uint32_t fix, bint writable) except -1:
     """-g; `writable`: `g` is memory of this run's own, which nothing else reads."""
     cdef Node target
     if node.flags & fix or operand.op.flags & MULTI:
-        return pass_on(task, node, operand, ao_method0(ineg if writable else neg, g), fix, True)
+        return pass_on(task, node, operand, (ao_method0(ineg, g) if writable else ao_single(NEG_K, neg, g)), fix, True)
     target = task.aim(operand)
     if target is None:
         return 0
     if adds(task, target):
-        ao_method(isub, <object>target.cotangent, (g,))
+        ao_into(ISUB_K, isub, <object>target.cotangent, (g,))
         return 0
-    return task.put(target, ao_method0(ineg if writable else neg, g), True)
+    return task.put(target, (ao_method0(ineg, g) if writable else ao_single(NEG_K, neg, g)), True)
 
 
 cdef object share(GraphTask task, Node node, object g, object n):
     """g / n, for the mean of n elements: made once where many means are summed, whose cotangent is one tensor."""
     if g is not task.whole or n != task.parts or version_of(g) != task.whole_version or version_of(task.part) != 0:
         task.whole, task.parts, task.whole_version = g, n, version_of(g)
-        task.part = ao_method(div, g, beside(node, g, n))
+        task.part = ao_pair(DIV_K, div, g, beside(node, g, n))
         if task.means is None:
             task.means = []
         task.means.append(task.part)
@@ -123,14 +133,14 @@ cdef int pass_scaled(GraphTask task, Node node, Node operand, object t, object y
     """t * y * factor, where `t` is memory of this run's own and the factor a power of two"""
     cdef Node target
     if operand.op.flags & MULTI:
-        return pass_on(task, node, operand, ao_method(imul, ao_method(imul, t, (y,)), (factor,)), 0, True)
+        return pass_on(task, node, operand, ao_into(IMUL_K, imul, ao_into(IMUL_K, imul, t, (y,)), (factor,)), 0, True)
     target = task.aim(operand)
     if target is None:
         return 0
     if gathers(task, target) and ao_dtype(y) is node.dtype:
         addcmul_(<object>target.cotangent, t, y, value=factor)
         return 0
-    return task.put(target, ao_method(imul, ao_method(imul, t, (y,)), (factor,)), True)
+    return task.put(target, ao_into(IMUL_K, imul, ao_into(IMUL_K, imul, t, (y,)), (factor,)), True)
 
 
 cdef int pass_mm(GraphTask task, Node node, Node operand, object x, object y, bint turned=False) except -1:
@@ -158,7 +168,7 @@ cdef int pass_place(GraphTask task, Node node, Node operand, object g, tuple ind
     if target is None:
         return 0
     if adds(task, target):
-        ao_method(iadd, (<object>target.cotangent)[index], (g,))
+        ao_into(IADD_K, iadd, (<object>target.cotangent)[index], (g,))
         return 0
     g = placed_by_steps(g, operand.shape, index, &fresh) if target is operand and by_steps(task, operand, index) \
         else placed(g, operand.shape, index, own, &fresh)

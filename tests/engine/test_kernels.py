@@ -46,6 +46,63 @@ def test_either_way_gives_the_same_bits(optimize: bool, reduction: str, weighted
     assert all(torch.equal(a, b) for a, b in zip(direct, bound, strict=True))
 
 
+def elementwise(dtype: torch.dtype, optimize: bool) -> list[torch.Tensor]:
+    """A loss and gradients of every elementwise operator, on operands that broadcast, views and numbers."""
+    torch.manual_seed(0)
+    x, y = (torch.rand(3, 4, dtype=dtype).requires_grad_() for _ in range(2))
+    b = torch.rand(4, 1, dtype=dtype).requires_grad_()
+    with ao.AutogradGraph(optimize=optimize):
+        u, v = x * y + x / (y + 0.5) - b.t(), (y.t() * b - 2.0).t()
+        total = (u * v).sum() + (v / (1.0 + u * u)).mean() + (-u * 3).sum() + (x[1:] * y[:2] * x[:2]).sum()
+        for name in node.SINGLES:
+            total = total + (getattr(torch, name)(x) * getattr(x * y + 0.25, name)()).sum()
+        (first,) = torch.autograd.grad(total, x, create_graph=True)
+        (first.tanh() * first.sigmoid()).sum().backward()
+    return [total.detach(), first.detach(), *(t.grad for t in (x, y, b) if t.grad is not None)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.usefixtures("as_found")
+def test_elementwise_kernels_give_the_same_bits(dtype: torch.dtype, optimize: bool) -> None:
+    for _ in range(4):                   # until what to keep for reuse has been learned at this place
+        direct = elementwise(dtype, optimize)
+    with Heard() as heard:
+        elementwise(dtype, optimize)
+    node.install_kernels({})
+    bound = elementwise(dtype, optimize)
+    assert len(direct) == len(bound) == 5
+    assert all(torch.equal(a, b) for a, b in zip(direct, bound, strict=True))
+    with Heard() as named:
+        elementwise(dtype, optimize)
+    assert heard.names == named.names
+    assert {"mul.Tensor", "add.Tensor", "neg.default", "sin.default", "tanh_backward.default"} <= set(heard.names)
+
+
+@pytest.mark.parametrize("wrong", ["sin", "mul", "sub_", "addcdiv_", "tanh_backward"])
+def test_an_elementwise_function_that_says_something_else_is_left(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    if not symbols.kernels():
+        pytest.skip("this build of torch does not export the entries, or no C++ compiler was there")
+    other = {"sin": "cos", "mul": "div", "sub_": "add_", "addcdiv_": "addcmul_", "tanh_backward": "sigmoid_backward"}
+    monkeypatch.setattr(symbols, "ELEMENTWISE", {**symbols.ELEMENTWISE, wrong: symbols.ELEMENTWISE[other[wrong]]})
+    assert symbols.kernels() == {}
+    monkeypatch.setattr(symbols, "ELEMENTWISE", {**symbols.ELEMENTWISE, wrong: "_ZN2at4_ops11no_such_name4callEv"})
+    assert symbols.kernels() == {}
+    monkeypatch.undo()
+    assert symbols.kernels()
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: x * torch.ones(7), lambda x: torch.ones(7) - x, lambda x: x / torch.ones(2, 7, requires_grad=True)])
+def test_an_elementwise_kernel_fails_as_its_binding_does(call: Any) -> None:
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError) as expected:
+        call(x)
+    with ao.AutogradGraph(optimize=True), pytest.raises(RuntimeError) as found:
+        call(x)
+    assert str(expected.value) in str(found.value)
+
+
 def test_functions_that_say_something_else_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     if not symbols.kernels():
         pytest.skip("this build of torch does not export the entries, or no C++ compiler was there")
@@ -63,7 +120,7 @@ def test_each_function_alone_can_be_missing() -> None:
     functions = symbols.kernels()
     if not functions:
         pytest.skip("this build of torch does not export the entries, or no C++ compiler was there")
-    assert len(functions) == 8
+    assert len(functions) == 8 + len(symbols.ELEMENTWISE)
     expected = step(None, "mean", True)
     for left_out in functions:
         node.install_kernels({name: f for name, f in functions.items() if name != left_out})
