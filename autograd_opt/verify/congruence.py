@@ -84,10 +84,15 @@ def answer(key: Key | None, task: Task, how: How) -> Verification | None:
 def digests(key: Key, task: Task) -> tuple[Any, Any]:
     """The hashes of both programs, made when they are read: nothing of the run is held for that."""
     r = task.recorded
-    plain = Recorded(r.vocabulary, [SimpleNamespace(op=n.op, hooks=None if n.hooks is None else True) for n in r.nodes],
-                     r.heads, r.operands, r.pure, r.grad, [])
-    return tuple([Digest(lambda: plain, leader, task.roots, task.leaves, key)
-                  for leader in (range(len(task.nodes)), task.leader)])  # type: ignore[return-value]
+    vocabulary, heads, operands, pure, grad = r.vocabulary, r.heads, r.operands, r.pure, r.grad
+    seen = [(n.op, None if n.hooks is None else True) for n in r.nodes]
+
+    def read() -> Recorded:
+        nodes = [SimpleNamespace(op=op, hooks=hooks) for op, hooks in seen]
+        return Recorded(vocabulary, nodes, heads, operands, pure, grad, [])
+
+    leaders = range(len(seen)), task.leader
+    return tuple([Digest(read, leader, task.roots, task.leaves, key) for leader in leaders])  # type: ignore[return-value]
 
 
 def numbered(recorded: Recorded, leader: Sequence[int]) -> list[int]:

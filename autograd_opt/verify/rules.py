@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt import node as nodes
 from autograd_opt.verify.bits import encode
 from autograd_opt.verify.ir import Head, Vocabulary
 from autograd_opt.verify.tracer import Trace, Tracer, Untraceable
@@ -100,7 +101,7 @@ def arguments(
             args.append(getattr(torch, dtype))
         else:
             raise Untraceable(f"argument code {code}")
-    values = head.values()
+    values = head.values() if vjp.attributes else {}
     return args, {a: values.get(a, op.attributes.get(a)) for a in vjp.attributes}
 
 
@@ -185,7 +186,7 @@ def trace_rule(
     result = vocabulary.types[head.type]
     device = result.device or next(vocabulary.types[p].device for p in result.parts if p is not None)
     tracer = Tracer(vocabulary, first + 1 + len(types), device)
-    numbers = head.values()
+    numbers = head.values() if None in types else {}
 
     def operand(k: int) -> Any:
         if k >= len(types):
@@ -237,10 +238,12 @@ def settle(
     if not isinstance(value, Trace):
         raise Untraceable("the rule returns something that is not traced")
     if shape is not None:
-        if tuple(value.shape) != shape:
+        with torch._C.DisableTorchFunction():            # not asked of the tracer, which would only hand it on
+            found, kind = tuple(value.shape), value.dtype
+        if found != shape:
             value = value.sum_to_size(shape)
         wanted = getattr(torch, dtype)
-        if value.dtype != wanted:
+        if kind != wanted:
             if value.is_complex() and not wanted.is_complex:
                 value = value.real
             value = value.to(wanted)
@@ -250,8 +253,6 @@ def settle(
 @contextmanager
 def recording_paused() -> Iterator[None]:
     """No active graph sees what happens here."""
-    from autograd_opt import node as nodes
-
     old = nodes.pause()
     try:
         yield

@@ -201,7 +201,7 @@ class Differentiator:
         present = None if parts is None else tuple([p is not None for p in parts])
         spelled = (head.op, head.attributes, vocabulary.spelled(head.type), tuple(map(vocabulary.spelled, kinds)))
         key = (op, tuple(op.vjps), op.joint, spelled, tuple(needs), present, torch.get_default_dtype())
-        traced = TRACED.get(key)
+        traced, made = TRACED.get(key), None
         if traced is None:
             try:
                 made = trace_rule(vocabulary, op, head, kinds, needs, present)
@@ -225,7 +225,7 @@ class Differentiator:
         if strange is not None:  # as a whole it is linear still
             self.unsupported[op.name] = f"its rule uses {strange}, which has no meaning"
             return None
-        return Template(
+        return made or Template(
             tuple((vocabulary.head(h.op, h.attributes, vocabulary.intern(t)), refs) for h, t, refs in steps), results
         )
 

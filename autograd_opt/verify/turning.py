@@ -25,6 +25,9 @@ TURNS: dict[str, frozenset[str]] = {
     "mT": frozenset(), "T": frozenset(), "t": frozenset(), "transpose": frozenset({"dim0", "dim1"}),
     "permute": frozenset({"dims"}), "movedim": frozenset({"source", "destination"})}
 """Operators that turn axes, and the attributes that say how."""
+ORDERS: dict[Any, tuple[int, ...]] = {}
+"""The orders read off, by meaning, operator, attributes and rank."""
+MOST_ORDERS = 1_000
 SIZES = (2, 3, 4, 5, 6), (7, 5, 3, 2, 4)
 
 Turned = tuple[str, int, tuple[int, ...]]
@@ -81,10 +84,16 @@ def order_of(program: Program, head: Head, rank: int) -> tuple[int, ...]:
     meaning = MEANING.get(head.op)
     if meaning not in MOVEMENTS or not {name for name, _ in head.attributes} <= TURNS[head.op] or rank > len(SIZES[0]):
         raise Outside(f"{head.op}, used so")
-    found = {probed(functools.partial(apply, Domain(), program.vocabulary, head), sizes[:rank]) for sizes in SIZES}
-    if len(found) > 1:
-        raise Outside(f"{head.op} looks at sizes")
-    return found.pop()
+    key = meaning, head.op, head.attributes, rank
+    known = ORDERS.get(key)
+    if known is None:
+        found = {probed(functools.partial(apply, Domain(), program.vocabulary, head), sizes[:rank]) for sizes in SIZES}
+        if len(found) > 1:
+            raise Outside(f"{head.op} looks at sizes")
+        if len(ORDERS) >= MOST_ORDERS:
+            ORDERS.clear()
+        known = ORDERS[key] = found.pop()
+    return known
 
 
 def probed(meaning: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -75,7 +75,7 @@ class Digest:
                  leaves: Sequence[int], key: Key):
         self.asked: Any = read, leader, roots, leaves
         rules, *_, self.dtype = key[0]
-        self.rules = {op: (list(more[:-1]), op.joint) for op, *more in rules}
+        self.rules = [(op, list(more[:-1]), op.joint) for op, *more in rules]
         self.made = ""
 
     def __call__(self) -> str:
@@ -90,7 +90,7 @@ class Digest:
         from autograd_opt.verify.sweep import Differentiator
 
         recorded = read()
-        stand = {op: as_it_was(op, *rules) for op, rules in self.rules.items()}
+        stand = {op: as_it_was(op, vjps, joint) for op, vjps, joint in self.rules}
         nodes = [SimpleNamespace(op=stand[n.op], hooks=n.hooks) for n in recorded.nodes]
         before = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
