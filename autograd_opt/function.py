@@ -114,6 +114,8 @@ class Context:
                     f"save_for_backward can only save variables, but argument {len(saved)} is of type "
                     f"{type(t).__name__}"
                 ))
+            if grad and t.is_inference():
+                raise errors.inference_saved()
             slots = [i for i, o in enumerate(outputs) if o is t]
             if slots:
                 self._slots[len(saved)] = slots[0]

@@ -78,7 +78,11 @@ class SavedTensor:
 def make_saved_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
     """`original` outside any context, this module's class inside."""
     def make(t: Tensor, is_output: bool) -> Any:
-        return SavedTensor(t) if nodes.get_recording() is not None else original(t, is_output)
+        if nodes.get_recording() is None:
+            return original(t, is_output)
+        if t.is_inference():
+            raise errors.inference_saved()
+        return SavedTensor(t)
     return make
 
 

@@ -244,6 +244,15 @@ FOUND = {
         f.register_hook(lambda g: g.clone().mul_(2))
         u, = torch.autograd.grad(v, [f], torch.stack([v.detach(), v.detach() * 2]), is_grads_batched=True)""",
     # ----- what torch saves -----
+    "a Function, and a checkpoint by way of its own, refuses to save an inference tensor": """
+        with torch.inference_mode(): v = c * 2
+        t = checkpoint(lambda t: t.square().mean() + t, v, use_reentrant=False)""",
+    "an inference tensor that a Function saves where no gradient is followed": """
+        with torch.inference_mode(): v = c * 2
+        t = Square.apply(v)""",
+    "an inference tensor that a Function saves for another operand": """
+        with torch.inference_mode(): v = d * 2
+        t, u = Both.apply(f, v)""",
     "the result of copysign is saved for either operand": """
         v = torch.copysign(c, f)
         v.neg_()
