@@ -291,6 +291,21 @@ PASSING = frozenset("add sub clone contiguous cast positive cat stack".split())
 VIEWED = -1
 
 
+def changes_nothing(node: Any) -> bool:
+    """Is this an index that takes everything, or a change of the order of axes that leaves every axis in its place?
+
+    torch makes no view for it, so that the cotangent is handed on itself.  A slice that stands alone is one.
+    """
+    attributes = node.raw_attributes or {}
+    if node.op.name == "movedim":
+        source, destination = attributes.get("source"), attributes.get("destination")
+        return not node.shape or (type(source) is int and type(destination) is int
+                                  and (source - destination) % len(node.shape) == 0)
+    index = attributes.get("index") if node.op.name == "slice" else None
+    return type(index) is tuple and (len(index) > 1 or index == (Ellipsis,)) and all(
+        e is Ellipsis or (type(e) is slice and e.step in (None, 1)) for e in index)
+
+
 def summed(roots: list[Any], target: Any, views: bool = False) -> int | None:
     """The node at which an expanded gradient of `target` (or one that is a view) is a sum or a product in the graph as
     written, on its way from where it became that; None where it is neither, VIEWED where it became a view."""
@@ -315,7 +330,7 @@ def summed(roots: list[Any], target: Any, views: bool = False) -> int | None:
         if above is None or above.shape is None or above.op.flags & MULTI \
                 or math.prod(above.shape) < math.prod(node.shape):
             return None                     # here it is expanded
-        if views and above.op.name in SAME and above.shape == node.shape:
+        if views and above.shape == node.shape and (above.op.name in SAME or changes_nothing(above)):
             node = above
             continue
         if views and (above.op.flags & VIEW or above.op.name in ("cat", "stack")):
