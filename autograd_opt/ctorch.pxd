@@ -440,6 +440,7 @@ cdef extern from *:
             return ao_r->pairs[k](AO_TENSOR(g), AO_TENSOR(y));
         return PyObject_CallFunctionObjArgs(bound, g, y, NULL);
     }
+    static CYTHON_INLINE int64_t ao_mode_count(void) { return ao_r->modes != NULL ? ao_r->modes() : -1; }     /* -1: not known */
     static CYTHON_INLINE int ao_knows_modes(void) { return ao_r->modes != NULL; }
     static CYTHON_INLINE void ao_use_reads(size_t address) { ao_r = (ao_reads *)address; }
     """
@@ -483,6 +484,7 @@ cdef extern from *:
     bint ao_grad_on(object question) except -1
     bint ao_casts(object question) except -1
     PyObject *ao_innermost_mode()
+    long long ao_mode_count()
     bint ao_knows_modes()
     void ao_use_reads(size_t address)
     object ao_single(int k, object descr, object x)

@@ -137,6 +137,7 @@ cdef class Tape:
     cdef dict casts              # (id(leaf), grad mode) -> the leaf and its cast by autocast
     cdef object cast_seal        # dies when torch forgets its own
     cdef bint sweeping, guarded
+    cdef int64_t modes           # how many torch-function modes there were when its context began, its own the innermost
     cdef list trash
     cdef object guard            # disables torch functions around one kernel
     cdef dict leaves             # id(tensor) -> (leaf Node, tensor or weakref)

@@ -108,7 +108,10 @@ cdef class Context:
             self.guard = Guard()             # torch's own autograd is passed over from here on
             self.guard.__enter__()
             push(MODE)
+            tape.modes = ao_mode_count()
             begin_shortcuts()
+        else:
+            tape.modes = (<Tape>outer.tape).modes
         self.outer = outer
         self.thread = ident
         set_innermost_graph(self)

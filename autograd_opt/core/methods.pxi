@@ -9,23 +9,47 @@ DUNDER = {"add": "__add__", "sub": "__sub__", "mul": "__mul__", "div": "__truedi
           "pow": "__pow__", "abs": "__abs__"}
 
 
+cdef inline bint overridden() except -1:
+    """Does a torch-function mode of the user's lie further inside than this library's?  It sees the call first."""
+    cdef PyObject *tp = recording()
+    cdef int64_t n
+    if tp == NULL or (<Tape>tp).guarded:
+        return False
+    n = ao_mode_count()
+    return (n < 0 or n > (<Tape>tp).modes) and mode_further_inside()
+
+
+cdef bint mode_further_inside() except -1:
+    cdef Py_ssize_t i, n = ao_builtin0(stack_size)
+    if n < 2 or ao_builtin0(all_disabled) is True or ao_call(stack_at, (n - 1,), None) is MODE:
+        return False
+    for i in range(n - 1):
+        if ao_call(stack_at, (i,), None) is MODE:
+            return True
+    return False
+
+
 def unary_method(Kernel k):
     """The method of CustomTensor for one operand."""
     def method(self):
-        return unary(k, self)
+        return k.descr(self) if overridden() else unary(k, self)
     return method
 
 
 def binary_method(Kernel k):
     """The method of CustomTensor for two operands."""
     def method(self, other):
-        return binary(k, self, other)
+        return k.descr(self, other) if overridden() else binary(k, self, other)
     return method
 
 
 def reflected_method(Kernel k):
     """The method for `other op self`, where `self` is of the more special class."""
+    theirs = getattr(Tensor, f"__r{k.op.name}__")
+
     def method(self, other):
+        if overridden():
+            return theirs(self, other)
         if type(other) is Tensor or type(other) is Parameter:
             return binary(k, other, self)     # the first operand decides about the layout
         return binary(k, self, other)
@@ -88,7 +112,7 @@ METHODS = tuple("""view reshape transpose permute unsqueeze squeeze contiguous f
 def routed_method(func):
     """A method of CustomTensor that goes straight to its route, past the mode."""
     def method(*args, **kwargs):
-        if recording() == NULL or (<Tape>recording()).guarded:
+        if recording() == NULL or (<Tape>recording()).guarded or overridden():
             return func(*args, **kwargs)
         handler = handlers.get(func)
         if type(handler) is Recorded:

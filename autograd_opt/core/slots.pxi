@@ -32,6 +32,8 @@ cdef Kernel ADD, SUB, MUL, DIV, NEG
 
 cdef inline object operator(Kernel k, object a, object b, object reflected):
     """`a op b` for an operator's slot; `reflected` is the method of `b` for an `a` that is no tensor."""
+    if overridden():
+        return getattr(Tensor, f"__{reflected[3:]}")(a, b) if is_tensor(a) else getattr(Tensor, reflected)(b, a)
     if type(a) is CustomTensor or ordinary(a):
         r = fast_binary(k, a, b)
         if r is not None:
@@ -68,7 +70,7 @@ cdef object slot_div(object a, object b):
 
 
 cdef object slot_neg(object a):
-    return unary(NEG, a)
+    return NEG.descr(a) if overridden() else unary(NEG, a)
 
 
 cdef int install_slots(custom) except -1:
@@ -92,7 +94,7 @@ cdef Op SLICE = None
 cdef object t_getitem(object self, object index):
     """`self[index]`: straight to its operator where the index makes a view."""
     cdef PyObject *tp = recording()
-    if tp == NULL or (<Tape>tp).guarded or ao_casts(any_autocast):
+    if tp == NULL or (<Tape>tp).guarded or overridden() or ao_casts(any_autocast):
         return getitem(self, index)
     if type(index) is tuple:
         for entry in index:

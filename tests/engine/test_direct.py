@@ -212,6 +212,47 @@ class Names(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def written_plainly(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, list[str]]:
+    """Operators and methods of a recorded tensor under a mode: the sum of all results, and what the mode has seen."""
+    y = x * w
+    with Names() as mode:
+        results = [
+            y * 2, 2 * y, y + y, y - 1, 1 - y, y / 2, 2 / y, -y, y**2, 2**y, abs(y), y @ w, y[0], y[:, 1], y[0] * x[1],
+            y.exp(), y.sum(), y.sum(0), y.mean(), y.view(4), y.reshape(4), y.t(), y.transpose(0, 1), y.matmul(w),
+            y.softmax(0), y.clone(), y.flatten(), y.expand(3, 2, 2), y.add(1), y.unsqueeze(0), x * w, w.exp(),
+            torch.sin(y), torch.nn.functional.relu(y),
+        ]
+    return torch.stack([r.sum() for r in results]).sum(), mode.seen
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_mode_sees_the_operators_of_recorded_tensors(optimize: bool, nested: bool) -> None:
+    x, w = torch.tensor([[0.5, 1.5], [2.0, 0.25]]), torch.tensor([[1.5, 0.5], [0.75, 1.0]], requires_grad=True)
+    total, expected = written_plainly(x, w)
+    total.backward()
+    gradient, w.grad = w.grad, None
+    with ao.AutogradGraph(optimize=optimize):
+        inner = ao.AutogradGraph(optimize=optimize) if nested else contextlib.nullcontext()
+        with inner:
+            total, seen = written_plainly(x, w)
+            total.backward()
+    assert seen == expected
+    torch.testing.assert_close(w.grad, gradient)
+
+
+def test_a_mode_between_two_graphs_sees_the_operators_of_the_inner_one() -> None:
+    w = torch.ones(2, requires_grad=True)
+    with ao.AutogradGraph(), Names() as mode, ao.AutogradGraph() as inner:
+        y = w * 2
+        mode.seen.clear()
+        z = y * 3 - y
+        assert mode.seen == ["mul", "sub"]
+        assert len(inner) == 4
+        z.sum().backward()
+    assert torch.equal(w.grad, torch.full((2,), 4.0))
+
+
 @pytest.mark.parametrize("make", [lambda: torch.ones(3), lambda: torch.nn.Parameter(torch.ones(3)),
                                   lambda: ao.tensor([1.0] * 3)], ids=["tensor", "parameter", "custom"])
 def test_properties_are_read_past_the_mode(make: Any) -> None:
