@@ -83,6 +83,8 @@ cdef int native_layer(GraphTask task, Node node, int hot, object g) except -1:
         if type(x) is Packed:
             return 0
     needs = [task.wants(n) for n in operands[:3]]
+    if True not in needs:
+        return 1                         # a view made without gradients, say, for which nothing was saved
     if hot == LAYER_NORM:
         results = layer_norm_backward(g, saved(node, 0), attribute(node, "normalized_shape"), extra[0], extra[1],
                                       saved(node, 1), saved(node, 2), needs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -263,3 +264,37 @@ def test_a_large_cotangent_that_somebody_holds_is_not_written() -> None:
         assert torch.equal(z.grad, before)
     assert all(torch.equal(g, copy) for g, copy in seen)
     assert torch.equal(leaf.grad, before * 2 * (x > 0))
+
+
+LAYERS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "layer_norm": lambda v, w: F.layer_norm(v, v.shape),
+    "layer_norm, its last axis": lambda v, w: F.layer_norm(v, v.shape[1:]),
+    "layer_norm with a weight": lambda v, w: F.layer_norm(v, v.shape[1:], w),
+    "batch_norm": lambda v, w: F.batch_norm(v, None, None, training=True),
+    "batch_norm with a weight": lambda v, w: F.batch_norm(v, None, None, w, training=True),
+    "group_norm": lambda v, w: F.group_norm(v, 3, w),
+    "linear": lambda v, w: F.linear(v, w[None]),
+    "conv": lambda v, w: F.conv1d(v[None], w[:, None, None].expand(3, 3, 1)),
+    "max_pool": lambda v, w: F.max_pool1d(v[None], 2),
+    "dropout": lambda v, w: F.dropout(v, 0.5),
+    "softmax": lambda v, w: v.softmax(1),
+    "matmul": lambda v, w: v @ v,
+}
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_over_views_made_without_gradients(layer: str, optimize: bool) -> None:
+    """Such a view says that it requires grad, and leads nowhere: nothing is saved for its gradient."""
+    def gradients(graph: Any) -> list[torch.Tensor | None]:
+        torch.manual_seed(0)
+        x, w = torch.randn(3, 3, requires_grad=True), torch.ones(3, requires_grad=True)
+        with graph:
+            with torch.no_grad():
+                view = x.view(3, 3)
+            assert view.requires_grad
+            torch.manual_seed(1)
+            (x.sum() + LAYERS[layer](view, w).pow(2).sum()).backward()
+        return [x.grad, w.grad]
+
+    torch.testing.assert_close(gradients(ao.AutogradGraph(optimize=optimize)), gradients(contextlib.nullcontext()))
