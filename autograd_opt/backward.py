@@ -16,7 +16,7 @@ from torch.autograd.graph import GradientEdge
 from autograd_opt import deep, errors, references, runs
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
-from autograd_opt.executor import GraphTask, grad_usual, install_entry, require_unwritten, runs_again
+from autograd_opt.executor import GraphTask, grad_usual, install_entry, parts_taken, require_unwritten, runs_again
 from autograd_opt.hooks import retain_grad, run_leaf_hooks
 from autograd_opt.opaque import saves_values
 from autograd_opt.ops.table import MULTI, VIEW
@@ -302,8 +302,7 @@ def changes_nothing(node: Any) -> bool:
         return not node.shape or (type(source) is int and type(destination) is int
                                   and (source - destination) % len(node.shape) == 0)
     index = attributes.get("index") if node.op.name == "slice" else None
-    return type(index) is tuple and (len(index) > 1 or index == (Ellipsis,)) and all(
-        e is Ellipsis or (type(e) is slice and e.step in (None, 1)) for e in index)
+    return type(index) is tuple and not parts_taken(index, node.operands[0].shape)
 
 
 def summed(roots: list[Any], target: Any, views: bool = False) -> int | None:

@@ -72,7 +72,6 @@ cdef object get_cpu = ao_own(_base.__dict__["is_cpu"])
 cdef object get_resizable = torch._C.StorageBase.__dict__["resizable"]
 cdef object PlainTensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
-cdef tuple NO_ARGUMENTS = ()
 cdef object CustomTensor = None          # set by install()
 cdef object NODE = "_node"
 cdef object MARK = "_requires_grad"

@@ -203,9 +203,15 @@ def install_keys(uint64_t negative, uint64_t zero, uint64_t tracked, samples):
     return found != 0
 
 
+cdef int put_all(void **entries, tuple names, dict functions) except -1:
+    cdef Py_ssize_t i
+    for i in range(len(names)):
+        entries[i] = <void *><size_t>functions.get(names[i], 0)
+    return 0
+
+
 def install_kernels(dict functions):
     """Call torch's kernels through these (see `kernels.pyx`); through its bindings where there are none."""
-    cdef int i
     ao_reads_here.mm = <void *><size_t>functions.get("mm", 0)
     ao_reads_here.turned_mm = <void *><size_t>functions.get("turned_mm", 0)
     ao_reads_here.sum_first = <void *><size_t>functions.get("sum_first", 0)
@@ -214,14 +220,10 @@ def install_kernels(dict functions):
     ao_reads_here.threshold_into = <void *><size_t>functions.get("threshold_into", 0)
     ao_reads_here.nll = <void *><size_t>functions.get("nll", 0)
     ao_reads_here.nll_back = <void *><size_t>functions.get("nll_back", 0)
-    for i, name in enumerate(SINGLES):
-        ao_reads_here.singles[i] = <void *><size_t>functions.get(name, 0)
-    for i, name in enumerate(PAIRS):
-        ao_reads_here.pairs[i] = <void *><size_t>functions.get(name, 0)
-    for i, name in enumerate(INTO):
-        ao_reads_here.into[i] = <void *><size_t>functions.get(name, 0)
-    for i, name in enumerate(PRODUCTS):
-        ao_reads_here.products[i] = <void *><size_t>functions.get(name, 0)
+    put_all(<void **>ao_reads_here.singles, SINGLES, functions)
+    put_all(<void **>ao_reads_here.pairs, PAIRS, functions)
+    put_all(<void **>ao_reads_here.into, INTO, functions)
+    put_all(<void **>ao_reads_here.products, PRODUCTS, functions)
 
 
 cdef void *tensor_in(object t):

@@ -21,7 +21,7 @@ cdef inline bint overridden() except -1:
 
 cdef bint mode_further_inside() except -1:
     cdef Py_ssize_t i, n = ao_builtin0(stack_size)
-    if n < 2 or ao_builtin0(all_disabled) is True or ao_call(stack_at, (n - 1,), None) is MODE:
+    if n < 2 or ao_builtin0(all_disabled) is True or mode_innermost():
         return False
     for i in range(n - 1):
         if ao_call(stack_at, (i,), None) is MODE:

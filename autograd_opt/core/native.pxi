@@ -293,7 +293,7 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
     return 1
 
 
-cdef bint parts_taken(tuple index, object shape) except -1:
+cpdef bint parts_taken(tuple index, object shape) except -1:
     """Does torch take a part for this index?  A slice that stands alone is one even if it takes everything."""
     cdef Py_ssize_t axis = 0, i
     if len(index) == 1:

@@ -331,12 +331,7 @@ cdef int recorded_several(GraphTask task, Node node, int hot, object g) except -
         if task.wants(operands[2]):
             emit(task, node, operands[2], g, FIXN)
         if task.wants(operands[1]):
-            x = read(task, node, 0)
-            if turned_view(operands[1]):
-                x = turned_result(task, product(task, turned(task, x), g))
-            else:
-                x = product(task, turned(task, g), x)
-            emit(task, node, operands[1], x, FIX1)
+            emit(task, node, operands[1], product_second(task, operands[1], read(task, node, 0), g), FIX1)
         if task.wants(operands[0]):
             x = read(task, node, 1)
             if turned_view(operands[0]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autograd_opt.verify.ir import Program
+from autograd_opt.verify.ir import Program, same_goals
 from autograd_opt.verify.simulation import PLUS, SCALE, Simulation
 from autograd_opt.verify.stored import Answer
 from autograd_opt.verify.words import MERGED
@@ -40,14 +40,7 @@ def compare(left: Program, right: Program) -> Answer | None:
         return None
     if computed(both, left, a) != computed(both, right, b):
         return None
-    goals = [*zip(left.values, right.values, strict=True), *zip(left.gradients, right.gradients, strict=True)]
-    for x, y in goals:
-        if x is None or y is None:
-            if x is not y:
-                return None
-        elif a[x] != b[y] or left.type_of(x) != right.type_of(y):
-            return None
-    return Answer(True, "", True, ())
+    return Answer(True, "", True, ()) if same_goals(left, right, a, b) else None
 
 
 def computed(both: Combining, program: Program, states: list[Any]) -> set[Any]:

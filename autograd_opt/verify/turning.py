@@ -15,7 +15,7 @@ import numpy as np
 
 from autograd_opt.verify.domain import Domain, Outside
 from autograd_opt.verify.evaluate import apply
-from autograd_opt.verify.ir import Head, Program
+from autograd_opt.verify.ir import Head, Program, same_goals
 from autograd_opt.verify.meaning import MEANING
 from autograd_opt.verify.moving import MOVEMENTS
 from autograd_opt.verify.stored import Answer
@@ -42,14 +42,7 @@ def compare(left: Program, right: Program) -> Answer | None:
         a, b = turned(left), turned(right)
     except Outside:
         return None
-    goals = [*zip(left.values, right.values, strict=True), *zip(left.gradients, right.gradients, strict=True)]
-    for x, y in goals:
-        if x is None or y is None:
-            if x is not y:
-                return None
-        elif a[x] != b[y] or left.type_of(x) != right.type_of(y):
-            return None
-    return Answer(True, "", True, ())
+    return Answer(True, "", True, ()) if same_goals(left, right, a, b) else None
 
 
 def turned(program: Program) -> list[Turned]:

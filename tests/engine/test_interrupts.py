@@ -183,6 +183,7 @@ def test_interrupted_in_user_code(optimize: bool, recorded: bool, kind: str) -> 
 def test_interrupted_far_down() -> None:
     """Runs nested so deep that they go on in other threads end when the main thread is interrupted."""
     depth = 0
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)     # a shell's background jobs ignore it
     x, _ = leaves()
 
     def run() -> None:
@@ -202,9 +203,12 @@ def test_interrupted_far_down() -> None:
         while True:
             time.sleep(0.01)
 
-    with ao.AutogradGraph() as graph:
-        with pytest.raises(KeyboardInterrupt):
-            run()
-        assert depth == 100
-        assert graph.thread == threading.get_ident()
-        check_state(graph, False, "far down")
+    try:
+        with ao.AutogradGraph() as graph:
+            with pytest.raises(KeyboardInterrupt):
+                run()
+            assert depth == 100
+            assert graph.thread == threading.get_ident()
+            check_state(graph, False, "far down")
+    finally:
+        signal.signal(signal.SIGINT, before)
