@@ -1,48 +1,52 @@
-"""Is a gradient rule additive in the cotangent?  Read off its trace, by the tables of `linear`."""
+"""Is a gradient rule additive in the cotangent?  Read off the calls that it makes, by the tables of `linear`.
+
+Each call's result is zero, the same whatever the cotangent is, or linear in what has been found so.  Most rules are a
+few calls of frequent functions, and run on sketches; of the others the trace is read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from autograd_opt.verify.ir import Head, Vocabulary
-from autograd_opt.verify.linear import ZEROS, joint_slots, slots
+import torch
+
+from autograd_opt.ops.table import MULTI
+from autograd_opt.verify.ir import Head, Type, Vocabulary
+from autograd_opt.verify.linear import ZEROS
 from autograd_opt.verify.numbering import commutative
-from autograd_opt.verify.rules import Template
+from autograd_opt.verify.rules import VIEWS, Template, arguments
+from autograd_opt.verify.sketch import ADDITIVE, FIXED, ZERO, Sketch, carried
 from autograd_opt.verify.words import FULL
 
 
+# ----- traces -----
 def additive(
     template: Template, vocabulary: Vocabulary, result: int, operands: Sequence[int | None], used: set[Head]
 ) -> bool:
     """Is the rule, of a node of this type and of these operands, additive in its one cotangent?
 
-    Each step is zero, the same whatever the cotangent is, or linear in what has been found so.  Adds the steps that
-    read the cotangent to `used`.
+    Adds the steps that read the cotangent to `used`.
     """
     types: list[Any] = [result, result, *operands]
-    additive, zeros = {0}, set()
+    states = [ADDITIVE, FIXED, *[FIXED] * len(operands)]
     for number, refs in template.steps:
         head = vocabulary.heads[number]
-        here = len(types)
-        types.append(head.type)
-        touched = [k for k, r in enumerate(refs) if r in additive]
         if head.effect:
             return False
-        if not touched:
-            if head.op == FULL and head.attributes[0][1] in ZEROS:
-                zeros.add(here)
-            continue
-        floating = [vocabulary.floating(types[r]) for r in refs]
-        if not vocabulary.floating(head.type):
-            return False
-        if not (len(touched) == 1 and touched[0] in slots(head, floating)):
-            together = joint_slots(head, floating)
-            if not (set(touched) <= set(together) and all(refs[k] in additive or refs[k] in zeros for k in together)):
+        state = FIXED
+        found = [states[r] for r in refs]
+        if ADDITIVE in found:
+            if not vocabulary.floating(head.type) or not carried(
+                    head, [vocabulary.floating(types[r]) for r in refs], found):
                 return False
-        additive.add(here)
-        used.add(head)
-    return all(position in additive or position in zeros for _, position in template.results)
+            state = ADDITIVE
+            used.add(head)
+        elif head.op == FULL and head.attributes[0][1] in ZEROS:
+            state = ZERO
+        types.append(head.type)
+        states.append(state)
+    return all(states[position] != FIXED for _, position in template.results)
 
 
 def symmetric(one: Template, other: Template, vocabulary: Vocabulary) -> bool:
@@ -58,3 +62,50 @@ def symmetric(one: Template, other: Template, vocabulary: Vocabulary) -> bool:
             numbers.append(table.setdefault(key, len(table)))
         found.append({1 - k if swapped else k: numbers[position] for k, position in template.results})
     return found[0] == found[1]
+
+
+# ----- sketches -----
+def sketched(
+    vocabulary: Vocabulary, op: Any, head: Head, types: Sequence[int | None], needs: Sequence[bool]
+) -> list[Head] | None:
+    """The steps that read the cotangent where the rule is additive in it; None where sketches do not show it.
+
+    Runs under `Sketching`.
+    """
+    if op.joint is not None or op.flags & MULTI or head.unread or op.name in VIEWS or op.name == "setitem":
+        return None
+    numbers = head.values() if None in types else {}
+    carrying: list[Head] = []
+
+    def given(type: int, state: int = FIXED) -> Sketch:
+        shape, dtype, _, _ = vocabulary.types[type]
+        return Sketch(shape or (), getattr(torch, dtype), state, carrying)
+
+    def operand(k: int) -> Any:
+        t = types[k]
+        return numbers.get(op.operands[k]) if t is None else given(t)
+
+    def ans() -> Sketch:
+        return given(head.type)
+
+    try:
+        for k in range(len(types) - 1, -1, -1):
+            vjp = op.vjps[k] if needs[k] and k < len(op.vjps) else None
+            kind = types[k]
+            if vjp is None or kind is None:
+                continue
+            g = given(head.type, ADDITIVE)
+            args, kwargs = arguments(vjp, op, head, types, needs, g, ans, operand, vocabulary)
+            value = vjp.fn(*args, **kwargs)
+            if value is not None and not settled(value, vocabulary.types[kind]):
+                return None
+    except Exception:  # whatever a rule raises on sketches: its trace is read
+        return None
+    return carrying
+
+
+def settled(value: Any, wanted: Type) -> bool:
+    """Is a cotangent additive, or zero, when it has been brought to its operand's shape, and has its dtype?"""
+    if type(value) is not Sketch or str(value.dtype) != f"torch.{wanted.dtype}":
+        return False
+    return bool((value if value.shape == wanted.shape else value.sum_to_size(wanted.shape)).state != FIXED)

@@ -14,6 +14,7 @@ import torch
 
 from autograd_opt.ops.table import OPS
 from autograd_opt.verify.bits import encode
+from autograd_opt.verify.calls import Untraceable
 from autograd_opt.verify.cases import CASES, Case
 from autograd_opt.verify.casework import by_cases
 from autograd_opt.verify.domain import Outside, TooLarge
@@ -23,7 +24,6 @@ from autograd_opt.verify.linear import JOINTLY, LINEAR, joint_slots, slots
 from autograd_opt.verify.meaning import PULLBACKS
 from autograd_opt.verify.rules import trace_rule
 from autograd_opt.verify.symbols import Symbols, fresh, is_zero
-from autograd_opt.verify.tracer import Untraceable
 from autograd_opt.verify.words import PULLBACK
 
 

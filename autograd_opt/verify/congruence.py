@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from autograd_opt.verify.additive import additive, symmetric
+from autograd_opt.verify.additive import additive, sketched, symmetric
 from autograd_opt.verify.budget import How
 from autograd_opt.verify.ir import MULTI, Head
 from autograd_opt.verify.known import Key
@@ -30,7 +30,8 @@ from autograd_opt.verify.numbering import bit_for_bit
 from autograd_opt.verify.reading import Recorded
 from autograd_opt.verify.rewrites import Checked
 from autograd_opt.verify.rewrites import check as check_rewrites
-from autograd_opt.verify.rules import Template
+from autograd_opt.verify.rules import Template, recording_paused
+from autograd_opt.verify.sketch import Sketching
 from autograd_opt.verify.task import SCOPE, Task, conditions, trust
 from autograd_opt.verify.unchanged import Digest
 from autograd_opt.verify.verdict import Status, Verdict, Verification
@@ -144,31 +145,66 @@ def preserved(task: Task, numbers: list[int], before: Sequence[int], after: Sequ
 
 def linear(task: Task, numbers: list[int], before: Sequence[int], several: set[int], used: set[Head]) -> bool:
     """Is every rule additive, and one function, in each of these classes?  Adds what that was read off to `used`."""
-    recorded, vocabulary = task.recorded, task.vocabulary
-    heads = vocabulary.heads
-    templates: dict[Signature, Template] = {}
+    recorded, nodes = task.recorded, task.nodes
+    heads, operands = task.vocabulary.heads, recorded.operands
+    rules: dict[Signature, Any] = {}
+    commuted: list[tuple[Any, Signature, Signature]] = []
     first: dict[int, tuple[tuple[int | None, ...], Signature]] = {}
     for i, number in enumerate(numbers):
         if number not in several or before[i] != i:
             continue
-        node = task.nodes[i]
-        if node.hooks is not None or node.flags & PINNED or node.op.flags & MULTI:
+        node = nodes[i]
+        op = node.op
+        if node.hooks is not None or node.flags & PINNED or op.flags & MULTI:
             return False
-        places = [None if o is None else before[o] for o in recorded.operands[i]]
+        reads = tuple([None if o is None else numbers[o] for o in operands[i]])
+        known = first.get(number)
+        if known is not None and known[0] == reads:
+            continue                         # of the same types: equal numbers have equal heads
+        places = [None if o is None else before[o] for o in operands[i]]
         kinds = tuple([None if o is None else heads[recorded.heads[o]].type for o in places])
         needs = tuple([o is not None and recorded.grad[o] == 1 for o in places])
         signature = recorded.heads[i], kinds, needs
-        template = templates.get(signature)
-        if template is None:
-            made = task.differentiator.template(recorded.heads[i], node.op, list(kinds), list(needs), None)
-            if made is None or not additive(made, vocabulary, heads[recorded.heads[i]].type, kinds, used):
-                return False
-            template = templates[signature] = made
-        reads = tuple([None if o is None else numbers[o] for o in places])
-        other, same = first.setdefault(number, (reads, signature))
-        if other != reads and not (other == reads[::-1] and symmetric(templates[same], template, vocabulary)):
+        rules[signature] = op
+        if known is None:
+            first[number] = reads, signature
+        elif known[0] == reads[::-1]:
+            commuted.append((op, known[1], signature))
+        else:
+            return False
+    return all_additive(task, rules, used) and all(same(task, *pair) for pair in commuted)
+
+
+def all_additive(task: Task, rules: dict[Signature, Any], used: set[Head]) -> bool:
+    """Are the rules of all these operators additive?"""
+    vocabulary = task.vocabulary
+    left: list[tuple[Signature, Any]] = []
+    with recording_paused(), Sketching():
+        for signature, op in rules.items():
+            head, kinds, needs = signature
+            found = sketched(vocabulary, op, vocabulary.heads[head], kinds, needs)
+            if found is None:
+                left.append((signature, op))
+            else:
+                used.update(found)
+    for signature, op in left:
+        made = traced(task, op, signature)
+        result = vocabulary.heads[signature[0]].type
+        if made is None or not additive(made, vocabulary, result, signature[1], used):
             return False
     return True
+
+
+def traced(task: Task, op: Any, signature: Signature) -> Template | None:
+    """The trace of the rule of a node with such operands."""
+    head, kinds, needs = signature
+    return task.differentiator.template(head, op, list(kinds), list(needs), None)
+
+
+def same(task: Task, op: Any, one: Signature, other: Signature) -> bool:
+    """Does the rule give both operands the same, whichever comes first?"""
+    a, b = traced(task, op, one), traced(task, op, other)
+    return a is not None and b is not None and symmetric(a, b, task.vocabulary)
 
 
 def sweep(task: Task, numbers: list[int], before: Sequence[int], size: list[int]

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from autograd_opt.ops.table import OPS
+from autograd_opt.verify.calls import Untraceable
 from autograd_opt.verify.domain import Array, Domain, Outside
 from autograd_opt.verify.ir import Head, Program, Vocabulary
 from autograd_opt.verify.kernels import KERNELS
 from autograd_opt.verify.meaning import MEANING, PULLBACKS
 from autograd_opt.verify.rules import recording_paused
-from autograd_opt.verify.tracer import Tracer, Untraceable
+from autograd_opt.verify.tracer import Tracer
 from autograd_opt.verify.words import CONSTANT, FULL, MERGED, PULLBACK, WORDS
 
 

@@ -15,8 +15,9 @@ import torch
 
 from autograd_opt import node as nodes
 from autograd_opt.verify.bits import encode
+from autograd_opt.verify.calls import Untraceable
 from autograd_opt.verify.ir import Head, Vocabulary
-from autograd_opt.verify.tracer import Trace, Tracer, Untraceable
+from autograd_opt.verify.tracer import Trace, Tracer
 
 PRIVATE = {7, 8, 9}
 """Argument codes of rules that read the run or the node itself: nothing here can trace those."""

@@ -6,23 +6,19 @@ made it; the `Tracer` above every other mode turns each torch call on traces int
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from types import FunctionType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autograd_opt.ops.table import BINDERS, CALLS, OPS, rename
+from autograd_opt.ops.table import CALLS, OPS
 from autograd_opt.verify.bits import encode
+from autograd_opt.verify.calls import Untraceable, canonical, name_of, tensors_in
 from autograd_opt.verify.ir import PURE, VIEW, Vocabulary
-from autograd_opt.verify.words import ADDS_TO, BY_FORWARD, CONSTANT, CREATORS, FULL, SAME, SWAPPED, WORDS
-
-
-class Untraceable(Exception):
-    """A rule does something that has no trace: it looks at values, or is private."""
+from autograd_opt.verify.shapes import DESCRIBED, SHAPED, shaped
+from autograd_opt.verify.words import ADDS_TO, CONSTANT, CREATORS, FULL
 
 
 class Draws(Untraceable):
@@ -50,29 +46,7 @@ class Trace(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
 
-def name_of(func: Any) -> str:
-    """The name of a function of torch's, by itself; of anything else, with its library or module before it."""
-    if isinstance(func, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
-        packet = func if isinstance(func, torch._ops.OpOverloadPacket) else func.overloadpacket
-        return str(packet._qualified_op_name).removeprefix("aten::")
-    if isinstance(func, FunctionType) and not f"{func.__module__}.".startswith("torch."):
-        return f"{func.__module__}::{func.__qualname__}"
-    return str(getattr(func, "__name__", "?"))
-
-
-def tensors_in(*values: Any) -> list[torch.Tensor]:
-    """All tensors in values, however deep in lists, tuples and dictionaries."""
-    out: list[torch.Tensor] = []
-    stack = list(reversed(values))
-    while stack:
-        v = stack.pop()
-        if isinstance(v, torch.Tensor):
-            out.append(v)
-        elif isinstance(v, (list, tuple)):
-            stack += reversed(v)
-        elif isinstance(v, dict):
-            stack += reversed(v.values())
-    return out
+DESCRIBED.add(Trace)
 
 
 METADATA = frozenset(
@@ -80,123 +54,6 @@ METADATA = frozenset(
     is_floating_point is_complex element_size""".split()
 )
 """What is read of a tensor without computing: neither a tensor nor a draw comes out."""
-def broadcast(a: Any, b: Any) -> tuple[int, ...]:
-    """The shape of an elementwise operation; `torch.broadcast_shapes` loads sympy."""
-    a, b = (tuple(a), tuple(b)) if len(a) >= len(b) else (tuple(b), tuple(a))
-    tail = a[len(a) - len(b):]
-    if any(n != m and n != 1 and m != 1 for n, m in zip(tail, b, strict=True)):
-        raise RuntimeError(f"the shapes {a} and {b} do not fit")
-    return (*a[: len(a) - len(b)], *[m if n == 1 else n for n, m in zip(tail, b, strict=True)])
-
-
-def elementwise(*args: Any) -> torch.Tensor | None:
-    """The broadcast shape of the operands and their dtype; None where they are not traces of one dtype, and numbers."""
-    shape: Any = None
-    dtype: Any = None
-    for a in args:
-        if type(a) is Trace:
-            if dtype is None:
-                shape, dtype = a.shape, a.dtype
-            elif a.dtype is not dtype:
-                return None
-            elif a.shape != shape:
-                shape = broadcast(shape, a.shape)
-        elif type(a) not in (int, float):
-            return None
-    return empty(shape, dtype) if dtype is not None and dtype.is_floating_point else None
-
-
-def summed(x: Any, *size: Any) -> torch.Tensor | None:
-    """The result of `sum_to_size`."""
-    size = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
-    lead = x.ndim - len(size) if type(x) is Trace and x.is_floating_point() else -1
-    fits = lead >= 0 and all(type(n) is int and n in (1, m) for n, m in zip(size, x.shape[lead:], strict=True))
-    return empty(size, x.dtype) if fits else None
-
-
-def stacked(tensors: Any, dim: int = 0) -> torch.Tensor | None:
-    """The result of `stack`."""
-    first: Any = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else None
-    alike = type(first) is Trace and all(
-        type(t) is Trace and t.dtype is first.dtype and t.shape == first.shape for t in tensors)
-    if not alike or type(dim) is not int or not -first.ndim - 1 <= dim <= first.ndim:
-        return None
-    at = dim % (first.ndim + 1)
-    return empty((*first.shape[:at], len(tensors), *first.shape[at:]), first.dtype)
-
-
-def joined(tensors: Any, dim: int = 0) -> torch.Tensor | None:
-    """The result of `cat`."""
-    first: Any = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else None
-    if type(first) is not Trace or type(dim) is not int or not -first.ndim <= dim < first.ndim:
-        return None
-    at = dim % first.ndim
-    rest = (*first.shape[:at], *first.shape[at + 1 :])
-    alike = all(type(t) is Trace and t.dtype is first.dtype and t.ndim == first.ndim
-                and (*t.shape[:at], *t.shape[at + 1 :]) == rest for t in tensors)
-    size = sum(t.shape[at] for t in tensors) if alike else 0
-    return empty((*first.shape[:at], size, *first.shape[at + 1 :]), first.dtype) if alike else None
-
-
-def reduced(x: Any, dim: Any = None, keepdim: Any = False) -> torch.Tensor | None:
-    """The result of `sum` and `mean`."""
-    if type(x) is not Trace or not x.is_floating_point() or type(keepdim) is not bool:
-        return None
-    dims = range(x.ndim) if dim is None or dim in ((), []) else dim if isinstance(dim, (tuple, list)) else (dim,)
-    if not all(type(d) is int and -x.ndim <= d < x.ndim for d in dims):
-        return None
-    gone = {d % x.ndim for d in dims}
-    kept = [1 if d in gone else n for d, n in enumerate(x.shape) if keepdim or d not in gone]
-    return empty(kept, x.dtype) if len(gone) == len(dims) else None
-
-
-def product(x: Any, y: Any) -> torch.Tensor | None:
-    """The result of `matmul` and of its kinds for one rank."""
-    if not (type(x) is Trace and type(y) is Trace and x.dtype is y.dtype and x.is_floating_point()):
-        return None
-    if not (x.ndim and y.ndim):
-        return None
-    left = x.shape if x.ndim > 1 else (1, *x.shape)
-    right = y.shape if y.ndim > 1 else (*y.shape, 1)
-    if left[-1] != right[-2]:
-        return None
-    batch = left[:-2] if left[:-2] == right[:-2] else broadcast(left[:-2], right[:-2])
-    return empty((*batch, *left[-2:-1][: x.ndim > 1], *right[-1:][: y.ndim > 1]), x.dtype)
-
-
-def placed(g: Any, shape: Any, *where: Any) -> torch.Tensor | None:
-    """The result of the backward of an index: g in zeros of this shape."""
-    sizes = isinstance(shape, (tuple, list)) and all(type(n) is int and n >= 0 for n in shape)
-    fits = sizes and type(g) is Trace and g.is_floating_point() and all(type(w) is int for w in where)
-    return empty(shape, g.dtype) if fits else None
-
-
-def like_both(g: Any, ans: Any, dim: Any, dtype: Any) -> torch.Tensor | None:
-    """The result of the backward of `softmax` and `log_softmax`."""
-    alike = type(g) is Trace and type(ans) is Trace and g.dtype is ans.dtype is dtype and g.shape == ans.shape
-    return empty(g.shape, dtype) if alike and type(dim) is int and -g.ndim <= dim < g.ndim else None
-
-
-def chosen(condition: Any, x: Any, y: Any) -> torch.Tensor | None:
-    """The result of `where`."""
-    if type(condition) is not Trace or condition.dtype is not torch.bool:
-        return None
-    found = elementwise(x, y)
-    return None if found is None else empty(broadcast(condition.shape, found.shape), found.dtype)
-
-
-def compared(x: Any, y: Any) -> torch.Tensor | None:
-    """The result of a comparison."""
-    found = elementwise(x, y)
-    return None if found is None else empty(found.shape, torch.bool)
-
-
-def shaped(name: str, args: Any, kwargs: Any) -> torch.Tensor | None:
-    """The result of a call of one of `SHAPED`; None where torch has to be asked."""
-    try:
-        return SHAPED[name](*args, **kwargs)
-    except TypeError:  # an argument that is seldom there
-        return None
 
 
 def empty(shape: Any, dtype: Any) -> torch.Tensor:
@@ -214,25 +71,6 @@ def convolved(g: Any, x: Any, w: Any, bias: Any, *rest: Any) -> tuple[Any, ...] 
         return None
     return tuple([empty(shape, g.dtype) if want else None
                   for shape, want in zip((x.shape, w.shape, bias), wanted, strict=True)])
-
-
-SHAPED: dict[str, Callable[..., torch.Tensor | None]] = {
-    **dict.fromkeys(
-        """add sub rsub mul div neg pow exp log sqrt rsqrt sin cos tanh sigmoid square reciprocal tanh_backward
-        sigmoid_backward threshold_backward""".split(),
-        elementwise,
-    ),
-    "sum_to_size": summed,
-    "stack": stacked,
-    "cat": joined,
-    **dict.fromkeys(("select_backward", "slice_backward", "diagonal_backward"), placed),
-    **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot"), product),
-    **dict.fromkeys(("sum", "mean"), reduced),
-    **dict.fromkeys(("softmax_backward", "log_softmax_backward"), like_both),
-    "where": chosen,
-    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne"), compared),
-}
-"""Shape and dtype of frequent operators' results, where they need not be asked of torch: what they compute is slow."""
 
 
 class Tracer(TorchFunctionMode):
@@ -268,9 +106,9 @@ class Tracer(TorchFunctionMode):
                 name = name(*args, **kwargs)
             result: Any
             if name in SHAPED:
-                result = shaped(name, args, kwargs)
-                if result is not None:
-                    return self.step(*self.canonical(func, args, kwargs), result)
+                found = shaped(name, args, kwargs)
+                if found is not None:
+                    return self.step(*canonical(func, args, kwargs), empty(*found))
             given = tensors_in(args, kwargs)
             versions = [t._version for t in given]
             pure = isinstance(name, str) and OPS[name].flags & (PURE | VIEW)
@@ -296,7 +134,7 @@ class Tracer(TorchFunctionMode):
             ):
                 made = func(*args, **{**kwargs, "device": "cpu"})
                 return self.known(self.constant(made), result)
-            name, operands, attributes = self.canonical(func, args, kwargs)
+            name, operands, attributes = canonical(func, args, kwargs)
             if isinstance(result, torch.Tensor):
                 if any(result is a for a in args):
                     return result
@@ -324,61 +162,6 @@ class Tracer(TorchFunctionMode):
             if key is not None:
                 self.made[key] = found
         return found
-
-    def canonical(self, func: Any, args: Any, kwargs: Any) -> tuple[str, list[Any], dict[str, Any]]:
-        """The call in the words of the operator table, or in those of `WORDS`, or as it stands."""
-        name = CALLS.get(func) or BY_FORWARD.get(func)
-        if func is torch.einsum and "einsum" in OPS:
-            operands, attributes = BINDERS["einsum"](args[0], args[1:])
-            return "einsum", *self.split((), operands, attributes, OPS["einsum"].attributes)
-        if callable(name):
-            name = name(*args, **kwargs)
-        if isinstance(name, str):
-            try:
-                operands, attributes = BINDERS[name](*args, **rename(kwargs, OPS[name].operands))
-                return name, *self.split(OPS[name].operands, operands, attributes, OPS[name].attributes)
-            except TypeError:
-                pass
-        name = name_of(func)
-        if name == "__get__":
-            name = func.__self__.__name__
-        name = name.strip("_") if name.startswith("__") else name
-        if not SAME.get(name, "").startswith("logical_") or args[0].dtype is torch.bool:
-            name = SAME.get(name, name)
-        if name in SWAPPED:
-            return SWAPPED[name], *self.split(OPS[SWAPPED[name]].operands, args[::-1], {}, {})
-        if isinstance(func, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)) and "::" not in name:
-            name = f"aten::{name}"
-        if name == "to":
-            kwargs = {**kwargs, "dtype": func(*args, **kwargs).dtype}
-            args = args[:1]
-        if name in WORDS:
-            names, defaults, binder = WORDS[name]
-            operands, attributes = binder(*args, **rename(kwargs, names))
-            return name, *self.split(names, operands, attributes, defaults)
-        tensors, attributes = [], {}
-        for key, value in [*((f"#{k}", a) for k, a in enumerate(args)), *kwargs.items()]:
-            inside = tensors_in(value)
-            tensors += inside
-            if not isinstance(value, torch.Tensor):
-                attributes[key] = f"{len(inside)} tensors" if inside else value
-        return name, tensors, attributes
-
-    def split(self, names: Sequence[str], operands: Any, attributes: dict[str, Any], defaults: dict[str, Any]) -> Any:
-        """Tensors on one side, numbers and attributes that are not the default on the other."""
-        out = {}
-        tensors = []
-        for k, value in enumerate(operands):
-            if isinstance(value, torch.Tensor):
-                tensors.append(value)
-            else:
-                out[names[k] if k < len(names) else f"#{k}"] = value
-        for key, value in attributes.items():
-            if isinstance(value, torch.Tensor):
-                raise Untraceable(f"a tensor as attribute {key}")
-            if key not in defaults or encode(defaults[key]) != encode(value):
-                out[key] = value
-        return tensors, out
 
     def append(self, name: str, operands: list[Any], attributes: dict[str, Any], type: int) -> int:
         places = []
