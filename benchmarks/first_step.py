@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import resource
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from autograd_opt.plans import PLANS
 from .workload import Workload, torch_leaf
 from .workloads import MAKES
 
-SECONDS = 0.25
+SECONDS = 1.0
 """So long a process alternates verified steps with others."""
 PAIRS = 5, 60
 """At least, at most."""
@@ -122,19 +123,21 @@ def watching() -> Iterator[Watch]:
 
 
 def later(workload: Workload, watch: Watch, change: Callable[[], None] | None) -> tuple[float, float]:
-    """What verification adds to a step, of which in preparing its runs; steps alternate with others."""
-    on: list[float] = []
-    off: list[float] = []
+    """What verification adds to a step, of which in preparing its runs: medians, over pairs of neighbours."""
+    added: list[float] = []
     preparing: list[float] = []
     end = time.perf_counter() + SECONDS
-    while len(on) < PAIRS[0] or (len(on) < PAIRS[1] and time.perf_counter() < end):
+    while len(added) < PAIRS[0] or (len(added) < PAIRS[1] and time.perf_counter() < end):
         if change is not None:
             change()
-        off.append(step(workload, False)[0])
-        watch.seconds = 0.0
-        on.append(step(workload, True)[0])
-        preparing.append(watch.seconds)
-    return max(lower_half(on) - lower_half(off), 0.0), lower_half(preparing)
+        taken = {}
+        for verify in (False, True) if len(added) % 2 else (True, False):
+            watch.seconds = 0.0
+            taken[verify] = step(workload, verify)[0]
+            if verify:
+                preparing.append(watch.seconds)
+        added.append(taken[True] - taken[False])
+    return max(statistics.median(added), 0.0), lower_half(preparing)
 
 
 def planning(workload: Workload, watch: Watch) -> float:
