@@ -53,6 +53,11 @@ def settings_of(optimize: Any, passes: Any) -> tuple[bool, Settings]:
     return exact, Settings.of(passes, exact)
 
 
+def interior(inputs: Any) -> list[int]:
+    """Record numbers of the operations among the nodes that a run captures."""
+    return [n.index for n in inputs or () if n is not None and not n.is_leaf and n.index >= 0]
+
+
 class AutogradGraph(Context):
     """Record torch operations, optimize them, differentiate them.
 
@@ -254,15 +259,16 @@ class AutogradGraph(Context):
         usual = self.default_passes and not self.verify_each
         if usual and (self.tape.twins == 0 or not last):
             return bool(self.tape.twins)
+        if self.default_passes and self.tape.twins == 0:     # as without proofs: nothing repeats, so no pass runs
+            captured = interior(inputs)
+            self._proved(np.arange(len(self.tape)), None, (), roots, captured, self._seen(roots, captured), True)
+            return False
         place = plans.place_in_program(roots[0])
         if usual and inputs is None and place.new >= plans.CHANGING and self.tape.settled():
             return True
-        captured = [n.index for n in inputs or () if n is not None and not n.is_leaf and n.index >= 0]
+        captured = interior(inputs)
         outputs = [n.index for n in roots]
         seen = self._seen(roots, captured) if self.verify_each else None
-        if self.default_passes and self.tape.twins == 0:     # as without proofs: nothing repeats, so no pass runs
-            self._proved(np.arange(len(self.tape)), None, (), roots, captured, seen, True)
-            return False
         optimized, known, led = plans.plan(
             place, self.tape, outputs, captured, plans.key_of(self.pipeline),
             lambda: optimize_.run_passes(self.tape, outputs, self.pipeline, captured)[1],

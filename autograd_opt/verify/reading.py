@@ -47,11 +47,12 @@ class Kept:
         self.numbers = NOTHING
         if len(self.operands) > 2 and None in self.operands:
             self.numbers = {k: number_of(node, k) for k, o in enumerate(self.operands) if o is None}
-        try:
-            hash((*self.attributes.values(), *self.numbers.values()))
-        except TypeError:                # some of them is a list, or a slice
-            self.attributes = {k: settled(v) for k, v in self.attributes.items()}
-            self.numbers = {k: settled(v) for k, v in self.numbers.items()}
+        if self.attributes or self.numbers:
+            try:
+                hash((*self.attributes.values(), *self.numbers.values()))
+            except TypeError:                # some of them is a list, or a slice
+                self.attributes = {k: settled(v) for k, v in self.attributes.items()}
+                self.numbers = {k: settled(v) for k, v in self.numbers.items()}
 
 
 def settled(value: Any) -> Any:
