@@ -295,17 +295,13 @@ def test_no_gradient_of_a_shared_leaf_is_lost(kind, monkeypatch):
         shared.register_hook(lambda g: g * 1)
     steps, count = 20, 4
 
-    def work():
+    def work(i):
         with Yielding():
             for _ in range(steps):
                 with ao.AutogradGraph():
                     (shared * 2).sum().backward()
 
-    threads = [threading.Thread(target=work) for _ in range(count)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work, count)
     assert shared.grad.tolist() == [2.0 * steps * count] * 3
 
 
