@@ -170,6 +170,6 @@ METADATA = frozenset("""
 """.split())
 """Names whose results never carry a gradient."""
 
-recorder.install_routes(HANDLERS, classify, MODE)
+recorder.install_routes(HANDLERS, classify, MODE, errors.note_class)
 
 __all__ = ["HANDLERS", "METADATA", "MODE", "RecorderMode", "call", "errors", "special"]

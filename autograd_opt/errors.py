@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import warnings
+import weakref
 from types import FrameType
 from typing import Any
 
@@ -192,6 +193,23 @@ def unsupported_operand(t: Any, operation: str = "an operation", tracked: bool =
         f"{kind_of(t)} {met} {operation}: an AutogradGraph does not record such "
         "tensors; convert it to an ordinary one before, or compute this part outside the context and pass .detach()"
     ))
+
+
+NOTED: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+def note_class(kind: Any) -> None:
+    """Warn once of a class of the user's whose `__torch_function__` is not asked inside a context."""
+    own, usual = (getattr(k.__torch_function__, "__func__", None) for k in (kind, torch.Tensor))
+    if own is None or own is usual or not issubclass(kind, torch.Tensor) \
+            or kind.__module__.split(".")[0] in ("torch", "autograd_opt") or kind in NOTED:
+        return
+    NOTED.add(kind)
+    warnings.warn(at(
+        f"an AutogradGraph does not ask the __torch_function__ of {kind.__qualname__}: inside its context tensors of "
+        "this class compute as torch.Tensor does, and results are not of the class; where that is what you want, pass "
+        ".as_subclass(torch.Tensor)"
+    ), stacklevel=2)
 
 
 def unsupported_result(t: Any, operation: str) -> UnsupportedError:

@@ -182,6 +182,20 @@ cdef object push = torch._C._push_on_torch_function_stack
 cdef object pop = torch._C._pop_torch_function_stack
 cdef dict handlers = {}
 cdef object classify = None
+cdef set kinds_met = set()               # classes of tensors, as torch names them to a mode, that need no word
+cdef object note_kind = None
+
+
+cdef int meet_kinds(object types) except -1:
+    """Calls with tensors of these classes come here for the first time."""
+    if type(types) is not tuple:
+        return 0
+    if len(kinds_met) > 1000:
+        kinds_met.clear()
+    kinds_met.add(types)
+    for kind in types:
+        note_kind(kind)
+    return 0
 
 
 cdef object Wrapper = type(Tensor.dtype.__get__)
@@ -194,6 +208,8 @@ def torch_function(self, func, types, args=(), kwargs=None):
     if type(func) is Wrapper and len(args) == 1 and func.__self__ in plain_reads and func.__name__ == "__get__" \
             and ordinary(args[0]) and not kwargs:
         return read(func.__self__, args[0])              # a property that is no operation
+    if types and (len(types) > 1 or types[0] is not CustomTensor) and types not in kinds_met and recording() != NULL:
+        meet_kinds(types)
     handler = handlers.get(func)
     if handler is None:
         handler = handlers[func] = classify(func)
@@ -213,7 +229,7 @@ def torch_function(self, func, types, args=(), kwargs=None):
     return handler(func, args, placed(func, kwargs))
 
 
-def install_routes(dict table, classifier, mode):
-    """The dictionary of routes, what fills it on a callable's first sight, and the mode."""
-    global handlers, classify, MODE
-    handlers, classify, MODE = table, classifier, mode
+def install_routes(dict table, classifier, mode, note):
+    """The dictionary of routes, what fills it on a callable's first sight, the mode, what says a word of a class."""
+    global handlers, classify, MODE, note_kind
+    handlers, classify, MODE, note_kind = table, classifier, mode, note

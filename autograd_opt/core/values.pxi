@@ -224,6 +224,9 @@ cdef int require_ordinary(object t) except -1:
     if unusual(t):
         from autograd_opt.errors import unsupported_operand
         raise unsupported_operand(t)
+    if type(t) is not Parameter:
+        from autograd_opt.errors import note_class
+        note_class(type(t))
     return 0
 
 

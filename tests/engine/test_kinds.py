@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -205,3 +206,61 @@ def test_powers_of_negative_and_complex_numbers(base: list[Any], exponent: list[
 
     compare(total, torch.tensor(base), torch.tensor(exponent), rtol=1e-5, atol=1e-6)
     compare(lambda y: (base[0] ** y).abs(), torch.tensor(exponent), rtol=1e-5, atol=1e-6)
+
+
+# Classes of the user's ---------------------------------------------------------------------
+def scaled() -> type[Tensor]:
+    """A new class whose `torch.add` is another."""
+    class Scaled(Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = super().__torch_function__(func, types, args, kwargs or {})
+            return result * 10 if func is torch.add else result
+
+    return Scaled
+
+
+@pytest.mark.parametrize("use", [lambda x, w: x + w, lambda x, w: w * x, lambda x, w: torch.add(w, x),
+                                 lambda x, w: x.exp() * w, lambda x, w: torch.stack([w, x])])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_torch_function_that_is_not_asked_is_said_once(optimize: bool, use: Any) -> None:
+    x, w = torch.ones(3).as_subclass(scaled()), torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph(optimize=optimize):
+        with pytest.warns(UserWarning, match="__torch_function__ of .*Scaled.*as_subclass.*test_kinds"):
+            use(x, w)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            use(x, w).sum().backward()
+    assert w.grad is not None
+
+
+def test_other_classes_need_no_word() -> None:
+    class Named(Tensor):
+        pass
+
+    class Own(torch.nn.Parameter):
+        pass
+
+    w = torch.ones(3, requires_grad=True)
+    with warnings.catch_warnings(), ao.AutogradGraph():
+        warnings.simplefilter("error")
+        for x in (torch.ones(3).as_subclass(Named), Own(torch.ones(3)), torch.nn.Buffer(torch.ones(3)),
+                  ao.tensor([1.0])):
+            assert ((x * w).sum() + torch.add(x, w).sum()).requires_grad
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert type(torch.ones(3).as_subclass(scaled()) + 1).__name__ == "Scaled"       # outside, nothing is lost
+
+
+def test_a_word_that_is_an_error_changes_nothing() -> None:
+    x, w = torch.ones(3).as_subclass(scaled()), torch.ones(3, requires_grad=True)
+    with warnings.catch_warnings(), ao.AutogradGraph(optimize=True) as graph:
+        warnings.simplefilter("error")
+        y = w * 2
+        before = len(graph)
+        with pytest.raises(UserWarning):
+            y * x
+        assert len(graph) == before
+        y.sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [2.0] * 3
