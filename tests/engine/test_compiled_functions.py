@@ -1,0 +1,50 @@
+"""torch.compile: compiled functions inside a context are calls of torch's; a context inside one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+import autograd_opt as ao
+
+Tensor = torch.Tensor
+pytestmark = pytest.mark.filterwarnings("ignore")           # torch's compiler has many words of its own
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    yield
+    torch.compiler.reset()
+
+
+def step(x: Tensor) -> Tensor:
+    with ao.AutogradGraph(optimize=True):
+        (x * x).sum().backward()
+    assert x.grad is not None
+    return x.grad
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_compiled_function_inside(optimize: bool) -> None:
+    fn: Callable[[Tensor], Tensor] = torch.compile(lambda x: (x * 2).sin(), backend="eager")
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    for _ in range(2):
+        x.grad = None
+        with ao.AutogradGraph(optimize=optimize):
+            (fn(x) * x).sum().backward()
+        assert torch.allclose(x.grad, (x * 2).sin().detach() + 2 * x.detach() * (x * 2).cos().detach())  # type: ignore[arg-type]
+
+
+def test_a_context_inside_a_compiled_function() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(Exception, match="compile functions that are called inside it, and put @torch"):
+        torch.compile(step, backend="eager")(x)
+    assert step(torch.ones(3, requires_grad=True)).tolist() == [2.0] * 3
+
+
+def test_a_context_kept_out_of_a_compiled_function() -> None:
+    kept = torch.compiler.disable(step)
+    fn: Callable[[Tensor], Tensor] = torch.compile(lambda x: kept(x) + 1, backend="eager")
+    assert fn(torch.ones(3, requires_grad=True)).tolist() == [3.0] * 3
