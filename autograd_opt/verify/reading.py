@@ -30,6 +30,8 @@ class Recorded:
 
 
 NOTHING: dict[Any, Any] = {}
+Row = tuple[Any, ...]
+"""A node as `kept` writes it: operator, type, flags, places of the operands, attributes, numbers among the operands."""
 
 
 class Kept:
@@ -38,21 +40,10 @@ class Kept:
     __slots__ = ("attributes", "device", "dtype", "hooks", "is_leaf", "numbers", "op", "operands", "requires_grad",
                  "shape")
 
-    def __init__(self, node: Any, kept: Sequence[Kept]):
-        self.op, self.shape, self.dtype, self.device = node.op, node.shape, node.dtype, node.device
-        self.is_leaf, self.requires_grad = node.is_leaf, node.requires_grad
-        self.hooks = None if node.hooks is None else True
-        self.operands = tuple([None if o is None else kept[o.index] for o in node.operands])
-        self.attributes = node.attributes or NOTHING
-        self.numbers = NOTHING
-        if len(self.operands) > 2 and None in self.operands:
-            self.numbers = {k: number_of(node, k) for k, o in enumerate(self.operands) if o is None}
-        if self.attributes or self.numbers:
-            try:
-                hash((*self.attributes.values(), *self.numbers.values()))
-            except TypeError:                # some of them is a list, or a slice
-                self.attributes = {k: settled(v) for k, v in self.attributes.items()}
-                self.numbers = {k: settled(v) for k, v in self.numbers.items()}
+    def __init__(self, row: Row, before: Sequence[Kept]):
+        (self.op, self.shape, self.dtype, self.device, self.is_leaf, self.requires_grad, self.hooks, places,
+         self.attributes, self.numbers) = row
+        self.operands = tuple([None if o is None else before[o] for o in places])
 
 
 def settled(value: Any) -> Any:
@@ -63,16 +54,35 @@ def settled(value: Any) -> Any:
     return value
 
 
-def kept(nodes: Sequence[Any]) -> list[Kept]:
-    """All nodes, each with an index and after its operands.
+def kept(nodes: Sequence[Any]) -> list[Row]:
+    """All nodes, each with an index and after its operands: `restored` makes of the rows what `convert` reads.
 
     Raises
     ------
     TypeError, LookupError : something cannot be read, or might change.
     """
-    out: list[Kept] = []
+    rows: list[Row] = []
     for node in nodes:
-        out.append(Kept(node, out))
+        places = tuple([None if o is None else o.index for o in node.operands])
+        attributes, numbers = node.attributes or NOTHING, NOTHING
+        if len(places) > 2 and None in places:
+            numbers = {k: number_of(node, k) for k, o in enumerate(places) if o is None}
+        if attributes or numbers:
+            try:
+                hash((*attributes.values(), *numbers.values()))
+            except TypeError:                # some of them is a list, or a slice
+                attributes = {k: settled(v) for k, v in attributes.items()}
+                numbers = {k: settled(v) for k, v in numbers.items()}
+        rows.append((node.op, node.shape, node.dtype, node.device, node.is_leaf, node.requires_grad,
+                     None if node.hooks is None else True, places, attributes, numbers))
+    return rows
+
+
+def restored(rows: Sequence[Row]) -> list[Kept]:
+    """The nodes of which `kept` has made the rows."""
+    out: list[Kept] = []
+    for row in rows:
+        out.append(Kept(row, out))
     return out
 
 

@@ -18,7 +18,7 @@ import torch
 
 from autograd_opt.verify.ir import Vocabulary
 from autograd_opt.verify.known import Key
-from autograd_opt.verify.reading import Kept, Recorded, convert, kept
+from autograd_opt.verify.reading import Recorded, Row, convert, kept, restored
 from autograd_opt.verify.task import BITWISE, SCOPE, goals_of, trust
 from autograd_opt.verify.verdict import Status, Verdict, Verification
 
@@ -29,12 +29,11 @@ def answer(key: Key | None, nodes: Sequence[Any], roots: Sequence[Any], leaves: 
     start = time.perf_counter()
     if key is None or not is_same(key, len(nodes)):
         return None
-    read = kept(nodes)
     outputs = [r.index for r in roots]
-    wanted = [i for i, n in enumerate(read) if n.is_leaf and n.requires_grad] if leaves is None else list(leaves)
-    if not reached(read, outputs, wanted):
+    wanted = [i for i, n in enumerate(nodes) if n.is_leaf and n.requires_grad] if leaves is None else list(leaves)
+    if not reached(nodes, outputs, wanted):
         return None
-    digest: Any = Digest(functools.partial(convert, read, Vocabulary()), range(len(read)), outputs, wanted, key)
+    digest: Any = Digest(functools.partial(read_again, kept(nodes)), range(len(nodes)), outputs, wanted, key)
     goals = tuple([Verdict(goal, Status.PROVED, "bitwise") for goal in goals_of(wanted, outputs)])
     stats = {"nodes": len(nodes), "merged": 0, "as written": True,
              "seconds": time.perf_counter() - start}
@@ -48,10 +47,15 @@ def is_same(key: Key, n: int) -> bool:
     return alive is None and not rewrites and leader == np.arange(n, dtype=np.int64).tobytes()
 
 
-def reached(nodes: Sequence[Kept], roots: Sequence[int], leaves: Sequence[int]) -> bool:
+def read_again(rows: Sequence[Row]) -> Recorded:
+    """The graph of which these rows were kept."""
+    return convert(restored(rows), Vocabulary())
+
+
+def reached(nodes: Sequence[Any], roots: Sequence[int], leaves: Sequence[int]) -> bool:
     """Does a cotangent reach a wanted leaf?  Rules for all operands at once are not counted: one may leave some out."""
     wanted = {nodes[i] for i in leaves}
-    seen: set[Kept] = set()
+    seen: set[Any] = set()
     waiting = [nodes[r] for r in roots]
     while waiting:
         node = waiting.pop()

@@ -194,9 +194,10 @@ class Node:
 
 def test_what_might_change_is_read_at_once():
     dims = [0, [1, 2]]
-    (found,) = reading.kept([Node(dim=dims, x=slice(1))])
+    rows = reading.kept([Node(dim=dims, x=slice(1))])
     before = reading.encode(dims)
     dims[1].append(3)
+    (found,) = reading.restored(rows)
     assert reading.encode(found.attributes["dim"]) == before
     for changing in ({}, [set()], slice([1])):
         with pytest.raises(TypeError):
