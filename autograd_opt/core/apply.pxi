@@ -242,7 +242,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             return r
         req = False
     node = new_node(op)
-    node.attrs = attrs if attrs else None
+    node.attrs = own_attributes(attrs)
     node.dtype = dtype
     shape = None
     if op.flags & ELEMENTWISE and na is not None and (nb is None or nb.shape == na.shape) \

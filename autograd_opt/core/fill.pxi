@@ -1,12 +1,48 @@
 # Nodes that are written whole: outputs, writes through views, values that others computed.
 
+cdef bint changeable(object value):
+    """Can the caller change the inside of `value` after the call?"""
+    cdef object kind = type(value)
+    if kind is tuple:
+        for y in <tuple>value:
+            if changeable(y):
+                return True
+        return False
+    return kind is list or kind is dict or kind is set or kind is bytearray
+
+
+cdef object own(object value):
+    """`value` with containers of its own, of the same types."""
+    cdef object kind = type(value)
+    if kind is list:
+        return [own(y) for y in <list>value]
+    if kind is dict:
+        return {k: own(y) for k, y in (<dict>value).items()}
+    if kind is tuple:
+        return tuple([own(y) for y in <tuple>value])
+    return kind(value) if kind is set or kind is bytearray else value
+
+
+cdef dict own_attributes(dict attrs):
+    """What a node keeps of the attributes of a call: a list that the caller writes later is another one."""
+    cdef dict kept = None
+    if not attrs:
+        return None
+    for name, value in attrs.items():
+        if type(value) is not int and type(value) is not bool and changeable(value):
+            if kept is None:
+                kept = attrs.copy()
+            kept[name] = own(value)
+    return attrs if kept is None else kept
+
+
 cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, object r, object extra=None):
     """A node with its operands, what its rules save, and the metadata of output `r`."""
     cdef Node node = new_node(op), n
     cdef uint32_t mask = 0, fix = 0
     cdef Py_ssize_t i, only = 0, asked = 0, count = len(nodes)
     cdef object switch = enter(tape)
-    node.attrs = attrs if attrs else None
+    node.attrs = own_attributes(attrs)
     try:
         if r is not None:
             node.shape = shape_of(r)
