@@ -13,7 +13,7 @@ from autograd_opt.errors import GraphError, at, unsupported_operand
 from autograd_opt.executor import backward_usual
 from autograd_opt.node import get_recording, unusual
 from autograd_opt.options import named
-from autograd_opt.recorder import own_memory
+from autograd_opt.recorder import collect, own_memory
 
 
 class CustomTensor(torch.Tensor):
@@ -119,25 +119,38 @@ class CustomTensor(torch.Tensor):
 
 
 def outside(func: Any, args: Any, kwargs: Any) -> Any:
-    """Run a torch call on CustomTensors outside any context: nothing is recorded."""
+    """Run a torch call on CustomTensors outside any context: nothing is recorded.
+
+    A tensor of a graph that needs no gradient is a constant to torch, whose own autograd follows the other operands.
+    """
     from autograd_opt.dispatch import SPECIAL
     with torch._C.DisableTorchFunction():
         if kwargs.get("out") is not None:
             own_memory(kwargs["out"])
-        if func in SPECIAL:
+        if func in SPECIAL and holds_own(args[:1] or tuple(kwargs.values())):
             return SPECIAL[func](func, args, kwargs)
-        return mark(func(*args, **kwargs), {id(x) for x in (*args, *kwargs.values())})
+        result = func(*args, **kwargs)
+        if torch.is_grad_enabled() and holds_own((args, kwargs), tracked=True):
+            mark(result, {id(x) for x in (*args, *kwargs.values())})
+        return result
 
 
-def mark(result: Any, given: set[int]) -> Any:
-    """New results of calls outside a context are CustomTensors, whose backward says why it fails."""
+def holds_own(values: Any, tracked: bool = False) -> bool:
+    """Is one of the tensors in `values` a CustomTensor; with `tracked`, one that a gradient would go through?"""
+    found: list[torch.Tensor] = []
+    collect(values, found)
+    return any(type(t) is CustomTensor and (not tracked or t.requires_grad or "_outside" in t.__dict__) for t in found)
+
+
+def mark(result: Any, given: set[int]) -> None:
+    """Results that would need a gradient of a graph's are CustomTensors, whose backward says why it fails."""
     if type(result) is torch.Tensor:
-        if id(result) not in given:
+        if id(result) not in given and not torch._C._functorch.is_functorch_wrapped_tensor(result):
             result.__class__ = CustomTensor
+            result._outside = True  # type: ignore[attr-defined]
     elif isinstance(result, (tuple, list)):
         for r in result:
             mark(r, given)
-    return result
 
 
 @named

@@ -102,9 +102,21 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
                 if not value and views.leads_nowhere(node):
                     return
                 nodes.become_leaf(t)
-            t._requires_grad = value
+            if value and tape is None and "_made_here" not in t.__dict__:
+                give_to_torch(t)
+            else:
+                t._requires_grad = value
         else:
             Base.requires_grad.__set__(t, value)  # type: ignore[attr-defined]
+
+
+def give_to_torch(t: Tensor) -> None:
+    """Make a constant that a graph has computed a leaf of torch's own: outside any context torch differentiates."""
+    nodes.become_leaf(t)
+    for name in ("_node", "_requires_grad"):
+        t.__dict__.pop(name, None)
+    t.__class__ = Tensor
+    Base.requires_grad.__set__(t, True)  # type: ignore[attr-defined]
 
 
 def history(t: Tensor) -> Any:
