@@ -129,7 +129,7 @@ def cholesky_back(g: Any, ans: Any, *, upper: bool) -> Any:
 def slogdet_kernel(a: Any) -> Any:
     """Sign and logarithm; torch factorizes the transpose of a matrix that lies by rows, as LAPACK reads it."""
     sign, log, lu, pivots = torch.ops.aten._linalg_slogdet(a)
-    return (sign, log), (lu, pivots, a.is_complex() or not a.is_contiguous())
+    return torch.return_types.linalg_slogdet((sign, log)), (lu, pivots, a.is_complex() or not a.is_contiguous())
 
 
 def sign_kernel(a: Any) -> Any:
