@@ -32,7 +32,8 @@ RESHAPING = frozenset(
 
 
 def writes(func: Any, name: str) -> bool:
-    """Is this callable an in-place form, by torch's naming rule?"""
+    """Is this callable an in-place form, by torch's naming rule?  An overload's name follows a dot."""
+    name = name.partition(".")[0]
     return (name.endswith("_") and not name.endswith("__")) or \
         (name.startswith("__i") and name.endswith("__") and name not in ("__index__", "__int__", "__invert__"))
 
@@ -136,7 +137,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """An in-place form without a rule: torch differentiates the write on a copy."""
     from autograd_opt.opaque import OPAQUE, OpaqueCall, torch_autograd
     leaves, spec = tree_flatten((args, kwargs))
-    name = getattr(func, "__name__", "")
+    name = getattr(func, "__name__", "").partition(".")[0]
     with torch._C.DisableTorchFunction():
         tensors = [t for t in leaves if isinstance(t, Tensor)]
         if not tensors or not torch.is_grad_enabled():

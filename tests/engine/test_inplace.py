@@ -300,6 +300,35 @@ def cumsum_(x, y):
     return z * x
 
 
+def overload_of_a_tensor(x, y):
+    z = x * 2
+    torch.ops.aten.mul_.Tensor(z, y)
+    torch.ops.aten.add_(z, x)
+    return z * z
+
+
+def overloads_of_numbers(x, y):
+    z = x * y
+    torch.ops.aten.mul_.Scalar(z, 3.0)
+    torch.ops.aten.lerp_.Scalar(z, y, 0.5)
+    torch.ops.aten.index_put_.default(z, [torch.tensor([0])], y[1:])
+    return z * x
+
+
+def overload_through_a_view(x, y):
+    z = x * 2
+    torch.ops.aten.mul_.Tensor(torch.ops.aten.select.int(z, 0, 0), y[0])
+    torch.ops.aten.fill_.Scalar(z[1, :1], 3.0)
+    return z * z
+
+
+def overload_on_a_constant(x, y):
+    z = torch.zeros(2, 3, dtype=x.dtype)
+    torch.ops.aten.copy_.default(z, y)
+    torch.ops.aten.zero_.default(z[0])
+    return z * x
+
+
 PROGRAMS = [f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == __name__
             and not name.startswith("test")]
 
