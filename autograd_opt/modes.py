@@ -7,6 +7,7 @@ called by torch itself, inside one opaque call; they then find the graph's modes
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
+from torch.utils._pytree import tree_map
 
 from autograd_opt import node as nodes
 from autograd_opt import recorder, saved
@@ -91,8 +93,38 @@ def install() -> None:
     saved_tensors_hooks.__exit__ = __exit__  # type: ignore[method-assign]
     checkpoint.SavedTensor = (checkpoint.SavedTensor, saved.SavedTensor)  # type: ignore[assignment, attr-defined]
     checkpoint._make_saved_tensor = saved.make_saved_tensor(checkpoint._make_saved_tensor)  # type: ignore[attr-defined]
+    for owner, names in TRACERS.items():
+        for name in names:
+            setattr(owner, name, unrecorded(getattr(owner, name)))
     replace("UndefinedGrad", undefined_grad)
     replace("DelayedError", delayed_error)
+
+
+# torch.jit.trace takes down what torch itself calls: every call, also one that a graph would not compute again.
+TRACERS: dict[Any, tuple[str, ...]] = {
+    C: ("_create_function_from_trace", "_create_function_from_trace_with_dict", "_create_graph_by_tracing"),
+    C.ScriptModule: ("_create_method_from_trace", "_create_method_from_trace_with_dict"),
+}
+
+
+def unrecorded(trace: Callable[..., Any]) -> Callable[..., Any]:
+    """`trace`, which runs the function it is given as outside any context, on torch's own tensors."""
+    @functools.wraps(trace)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if nodes.get_recording() is None:
+            return trace(*args, **kwargs)
+        from autograd_opt.opaque import torch_autograd
+        with torch_autograd(C.is_grad_enabled()):
+            return trace(*tree_map(plain, args), **tree_map(plain, kwargs))
+    return call
+
+
+def plain(t: Any) -> Any:
+    """A tensor of a graph as one of torch's own, on the same memory."""
+    from autograd_opt.tensor import CustomTensor
+    if type(t) is not CustomTensor:
+        return t
+    return t.detach().as_subclass(torch.Tensor).requires_grad_(t.requires_grad)
 
 
 # torch's own C functions for tests and for `once_differentiable`. -------------------------

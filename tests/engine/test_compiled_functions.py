@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -35,6 +36,39 @@ def test_a_compiled_function_inside(optimize: bool) -> None:
         with ao.AutogradGraph(optimize=optimize):
             (fn(x) * x).sum().backward()
         assert torch.allclose(x.grad, (x * 2).sin().detach() + 2 * x.detach() * (x * 2).cos().detach())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("needs", [True, False])
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("function", [lambda a: (a * 2).tanh(), lambda a: a.sin() * a.sin(), lambda a: a + 1,
+                                      torch.nn.Linear(2, 2)], ids=["chain", "repeated", "sum", "module"])
+def test_a_trace_takes_every_call_down(function: Any, optimize: bool, needs: bool, checked: bool) -> None:
+    """Also those that the graph has computed already."""
+    x = torch.tensor([1.0, 2.0], requires_grad=needs)
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        function(x)
+        before = len(graph)
+        traced = torch.jit.trace(function, x, check_trace=checked)
+        if not checked:
+            assert len(graph) == before
+        y = torch.tensor([0.3, 0.4], requires_grad=True)
+        assert torch.allclose(traced(y), function(y))
+        traced(y).sum().backward()
+    other = torch.tensor([0.3, 0.4], requires_grad=True)
+    function(other).sum().backward()
+    assert torch.allclose(y.grad, other.grad)
+    assert torch.allclose(traced(other), function(other))
+
+
+def test_a_trace_of_what_was_computed_here() -> None:
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    with ao.AutogradGraph(optimize=True):
+        h = x * 3
+        traced = torch.jit.trace(lambda a: (a.exp(), (a * 2, a)), h)
+        first, rest = traced(h)
+        (first + rest[0]).sum().backward()
+    assert torch.allclose(x.grad, 3 * (3 * torch.tensor([1.0, 2.0])).exp() + 6)
 
 
 def test_a_context_inside_a_compiled_function() -> None:
