@@ -11,6 +11,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from torch.nn.attention.bias import CausalBias
+from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from autograd_opt import errors, recorder
@@ -94,11 +96,20 @@ def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return inplace.out_handler(func, args, kwargs)
     if getattr(func, "__name__", "") in METADATA:
         return raw(func, args, kwargs)
+    if func is scaled_dot_product_attention and CausalBias in map(type, (*args, *kwargs.values())):
+        return decomposed(instead(func, CausalBias))(func, args, kwargs)
     if isinstance(func, types.FunctionType):
         if func not in BODIES:
             BODIES[func] = decomposed(func)
         return BODIES[func](func, args, kwargs)
     return opaque.handler(func, args, kwargs)
+
+
+def instead(func: Any, kind: Any) -> Callable[..., Any]:
+    """What a class of torch's own, a mask without values, computes in the place of a call."""
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return kind.__torch_function__(func, (kind,), args, kwargs)
+    return call
 
 
 def spelled(target: str | Callable[..., str | None], bind: Binder) -> Handler:

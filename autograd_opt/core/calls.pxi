@@ -233,7 +233,7 @@ cdef object call_linear(Found *found, object x):
     """What `Linear.forward` returns."""
     cdef object route
     cdef unsigned long long version
-    if not found.plain or found.parameters == NULL \
+    if not found.plain or found.parameters == NULL or foreign(x) \
             or PyDict_GetItemWithError(functional_names, "linear") != <PyObject *>linear_function:
         return NotImplemented
     version = ao_dict_version(found.parameters)

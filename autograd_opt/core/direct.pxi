@@ -77,7 +77,8 @@ cdef object route(PyObject *function, PyObject *args, PyObject *kwargs):
     """The call of a built-in function that was taken."""
     cdef PyObject *tp = recording()
     cdef object func = <object>function, handler
-    if tp != NULL and not (<Tape>tp).guarded and mode_innermost():
+    if tp != NULL and not (<Tape>tp).guarded and mode_innermost() \
+            and not foreigners(<tuple>args, <dict>kwargs if kwargs != NULL else None):
         handler = handlers.get(func)
         if type(handler) is Recorded:
             return (<Recorded>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
@@ -182,7 +183,7 @@ cdef object operate(PyObject *function, PyObject *a, PyObject *b):
     """`a op b` for a plain `a`; None where torch has to be asked."""
     cdef PyObject *tp = recording()
     if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>a) or not mode_innermost() \
-            or ao_casts(any_autocast):
+            or ao_casts(any_autocast) or foreign(<object>b):
         return None
     return fast_binary(<Kernel>operators[<object>function], <object>a, <object>b)
 
@@ -207,8 +208,13 @@ cdef object overwrite(PyObject *function, ao_arguments a, size_t nf, PyObject *n
     cdef Py_ssize_t i, n = <Py_ssize_t>(nf & ~PY_VECTORCALL_ARGUMENTS_OFFSET)
     if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>a[0]) or grad_on() or not mode_innermost():
         return None
+    if names != NULL:
+        n += len(<tuple>names)
+    for i in range(1, n):
+        if foreign(<object>a[i]):
+            return None
     if (<Tape>tp).optimize:
-        for i in range(n if names == NULL else n + len(<tuple>names)):
+        for i in range(n):
             lend(<object>a[i])
     switch = enter(<Tape>tp)
     try:

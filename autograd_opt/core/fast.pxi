@@ -110,9 +110,41 @@ cdef inline bint inside_kernel():
     return tp != NULL and (<Tape>tp).guarded and ao_builtin0(all_disabled) is True
 
 
+cdef inline bint foreign(object x) except -1:
+    """Is `x` no tensor, and has it, or one of those in it, a torch function to be asked?"""
+    cdef object kind = type(x)
+    return not (kind is CustomTensor or kind is Tensor or kind is Parameter or kind is int or kind is float or x is None
+                or kind is bool) and foreign_kind(x)
+
+
+cdef bint foreign_kind(object x) except -1:
+    if isinstance(x, Tensor):
+        return False
+    if type(x) is tuple or type(x) is list:
+        for y in x:
+            if foreign(y):
+                return True
+        return False
+    return getattr(type(x), "__torch_function__", None) is not None
+
+
+cdef inline bint foreigners(tuple args, dict kwargs) except -1:
+    for x in args:
+        if foreign(x):
+            return True
+    if kwargs:
+        for x in kwargs.values():
+            if foreign(x):
+                return True
+    return False
+
+
 cdef inline object binary(Kernel k, object a, object b):
     """a op b, one of them a CustomTensor."""
-    cdef object r = fast_binary(k, a, b)
+    cdef object r
+    if foreign(b):
+        return ao_method(k.descr, a, (b,))
+    r = fast_binary(k, a, b)
     if r is None:
         if is_tensor(a) and inside_kernel():
             return ao_method(k.descr, a, (b,))

@@ -112,7 +112,7 @@ METHODS = tuple("""view reshape transpose permute unsqueeze squeeze contiguous f
 def routed_method(func):
     """A method of CustomTensor that goes straight to its route, past the mode."""
     def method(*args, **kwargs):
-        if recording() == NULL or (<Tape>recording()).guarded or overridden():
+        if recording() == NULL or (<Tape>recording()).guarded or overridden() or foreigners(args, kwargs):
             return func(*args, **kwargs)
         handler = handlers.get(func)
         if type(handler) is Recorded:

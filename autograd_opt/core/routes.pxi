@@ -186,16 +186,39 @@ cdef set kinds_met = set()               # classes of tensors, as torch names th
 cdef object note_kind = None
 
 
-cdef int meet_kinds(object types) except -1:
-    """Calls with tensors of these classes come here for the first time."""
+cdef object functions_enabled = torch._C._is_torch_function_enabled
+
+
+cdef bint stranger(object types) except -1:
+    """Is one of the classes that come here for the first time no tensor, and may answer itself?
+
+    A class of the user's that is one computes as a tensor does.
+    """
     if type(types) is not tuple:
-        return 0
+        return False
+    for kind in types:
+        if not issubclass(kind, Tensor):
+            return functions_enabled()
+    for kind in types:
+        note_kind(kind)
     if len(kinds_met) > 1000:
         kinds_met.clear()
     kinds_met.add(types)
-    for kind in types:
-        note_kind(kind)
-    return 0
+    return False
+
+
+cdef object ask_strangers(object func, tuple types, tuple args, dict kwargs):
+    """What the classes that are no tensors say of the call; what they compute is recorded."""
+    push(MODE)
+    try:
+        for kind in types:
+            if not issubclass(kind, Tensor):
+                r = kind.__torch_function__(func, types, args, kwargs or {})
+                if r is not NotImplemented:
+                    return r
+    finally:
+        pop()
+    return NotImplemented                # torch says that nobody takes the call
 
 
 cdef object Wrapper = type(Tensor.dtype.__get__)
@@ -208,8 +231,9 @@ def torch_function(self, func, types, args=(), kwargs=None):
     if type(func) is Wrapper and len(args) == 1 and func.__self__ in plain_reads and func.__name__ == "__get__" \
             and ordinary(args[0]) and not kwargs:
         return read(func.__self__, args[0])              # a property that is no operation
-    if types and (len(types) > 1 or types[0] is not CustomTensor) and types not in kinds_met and recording() != NULL:
-        meet_kinds(types)
+    if types and (len(types) > 1 or types[0] is not CustomTensor) and types not in kinds_met and recording() != NULL \
+            and stranger(types):
+        return ask_strangers(func, types, args, kwargs)
     handler = handlers.get(func)
     if handler is None:
         handler = handlers[func] = classify(func)

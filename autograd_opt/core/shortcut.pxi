@@ -14,7 +14,7 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
     """
     cdef PyObject *tp = recording()
     cdef object handler, r
-    if tp == NULL or (<Tape>tp).guarded or not mode_innermost():
+    if tp == NULL or (<Tape>tp).guarded or not mode_innermost() or foreign(relevant_args):
         return original(public_api, relevant_args, *args, **kwargs)
     handler = handlers.get(public_api)
     if type(handler) is Recorded:
