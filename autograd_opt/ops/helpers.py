@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
+from autograd_opt import errors
+
 NUMBER = (int, float, complex, np.number)
 
 
@@ -26,6 +28,18 @@ def primitive(function: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapper.primitive = True  # type: ignore[attr-defined]
     return wrapper
+
+
+def refuse(function: str, **operands: Any) -> None:
+    """torch's refusal of an operand that requires grad and that `function` is not differentiated with respect to."""
+    for name, t in operands.items():
+        if t is None or type(t) is torch.Tensor and not t.requires_grad:
+            continue
+        from autograd_opt.references import requires_grad
+        if isinstance(t, torch.Tensor) and requires_grad(t):
+            raise errors.GraphError(errors.at(
+                f"The function '{function}' is not differentiable with respect to argument '{name}'. This input cannot "
+                f"have requires_grad True. Pass {name}.detach()"))
 
 
 def H(x: Any) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from autograd_opt import errors
-from autograd_opt.ops.helpers import masked, summed
+from autograd_opt.ops.helpers import masked, refuse, summed
 from autograd_opt.ops.table import PURE, REDUCES, decompose, define
-from autograd_opt.recorder import nll_loss_forward
+from autograd_opt.recorder import Plan, nll_loss_forward
 
 A = torch.ops.aten
 NN: Any = torch._C._nn
@@ -105,6 +107,42 @@ def twice_mean(shape: Any, reduction: int) -> float:
     return 2.0 / n if reduction == 1 and n else 2.0
 
 
+def bind_weighted(name: str, weights: tuple[str, ...]) -> Callable[..., Any]:
+    """A loss of two tensors and of weights that torch does not differentiate with respect to."""
+    def bind(x: Any, y: Any, *given: Any, reduction: int = 1, **named: Any) -> Any:
+        if len(given) > len(weights):
+            *given, reduction = given  # type: ignore[assignment]
+        found = {**dict.fromkeys(weights), **dict(zip(weights, given, strict=False)), **named}
+        if len(found) != len(weights) or len(given) > len(weights):
+            raise TypeError("another spelling")
+        if torch.is_grad_enabled():
+            refuse(name, **found)
+        return (x, y, *found.values()), {"reduction": reduction}
+    absent: list[Any] = [(f"no {w}", 2 + i, None) for i, w in enumerate(weights)]   # no call can name these
+    empty = inspect.Parameter.empty
+    bind.__dict__["plan"] = Plan(
+        [("x", 0, empty), ("y", 1, empty), *((w, None, None) for w in weights), ("reduction", "reduction", 1), *absent],
+        3 + len(weights))
+    return bind
+
+
+def bind_soft_margin(x: Any, y: Any, reduction: int = 1) -> Any:
+    if torch.is_grad_enabled():
+        refuse("soft_margin_loss", target=y)
+    return (x, y), {"reduction": reduction}
+
+
+def nll_kernel(x: Any, target: Any, weight: Any, *, reduction: int, ignore_index: int) -> Any:
+    if weight is not None:
+        refuse("nll_loss_forward", weight=weight)
+    return nll_loss_forward(x, target, weight, reduction=reduction, ignore_index=ignore_index)
+
+
+def nll2d_kernel(x: Any, target: Any, weight: Any, *, reduction: int, ignore_index: int) -> Any:
+    refuse("nll_loss2d_forward", weight=weight)
+    return A.nll_loss2d_forward.default._op(x, target, weight, reduction, ignore_index)
+
+
 @decompose("torch._C._nn.nll_loss_nd")
 def nll_loss_nd(x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
     """By rank: vectors and matrices, images, and everything else as an image of one row."""
@@ -144,13 +182,14 @@ define("huber_loss", "x, y, reduction=1, delta=1.0", R, "torch._C._nn.huber_loss
 define("huber_loss_backward", "g, x, y, reduction=1, delta=1.0", R, "torch.ops.aten.huber_loss_backward",
        meaning=huber_back, g=huber_back, x=huber_bend,
        y=lambda h, g, x, y, *, reduction, delta: huber_bend(-h, g, x, y, reduction=reduction, delta=delta))
-define("soft_margin_loss", "x, y, reduction=1", R, "torch._C._nn.soft_margin_loss",
+define("soft_margin_loss", "x, y, reduction=1", R, "torch._C._nn.soft_margin_loss", bind=bind_soft_margin,
        x=lambda g, x, y, *, reduction: fused(A.soft_margin_loss_backward, g, x, y, reduction))
 define("soft_margin_loss_backward", "g, x, y, reduction=1", R, "torch.ops.aten.soft_margin_loss_backward",
        meaning=soft_margin_back, g=soft_margin_back,
        x=lambda h, g, x, y, *, reduction: mean_over(h * g, x.shape, reduction) * soft_margin_bend(x, y))
 # ----- classification -----
 define("binary_cross_entropy", "x, y, weight=?, reduction=1", R, "torch._C._nn.binary_cross_entropy",
+       bind=bind_weighted("binary_cross_entropy", ("weight",)),
        x=lambda g, x, y, weight, *, reduction: A.binary_cross_entropy_backward(g, x, y, weight, reduction), y=bce_y)
 define("binary_cross_entropy_backward", "g, x, y, weight=?, reduction=1", R,
        "torch.ops.aten.binary_cross_entropy_backward", meaning=bce_back, g=bce_back,
@@ -159,12 +198,11 @@ define("binary_cross_entropy_backward", "g, x, y, weight=?, reduction=1", R,
        y=lambda h, g, x, weight, *, reduction: weighted(
            -mean_over(h * g, x.shape, reduction) / ((1 - x) * x).clamp(min=1e-12), weight))
 define("binary_cross_entropy_with_logits", "x, y, weight=?, pos_weight=?, reduction=1", R,
-       "torch.binary_cross_entropy_with_logits", x=bce_logits_x, y=bce_logits_y)
+       "torch.binary_cross_entropy_with_logits",
+       bind=bind_weighted("binary_cross_entropy_with_logits", ("weight", "pos_weight")), x=bce_logits_x, y=bce_logits_y)
 for _name in ("nll_loss", "nll_loss2d"):
     define(_name, "x, target, weight=?, reduction=1, ignore_index=-100", PURE, f"torch._C._nn.{_name}",
-           kernel=nll_loss_forward if _name == "nll_loss" else
-               (lambda x, target, weight, *, reduction, ignore_index, _f=A.nll_loss2d_forward.default._op:
-                _f(x, target, weight, reduction, ignore_index)),
+           kernel=nll_kernel if _name == "nll_loss" else nll2d_kernel,
            x=(lambda g, x, target, weight, extra, *, reduction, ignore_index:
               A.nll_loss_backward(g, x, target, weight, reduction, ignore_index, extra)) if _name == "nll_loss" else
              (lambda g, x, target, weight, extra, *, reduction, ignore_index:

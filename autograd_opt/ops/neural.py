@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from autograd_opt.ops.helpers import refuse
 from autograd_opt.ops.table import PURE, REDUCES, choose, define, spell
 from autograd_opt.recorder import Plan
 
@@ -214,6 +215,7 @@ def bind_functional_batch_norm(input: Any, running_mean: Any, running_var: Any, 
 
 def batch_norm_kernel(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, *, training: bool,
                       momentum: float, eps: float, cudnn_enabled: bool) -> Any:
+    refuse("native_batch_norm", running_mean=running_mean, running_var=running_var)
     out, *extra = torch._batch_norm_impl_index(
         x, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)
     return out, extra
