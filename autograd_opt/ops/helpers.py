@@ -33,7 +33,7 @@ def primitive(function: Callable[..., Any]) -> Callable[..., Any]:
 def refuse(function: str, **operands: Any) -> None:
     """torch's refusal of an operand that requires grad and that `function` is not differentiated with respect to."""
     for name, t in operands.items():
-        if t is None or type(t) is torch.Tensor and not t.requires_grad:
+        if t is None or (type(t) is torch.Tensor and not t.requires_grad):
             continue
         from autograd_opt.references import requires_grad
         if isinstance(t, torch.Tensor) and requires_grad(t):

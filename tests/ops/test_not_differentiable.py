@@ -121,7 +121,8 @@ def test_a_constant_that_requires_grad_is_refused(name: str, optimize: bool) -> 
 
 
 @pytest.mark.parametrize("call", [
-    lambda x: F.binary_cross_entropy(x, X / 2, ONES * 2), lambda x: F.binary_cross_entropy(x, X / 2, ONES, reduction="sum"),
+    lambda x: F.binary_cross_entropy(x, X / 2, ONES * 2),
+    lambda x: F.binary_cross_entropy(x, X / 2, ONES, reduction="sum"),
     lambda x: torch._C._nn.binary_cross_entropy(x, X / 2, ONES * 2, 2),
     lambda x: torch._C._nn.binary_cross_entropy(x, X / 2, None, 2),
     lambda x: torch.binary_cross_entropy_with_logits(x, X / 2, ONES * 2, ONES * 3, 2),
