@@ -221,15 +221,21 @@ def batch_norm_kernel(x: Any, weight: Any, bias: Any, running_mean: Any, running
     return out, extra
 
 
+def batch_norm_eval_kernel(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+                           **attributes: Any) -> Any:
+    """The statistics are copied: a call in training may write them before the backward run."""
+    out, extra = batch_norm_kernel(x, weight, bias, running_mean, running_var, **attributes)
+    return out, [*extra, running_mean.detach().clone(), running_var.detach().clone()]
+
+
 def batch_norm_train(g: Any, needs: Any, x: Any, weight: Any, extra: Any, *, eps: float) -> Any:
     mean, var, reserved, impl = extra
     return A._batch_norm_impl_index_backward(impl, x, g, weight, None, None, mean, var, True, eps, list(needs[:3]),
         reserved)
 
 
-def batch_norm_eval(g: Any, needs: Any, x: Any, weight: Any, running_mean: Any, running_var: Any, extra: Any, *,
-                    eps: float) -> Any:
-    mean, var, reserved, impl = extra
+def batch_norm_eval(g: Any, needs: Any, x: Any, weight: Any, extra: Any, *, eps: float) -> Any:
+    mean, var, reserved, impl, running_mean, running_var = extra
     return A._batch_norm_impl_index_backward(
         impl, x, g, weight, running_mean, running_var, mean, var, False, eps, list(needs[:3]), reserved)
 
@@ -248,8 +254,8 @@ define("group_norm", "x, weight=?, bias=?, *, num_groups=1, eps=1e-05", PURE, "t
        forward=lambda x, weight, bias, *, num_groups, eps: torch.group_norm(x, num_groups, weight, bias, eps))
 define("batch_norm_train", BATCH_NORM, 0, bind=bind_batch_norm, forward=torch.batch_norm, kernel=batch_norm_kernel,
        joint=batch_norm_train)
-define("batch_norm_eval", BATCH_NORM, PURE, bind=bind_batch_norm, forward=torch.batch_norm, kernel=batch_norm_kernel,
-       joint=batch_norm_eval)
+define("batch_norm_eval", BATCH_NORM, PURE, bind=bind_batch_norm, forward=torch.batch_norm,
+       kernel=batch_norm_eval_kernel, joint=batch_norm_eval)
 choose("torch.batch_norm", pick_batch_norm)
 spell("F.batch_norm", pick_batch_norm, bind_functional_batch_norm)
 

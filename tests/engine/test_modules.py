@@ -522,3 +522,43 @@ def test_a_leaf_that_was_given_data_of_another_dtype_or_shape(custom, optimize):
         assert p.grad.dtype is torch.float64
         assert torch.equal(p.grad, x)
         assert before.item() == 12.0
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("order", [False, True], ids=["", "of second order"])
+@pytest.mark.parametrize("write", [
+    lambda norm, x: norm.train()(x),
+    lambda norm, x: F.batch_norm(x, norm.running_mean, norm.running_var, training=True),
+    lambda norm, x: norm.running_mean.add_(1) + 0 * x], ids=["train", "function", "a write"])
+def test_batch_norm_in_evaluation_keeps_its_statistics(write, order, optimize):
+    """Its gradient is of the values it has read; torch takes those that a call in training has written since."""
+    x = R(5, 4, dtype=torch.float64).requires_grad_()
+
+    def grads(written, norm):
+        before = norm.eval()(x)
+        if written:
+            write(norm, x)
+        g, = torch.autograd.grad((before ** 3).sum(), x, create_graph=order)
+        return torch.autograd.grad(g.sin().sum(), [x, *norm.parameters()]) if order else [g]
+
+    wanted = grads(False, nn.BatchNorm1d(4).double())
+    with ao.AutogradGraph(optimize=optimize):
+        found = grads(True, nn.BatchNorm1d(4).double())
+    for f, w in zip(found, wanted, strict=True):
+        torch.testing.assert_close(f.as_subclass(torch.Tensor), w)
+
+
+def test_equal_evaluations_of_batch_norm_merge_until_its_statistics_are_written():
+    x, norm = R(5, 4, dtype=torch.float64).requires_grad_(), nn.BatchNorm1d(4).double().eval()
+    with ao.AutogradGraph(optimize=True) as graph:
+        a, b = norm(x), norm(x)
+        assert graph.report().merged == 1
+        norm.train()(x)
+        c = norm.eval()(x)
+        assert graph.report().merged == 1
+        found, = torch.autograd.grad((a * b + c ** 2).sum(), x)
+    plain = nn.BatchNorm1d(4).double().eval()
+    wanted, = torch.autograd.grad((plain(x) ** 2).sum(), x)
+    plain.train()(x)
+    wanted += torch.autograd.grad((plain.eval()(x) ** 2).sum(), x)[0]
+    torch.testing.assert_close(found.as_subclass(torch.Tensor), wanted)
