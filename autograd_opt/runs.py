@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.graph import GradientEdge
 
-from autograd_opt import errors
+from autograd_opt import accumulators, errors
 from autograd_opt import node as nodes
+from autograd_opt.accumulators import Accumulator
 from autograd_opt.locks import lasting_lock
 
 _local = threading.local()
@@ -33,13 +34,14 @@ FIRST_ID = 1 << 40
 class Run:
     """One backward run: what it started from, what it was asked for, what comes at its end."""
 
-    __slots__ = ("_reached", "accumulates", "callbacks", "node", "roots", "targets", "task")
+    __slots__ = ("_leaves", "_reached", "accumulates", "callbacks", "node", "roots", "targets", "task")
 
     def __init__(self, task: Any, roots: list[Any], targets: list[Any] | None, accumulates: bool):
         self.task, self.roots, self.targets, self.accumulates = task, roots, targets, accumulates
         self.callbacks: list[Callable[[], Any]] = []
         self.node: Any = None
         self._reached: set[int] | None = None
+        self._leaves: dict[int, Any] | None = None
 
     def executes(self, node: Any) -> bool:
         """Does this run execute `node`?"""
@@ -60,6 +62,17 @@ class Run:
     def comes_to(self, node: Any) -> bool:
         """Is there a path from a root to `node`?"""
         return node.index in self.below()
+
+    def own(self, node: Any) -> Any:
+        """The node of this run that `node` is, or that stands here for the leaf of another graph's, or of torch's."""
+        shown = node.node if type(node) is Accumulator else node
+        if isinstance(shown, nodes.Node) and shown.tape is self.roots[0].tape:
+            return shown
+        if self._leaves is None:
+            self._leaves = {id(n.tensor): n for n in self.below().values() if n.is_leaf}
+        leaf = accumulators.leaf_of(node)
+        found = self._leaves.get(id(leaf))
+        return found if found is not None and found.tensor is leaf else None
 
     def below(self) -> dict[int, Any]:
         """The nodes on a path from a root, by record number."""
@@ -127,8 +140,12 @@ def current_graph_task_id() -> int:
 
 def will_engine_execute_node(node: Any) -> bool:
     run = current()
-    if run is None or not isinstance(node, nodes.Node):
-        return bool(_original["_will_engine_execute_node"](node))
+    if run is None:
+        node = accumulators.torchs(node) if _original["_current_graph_task_id"]() != -1 else node
+        return node is not None and bool(_original["_will_engine_execute_node"](node))
+    node = run.own(node)
+    if node is None:
+        return False
     if len(run.roots) == 1 and node is run.roots[0]:
         return False                        # as in torch, which looks for nodes below the root
     if run.accumulates or not run.asked_for(node):
@@ -157,6 +174,8 @@ def execution_order() -> list[Any]:
 def gradient_edge(t: Any) -> Any:
     """`get_gradient_edge`; the edge keeps its tensor, and thereby what the rule saved, alive."""
     edge = _original["get_gradient_edge"](t)
+    if type(edge.node) is Accumulator and edge.node.node is not None:
+        edge = edge._replace(node=edge.node.node)
     return edge._replace(ownership_token=t) if isinstance(edge.node, nodes.Node) else edge
 
 
@@ -218,5 +237,7 @@ def install() -> None:
         setattr(torch._C, name, function)
     _original["get_gradient_edge"] = torch.autograd.graph.get_gradient_edge
     torch.autograd.graph.get_gradient_edge = gradient_edge  # type: ignore[assignment]
+    torch.autograd.graph._get_grad_fn_or_grad_acc = accumulators.function_or_accumulator
     torch.autograd.Variable._execution_engine = Engine()
     torch.autograd.graph.Node.register(nodes.Node)
+    torch.autograd.graph.Node.register(Accumulator)

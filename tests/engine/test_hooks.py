@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -666,3 +669,74 @@ def test_a_parameter_written_without_a_record_is_found_by_its_node(optimize):
         model(torch.ones(2, 3).double()).sum().backward()
         model[1](torch.ones(2, 2).double()).sum().backward()
     assert seen == [[True] * 4, [False, False, True, True]]
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("make", [torch.tensor, ao.tensor], ids=["plain", "custom"])
+@pytest.mark.parametrize("mode", ["all", "any"])
+@pytest.mark.parametrize("where", ["before", "inside", "between"])
+def test_a_hook_of_several_leaves_outlives_graphs(where, mode, make, optimize):
+    """Registered outside a context or in one, called in its runs, in those of the next and in torch's own."""
+    def program(context, make):
+        w, v, u = (make([1.0, 2.0], requires_grad=True) for _ in range(3))
+        seen = []
+
+        def register():
+            return torch.autograd.graph.register_multi_grad_hook([w, v, u], lambda gs: seen.append(
+                gs.tolist() if mode == "any" else [None if g is None else g.tolist() for g in gs]), mode=mode)
+
+        def run(others):
+            sum((u.detach().sum() for _ in range(others)), (w * v * 3).sum()).backward()
+            (w * u).sum().backward()
+            (w * w).sum().backward(inputs=[w])
+            refused = caught(lambda: grad((w * v).sum(), [v]))
+            seen.append(getattr(refused, "text", "nothing refused")[:60])
+            (w * v * u).sum().backward()
+
+        handle = register() if where == "before" else None
+        with context():
+            handle = register() if where == "inside" else handle
+            run(0)
+        handle = register() if where == "between" else handle
+        with context():
+            run(3)                           # in which the leaves' nodes have other numbers
+        if make is torch.tensor:             # the other leaves are for contexts only
+            run(0)
+        handle.remove()
+        with context():
+            run(1)
+        return seen
+
+    def torchs(data, requires_grad):
+        return torch.tensor(data, requires_grad=requires_grad)
+
+    wanted = program(nullcontext, torch.tensor if make is torch.tensor else torchs)
+    assert len(wanted) > 5
+    assert program(lambda: ao.AutogradGraph(optimize=optimize), make) == wanted
+
+
+def test_a_hook_of_leaves_and_of_a_result_of_a_graph_that_is_left():
+    """The result takes part in no later run; None is passed for it."""
+    x, seen = torch.tensor([1.0, 2.0], requires_grad=True), []
+    with ao.AutogradGraph():
+        y = x * 2
+        torch.autograd.graph.register_multi_grad_hook([x, y], lambda gs: seen.append([g is not None for g in gs]))
+        y.sum().backward()
+    with ao.AutogradGraph():
+        (x * 3).sum().backward()
+    (x * 3).sum().backward()
+    assert seen == [[True, True], [True, False], [True, False]]
+
+
+@pytest.mark.parametrize(("inside", "make"), [(True, torch.tensor), (True, ao.tensor), (False, ao.tensor)])
+def test_a_hook_of_several_leaves_keeps_none_alive(inside, make):
+    """torch's own does, and a plain tensor gets that outside a context."""
+    x = make([1.0], requires_grad=True)
+    with ao.AutogradGraph() if inside else nullcontext():
+        torch.autograd.graph.register_multi_grad_hook([x], lambda gs: None)
+    with ao.AutogradGraph():
+        (x * 2).sum().backward()
+    alive = weakref.ref(x)
+    del x
+    gc.collect()
+    assert alive() is None
