@@ -10,6 +10,7 @@ import torch
 from autograd_opt import (
     composed,
     dispatch,
+    distributed,
     function,
     graph,
     inplace,
@@ -54,6 +55,7 @@ def install() -> None:
     runs.install()
     transforms.install()
     tensor_api.install()
+    distributed.install()
 
 
 __all__ = ["composed", "inplace", "install", "ops", "tensor_api", "views"]

@@ -51,6 +51,8 @@ GAPS = {
     "a node post-hook's cotangent is `.grad` itself (`test_post_accumulate_grad_hook_ordering`)": "it is another tensor",
     "hooks of a leaf die with the leaf (`test_post_accumulate_grad_hook_gets_cleaned_up`)":
         "with the leaf and the graph that used it",
+    "hooks on the node of a leaf that was asked for outside the context, as by DistributedDataParallel":
+        "not called; hooks of the tensor itself are, and DistributedDataParallel is refused",
     "a write through a view of another dtype (`test_autograd_inplace_views_cross_dtype`), or a view of another dtype "
     "read after its base was written (`test_first_grad_fn_access_in_no_grad_mode`)":
         "refused with an error that says to write to the base",

@@ -562,3 +562,41 @@ def test_equal_evaluations_of_batch_norm_merge_until_its_statistics_are_written(
     plain.train()(x)
     wanted += torch.autograd.grad((plain.eval()(x) ** 2).sum(), x)[0]
     torch.testing.assert_close(found.as_subclass(torch.Tensor), wanted)
+
+
+@pytest.fixture
+def group(tmp_path):
+    """A process group of one."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+                    reason="torch was built without gloo")
+@OPTIMIZE
+def test_distributed_data_parallel_is_refused_where_it_would_average(group, optimize):
+    """Nobody calls its reducer's hooks in a context: each process would go on with gradients of its own."""
+    torch.manual_seed(0)
+    net, x = nn.Linear(4, 3), R(5, 4)
+    model = nn.parallel.DistributedDataParallel(net)
+    with ao.AutogradGraph(optimize=optimize):
+        for _ in range(2):
+            with pytest.raises(ao.UnsupportedError, match=r"model\.module.*all_reduce.* \[at .*modules\.py") as caught:
+                model(x)
+        assert len(str(caught.value)) < 600
+        with torch.no_grad():
+            assert torch.equal(model(x), net(x))
+        with model.no_sync():
+            model(x).sum().backward()
+    wanted = torch.autograd.grad(net(x).sum(), list(net.parameters()))
+    with ao.AutogradGraph(optimize=optimize):
+        model.module(x).sum().backward()
+    for p, g in zip(net.parameters(), wanted, strict=True):
+        torch.distributed.all_reduce(p.grad)
+        torch.testing.assert_close(p.grad / torch.distributed.get_world_size(), 2 * g)
+    net.zero_grad()
+    for _ in range(2):
+        model(x).sum().backward()
+    for p, g in zip(net.parameters(), wanted, strict=True):
+        torch.testing.assert_close(p.grad, 2 * g)
