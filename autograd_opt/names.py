@@ -35,8 +35,8 @@ max_pool3d:MaxPool3DWithIndicesBackward0 pad:ConstantPadNdBackward0 relu6:Hardta
 softmax_backward:SoftmaxBackwardDataBackward0 log_softmax_backward:LogSoftmaxBackwardDataBackward0
 square:PowBackward0 take_along_dim:GatherBackward0 tile:RepeatBackward0 sum_to_size:SumBackward1
 vector_norm:LinalgVectorNormBackward0 einsum:ViewBackward0 setitem:torch::autograd::CopySlices
-index_copy:IndexCopyBackward0 narrow_copy:NarrowCopyBackward0 repeat_interleave:IndexSelectBackward0
-instance_norm:ViewBackward0
+index_copy:IndexCopyBackward0 narrow_copy:NarrowCopyBackward0 repeat_interleave:ViewBackward0
+repeat_interleave_counts:IndexSelectBackward0 instance_norm:ViewBackward0
 """.split())
 """Operator of the table -> torch's node, where that is not its camel case."""
 

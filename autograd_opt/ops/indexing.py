@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,30 +136,48 @@ def bind_scatter(x: Any, dim: int, index: Any, src: Any = None, value: Any = Non
     return (x, index, value if src is None else src), {"dim": dim}
 
 
+def pick_repeat_interleave(*args: Any, **kwargs: Any) -> str:
+    repeats = args[1] if len(args) > 1 else kwargs.get("repeats")
+    return "repeat_interleave_counts" if isinstance(repeats, torch.Tensor) else "repeat_interleave"
+
+
 def bind_repeat_interleave(x: Any, repeats: Any = None, dim: Any = None, *, output_size: Any = None) -> Any:
     if repeats is None:
         raise TypeError("the form of one argument makes indices")
-    if isinstance(repeats, torch.Tensor):
-        return (x, repeats), {"dim": dim, "repeats": None}
-    return (x, None), {"dim": dim, "repeats": repeats}
+    return (x,), {"repeats": repeats, "dim": dim}
 
 
-def repeat_interleave_back(g: Any, x_shape: Any, counts: Any, *, dim: int | None, repeats: int | None) -> Any:
-    n = 1
-    for d in x_shape:
-        n *= d
-    shape = (n,) if dim is None else tuple(x_shape)
-    d = 0 if dim is None else dim
-    if not len(shape):
+def bind_repeat_interleave_counts(x: Any, repeats: Any, dim: Any = None, *, output_size: Any = None) -> Any:
+    return (x, repeats), {"dim": dim}
+
+
+def repeat_interleave_back(g: Any, x_shape: Any, *, repeats: int, dim: int | None) -> Any:
+    """torch's own way: a new axis, stretched."""
+    d, shape = along(x_shape, dim)
+    if not shape or 0 in g.shape:
+        return repeat_interleave_counts_back(g, x_shape, repeats, dim=dim)
+    parts = g.unflatten(d, (shape[d], repeats))
+    return (parts if repeats == 1 else parts.sum(d + 1, keepdim=True)).squeeze(d + 1).reshape(x_shape)
+
+
+def repeat_interleave_counts_kernel(x: Any, counts: Any, *, dim: int | None) -> Any:
+    """The counts are copied: torch keeps indices that it makes of them, and they may be written before backward."""
+    return torch.repeat_interleave(x, counts, dim), counts.clone()
+
+
+def repeat_interleave_counts_back(g: Any, x_shape: Any, extra: Any, *, dim: int | None) -> Any:
+    d, shape = along(x_shape, dim)
+    if not shape:
         return g.sum()
-    if counts is None and 0 not in g.shape:          # torch's own way: a new axis, stretched
-        parts = g.unflatten(d, (shape[d], repeats))
-        return (parts if repeats == 1 else parts.sum(d % len(shape) + 1, keepdim=True)).squeeze(
-            d % len(shape) + 1).reshape(x_shape)
-    steps = torch.arange(shape[d], device=g.device)
-    times: Any = repeats if counts is None else counts
-    index = torch.repeat_interleave(steps, times)
+    index = torch.repeat_interleave(torch.arange(shape[d], device=g.device), extra)
     return torch.zeros(shape, dtype=g.dtype, device=g.device).index_add(d, index, g).reshape(x_shape)
+
+
+def along(shape: Any, dim: int | None) -> tuple[int, tuple[int, ...]]:
+    """The dimension and the shape that it is one of: without `dim` that of all elements in a row."""
+    if dim is None:
+        return 0, (math.prod(shape),)
+    return dim % max(len(shape), 1), tuple(shape)
 
 
 def bind_index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
@@ -232,10 +251,12 @@ define("scatter_add", "x, index, src, *, dim=0", PURE, "torch.scatter_add T.scat
        bind=lambda x, dim, index, src: ((x, index, src), {"dim": dim}),
        forward=lambda x, index, src, *, dim: torch.scatter_add(x, dim, index, src),
        x=lambda g: g, src=lambda g, index, src_shape, *, dim: scatter_src(g, index, src_shape, dim))
-define("repeat_interleave", "x, counts, *, dim=None, repeats=None", PURE, "torch.repeat_interleave T.repeat_interleave",
-       bind=bind_repeat_interleave, x=repeat_interleave_back,
-       forward=lambda x, counts, *, dim, repeats:
-           torch.repeat_interleave(x, repeats if counts is None else counts, dim))
+define("repeat_interleave", "x, *, repeats=1, dim=None", PURE, bind=bind_repeat_interleave,
+       x=repeat_interleave_back, forward=lambda x, *, repeats, dim: torch.repeat_interleave(x, repeats, dim))
+define("repeat_interleave_counts", "x, counts, *, dim=None", PURE, bind=bind_repeat_interleave_counts,
+       kernel=repeat_interleave_counts_kernel, x=repeat_interleave_counts_back,
+       forward=lambda x, counts, *, dim: torch.repeat_interleave(x, counts, dim))
+choose("torch.repeat_interleave T.repeat_interleave", pick_repeat_interleave)
 
 
 def scatter_src(g: Any, index: Any, src_shape: Any, dim: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import autograd_opt as ao
 from tests.differential import compare
 
 X = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], dtype=torch.float64)
@@ -336,3 +337,25 @@ PROGRAMS = [f for name, f in list(globals().items()) if callable(f) and getattr(
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_as_torch(program):
     compare(program, X, Y)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("write", [
+    lambda k: k.copy_(k.flip(0)), lambda k: k.data.copy_(k.flip(0)), lambda k: k.zero_(),
+], ids=["copy_", "data", "zero_"])
+@pytest.mark.parametrize("dim", [0, None])
+def test_counts_of_repeat_interleave_written_before_backward(dim, write, optimize):
+    """torch keeps indices that it has made of them."""
+    def grads():
+        x = torch.arange(1.0, 5.0, dtype=torch.float64).reshape(4, 1).requires_grad_()
+        counts = torch.tensor([3, 1, 0, 2])
+        y = x.repeat_interleave(counts, dim)
+        write(counts)
+        g, = torch.autograd.grad((y ** 3).sum(), x, create_graph=True)
+        return g, *torch.autograd.grad((g ** 2).sum(), x)
+
+    wanted = grads()
+    with ao.AutogradGraph(optimize=optimize):
+        found = grads()
+    for f, w in zip(found, wanted, strict=True):
+        torch.testing.assert_close(f.as_subclass(torch.Tensor), w)
