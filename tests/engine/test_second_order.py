@@ -266,3 +266,24 @@ def test_zeros_without_memory_are_summed():
     expected = second(contextlib.nullcontext())
     for optimize in (False, True):
         torch.testing.assert_close(second(ao.AutogradGraph(optimize=optimize)), expected)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize(("power", "order"), [(lambda x: x ** 2, 2), (torch.square, 2), (lambda x: x ** 3, 3)])
+def test_the_last_derivative_of_a_power_that_is_not_zero_is_a_constant(power, order, optimize):
+    """torch gives zeros for one order more, except for `x * x`, where it too refuses; the values agree up to there."""
+    x = torch.tensor([1.0, -2.0], dtype=torch.float64, requires_grad=True)
+
+    def derivative(y, n):
+        for _ in range(n):
+            y, = grad(y.sum(), x, create_graph=True)
+        return y
+
+    wanted = derivative(power(x), order)
+    assert not derivative(power(x), order + 1).any()
+    with ao.AutogradGraph(optimize=optimize):
+        found = derivative(power(x), order)
+        assert not found.requires_grad
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            grad(found.sum(), x)
+    torch.testing.assert_close(found.as_subclass(torch.Tensor), wanted)
