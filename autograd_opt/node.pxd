@@ -145,6 +145,7 @@ cdef class Tape:
     cdef Py_ssize_t resolved, resolved_changes
     cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
     cdef dict writes             # storage -> (weak reference, code, instruction) of its latest unrecorded write
+    cdef Py_ssize_t writes_due   # so many are looked through for memory that is gone
     cdef public dict escaped     # storage -> storage object, of memory visible outside torch
     cdef int missed(self, Node node) except -1
     cdef public Py_ssize_t missed_bytes, saved_bytes, kept_bytes, peak_kept_bytes
@@ -184,6 +185,7 @@ cdef class Tape:
     cdef void uncount(self, Node node) noexcept
     cdef int lost(self, Node node, bint wanted=*) except -1
     cdef int inherit(self, Node node) except -1
+    cdef int forget_writes(self) except -1
     cdef int compact(self) except -1
     cpdef int clear(self) except -1
     cdef Node parameter(self, object t)

@@ -409,8 +409,11 @@ def same_history(tape: Any, node: Any, view: Tensor) -> Any:
 def rewritten(node: Any, t: Tensor) -> Any:
     """The node of a tensor whose memory was written without a record (under no_grad, say).
 
-    The gradient still flows to what computed it, as in torch; the value is a new one.
+    The gradient still flows to what computed it, as in torch; the value is a new one.  Where none flows, each write
+    stands on the value before the first: a chain of all of them would be as long as the training.
     """
+    while node.op is WRITTEN and not node.requires_grad and not node.operands[0].requires_grad:
+        node = node.operands[0]
     fresh = rewrite(WRITTEN, [node], (t,), {}, t)
     tape: Any = nodes.get_active()
     if tape is not None and tape.sources:

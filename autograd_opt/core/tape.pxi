@@ -39,6 +39,7 @@ cdef Forgetter forgetter(Tape tape, object key, Node node):
 
 
 cdef object free_weak_ref = torch.UntypedStorage._free_weak_ref
+cdef object expired = torch.UntypedStorage._expired
 
 
 @cython.final
@@ -257,7 +258,18 @@ cdef class Tape:
             memory = Memory(t)           # held, it keeps the address from being given away
         except NotImplementedError:      # a slice inside vmap, whose memory has no name
             return
+        if len(self.writes) >= self.writes_due:
+            self.forget_writes()
         self.writes[(<Memory>memory).address] = (memory, place.code, place.lasti)
+
+    cdef int forget_writes(self) except -1:
+        """Forget the writes of memory that is gone: a few bytes kept for each would come to lie
+        between what is freed, and keep the memory of the process growing."""
+        for address in list(self.writes):
+            if expired(address):
+                del self.writes[address]
+        self.writes_due = 2 * len(self.writes) + 8
+        return 0
 
     def locate_write(self, Node node, t):
         """Give a `written` node the line of the write; none where the write was not seen."""
