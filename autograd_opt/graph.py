@@ -257,9 +257,9 @@ class AutogradGraph(Context):
         if not roots or not self.optimize or (self.exact and self.default_passes):
             return False
         usual = self.default_passes and not self.verify_each
-        if usual and (self.tape.twins == 0 or not last):
-            return bool(self.tape.twins)
-        if self.default_passes and self.tape.twins == 0:     # as without proofs: nothing repeats, so no pass runs
+        if usual and (self.tape.merging == 0 or not last):
+            return bool(self.tape.merging)
+        if self.default_passes and self.tape.merging == 0:     # as without proofs: nothing repeats, so no pass runs
             captured = interior(inputs)
             self._proved(np.arange(len(self.tape)), None, (), roots, captured, self._seen(roots, captured), True)
             return False

@@ -141,7 +141,8 @@ cdef class Tape:
     cdef list trash
     cdef object guard            # disables torch functions around one kernel
     cdef dict leaves             # id(tensor) -> (leaf Node, tensor or weakref)
-    cdef public Py_ssize_t hits, recomputed, epoch, twins, changes
+    cdef public Py_ssize_t hits, recomputed, epoch, changes
+    cdef public Py_ssize_t twins, merging        # nodes with a leader; those that a cotangent may reach
     cdef Py_ssize_t resolved, resolved_changes
     cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
     cdef dict writes             # storage -> (weak reference, code, instruction) of its latest unrecorded write

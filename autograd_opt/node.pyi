@@ -155,6 +155,7 @@ class Tape:
     recomputed: int
     epoch: int
     twins: int
+    merging: int
     changes: int
     seeds: dict[Any, Tensor]
     escaped: dict[int, Any]

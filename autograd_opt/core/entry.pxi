@@ -61,7 +61,7 @@ def backward_usual(t):
     if tape is None or recording() != <PyObject *>tape or not is_custom(t) or ao_builtin0(anomaly_enabled) is True:
         return False
     graph = tape.graph()
-    if graph is None or graph.anomaly or tape.twins or tape.optimize and (graph.verify_each or not graph.default_passes):
+    if graph is None or graph.anomaly or tape.merging or tape.optimize and (graph.verify_each or not graph.default_passes):
         return False
     p = ao_try_attr(t, "_node")
     if p == NULL:

@@ -315,6 +315,8 @@ cdef inline int finish(Tape tape, Node node, Entry *e) except -1:
         node.leader = first
         first.live += 1
         tape.twins += 1
+        if node.flags & REQUIRES_GRAD:
+            tape.merging += 1
         first.holder = <PyObject *>node
     return 0
 

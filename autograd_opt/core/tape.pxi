@@ -757,6 +757,8 @@ cdef class Tape:
             first = first.leader
         if node.leader is None and not copied:           # a copy alone is no work to spare: what stands on it may be
             self.twins += 1
+            if node.flags & REQUIRES_GRAD:
+                self.merging += 1
         self.lead(node, first)
         node.flags |= BY_RULE
         return 0
@@ -808,7 +810,12 @@ cdef class Tape:
             if (<Node>entry).index < 0:
                 del self.leaves[key]
         old = self.snapshot()
+        self.twins = self.merging = 0
         for node in keep:
+            if node.leader is not None:
+                self.twins += 1
+                if node.flags & REQUIRES_GRAD:
+                    self.merging += 1
             node.index = k
             self.nodes[k] = <PyObject *>node
             Py_INCREF(node)

@@ -371,3 +371,34 @@ def test_other_pipelines_at_one_place() -> None:
             gradient, known = at_one_place(repeated, options=options)
             assert known == 1
             torch.testing.assert_close(gradient, eager(repeated))
+
+
+def test_twins_without_gradient_do_not_bring_the_passes() -> None:
+    """Buffers that an optimizer makes alike, say: no cotangent reaches them."""
+    w = torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph(optimize=True) as graph:
+        state = torch.zeros_like(w), torch.zeros_like(w)
+        for k in range(2, 5):
+            (w * float(k) + state[0] + state[1]).sin().sum().backward()
+        assert graph.report().merged == 1
+        assert graph.planned == (0, 0)
+        (w * state[0] + w * state[1]).sum().backward()         # what stands on them merges
+        assert graph.planned == (0, 1)
+
+
+def test_a_merge_of_long_ago_does_not_bring_the_passes() -> None:
+    w = torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph(optimize=True) as graph:
+        (w.exp() + w.exp()).sum().backward()
+        assert graph.planned[1] == 1
+        for k in range(100):
+            (w * float(k + 2)).sin().sum().backward()
+        asked = graph.planned[1]
+        assert asked < 40                                      # until what was merged is swept away
+        for k in range(100):
+            (w * float(k + 200)).sin().sum().backward()
+        assert graph.planned[1] == asked
+        before = w.grad.clone()
+        (w.exp() + w.exp()).sum().backward()
+        assert graph.planned[1] == asked + 1
+    torch.testing.assert_close(w.grad - before, 2 * torch.ones(3).exp())
