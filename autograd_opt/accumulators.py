@@ -32,7 +32,7 @@ class Accumulator:
 def leaf_of(node: Any) -> Any:
     """The leaf that `node`, of this library or of torch, accumulates into; None for every other node."""
     known = isinstance(node, (nodes.Node, Accumulator)) or type(node).__name__ == "AccumulateGrad"
-    return node.variable if known else None
+    return getattr(node, "variable", None) if known else None
 
 
 def torchs(node: Any) -> Any:
@@ -50,5 +50,5 @@ def function_or_accumulator(t: Any) -> Any:
             and t.grad_fn is None:
         return Accumulator(t, None)
     node = _function_or_accumulator(t)
-    leaf = node.variable if isinstance(node, nodes.Node) else None
+    leaf = getattr(node, "variable", None) if isinstance(node, nodes.Node) else None
     return node if leaf is None else Accumulator(leaf, node)

@@ -253,8 +253,10 @@ cdef class Node:
 
     @property
     def variable(self):
-        """The tensor that a leaf's node accumulates into."""
-        return getattr(self, 'tensor') if self.flags & LEAF else None
+        """The tensor that a leaf's node accumulates into; no other node has this attribute, as in torch."""
+        if not self.flags & LEAF:
+            raise AttributeError(f"a node of {self.op.name!r} has no attribute 'variable'")
+        return getattr(self, 'tensor')
 
     @property
     def next_functions(self):

@@ -425,3 +425,28 @@ def test_an_edge_in_another_graph() -> None:
 
 
 test_sights = sights.check()
+
+
+def test_only_what_accumulates_into_a_leaf_has_a_variable() -> None:
+    """Programs that draw a graph tell leaves by it."""
+    x = torch.ones(2, requires_grad=True)
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.variable = "the function's own"
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    for context in (None, ao.AutogradGraph(), ao.AutogradGraph(optimize=True)):
+        if context is not None:
+            context.__enter__()
+        y = x * 3
+        assert not hasattr(y.grad_fn, "variable")
+        assert y.grad_fn.next_functions[0][0].variable is x
+        assert Scaled.apply(x).grad_fn.variable == "the function's own"
+        if context is not None:
+            context.__exit__(None, None, None)
