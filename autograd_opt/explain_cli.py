@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import click
 
 from autograd_opt import _environment
-from autograd_opt.cli import Number, cannot_start, console
+from autograd_opt.cli import INTERRUPTED, Number, cannot_start, console
 from autograd_opt.files import written_whole
 from autograd_opt.scripts import SETTINGS, options_behind, require_script, run, stdout_to_stderr
 
@@ -39,13 +40,19 @@ def explain_command(script: str, arguments: tuple[str, ...], as_module: bool, bu
     try:
         _environment.load()
         from autograd_opt.explain import Watch
+        from autograd_opt.explain.threads import wait_for_others
     except ImportError as error:
         cannot_start("explain", error)
 
-    watch = Watch(budget)
+    watch, before = Watch(budget), set(threading.enumerate())
     with stdout_to_stderr(as_json):
         with watch:
             code = run(script, arguments, as_module)
+            try:
+                wait_for_others(before)
+            except KeyboardInterrupt:
+                click.echo("interrupted", err=True)
+                code = INTERRUPTED
         sys.stdout.flush()
     found: Any = watch.report
     object.__setattr__(found, "title", f"work done twice by {' '.join([script, *arguments])}")

@@ -136,7 +136,8 @@ def findings_of(watch: Watch) -> Findings:
     found = [finding(key, members, watch.windows) for key, members in gathered.items()]
     found.sort(key=lambda f: (-f.seconds, f.places))
     return Findings(
-        tuple(found[:MOST]), near_misses_of(watch.misses.values()), watch.operations, watch.seconds, watch.own_seconds,
+        tuple(found[:MOST]), near_misses_of(watch.misses.values()),
+        watch.operations + watch.operations_beside, watch.seconds + watch.seconds_beside, watch.own_seconds,
         watch.total_seconds, watch.watched_seconds, watch.windows, sum(row.written for row in watch.rows.values()),
     )
 

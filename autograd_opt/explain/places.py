@@ -105,8 +105,13 @@ class Places:
         self.outside: FrameType | None = None
         """The frame that called the watched block's function: it and its callers are of no interest."""
 
-    def here(self, frame: FrameType | None) -> Place:
-        """The place of the operation that is running, `frame` being any frame of this library's above it."""
+    def here(self, frame: FrameType | None, sequences: dict[int, Place] | None = None) -> Place:
+        """The place of the operation that is running, `frame` being any frame of this library's above it.
+
+        `sequences` are those of its thread, where that is not the one that entered the watch.
+        """
+        if sequences is None:
+            sequences = self.sequences
         spots: list[Spot] = []
         modules: list[nn.Module] = []
         optimizer = False
@@ -128,7 +133,7 @@ class Places:
         node = torch._C._current_autograd_node()
         forward = None
         if node is not None:
-            forward = self.sequences.get(node._sequence_nr())
+            forward = sequences.get(node._sequence_nr())
             if forward is not None and forward.spots:
                 spots.append(forward.derivative or self.derivative_of(forward))
                 module = module or forward.module
@@ -137,10 +142,10 @@ class Places:
         if place is None:
             place = self.interned[interned] = Place(tuple(spots), module, optimizer, forward=forward)
         if torch.is_grad_enabled():
-            self.sequences.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)
-            if len(self.sequences) > MOST_SEQUENCES:
-                for sequence in list(self.sequences)[:MOST_SEQUENCES // 4]:
-                    del self.sequences[sequence]
+            sequences.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)
+            if len(sequences) > MOST_SEQUENCES:
+                for sequence in list(sequences)[:MOST_SEQUENCES // 4]:
+                    del sequences[sequence]
         return place
 
     def see(self, frame: FrameType, key: tuple[int, int]) -> Spot | None:

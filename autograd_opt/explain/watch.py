@@ -21,10 +21,12 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autograd_opt.explain import purity
+from autograd_opt import errors
+from autograd_opt.explain import purity, threads
 from autograd_opt.explain.budget import Timer, idle_cost, inside_dispatch
 from autograd_opt.explain.keys import Key, written_reason
 from autograd_opt.explain.places import Place, Places
+from autograd_opt.explain.threads import LOCK
 from autograd_opt.explain.values import Memory, Values, content_of
 from autograd_opt.options import named, real
 
@@ -108,7 +110,8 @@ class Watch(TorchDispatchMode):
     Attributes
     ----------
     budget : the cost of watching that is allowed, as a share of the program's own time.
-    operations, seconds : kernel-level operations watched and their time.
+    operations, seconds : kernel-level operations of the thread that entered it, and their time.
+    operations_beside, seconds_beside : those of the threads that it started.
     own_seconds, total_seconds, watched_seconds : what watching cost, the time inside the
         context, and the part of it in which operations were watched: processor time of the
         thread that entered it, which other programs on the machine do not lengthen.
@@ -123,7 +126,8 @@ class Watch(TorchDispatchMode):
         self.alike: dict[Any, Record] = {}
         self.rows: dict[Any, Row] = {}
         self.misses: dict[Any, Miss] = {}
-        self.operations = 0
+        self.operations = self.operations_beside = 0
+        self.seconds_beside = 0.0
         self.seconds = self.total_seconds = self.watched_seconds = 0.0
         self.windows = 1
         self.overhead = self.sampled_seconds = 0.0
@@ -146,13 +150,15 @@ class Watch(TorchDispatchMode):
         return False
 
     def __enter__(self) -> Watch:
+        if self.running:
+            raise errors.GraphError(errors.at("this explain() is already open: make another one, ao.explain()"))
         self.overhead = COLD * idle_cost()
-        self.running = True
+        self.running, self.tired = True, False
         self.places.outside = sys._getframe(1).f_back
         self._process = os.getpid()
         self._clock = clock_of_this_thread()
         self._begin = self._window = self._last = self.now()
-        self._work = 0.0
+        self._work, self._quiet = 0.0, -1.0
         super().__enter__()
         self._outside = [flags[-1] for flags in self.flags()]
         self._depth = torch._C._len_torch_dispatch_stack()
@@ -160,23 +166,28 @@ class Watch(TorchDispatchMode):
         gc.callbacks.append(self.collecting)
         self._timer = Timer(self.look, HANDLER)
         self._timer.start()
+        threads.follow(self)
         return self
 
     def __exit__(self, *exc: Any) -> None:
+        if not self.running:
+            raise errors.GraphError(errors.at("this explain() is not open, so it cannot be left"))
         self._timer.stop()
         gc.callbacks.remove(self.collecting)
         self.running = False
+        threads.unfollow()
         now = self.now()
         self.total_seconds += now - self._begin
         if not self.tired:
             self.watched_seconds += now - self._window
         if self.watching():
             self.leave()
-        for table in (self.keys, self.loose, self.alike):
-            table.clear()
-        self.values.forget()
-        self.places.names.clear()
-        self.places.outside = None
+        with LOCK:
+            for table in (self.keys, self.loose, self.alike):
+                table.clear()
+            self.values.forget()
+            self.places.names.clear()
+            self.places.outside = None
 
     def watching(self) -> bool:
         """Is the mode the innermost one of this thread now?"""
@@ -240,12 +251,17 @@ class Watch(TorchDispatchMode):
             self.leave()
         now = self.now()
         if self.spare(now) > FREE / 2 and torch._C._len_torch_dispatch_stack() == self._depth - 1:
-            self.values.forget()         # memory may have been written unseen meanwhile
-            self.loose.clear()
+            with LOCK:
+                self.forget()
             self.windows += 1
             self.tired = False
             self._window = self._last = now
             super().__enter__()
+
+    def forget(self) -> None:
+        """Memory may have been written unseen."""
+        self.values.forget()
+        self.loose.clear()
 
     # One operation --------------------------------------------------------------------
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -255,8 +271,9 @@ class Watch(TorchDispatchMode):
         timed = self.operations % SAMPLED == 0
         cost = self.collected_seconds - time.thread_time() if timed else 0.0
         self.inside = True
-        kind = purity.kind_of(func)
-        key = Key(self.values, kind, args, kwargs)
+        with LOCK:
+            kind = purity.kind_of(func)
+            key = Key(self.values, kind, args, kwargs)
         if timed:
             cost += time.thread_time()
         self.inside = False
@@ -266,12 +283,31 @@ class Watch(TorchDispatchMode):
         if timed:
             cost -= time.thread_time()
         self.inside = True
-        self.record(kind, key, args, kwargs, result, seconds)
+        with LOCK:
+            self.record(kind, key, args, kwargs, result, seconds)
         self.inside = False
         self.operations += 1
         self.seconds += seconds
         if timed:
             self.charge(max(0.0, cost + time.thread_time() - self.collected_seconds))
+        return result
+
+    def beside(self, sequences: dict[int, Place], func: Any, args: Any, kwargs: Any) -> Any:
+        """An operation of another thread, which has no budget: it is watched all along."""
+        with LOCK:
+            if self.tired and (now := self.now()) != self._quiet:
+                self._quiet = now        # the thread that entered has run, unwatched
+                self.forget()
+            kind = purity.kind_of(func)
+            key = Key(self.values, kind, args, kwargs)
+        start = time.perf_counter()
+        result = func(*args, **kwargs)
+        seconds = time.perf_counter() - start
+        with LOCK:
+            if self.running:
+                self.record(kind, key, args, kwargs, result, seconds, sequences)
+                self.operations_beside += 1
+                self.seconds_beside += seconds
         return result
 
     def charge(self, cost: float) -> None:
@@ -286,12 +322,13 @@ class Watch(TorchDispatchMode):
             self.watched_seconds += now - self._window
             self._timer.soon()
 
-    def record(self, kind: purity.Kind, key: Key, args: Any, kwargs: Any, result: Any, seconds: float) -> None:
+    def record(self, kind: purity.Kind, key: Key, args: Any, kwargs: Any, result: Any, seconds: float,
+               sequences: dict[int, Place] | None = None) -> None:
         """Give the outputs their numbers; count a repeat or a near miss."""
         verdict = kind.verdict
         if verdict == purity.RANDOM and purity.is_certain(kind, args, kwargs):
             verdict = purity.PURE
-        place = self.places.here(sys._getframe(2))
+        place = self.places.here(sys._getframe(2), sequences)
         for i in kind.written:
             self.wrote(args, kwargs, i, kind.name, place)
         outputs = [r for r in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(r, Tensor)]
@@ -377,9 +414,10 @@ class Watch(TorchDispatchMode):
         if storage is None:
             return None
         offset, shape, stride, dtype = self.values.layouts[first.where]
-        other = torch.empty(0, dtype=dtype, device=t.device)
-        other.set_(storage, offset, shape, stride)
-        return bool(((other == t) | ((other != other) & (t != t))).all())
+        with torch._C._DisableTorchDispatch():      # a watch around this one is not to see it
+            other = torch.empty(0, dtype=dtype, device=t.device)
+            other.set_(storage, offset, shape, stride)
+            return bool(((other == t) | ((other != other) & (t != t))).all())
 
     def wrote(self, args: Any, kwargs: Any, i: int, name: str, place: Place) -> None:
         """Argument `i` was written."""
