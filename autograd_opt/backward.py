@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge
 
-from autograd_opt import deep, errors, references, runs
+from autograd_opt import cleared, deep, errors, references, runs
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
 from autograd_opt.executor import GraphTask, grad_usual, install_entry, parts_taken, require_unwritten, runs_again
@@ -57,6 +57,8 @@ def root_nodes(tape: Any, roots: Sequence[Any]) -> list[Any]:
                 raise errors.GraphError(errors.at(
                     f"element {i} of tensors does not require grad and does not have a grad_fn"
                 ))
+        elif node.index < 0 and not node.is_leaf:
+            raise errors.freed(node)            # an edge whose node the graph has let go
         found.append(node)
     return found
 
@@ -379,6 +381,8 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
     merge = False                           # a run inside a run leaves the outer one's merges as they are
     if graph is not None and not create_graph and not tape.running:
         merge = graph.prepare(roots, inputs, not retain)
+    elif graph is not None and graph.released is not None:
+        cleared.refuse(graph, roots)
     if merge and graph.erased:
         roots = roots + graph.erased
         size = () if batch is None else (batch.size,)

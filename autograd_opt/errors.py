@@ -241,6 +241,16 @@ def freed(node: Any) -> FreedGraphError:
     return error
 
 
+def cleared(graph: Any, node: Any) -> FreedGraphError:
+    """Something recorded before `graph.clear()` was to be differentiated after it."""
+    what = "a result" if node.op.name == "output" else node.op.name
+    return FreedGraphError(at(
+        f"{graph.label} was cleared after {what}{' at ' + source_of(node) if node.source else ''} was recorded, "
+        "which released what its derivative needs: compute it again after clear(), clear after backward, or use "
+        ".detach() to go on with the value alone"
+    ))
+
+
 def inference_saved() -> GraphError:
     """An inference tensor would have to be saved for backward."""
     return GraphError(at(

@@ -14,7 +14,7 @@ import rustworkx as rx
 import torch
 
 from autograd_opt import backward as engine
-from autograd_opt import errors, plans
+from autograd_opt import cleared, errors, plans
 from autograd_opt import node as nodes
 from autograd_opt import optimize as optimize_
 from autograd_opt.options import named, refuse_unknown, whole
@@ -99,6 +99,9 @@ class AutogradGraph(Context):
             from autograd_opt.verify import lasting
             lasting.ready()                  # now, so that no step waits for it
 
+    released: Any = None
+    """What `clear()` has released inside the context and tensors still hold, as `autograd_opt.cleared` keeps it."""
+
     # Copies --------------------------------------------------------------------------
     def __copy__(self) -> Self:
         """A new graph of the same options and attributes, as a model that holds a graph is copied."""
@@ -113,11 +116,12 @@ class AutogradGraph(Context):
         if self.verify_each:
             made.verdicts = deque(maxlen=self.verdicts.maxlen)
         made.__dict__.update(self.__dict__)
+        made.__dict__.pop("released", None)
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         made = memo[id(self)] = self.__copy__()
-        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        made.__dict__.update(copy.deepcopy({k: v for k, v in self.__dict__.items() if k != "released"}, memo))
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -150,11 +154,19 @@ class AutogradGraph(Context):
     def clear(self) -> None:
         """Release everything but the leaves.
 
+        Inside the context recording goes on; what was computed before is a value without a history, of which only
+        `detach()` can be differentiated past.
+
         Raises
         ------
-        GraphError : a backward run is under way (a hook has called this).
+        GraphError : a backward run is under way (a hook has called this), or another thread has the graph open.
         """
+        self.require_thread("cleared")
         self.require_idle("cleared")
+        if self.thread is None:
+            cleared.forget(self)
+        else:
+            cleared.release(self)
         self._release()
 
     def require_idle(self, what: str) -> None:
@@ -253,6 +265,8 @@ class AutogradGraph(Context):
         `last` says that the run frees the graph; only then are the passes worth their time,
         the numbers given while recording serve until then.
         """
+        if self.released is not None:
+            cleared.refuse(self, roots)
         self.erased = []
         if not roots or not self.optimize or (self.exact and self.default_passes):
             return False
@@ -354,11 +368,22 @@ class AutogradGraph(Context):
         return table.to_dag(self.tape.snapshot(), result.leader, result.alive)[0]
 
     def root_numbers(self, outputs: Any = None) -> list[int]:
-        """Record numbers of `outputs`, or of every node that nothing uses."""
+        """Record numbers of `outputs`, or of every node that nothing uses.
+
+        A `FreedGraphError` says that what they would be differentiated through was cleared.
+        """
+        self.require_thread("used")
         if outputs is not None:
-            return [n.index for n in engine.root_nodes(self.tape, engine.as_tuple(outputs))]
-        used = {o.index for n in self.tape.snapshot() for o in n.operands if o is not None}
-        return [n.index for n in self.tape.snapshot() if n.index not in used and not n.is_leaf and (n.alive or n.spent)]
+            found = engine.root_nodes(self.tape, engine.as_tuple(outputs))
+        else:
+            nodes = self.tape.snapshot()
+            used = {o.index for n in nodes for o in n.operands if o is not None}
+            found = [n for n in nodes if n.index not in used and not n.is_leaf and (n.alive or n.spent)]
+            if self.released is not None:
+                found = [n for n in found if n not in self.released.nodes]
+        if self.released is not None:
+            cleared.refuse(self, found)
+        return [n.index for n in found]
 
     @named
     def verify(self, outputs: Any = None, inputs: Any = None, **options: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt import cleared
 from autograd_opt.errors import GraphError, at, unsupported_operand
 from autograd_opt.executor import backward_usual
 from autograd_opt.node import get_recording, unusual
@@ -82,7 +83,8 @@ class CustomTensor(torch.Tensor):
     def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
                  inputs: Any = None) -> None:
         """Accumulate the gradients of this tensor into the leaves of its graph."""
-        if gradient is None and inputs is None and not retain_graph and create_graph is False and backward_usual(self):
+        if gradient is None and inputs is None and not retain_graph and create_graph is False \
+                and not (cleared.graphs and cleared.innermost()) and backward_usual(self):
             return
         from autograd_opt.backward import backward
         backward(self, None if gradient is None else (gradient,), retain_graph, create_graph, inputs)

@@ -1,0 +1,105 @@
+"""What `graph.clear()` has released while its context stays open.
+
+Tensors that outlive it have lost their history without being leaves: a derivative that leads to one of them would
+silently be a part of what was asked for, so it is refused.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from autograd_opt import errors
+from autograd_opt import node as nodes
+
+FEW = 256
+"""Nodes up to which looking for those whose tensors have died costs next to nothing."""
+graphs: dict[int, weakref.ref[Any]] = {}
+"""Graphs with released nodes that tensors still hold, by number: while there are none, no run asks."""
+
+
+def innermost() -> bool:
+    """Was the graph that records in this thread cleared while tensors of its lived?"""
+    tape: Any = nodes.get_active()
+    graph = None if tape is None or tape.graph is None else tape.graph()
+    return graph is not None and graph.released is not None
+
+
+def holds_history(node: Any) -> bool:
+    """Would a derivative go on below this node, whose tensor lives?"""
+    return not node.is_leaf and node.requires_grad and node.tensor is not None
+
+
+class Released:
+    """The nodes that one graph has released, as long as tensors hold them."""
+
+    __slots__ = ("limit", "nodes", "tape")
+
+    def __init__(self, tape: int):
+        self.tape = tape
+        """Its number; a graph that is entered again has another."""
+        self.nodes: set[Any] = set()
+        self.limit = FEW
+
+    def add(self, found: Sequence[Any]) -> None:
+        """Remember what is about to be released; of many, forget the dead once they have doubled."""
+        self.nodes.update(n for n in found if holds_history(n))
+        if not FEW < len(self.nodes) <= self.limit:
+            self.nodes = {n for n in self.nodes if n.tensor is not None}
+            self.limit = 2 * len(self.nodes)
+
+    def met(self, tape: Any) -> set[Any]:
+        """Those that were read again since, and so are on the tape."""
+        if len(self.nodes) <= len(tape):
+            return {n for n in self.nodes if n.index >= 0}
+        return {n for n in tape.snapshot() if n in self.nodes}
+
+    def reached(self, tape: Any, roots: Sequence[Any]) -> Any:
+        """The first of them that a derivative of `roots` leads to, or None."""
+        met = self.met(tape)
+        if not met:
+            return None
+        stack, seen = list(roots), set(roots)
+        while stack:
+            node = stack.pop()
+            if node in met:
+                return node
+            if node.op == "view_apart":                     # whose operand no gradient comes to
+                continue
+            for n in node.operands:
+                if n is not None and n.requires_grad and n not in seen:
+                    seen.add(n)
+                    stack.append(n)
+        return None
+
+
+def release(graph: Any) -> None:
+    """Remember what `graph`, which is open, is about to release."""
+    known = graph.released
+    if known is None or known.tape != graph.tape.id:         # of an earlier entry
+        known = Released(graph.tape.id)
+    known.add(graph.tape.snapshot())
+    if known.nodes:
+        graph.released = known
+        number = graph.number
+        graphs[number] = weakref.ref(graph, lambda _: graphs.pop(number, None))
+    else:
+        forget(graph)
+
+
+def forget(graph: Any) -> None:
+    """Nothing that was released is held any more, or the context is left."""
+    if graph.released is not None:
+        graph.released = None
+        graphs.pop(graph.number, None)
+
+
+def refuse(graph: Any, roots: Sequence[Any]) -> None:
+    """Raise a `FreedGraphError` where a derivative of `roots` leads to what was released."""
+    if graph.released.tape != graph.tape.id:
+        forget(graph)
+        return
+    node = graph.released.reached(graph.tape, roots)
+    if node is not None:
+        raise errors.cleared(graph, node)
