@@ -337,6 +337,11 @@ class AutogradGraph(Context):
         """The graph as written; payloads are nodes, edge payloads operand positions.
 
         A payload has `op`, `attributes`, `shape`, `dtype`, `device`, `requires_grad`, `is_leaf` and `source`, its line.
+        While nothing is recorded this is one object: take a `copy()` of it to change it.
+
+        Raises
+        ------
+        OutsideGraphError : the graph is not open.
 
         >>> import autograd_opt as ao
         >>> x = ao.tensor([1.0])
@@ -345,8 +350,7 @@ class AutogradGraph(Context):
         ...     print([node.op.name for node in graph.dag.nodes()], graph.dag.edge_list())
         ['leaf', 'mul'] EdgeList[(0, 1), (0, 1)]
         """
-        if self.tape is None:
-            return rx.PyDiGraph(multigraph=True)
+        self.require_open()
         stamp = (len(self.tape), self.tape.epoch)
         if self._dag is None or self._dag[0] != stamp:
             self._dag = (stamp, optimize_.dag_of(self.tape.snapshot()))
@@ -475,7 +479,8 @@ class AutogradGraph(Context):
 
     def is_acyclic(self) -> bool:
         """Always true for a recorded graph; checked on the DAG."""
-        return bool(rx.is_directed_acyclic_graph(self.dag))
+        self.require_open()
+        return bool(rx.is_directed_acyclic_graph(optimize_.dag_of(self.tape.snapshot())))
 
     def topological_order(self) -> list[Any]:
         """The nodes, operands before their users.
@@ -486,7 +491,9 @@ class AutogradGraph(Context):
         ...     print([node.op.name for node in graph.topological_order()])
         ['leaf', 'exp', 'sin']
         """
-        return [self.dag[i] for i in rx.topological_sort(self.dag)]
+        self.require_open()
+        dag = optimize_.dag_of(self.tape.snapshot())         # not `self.dag`, which a caller may have changed
+        return [dag[i] for i in rx.topological_sort(dag)]
 
     @named
     def report(self, outputs: Any = None) -> Any:

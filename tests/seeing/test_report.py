@@ -84,3 +84,13 @@ def test_an_unoptimized_graph_shows_what_could_be_merged() -> None:
         report = graph.report(y)
     assert report.merged == 1
     assert report.reused == 0
+
+
+def test_changing_the_dag_that_was_given_out_changes_no_other_answer() -> None:
+    x = ao.tensor([1.0])
+    with ao.AutogradGraph() as graph:
+        _ = x.exp().sin()
+        assert graph.dag is graph.dag
+        graph.dag.remove_node(1)
+        assert [node.op.name for node in graph.topological_order()] == ["leaf", "exp", "sin"]
+        assert graph.is_acyclic()
