@@ -376,7 +376,7 @@ class AutogradGraph(Context):
 
         A `FreedGraphError` says that what they would be differentiated through was cleared.
         """
-        self.require_thread("used")
+        self.require_open()
         if outputs is not None:
             found = engine.root_nodes(self.tape, engine.as_tuple(outputs))
         else:
@@ -446,6 +446,7 @@ class AutogradGraph(Context):
         ------
         ArgumentError : the graph is too large, branches on values, has an operator without
             meaning or several outputs, or was cleared.
+        OutsideGraphError : the graph is not open.
 
         Examples
         --------
@@ -459,9 +460,13 @@ class AutogradGraph(Context):
         """
         from autograd_opt.verify.expressions import expression
         limit = whole("limit", limit)
-        self.require_thread("used")
+        self.require_open()
+        if not isinstance(names, (dict, type(None))):
+            raise errors.ArgumentTypeError(errors.at(
+                f"names={names!r} is of type {type(names).__name__}: choose a dict from names to leaves"
+            ))
         roots = self.root_numbers(outputs) if len(self) else []
-        nodes = self.tape.snapshot() if self.tape is not None else []
+        nodes = self.tape.snapshot()
         if outputs is None and len(roots) != 1 and nodes:
             raise errors.ArgumentError(errors.at(
                 f"{len(roots)} results of {self.label} are read by nothing: name the one to differentiate with outputs="
@@ -519,7 +524,8 @@ class AutogradGraph(Context):
 
         Raises
         ------
-        GraphError : one of the tensors has no node in this graph.
+        GraphError : one of the tensors has no node in this graph, or another thread has the graph open.
+        OutsideGraphError : the graph is not open.
 
         >>> import autograd_opt as ao
         >>> x = ao.tensor([1.0])
@@ -528,6 +534,7 @@ class AutogradGraph(Context):
         'attribute y: 2 and 2.0'
         """
         from autograd_opt.explain import explain_pair
+        self.require_thread("used")
         return explain_pair(self, a, b)
 
     def __str__(self) -> str:
@@ -607,6 +614,11 @@ class AutogradGraph(Context):
     def follow(self, *models: Any) -> Any:
         """Remember which module of these models records what, and their parameters' names, for pictures and pages.
 
+        Raises
+        ------
+        OutsideGraphError : the graph is not open.
+        ArgumentTypeError : a model that is no `torch.nn.Module`.
+
         >>> import torch, autograd_opt as ao
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh())
         >>> with ao.AutogradGraph() as graph:
@@ -616,6 +628,7 @@ class AutogradGraph(Context):
         [('0.weight', 'Sequential.0'), ('0.bias', 'Sequential.0'), ('', 'Sequential.0')]
         """
         from autograd_opt.modules import follow
+        self.require_open()
         return follow(self, *models)
 
     def _repr_svg_(self) -> str | None:

@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import nn
 
+from autograd_opt import errors
+
 _followed: weakref.WeakKeyDictionary[Any, Trail] = weakref.WeakKeyDictionary()
 
 
@@ -62,6 +64,11 @@ def follow(graph: Any, *models: nn.Module) -> None:
     ...     [node["module"] for node in graph.to_dict()["nodes"] if node["op"] == "tanh"]
     ['Sequential.1']
     """
+    for model in models:
+        if not isinstance(model, nn.Module):
+            raise errors.ArgumentTypeError(errors.at(
+                f"expected a torch.nn.Module to follow, got {type(model).__name__}"
+            ))
     trail = _followed.get(graph)
     if trail is None:
         trail = _followed[graph] = Trail(graph.tape.epoch)

@@ -10,7 +10,6 @@ are followed (`graph.follow(model)`), else one for each source line.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from autograd_opt import errors
@@ -19,7 +18,8 @@ from autograd_opt.draw.boxes import Picture
 from autograd_opt.draw.layout import arrange
 from autograd_opt.draw.pictures import picture_of
 from autograd_opt.files import written_whole
-from autograd_opt.options import named
+from autograd_opt.options import named, path_of
+from autograd_opt.recorder import Context
 from autograd_opt.scene import scene_of
 
 ENDINGS = (".svg", ".png", ".dot", ".mmd")
@@ -71,6 +71,8 @@ def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -
     >>> "as written: 4 nodes" in text, "optimized: 3 nodes" in text
     (True, True)
     """
+    if not isinstance(graph, Context):
+        raise errors.ArgumentTypeError(errors.at(f"expected an AutogradGraph to draw, got {type(graph).__name__}"))
     scene = scene_of(graph)
     return _write([picture_of(scene, optimized, limit) for optimized in (False, True)], path)
 
@@ -88,7 +90,7 @@ def to_mermaid(graph: Any, optimized: bool = False, *, limit: int | None = None)
 def _write(pictures: list[Picture], path: Any) -> Any:
     if path is None:
         return svg.text([(p, arrange(p)) for p in pictures])
-    path = Path(path)
+    path = path_of(path)
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise errors.ArgumentError(errors.at(

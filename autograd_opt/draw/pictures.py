@@ -15,7 +15,7 @@ LIMIT = 60
 
 def picture_of(scene: Scene, optimized: bool, limit: int | None = None) -> Picture:
     """The picture of a scene, as written or optimized; in blocks beyond `limit` (60) nodes."""
-    limit = LIMIT if limit is None else whole("limit", limit)
+    limit = LIMIT if limit is None else whole("limit", limit, 1)
     items = scene.optimized_items() if optimized else scene.items
     if len(items) > limit:
         return in_blocks(scene, items, optimized, limit)

@@ -120,7 +120,8 @@ def node_of(graph: Any, t: Any, which: str) -> Any:
         for leaf, tensor in tape.leaf_items():
             if tensor is t:
                 return leaf
-    raise errors.GraphError(errors.at(
+    kind = errors.OutsideGraphError if graph.thread is None else errors.GraphError
+    raise kind(errors.at(
         f"the {which} tensor has no node in {graph.label}: nothing was recorded from it, or the graph has been left"
     ))
 

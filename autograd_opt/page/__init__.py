@@ -10,7 +10,6 @@ import json
 from collections import defaultdict
 from html import escape
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from autograd_opt.draw import style
@@ -18,6 +17,7 @@ from autograd_opt.draw.boxes import title_of
 from autograd_opt.draw.layout import levels
 from autograd_opt.files import written_whole
 from autograd_opt.formulas import formulas_of
+from autograd_opt.options import path_of
 from autograd_opt.scene import Item, Scene, scene_of
 
 COLUMN, ROW = 150, 84
@@ -41,7 +41,7 @@ def to_html(graph: Any, path: Any = None, optimized: bool = False) -> Any:
     text = page(scene_of(graph), rules_of(graph), optimized)
     if path is None:
         return text
-    path = Path(path)
+    path = path_of(path)
     with written_whole(path) as draft:
         draft.write_text(text, encoding="utf-8")
     return path

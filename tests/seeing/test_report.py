@@ -1,7 +1,11 @@
 """graph.report(): counts agree with the graph, groups name their lines, the object outlives the graph."""
 
 import json
+import threading
+from collections.abc import Callable
+from typing import Any
 
+import pytest
 import torch
 
 import autograd_opt as ao
@@ -84,6 +88,76 @@ def test_an_unoptimized_graph_shows_what_could_be_merged() -> None:
         report = graph.report(y)
     assert report.merged == 1
     assert report.reused == 0
+
+
+@pytest.mark.parametrize("entered", [False, True])
+def test_a_graph_that_is_not_open_says_so(entered: bool) -> None:
+    x = ao.tensor([1.0])
+    graph = ao.AutogradGraph(optimize=True)
+    if entered:
+        with graph:
+            _ = x * 2
+    asked = [lambda: graph.dag, graph.topological_order, graph.is_acyclic, graph.optimized, graph.draw, graph.to_html,
+             graph.to_dict, graph.verify, lambda: graph.gradient_expression(x), lambda: graph.follow(torch.nn.Tanh()),
+             lambda: graph.root_numbers(), lambda: ao.draw_comparison(graph)]
+    for ask in asked:
+        with pytest.raises(ao.OutsideGraphError, match="has been left" if entered else "not been entered") as caught:
+            ask()
+        assert "[at " in str(caught.value)
+        assert "test_report.py:" in str(caught.value)
+    with pytest.raises(ao.OutsideGraphError, match=r"test_report\.py:"):
+        graph.explain(x, x)
+    assert ("has been left" if entered else "not been entered") in str(graph)
+
+
+BAD: dict[str, tuple[type[Exception], str, Callable[[ao.AutogradGraph, Any, Any], Any]]] = {
+    "draw to a number": (TypeError, "path=3 is of type int", lambda g, x, y: g.draw(3)),
+    "draw to bytes": (TypeError, "is of type bytes", lambda g, x, y: g.draw(b"o.svg")),
+    "a page in a number": (TypeError, "path=3 is of type int", lambda g, x, y: g.to_html(3)),
+    "a page in a folder": (ValueError, "is a folder", lambda g, x, y: g.to_html("/")),
+    "a comparison in a number": (TypeError, "path=3 is of type int", lambda g, x, y: ao.draw_comparison(g, 3)),
+    "a comparison of nothing": (TypeError, "expected an AutogradGraph", lambda g, x, y: ao.draw_comparison(None)),
+    "no boxes": (ValueError, "limit=0: choose", lambda g, x, y: g.to_dot(limit=0)),
+    "no model": (TypeError, "expected a torch.nn.Module to follow, got int", lambda g, x, y: g.follow(3)),
+    "names without leaves": (TypeError, "names=3 is of type int",
+                             lambda g, x, y: g.gradient_expression(x, outputs=y, names=3)),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("optimize", [False, True])
+def test_wrong_arguments_are_refused_with_the_line(case: str, optimize: bool) -> None:
+    x = ao.tensor([1.0])
+    kind, text, ask = BAD[case]
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        y = x * 2
+        with pytest.raises(kind, match=text) as caught:
+            ask(graph, x, y)
+        assert isinstance(caught.value, ao.AutogradOptError)
+        assert "[at " in str(caught.value)
+        assert "test_report.py:" in str(caught.value)
+        assert len(graph) == 2
+
+
+def test_another_thread_does_not_read_an_open_graph() -> None:
+    x = ao.tensor([1.0])
+    said: list[str] = []
+
+    def other() -> None:
+        for ask in (lambda: graph.dag, graph.topological_order, graph.is_acyclic, lambda: graph.explain(y, y),
+                    lambda: graph.gradient_expression(x, outputs=y)):
+            try:
+                ask()
+            except ao.GraphError as error:
+                said.append(str(error))
+
+    with ao.AutogradGraph(optimize=True) as graph:
+        y = x * 2
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert len(said) == 5
+    assert all("another thread" in text and "test_report.py:" in text for text in said)
 
 
 def test_changing_the_dag_that_was_given_out_changes_no_other_answer() -> None:
