@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from autograd_opt import errors, optimize, printing
+from autograd_opt.explain.attributes import attribute_difference
 from autograd_opt.scene import Scene
 
 PURE, COMMUTATIVE, VIEW = 4, 2, 8
@@ -220,12 +221,13 @@ def attribute_differences(a: Any, b: Any) -> Iterator[Difference]:
     """Attributes, and Python numbers among the operands, that differ in value or type."""
     x, y = a.attributes, b.attributes
     for name in sorted({*x, *y}):
-        missing = name not in x or name not in y
-        if missing or not printing.same(x[name], y[name]):
+        if name in x and name in y:
+            text = attribute_difference(name, x[name], y[name])
+        else:
             values = [printing.shorten(printing.value_text(v.get(name))) for v in (x, y)]
-            if values[0] == values[1] and not missing:
-                values = [f"{v} ({type(d[name]).__name__})" for v, d in zip(values, (x, y), strict=True)]
-            yield Difference(f"attribute {name}", f"attribute {name}: {values[0]} and {values[1]}")
+            text = f"attribute {name}: {values[0]} and {values[1]}"
+        if text is not None:
+            yield Difference(f"attribute {name}", text)
 
 
 def bars(node: Any) -> Iterator[Difference]:

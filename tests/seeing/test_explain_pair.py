@@ -1,14 +1,17 @@
 """graph.explain(a, b): one value, or the part of the key that differs."""
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 import autograd_opt as ao
 from autograd_opt import errors
+from autograd_opt.explain.attributes import attribute_difference
 
 X = [0.5, 1.5]
 Program = Callable[[Any], tuple[Any, Any]]
@@ -55,6 +58,64 @@ DIFFERENT: dict[str, tuple[Program, str, str]] = {
     "opaque": (lambda x: (torch.cdist(x[None], x[None]), torch.cdist(x[None], x[None])), "purity", "recorded whole"),
     "leaf": (lambda x: (x, x + 1), "leaf", "is a leaf"),
 }
+
+
+@ao.register_op("x, *, k=None", name="with_k", pure=True, x=lambda g, x, *, k: g)
+def with_k(x: Any, *, k: Any = None) -> Any:
+    return x * 1.0
+
+
+def nan_of(bits: int) -> float:
+    return float(struct.unpack("<d", struct.pack("<Q", bits))[0])
+
+
+NAN, OTHER_NAN = nan_of(0x7FF8000000000000), nan_of(0xFFF8000000000001)
+KEYS: list[tuple[Any, Any, str]] = [
+    (0.0, -0.0, "attribute k: 0.0 and -0.0"),
+    (0j, complex(0, -0.0), "attribute k: 0j and -0j"),
+    (NAN, OTHER_NAN, "attribute k: nan (bits 0x7ff8000000000000) and nan (bits 0xfff8000000000001)"),
+    (complex(0, NAN), complex(0, OTHER_NAN), "(bits 0x0000000000000000 and 0xfff8000000000001)"),
+    ((1, (2, 0.0)), (1, (2, -0.0)), "attribute k[1][1]: 0.0 and -0.0"),
+    ((1, 2), (1, 2, 3), "attribute k: (1, 2) and (1, 2, 3)"),
+    (slice(0, 1), slice(0, 1.0), "attribute k.stop: 1 and 1.0"),
+    (1, True, "attribute k: 1 and True"),
+    ("a" * 50 + "b" + "a" * 50, "a" * 50 + "c" + "a" * 50, "attribute k: …baaa"),
+    (np.float64(1), np.float64(1), "float64 has no key: such a value is taken for equal to none"),
+    ({1}, {1}, "attribute k: {1} and another of the same text; set has no key"),
+    ((3, {1}), (3, {2}), "attribute k[1]: {1} and {2}; set has no key"),
+    (len, len, "has no key"),
+    (torch.ones(2), torch.zeros(2), "attribute k: f32[2] and another of the same text; Tensor has no key"),
+]
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize(("first", "second", "text"), KEYS)
+def test_the_bit_in_which_attributes_differ(first: Any, second: Any, text: str, optimize: bool) -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        a, b = with_k(x, k=first), with_k(x, k=second)
+        answer = graph.explain(a, b)
+        assert not answer.same
+        assert text in answer.differences[0].text
+        assert answer.differences[0].part == "attribute k"
+        assert graph.report().near_misses[0].reason == answer.differences[0].text
+
+
+@pytest.mark.parametrize("value", [NAN, -0.0, (1, [2.0]), torch.Size([2]), slice(0, None), "a", None, torch.float32])
+def test_attributes_of_one_key_are_one(value: Any) -> None:
+    x = ao.tensor(X)
+    alike = list(value) if isinstance(value, tuple) else value
+    with ao.AutogradGraph(optimize=True) as graph:
+        assert graph.explain(with_k(x, k=value), with_k(x, k=alike)).same
+    assert attribute_difference("k", value, alike) is None
+
+
+@pytest.mark.parametrize("name", ["mul", "add", "pow", "clamp"])
+def test_the_sign_of_a_zero_operand_is_named(name: str) -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph(optimize=True) as graph:
+        answer = graph.explain(getattr(x, name)(0.0), getattr(x, name)(-0.0))
+    assert "0.0 and -0.0" in str(answer)
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
