@@ -48,7 +48,7 @@ class _Followed(threading.local):
 
 _followed = _Followed()
 _open = 0
-_original: Callable[[threading.Thread], None] | None = None
+_original: Any = None
 
 
 def follow(watch: Any) -> None:
@@ -69,8 +69,8 @@ def unfollow() -> None:
     with LOCK:
         _open -= 1
         if not _open and threading.Thread.start is _start:      # else another has put its own around this one
-            assert _original is not None
-            threading.Thread.start, _original = _original, None  # type: ignore[method-assign]
+            threading.Thread.start = _original  # type: ignore[method-assign]
+            _original = None
 
 
 def _start(self: threading.Thread) -> None:

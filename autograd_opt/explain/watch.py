@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 from autograd_opt import errors
 from autograd_opt.explain import purity, threads
@@ -48,6 +48,9 @@ SAMPLED = 13
 """One operation of so many is timed as to what watching it costs: the clock is dear, and a prime meets every loop."""
 PAUSE = 0.02
 """Seconds without an operation beyond which a program is not at work in torch: it imports, or reads its data."""
+FLAGS = ("old_dispatch_mode_flags", "old_non_infra_dispatch_mode_flags",
+         "old_without_ignore_compile_internals_dispatch_mode_flags")
+"""Where a mode of torch's keeps what was so before it."""
 CHECKED = 3
 """Repeats of one row whose values are compared."""
 
@@ -104,6 +107,11 @@ def clock_of_this_thread() -> int:
     return time.CLOCK_PROCESS_CPUTIME_ID
 
 
+def modes() -> list[Any]:
+    """The dispatch modes of this thread, innermost last."""
+    return [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]
+
+
 class Watch(TorchDispatchMode):
     """What `explain()` returns: a context that watches, then a report of what was found.
 
@@ -155,13 +163,13 @@ class Watch(TorchDispatchMode):
         self.overhead = COLD * idle_cost()
         self.running, self.tired = True, False
         self.places.outside = sys._getframe(1).f_back
-        self._process = os.getpid()
+        self._process, self._thread = os.getpid(), threading.get_ident()
         self._clock = clock_of_this_thread()
         self._begin = self._window = self._last = self.now()
         self._work, self._quiet = 0.0, -1.0
+        self._below = modes()
         super().__enter__()
         self._outside = [flags[-1] for flags in self.flags()]
-        self._depth = torch._C._len_torch_dispatch_stack()
         self._collects = time.thread_time()
         gc.callbacks.append(self.collecting)
         self._timer = Timer(self.look, HANDLER)
@@ -172,6 +180,10 @@ class Watch(TorchDispatchMode):
     def __exit__(self, *exc: Any) -> None:
         if not self.running:
             raise errors.GraphError(errors.at("this explain() is not open, so it cannot be left"))
+        if threading.get_ident() != self._thread:
+            raise errors.GraphError(errors.at(
+                "this explain() was entered in another thread and cannot be left in this one: leave it there"
+            ))
         self._timer.stop()
         gc.callbacks.remove(self.collecting)
         self.running = False
@@ -180,8 +192,7 @@ class Watch(TorchDispatchMode):
         self.total_seconds += now - self._begin
         if not self.tired:
             self.watched_seconds += now - self._window
-        if self.watching():
-            self.leave()
+        self.take_off()
         with LOCK:
             for table in (self.keys, self.loose, self.alike):
                 table.clear()
@@ -212,8 +223,7 @@ class Watch(TorchDispatchMode):
 
     def flags(self) -> list[deque[bool]]:
         """What torch remembers of the time before each entering."""
-        return [self.old_dispatch_mode_flags, self.old_non_infra_dispatch_mode_flags,
-                self.old_without_ignore_compile_internals_dispatch_mode_flags]
+        return [getattr(self, name) for name in FLAGS]
 
     def leave(self) -> None:
         """Take the mode off, also where a guard of torch's thread state has put it back unasked."""
@@ -221,6 +231,26 @@ class Watch(TorchDispatchMode):
             if not flags:
                 flags.append(before)
         super().__exit__(None, None, None)
+
+    def take_off(self) -> None:
+        """Take the mode off where it is on, also from below modes that were entered after it and are not left yet."""
+        stack = modes()
+        place = next((i for i, mode in enumerate(stack) if mode is self), None)
+        if place is None:
+            return
+        above = stack[place + 1:]
+        if not above:
+            self.leave()
+            return
+        for flags, before in zip(map(vars(above[0]).get, FLAGS), self.flags(), strict=True):
+            if flags and before:         # what torch is to know again once the mode above is left
+                flags[-1] = before.pop()
+        if isinstance(above[0], Watch):
+            above[0]._outside = self._outside
+        for _ in range(len(above) + 1):
+            _pop_mode()
+        for mode in above:
+            _push_mode(mode)
 
     def now(self) -> float:
         """Processor time of the thread that entered the context, whichever asks."""
@@ -250,13 +280,19 @@ class Watch(TorchDispatchMode):
         if self.watching():
             self.leave()
         now = self.now()
-        if self.spare(now) > FREE / 2 and torch._C._len_torch_dispatch_stack() == self._depth - 1:
+        if self.spare(now) > FREE / 2 and self.on_top_of_the_same():
             with LOCK:
                 self.forget()
             self.windows += 1
             self.tired = False
             self._window = self._last = now
             super().__enter__()
+
+    def on_top_of_the_same(self) -> bool:
+        """Are the modes of now those from which it was entered, watches aside that are off or were left?"""
+        now = modes()
+        return all(any(mode is m for m in self._below) for mode in now) \
+            and all(isinstance(mode, Watch) or any(mode is m for m in now) for mode in self._below)
 
     def forget(self) -> None:
         """Memory may have been written unseen."""

@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
 from autograd_opt.explain import Watch, explain
@@ -193,4 +195,67 @@ def test_it_is_left_once_for_each_time_that_it_is_entered() -> None:
         e.__enter__()
     with pytest.raises(ao.GraphError, match="is not open"):
         e.__exit__(None, None, None)
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+@pytest.mark.parametrize("kind", ["watch", "mode"])
+def test_it_may_be_left_before_what_was_entered_after_it(kind: str) -> None:
+    """Then it sees no more, and torch forgets it: nothing of it stays behind on the stack of modes."""
+    class Passing(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    first, second = ao.explain(UNLIMITED), ao.explain(UNLIMITED) if kind == "watch" else Passing()
+    first.__enter__()
+    _ = x.exp()
+    second.__enter__()
+    _ = x.exp()
+    first.__exit__(None, None, None)
+    assert torch._C._len_torch_dispatch_stack() == 1
+    assert torch.utils._python_dispatch.is_in_torch_dispatch_mode()
+    _ = x.exp()
+    second.__exit__(None, None, None)
+    _ = x.exp()
+    assert first.report.operations == 2
+    assert kind == "mode" or second.report.operations == 2
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
+
+
+@pytest.mark.parametrize("outer_off", [False, True])
+def test_a_watch_that_paused_goes_on_after_the_one_around_it_was_left(outer_off: bool) -> None:
+    outer, inner = ao.explain(UNLIMITED), ao.explain(UNLIMITED)
+    outer.__enter__()
+    if outer_off:
+        outer.tired = True
+        outer.leave()
+    inner.__enter__()
+    inner.tired = True
+    inner.leave()
+    outer.__exit__(None, None, None)
+    assert torch._C._len_torch_dispatch_stack() == 0
+    inner.switch()
+    assert not inner.tired
+    _ = x.exp()
+    inner.__exit__(None, None, None)
+    assert inner.operations == 1
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_it_is_left_in_the_thread_that_entered_it() -> None:
+    said: list[str] = []
+
+    def other() -> None:
+        try:
+            e.__exit__(None, None, None)
+        except ao.GraphError as error:
+            said.append(str(error))
+
+    with explain(UNLIMITED) as e:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        _ = x.exp()
+    assert "another thread" in said[0]
+    assert e.report.operations == 1
     assert torch._C._len_torch_dispatch_stack() == 0
