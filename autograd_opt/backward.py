@@ -43,7 +43,10 @@ def tape_for(roots: Sequence[Any], what: str) -> Any:
 
 
 def root_nodes(tape: Any, roots: Sequence[Any]) -> list[Any]:
-    """The node of each root (a tensor or a gradient edge), or torch's error for one without a graph."""
+    """The node of each root (a tensor or a gradient edge), or torch's error for one without a graph.
+
+    Nothing is put on the tape before all of them were looked at.
+    """
     found = []
     for i, root in enumerate(roots):
         node = edge_node(root)
@@ -52,15 +55,24 @@ def root_nodes(tape: Any, roots: Sequence[Any]) -> list[Any]:
                 raise errors.ArgumentTypeError(errors.at(
                     f"expected a Tensor to differentiate, got {type(root).__name__}"
                 ))
-            node = nodes.handle_of(root)
-            if not node.requires_grad or node.op == "view_apart":
-                raise errors.GraphError(errors.at(
-                    f"element {i} of tensors does not require grad and does not have a grad_fn"
-                ))
+            if not references.requires_grad(root) and nodes.handle_of(root, False) is None:
+                raise without_graph(i)
         elif node.index < 0 and not node.is_leaf:
             raise errors.freed(node)            # an edge whose node the graph has let go
         found.append(node)
+    for i, root in enumerate(roots):
+        if found[i] is None:
+            node = found[i] = nodes.handle_of(root)
+            if not node.requires_grad or node.op == "view_apart":
+                raise without_graph(i)
     return found
+
+
+def without_graph(i: int) -> errors.GraphError:
+    """The error of a root that nothing leads to."""
+    return errors.GraphError(errors.at(
+        f"element {i} of tensors does not require grad and does not have a grad_fn"
+    ))
 
 
 def edge_node(edge: Any) -> Any:
@@ -203,7 +215,7 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
             "other parts of the graph, please use torch.autograd.backward.", FutureWarning, stacklevel=3)
     if allow_unused is None:
         allow_unused = materialize_grads
-    if not (create_graph or is_grads_batched or materialize_grads):
+    if not (create_graph or is_grads_batched or materialize_grads) and met(outputs):
         usual = grad_usual(outputs, inputs, grad_outputs, retain_graph, allow_unused)
         if usual is not None:
             return usual
@@ -241,6 +253,12 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         elif g is None and not allow_unused:
             raise unused(i)
     return tuple(results)
+
+
+def met(outputs: Any) -> bool:
+    """Has a graph met what is differentiated?  What has no node gets none before it was looked at."""
+    t = outputs[0] if type(outputs) in (tuple, list) and outputs else outputs
+    return "_node" in getattr(t, "__dict__", ())
 
 
 def unused(i: int) -> errors.GraphError:

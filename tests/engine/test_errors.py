@@ -664,3 +664,36 @@ def test_an_exception_leaves_the_context_closed():
     with pytest.raises(ZeroDivisionError):
         fails()
     assert_unharmed()
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("ask", [
+    lambda graph, t, x: torch.autograd.backward(t),
+    lambda graph, t, x: graph.backward(t),
+    lambda graph, t, x: graph.grad(t, x),
+    lambda graph, t, x: graph.verify(t),
+    lambda graph, t, x: graph.report(t),
+    lambda graph, t, x: graph.optimized(t),
+    lambda graph, t, x: graph.gradient_expression(x, outputs=t),
+], ids="backward graph.backward grad verify report optimized gradient_expression".split())
+@pytest.mark.parametrize("make", [
+    lambda x: torch.ones(2),
+    lambda x: torch.ones(()),
+    lambda x: torch.ones(2, dtype=torch.int64),
+    lambda x: x.detach(),
+    lambda x: x.detach().view(2, 1),
+    lambda x: [x.exp(), torch.ones(2)],
+    lambda x: [ao.tensor([1.0]), torch.ones(2)],
+    lambda x: [torch.ones(2), 3],
+], ids="plain scalar whole detached view behind_a_result behind_a_leaf before_a_number".split())
+def test_what_cannot_be_differentiated_is_not_put_on_the_graph(optimize, ask, make):
+    x = ao.tensor([1.0, 2.0])
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        loss = (x.sin() * x).sum()
+        t = make(x)
+        before = str(graph)
+        with pytest.raises(ao.GraphError, match="does not require grad and does not have a grad_fn"):
+            ask(graph, t, x)
+        assert str(graph) == before
+        loss.backward()
+    assert x.grad is not None
