@@ -63,7 +63,7 @@ class OutsideGraphError(GraphError):
 
 
 class FreedGraphError(GraphError):
-    """A backward run reached values that an earlier run has released.
+    """A backward run reached values that an earlier run, or `graph.clear()`, has released.
 
     >>> import autograd_opt as ao
     >>> x = ao.tensor([1.0])
