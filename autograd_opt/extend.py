@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from autograd_opt import dispatch, passes
-from autograd_opt.errors import ArgumentError, at
+from autograd_opt.errors import ArgumentError, ArgumentTypeError, at
 from autograd_opt.node import get_recording
 from autograd_opt.ops.table import CALLS, COMMUTATIVE, ELEMENTWISE, OPS, PURE, define
-from autograd_opt.options import named
+from autograd_opt.options import named, yes_or_no
+from autograd_opt.registered import refused, require_rules, words_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,8 +32,9 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
     commutative : two operands in either order give the same bits.
     meaning : the same value by elementary operations, for proofs through this operator.
     joint : one rule for all operands, returning a tuple of cotangents.
-    rules : one for each operand by its name: a function of the cotangent `g` and, by name, of what
-        it reads: operands, `ans`, `x_shape`, and attributes as keyword-only arguments.
+    rules : one for each operand by its name, None where no gradient is to flow: a function of the
+        cotangent `g` and, by name, of what it reads: operands, `ans`, `x_shape`, and attributes as
+        keyword-only arguments.
 
     Returns
     -------
@@ -40,7 +42,8 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
 
     Raises
     ------
-    ArgumentError : the name is taken, or a rule names what the signature lacks.
+    ArgumentError : the name is taken, the signature cannot be read, or the rules are not those of its operands.
+    ArgumentTypeError : something else than text, a function, or True or False.
 
     >>> import torch, autograd_opt as ao
     >>> @register_op("x, *, slope=1.0", pure=True, elementwise=True, name="doc_ramp",
@@ -53,16 +56,32 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
     ...     print(graph.report().reused, x.grad)
     1 tensor([0., 6.])
     """
-    flags = PURE * pure | ELEMENTWISE * elementwise | COMMUTATIVE * commutative
+    operands, attributes = words_of(signature)
+    if name is not None and not isinstance(name, str):
+        raise ArgumentTypeError(at(f"name={name!r} is of type {type(name).__name__}: choose text, or None"))
+    if name == "":
+        raise refused("name='' is empty: choose another, or None for the function's")
+    said = name or f'register_op("{signature}")'
+    flags = (PURE * yes_or_no("pure", pure) | ELEMENTWISE * yes_or_no("elementwise", elementwise)
+             | COMMUTATIVE * yes_or_no("commutative", commutative))
+    if commutative and len(operands) != 2:
+        raise refused(f"{said}: commutative=True is about two operands, and the signature has {len(operands)}")
+    if meaning is not None and not callable(meaning):
+        raise ArgumentTypeError(at(
+            f"{said}: meaning={meaning!r} is of type {type(meaning).__name__}: choose a function of the operands"))
+    require_rules(said, operands, attributes, joint, rules)
 
     def register(function: F) -> F:
-        label = name or function.__name__
+        label = name or getattr(function, "__name__", "")
+        if not callable(function) or not label:
+            raise ArgumentTypeError(at(f"{said} decorates a function, not {function!r}" + (
+                ", which has no name: give name=" if callable(function) else "")))
         if label in OPS:
             raise ArgumentError(at(f"an operator named {label!r} exists already: choose another name"))
         try:
-            define(label, signature, flags, "", joint=joint, forward=function, meaning=meaning, **rules)  # type: ignore[arg-type]
+            define(label, signature, flags, joint=joint, forward=function, meaning=meaning, **rules)  # type: ignore[arg-type]
         except ValueError as error:
-            raise ArgumentError(at(str(error))) from error
+            raise ArgumentError(at(f"{label}: {error}")) from error
         CALLS[function] = label
 
         @functools.wraps(function)
