@@ -11,7 +11,7 @@ from autograd_opt.errors import ArgumentError, ArgumentTypeError, at
 from autograd_opt.node import get_recording
 from autograd_opt.ops.table import CALLS, COMMUTATIVE, ELEMENTWISE, OPS, PURE, define
 from autograd_opt.options import named, yes_or_no
-from autograd_opt.registered import refused, require_rules, words_of
+from autograd_opt.registered import one_tensor, refused, require_rules, words_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,17 +78,18 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
                 ", which has no name: give name=" if callable(function) else "")))
         if label in OPS:
             raise ArgumentError(at(f"an operator named {label!r} exists already: choose another name"))
+        forward = one_tensor(label, function)
         try:
-            define(label, signature, flags, joint=joint, forward=function, meaning=meaning, **rules)  # type: ignore[arg-type]
+            define(label, signature, flags, joint=joint, forward=forward, meaning=meaning, **rules)  # type: ignore[arg-type]
         except ValueError as error:
             raise ArgumentError(at(f"{label}: {error}")) from error
-        CALLS[function] = label
+        CALLS[forward] = label
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
             if get_recording() is None:
                 return function(*args, **kwargs)
-            return dispatch.call(function, args, kwargs)
+            return dispatch.call(forward, args, kwargs)
 
         return recorded  # type: ignore[return-value]
 

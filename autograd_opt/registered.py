@@ -1,16 +1,20 @@
-"""Operators of the user's: what they are registered with is looked at."""
+"""Operators of the user's: what they are registered with, and what their functions return, is looked at."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import keyword
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from autograd_opt import errors
 from autograd_opt.ops.table import FIXED, signature_of
 from autograd_opt.options import hint
 
+Tensor = torch.Tensor
 Rule = Callable[..., Any]
 OWN = ("signature", "name", "pure", "elementwise", "commutative", "meaning", "joint")
 """The keywords of `register_op` itself."""
@@ -91,3 +95,17 @@ def require_rules(label: str, operands: Sequence[str], attributes: Iterable[str]
                 or first.name in FIXED:
             got = f"not {first.name!r}" if first is not None else "and there is none"
             raise refused(f"{label}: the first parameter of the rule {name}= is the cotangent g, {got}")
+
+
+def one_tensor(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` as the operator's own, by which it is known: another may be made of the same one."""
+    @functools.wraps(function)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if not isinstance(result, Tensor):
+            raise errors.ArgumentTypeError(errors.at(
+                f"{label} returned a value of type {type(result).__name__}: an operator of register_op gives one "
+                "tensor; for several results use ao.CustomFunction"))
+        return result
+
+    return forward

@@ -1,4 +1,4 @@
-"""Operators of the user's: what is wrong at registration is said there."""
+"""Operators of the user's: what is wrong at registration is said there, what a function returns is looked at."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import autograd_opt as ao
 from autograd_opt.errors import ArgumentError, ArgumentTypeError
 from autograd_opt.ops.table import BINDERS, CALLS, OPS
+
+OPTIMIZE = pytest.mark.parametrize("optimize", [False, True], ids=["plain", "optimize"])
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +26,56 @@ def forgotten() -> Iterator[None]:
         del CALLS[called]
 
 
+def gradients(op: Any, *operands: Tensor, optimize: bool = False, second: bool = False) -> Any:
+    for x in operands:
+        x.grad = None
+    with ao.AutogradGraph(optimize=optimize):
+        loss = (op(*operands) * torch.tensor([1.0, 2.0, 3.0])).sum()
+        if second:
+            firsts = torch.autograd.grad(loss, operands, create_graph=True)
+            loss = sum((g * g).sum() for g in firsts)
+        loss.backward()
+    return [x.grad for x in operands]
+
+
+def eager(function: Any, *operands: Tensor, second: bool = False) -> Any:
+    copies = [torch.tensor(x.tolist(), requires_grad=True) for x in operands]
+    loss = (function(*copies) * torch.tensor([1.0, 2.0, 3.0])).sum()
+    if second:
+        loss = sum((g * g).sum() for g in torch.autograd.grad(loss, copies, create_graph=True))
+    loss.backward()
+    return [x.grad for x in copies]
+
+
+@OPTIMIZE
+def test_one_function_makes_several_operators(optimize: bool) -> None:
+    def same(x: Tensor) -> Tensor:
+        return x * 1.0
+
+    ten = ao.register_op("x", name="ten", pure=True, x=lambda g: g * 10)(same)
+    twenty = ao.register_op("x", name="twenty", pure=True, x=lambda g: g * 20)(same)
+    x = ao.tensor([1.0, 1.0, 1.0])
+    for op, factor in ((ten, 10.0), (twenty, 20.0), (ten, 10.0)):
+        assert gradients(op, x, optimize=optimize)[0].tolist() == [factor, 2 * factor, 3 * factor]
+    assert gradients(lambda x: ten(x) + twenty(x), x, optimize=optimize)[0].tolist() == [30.0, 60.0, 90.0]
+
+
+def test_an_operator_of_torchs_own_function_leaves_that_alone() -> None:
+    op = ao.register_op("x", name="my_sin", x=lambda g: g * 7)(torch.sin)
+    x = ao.tensor([1.0, 1.0, 1.0])
+    assert gradients(op, x)[0].tolist() == [7.0, 14.0, 21.0]
+    torch.testing.assert_close(gradients(torch.sin, x), eager(torch.sin, x))
+
+
+def test_an_operator_gives_one_tensor() -> None:
+    x = ao.tensor([1.0])
+    for k, result in enumerate((lambda x: (x.sin(), x.cos()), lambda x: None, lambda x: 3)):
+        op = ao.register_op("x", name=f"several_{k}", x=lambda g: g)(result)
+        with ao.AutogradGraph(), pytest.raises(ArgumentTypeError, match=r"several_\d returned .*one tensor.*test_reg"):
+            op(x)
+
+
+# ----- registration -----
 def sine(x: Any) -> Any:
     return x.sin()
 
