@@ -11,7 +11,7 @@ from autograd_opt.errors import ArgumentError, ArgumentTypeError, at
 from autograd_opt.node import get_recording
 from autograd_opt.ops.table import CALLS, COMMUTATIVE, ELEMENTWISE, OPS, PURE, define
 from autograd_opt.options import named, yes_or_no
-from autograd_opt.registered import one_tensor, refused, require_rules, words_of
+from autograd_opt.registered import joint_rule, one_tensor, refused, require_rules, rule_for, words_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,7 +34,7 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
     joint : one rule for all operands, returning a tuple of cotangents.
     rules : one for each operand by its name, None where no gradient is to flow: a function of the
         cotangent `g` and, by name, of what it reads: operands, `ans`, `x_shape`, and attributes as
-        keyword-only arguments.
+        keyword-only arguments.  What it returns is held to the operand's shape, as torch does.
 
     Returns
     -------
@@ -79,8 +79,11 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
         if label in OPS:
             raise ArgumentError(at(f"an operator named {label!r} exists already: choose another name"))
         forward = one_tensor(label, function)
+        checked = {operand: rule_for(label, operand, k, bool(elementwise), rules[operand])
+                   for k, operand in enumerate(operands) if operand in rules}
+        together = None if joint is None else joint_rule(label, operands, bool(elementwise), joint)
         try:
-            define(label, signature, flags, joint=joint, forward=forward, meaning=meaning, **rules)  # type: ignore[arg-type]
+            define(label, signature, flags, joint=together, forward=forward, meaning=meaning, **checked)  # type: ignore[arg-type]
         except ValueError as error:
             raise ArgumentError(at(f"{label}: {error}")) from error
         CALLS[forward] = label

@@ -45,6 +45,7 @@ def formula(function: Any) -> str:
     >>> formula(OPS["mul"].vjps[0].fn)
     'g * H(y)'
     """
+    function = inspect.unwrap(function)
     code = getattr(function, "__code__", None)
     if code is None:
         return str(getattr(function, "__name__", function))

@@ -1,4 +1,8 @@
-"""Operators of the user's: what they are registered with, and what their functions return, is looked at."""
+"""Operators of the user's: what they are registered with, and what their functions and rules return, is looked at.
+
+A rule is called through a function that asks for the operand's shape as well and holds the
+cotangent against it, as torch does after every backward.  The library's own rules are not.
+"""
 
 from __future__ import annotations
 
@@ -95,6 +99,78 @@ def require_rules(label: str, operands: Sequence[str], attributes: Iterable[str]
                 or first.name in FIXED:
             got = f"not {first.name!r}" if first is not None else "and there is none"
             raise refused(f"{label}: the first parameter of the rule {name}= is the cotangent g, {got}")
+
+
+def asking(rule: Rule, words: Sequence[str], judge: Callable[..., Any]) -> Rule:
+    """`rule`, whose result goes through `judge(result, g, *words)`: it asks for those words as well."""
+    parameters = list(inspect.signature(rule).parameters.values())
+    names = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    count = len(names) - 1
+    asked = names + [word for word in words if word not in names[1:]]
+    places = [asked.index(word, 1) - 1 for word in words]
+
+    @functools.wraps(rule)
+    def judged(g: Any, *reads: Any, **attributes: Any) -> Any:
+        result = rule(g, *reads[:count], **attributes)
+        return judge(result, g, *[reads[i] for i in places]) if isinstance(g, Tensor) else result
+
+    judged.__signature__ = inspect.Signature([          # type: ignore[attr-defined]
+        *[inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in asked],
+        *[p for p in parameters if p.kind is p.KEYWORD_ONLY]])
+    return judged
+
+
+def expandable(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Does `shape` broadcast to this shape?"""
+    return len(shape) <= len(to) and all(s in (1, t) for s, t in zip(reversed(shape), reversed(to), strict=False))
+
+
+def fitted(label: str, operand: str, index: int, later: bool, g: Any, cotangent: Any, shape: Any) -> Any:
+    """A cotangent that a rule returned, brought to its operand's shape where torch would.
+
+    `later`: one of the output's shape is summed by the engine, on the edge.
+    """
+    if cotangent is None:
+        return None
+    if not isinstance(cotangent, Tensor):
+        raise errors.GraphError(
+            f"expected Variable or None (got {type(cotangent).__name__}): the rule of {label} for the operand "
+            f"{operand!r} returns a tensor of the operand's shape, or None")
+    found = cotangent.shape
+    if found == shape or (later and found == g.shape and expandable(shape, found)):
+        return cotangent
+    if not expandable(shape, found):
+        raise errors.GraphError(
+            f"Function {label}Backward returned an invalid gradient at index {index} - got {list(found)} but expected "
+            f"shape compatible with {list(shape)}: it came from the rule for the operand {operand!r}")
+    return cotangent.sum_to_size(tuple(shape))
+
+
+def rule_for(label: str, operand: str, index: int, elementwise: bool, rule: Rule | None) -> Rule | None:
+    """The rule of one operand, with its result looked at."""
+    if rule is None:
+        return None
+
+    def judge(cotangent: Any, g: Any, shape: Any) -> Any:
+        return fitted(label, operand, index, elementwise, g, cotangent, shape)
+
+    return asking(rule, [f"{operand}_shape"], judge)
+
+
+def joint_rule(label: str, operands: Sequence[str], elementwise: bool, rule: Rule) -> Rule:
+    """The rule of all operands, with its results counted and looked at."""
+    def judge(results: Any, g: Any, needs: Any, shapes: Any) -> Any:
+        results = tuple(results) if isinstance(results, (tuple, list)) else (results,)
+        n = len(operands)
+        if len(results) < n or any(r is not None for r in results[n:]):
+            raise errors.GraphError(
+                f"function {label}Backward returned an incorrect number of gradients (expected {n}, got "
+                f"{len(results)}): joint= returns a tuple with one for each of {', '.join(operands)}, None where none "
+                "flows")
+        return tuple([fitted(label, name, k, elementwise, g, r, shape) if need else None
+                      for k, (name, r, need, shape) in enumerate(zip(operands, results, needs, shapes, strict=False))])
+
+    return asking(rule, ["needs", "shapes"], judge)
 
 
 def one_tensor(label: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Operators of the user's: what is wrong at registration is said there, what a function returns is looked at."""
+"""Operators of the user's: what is wrong at registration is said there, what a rule returns is looked at."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import autograd_opt as ao
-from autograd_opt.errors import ArgumentError, ArgumentTypeError
+from autograd_opt.errors import ArgumentError, ArgumentTypeError, GraphError
+from autograd_opt.formulas import formulas_of
 from autograd_opt.ops.table import BINDERS, CALLS, OPS
 
 OPTIMIZE = pytest.mark.parametrize("optimize", [False, True], ids=["plain", "optimize"])
@@ -47,6 +48,109 @@ def eager(function: Any, *operands: Tensor, second: bool = False) -> Any:
     return [x.grad for x in copies]
 
 
+# ----- what rules return -----
+WRONG = {
+    "a sum": (lambda g: g.sum(), r"Function wrongBackward returned an invalid gradient at index 0 - got \[\] but "
+                                 r"expected shape compatible with \[3\].*operand 'x'"),
+    "a part": (lambda g: g[:1], r"invalid gradient at index 0 - got \[1\] but expected shape compatible with \[3\]"),
+    "a number": (lambda g: 2.0, r"expected Variable or None \(got float\).*wrong.*'x'"),
+    "text": (lambda g: "a", r"expected Variable or None \(got str\)"),
+    "a tuple": (lambda g: (g,), r"expected Variable or None \(got tuple\)"),
+}
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("name", WRONG)
+def test_a_cotangent_that_does_not_fit_is_refused(name: str, optimize: bool) -> None:
+    rule, words = WRONG[name]
+    op = ao.register_op("x", name="wrong", x=rule)(lambda x: x * 1.0)
+    x = ao.tensor([1.0, 2.0, 3.0])
+    for way in (lambda y: y.backward(), lambda y: torch.autograd.grad(y, x)):
+        with ao.AutogradGraph(optimize=optimize), pytest.raises(GraphError, match=words) as caught:
+            way(op(x).sum())
+        assert "while differentiating wrong, recorded at" in caught.value.__notes__[0]
+        assert x.grad is None
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        assert graph.verify((op(x) + op(x)).sum()).status == "proved"       # one value, whatever its rule does
+
+
+@pytest.mark.parametrize("rule", [lambda g: torch.stack([g, g]), lambda g: torch.stack([g, g])[None]])
+def test_a_cotangent_that_the_operand_broadcasts_to_is_summed(rule: Any) -> None:
+    x = ao.tensor([1.0, 2.0, 3.0])
+    op = ao.register_op("x", name="wide", x=rule)(lambda x: x * 1.0)
+    assert gradients(op, x)[0].tolist() == [2.0, 4.0, 6.0]
+    with ao.AutogradGraph():
+        (g,) = torch.autograd.grad(op(x).sum(), x)
+    assert g.tolist() == [2.0, 2.0, 2.0]
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("elementwise", [False, True])
+def test_broadcast_operands(optimize: bool, second: bool, elementwise: bool) -> None:
+    def scaled(x: Tensor, y: Tensor) -> Tensor:
+        return x * y * y
+
+    single = ao.register_op("x, y", name="single", pure=True, elementwise=elementwise, x=lambda g, y: g * y * y,
+                            y=lambda g, x, y: 2 * g * x * y)(scaled)
+    joint = ao.register_op("x, y", name="joint", pure=True, elementwise=elementwise,
+                           joint=lambda g, x, y: (g * y * y, 2 * g * x * y))(scaled)
+    x, y = ao.tensor([1.0, 2.0, 3.0]), ao.tensor([4.0])
+    for op in (single, joint):
+        for mine, torchs in zip(gradients(op, x, y, optimize=optimize, second=second),
+                                eager(scaled, x, y, second=second), strict=True):
+            torch.testing.assert_close(mine, torchs, rtol=0, atol=0)
+        with ao.AutogradGraph(optimize=True) as graph:
+            assert graph.verify((op(x, y) * op(x, y)).sum()).status == "proved"
+
+
+def test_a_batch_of_cotangents() -> None:
+    op = ao.register_op("x, y", name="batched", x=lambda g, y: g * y, y=lambda g, x: g * x)(lambda x, y: x * y)
+    x, y = ao.tensor([1.0, 2.0, 3.0]), ao.tensor([4.0])
+    with ao.AutogradGraph():
+        dx, dy = torch.autograd.grad(op(x, y), [x, y], torch.eye(3), is_grads_batched=True)
+    assert dx.equal(4 * torch.eye(3))
+    assert dy.equal(torch.tensor([[1.0], [2.0], [3.0]]))
+
+
+COUNTED = {
+    "too few": (lambda g, x, y: (g * y,), 1), "too many": (lambda g, x, y: (g * y, g * x, g), 3),
+    "a tensor": (lambda g, x, y: g * y, 1), "nothing": (lambda g: None, 1), "a list": (lambda g: [g], 1),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_joint_rule_gives_one_for_each_operand(name: str) -> None:
+    rule, count = COUNTED[name]
+    op = ao.register_op("x, y", name="counted", joint=rule)(lambda x, y: x * y)
+    x = ao.tensor([1.0, 2.0, 3.0])
+    with ao.AutogradGraph(), pytest.raises(
+            GraphError, match=rf"incorrect number of gradients \(expected 2, got {count}\).*x, y") as caught:
+        op(x, x * 2).sum().backward()
+    assert "while differentiating counted" in caught.value.__notes__[0]
+
+
+def test_a_joint_rule_may_leave_one_out() -> None:
+    x, y = ao.tensor([1.0, 2.0, 3.0]), ao.tensor([4.0, 5.0, 6.0])
+    op = ao.register_op("x, y", name="left_out", joint=lambda g, y: (g * y, None, None))(lambda x, y: x * y)
+    dx, dy = gradients(op, x, y)
+    assert dx.tolist() == [4.0, 10.0, 18.0]
+    assert dy is None
+    seen = []
+    op = ao.register_op("x, y", name="asks", joint=lambda g, needs, x_shape: (seen.append((needs, x_shape)), g)[::-1])(
+        lambda x, y: x + y.detach())
+    assert gradients(lambda x: op(x, torch.ones(3)), x)[0].tolist() == [1.0, 2.0, 3.0]
+    assert seen == [((True, False), (3,))]
+
+
+def test_no_gradient_is_said_with_none() -> None:
+    op = ao.register_op("x, y", name="without", x=lambda g, y: g * y, y=None)(lambda x, y: x * y)
+    x, y = ao.tensor([1.0, 2.0, 3.0]), ao.tensor([4.0, 5.0, 6.0])
+    dx, dy = gradients(op, x, y)
+    assert dx.tolist() == [4.0, 10.0, 18.0]
+    assert dy is None
+
+
 @OPTIMIZE
 def test_one_function_makes_several_operators(optimize: bool) -> None:
     def same(x: Tensor) -> Tensor:
@@ -73,6 +177,11 @@ def test_an_operator_gives_one_tensor() -> None:
         op = ao.register_op("x", name=f"several_{k}", x=lambda g: g)(result)
         with ao.AutogradGraph(), pytest.raises(ArgumentTypeError, match=r"several_\d returned .*one tensor.*test_reg"):
             op(x)
+
+
+def test_formulas_are_those_of_the_rules() -> None:
+    ao.register_op("x", name="told", x=lambda g, x: g * x.cos())(torch.sin)
+    assert formulas_of(OPS["told"]) == {"x": "g * x.cos()"}
 
 
 # ----- registration -----
