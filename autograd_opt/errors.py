@@ -1,7 +1,8 @@
 """Every error of this library: what happened, where in the user's code, what to do.
 
 All derive from `AutogradOptError`, and from the built-in type that torch raises for the
-same mistake.
+same mistake.  Those that passes raise as well are written in `passes/errors.py`, which knows
+nothing of this package.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from typing import Any
 
 import torch
 
+from autograd_opt.passes import errors as of_passes
+from autograd_opt.passes.errors import ArgumentError as ArgumentError
+from autograd_opt.passes.errors import ArgumentTypeError as ArgumentTypeError
+from autograd_opt.passes.errors import AutogradOptError as AutogradOptError
+from autograd_opt.passes.errors import at as at
 from autograd_opt.printing import place_text
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PASSES = os.path.dirname(os.path.abspath(of_passes.__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _DEMO = os.path.join(_HERE, "demo.py")
-
-
-class AutogradOptError(Exception):
-    """Base of all errors raised by this library."""
 
 
 class GraphError(AutogradOptError, RuntimeError):
@@ -98,22 +101,6 @@ class UnsupportedError(AutogradOptError, NotImplementedError, RuntimeError):
     """A layout, type or function that is not supported."""
 
 
-class ArgumentError(AutogradOptError, ValueError):
-    """A wrong argument; names the nearest valid one where there is one.
-
-    >>> import autograd_opt as ao
-    >>> try:
-    ...     ao.AutogradGraph(passes=["csee"])
-    ... except ArgumentError as error:
-    ...     print("'cse'" in str(error))
-    True
-    """
-
-
-class ArgumentTypeError(AutogradOptError, TypeError):
-    """An argument of a wrong type."""
-
-
 class EmptyError(AutogradOptError, IndexError):
     """Nothing where at least one is needed."""
 
@@ -124,7 +111,7 @@ class VerificationError(AutogradOptError, RuntimeError):
 
 def internal(filename: str) -> bool:
     """Is this a file of torch, of this library or of Python's own (and not the user's)?"""
-    return (filename.startswith((_HERE, _TORCH, "<frozen")) and filename != _DEMO) \
+    return (filename.startswith((_HERE, _PASSES, _TORCH, "<frozen")) and filename != _DEMO) \
         or (filename.startswith(_LIBRARY) and "-packages" not in filename)
 
 
@@ -147,10 +134,7 @@ def source_of(node: Any) -> str:
     return place_text(node.source)
 
 
-def at(message: str) -> str:
-    """The message with the user's position behind it."""
-    place = where()
-    return f"{message} [at {place}]" if place else message
+of_passes.where = where
 
 
 def graph_name(graph: Any) -> str:

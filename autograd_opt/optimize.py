@@ -16,7 +16,7 @@ import numpy as np
 import rustworkx as rx
 
 from autograd_opt import errors
-from autograd_opt.passes import KEEP, PINNED, NodeTable, Optimized, Pipeline, UnknownPassError
+from autograd_opt.passes import KEEP, PINNED, NodeTable, Optimized, Pipeline
 
 DEFAULT = ("algebraic", "cse", "prune")
 EXACT = ("prune",)
@@ -56,8 +56,8 @@ def pipeline_of(passes: Any, exact: bool = False) -> Pipeline:
     try:
         found = passes if isinstance(passes, Pipeline) else Pipeline(
             (EXACT if exact else DEFAULT) if passes is None else passes)
-    except (UnknownPassError, TypeError) as error:
-        raise errors.ArgumentError(errors.at(str(error))) from error
+    except errors.ArgumentTypeError as error:
+        raise errors.ArgumentError(str(error)) from error
     loose = [step.name for step in found.passes if exact and not step.keeps_sums]
     if loose:
         raise errors.ArgumentError(errors.at(

@@ -1,12 +1,64 @@
-"""What can go wrong in a pass, said with the pass, the node and the remedy."""
+"""What can go wrong in a pass, said with the pass, the node and the remedy.
+
+The errors that all others of the package derive from are here too, for nothing here imports from it.
+"""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-__all__ = ["NodeTableError", "PassResultError", "UnknownPassError"]
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "AutogradOptError",
+    "NodeTableError",
+    "PassResultError",
+    "UnknownPassError",
+    "at",
+]
 
 
-class NodeTableError(ValueError):
+def nowhere() -> str:
+    """What stands for the user's position where nobody can tell it."""
+    return ""
+
+
+where: Callable[[], str] = nowhere
+"""The user's position as text; set by the package, which knows the files that are its own."""
+
+
+def at(message: str) -> str:
+    """The message with the user's position behind it."""
+    place = where()
+    return f"{message} [at {place}]" if place else message
+
+
+class AutogradOptError(Exception):
+    """Base of all errors raised by this library."""
+
+    __module__ = "autograd_opt.errors"
+
+
+class ArgumentError(AutogradOptError, ValueError):
+    """A wrong argument; names the nearest valid one where there is one.
+
+    >>> import autograd_opt as ao
+    >>> try:
+    ...     ao.AutogradGraph(passes=["csee"])
+    ... except ao.ArgumentError as error:
+    ...     print("'cse'" in str(error))
+    True
+    """
+
+    __module__ = "autograd_opt.errors"
+
+
+class ArgumentTypeError(AutogradOptError, TypeError):
+    """An argument of a wrong type."""
+
+    __module__ = "autograd_opt.errors"
+
+
+class NodeTableError(AutogradOptError, ValueError):
     """A graph cannot be written as a :class:`NodeTable`.
 
     Parameters
@@ -32,7 +84,7 @@ class NodeTableError(ValueError):
         return f"{self.fact}: {self.remedy}"
 
 
-class PassResultError(ValueError):
+class PassResultError(AutogradOptError, ValueError):
     """The result of a pass breaks a rule of the graph and was refused.
 
     Parameters
@@ -58,13 +110,16 @@ class PassResultError(ValueError):
         self.node = node
         self.fact = fact
         self.remedy = remedy
+        self.place = ""
+        """Where in the user's code the pass was run, for a pipeline."""
 
     def __str__(self) -> str:
-        where = "" if self.node is None else f", node {self.node}"
-        return f"pass {self.pass_name!r}{where}: {self.fact}. Remedy: {self.remedy}."
+        node = "" if self.node is None else f", node {self.node}"
+        place = f" [at {self.place}]" if self.place else ""
+        return f"pass {self.pass_name!r}{node}: {self.fact}. Remedy: {self.remedy}.{place}"
 
 
-class UnknownPassError(ValueError):
+class UnknownPassError(ArgumentError):
     """No pass is registered under this name.
 
     Parameters
@@ -85,8 +140,11 @@ class UnknownPassError(ValueError):
         super().__init__(name, known)
         self.name = name
         self.known = known
+        self.place = ""
+        """Where in the user's code it was asked for."""
 
     def __str__(self) -> str:
+        place = f" [at {self.place}]" if self.place else ""
         nearest = difflib.get_close_matches(str(self.name).lower(), self.known, n=1)
         hint = f", did you mean {nearest[0]!r}?" if nearest else "."
-        return f"no pass named {self.name!r}{hint} Registered: {', '.join(self.known)}"
+        return f"no pass named {self.name!r}{hint} Registered: {', '.join(self.known)}{place}"

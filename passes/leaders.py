@@ -7,6 +7,8 @@ where nothing was merged.
 import numpy as np
 from numpy.typing import NDArray
 
+from autograd_opt.passes.errors import ArgumentError, at
+
 __all__ = ["Leaders", "first_merges", "identity_leaders", "merged_nodes", "require_limit"]
 
 Leaders = NDArray[np.int32]
@@ -79,11 +81,18 @@ def first_merges(leader: Leaders, start: Leaders, limit: int) -> Leaders:
 def require_limit(limit: int) -> None:
     """Refuse what is no number of merges.
 
+    Raises
+    ------
+    ArgumentError
+        For a negative number, and for what is no integer.
+
     Examples
     --------
-    >>> require_limit(-1)
-    Traceback (most recent call last):
-    ValueError: limit is a number of merges, at least 0, not -1
+    >>> try:
+    ...     require_limit(-1)
+    ... except ValueError as error:
+    ...     print("at least 0, not -1" in str(error))
+    True
     """
     if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 0:
-        raise ValueError(f"limit is a number of merges, at least 0, not {limit!r}")
+        raise ArgumentError(at(f"limit is a number of merges, at least 0, not {limit!r}"))

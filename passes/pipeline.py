@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from autograd_opt.passes import errors
 from autograd_opt.passes.check import check
 from autograd_opt.passes.derivation import common_ground, require_derivable
 from autograd_opt.passes.effort import Effort, checks_forced
@@ -190,7 +191,7 @@ class Pipeline:
     ------
     UnknownPassError
         If a name is not registered; the message suggests the nearest one.
-    TypeError, ValueError
+    ArgumentTypeError, ArgumentError
         If something else is no pass, or an option makes no sense.
 
     Examples
@@ -212,9 +213,9 @@ class Pipeline:
         on_error: Literal["raise", "fall back"] = "raise",
     ) -> None:
         if on_error not in ("raise", "fall back"):
-            raise ValueError(f"on_error is 'raise' or 'fall back', not {on_error!r}")
+            raise errors.ArgumentError(errors.at(f"on_error is 'raise' or 'fall back', not {on_error!r}"))
         if check not in (None, True, False):
-            raise ValueError(f"check is True, False or None, not {check!r}")
+            raise errors.ArgumentError(errors.at(f"check is True, False or None, not {check!r}"))
         if limit is not None:
             require_limit(limit)
         self.passes = _all_passes(passes)
@@ -251,6 +252,7 @@ class Pipeline:
                 reports.append(report)
                 history.append(state.leader)
         except PassResultError as error:
+            error.place = errors.where()
             if self.on_error == "raise":
                 raise
             warnings.warn(f"the graph is left unoptimized: {error}", stacklevel=2)
@@ -325,14 +327,15 @@ class Pipeline:
 def _all_passes(given: Iterable[str | Pass]) -> tuple[Pass, ...]:
     if isinstance(given, str):
         get_pass(given)
-        raise TypeError(f"passes are given as a list: [{given!r}]")
+        raise errors.ArgumentTypeError(errors.at(f"passes are given as a list: [{given!r}]"))
     try:
         passes = tuple(get_pass(p) if isinstance(p, str) else p for p in given)
     except TypeError:
-        raise TypeError(f"passes are given as a list of names, not as {given!r}") from None
+        raise errors.ArgumentTypeError(errors.at(f"passes are given as a list of names, not as {given!r}")) from None
     for step in passes:
         if not isinstance(step, Pass):
-            raise TypeError(f"{step!r} is neither the name of a pass nor a Pass: register_pass(name, run) makes one")
+            raise errors.ArgumentTypeError(errors.at(
+                f"{step!r} is neither the name of a pass nor a Pass: register_pass(name, run) makes one"))
     return passes
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autograd_opt.passes import errors
 from autograd_opt.passes.algebra import algebra
 from autograd_opt.passes.cse import cse
 from autograd_opt.passes.effort import Effort
-from autograd_opt.passes.errors import UnknownPassError
 from autograd_opt.passes.leaders import Leaders
 from autograd_opt.passes.prune import prune
-from autograd_opt.passes.rules import BITS, REALS, Rule, rules_of
+from autograd_opt.passes.rules import BITS, REALS, RULES, Rule, rules_of
 from autograd_opt.passes.table import NodeTable
 
 __all__ = [
@@ -105,10 +105,11 @@ def register_pass(
 
     Raises
     ------
-    ValueError
-        If the name is taken.
-    TypeError
-        If the name is no string, or `run` cannot be called.
+    ArgumentError
+        If the name is taken, or a rule is not of `RULES`.
+    ArgumentTypeError
+        If the name is no string, `run` cannot be called, or an option is not
+        True or False.
 
     Examples
     --------
@@ -118,18 +119,40 @@ def register_pass(
     >>> unregister_pass("nothing")
     """
     if not isinstance(name, str) or not name:
-        raise TypeError(f"a pass has a name, not {name!r}")
+        raise errors.ArgumentTypeError(errors.at(f"a pass has a name, not {name!r}: give text"))
     if not callable(run):
-        raise TypeError(f"the pass {name!r} is a function of a table and a state, not {run!r}")
+        raise errors.ArgumentTypeError(errors.at(
+            f"the pass {name!r} is a function of a table and a state, not {run!r}"))
+    options = {"exact": exact, "trusted": trusted, "keeps_sums": keeps_sums, "repeatable": repeatable}
+    for option, value in options.items():
+        if not (isinstance(value, (int, np.bool_)) and value in (0, 1)):
+            raise errors.ArgumentTypeError(errors.at(f"the pass {name!r}: {option}={value!r}: choose True or False"))
+    if not isinstance(rules, tuple) or not all(rule in RULES for rule in rules):
+        raise errors.ArgumentError(errors.at(
+            f"the pass {name!r}: rules={rules!r}: choose a tuple of rules out of autograd_opt.passes.RULES"))
     made = Pass(name, run, exact, trusted, rules, keeps_sums, repeatable)
     if _registered.setdefault(name, made) is not made:
-        raise ValueError(f"a pass named {name!r} is registered already: choose another")
+        raise errors.ArgumentError(errors.at(f"a pass named {name!r} is registered already: choose another"))
     return made
 
 
 def unregister_pass(name: str) -> None:
-    """Forget a pass that was registered under `name`."""
-    del _registered[get_pass(name).name]
+    """Forget a pass that was registered under `name`.
+
+    Pipelines that have it already keep it.
+
+    Raises
+    ------
+    UnknownPassError
+        If there is none; the message suggests the nearest name.
+    ArgumentError
+        If it is built in.
+    """
+    found = get_pass(name)
+    if name in _built_in:
+        raise errors.ArgumentError(errors.at(
+            f"the pass {name!r} is built in and stays registered: leave it out of passes= where it should not run"))
+    _registered.pop(found.name, None)
 
 
 def get_pass(name: str) -> Pass:
@@ -142,7 +165,9 @@ def get_pass(name: str) -> Pass:
     """
     found = _registered.get(name) if isinstance(name, str) else None
     if found is None:
-        raise UnknownPassError(name, _registered)
+        error = errors.UnknownPassError(name, _registered)
+        error.place = errors.where()
+        raise error
     return found
 
 
@@ -177,3 +202,4 @@ register_pass("cse", _cse, exact=True, trusted=True, repeatable=True)
 register_pass("prune", _prune, trusted=True, keeps_sums=True, repeatable=True)
 _algebraic(BITS)
 _algebraic(REALS)
+_built_in = frozenset(_registered)

@@ -220,6 +220,66 @@ def test_options_of_a_pipeline(options: Any) -> None:
         Pipeline(["cse"], **options)
 
 
+HERE = r"\[at .*test_broken_passes\.py:\d+\]"
+
+
+def test_a_refused_result_names_the_run_and_is_an_error_of_the_library() -> None:
+    x, y = ao.tensor(START), ao.tensor(START + 1)
+    with registered(leaders(n3=8)), ao.AutogradGraph(passes=["mine"]) as graph:
+        loss = program(x, y)
+        for run in (loss.backward, lambda: graph.report(loss), lambda: graph.verify(loss)):
+            with pytest.raises(ao.AutogradOptError, match=f"(?s)pass 'mine', node 3: .*{HERE}") as caught:
+                run()
+            assert isinstance(caught.value, PassResultError)
+
+
+def test_a_graph_left_as_written_says_where() -> None:
+    x, y = ao.tensor(START), ao.tensor(START + 1)
+    with registered(lambda t, s: None), ao.AutogradGraph(
+            passes=Pipeline(["cse", "mine"], on_error="fall back")) as graph:
+        loss = program(x, y)
+        with pytest.warns(UserWarning, match=f"left unoptimized: pass 'mine': it returned a NoneType.*{HERE}"):
+            loss.backward()
+        assert graph.runs[-1].merged == 0
+    as_torch(x, y)
+
+
+def test_what_is_wrong_with_a_registration_says_where() -> None:
+    before = pass_names()
+    cases: list[tuple[Callable[[], Any], str]] = [
+        (lambda: ao.register_pass("cse", merges_leaves), "'cse' is registered already"),
+        (lambda: ao.register_pass(3, merges_leaves), "a pass has a name, not 3"),  # type: ignore[arg-type]
+        (lambda: ao.register_pass("mine", 3), "'mine' is a function of a table and a state, not 3"),  # type: ignore[arg-type]
+        (lambda: ao.register_pass("mine", merges_leaves, exact="no"), "exact='no': choose True or False"),  # type: ignore[arg-type]
+        (lambda: ao.register_pass("mine", merges_leaves, rules=("x",)), "out of autograd_opt.passes.RULES"),  # type: ignore[arg-type]
+        (lambda: ao.register_pass("mine", merges_leaves, exct=True), "did you mean 'exact'"),  # type: ignore[call-arg]
+        (lambda: get_pass("csee"), "did you mean 'cse'"),
+        (lambda: unregister_pass("csee"), "did you mean 'cse'"),
+        (lambda: Pipeline(["csee"]), "did you mean 'cse'"),
+        (lambda: Pipeline("cse"), r"given as a list: \['cse'\]"),
+        (lambda: Pipeline(["cse"], limit=-1), "limit is a number of merges"),
+        (lambda: Pipeline(["cse"], on_error="ignore"), "on_error is 'raise' or"),  # type: ignore[arg-type]
+        (lambda: ao.AutogradGraph(passes=["csee"]), "did you mean 'cse'"),
+        (lambda: ao.AutogradGraph(passes="cse"), "given as a list"),
+    ]
+    for wrong, words in cases:
+        with pytest.raises(ao.AutogradOptError, match=f"{words}.*{HERE}$") as caught:
+            wrong()
+        assert str(caught.value).count("[at") == 1
+    assert pass_names() == before
+
+
+@pytest.mark.parametrize("name", ["cse", "prune", "algebraic", "algebraic-real"])
+def test_a_built_in_pass_stays_registered(name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"'{name}' is built in and stays registered: leave it out of .*{HERE}"):
+        unregister_pass(name)
+    assert isinstance(get_pass(name), Pass)
+    x, y = ao.tensor(START), ao.tensor(START + 1)
+    with ao.AutogradGraph(optimize=True):
+        program(x, y).backward()
+    as_torch(x, y)
+
+
 def test_passes_are_registered_by_a_name_and_a_function() -> None:
     before = pass_names()
     wrong: list[Any] = [(5, merges_leaves), ("", merges_leaves), ("mine", 5), (None, merges_leaves)]
