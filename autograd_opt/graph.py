@@ -587,7 +587,7 @@ class AutogradGraph(Context):
         ----------
         path : the file, written whole or not at all; None returns SVG text.
         optimized : what the passes leave, instead of the graph as written.
-        limit : nodes above which the picture is in blocks (60).
+        limit : nodes above which the picture is in blocks, 1 or more (60).
 
         Raises
         ------

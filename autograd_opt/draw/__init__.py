@@ -34,7 +34,7 @@ def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | 
     ----------
     path : where to write, by ending .svg, .png, .dot or .mmd (Mermaid); None returns SVG text.
     optimized : what the passes leave, instead of the graph as written.
-    limit : draw blocks instead of single nodes where there are more nodes than this (60).
+    limit : draw blocks instead of single nodes where there are more nodes than this, 1 or more (60).
 
     Returns
     -------
@@ -42,7 +42,7 @@ def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | 
 
     Raises
     ------
-    ArgumentError : an unknown ending.
+    ArgumentError : an unknown ending, or a limit of none.
     OutsideGraphError : the graph's context has been left, and the nodes with it.
     """
     pictures = [picture_of(scene_of(graph), optimized, limit)]
@@ -56,11 +56,11 @@ def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -
     Parameters
     ----------
     path : where to write, by ending .svg or .png; None returns SVG text.
-    limit : draw blocks instead of single nodes where there are more nodes than this (60).
+    limit : draw blocks instead of single nodes where there are more nodes than this, 1 or more (60).
 
     Raises
     ------
-    ArgumentError : an unknown ending.
+    ArgumentError : an unknown ending, or a limit of none.
     OutsideGraphError : the graph's context has been left, and the nodes with it.
 
     >>> import autograd_opt as ao

@@ -203,6 +203,20 @@ def test_a_picture_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_of_no_blocks_is_refused(limit: int, optimize: bool) -> None:
+    x = ao.tensor([1.0, 2.0])
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        y = x
+        for _ in range(LIMIT + 10):
+            y = y.sin()
+        for draw in (graph.draw, graph.to_dot, graph.to_mermaid, lambda limit: draw_comparison(graph, limit=limit)):
+            with pytest.raises(errors.ArgumentError, match=rf"limit={limit}: choose a whole number from 1 .*test_draw"):
+                draw(limit=limit)
+            assert draw(limit=1)
+
+
 def test_a_hundred_thousand_levels_need_no_recursion() -> None:
     n = 100_000
     level = layout.levels([str(i) for i in range(n)], [(str(i), str(i + 1)) for i in range(n - 1)])
