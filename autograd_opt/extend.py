@@ -29,7 +29,8 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
     name : the operator's name; by default the function's.
     pure : equal operands and attributes give equal bits: calls may be merged and values reused.
     elementwise : element i of the output depends on element i of each operand; operands broadcast.
-    commutative : two operands in either order give the same bits.
+    commutative : two operands in either order give the same bits.  With `pure` and optimize=True, calls with
+        exchanged operands are then one value; a proof of that needs a `meaning`.
     meaning : the same value by elementary operations, for proofs through this operator.
     joint : one rule for all operands, returning a tuple of cotangents.
     rules : one for each operand by its name, None where no gradient is to flow: a function of the

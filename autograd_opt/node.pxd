@@ -80,6 +80,7 @@ cdef class Op:
     cdef public bint functions   # calls the backward of a Function, which may be sent no cotangent at all
     cdef uint32_t need0, need1
     cdef uint32_t needs(self, int i)
+    cdef bint commutes(self, dict attrs) except -1
 
 cdef class Node:
     # first, side by side in memory, what a walk over all nodes reads

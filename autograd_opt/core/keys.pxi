@@ -142,12 +142,16 @@ cdef Entry *key_of(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc
     """The entry of a call in the value table, NULL where it has no key.
 
     A digest chooses the entry, and the attributes themselves decide: one digest for two calls
-    costs another look, never a wrong answer.
+    costs another look, never a wrong answer.  Operands that may change places are looked up in
+    the order of their numbers; where that made another layout, the value is another.  The hot
+    operators do that in `fast.pxi`, where it keeps the bits: not for products of complex numbers.
     """
     cdef uint64_t rest = 0, kind = kind_of(
         op, req, grad, na is not None and not is_float(na.dtype) or nb is not None and not is_float(nb.dtype)
         or nc is not None and not is_float(nc.dtype))
-    cdef int64_t second = 0 if nb is None else nb.vn
+    cdef int64_t first = 0 if na is None else na.vn, second = 0 if nb is None else nb.vn
+    cdef bint changes = count == 2 and na is not None and nb is not None and not op.hot and op.commutes(attrs)
+    cdef Node before
     cdef Entry *e
     if attrs or na is None or nb is None and count > 1 or nc is None and count > 2:
         rest = digest_of(count, na, nb, nc, operands, attrs)
@@ -158,11 +162,26 @@ cdef Entry *key_of(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc
     if nc is not None:
         second = paired(tape, second, nc.vn)
     kind |= (rest & LOW) << 24
+    if changes and second < first:
+        first, second = second, first
     while True:
-        e = tape.find(0 if na is None else na.vn, second, kind)
-        if e.first == NULL or same_rest(<Node>e.first, op, count, na, nb, nc, operands, attrs):
+        e = tape.find(first, second, kind)
+        if e.first == NULL:
             return e
+        if same_rest(<Node>e.first, op, count, na, nb, nc, operands, attrs):
+            before = (<Node>e.first).in0         # None where the node is spent
+            if not changes or before is not None and before.vn == na.vn \
+                    or not laid_out_apart(operands[0], operands[1]):
+                return e
+            tape.layouts = True
+            changes, first, second, kind = False, na.vn, nb.vn, kind | 1 << 7
+            continue
         kind += 1 << 24
+
+
+cdef bint laid_out_apart(object a, object b) except -1:
+    """Can the strides of a result tell the order of these operands?"""
+    return a.ndim > 0 and b.ndim > 0 and b.stride() != a.stride()
 
 
 cdef int64_t paired(Tape tape, int64_t a, int64_t b) except? -1:

@@ -28,6 +28,10 @@ cdef class Op:
             return 0
         return (<Vjp>self.vjps[i]).needs
 
+    cdef bint commutes(self, dict attrs) except -1:
+        """May the two operands of a call with these attributes change places?"""
+        return self.flags & COMMUTATIVE and (attrs is None or attrs.get("alpha", 1) == 1)
+
     def saved_by(self, int i):
         """Bit mask of what the rule of operand `i` reads: bit k operand k, bit 31 the output."""
         return self.needs(i)

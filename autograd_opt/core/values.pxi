@@ -7,7 +7,7 @@ cdef inline Node end(Node node):
 
 cdef bint commutes(Node node) except -1:
     """May the two operands change places?  Not in `torch.add(x, y, alpha=2)`, which is x + 2 y."""
-    return node.op.flags & COMMUTATIVE and (node.attrs is None or node.attrs.get("alpha", 1) == 1)
+    return node.op.commutes(node.attrs)
 
 
 cdef bint narrows(Node node) except -1:

@@ -110,12 +110,12 @@ GUARDS = [
     ),
     Guard(
         "recorder",
-        "kind |= (rest & LOW) << 24\n    while True:\n"
-        "        e = tape.find(0 if na is None else na.vn, second, kind)\n"
-        "        if e.first == NULL or same_rest(",
-        "kind |= (0 if mutant == @ else rest & LOW) << 24\n    while True:\n"
-        "        e = tape.find(0 if na is None else na.vn, second, kind)\n"
-        "        if e.first == NULL or mutant == @ or same_rest(",
+        "kind |= (rest & LOW) << 24\n    if changes and second < first:\n        first, second = second, first\n"
+        "    while True:\n        e = tape.find(first, second, kind)\n"
+        "        if e.first == NULL:\n            return e\n        if same_rest(",
+        "kind |= (0 if mutant == @ else rest & LOW) << 24\n    if changes and second < first:\n"
+        "        first, second = second, first\n    while True:\n        e = tape.find(first, second, kind)\n"
+        "        if e.first == NULL:\n            return e\n        if mutant == @ or same_rest(",
         "06 roll",
     ),
     # what a write does to a value

@@ -38,6 +38,7 @@ LEFT = "tests/optimizer/test_left_over.py::"
 NUMBERS = "tests/engine/test_numbers.py::"
 ENTRY = "tests/engine/test_entry.py::"
 DIRECT = "tests/engine/test_direct.py::"
+REGISTERED = "tests/ops/test_register_op.py::"
 RETENTION = "tests/optimizer/test_retention.py::"
 LOSS = "tests/ops/test_cross_entropy.py::"
 NATIVE = "tests/engine/test_native.py::"
@@ -90,6 +91,22 @@ conditions(
     "if value is not None and (op.kernel is None or not req or extra_of(<Node>first.holder) is not None):",
     ("op.kernel is None or not req or extra_of(<Node>first.holder) is not None",
      LEFT + "test_what_a_kernel_keeps_for_its_rule_comes_with_it"),
+    holds=True,
+)
+
+# ----- operands in either order ----------------------------------------------------------------------
+conditions(
+    "recorder",
+    "cdef bint changes = count == 2 and na is not None and nb is not None and not op.hot and op.commutes(attrs)",
+    ("not op.hot", REGISTERED + "test_products_of_complex_numbers_keep_their_order"),
+    ("op.commutes(attrs)", REGISTERED + "test_operands_in_either_order_are_one_value_where_they_commute"),
+    holds=True,
+)
+conditions(
+    "recorder",
+    "or not laid_out_apart(operands[0], operands[1]):",
+    ("not laid_out_apart(operands[0], operands[1])",
+     REGISTERED + "test_operands_in_another_order_keep_the_layout_that_they_give"),
     holds=True,
 )
 

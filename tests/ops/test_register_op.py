@@ -184,6 +184,75 @@ def test_formulas_are_those_of_the_rules() -> None:
     assert formulas_of(OPS["told"]) == {"x": "g * x.cos()"}
 
 
+# ----- two operands in either order -----
+def product(name: str, commutative: bool = True) -> Any:
+    return ao.register_op("x, y, *, k=1.0", name=name, pure=True, commutative=commutative,
+                          x=lambda g, y, *, k: g * y * k, y=lambda g, x, *, k: g * x * k,
+                          meaning=lambda x, y, k=1.0: x * y * k)(lambda x, y, k=1.0: x * y * k)
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("commutative", [False, True])
+def test_operands_in_either_order_are_one_value_where_they_commute(commutative: bool, optimize: bool) -> None:
+    op = product("either", commutative)
+    x, y = ao.tensor([1.0, 2.0, 3.0]), ao.tensor([4.0, 5.0, 6.0])
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        a, b, c = op(x, y), op(y, x), op(y, x, k=2.0)
+        loss = (a.sin() + b.sin() * 2 + c.sin()).sum()
+        merged = 2 * (commutative and optimize)
+        assert graph.report().reused == merged
+        assert graph.verify(loss).status == "proved"
+        loss.backward()
+        assert [run.merged for run in graph.runs] == ([merged] if merged else [])
+    u, v = (torch.tensor(t.tolist(), requires_grad=True) for t in (x, y))
+    ((u * v).sin() + (v * u).sin() * 2 + (v * u * 2.0).sin()).sum().backward()
+    torch.testing.assert_close(x.grad, u.grad)
+    torch.testing.assert_close(y.grad, v.grad)
+
+
+def test_operands_in_another_order_keep_the_layout_that_they_give() -> None:
+    op = product("laid_out")
+    x = ao.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    with ao.AutogradGraph(optimize=True) as graph:
+        p, q = x * 1, (x * 2).t().contiguous().t()
+        results = [op(p, q), op(q, p), op(q, p), op(p, q)]
+        assert [r.stride() for r in results] == [(p * q).stride(), (q * p).stride()] * 1 + [
+            (q * p).stride(), (p * q).stride()]
+        assert len({r.stride() for r in results}) == 2
+        assert graph.report().reused == 2 + 2        # of each order the second, and of the products here
+        sum(r.sum() * (k + 1) for k, r in enumerate(results)).backward()
+    torch.testing.assert_close(x.grad, 10 * 4 * x.detach())
+
+
+def test_a_promise_to_commute_that_is_wrong_is_not_proved() -> None:
+    op = ao.register_op("x, y", name="no_promise", pure=True, commutative=True, x=lambda g: g, y=lambda g: -g,
+                        meaning=lambda x, y: x - y)(lambda x, y: x - y)
+    x, y = ao.tensor([1.0, 2.0, 3.0]), ao.tensor([4.0, 5.0, 6.0])
+    with ao.AutogradGraph(optimize=True) as graph:
+        verdict = graph.verify((op(x, y).sin() + op(y, x).cos()).sum())
+    assert verdict.status != "proved"
+    assert "no_promise" in verdict.culprit
+
+
+@OPTIMIZE
+def test_operands_that_commute_after_a_run(optimize: bool) -> None:
+    op = product("run")
+    x = ao.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    p, q = x.detach() * 1, (x.detach() * 2).t().contiguous().t()
+    with ao.AutogradGraph(optimize=optimize):
+        for _ in range(3):
+            for a, b in ((x, p), (x, q), (p, x), (q, x), (x, q)):
+                op(a, b).sum().backward()
+    torch.testing.assert_close(x.grad, 3 * (2 * p + 3 * q))
+
+
+def test_products_of_complex_numbers_keep_their_order() -> None:
+    x, y = ao.tensor([1j, 2, 3]), ao.tensor([4, 5j, 6])
+    with ao.AutogradGraph(optimize=True) as graph:
+        assert (x * y).equal(y * x)
+        assert graph.report().reused == 0
+
+
 # ----- registration -----
 def sine(x: Any) -> Any:
     return x.sin()
