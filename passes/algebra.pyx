@@ -6,7 +6,7 @@ full; a hash that fails hands the graph to the twin. Before the sweep a look at 
 node and its operands decides whether any rule can apply at all.
 """
 
-from libc.math cimport frexp, isfinite
+from libc.math cimport fabs, fma, frexp, isfinite
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -17,7 +17,7 @@ import numpy as np
 
 from autograd_opt.passes import flags as _flags
 from autograd_opt.passes.algebra_py import STEPS as _STEPS, algebra as twin
-from autograd_opt.passes.data import MOST_BITS as _MOST_BITS
+from autograd_opt.passes.data import LEAST as _LEAST, MOST as _MOST, MOST_BITS as _MOST_BITS
 from autograd_opt.passes.effort import degenerate_hash_forced
 from autograd_opt.passes.leaders import first_merges, identity_leaders
 from autograd_opt.passes.rules import COMMUTES, SYMBOLS
@@ -26,18 +26,21 @@ cdef uint8_t commutative = _flags.COMMUTATIVE
 cdef uint8_t never_merges = _flags.NEVER_MERGES
 cdef int most_steps = _STEPS
 cdef int most_bits = _MOST_BITS
+cdef double least_number = _LEAST, most_number = _MOST
 cdef uint64_t odd = 0x9E3779B97F4A7C15u
 
 cdef enum DatumKind:
     NOTHING, CONSTANT, VARIABLE, COMPOSE, NEGATIVE, PRODUCT, TOTAL, INVERSE
 
 cdef enum Question:
-    TYPED, ALIKE, BEFORE, NESTED, SINGLE, IDENTITY, POWER_OF_TWO
+    TYPED, ALIKE, BEFORE, NESTED, SINGLE, IDENTITY, POWER_OF_TWO, EXACT_PRODUCT, EXACT_SUM
 
 cdef dict DATUM_KINDS = {"": NOTHING, "constant": CONSTANT, "variable": VARIABLE, "compose": COMPOSE,
                          "negative": NEGATIVE, "product": PRODUCT, "total": TOTAL, "inverse": INVERSE}
 cdef dict QUESTIONS = {"typed": TYPED, "alike": ALIKE, "before": BEFORE, "nested": NESTED, "single": SINGLE,
-                       "identity": IDENTITY, "power_of_two": POWER_OF_TWO}
+                       "identity": IDENTITY, "power_of_two": POWER_OF_TWO, "exact_product": EXACT_PRODUCT,
+                       "exact_sum": EXACT_SUM}
+cdef frozenset OF_DATA = frozenset(("identity", "power_of_two", "exact_product", "exact_sum"))
 cdef enum:
     VARIABLES = 4
     CONDITIONS = 4
@@ -113,7 +116,7 @@ cdef class Flattened:
         flat.right = self.part(rule.right, values, data)
         flat.conditions = len(rule.conditions)
         for k, condition in enumerate(rule.conditions):
-            names = data if condition.question in ("identity", "power_of_two") else values
+            names = data if condition.question in OF_DATA else values
             flat.question[k] = QUESTIONS[condition.question]
             flat.first[k] = names[condition.names[0]]
             flat.second[k] = names[condition.names[len(condition.names) - 1]]
@@ -316,6 +319,12 @@ cdef class Store:
             elif q == IDENTITY:
                 if not is_identity(bound.datum[a]):
                     return False
+            elif q == EXACT_PRODUCT:
+                if not is_exact_product(as_number(bound.datum[a]), as_number(bound.datum[b])):
+                    return False
+            elif q == EXACT_SUM:
+                if not is_exact_sum(as_number(bound.datum[a]), as_number(bound.datum[b])):
+                    return False
             elif not is_small_power_of_two(bound.datum[a]):
                 return False
         return True
@@ -393,6 +402,19 @@ cdef bint is_small_power_of_two(int64_t bits) noexcept nogil:
         return False
     mantissa = frexp(number, &exponent)
     return (mantissa == 0.5 or mantissa == -0.5) and -most_bits <= exponent - 1 <= most_bits
+
+
+cdef bint is_exact_product(double x, double y) noexcept nogil:
+    cdef double product = x * y
+    if x == 0 or y == 0:
+        return isfinite(product)
+    return fabs(product) >= least_number and isfinite(product) and fma(x, y, -product) == 0
+
+
+cdef bint is_exact_sum(double x, double y) noexcept nogil:
+    # the error of a sum, as in Knuth's TwoSum
+    cdef double total = x + y, other = total - x
+    return fabs(x) < most_number and fabs(y) < most_number and (x - (total - other)) + (y - other) == 0
 
 
 cdef double as_number(int64_t bits) noexcept nogil:

@@ -6,7 +6,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from autograd_opt.passes.data import FUNCTIONS, is_identity, is_small_power_of_two
+from autograd_opt.passes.data import FUNCTIONS, is_exact_product, is_exact_sum, is_identity, is_small_power_of_two
 from autograd_opt.passes.effort import Effort
 from autograd_opt.passes.flags import COMMUTATIVE, NEVER_MERGES
 from autograd_opt.passes.leaders import Leaders, first_merges, identity_leaders
@@ -127,6 +127,10 @@ class Terms:
             return is_identity(data[names[0]])
         if condition.question == "power_of_two":
             return is_small_power_of_two(data[names[0]])
+        if condition.question == "exact_product":
+            return is_exact_product(data[names[0]], data[names[1]])
+        if condition.question == "exact_sum":
+            return is_exact_sum(data[names[0]], data[names[1]])
         raise ValueError(f"no condition is called {condition.question!r}")
 
     def _built(self, term: Term, type: int, values: Bindings, data: Bindings) -> int | Content:

@@ -6,14 +6,26 @@ in the lowest four. A number is its IEEE bits.
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 from autograd_opt.passes.terms import bits_of, number_of
 
-__all__ = ["FUNCTIONS", "MOST_AXES", "axes_of", "is_identity", "is_small_power_of_two", "packed"]
+__all__ = [
+    "FUNCTIONS",
+    "MOST_AXES",
+    "axes_of",
+    "is_exact_product",
+    "is_exact_sum",
+    "is_identity",
+    "is_small_power_of_two",
+    "packed",
+]
 
 MOST_AXES = 14
 MOST_BITS = 10
 """Powers of two up to this exponent have an exact inverse in every floating dtype."""
+LEAST, MOST = 2.0**-960, 2.0**960
+"""Between these, the error that a product or a sum of two numbers is rounded by is a number itself."""
 
 
 def packed(axes: Sequence[int]) -> int:
@@ -51,6 +63,35 @@ def is_small_power_of_two(bits: int) -> bool:
         return False
     mantissa, exponent = math.frexp(number)
     return abs(mantissa) == 0.5 and abs(exponent - 1) <= MOST_BITS
+
+
+def is_exact_product(a: int, b: int) -> bool:
+    """Whether the product of two numbers is a number, without rounding.
+
+    Asked of products from 2**-960 on: below, the error of one may itself be no number.
+
+    Examples
+    --------
+    >>> is_exact_product(bits_of(0.5), bits_of(0.1)), is_exact_product(bits_of(0.2), bits_of(0.1))
+    (True, False)
+    """
+    x, y = number_of(a), number_of(b)
+    product = x * y
+    if x == 0 or y == 0:
+        return math.isfinite(product)
+    return LEAST <= abs(product) < math.inf and Fraction(x) * Fraction(y) == Fraction(product)
+
+
+def is_exact_sum(a: int, b: int) -> bool:
+    """Whether the sum of two numbers, less than 2**960 each, is a number, without rounding.
+
+    Examples
+    --------
+    >>> is_exact_sum(bits_of(0.5), bits_of(2.0)), is_exact_sum(bits_of(0.2), bits_of(0.1))
+    (True, False)
+    """
+    x, y = number_of(a), number_of(b)
+    return abs(x) < MOST and abs(y) < MOST and Fraction(x) + Fraction(y) == Fraction(x + y)
 
 
 def _compose(first: int, then: int) -> int:

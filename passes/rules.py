@@ -24,6 +24,8 @@ they stand for in nothing but shape and dtype, which the side conditions ask:
     they have one another's;
 ``identity(p)``, ``power_of_two(c)``
     the latter of small exponent;
+``exact_product(a, b)``, ``exact_sum(a, b)``
+    of two numbers is a number, without rounding;
 ``before(x, y)``
     x has the smaller number, which puts the operands of a sum in order;
 ``nested(x)``, ``single(x)``
@@ -116,8 +118,8 @@ RULES: tuple[Rule, ...] = (
     Rule("expand of expand", "expand(expand(x))", "expand(x)", "", REALS),
     Rule("log of exp", "log(exp(x))", "x", "", REALS),
     Rule("exp of log", "exp(log(x))", "x", "", REALS),
-    Rule("two factors", "times[a](times[b](x))", "times[a*b](x)", "", REALS),
-    Rule("two summands", "plus[a](plus[b](x))", "plus[a+b](x)", "", REALS),
+    Rule("two factors", "times[a](times[b](x))", "times[a*b](x)", "exact_product(a, b)", REALS),
+    Rule("two summands", "plus[a](plus[b](x))", "plus[a+b](x)", "exact_sum(a, b)", REALS),
     Rule("times zero", "times[0](x)", "zero()", "", REALS),
     Rule("difference", "sub(x, y)", "add(x, negate(y))", "", REALS),
     Rule("minus itself", "add(x, negate(x))", "zero()", "", REALS),

@@ -11,14 +11,23 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import sympy
 import torch
 
-from autograd_opt.passes.data import FUNCTIONS, axes_of, is_identity, is_small_power_of_two, packed
-from autograd_opt.passes.rules import BITS, Rule
+from autograd_opt.passes.data import (
+    FUNCTIONS,
+    axes_of,
+    is_exact_product,
+    is_exact_sum,
+    is_identity,
+    is_small_power_of_two,
+    packed,
+)
+from autograd_opt.passes.rules import BITS, REALS, Rule
 from autograd_opt.passes.terms import Term, bits_of, number_of, variables_of
 
 Tensor = torch.Tensor
@@ -143,6 +152,22 @@ def evaluate(term: Term, words: dict[str, Any], values: dict[str, Any], data: di
     return result
 
 
+EXACT = {"exact_product": is_exact_product, "exact_sum": is_exact_sum}
+ON_FRACTIONS: dict[str, Callable[..., Fraction]] = {
+    "negative": lambda a: -a, "product": lambda a, b: a * b, "total": lambda a, b: a + b, "inverse": lambda a: 1 / a}
+
+
+def rounded(term: Term, data: dict[str, Any]) -> str | None:
+    """A number of a replacement that is not the one that the rule says, but near it."""
+    kind, names = term.datum.kind, term.datum.names
+    if kind in ON_FRACTIONS:
+        given = [data[name] for name in names]
+        found = computed(kind, given)
+        if not math.isfinite(found) or Fraction(found) != ON_FRACTIONS[kind](*map(Fraction, given)):
+            return f"number: {kind} of {given} is {found}, rounded"
+    return next(filter(None, (rounded(o, data) for o in term.operands)), None)
+
+
 def computed(kind: str, given: list[Any]) -> Any:
     """A datum of a replacement; numbers may be symbols."""
     if kind == "compose":
@@ -171,6 +196,9 @@ def holds(rule: Rule, values: dict[str, Any], data: dict[str, Any], whole: Any) 
             return False
         if condition.question == "power_of_two" and isinstance(data[names[0]], float) \
                 and not is_small_power_of_two(bits_of(data[names[0]])):
+            return False
+        if condition.question in EXACT and isinstance(data[names[0]], float) \
+                and not EXACT[condition.question](*(bits_of(data[name]) for name in names)):
             return False
     return True
 
@@ -211,6 +239,8 @@ def agree(rule: Rule, instance: Instance, special: bool) -> str | None:
             return str(error)
         if term is rule.left and not holds(rule, values, dict(instance.data), whole):
             raise Impossible("a side condition does not hold")
+        if term is rule.left and rule.strength == REALS and (inexact := rounded(rule.right, dict(instance.data))):
+            return inexact
         if whole.requires_grad:
             g = filled(tuple(whole.shape), whole.dtype, special, 99).detach()
             grads = torch.autograd.grad(whole, list(values.values()), g, allow_unused=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -75,6 +76,24 @@ def test_bits_of_special_values_are_kept(name: str) -> None:
             second = SAME[name](x).reciprocal()
             assert torch.equal(first.signbit(), second.signbit())
             assert torch.equal(torch.nan_to_num(first), torch.nan_to_num(second))
+
+
+@pytest.mark.parametrize("passes", [["algebraic-real", "cse", "prune"], None])
+@pytest.mark.parametrize(("function", "merges"), [
+    (lambda x: ((x * 0.1 * 0.2).sin() + (x * (0.1 * 0.2)).sin()).sum(), False),
+    (lambda x: ((x + 0.1 + 0.2).sin() + (x + (0.1 + 0.2)).sin()).sum(), False),
+    (lambda x: ((x * 0.1 * 4.0).sin() + (x * 0.4).sin()).sum(), True),
+    (lambda x: ((x + 0.25 - 1.0).sin() + (x - 0.75).sin()).sum(), True),
+], ids=["a rounded product", "a rounded sum", "a product", "a sum"])
+def test_numbers_that_would_be_rounded_are_not_put_together(function: Any, merges: bool, passes: Any) -> None:
+    x, u = ao.tensor(X), X.clone().requires_grad_()
+    with ao.AutogradGraph(optimize=passes is None, passes=passes, verify=True) as graph:
+        loss = function(x)
+        assert graph.report(loss).merged == 2 * (merges and passes is not None)
+        assert graph.verify(loss).status == "proved"
+        loss.backward()
+    function(u).backward()
+    torch.testing.assert_close(x.grad, u.grad)
 
 
 def test_plus_zero_and_times_zero_are_not_identities() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -122,6 +125,32 @@ def test_signed_zeros_are_told_apart(numbering: Callable[..., tuple[np.ndarray, 
             ("minus", bits_of(-0.0), (0,))]
     assert numbering(table(*rows), rules_of(BITS))[0].tolist() == [0, 1, 0, 0, 1]
     assert numbering(table(*rows), rules_of(REALS))[0].tolist() == [0, 0, 0, 0, 0]
+
+
+NUMBERS = [0.0, -0.0, 1.0, 0.5, 2.0, 3.0, -7.0, 0.1, 0.2, 1 / 3, 2.0**53, 2.0**53 + 2, 2.0**-500, 3 * 2.0**-480,
+           2.0**-959, 0.1 * 2.0**-400, 5e-324, 2.0**-1022, 2.0**500, 2.0**700, 2.0**959, 2.0**960, 1.7e308, 1e16, 1e-16,
+           math.inf, -math.inf, math.nan]
+
+
+@pytest.mark.parametrize("word", ["times", "plus"])
+def test_numbers_are_put_together_where_nothing_is_rounded(
+    numbering: Callable[..., tuple[np.ndarray, np.ndarray]], word: str
+) -> None:
+    folded = 0
+    for a, b in product(NUMBERS, NUMBERS):
+        whole = a * b if word == "times" else a + b
+        rows = [("leaf",), (word, bits_of(a), (0,)), (word, bits_of(b), (1,)), (word, bits_of(whole), (0,))]
+        rules = tuple(rule for rule in RULES if rule.name in ("two factors", "two summands"))
+        merged = bool(numbering(table(*rows), rules)[1].any())
+        if not all(map(math.isfinite, (a, b, whole))):
+            assert not merged, (a, b)
+        else:
+            exact = Fraction(a) * Fraction(b) if word == "times" else Fraction(a) + Fraction(b)
+            plain = all(n == 0 or 2.0**-960 <= abs(n) < 2.0**960 for n in (a, b, whole))
+            assert merged <= (exact == whole), (a, b)
+            assert merged or exact != whole or not plain, (a, b)
+        folded += merged
+    assert folded > 100
 
 
 def test_without_words_nothing_happens(numbering: Callable[..., tuple[np.ndarray, np.ndarray]]) -> None:
