@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from autograd_opt import dispatch, passes
 from autograd_opt.errors import ArgumentError, ArgumentTypeError, at
 from autograd_opt.node import get_recording
-from autograd_opt.ops.table import CALLS, COMMUTATIVE, ELEMENTWISE, OPS, PURE, define
+from autograd_opt.ops.table import CALLS, COMMUTATIVE, ELEMENTWISE, OPS, PURE, RESERVED, USERS, define
 from autograd_opt.options import named, yes_or_no
 from autograd_opt.registered import joint_rule, one_tensor, refused, require_rules, rule_for, words_of
 
@@ -43,7 +43,7 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
 
     Raises
     ------
-    ArgumentError : the name is taken, the signature cannot be read, or the rules are not those of its operands.
+    ArgumentError : the name is taken or reserved, the signature cannot be read, or the rules are not those of its operands.
     ArgumentTypeError : something else than text, a function, or True or False.
 
     >>> import torch, autograd_opt as ao
@@ -79,14 +79,17 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
                 ", which has no name: give name=" if callable(function) else "")))
         if label in OPS:
             raise ArgumentError(at(f"an operator named {label!r} exists already: choose another name"))
+        if label in RESERVED:
+            raise ArgumentError(at(f"{label!r} is a word of proofs: choose another name"))
         forward = one_tensor(label, function)
         checked = {operand: rule_for(label, operand, k, bool(elementwise), rules[operand])
                    for k, operand in enumerate(operands) if operand in rules}
         together = None if joint is None else joint_rule(label, operands, bool(elementwise), joint)
         try:
-            define(label, signature, flags, joint=together, forward=forward, meaning=meaning, **checked)  # type: ignore[arg-type]
+            made = define(label, signature, flags, joint=together, forward=forward, meaning=meaning, **checked)  # type: ignore[arg-type]
         except ValueError as error:
             raise ArgumentError(at(f"{label}: {error}")) from error
+        USERS.add(made)
         CALLS[forward] = label
 
         @functools.wraps(function)

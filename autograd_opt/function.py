@@ -15,7 +15,7 @@ import torch
 from autograd_opt import errors, recorder, references, transforms, vectorized, views
 from autograd_opt import node as nodes
 from autograd_opt.hooks import user_code
-from autograd_opt.ops.table import MULTI, VARIADIC, define
+from autograd_opt.ops.table import MULTI, USERS, VARIADIC, define
 from autograd_opt.saved import Packed, pack
 from autograd_opt.tensor import CustomTensor, revive
 
@@ -385,6 +385,7 @@ FUNCTION = define("function", "*tensors, function=''", VARIADIC, joint=pull_back
 FUNCTION_MULTI = define("function_multi", "*tensors, function=''", MULTI | VARIADIC, joint=pull_back,
                         bind=lambda *a: (a, {}))
 FUNCTION.functions = FUNCTION_MULTI.functions = True
+USERS |= {FUNCTION, FUNCTION_MULTI}
 
 
 def install() -> None:

@@ -50,6 +50,10 @@ Binder = Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
 
 OPS: dict[str, Op] = {}
 """Every operator by name."""
+USERS: set[Op] = set()
+"""Operators whose rules are the user's: nothing is known of them but what a proof finds out."""
+RESERVED = frozenset("constant detach full hook merged pullback rule seed to".split())
+"""Words of proofs that are no operators: no operator of the user's is called so."""
 NUMBERS = itertools.count(1)
 """Operators are numbered once: what is kept of a structure outlives an operator that was removed."""
 MOST_OPERATORS = 1 << 16

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.table import MULTI
+from autograd_opt.ops.table import MULTI, USERS
 from autograd_opt.verify.ir import Head, Type, Vocabulary
 from autograd_opt.verify.linear import ZEROS
 from autograd_opt.verify.numbering import commutative
@@ -70,9 +70,10 @@ def sketched(
 ) -> list[Head] | None:
     """The steps that read the cotangent where the rule is additive in it; None where sketches do not show it.
 
+    The user's rules are traced, which shows more of what they read.
     Runs under `Sketching`.
     """
-    if op.joint is not None or op.flags & MULTI or head.unread or op.name in VIEWS or op.name == "setitem":
+    if op in USERS or op.joint is not None or op.flags & MULTI or head.unread or op.name in (*VIEWS, "setitem"):
         return None
     numbers = head.values() if None in types else {}
     carrying: list[Head] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.table import BINDERS, CALLS, OPS, rename
+from autograd_opt.ops.table import BINDERS, CALLS, OPS, USERS, rename
 from autograd_opt.verify.bits import encode
 from autograd_opt.verify.words import BY_FORWARD, SAME, SWAPPED, WORDS
 
@@ -78,8 +78,25 @@ def canonical(func: Any, args: Any, kwargs: Any) -> tuple[str, list[Any], dict[s
         inside = tensors_in(value)
         tensors += inside
         if not isinstance(value, torch.Tensor):
-            attributes[key] = f"{len(inside)} tensors" if inside else value
+            attributes[key] = beside(value, len(inside)) if inside else value
+    if name == "view" and any(isinstance(v, torch.dtype) for v in attributes.values()):
+        name = "view_dtype"              # the bits are read anew: no view of the same numbers
+    if name in OPS and OPS[name] in USERS:
+        raise Untraceable(f"{name} is the name of an operator of the user's")
     return name, tensors, attributes
+
+
+def beside(value: Any, count: int) -> Any:
+    """What a container of tensors holds besides: how many there are, where it is a list of nothing else."""
+    def told(v: Any) -> Any:
+        if isinstance(v, torch.Tensor):
+            return "a tensor"
+        if isinstance(v, dict):
+            return tuple([(k, told(part)) for k, part in v.items()])
+        return tuple(map(told, v)) if isinstance(v, (list, tuple)) else v
+
+    flat = isinstance(value, (list, tuple)) and len(value) == count
+    return f"{count} tensors" if flat and all(isinstance(v, torch.Tensor) for v in value) else told(value)
 
 
 def split(names: Sequence[str], operands: Any, attributes: dict[str, Any], defaults: dict[str, Any]) -> Any:

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from itertools import starmap
 from types import SimpleNamespace
 
-from autograd_opt.ops.table import OPS
+from autograd_opt.ops.table import OPS, USERS
 from autograd_opt.verify import combining, stored, turning
+from autograd_opt.verify.additive import additive
 from autograd_opt.verify.ir import Program
 from autograd_opt.verify.leaders import PINNED
 from autograd_opt.verify.limited import Late, results
@@ -205,6 +206,8 @@ def over(
     left, right = between(recorded, leader, node, cut), between(recorded, leader, target, cut)
     if left is None or right is None or node in cut or any(untouchable(recorded, k, kept) for k in (*left, *right)):
         return None
+    if not all(sums(recorded, leader, k) for k in {*left, *right} if recorded.nodes[k].op in USERS):
+        return None
     places = sorted(cut)
     return program(recorded, leader, places, left, node), program(recorded, leader, places, right, target)
 
@@ -213,6 +216,16 @@ def untouchable(recorded: Recorded, k: int, kept: Collection[int]) -> bool:
     """Is the node's own cotangent seen by someone?"""
     node = recorded.nodes[k]
     return node.hooks is not None or bool(node.flags & PINNED) or k in kept
+
+
+def sums(recorded: Recorded, leader: Sequence[int], k: int) -> bool:
+    """Is the rule of an operator of the user's additive?  What lies between gets another part of its cotangent then."""
+    vocabulary, op = recorded.vocabulary, recorded.nodes[k].op
+    places = [None if o is None else leader[o] for o in recorded.operands[k]]
+    kinds = [None if o is None else vocabulary.heads[recorded.heads[o]].type for o in places]
+    needs = [o is not None and recorded.grad[o] == 1 for o in places]
+    made = Differentiator(recorded).template(recorded.heads[k], op, kinds, needs, None)
+    return made is not None and additive(made, vocabulary, vocabulary.heads[recorded.heads[k]].type, kinds, set())
 
 
 def between(recorded: Recorded, leader: Sequence[int], node: int, cut: set[int]) -> list[int] | None:

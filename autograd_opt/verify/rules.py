@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from autograd_opt import node as nodes
+from autograd_opt.ops.table import USERS
 from autograd_opt.verify.bits import encode
 from autograd_opt.verify.calls import Untraceable
 from autograd_opt.verify.ir import Head, Vocabulary
@@ -186,7 +187,7 @@ def trace_rule(
     first = 1 if parts is None else len(parts)
     result = vocabulary.types[head.type]
     device = result.device or next(vocabulary.types[p].device for p in result.parts if p is not None)
-    tracer = Tracer(vocabulary, first + 1 + len(types), device)
+    tracer = Tracer(vocabulary, first + 1 + len(types), device, op in USERS)
     numbers = head.values() if None in types else {}
 
     def operand(k: int) -> Any:

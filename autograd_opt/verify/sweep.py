@@ -12,14 +12,16 @@ from typing import Any
 
 import torch
 
+from autograd_opt.ops.table import USERS
 from autograd_opt.verify.bits import encode
+from autograd_opt.verify.calls import Untraceable
 from autograd_opt.verify.evaluate import known
 from autograd_opt.verify.ir import ADD, MULTI, Malformed, Program
 from autograd_opt.verify.linear import JOINTLY, LINEAR, is_kernel
 from autograd_opt.verify.reading import Recorded
 from autograd_opt.verify.rules import Template, trace_rule
 from autograd_opt.verify.tracer import Draws
-from autograd_opt.verify.words import CONSTANT, FULL, HOOK, MERGED, PULLBACK, SEED
+from autograd_opt.verify.words import CONSTANT, FULL, HOOK, MERGED, PULLBACK, RULE, SEED
 
 TRACED: dict[Any, Any] = {}
 """What rules were traced to, by rule and signature, in words that every vocabulary understands."""
@@ -37,6 +39,11 @@ class Refused:
 def understood(op: str) -> bool:
     """Can the operator be evaluated, or distributed over a sum?"""
     return op in (FULL, CONSTANT) or known(op) or op in LINEAR or op in JOINTLY or is_kernel(op)
+
+
+def torchs(op: str) -> bool:
+    """Is a function without a meaning one of torch's: the same wherever it has this name?"""
+    return "::" not in op or op.startswith("aten::")
 
 
 class Differentiator:
@@ -205,6 +212,8 @@ class Differentiator:
         if traced is None:
             try:
                 made = trace_rule(vocabulary, op, head, kinds, needs, present)
+                if op in USERS and made != trace_rule(vocabulary, op, head, kinds, needs, present):
+                    raise Untraceable(f"the rule of {op.name} is another one each time")
             except Exception as error:  # whatever a rule raises on traces means that it cannot be traced
                 traced = Refused(str(error), isinstance(error, Draws))
             else:
@@ -221,10 +230,11 @@ class Differentiator:
                 self.drawing.add(op.name)
             return None
         steps, results = traced
-        strange = next((h.op for h, _, _ in steps if not understood(h.op)), None)
-        if strange is not None:  # as a whole it is linear still
-            self.unsupported[op.name] = f"its rule uses {strange}, which has no meaning"
-            return None
+        strange = [h.op for h, _, _ in steps if not understood(h.op)]
+        if strange:
+            self.unsupported[op.name] = f"its rule uses {strange[0]}, which has no meaning"
+            if op not in USERS or not all(map(torchs, strange)):  # of the library's it is linear still, as a whole
+                return None
         return made or Template(
             tuple((vocabulary.head(h.op, h.attributes, vocabulary.intern(t)), refs) for h, t, refs in steps), results
         )
@@ -244,8 +254,10 @@ class Differentiator:
     ) -> None:
         """Cotangents of an untraceable rule: functions, otherwise unknown, of all it may read.
 
-        `several` cotangents stand first where the operation has several outputs.
+        `several` cotangents stand first where the operation has several outputs.  Those that torch computes are
+        linear in them; of the user's rules nothing is known.
         """
+        kind = RULE if op in USERS else PULLBACK
         vocabulary = self.recorded.vocabulary
         head = vocabulary.heads[head_number]
         effect = 0 if self.recorded.pure[i] and op.name not in self.drawing else i + 1
@@ -257,7 +269,7 @@ class Differentiator:
             if needs[k]:
                 attributes = (("#of", encode(op.name)), ("#operand", encode(k)), ("#absent", absent),
                               *parts, *head.attributes)
-                number = vocabulary.head(PULLBACK, attributes, kinds[k], False, effect)
+                number = vocabulary.head(kind, attributes, kinds[k], False, effect)
                 part = program.append(number, reads, i)
                 program.sent.append((i, k - places[:k].count(None), part))
                 send(targets[k], part, i)

@@ -50,10 +50,10 @@ DESCRIBED.add(Trace)
 
 
 METADATA = frozenset(
-    """shape dtype device ndim layout requires_grad is_leaf is_sparse size dim numel nelement stride is_contiguous
-    is_floating_point is_complex element_size""".split()
+    """shape dtype device ndim layout is_sparse size dim ndimension numel nelement is_floating_point is_complex
+    is_signed element_size itemsize nbytes len is_tensor is_same_size result_type can_cast promote_types""".split()
 )
-"""What is read of a tensor without computing: neither a tensor nor a draw comes out."""
+"""What is read of a tensor without computing: neither a tensor nor a draw comes out, nor anything about its memory."""
 
 
 def empty(shape: Any, dtype: Any) -> torch.Tensor:
@@ -74,12 +74,16 @@ def convolved(g: Any, x: Any, w: Any, bias: Any, *rest: Any) -> tuple[Any, ...] 
 
 
 class Tracer(TorchFunctionMode):
-    """Above every other mode: turns each torch call on traces into a step."""
+    """Above every other mode: turns each torch call on traces into a step.
 
-    def __init__(self, vocabulary: Vocabulary, places: int, device: str):
+    With `users`, traces say that they are on the device of what they stand for: the user's rules may branch on it.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, places: int, device: str, users: bool = False):
         super().__init__()
         self.vocabulary = vocabulary
         self.device = device
+        self.users = users
         self.places = places
         self.steps: list[tuple[int, tuple[int, ...]]] = []
         self.made: dict[Any, Any] = {}
@@ -97,8 +101,9 @@ class Tracer(TorchFunctionMode):
         kwargs = kwargs or {}
         short = name_of(func)
         with torch._C.DisableTorchFunction():
-            if (short if short != "__get__" else func.__self__.__name__) in METADATA:
-                return func(*args, **kwargs)
+            read = short if short != "__get__" else func.__self__.__name__
+            if read in METADATA:
+                return torch.device(self.device) if self.users and read == "device" else func(*args, **kwargs)
             if short in CREATORS and "out" not in kwargs:
                 return self.created(short, func, args, kwargs)
             name = CALLS.get(func)
@@ -110,6 +115,8 @@ class Tracer(TorchFunctionMode):
                 if found is not None:
                     return self.step(*canonical(func, args, kwargs), empty(*found))
             given = tensors_in(args, kwargs)
+            if self.users and "device" in kwargs and not any(isinstance(t, Trace) for t in given):
+                kwargs = {**kwargs, "device": "meta"}
             versions = [t._version for t in given]
             pure = isinstance(name, str) and OPS[name].flags & (PURE | VIEW)
             result = convolved(*args) if func is CONVOLUTION_BACKWARD and len(args) == 11 else None
@@ -124,7 +131,9 @@ class Tracer(TorchFunctionMode):
             in_place = short == "__set__" or (short.endswith("_") and not short.endswith("__"))
             if in_place or any(t._version != version for t, version in zip(given, versions, strict=True)):
                 raise Untraceable(f"a rule writes in place ({short})")
-            if not isinstance(result, (torch.Tensor, tuple, list)):
+            if not tensors_in(result):
+                if given and short.strip("_") not in METADATA:
+                    raise Untraceable(f"a rule looks at more than values, shapes and dtypes ({read})")
                 return result
             if (
                 isinstance(result, torch.Tensor)
@@ -139,9 +148,6 @@ class Tracer(TorchFunctionMode):
                 if any(result is a for a in args):
                     return result
                 return self.step(name, operands, attributes, result)
-            tensors = [r for r in result if isinstance(r, torch.Tensor)]
-            if not tensors:
-                return result
             metas = tuple((r.shape, r.dtype, self.device) if isinstance(r, torch.Tensor) else None for r in result)
             parent = self.append(name, operands, attributes, self.vocabulary.type(metas, None, None))
             made = [

@@ -54,7 +54,8 @@ class Reason(StrEnum):
 
 
 REMEDY: dict[Reason, str] = {
-    Reason.UNSUPPORTED: "give the operator a meaning (autograd_opt.verify.meaning) or keep its twins unmerged",
+    Reason.UNSUPPORTED: "give the operator a meaning (autograd_opt.verify.meaning), or its rule operations that proofs "
+    "know, or keep its twins unmerged",
     Reason.CONDITION: "pass the condition in assume=",
     Reason.BUDGET: "pass a larger budget=Budget(...)",
     Reason.TIMEOUT: "raise Budget.sympy_seconds",

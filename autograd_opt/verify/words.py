@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from autograd_opt.ops.table import OPS, signature_of
 
-MERGED, SEED, HOOK, PULLBACK, CONSTANT, FULL = "merged", "seed", "hook", "pullback", "constant", "full"
+MERGED, SEED, HOOK, PULLBACK, RULE, CONSTANT, FULL = "merged", "seed", "hook", "pullback", "rule", "constant", "full"
+"""PULLBACK: a derivative that torch computes; RULE: one of the user's, not traced: some function of what it reads."""
 
 
 WORDS = {
