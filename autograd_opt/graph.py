@@ -400,7 +400,8 @@ class AutogradGraph(Context):
         Parameters
         ----------
         outputs : what is differentiated; default every result that nothing reads.
-        inputs : whose gradients; default every leaf that requires one.
+        inputs : whose gradients; default every leaf that requires one.  A result among them keeps a gradient of
+            its own, as in `graph.grad`.
         options : those of `autograd_opt.verify.verify`: `exact`, `budget`, `assume`, `engines`.
 
         >>> import autograd_opt as ao
@@ -413,10 +414,9 @@ class AutogradGraph(Context):
         refuse_unknown("graph.verify", options, verify, DECIDED_HERE)
         self.require_open()
         roots = self.root_numbers(outputs)
-        leaves = None
-        if inputs is not None:
-            leaves = [n.index for n in engine.input_nodes(engine.as_tuple(inputs)) if n is not None]
-        result = optimize_.run_passes(self.tape, roots, self.pipeline)[1]
+        wanted = None if inputs is None else engine.input_nodes(engine.as_tuple(inputs))
+        leaves = None if wanted is None else [n.index for n in wanted if n is not None]
+        result = optimize_.run_passes(self.tape, roots, self.pipeline, interior(wanted))[1]
         leader, alive = result.leader.tolist(), result.alive.tolist()
         rewrites = getattr(result, "rewrites", ())
         found = verify(self.tape.snapshot(), roots, leaves, leader, alive=alive, rewrites=rewrites, **options)
@@ -431,7 +431,7 @@ class AutogradGraph(Context):
 
         Parameters
         ----------
-        leaf : the tensor to differentiate with respect to.
+        leaf : the tensor to differentiate with respect to; a result keeps a gradient of its own, as in `graph.grad`.
         optimized : what the optimized graph computes; False: what the graph as written does.
         outputs : what is differentiated; by default the one result that nothing reads.
         names : name of a leaf in the expressions -> the leaf; the others are x0, x1, ... by record number.
@@ -471,8 +471,10 @@ class AutogradGraph(Context):
             raise errors.ArgumentError(errors.at(
                 f"{len(roots)} results of {self.label} are read by nothing: name the one to differentiate with outputs="
             ))
-        leader = optimize_.run_passes(self.tape, roots, self.pipeline)[1].leader.tolist() if nodes else None
         (target,) = engine.input_nodes((leaf,))
+        leader = None
+        if nodes:
+            leader = optimize_.run_passes(self.tape, roots, self.pipeline, interior([target]))[1].leader.tolist()
         if nodes and target is None:
             raise errors.ArgumentError(errors.at(f"{self.label} has not seen this leaf: no output depends on it"))
         named = dict(zip([n.index for n in engine.input_nodes(tuple((names or {}).values())) if n is not None],

@@ -110,7 +110,7 @@ def expression(
     except Malformed as error:
         raise ArgumentError(f"no gradient expression: {error}") from error
     named = {**task.names_of_leaves(), **(names or {})}
-    name = named[task.leaves[0]]
+    name = named.get(task.leaves[0], f"x{task.leaves[0]}")
     program = task.optimized if optimized else task.original
     position = program.gradients[0]
     if position is None:

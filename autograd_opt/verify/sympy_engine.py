@@ -18,6 +18,7 @@ from autograd_opt.verify.evaluate import evaluate, needed_for
 from autograd_opt.verify.ir import Head, Program
 from autograd_opt.verify.limited import Late, results
 from autograd_opt.verify.symbols import Symbols, fresh, is_zero
+from autograd_opt.verify.words import HOOK
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ def free_symbols(names: Mapping[int, str] | None = None) -> Any:
                 name = (names or {}).get(head.effect - 1, f"x{head.effect - 1}")
                 made[key] = fresh(name + ("_" if shape and np.prod(shape) > 1 else ""), shape)
             else:
-                raise Outside(f"{head.op} has no meaning")
+                raise Outside(f"{head.op} has no meaning" if head.op != HOOK else
+                              "a hook or retain_grad sees a cotangent on the way, and may change it")
         return made[key]
 
     return free

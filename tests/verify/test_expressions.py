@@ -97,3 +97,30 @@ def test_a_leaf_without_a_path_and_a_cleared_graph(graph):
     graph.clear()
     with pytest.raises(ArgumentError, match="cleared"):
         graph.gradient_expression(a)
+
+
+@pytest.mark.parametrize("optimized", [False, True])
+def test_a_result_with_a_twin_has_the_gradient_of_its_own_uses(graph, optimized):
+    x, y = leaf(), leaf()
+    a, b = x.sin(), x.sin()
+    loss = a * y + b * b
+    found = graph.gradient_expression(a, optimized, outputs=loss, names={"a": a, "y": y})
+    assert str(found) == "d/da = y"
+    assert graph.grad(loss, a)[0].item() == y.item()
+
+
+def test_a_result_without_a_name_is_called_by_its_number(graph):
+    x = leaf()
+    y = x.sin()
+    number = y.grad_fn.index
+    assert str(graph.gradient_expression(y, outputs=y * y, names={"x": x})) == f"t0 = sin(x)\nd/dx{number} = 2*t0"
+    with pytest.raises(ArgumentError, match="no output depends on x"):
+        graph.gradient_expression(x.cos(), outputs=y)
+
+
+def test_a_hook_on_the_way_is_named(graph):
+    x = leaf()
+    y = x.sin()
+    y.retain_grad()
+    with pytest.raises(ArgumentError, match="a hook or retain_grad sees a cotangent on the way"):
+        graph.gradient_expression(x, outputs=y * y)

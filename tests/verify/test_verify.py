@@ -328,3 +328,17 @@ def test_it_prints_as_text_html_and_json():
     assert str(v).startswith("proved: optimized = original, bit for bit")
     assert "<table>" in v._repr_html_()
     assert json.loads(v.to_json())["status"] == "proved"
+
+
+# ----- results among the inputs -----
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_result_that_is_asked_for_keeps_a_gradient_of_its_own(optimize):
+    x, y = leaf(3), leaf(3)
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        a, b = x.sin(), x.sin()
+        loss = (a * y + b * b).sum()
+        for inputs in (a, b, [x, a], [a, b]):
+            found = graph.verify(loss, inputs=inputs)
+            assert found.status is Status.PROVED, found
+        assert graph.verify(loss, inputs=a).stats["merged"] == 0
+        assert graph.verify(loss, inputs=[x]).stats["merged"] == 1
