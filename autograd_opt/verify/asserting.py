@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
+from autograd_opt import errors, references
+from autograd_opt.options import named
 from autograd_opt.verify.budget import ENGINES, Budget
 from autograd_opt.verify.verdict import Status, Verification
-from autograd_opt.verify.verifier import verify
 
 
+@named
 def assert_optimization_proved(
     fn: Callable[..., Any],
     *inputs: Any,
@@ -23,12 +27,14 @@ def assert_optimization_proved(
 
     Parameters
     ----------
-    fn : returns a tensor or a tuple of tensors.
+    fn : returns a tensor, or tensors in tuples, lists, dictionaries, dataclasses, however deep; those
+        that require grad are compared, each with all its gradients.
     inputs : leaves (tensors that require grad are compared).
 
     Raises
     ------
     AssertionError : with the whole report, unless proved.
+    ArgumentError : nothing that `fn` returns requires grad.
 
     Examples
     --------
@@ -39,12 +45,29 @@ def assert_optimization_proved(
     """
     import autograd_opt as ao
 
+    if not callable(fn):
+        raise errors.ArgumentTypeError(errors.at(
+            f"fn is of type {type(fn).__name__}: pass the function itself, and its arguments behind it"))
     with ao.AutogradGraph(optimize=True) as graph:
         out = fn(*inputs)
-        outs = [o for o in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(o, torch.Tensor)]
-        found = verify(
-            graph.tape.snapshot(), [o.grad_fn for o in outs], None, engines=engines, budget=budget, exact=exact
-        )
+        tensors = tensors_of(out)
+        outputs = [t for t in tensors if references.requires_grad(t)]
+        if not outputs:
+            raise errors.ArgumentError(errors.at(
+                f"fn returned no tensor that requires grad (type {type(out).__name__}, tensors in it: {len(tensors)}): "
+                "pass inputs that require grad, such as autograd_opt.tensor(...), and return what is computed of them"))
+        found: Verification = graph.verify(outputs, engines=engines, budget=budget, exact=exact)
     if found.status is not Status.PROVED:
         raise AssertionError(str(found))
     return found
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """All tensors in what a function returns; of a dataclass that is not registered with torch, of its fields."""
+    out: list[torch.Tensor] = []
+    for part in tree_leaves(value):
+        if isinstance(part, torch.Tensor):
+            out.append(part)
+        elif is_dataclass(part) and not isinstance(part, type):
+            out += tensors_of([getattr(part, f.name) for f in fields(part)])
+    return out

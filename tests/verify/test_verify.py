@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import autograd_opt as ao
-from autograd_opt.errors import ArgumentError, VerificationError
+from autograd_opt.errors import ArgumentError, ArgumentTypeError, VerificationError
 from autograd_opt.verify import (
     Budget,
     Reason,
@@ -342,3 +344,42 @@ def test_a_result_that_is_asked_for_keeps_a_gradient_of_its_own(optimize):
             assert found.status is Status.PROVED, found
         assert graph.verify(loss, inputs=a).stats["merged"] == 0
         assert graph.verify(loss, inputs=[x]).stats["merged"] == 1
+
+
+# ----- what a function returns -----
+@dataclass
+class Output:
+    loss: Any
+    rest: Any = None
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda loss: {"loss": loss},
+    lambda loss: (loss.detach(), [{"a": (loss,)}]),
+    lambda loss: Output(1, rest=[Output(loss)]),
+    lambda loss: (loss, loss.argmax(), loss.detach(), "text", None),
+    lambda loss: torch.max(loss[None], 0),
+], ids=range(5))
+def test_an_assertion_looks_at_all_outputs_with_gradients(wrap):
+    x = leaf(3)
+    v = assert_optimization_proved(lambda x: wrap((x.exp() * x.exp()).sum()), x)
+    assert v.stats["merged"] == 1
+    assert any(g.goal.startswith("gradient") for g in v.goals)
+    with pytest.raises(AssertionError, match="undecided"):
+        assert_optimization_proved(lambda x: wrap((x.exp() * x.exp()).sum()), x, exact="bitwise")
+
+
+@pytest.mark.parametrize(("fn", "what"), [
+    (lambda x: None, "NoneType, tensors in it: 0"), (lambda x: {"a": x.detach()}, "dict, tensors in it: 1"),
+    (lambda x: (x > 1, x.argmax()), "tuple, tensors in it: 2"),
+], ids=range(3))
+def test_an_assertion_without_an_output_that_requires_grad_says_so(fn, what):
+    with pytest.raises(ArgumentError, match=f"no tensor that requires grad .type {what}.*test_verify.py"):
+        assert_optimization_proved(fn, leaf(3))
+
+
+def test_an_assertion_about_no_function_says_so():
+    with pytest.raises(ArgumentTypeError, match=r"fn is of type \w*Tensor: pass the function itself"):
+        assert_optimization_proved(leaf(3).sum(), leaf(3))
+    with pytest.raises(ArgumentTypeError, match="did you mean 'exact'"):
+        assert_optimization_proved(lambda x: x.sum(), leaf(3), exakt="bitwise")
