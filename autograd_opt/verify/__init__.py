@@ -15,7 +15,7 @@ The entry point is `verify`. The folder, in reading order:
     cases, claims, lemmas      sympy's proofs of every rule and every linearity that the checker composes
     sympy_engine, expressions  elementwise gradients of small graphs: compared, and printed
     task, search, verifier     which engine is asked when
-    verdict, frozen, certificate   what is answered; saved with its graph, and verified again
+    verdict, parsed, frozen, certificate   what is answered; saved with its graph, read, and verified again
     known                      proofs of this process, by everything that they have read
     turning                    rewrites that only turn axes, without sympy
     shelf, fingerprints, stored   proofs of rewrites and of lemmas, kept in files for the next process

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from autograd_opt.errors import ArgumentTypeError, at
 from autograd_opt.options import real, whole
 
 ENGINES = ("structural", "linear", "rewrite", "field", "points", "sympy")
@@ -35,6 +36,16 @@ class Budget:
             real(name, getattr(self, name))
         for name in ("expansions", "elements", "sympy_operations"):
             whole(name, getattr(self, name))
+
+
+def budget_of(given: Budget | None) -> Budget:
+    """The limits that were given, or the usual ones."""
+    if given is None:
+        return Budget()
+    if not isinstance(given, Budget):
+        raise ArgumentTypeError(at(
+            f"budget={given!r} is of type {type(given).__name__}: choose a Budget, such as Budget(seconds=5)"))
+    return given
 
 
 class How(NamedTuple):

@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autograd_opt.errors import ArgumentError
-from autograd_opt.verify.budget import ENGINES, Budget, How
-from autograd_opt.verify.frozen import freeze, positions, thaw
+from autograd_opt.errors import ArgumentError, ArgumentTypeError, at
+from autograd_opt.verify.budget import ENGINES, Budget, How, budget_of
+from autograd_opt.verify.frozen import DAMAGE, freeze, thaw
 from autograd_opt.verify.ir import Malformed
+from autograd_opt.verify.parsed import broken, entries, names_among, numbers, of_type, parse, texts
 from autograd_opt.verify.task import Task
 from autograd_opt.verify.verdict import Reason, Verification, undecided
 from autograd_opt.verify.verifier import asked, verify
@@ -45,18 +46,26 @@ def replay(
     ------
     ArgumentError : there is no such file, it is damaged, or it holds no graph.
     """
-    if isinstance(saved, (str, Path)) and not Path(saved).is_file():
-        raise ArgumentError(f"there is no file {saved}: write one with autograd_opt.verify.save")
-    v = saved if isinstance(saved, Verification) else Verification.from_json(Path(saved))
+    if not isinstance(saved, (str, Path, Verification)):
+        raise ArgumentTypeError(at(
+            f"saved is of type {type(saved).__name__}: choose a Verification, or the path of a file"))
+    if not isinstance(about, (str, type(None))):
+        raise ArgumentTypeError(at(
+            f"about is of type {type(about).__name__}: choose the hash in Verification.original"))
+    limits = budget_of(budget)
+    v = saved if isinstance(saved, Verification) else parse(Path(saved))
     try:
         task, options = task_of(v)
+        digests = task.original.digest(), task.optimized.digest()
     except Malformed as error:
         return undecided(Reason.MALFORMED, str(error))
-    if (task.original.digest(), task.optimized.digest()) != (v.original, v.optimized):
+    except DAMAGE as error:
+        raise broken("the saved graph is damaged", error) from error
+    if digests != (v.original, v.optimized):
         return undecided(Reason.FOREIGN, "the hashes are not those of the graph in the file, by today's rules")
     if about is not None and v.original != about:
         return undecided(Reason.FOREIGN, "it is about another graph than the one asked for")
-    found = asked(lambda: task, How(budget=budget or Budget(), **options))
+    found = asked(lambda: task, How(budget=limits, **options))
     return replace(found, recorded=v.recorded)
 
 
@@ -78,31 +87,36 @@ def task_of(saved: Verification) -> tuple[Task, dict[str, Any]]:
 
     Raises
     ------
-    ArgumentError : the file holds no graph, or a damaged one.
+    ArgumentError : the file holds no graph.
     Malformed : a graph that cannot be verified.
+    DAMAGE : the graph is damaged.
     """
     raw = saved.recorded
     if raw is None:
-        raise ArgumentError("this verification was saved without its graph: pass save=path to verify")
-    try:
-        recorded = thaw(dict(raw))
-        n = len(recorded.heads)
-        options = raw["options"]
-        given = {
-            "engines": tuple(e for e in ENGINES if e in options["engines"]),
-            "exact": {"real": "real", "bitwise": "bitwise"}[options["exact"]],
-            "assume": tuple(map(str, options["assume"])),
-            "seed": int(options["seed"]),
-        }
-        task = Task(
-            recorded.nodes,
-            positions(raw["roots"], n),
-            positions(raw["wanted"], n),
-            positions(raw["leader"], n),
-            raw["alive"],
-            [(node, rule, to, tuple(positions(cut, n))) for node, rule, to, cut in raw["rewrites"]],
-            recorded=recorded,
-        )
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
-        raise ArgumentError(f"the saved graph is damaged ({error}): verify the graph anew") from error
+        raise ArgumentError(at("this verification was saved without its graph: pass save=path to verify"))
+    recorded = thaw(dict(raw))
+    n = len(recorded.heads)
+    options = entries(raw["options"], ("engines", "exact", "assume", "seed"), "options")
+    given = {
+        "engines": names_among(options["engines"], ENGINES, "engines"),
+        "exact": {"real": "real", "bitwise": "bitwise"}[options["exact"]],
+        "assume": texts(options["assume"], "assume"),
+        "seed": of_type(options["seed"], (int,), "seed"),
+    }
+    task = Task(
+        recorded.nodes,
+        numbers(raw["roots"], "roots", n),
+        numbers(raw["wanted"], "wanted", n),
+        numbers(raw["leader"], "leader", n),
+        None if raw["alive"] is None else numbers(raw["alive"], "alive", 2),
+        [rewrite(r, n) for r in raw["rewrites"]],
+        recorded=recorded,
+    )
     return task, given
+
+
+def rewrite(raw: Any, n: int) -> tuple[int, str, int, tuple[int, ...]]:
+    """A rewrite as `verify` takes it."""
+    node, rule, to, cut = raw
+    node, to = numbers([node, to], "rewrites", n)
+    return node, of_type(rule, (str,), "rewrites"), to, numbers(cut, "rewrites", n)

@@ -6,17 +6,22 @@ effect and every leaf is a value of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from autograd_opt.ops.table import OPS
+from autograd_opt.verify.bits import decode
 from autograd_opt.verify.ir import PURE, VIEW, Head, Malformed, Type, Vocabulary
 from autograd_opt.verify.leaders import PINNED
+from autograd_opt.verify.parsed import numbers, of_type, texts
 from autograd_opt.verify.reading import Recorded
 
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, AssertionError,
+          struct.error)
+"""What reading a damaged graph raises, here or where its programs are made."""
 SMALL = 4096
 """Integers are written out up to so many elements: a point may need them."""
 
@@ -63,29 +68,29 @@ def thaw(raw: dict[str, Any]) -> Recorded:
     Raises
     ------
     Malformed : the data contradict the operator table, or themselves.
-    KeyError, TypeError, ValueError, IndexError : they are damaged.
+    DAMAGE : they are damaged.
     """
     vocabulary = Vocabulary()
     for s, d, v, p in raw["types"]:
-        kind = Type(None if s is None else tuple(map(int, s)), str(d), str(v), tuple(p))
-        if any(x is not None and not 0 <= x < len(vocabulary.types) for x in kind.parts):
-            raise ValueError("a type that is not there")
+        kind = type_of(s, d, v, p, len(vocabulary.types))
         vocabulary._types[kind] = len(vocabulary.types)
         vocabulary.types.append(kind)
     for op, attributes, kind, grad, effect in raw["heads"]:
-        head = Head(str(op), tuple((str(k), str(t)) for k, t in attributes), int(kind), bool(grad), int(effect))
-        if not 0 <= head.type < len(vocabulary.types) or head in vocabulary._heads:
-            raise ValueError("a head without a type, or twice")
+        for _, attribute in attributes:
+            decode(of_type(attribute, (str,), "attributes"))
+        head = Head(of_type(op, (str,), "heads"), tuple((str(k), str(t)) for k, t in attributes),
+                    numbers([kind], "heads", len(vocabulary.types))[0], of_type(grad, (bool,), "heads"),
+                    numbers([effect], "heads")[0])
+        if head in vocabulary._heads:
+            raise ValueError("a head is there twice")
         vocabulary._heads[head] = len(vocabulary.heads)
         vocabulary.heads.append(head)
-    heads = [int(h) for h in raw["nodes"]]
-    operands = [tuple(None if x is None else int(x) for x in o) for o in raw["operands"]]
-    sources = [str(s) for s in raw["sources"]]
-    if not len(heads) == len(operands) == len(sources) or any(not 0 <= h < len(vocabulary.heads) for h in heads):
+    heads = numbers(raw["nodes"], "nodes", len(vocabulary.heads))
+    operands = [places(o, k) for k, o in enumerate(raw["operands"])]
+    sources = texts(raw["sources"], "sources")
+    if not len(heads) == len(operands) == len(sources):
         raise ValueError("heads and operands do not fit")
-    if any(x is not None and not 0 <= x < k for k, o in enumerate(operands) for x in o):
-        raise ValueError("an operand comes after its use")
-    leaves, hooked, pinned = (set(map(int, raw[k])) for k in ("leaves", "hooked", "pinned"))
+    leaves, hooked, pinned = (set(numbers(raw[k], k, len(heads))) for k in ("leaves", "hooked", "pinned"))
     nodes, pure = [], bytearray(len(heads))
     for i, h in enumerate(heads):
         head = vocabulary.heads[h]
@@ -101,16 +106,24 @@ def thaw(raw: dict[str, Any]) -> Recorded:
         nodes.append(Stored(op, i in leaves, head.grad, PINNED if i in pinned else 0, True if i in hooked else None,
                             sources[i], integers(raw["integers"].get(str(i)), vocabulary.types[head.type])))
     grad = bytearray(n.requires_grad for n in nodes)
-    return Recorded(vocabulary, nodes, heads, operands, pure, grad, [])
+    return Recorded(vocabulary, nodes, list(heads), operands, pure, grad, [])
+
+
+def type_of(shape: Any, dtype: Any, device: Any, parts: Any, known: int) -> Type:
+    """A type as `freeze` wrote it, of parts among the `known` ones before it."""
+    for name in (dtype, device):
+        of_type(name, (str,), "types")
+    if dtype and not isinstance(getattr(torch, dtype, None), torch.dtype):
+        raise ValueError(f"{dtype!r} is no dtype")
+    numbers([p for p in of_type(parts, (list,), "types") if p is not None], "types", known)
+    return Type(None if shape is None else numbers(shape, "types"), dtype, device, tuple(parts))
+
+
+def places(operands: Any, k: int) -> tuple[int | None, ...]:
+    """Operands of node `k`, each before it, or absent."""
+    numbers([o for o in operands if o is not None], "operands", k)
+    return tuple(operands)
 
 
 def integers(values: Any, kind: Type) -> torch.Tensor | None:
     return None if values is None else torch.tensor(values, dtype=getattr(torch, kind.dtype)).reshape(kind.shape or ())
-
-
-def positions(values: Sequence[Any], n: int) -> list[int]:
-    """Numbers of nodes."""
-    out = [int(x) for x in values]
-    if any(not 0 <= x < n for x in out):
-        raise ValueError("a node that is not there")
-    return out

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn
 
-from autograd_opt.errors import ArgumentError, VerificationError
+from autograd_opt.errors import VerificationError
 
 FORMAT = 2
 SHOWN = 64
@@ -277,39 +277,19 @@ class Verification(NoBool):
 
     @classmethod
     def from_json(cls, text: str | Path) -> Verification:
-        """Read a verdict back from text or from a file.
+        """Read a verdict back from text or from a file (a `pathlib.Path`).
 
         Raises
         ------
-        ArgumentError : the text is damaged or of another format.
+        ArgumentError : there is no such file, or what is read is damaged or of another format.
+
+        >>> v = Verification(Status.UNDECIDED, reason=Reason.NOTHING, message="no leaf")
+        >>> Verification.from_json(v.to_json()) == v
+        True
         """
-        try:
-            raw = json.loads(text.read_text() if isinstance(text, Path) else text)
-            if raw.pop("format") != FORMAT:
-                raise ValueError("another format")
-            raw["status"] = Status(raw["status"])
-            raw["reason"] = None if raw["reason"] is None else Reason(raw["reason"])
-            raw["conditions"], raw["evidence"] = tuple(raw["conditions"]), tuple(raw["evidence"])
-            c = raw["counterexample"]
-            if c is not None:
-                for k in ("element", "original", "optimized"):
-                    c[k] = tuple(c[k])
-                raw["counterexample"] = Counterexample(**c)
-            raw["goals"] = tuple(
-                Verdict(
-                    **{
-                        **g,
-                        "status": Status(g["status"]),
-                        "reason": None if g["reason"] is None else Reason(g["reason"]),
-                    }
-                )
-                for g in raw["goals"]
-            )
-            return cls(**raw)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ArgumentError(
-                f"this is no saved verification, or a damaged one ({error}): verify the graph anew"
-            ) from error
+        from autograd_opt.verify.parsed import parse
+
+        return parse(text)
 
 
 def undecided(reason: Reason, message: str = "", **more: Any) -> Verification:

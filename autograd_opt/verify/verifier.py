@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from autograd_opt import errors
 from autograd_opt.options import choice, named
 from autograd_opt.verify import congruence, known, lasting, stored, unchanged
-from autograd_opt.verify.budget import ENGINES, Budget, How
+from autograd_opt.verify.budget import ENGINES, Budget, How, budget_of
 from autograd_opt.verify.ir import Malformed, Released
 from autograd_opt.verify.task import Task
 from autograd_opt.verify.verdict import Reason, Verification, undecided
@@ -89,11 +89,7 @@ def verify(
     for engine in engines:
         choice("engines", engine, ENGINES)
     choice("exact", exact, ("real", "bitwise"))
-    if budget is None:
-        budget = Budget()
-    elif not isinstance(budget, Budget):
-        raise errors.ArgumentTypeError(errors.at(
-            f"budget={budget!r} is of type {type(budget).__name__}: choose a Budget, such as Budget(seconds=5)"))
+    budget = budget_of(budget)
     question = Question(nodes, roots, leaves, leader, alive, rewrites,
                         How(tuple(engines), budget, exact, tuple(assume), seed))
     key = known.key_of(known.seen(nodes, roots, leaves, leader is None), leader, alive, rewrites, question.how)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 import autograd_opt as ao
-from autograd_opt.errors import ArgumentError
+from autograd_opt.errors import ArgumentError, ArgumentTypeError
 from autograd_opt.verify import Budget, Reason, Status, Verification, replay, verify
 
 BUDGET = Budget(seconds=5, sympy_seconds=5)
@@ -204,3 +205,85 @@ def test_random_damage(name, tmp_path):
             assert v.status is first.status
             assert (v.original, v.optimized) == (first.original, first.optimized)
     assert kept < 60
+
+
+# ----- files that are no saved verification -----
+WRONG = [None, -1, 0, 1, 10**30, "x", "", [], {}, [[]], 1.5, float("nan"), True, "gone"]
+
+
+def containers(value):
+    """Every list and dictionary that is not empty."""
+    if value and isinstance(value, (dict, list)):
+        yield value
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from containers(part)
+
+
+@pytest.mark.parametrize("name", ["rewritten", "refuted"])
+def test_damage_anywhere_says_what_to_do(name, tmp_path):
+    fn, shape, _ = CASES[name]
+    path = tmp_path / "v.json"
+    first = saved(path, fn, *shape)
+    raw = json.loads(path.read_text())
+    raw["recorded"]["options"]["engines"] = ["structural", "linear"]
+    count = len(list(containers(raw)))
+    rng = random.Random(name)
+    for _ in range(600):
+        broken = json.loads(json.dumps(raw))
+        target = list(containers(broken))[rng.randrange(count)]
+        place = rng.choice(list(target) if isinstance(target, dict) else range(len(target)))
+        wrong = rng.choice(WRONG)
+        if wrong == "gone":
+            del target[place]
+        else:
+            target[place] = wrong
+        path.write_text(json.dumps(broken))
+        said = ""
+        try:
+            v = replay(path)
+        except ArgumentError as error:
+            said = str(error)
+        else:
+            assert v.reason is not Reason.FAILED, v
+            assert v.status in (Status.UNDECIDED, first.status)
+        assert not said or re.search(r"(verify the graph anew|pass save=path to verify) \[at .*test_replay", said), said
+
+
+@pytest.mark.parametrize("field", [
+    "original", "optimized", "goals", "stats", "trust", "message", "counterexample", "recorded",
+])
+@pytest.mark.parametrize("value", [3, "x", [[]], True])
+def test_a_field_of_a_wrong_type_is_damage(field, value, tmp_path):
+    path = tmp_path / "v.json"
+    saved(path, linear, 2)
+    if isinstance(value, str) and field in ("original", "optimized", "message"):
+        value = None
+    with pytest.raises(ArgumentError, match=r"damaged one .*verify the graph anew"):
+        Verification.from_json(edited(path, **{field: value}))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "null", "{", "[" * 100_000, '{"format": 2}', '"x"'])
+def test_other_text_is_no_verification(text):
+    with pytest.raises(ArgumentError, match="this is no saved verification"):
+        Verification.from_json(text)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    for read in (replay, Verification.from_json):
+        with pytest.raises(ArgumentError, match="no saved verification"):
+            read(tmp_path / "bytes")
+        with pytest.raises(ArgumentError, match=r"there is no file .*none.json: write one with"):
+            read(tmp_path / "none.json")
+        with pytest.raises(ArgumentError, match="cannot be read"):
+            read(tmp_path)
+        with pytest.raises(ArgumentTypeError, match="NoneType"):
+            read(None)
+
+
+def test_options_of_a_replay_are_looked_at(tmp_path):
+    v = saved(tmp_path / "v.json", linear, 2)
+    with pytest.raises(ArgumentTypeError, match="choose a Budget"):
+        replay(tmp_path / "v.json", 5)
+    with pytest.raises(ArgumentTypeError, match=r"Verification\.original"):
+        replay(tmp_path / "v.json", about=v)
