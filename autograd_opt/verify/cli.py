@@ -19,6 +19,7 @@ from autograd_opt.files import written_whole
 from autograd_opt.graph import AutogradGraph
 from autograd_opt.scripts import SETTINGS, options_behind, require_script, run, stdout_to_stderr
 from autograd_opt.verify import Budget, Status, Verification, verify
+from autograd_opt.verify.task import Task
 
 OWN_OPTIONS = ("--json", "--html", "--seconds", "--limit")
 """Options that are easily written behind the script, where they are the script's own."""
@@ -86,10 +87,13 @@ def watching(
             raise
         if not self.optimize:
             return out
-        if len(found.runs) >= limit:
-            found.skipped += 1
-            return out
         nodes = self.tape.snapshot()
+        if len(found.runs) >= limit:
+            if structure(nodes, list(roots), wanted(nodes, inputs)) in seen:
+                found.repeated += 1
+            else:
+                found.skipped += 1
+            return out
         v = verify(nodes, list(roots), wanted(nodes, inputs), budget=budget)
         if (v.original, v.optimized) in seen and v.original:
             found.repeated += 1
@@ -104,6 +108,15 @@ def watching(
         yield found
     finally:
         AutogradGraph.prepare = prepare  # type: ignore[method-assign]
+
+
+def structure(nodes: Sequence[Any], roots: Sequence[Any], leaves: Sequence[Any] | None) -> tuple[str, str] | None:
+    """The hashes that a verdict about this run would have; None where there would be none."""
+    try:
+        task = Task(nodes, roots, leaves, None, None)
+        return task.original.digest(), task.optimized.digest()
+    except Exception:  # what is wrong with it is not looked into beyond the limit
+        return None
 
 
 def wanted(nodes: Sequence[Any], inputs: Any) -> list[Any] | None:

@@ -107,6 +107,20 @@ def test_runs_beyond_the_limit_are_no_proof(tmp_path):
     assert run(tmp_path, TWO).exit_code == 0
 
 
+def test_runs_that_repeat_a_structure_are_within_the_limit(tmp_path):
+    result = run(tmp_path, SCRIPT, "--limit", "1")
+    assert result.exit_code == 0, result.output
+    assert "1 proved, 0 refuted, 0 undecided; 2 more runs had the structure of one of these\n" in result.output
+
+
+@pytest.mark.parametrize(("limit", "skipped"), [(1, 2), (2, 1), (3, 0)])
+def test_a_repetition_behind_the_limit_is_no_run_that_was_not_verified(tmp_path, limit, skipped):
+    result = run(tmp_path, SCRIPT + TWO + SCRIPT, "--limit", str(limit), "--json")
+    found = json.loads(result.stdout[result.stdout.index("{"):])
+    assert (found["counts"]["proved"], found["repeated"], found["skipped"]) == (limit, 5, skipped)
+    assert result.exit_code == (1 if skipped else 0)
+
+
 def test_the_gradient_of_an_intermediate_is_compared(tmp_path):
     result = run(tmp_path, INTERMEDIATE, "--json")
     (found,) = json.loads(result.stdout)["runs"]
