@@ -434,7 +434,8 @@ class AutogradGraph(Context):
         leaf : the tensor to differentiate with respect to; a result keeps a gradient of its own, as in `graph.grad`.
         optimized : what the optimized graph computes; False: what the graph as written does.
         outputs : what is differentiated; by default the one result that nothing reads.
-        names : name of a leaf in the expressions -> the leaf; the others are x0, x1, ... by record number.
+        names : name of a leaf in the expressions -> the leaf; the others are x0, x1, ... by record number, or leaf0,
+            leaf1, ... where that is taken.
         limit : scalar operations above which it refuses.
 
         Returns
@@ -477,8 +478,8 @@ class AutogradGraph(Context):
             leader = optimize_.run_passes(self.tape, roots, self.pipeline, interior([target]))[1].leader.tolist()
         if nodes and target is None:
             raise errors.ArgumentError(errors.at(f"{self.label} has not seen this leaf: no output depends on it"))
-        named = dict(zip([n.index for n in engine.input_nodes(tuple((names or {}).values())) if n is not None],
-                         names or {}, strict=False))
+        seen = zip(engine.input_nodes(tuple((names or {}).values())), names or {}, strict=True)
+        named = {n.index: name for n, name in seen if n is not None}
         try:
             return expression(nodes, roots, target, leader, optimized=optimized, names=named, limit=limit)
         except errors.ArgumentError as error:

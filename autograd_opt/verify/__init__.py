@@ -13,7 +13,7 @@ The entry point is `verify`. The folder, in reading order:
     balls, intervals, points   rational points with rigorous bounds: refutes
     symbols, casework          sympy as a domain; kinks by cases
     cases, claims, lemmas      sympy's proofs of every rule and every linearity that the checker composes
-    sympy_engine, expressions  elementwise gradients of small graphs: compared, and printed
+    sympy_engine, expressions, spelling   elementwise gradients of small graphs: compared, and printed
     task, search, verifier     which engine is asked when
     verdict, parsed, frozen, certificate   what is answered; saved with its graph, read, and verified again
     known                      proofs of this process, by everything that they have read

@@ -6,7 +6,8 @@ graph does: as written, a repeated operation is a line of its own each time; opt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from autograd_opt.errors import ArgumentError
 from autograd_opt.verify.domain import Outside, TooLarge
 from autograd_opt.verify.evaluate import apply, evaluate, needed_for
 from autograd_opt.verify.ir import Malformed, Program
+from autograd_opt.verify.spelling import abbreviations, latex, latex_name, leaf_names, symbols_of
 from autograd_opt.verify.symbols import NeedCase, Symbols
 from autograd_opt.verify.sympy_engine import free_symbols
 from autograd_opt.verify.task import Task
@@ -50,7 +52,9 @@ class GradientExpression:
 
     def compact(self) -> GradientExpression:
         """The same gradient with the common subexpressions that `sympy.cse` finds, whatever the graph shares."""
-        named, results = sympy.cse(list(self.elements.reshape(-1)), symbols=sympy.numbered_symbols("t"))
+        elements = list(self.elements.reshape(-1))
+        taken = {s.name for e in elements for s in e.free_symbols}
+        named, results = sympy.cse(elements, symbols=map(sympy.Symbol, abbreviations(taken)))
         return GradientExpression(self.leaf, self.elements, tuple(named), tuple(results))
 
     def lines(self) -> list[tuple[str, Any]]:
@@ -65,21 +69,15 @@ class GradientExpression:
         return "\n".join(f"{name} = {e}" for name, e in self.lines())
 
     def latex(self) -> str:
-        """A LaTeX `align*` environment."""
-        rows = [f"{left_side(name)} &= {sympy.latex(e)}" for name, e in self.lines()]
+        """A LaTeX `align*` environment; an element of the leaf is called there as in the expressions."""
+        symbols = symbols_of(self.leaf, self.elements.size)
+        left = [latex_name(str(s)) for s, _ in self.named]
+        left += [rf"\frac{{\partial L}}{{\partial {latex_name(symbol)}}}" for symbol in symbols]
+        rows = [f"{name} &= {latex(e)}" for name, (_, e) in zip(left, self.lines(), strict=True)]
         return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"
 
     def _repr_latex_(self) -> str:
         return self.latex()
-
-
-def left_side(name: str) -> str:
-    """A line's name in LaTeX."""
-    if not name.startswith("d/d"):
-        return str(sympy.latex(sympy.Symbol(name)))
-    leaf, _, place = name[3:].partition("[")
-    symbol = sympy.latex(sympy.Symbol(leaf)) + (f"_{{{place[:-1]}}}" if place else "")
-    return rf"\frac{{\partial L}}{{\partial {symbol}}}"
 
 
 def expression(
@@ -98,19 +96,21 @@ def expression(
     ----------
     nodes, roots, leader : as for `verify`; leaf : a node or its position.
     optimized : of the optimized sweep; False: of the graph as written.
-    names : record number of a leaf to the name of its symbols; x0, x1, ... by default.
+    names : record number of a leaf to the name of its symbols; x0, x1, ... by default (leaf0 where x0 is taken).
     limit : scalar operations above which it refuses.
 
     Raises
     ------
-    ArgumentError : too large, branches on values, without meaning, or no output depends on the leaf.
+    ArgumentError : too large, branches on values, without meaning, or no output depends on the leaf; two leaves
+        would be written alike.
     """
     try:
         task = Task(nodes, roots, [leaf], leader, None)
     except Malformed as error:
         raise ArgumentError(f"no gradient expression: {error}") from error
-    named = {**task.names_of_leaves(), **(names or {})}
-    name = named.get(task.leaves[0], f"x{task.leaves[0]}")
+    sizes = {i: size_of(task, i) for i, n in enumerate(task.nodes) if n.is_leaf or i == task.leaves[0]}
+    named = leaf_names(sizes, names or {}, {k: size_of(task, r) for k, r in enumerate(task.roots)})
+    name = named[task.leaves[0]]
     program = task.optimized if optimized else task.original
     position = program.gradients[0]
     if position is None:
@@ -118,7 +118,8 @@ def expression(
     free = free_symbols(named)
     try:
         elements = evaluate(Symbols(budget=limit, named=False), program, [position], free)[position]
-        lines, results = as_computed(Symbols(budget=limit, named=False), program, position, free)
+        taken = {s for i, size in sizes.items() for s in symbols_of(named[i], size)}
+        lines, results = as_computed(Symbols(budget=limit, named=False), program, position, free, taken)
     except TooLarge as error:
         raise ArgumentError(
             f"the gradient of {name} takes {error}: pass limit= with a larger number, or take smaller tensors"
@@ -132,8 +133,16 @@ def expression(
     return GradientExpression(name, np.asarray(elements, dtype=object), tuple(lines), tuple(results.reshape(-1)))
 
 
-def as_computed(D: Symbols, program: Program, position: int, free: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    """The value at `position`, with a name for whatever is read more than once."""
+def size_of(task: Task, i: int) -> int:
+    """How many elements node `i` has."""
+    return math.prod(task.vocabulary.types[task.vocabulary.heads[task.recorded.heads[i]].type].shape or ())
+
+
+def as_computed(
+    D: Symbols, program: Program, position: int, free: Any, taken: Collection[str]
+) -> tuple[list[tuple[Any, Any]], Any]:
+    """The value at `position`, with a name that is not `taken` for whatever is read more than once."""
+    names = abbreviations(taken)
     vocabulary = program.vocabulary
     needed = needed_for(program, [position])
     readers = [0] * len(needed)
@@ -155,7 +164,7 @@ def as_computed(D: Symbols, program: Program, position: int, free: Any) -> tuple
             continue
         types = [vocabulary.heads[program.heads[o]].type for o in operands]
         value = apply(D, vocabulary, head, [values[o] for o in operands], types)
-        values[k] = renamed(value, lines) if readers[k] > 1 and not isinstance(value, tuple) else value
+        values[k] = renamed(value, lines, names) if readers[k] > 1 and not isinstance(value, tuple) else value
     return lines, np.asarray(values[position], dtype=object)
 
 
@@ -166,7 +175,7 @@ def leader_of(program: Program, k: int) -> int:
     return k
 
 
-def renamed(value: Any, lines: list[tuple[Any, Any]]) -> Any:
+def renamed(value: Any, lines: list[tuple[Any, Any]], names: Iterator[str]) -> Any:
     """The array with a fresh name for every element that is more than a symbol or a number."""
     value = np.asarray(value)
     if value.dtype != object:
@@ -180,6 +189,6 @@ def renamed(value: Any, lines: list[tuple[Any, Any]]) -> Any:
         elif e in known:  # a broadcast value
             flat[k] = known[e]
         else:
-            flat[k] = known[e] = sympy.Symbol(f"t{len(lines)}", real=True)
+            flat[k] = known[e] = sympy.Symbol(next(names), real=True)
             lines.append((flat[k], e))
     return out

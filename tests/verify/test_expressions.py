@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import sympy
 import torch
@@ -124,3 +126,53 @@ def test_a_hook_on_the_way_is_named(graph):
     y.retain_grad()
     with pytest.raises(ArgumentError, match="a hook or retain_grad sees a cotangent on the way"):
         graph.gradient_expression(x, outputs=y * y)
+
+
+# ----- names -----
+def test_no_two_values_have_one_name(graph):
+    x, y = leaf(), leaf()
+    loss = (x * y).sin() * (x * y)
+    a, b = sympy.symbols("a b", real=True)
+    expected = sympy.diff(sympy.sin(a * b) * a * b, a)
+    for name in ("t0", "t1", "g0", *(f"x{t._node.index}" for t in (x, y))):
+        for names in ({name: y}, {name: x}):
+            found = graph.gradient_expression(x, outputs=loss, names=names)
+            symbols = sorted({s.name for s in found.elements.item().free_symbols})
+            assert len(symbols) == 2, (names, symbols)
+            assert name in symbols
+            assert not {str(s) for s, _ in found.named} & set(symbols)
+            assert not {str(s) for s, _ in found.compact().named} & set(symbols)
+            other = next(s for s in symbols if s != name)
+            pair = (name, other) if names[name] is x else (other, name)
+            renamed = expected.subs({a: sympy.Symbol(pair[0], real=True), b: sympy.Symbol(pair[1], real=True)})
+            assert sympy.expand(found.elements.item() - renamed) == 0
+
+
+def test_a_leaf_that_the_graph_has_not_seen_gives_its_name_to_no_other(graph):
+    x, y, absent = leaf(), leaf(), leaf()
+    text = str(graph.gradient_expression(x, outputs=x * y, names={"absent": absent, "x": x, "y": y}))
+    assert text == "d/dx = y"
+
+
+def test_names_that_would_be_written_alike_are_refused(graph):
+    x, y = leaf(2), leaf()
+    with pytest.raises(ArgumentError, match="u_1 would be a symbol of the leaf 'u' and of the leaf 'u_1': choose"):
+        graph.gradient_expression(x, outputs=(x * y).sum(), names={"u": x, "u_1": y})
+    with pytest.raises(ArgumentError, match="g0_0 would be a symbol of the cotangent of output 0 and of the leaf"):
+        graph.gradient_expression(y, outputs=x * y, names={"g0": x})
+
+
+@pytest.mark.parametrize("name", ["", "1", "a b", "a+b", 3, "x-y"])
+def test_what_is_no_name_is_refused(graph, name):
+    x = leaf()
+    with pytest.raises(ArgumentError, match=r"is no name for a leaf: choose .*test_expressions"):
+        graph.gradient_expression(x, outputs=x * x, names={name: x})
+    assert str(graph.gradient_expression(x, outputs=x * x, names={"fc.weight": x})) == "d/dfc.weight = 2*fc.weight"
+
+
+def test_latex_has_no_double_subscripts(graph):
+    x, w = leaf(2, 2), leaf()
+    found = graph.gradient_expression(x, outputs=(w * x * x).sum(), names={"x_1": x, "w_1_2": w})
+    assert r"\frac{\partial L}{\partial x_{1,3}} &= 2 w_{1,2} x_{1,3}" in found.latex()
+    text = graph.gradient_expression(x, outputs=x.exp().sum()).latex()
+    assert not re.search(r"_\{[^{}]*\}_|_\w_|_\{\w+ \w+\}", text), text
