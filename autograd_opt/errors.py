@@ -115,10 +115,16 @@ def internal(filename: str) -> bool:
         or (filename.startswith(_LIBRARY) and "-packages" not in filename)
 
 
+def generated(frame: FrameType) -> bool:
+    """Is this code without a file that was made for this library, as the `__init__` of a dataclass is?"""
+    return frame.f_code.co_filename.startswith("<") and \
+        str(frame.f_globals.get("__name__", "")).startswith("autograd_opt.")
+
+
 def user_frame() -> FrameType | None:
     """The innermost frame that is the user's."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and internal(frame.f_code.co_filename):
+    while frame is not None and (internal(frame.f_code.co_filename) or generated(frame)):
         frame = frame.f_back
     return frame
 

@@ -7,6 +7,28 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from autograd_opt import errors
+
+
+def file_for(what: str, path: Any) -> Path:
+    """The path of a file that can be written, in a folder that is there; `what` is the option's name.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError : it is none.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise errors.ArgumentTypeError(errors.at(
+            f"{what}={path!r} is of type {type(path).__name__}: choose text or a pathlib.Path"))
+    found = Path(os.fsdecode(path))
+    if found.is_dir():
+        raise errors.ArgumentError(errors.at(f"{what}={str(path)!r} is a folder: name a file in it"))
+    if not found.parent.is_dir():
+        raise errors.ArgumentError(errors.at(
+            f"{what}={str(path)!r}: there is no folder {str(found.parent)!r}; make it first, or choose another"))
+    return found
 
 
 @contextmanager

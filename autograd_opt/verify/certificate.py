@@ -101,7 +101,7 @@ def task_of(saved: Verification) -> tuple[Task, dict[str, Any]]:
         "engines": names_among(options["engines"], ENGINES, "engines"),
         "exact": {"real": "real", "bitwise": "bitwise"}[options["exact"]],
         "assume": texts(options["assume"], "assume"),
-        "seed": of_type(options["seed"], (int,), "seed"),
+        "seed": numbers([options["seed"]], "seed")[0],
     }
     task = Task(
         recorded.nodes,

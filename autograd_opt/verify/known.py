@@ -48,7 +48,12 @@ def key_of(what: Seen | None, leader: Any, alive: Any, rewrites: Sequence[Any], 
 
 
 def as_bytes(numbers: Any) -> bytes | None:
-    return None if numbers is None else np.asarray(numbers, np.int64).tobytes()
+    if numbers is None:
+        return None
+    found = np.asarray(numbers)
+    if found.dtype.kind not in "iub" and found.size:
+        raise TypeError(f"{found.dtype} is no type of whole numbers")
+    return found.astype(np.int64, copy=False).tobytes()
 
 
 def find(key: Key | None) -> Verification | None:

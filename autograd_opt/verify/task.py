@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import operator
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,16 +77,16 @@ class Task:
             raise Released("there are no nodes: the graph was cleared, or nothing was recorded")
         self.nodes = nodes
         self.where = {id(node): i for i, node in enumerate(nodes)}
-        self.roots = [self.position(r, "output") for r in roots]
+        self.roots = [self.position(r, "output") for r in listed(roots, "roots")]
         if leaves is None:
             self.leaves = [i for i, n in enumerate(nodes) if n.is_leaf and n.requires_grad]
         else:
-            self.leaves = [self.position(n, "leaf") for n in leaves]
-        self.leader = followed(nodes, self.where) if leader is None else resolve(integers(leader), len(nodes))
-        self.alive = None if alive is None else integers(alive)
+            self.leaves = [self.position(n, "leaf") for n in listed(leaves, "leaves")]
+        self.leader = followed(nodes, self.where) if leader is None else resolve(integers(leader, "leader"), len(nodes))
+        self.alive = None if alive is None else integers(alive, "alive")
         if self.alive is not None and len(self.alive) != len(nodes):
             raise Malformed(f"alive has {len(self.alive)} entries for {len(nodes)} nodes")
-        self.rewrites = [Rewrite(int(n), str(rule), int(to), tuple(map(int, cut))) for n, rule, to, cut in rewrites]
+        self.rewrites = [rewrite(r) for r in listed(rewrites, "rewrites")]
         if any(not 0 <= r.replacement < r.node < len(nodes) for r in self.rewrites):
             raise Malformed("a rewrite is of a node that is not there, or to one that is not before it")
         self.merged = [i for i, to in enumerate(self.leader) if to != i]
@@ -262,5 +263,26 @@ class Task:
         return f"{self.line(i)}{to}: {text}"
 
 
-def integers(numbers: Any) -> list[int]:
-    return numbers.tolist() if type(numbers) is np.ndarray and numbers.dtype.kind in "iu" else [int(x) for x in numbers]
+def listed(values: Any, what: str) -> list[Any]:
+    """The members of a sequence; neither text nor a mapping is taken for one."""
+    if not isinstance(values, Iterable) or isinstance(values, (str, Mapping)):
+        raise Malformed(f"{what} is of type {type(values).__name__}, not a sequence")
+    return list(values)
+
+
+def integers(numbers: Any, what: str) -> list[int]:
+    if type(numbers) is np.ndarray and numbers.dtype.kind in "iu":
+        return list(numbers.tolist())
+    try:
+        return [operator.index(x) for x in listed(numbers, what)]
+    except TypeError as error:
+        raise Malformed(f"{what} is no sequence of whole numbers ({error})") from error
+
+
+def rewrite(given: Any) -> Rewrite:
+    """The rewrite that four values stand for."""
+    try:
+        node, rule, replacement, cut = given
+        return Rewrite(int(node), str(rule), int(replacement), tuple(map(int, cut)))
+    except (TypeError, ValueError) as error:
+        raise Malformed(f"a rewrite is (node, rule, replacement, cut), not {given!r}") from error

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from autograd_opt.errors import VerificationError
+from autograd_opt.files import file_for, written_whole
 
 FORMAT = 2
 SHOWN = 64
@@ -269,10 +270,16 @@ class Verification(NoBool):
         return out
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """The verdict as JSON; also written to `path` when given."""
+        """The verdict as JSON; also written to `path` when given, whole or not at all.
+
+        Raises
+        ------
+        ArgumentError : `path` is a folder, or in a folder that is not there.
+        """
         text = json.dumps(self.to_dict(), indent=None, default=str)
         if path is not None:
-            Path(path).write_text(text)
+            with written_whole(file_for("path", path)) as draft:
+                draft.write_text(text)
         return text
 
     @classmethod

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from autograd_opt import errors
-from autograd_opt.options import choice, named
+from autograd_opt.files import file_for
+from autograd_opt.options import choice, named, whole, yes_or_no
 from autograd_opt.verify import congruence, known, lasting, stored, unchanged
 from autograd_opt.verify.budget import ENGINES, Budget, How, budget_of
 from autograd_opt.verify.ir import Malformed, Released
@@ -65,13 +66,17 @@ def verify(
     exact : `real`, or `bitwise` to accept nothing less.
     assume : conditions that the caller vouches for.
     seed : for the random points.
-    save : a file to write, with the graph, so that `replay` verifies it again elsewhere.
+    save : a file to write, in a folder that is there, with the graph, so that `replay` verifies it again elsewhere.
     anew : prove it though the same question has been answered in this process, and without the proofs of rewrites
         that an earlier process has stored; saving always does.
 
     Returns
     -------
     Verification : never an exception for what is wrong with the graph.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError : an option is none; said before anything is proved.
 
     Examples
     --------
@@ -83,18 +88,29 @@ def verify(
     >>> v.status, v.exact
     (<Status.PROVED: 'proved'>, 'real')
     """
-    if isinstance(engines, str):
+    how = How(words("engines", engines, ENGINES), budget_of(budget), choice("exact", exact, ("real", "bitwise")),
+              words("assume", assume), whole("seed", seed))
+    anew = yes_or_no("anew", anew)
+    save = None if save is None else file_for("save", save)
+    if not isinstance(nodes, Sequence):
         raise errors.ArgumentTypeError(errors.at(
-            f"engines={engines!r} is text: choose a sequence, such as [{engines!r}]"))
-    for engine in engines:
-        choice("engines", engine, ENGINES)
-    choice("exact", exact, ("real", "bitwise"))
-    budget = budget_of(budget)
-    question = Question(nodes, roots, leaves, leader, alive, rewrites,
-                        How(tuple(engines), budget, exact, tuple(assume), seed))
+            f"nodes is of type {type(nodes).__name__}: pass the list that graph.tape.snapshot() returns"))
+    question = Question(nodes, roots, leaves, leader, alive, rewrites, how)
     key = known.key_of(known.seen(nodes, roots, leaves, leader is None), leader, alive, rewrites, question.how)
     answer = None if anew or save is not None else known.find(key)
     return decide(key, question, save, anew) if answer is None else answer
+
+
+def words(what: str, given: Any, known: Sequence[str] = ()) -> tuple[str, ...]:
+    """A sequence of words, of the known ones where there are any."""
+    if isinstance(given, str):
+        raise errors.ArgumentTypeError(errors.at(
+            f"{what}={given!r} is text: choose a sequence, such as [{given!r}]"))
+    if not isinstance(given, (Sequence, Set)) or not all(isinstance(word, str) for word in given):
+        raise errors.ArgumentTypeError(errors.at(f"{what}={given!r}: choose a sequence of words"))
+    if known and not given:
+        raise errors.ArgumentError(errors.at(f"{what}={given!r}: name at least one of {', '.join(map(repr, known))}"))
+    return tuple([choice(what, word, known) if known else word for word in given])
 
 
 def of_run(key: known.Key | None, question: Question, as_written: bool) -> Verification:

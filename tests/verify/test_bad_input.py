@@ -10,8 +10,19 @@ import sympy
 import torch
 
 import autograd_opt as ao
-from autograd_opt.errors import ArgumentError
-from autograd_opt.verify import Budget, Reason, Status, Verification, limited, replay, save, sympy_engine, verify
+from autograd_opt.errors import ArgumentError, ArgumentTypeError
+from autograd_opt.verify import (
+    Budget,
+    Reason,
+    Status,
+    Verification,
+    limited,
+    replay,
+    save,
+    sympy_engine,
+    verifier,
+    verify,
+)
 from autograd_opt.verify.limited import Late, results
 from autograd_opt.verify.verdict import REMEDY
 
@@ -198,3 +209,71 @@ def test_every_call_of_sympy_on_a_users_graph_has_a_limit():
     assert "results(" in inspect.getsource(rewrites.ask)
     assert "budget=limit" in inspect.getsource(expressions.expression)
     assert "kill()" in inspect.getsource(limited.results)
+
+
+# ----- options -----
+@pytest.mark.parametrize(("option", "value", "error", "message"), [
+    ("engines", None, ArgumentTypeError, "engines=None: choose a sequence of words"),
+    ("engines", 3, ArgumentTypeError, "engines=3: choose a sequence of words"),
+    ("engines", [3], ArgumentTypeError, "engines=.3.: choose a sequence of words"),
+    ("engines", "linear", ArgumentTypeError, "is text"),
+    ("engines", [], ArgumentError, "engines=.*: name at least one of 'structural'"),
+    ("engines", ["lin"], ArgumentError, "did you mean 'linear'"),
+    ("budget", 5, ArgumentTypeError, "choose a Budget"),
+    ("assume", "divisors", ArgumentTypeError, "is text"),
+    ("assume", 3, ArgumentTypeError, "assume=3: choose a sequence of words"),
+    ("assume", [3], ArgumentTypeError, "choose a sequence of words"),
+    ("seed", "a", ArgumentTypeError, "choose a whole number"),
+    ("seed", 1.5, ArgumentTypeError, "choose a whole number"),
+    ("seed", -1, ArgumentError, "choose a whole number"),
+    ("anew", "yes", ArgumentTypeError, "choose True or False"),
+    ("save", 3, ArgumentTypeError, "save=3 is of type int: choose text or a pathlib.Path"),
+    ("exact", "bit", ArgumentError, "did you mean 'bitwise'"),
+])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_options_of_a_wrong_type_are_refused_before_anything_is_proved(optimize, option, value, error, message):
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        x = leaf(2)
+        loss = (x.sin() * x.sin()).sum()
+        with pytest.raises(error, match=rf"{message}.*test_bad_input"):
+            graph.verify(loss, **{option: value})
+        assert graph.verify(loss).status is Status.PROVED
+
+
+def test_nothing_is_proved_for_a_file_that_cannot_be_written(tmp_path, monkeypatch):
+    with ao.AutogradGraph(optimize=True) as graph:
+        x = leaf(2)
+        loss = (x.sin() * x.sin()).sum()
+        monkeypatch.setattr(verifier, "decide", None)
+        with pytest.raises(ArgumentError, match=r"save=.*there is no folder .*gone'; make it first"):
+            graph.verify(loss, save=tmp_path / "gone" / "v.json")
+        with pytest.raises(ArgumentError, match=r"save=.* is a folder: name a file in it"):
+            graph.verify(loss, save=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ArgumentError, match=r"path=.*there is no folder"):
+        Verification(Status.UNDECIDED).to_json(tmp_path / "gone" / "v.json")
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), "1"])
+def test_a_budget_that_is_none_is_shown_where_it_was_made(value):
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=r"seconds=.*at .*test_bad_input.py:\d+\]"):
+        Budget(seconds=value)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"leader": "abcde"}, "leader is of type str"), ({"leader": [0, 1.7, 1, 3, 4]}, "leader is no sequence of whole"),
+    ({"leader": 3}, "leader is of type int"), ({"alive": "x"}, "alive is of type str"),
+    ({"rewrites": [(1, 2)]}, "a rewrite is"), ({"rewrites": 3}, "rewrites is of type int"),
+    ({"leaves": 3}, "leaves is of type int"), ({"roots": 3}, "roots is of type int"),
+    ({"roots": "b"}, "roots is of type"),
+])
+def test_arguments_of_a_wrong_type_are_malformed_and_no_failure(change, words):
+    with ao.AutogradGraph() as graph:
+        x = ao.tensor([1.0, 2.0])
+        loss = (x.sin() * x.sin()).sum()
+        given = {"nodes": graph.tape.snapshot(), "roots": [loss.grad_fn]}
+        assert verify(**given, leader=[0, 1, 1, 3, 4]).status is Status.PROVED
+        says(verify(**{**given, **change}), Reason.MALFORMED, words)
+        says(verify(**{**given, "roots": loss.grad_fn}), Reason.MALFORMED, "roots is of type Node, not a sequence")
+        with pytest.raises(ArgumentTypeError, match=r"nodes is of type NoneType: pass the list"):
+            verify(**{**given, "nodes": None})
