@@ -16,7 +16,8 @@ import click
 from autograd_opt.cli import Number
 from autograd_opt.errors import VerificationError
 from autograd_opt.files import written_whole
-from autograd_opt.graph import AutogradGraph
+from autograd_opt.graph import AutogradGraph, interior
+from autograd_opt.optimize import run_passes
 from autograd_opt.scripts import SETTINGS, options_behind, require_script, run, stdout_to_stderr
 from autograd_opt.verify import Budget, Status, Verification, verify
 from autograd_opt.verify.task import Task
@@ -87,14 +88,14 @@ def watching(
             raise
         if not self.optimize:
             return out
-        nodes = self.tape.snapshot()
+        question = asked(self, roots, inputs)
         if len(found.runs) >= limit:
-            if structure(nodes, list(roots), wanted(nodes, inputs)) in seen:
+            if structure(question) in seen:
                 found.repeated += 1
             else:
                 found.skipped += 1
             return out
-        v = verify(nodes, list(roots), wanted(nodes, inputs), budget=budget)
+        v = verify(**question, budget=budget)
         if (v.original, v.optimized) in seen and v.original:
             found.repeated += 1
         else:
@@ -110,19 +111,24 @@ def watching(
         AutogradGraph.prepare = prepare  # type: ignore[method-assign]
 
 
-def structure(nodes: Sequence[Any], roots: Sequence[Any], leaves: Sequence[Any] | None) -> tuple[str, str] | None:
+def asked(graph: AutogradGraph, roots: Sequence[Any], inputs: Any) -> dict[str, Any]:
+    """What `verify` is asked about this run: where it wants cotangents of results, those merge with nothing."""
+    nodes = graph.tape.snapshot()
+    inner = interior(inputs)
+    if not inner:
+        return {"nodes": nodes, "roots": list(roots)}
+    result = run_passes(graph.tape, [n.index for n in roots], graph.pipeline, inner)[1]
+    return {"nodes": nodes, "roots": list(roots), "leaves": graph._goals(inner), "leader": result.leader.tolist(),
+            "alive": result.alive.tolist(), "rewrites": getattr(result, "rewrites", ())}
+
+
+def structure(question: dict[str, Any]) -> tuple[str, str] | None:
     """The hashes that a verdict about this run would have; None where there would be none."""
     try:
-        task = Task(nodes, roots, leaves, None, None)
+        task = Task(**{"leaves": None, "leader": None, "alive": None, **question})
         return task.original.digest(), task.optimized.digest()
     except Exception:  # what is wrong with it is not looked into beyond the limit
         return None
-
-
-def wanted(nodes: Sequence[Any], inputs: Any) -> list[Any] | None:
-    """The nodes whose cotangents a run wants: the leaves, and the intermediates that it names."""
-    inner = [n for n in inputs or () if n is not None and not n.is_leaf and n.index >= 0]
-    return [*(n for n in nodes if n.is_leaf and n.requires_grad), *inner] if inner else None
 
 
 @click.command("verify", context_settings=SETTINGS)

@@ -127,6 +127,15 @@ def test_the_gradient_of_an_intermediate_is_compared(tmp_path):
     assert "gradient of %2" in [g["goal"] for g in found["goals"]]
 
 
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_an_intermediate_with_a_twin_is_proved(tmp_path, name, retain):
+    text = INTERMEDIATE.replace("grad(loss, [b])", f"grad(loss, [{name}], retain_graph={retain})")
+    result = run(tmp_path, text)
+    assert result.exit_code == 0, result.output
+    assert "1 proved, 0 refuted, 0 undecided" in result.output
+
+
 CARELESS = """
 import torch
 import autograd_opt as ao
