@@ -43,7 +43,8 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
 
     Raises
     ------
-    ArgumentError : the name is taken or reserved, the signature cannot be read, or the rules are not those of its operands.
+    ArgumentError : the name is taken or reserved, the signature cannot be read, or the rules are not those of its
+        operands.
     ArgumentTypeError : something else than text, a function, or True or False.
 
     >>> import torch, autograd_opt as ao

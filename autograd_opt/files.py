@@ -12,12 +12,12 @@ from typing import Any
 from autograd_opt import errors
 
 
-def file_for(what: str, path: Any) -> Path:
-    """The path of a file that can be written, in a folder that is there; `what` is the option's name.
+def path_of(what: str, path: Any) -> Path:
+    """The path of a file that the user has given as the option `what`.
 
     Raises
     ------
-    ArgumentError, ArgumentTypeError : it is none.
+    ArgumentError, ArgumentTypeError : it is a folder, or no path.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise errors.ArgumentTypeError(errors.at(
@@ -25,6 +25,12 @@ def file_for(what: str, path: Any) -> Path:
     found = Path(os.fsdecode(path))
     if found.is_dir():
         raise errors.ArgumentError(errors.at(f"{what}={str(path)!r} is a folder: name a file in it"))
+    return found
+
+
+def file_for(what: str, path: Any) -> Path:
+    """The same for a file that is to lie in a folder that is there."""
+    found = path_of(what, path)
     if not found.parent.is_dir():
         raise errors.ArgumentError(errors.at(
             f"{what}={str(path)!r}: there is no folder {str(found.parent)!r}; make it first, or choose another"))

@@ -11,10 +11,8 @@ import functools
 import inspect
 import math
 import operator
-import os
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -95,17 +93,6 @@ def real(what: str, value: Any, above: bool = False, infinite: bool = True) -> f
         range_ = "a number above 0" if above else "a number, 0 or more"
         raise errors.ArgumentError(errors.at(f"{what}={value!r}: choose {range_}{'' if infinite else ', and finite'}"))
     return number
-
-
-def path_of(path: Any) -> Path:
-    """The path of a file that the user has given."""
-    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
-        raise errors.ArgumentTypeError(errors.at(
-            f"path={path!r} is of type {type(path).__name__}: choose text or a Path"
-        ))
-    if os.path.isdir(path or "."):
-        raise errors.ArgumentError(errors.at(f"path={str(path)!r} is a folder: name a file"))
-    return Path(path)
 
 
 def yes_or_no(what: str, value: Any) -> bool:

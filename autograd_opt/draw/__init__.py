@@ -17,8 +17,8 @@ from autograd_opt.draw import dot, mermaid, png, svg
 from autograd_opt.draw.boxes import Picture
 from autograd_opt.draw.layout import arrange
 from autograd_opt.draw.pictures import picture_of
-from autograd_opt.files import written_whole
-from autograd_opt.options import named, path_of
+from autograd_opt.files import path_of, written_whole
+from autograd_opt.options import named
 from autograd_opt.recorder import Context
 from autograd_opt.scene import scene_of
 
@@ -90,7 +90,7 @@ def to_mermaid(graph: Any, optimized: bool = False, *, limit: int | None = None)
 def _write(pictures: list[Picture], path: Any) -> Any:
     if path is None:
         return svg.text([(p, arrange(p)) for p in pictures])
-    path = path_of(path)
+    path = path_of("path", path)
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise errors.ArgumentError(errors.at(

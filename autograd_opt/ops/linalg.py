@@ -126,10 +126,14 @@ def cholesky_back(g: Any, ans: Any, *, upper: bool) -> Any:
     return torch.linalg.solve_triangular(lower, left, upper=False, left=False)
 
 
+SLOGDET: Any = torch.return_types.linalg_slogdet  # type: ignore[attr-defined]
+"""The pair that torch gives, by name."""
+
+
 def slogdet_kernel(a: Any) -> Any:
     """Sign and logarithm; torch factorizes the transpose of a matrix that lies by rows, as LAPACK reads it."""
     sign, log, lu, pivots = torch.ops.aten._linalg_slogdet(a)
-    return torch.return_types.linalg_slogdet((sign, log)), (lu, pivots, a.is_complex() or not a.is_contiguous())
+    return SLOGDET((sign, log)), (lu, pivots, a.is_complex() or not a.is_contiguous())
 
 
 def sign_kernel(a: Any) -> Any:

@@ -15,9 +15,8 @@ from typing import Any
 from autograd_opt.draw import style
 from autograd_opt.draw.boxes import title_of
 from autograd_opt.draw.layout import levels
-from autograd_opt.files import written_whole
+from autograd_opt.files import path_of, written_whole
 from autograd_opt.formulas import formulas_of
-from autograd_opt.options import path_of
 from autograd_opt.scene import Item, Scene, scene_of
 
 COLUMN, ROW = 150, 84
@@ -41,7 +40,7 @@ def to_html(graph: Any, path: Any = None, optimized: bool = False) -> Any:
     text = page(scene_of(graph), rules_of(graph), optimized)
     if path is None:
         return text
-    path = path_of(path)
+    path = path_of("path", path)
     with written_whole(path) as draft:
         draft.write_text(text, encoding="utf-8")
     return path

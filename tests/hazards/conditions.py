@@ -228,7 +228,8 @@ conditions(
 )
 conditions(
     "executor",
-    "graph is None or graph.anomaly or tape.merging or tape.optimize and (graph.verify_each or not graph.default_passes)",
+    "graph is None or graph.anomaly or tape.merging "
+    "or tape.optimize and (graph.verify_each or not graph.default_passes)",
     ("graph.anomaly", ENTRY + "test_other_graphs_do_not"),
     ("tape.merging", ENTRY + "test_other_graphs_do_not"),
     ("graph.verify_each", ENTRY + "test_other_graphs_do_not"),
