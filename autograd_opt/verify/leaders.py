@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from autograd_opt.verify.ir import Malformed
@@ -10,17 +10,23 @@ from autograd_opt.verify.ir import Malformed
 PINNED = 4096
 
 
-def followed(nodes: Sequence[Any], where: dict[int, int]) -> list[int]:
-    """The leaders that the executor follows: not from or into pinned nodes."""
+def followed(nodes: Sequence[Any], where: dict[int, int], kept: Collection[int] = ()) -> list[int]:
+    """The leaders that the executor follows: not from or into pinned nodes, nor those `kept` for their own gradients."""
     out = list(range(len(nodes)))
     for i, node in enumerate(nodes):
         to = node.leader
         if to is None or node.flags & PINNED or to.flags & PINNED:
             continue
         k = where.get(id(to))
-        if k is not None:
+        if k is not None and not (kept and (i in kept or k in kept or not meet(node, to, where, out))):
             out[i] = out[k]
     return out
+
+
+def meet(node: Any, to: Any, where: dict[int, int], out: Sequence[int]) -> bool:
+    """Do the operands of both lead to the same nodes?  A merge below that was refused refuses those above it."""
+    ends = [[None if o is None else out[where[id(o)]] for o in n.operands] for n in (node, to)]
+    return node.op is to.op and ends[0] == ends[1]
 
 
 def resolve(leader: list[int], n: int) -> list[int]:

@@ -82,7 +82,10 @@ class Task:
             self.leaves = [i for i, n in enumerate(nodes) if n.is_leaf and n.requires_grad]
         else:
             self.leaves = [self.position(n, "leaf") for n in listed(leaves, "leaves")]
-        self.leader = followed(nodes, self.where) if leader is None else resolve(integers(leader, "leader"), len(nodes))
+        if leader is None:
+            self.leader = followed(nodes, self.where, {i for i in self.leaves if not nodes[i].is_leaf})
+        else:
+            self.leader = resolve(integers(leader, "leader"), len(nodes))
         self.alive = None if alive is None else integers(alive, "alive")
         if self.alive is not None and len(self.alive) != len(nodes):
             raise Malformed(f"alive has {len(self.alive)} entries for {len(nodes)} nodes")

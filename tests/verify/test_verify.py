@@ -383,3 +383,20 @@ def test_an_assertion_about_no_function_says_so():
         assert_optimization_proved(leaf(3).sum(), leaf(3))
     with pytest.raises(ArgumentTypeError, match="did you mean 'exact'"):
         assert_optimization_proved(lambda x: x.sum(), leaf(3), exakt="bitwise")
+
+
+@pytest.mark.parametrize("wanted", [[0], [1], [0, 1]])
+def test_a_result_that_is_asked_for_by_its_node_keeps_its_own_gradient(wanted):
+    """As a run that captures it does; what stands on it merges no more than there."""
+    x = ao.tensor([1.0, 2.0])
+    with ao.AutogradGraph(optimize=True) as graph:
+        twins = (x * 2).sin(), (x * 2).sin()
+        loss = sum((t * 3 + (t + 1).exp()).sum() for t in twins) + (twins[1] ** 3).sum()
+        chosen = [twins[k] for k in wanted]
+        v = verify(graph.tape.snapshot(), [loss.grad_fn], [t.grad_fn for t in chosen])
+        assert v.status is Status.PROVED, v
+        assert v.stats["merged"] == 1                    # x * 2, below both
+        assert graph.verify(loss, inputs=chosen).status is Status.PROVED
+        for t, g in zip(chosen, graph.grad(loss, chosen), strict=True):
+            other = 3 * twins[1].detach() ** 2 if t is twins[1] else 0
+            assert torch.allclose(g, 3 + (t.detach() + 1).exp() + other)
