@@ -11,7 +11,7 @@ PINNED = 4096
 
 
 def followed(nodes: Sequence[Any], where: dict[int, int], kept: Collection[int] = ()) -> list[int]:
-    """The leaders that the executor follows: not from or into pinned nodes, nor those `kept` for their own gradients."""
+    """The leaders that the executor follows: not from or into pinned nodes, nor those `kept` by themselves."""
     out = list(range(len(nodes)))
     for i, node in enumerate(nodes):
         to = node.leader

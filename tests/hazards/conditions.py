@@ -38,6 +38,8 @@ LEFT = "tests/optimizer/test_left_over.py::"
 NUMBERS = "tests/engine/test_numbers.py::"
 ENTRY = "tests/engine/test_entry.py::"
 DIRECT = "tests/engine/test_direct.py::"
+FUNCTIONS = "tests/engine/test_torch_functions.py::"
+LISTS = "tests/hazards/test_changed_lists.py::"
 REGISTERED = "tests/ops/test_register_op.py::"
 RETENTION = "tests/optimizer/test_retention.py::"
 LOSS = "tests/ops/test_cross_entropy.py::"
@@ -61,11 +63,9 @@ conditions(
 )
 conditions(
     "node",
-    "if not ao_strided(t) or storage_uses(ao_method0(get_storage, t)._cdata) != SOLE \\\n"
-    "            or <Py_ssize_t>ao_method0(use_count, t) != 1 or version_of(t) != 0 \\\n"
+    "if not ao_strided(t) or not sole_owner(t) or ao_uses(use_count, t) != 1 or version_of(t) != 0 \\\n"
     "            or ao_needs_grad(t) or tape.escaped and tape.shares_escaped(t) or not ao_again(t):",
-    ("storage_uses(ao_method0(get_storage, t)._cdata) != SOLE",
-     LEFT + "test_memory_that_another_thread_sees_is_not_handed_out"),
+    ("not sole_owner(t)", LEFT + "test_memory_that_another_thread_sees_is_not_handed_out"),
     ("version_of(t) != 0", LEFT + "test_what_another_thread_has_changed_is_not_handed_out"),
     ("tape.escaped and tape.shares_escaped(t)", LEFT + "test_a_changed_tensor_is_not_handed_out"),
 )
@@ -188,8 +188,8 @@ conditions(
 )
 conditions(
     "executor",
-    "if not ao_contiguous(g) or ao_method(is_neg, g, ()) is True \\\n"
-    "                or ao_method(is_zero, g, ()) is True or shape_of(g) != shape_of(t):",
+    "if not ao_contiguous(g) or ao_is_neg(is_neg, g) \\\n"
+    "                or ao_is_zero(is_zero, g) or shape_of(g) != shape_of(t):",
     ("not ao_contiguous(g)", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
 )
 conditions(
@@ -209,7 +209,8 @@ conditions(
 conditions(
     "recorder",
     "if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>a) or not mode_innermost() \\\n"
-    "            or ao_builtin0(any_autocast) is True:",
+    "            or ao_casts(any_autocast) or foreign(<object>b):",
+    ("foreign(<object>b)", FUNCTIONS + "test_it_is_asked_and_what_it_computes_is_recorded"),
     ("not mode_innermost()", DIRECT + "test_operators_of_plain_tensors_come_to_a_mode_of_the_users_first"),
 )
 conditions(
@@ -265,8 +266,26 @@ conditions(
 conditions(
     "executor",
     "if grads is True:\n"
-    "                set_grad_enabled(False)",
+    "            set_grad_enabled(False)",
     ("grads is True", ENTRY + "test_hooks_run_with_gradients_off"),
+)
+
+# ----- operands that are no tensors, and lists that the caller keeps -----------------------------------
+conditions(
+    "recorder",
+    "and not foreigners(<tuple>args, <dict>kwargs if kwargs != NULL else None):",
+    ("not foreigners(<tuple>args, <dict>kwargs if kwargs != NULL else None)",
+     FUNCTIONS + "test_it_is_asked_and_what_it_computes_is_recorded"),
+)
+conditions(
+    "recorder",
+    "or not mode_innermost() or foreign(relevant_args):",
+    ("foreign(relevant_args)", FUNCTIONS + "test_it_is_asked_and_what_it_computes_is_recorded"),
+)
+conditions(
+    "recorder",
+    "if type(value) is not int and type(value) is not bool and changeable(value):",
+    ("changeable(value)", LISTS + "test_a_list_that_is_written_after_the_call"),
 )
 
 # ----- a composed loss -------------------------------------------------------------------------------
@@ -274,10 +293,10 @@ conditions(
     "recorder",
     'if tp == NULL or len(args) != 2 or len(kwargs) != 6 or kwargs.get("label_smoothing") != 0 \\\n'
     '                or kwargs.get("size_average") is not None or kwargs.get("reduce") is not None \\\n'
-    "                or ao_builtin0(any_autocast) is True:",
+    "                or ao_casts(any_autocast):",
     ('kwargs.get("label_smoothing") != 0', LOSS + "test_as_torch"),
     ('kwargs.get("size_average") is not None', LOSS + "test_as_torch"),
-    ("ao_builtin0(any_autocast) is True", LOSS + "test_autocast_casts_it_as_one"),
+    ("ao_casts(any_autocast)", LOSS + "test_autocast_casts_it_as_one"),
 )
 conditions(
     "recorder",
@@ -289,9 +308,8 @@ conditions(
 conditions(
     "node",
     "if self.optimize and (node.device is CPU or ao_get(get_meta, t) is not True) \\\n"
-    "                    and ao_method0(get_resizable, ao_method(get_storage, t, NO_ARGUMENTS)) is not True:",
-    ("ao_method0(get_resizable, ao_method(get_storage, t, NO_ARGUMENTS)) is not True",
-     LEAVES + "test_described_as_they_are"),
+    "                    and not resizable(t):",
+    ("not resizable(t)", LEAVES + "test_described_as_they_are"),
 )
 
 # ----- whether the passes have anything to find ------------------------------------------------------
@@ -411,7 +429,7 @@ conditions(
 )
 conditions(
     "recorder",
-    'if not found.plain or found.parameters == NULL \\\n'
+    'if not found.plain or found.parameters == NULL or foreign(x) \\\n'
     '            or PyDict_GetItemWithError(functional_names, "linear") != <PyObject *>linear_function:',
     ("not found.plain", CALLS + "test_attributes_of_an_object_come_before_its_parameters"),
     ('PyDict_GetItemWithError(functional_names, "linear") != <PyObject *>linear_function',
@@ -504,7 +522,6 @@ conditions(
 )
 conditions(
     "executor",
-    "if not fresh and storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE:",
-    ("storage_uses(ao_method(get_storage, g, ())._cdata) != SOLE",
-     WRITTEN + "test_no_gradient_shares_memory_with_another"),
+    "if not fresh and not sole_owner(g):",
+    ("not sole_owner(g)", WRITTEN + "test_no_gradient_shares_memory_with_another"),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hazards.compiled_mutants import build
+from tests.hazards.compiled_mutants import ROOT, build, mutated, whole
 from tests.hazards.mutants import MUTANTS, Mutant
 
 
@@ -24,6 +24,12 @@ def test_the_mutant_is_killed(mutant: Mutant) -> None:
 
 def test_there_are_thirty() -> None:
     assert len({m.name for m in MUTANTS}) == len(MUTANTS) >= 30
+
+
+@pytest.mark.parametrize("module", ["node", "recorder", "executor"])
+def test_each_guard_of_the_compiled_modules_is_where_it_was(module: str) -> None:
+    path = ROOT / "autograd_opt" / f"{module}.pyx"
+    assert mutated(whole(path), module).count("mutant ") > 30
 
 
 @pytest.mark.long
