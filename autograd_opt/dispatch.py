@@ -11,7 +11,6 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from torch.nn.attention.bias import CausalBias
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
@@ -96,8 +95,10 @@ def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return inplace.out_handler(func, args, kwargs)
     if getattr(func, "__name__", "") in METADATA:
         return raw(func, args, kwargs)
-    if func is scaled_dot_product_attention and CausalBias in map(type, (*args, *kwargs.values())):
-        return decomposed(instead(func, CausalBias))(func, args, kwargs)
+    if func is scaled_dot_product_attention:
+        from autograd_opt.ops.attention import no_values
+        for mask in filter(no_values, (*args, *kwargs.values())):
+            return decomposed(instead(func, type(mask)))(func, args, kwargs)
     if isinstance(func, types.FunctionType):
         if func not in BODIES:
             BODIES[func] = decomposed(func)

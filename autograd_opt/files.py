@@ -9,29 +9,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from autograd_opt import errors
 
-
-def path_of(what: str, path: Any) -> Path:
-    """The path of a file that the user has given as the option `what`.
+def path_of(what: str, path: Any, folder: bool = False) -> Path:
+    """The path of a file that the user has given as the option `what`; `folder`: in a folder that is there.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError : it is a folder, or no path.
     """
+    from autograd_opt import errors  # commands that are still reading their options have not loaded torch
     if not isinstance(path, (str, os.PathLike)):
         raise errors.ArgumentTypeError(errors.at(
             f"{what}={path!r} is of type {type(path).__name__}: choose text or a pathlib.Path"))
     found = Path(os.fsdecode(path))
     if found.is_dir():
         raise errors.ArgumentError(errors.at(f"{what}={str(path)!r} is a folder: name a file in it"))
-    return found
-
-
-def file_for(what: str, path: Any) -> Path:
-    """The same for a file that is to lie in a folder that is there."""
-    found = path_of(what, path)
-    if not found.parent.is_dir():
+    if folder and not found.parent.is_dir():
         raise errors.ArgumentError(errors.at(
             f"{what}={str(path)!r}: there is no folder {str(found.parent)!r}; make it first, or choose another"))
     return found

@@ -14,7 +14,6 @@ import math
 from typing import Any
 
 import torch
-from torch.nn.attention.bias import CausalBias
 
 from autograd_opt.node import handle_of
 from autograd_opt.ops.table import PURE, REDUCES, choose, define
@@ -37,7 +36,7 @@ def pick_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, drop
             or key.dtype is not query.dtype or value.dtype is not query.dtype or (is_causal and attn_mask is not None):
         return None
     if attn_mask is not None:
-        if type(attn_mask) is CausalBias or (attn_mask.dtype is not torch.bool and attn_mask.dtype is not query.dtype):
+        if no_values(attn_mask) or (attn_mask.dtype is not torch.bool and attn_mask.dtype is not query.dtype):
             return None
         if handle_of(attn_mask).requires_grad:
             return "attention_dropout" if dropout_p > 0 else "attention"
@@ -45,6 +44,11 @@ def pick_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, drop
     if choice == FLASH:
         return "flash_attention"
     return "attention_dropout" if dropout_p > 0 else "attention"
+
+
+def no_values(mask: Any) -> bool:
+    """A mask of torch's own that says what to compute instead: `CausalBias`, whose module loads torch's compiler."""
+    return type(mask).__module__ == "torch.nn.attention.bias"
 
 
 def plain(t: Any) -> bool:

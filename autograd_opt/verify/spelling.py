@@ -7,8 +7,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-import sympy
-
 from autograd_opt.errors import ArgumentError
 
 NAME = re.compile(r"[^\W\d][\w.]*")
@@ -64,6 +62,7 @@ def abbreviations(taken: Collection[str]) -> Iterator[str]:
 # ----- LaTeX -----
 def latex(expression: Any) -> str:
     """An expression, its symbols with one subscript each."""
+    import sympy
     return str(sympy.latex(expression, symbol_names={s: latex_name(s.name) for s in expression.free_symbols}))
 
 
@@ -73,4 +72,5 @@ def latex_name(name: str) -> str:
     >>> latex_name("x_1_2"), latex_name("alpha_3")
     ('x_{1,2}', '\\alpha_{3}')
     """
+    import sympy
     return SUBSCRIPT.sub(lambda found: "_{" + found[1].replace(" ", ",") + "}", str(sympy.latex(sympy.Symbol(name))))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from autograd_opt.errors import VerificationError
-from autograd_opt.files import file_for, written_whole
+from autograd_opt.files import path_of, written_whole
 
 FORMAT = 2
 SHOWN = 64
@@ -278,7 +278,7 @@ class Verification(NoBool):
         """
         text = json.dumps(self.to_dict(), indent=None, default=str)
         if path is not None:
-            with written_whole(file_for("path", path)) as draft:
+            with written_whole(path_of("path", path, folder=True)) as draft:
                 draft.write_text(text)
         return text
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from autograd_opt import errors
-from autograd_opt.files import file_for
+from autograd_opt.files import path_of
 from autograd_opt.options import choice, named, whole, yes_or_no
 from autograd_opt.verify import congruence, known, lasting, stored, unchanged
 from autograd_opt.verify.budget import ENGINES, Budget, How, budget_of
@@ -91,7 +91,7 @@ def verify(
     how = How(words("engines", engines, ENGINES), budget_of(budget), choice("exact", exact, ("real", "bitwise")),
               words("assume", assume), whole("seed", seed))
     anew = yes_or_no("anew", anew)
-    save = None if save is None else file_for("save", save)
+    save = None if save is None else path_of("save", save, folder=True)
     if not isinstance(nodes, Sequence):
         raise errors.ArgumentTypeError(errors.at(
             f"nodes is of type {type(nodes).__name__}: pass the list that graph.tape.snapshot() returns"))
@@ -106,7 +106,7 @@ def words(what: str, given: Any, known: Sequence[str] = ()) -> tuple[str, ...]:
     if isinstance(given, str):
         raise errors.ArgumentTypeError(errors.at(
             f"{what}={given!r} is text: choose a sequence, such as [{given!r}]"))
-    if not isinstance(given, (Sequence, Set)) or not all(isinstance(word, str) for word in given):
+    if not isinstance(given, (Sequence, Set)) or (not known and not all(isinstance(word, str) for word in given)):
         raise errors.ArgumentTypeError(errors.at(f"{what}={given!r}: choose a sequence of words"))
     if known and not given:
         raise errors.ArgumentError(errors.at(f"{what}={given!r}: name at least one of {', '.join(map(repr, known))}"))

@@ -198,7 +198,7 @@ def test_no_operator_is_called_like_a_word_of_proofs():
              words.PULLBACK, words.RULE, words.CONSTANT, words.FULL}
     assert {n for n in names - set(OPS) if "::" not in n} == RESERVED
     with pytest.raises(ao.ArgumentError, match="choose another name"):
-        ao.register_op("x", name="pullback")(lambda x: x)
+        ao.register_op("x", name="pullback", x=lambda g: g)(lambda x: x)
 
 
 def test_lists_that_hold_other_numbers_are_told_apart():
