@@ -327,6 +327,16 @@ def scopes(traced: Any) -> str:
     return re.sub(r"___torch_mangle_\d+\.", "", str(traced.graph))
 
 
+def test_while_a_trace_maps_modules_torch_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = Frames()
+    model = nn.Sequential(nn.Identity(), nn.Sequential(inner))
+    with ao.AutogradGraph():
+        for mapping, calls in ((None, 1), ({}, 3), (None, 1)):
+            monkeypatch.setattr(torch.jit._trace, "_trace_module_map", mapping)
+            model(torch.ones(2))
+            assert inner.seen.count("_call_impl") == calls
+
+
 def test_a_trace_records_scopes() -> None:
     model, x = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2)
     expected = scopes(torch.jit.trace(model, x))

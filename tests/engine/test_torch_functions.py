@@ -41,6 +41,8 @@ class Diagonal:
         if func in (torch.add, Tensor.add, F.linear):
             first, second = args[:2]
             return (first + torch.diag(second.values)) if isinstance(second, cls) else cls(first.values + 1)
+        if func in (Tensor.mul, Tensor.__mul__):
+            return args[0] * args[1].values
         if func is torch.logdet:
             return args[0].values.log().sum()
         if func is F.normalize:
@@ -60,7 +62,7 @@ class Declining:
 def program(x: Tensor, y: Tensor) -> Tensor:
     d = Diagonal(x)
     product = torch.matmul(d, y) + torch.matmul(d, y)
-    return (product.sin().sum() + (y @ d).sum() + torch.logdet(d) + torch.add(y, d).square().sum()
+    return (product.sin().sum() + (y @ d).sum() + (y * d).sum() + torch.logdet(d) + torch.add(y, d).square().sum()
             + F.normalize(d).values[0])
 
 

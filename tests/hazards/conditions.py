@@ -276,6 +276,7 @@ conditions(
     "and not foreigners(<tuple>args, <dict>kwargs if kwargs != NULL else None):",
     ("not foreigners(<tuple>args, <dict>kwargs if kwargs != NULL else None)",
      FUNCTIONS + "test_it_is_asked_and_what_it_computes_is_recorded"),
+    holds=True,
 )
 conditions(
     "recorder",
@@ -396,12 +397,12 @@ conditions(
     "recorder",
     'if PyDict_GetItemWithError(trace_names, "_trace_module_map") != <PyObject *>None:',
     ('PyDict_GetItemWithError(trace_names, "_trace_module_map") != <PyObject *>None',
-     CALLS + "test_a_trace_records_scopes"),
+     CALLS + "test_while_a_trace_maps_modules_torch_calls_them"),
 )
 conditions(
     "recorder",
     "if version == 0 or _traces != version:",
-    ("version == 0 or _traces != version", CALLS + "test_a_trace_records_scopes"),
+    ("version == 0 or _traces != version", CALLS + "test_while_a_trace_maps_modules_torch_calls_them"),
 )
 conditions(
     "recorder",
