@@ -16,6 +16,7 @@ import numpy as np
 import rustworkx as rx
 
 from autograd_opt import errors
+from autograd_opt.ops.table import MULTI, USERS
 from autograd_opt.passes import KEEP, PINNED, NodeTable, Optimized, Pipeline
 
 DEFAULT = ("algebraic", "cse", "prune")
@@ -91,15 +92,21 @@ def dag_of(nodes: list[Any]) -> rx.PyDiGraph[Any, int]:
 
 
 def erased(nodes: Sequence[Any], optimized: Optimized, captured: Sequence[int] = ()) -> list[Any]:
-    """Leaves, pinned and captured nodes that the graph as written reaches and the optimized one does not.
+    """Nodes that the graph as written reaches and the optimized one does not: leaves, pinned, captured, the user's.
 
     Rules of real arithmetic may do without an operand (`x - x`); its gradient is zero, not
-    missing.
+    missing, and what a rule of the user's makes of zeros is for that rule to say.
     """
     flags = optimized.table.flags if optimized.table is not None else ()
-    wanted = {i for i, n in enumerate(nodes) if (n.is_leaf and n.requires_grad) or flags[i] & PINNED}
+    wanted = {i for i, n in enumerate(nodes) if (n.is_leaf and n.requires_grad) or flags[i] & PINNED or of_user(n)}
     missing = (wanted | set(captured)) & (reached(nodes, optimized, False) - reached(nodes, optimized, True))
     return [nodes[i] for i in sorted(missing, reverse=True)]
+
+
+def of_user(node: Any) -> bool:
+    """Does a cotangent of this node come to a rule of the user's?"""
+    called = node.operands[0] if node.op.name == "output" else node
+    return called.op in USERS and node.requires_grad and (called is not node or not node.op.flags & MULTI)
 
 
 def reached(nodes: Sequence[Any], optimized: Optimized, follow: bool) -> set[int]:
