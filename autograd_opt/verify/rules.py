@@ -147,7 +147,8 @@ def through_item(
     kind = types[1] if len(types) > 1 else None
     if kind is not None and needs[1]:
         whole, part = vocabulary.types[head.type], vocabulary.types[kind]
-        shape = tuple(torch.empty(whole.shape or (), device="meta")[head.value("index")].shape)
+        with recording_paused():
+            shape = tuple(torch.empty(whole.shape or (), device="meta")[head.value("index")].shape)
         at = step("slice", index, vocabulary.intern(whole._replace(shape=shape)), 0)
         narrow = (1,) * (len(part.shape or ()) - len(shape)) + shape
         if narrow != shape:
