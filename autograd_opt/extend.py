@@ -90,6 +90,7 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
             made = define(label, signature, flags, joint=together, forward=forward, meaning=meaning, **checked)  # type: ignore[arg-type]
         except ValueError as error:
             raise ArgumentError(at(f"{label}: {error}")) from error
+        made.typed = True
         USERS.add(made)
         CALLS[forward] = label
 

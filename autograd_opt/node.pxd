@@ -78,6 +78,7 @@ cdef class Op:
     cdef public bint distinct    # alone it is never the identity
     cdef public uint32_t lean        # what the rules do not need where the second operand is a number
     cdef public bint functions   # calls the backward of a Function, which may be sent no cotangent at all
+    cdef public bint typed       # its function may tell a list from a tuple; torch's do not
     cdef uint32_t need0, need1
     cdef uint32_t needs(self, int i)
     cdef bint commutes(self, dict attrs) except -1
@@ -227,5 +228,7 @@ cdef inline bint awaits(Op op, Node operand):
     """Does the rule of `op` for this operand ever run?  Where it does not, torch saves nothing for it."""
     return followed(operand) or not op.several and operand.flags & REQUIRES_GRAD != 0
 cdef int release_handle(Tape tape, object t) except -1
-cdef object encode(object v)
-cdef object encode_attributes(object attrs)
+cdef object encode(object v, bint typed=*)
+cdef object encode_attributes(object attrs, bint typed)
+cdef int deeper() except -1
+cdef void shallower() noexcept

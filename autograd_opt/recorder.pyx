@@ -24,8 +24,8 @@ from autograd_opt.ctorch cimport (
 from autograd_opt.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, MULTI, MOVES, NEEDS_ANS, NO_MERGE,
     OTHERS, OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape,
-    active_tape, attach, awaits, current_source, encode, encode_attributes, fresh_vn, handle, is_float, known_value, left_over,
-    new_node, number_arguments, recording, release_handle, same_device, set_paused, shape_of,
+    active_tape, attach, awaits, current_source, deeper, encode, encode_attributes, fresh_vn, handle, is_float, known_value, left_over,
+    new_node, number_arguments, recording, release_handle, same_device, set_paused, shallower, shape_of,
     version_of, wrote,
 )
 

@@ -17,6 +17,7 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 from autograd_opt.early cimport ao_ask_early
 from autograd_opt.node cimport (
     BY_RULE, DEAD, DECIDED, ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, Node, Op, Tape,
+    deeper, shallower,
 )
 
 cdef extern from *:
@@ -169,17 +170,15 @@ cdef class Structure:
                 raise TypeError(v)
             self.push(INT)
             return self.push(bits)
-        if t is torch_size or t is tuple:
+        if t is torch_size or t is tuple or t is list:
             self.push(SEQUENCE)
-            self.push(len(<tuple>v))
-            for x in <tuple>v:
-                self.value(x)
-            return 0
-        if t is list:
-            self.push(SEQUENCE)
-            self.push(len(<list>v))
-            for x in <list>v:
-                self.value(x)
+            self.push(4 * len(v) + (1 if t is list else 2 if t is torch_size else 0))
+            deeper()
+            try:
+                for x in v:
+                    self.value(x)
+            finally:
+                shallower()
             return 0
         if v is None:
             return self.push(NONE)
@@ -269,7 +268,7 @@ def structure_of(Tape tape, list roots, list captured):
             node = <Node>tape.nodes[i]
             s.node(node, last)
             last = node
-    except TypeError:
+    except (TypeError, RecursionError):
         return None
     s.end(roots, captured)
     return s

@@ -75,7 +75,7 @@ cdef object compared(Structure like, bytes leads, Tape tape, list roots, list ca
             s.node(node, last)
             last = node
             i += 1
-    except TypeError:
+    except (TypeError, RecursionError):
         return None
     s.end(roots, captured)
     return s

@@ -286,7 +286,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             node.in0 = na
             na.live += 1
         elif a is not None:
-            node.x0 = a
+            node.x0 = owned(a)
             node.flags |= SCALAR0
         if nb is not None:
             if mask & 2:
@@ -295,7 +295,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             node.in1 = nb
             nb.live += 1
         elif b is not None:
-            node.x1 = b
+            node.x1 = owned(b)
             node.flags |= SCALAR1
     else:
         save_more(tape, node, op, count, na, nb, nc, operands, mask, extra)
@@ -324,9 +324,9 @@ cdef int save_more(Tape tape, Node node, Op op, Py_ssize_t count, Node na, Node 
     for i in range(count):
         n = all_nodes[i]
         if n is None:
-            values[i] = operands[i]
+            values[i] = owned(operands[i])
             if operands[i] is not None:
-                node.attrs = {**(node.attrs or {}), op.operands[i]: operands[i]}
+                node.attrs = {**(node.attrs or {}), op.operands[i]: values[i]}
         else:
             if mask & (1 << i):
                 values[i] = operands[i]

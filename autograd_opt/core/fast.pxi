@@ -121,9 +121,13 @@ cdef bint foreign_kind(object x) except -1:
     if isinstance(x, Tensor):
         return False
     if type(x) is tuple or type(x) is list:
-        for y in x:
-            if foreign(y):
-                return True
+        deeper()
+        try:
+            for y in x:
+                if foreign(y):
+                    return True
+        finally:
+            shallower()
         return False
     return getattr(type(x), "__torch_function__", None) is not None
 

@@ -1,12 +1,16 @@
 # Nodes that are written whole: outputs, writes through views, values that others computed.
 
-cdef bint changeable(object value):
+cdef bint changeable(object value) except -1:
     """Can the caller change the inside of `value` after the call?"""
     cdef object kind = type(value)
     if kind is tuple:
-        for y in <tuple>value:
-            if changeable(y):
-                return True
+        deeper()
+        try:
+            for y in <tuple>value:
+                if changeable(y):
+                    return True
+        finally:
+            shallower()
         return False
     return kind is list or kind is dict or kind is set or kind is bytearray
 
@@ -14,25 +18,42 @@ cdef bint changeable(object value):
 cdef object own(object value):
     """`value` with containers of its own, of the same types."""
     cdef object kind = type(value)
-    if kind is list:
-        return [own(y) for y in <list>value]
-    if kind is dict:
-        return {k: own(y) for k, y in (<dict>value).items()}
-    if kind is tuple:
+    if kind is set or kind is bytearray:
+        return kind(value)
+    if kind is not list and kind is not dict and kind is not tuple:
+        return value
+    deeper()
+    try:
+        if kind is list:
+            return [own(y) for y in <list>value]
+        if kind is dict:
+            return {k: own(y) for k, y in (<dict>value).items()}
         return tuple([own(y) for y in <tuple>value])
-    return kind(value) if kind is set or kind is bytearray else value
+    finally:
+        shallower()
+
+
+cdef object owned(object value):
+    """What a node keeps of an argument that is no tensor: a list that the caller writes later is another one."""
+    if type(value) is int or type(value) is float or type(value) is bool or value is None:
+        return value
+    try:
+        return own(value) if changeable(value) else value
+    except RecursionError:                   # it holds itself, and has no key
+        return value
 
 
 cdef dict own_attributes(dict attrs):
-    """What a node keeps of the attributes of a call: a list that the caller writes later is another one."""
+    """The attributes of a call as a node keeps them."""
     cdef dict kept = None
     if not attrs:
         return None
     for name, value in attrs.items():
-        if type(value) is not int and type(value) is not bool and changeable(value):
+        mine = owned(value)
+        if mine is not value:
             if kept is None:
                 kept = attrs.copy()
-            kept[name] = own(value)
+            kept[name] = mine
     return attrs if kept is None else kept
 
 
@@ -88,7 +109,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
                 node.in0 = nodes[0]
                 if node.in0 is None:
                     if operands[0] is not None:
-                        node.x0 = operands[0]
+                        node.x0 = owned(operands[0])
                         node.flags |= SCALAR0
                 elif mask & 1:
                     node.x0 = operands[0]
@@ -97,7 +118,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
                 node.in1 = nodes[1]
                 if node.in1 is None:
                     if operands[1] is not None:
-                        node.x1 = operands[1]
+                        node.x1 = owned(operands[1])
                         node.flags |= SCALAR1
                 elif mask & 2:
                     node.x1 = operands[1]
@@ -108,9 +129,9 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
             versions = [0] * count
             for i in range(count):
                 if nodes[i] is None:
-                    values[i] = operands[i]
+                    values[i] = owned(operands[i])
                     if operands[i] is not None and not op.flags & VARIADIC:
-                        node.attrs = {**(node.attrs or {}), op.operands[i]: operands[i]}
+                        node.attrs = {**(node.attrs or {}), op.operands[i]: values[i]}
                 elif mask & (1 << min(i, 30)):
                     values[i] = operands[i]
                     versions[i] = saved_version(operands[i])

@@ -13,8 +13,11 @@ cdef inline uint64_t mix(uint64_t h, uint64_t x) noexcept:
     return h ^ (h >> 29)
 
 
-cdef uint64_t digest(uint64_t h, object v) except? 0:
-    """Mix an attribute's type and bits into `h`; TypeError for a value of unknown meaning."""
+cdef uint64_t digest(uint64_t h, object v, bint typed) except? 0:
+    """Mix an attribute's type and bits into `h`, those of sequences where they are `typed`.
+
+    TypeError for a value of unknown meaning.
+    """
     cdef object t = type(v)
     cdef double number
     cdef uint64_t bits
@@ -31,26 +34,30 @@ cdef uint64_t digest(uint64_t h, object v) except? 0:
     if t is str:
         return mix(mix(h, 7), <uint64_t>hash(v))
     if t is tuple or t is list or t is Size:
-        h = mix(mix(h, 8), len(v))
-        for x in v:
-            h = digest(h, x)
+        h = mix(mix(h, 8 if not typed else 12 if t is list else 13 if t is tuple else 14), len(v))
+        deeper()
+        try:
+            for x in v:
+                h = digest(h, x, typed)
+        finally:
+            shallower()
         return h
     if t is DType:
         return mix(mix(h, 9), <uint64_t><size_t><PyObject *>v)
     if t is slice:
-        return digest(digest(digest(mix(h, 10), v.start), v.stop), v.step)
+        return digest(digest(digest(mix(h, 10), v.start, typed), v.stop, typed), v.step, typed)
     return mix(mix(h, 11), <uint64_t>hash(encode(v)))
 
 
-cdef bint same(object a, object b) except -1:
-    """Are two attribute values of one type and the same bits?  Sequences are compared by what they hold."""
+cdef bint same(object a, object b, bint typed) except -1:
+    """Are two attribute values of one type and the same bits?  Sequences are compared by what they hold, or `typed`."""
     cdef object t = type(a)
     cdef double x, y
     if t is tuple or t is list or t is Size:
-        if not (type(b) is tuple or type(b) is list or type(b) is Size) or len(a) != len(b):
+        if not (type(b) is t if typed else type(b) is tuple or type(b) is list or type(b) is Size) or len(a) != len(b):
             return False
         for p, q in zip(a, b):
-            if not same(p, q):
+            if not same(p, q, typed):
                 return False
         return True
     if type(b) is not t:
@@ -61,7 +68,7 @@ cdef bint same(object a, object b) except -1:
         x, y = a, b
         return memcmp(&x, &y, 8) == 0
     if t is slice:
-        return same(a.start, b.start) and same(a.stop, b.stop) and same(a.step, b.step)
+        return same(a.start, b.start, typed) and same(a.stop, b.stop, typed) and same(a.step, b.step, typed)
     if t is int or t is bool or t is str:
         return a == b
     return encode(a) == encode(b)
@@ -73,7 +80,7 @@ cdef bint same_attributes(Node first, dict attrs, Py_ssize_t expected) except -1
         return False
     if attrs:
         for name, value in attrs.items():
-            if name not in first.attrs or not same(value, first.attrs[name]):
+            if name not in first.attrs or not same(value, first.attrs[name], first.op.typed):
                 return False
     return True
 
@@ -96,26 +103,26 @@ cdef bint same_rest(Node first, Op op, Py_ssize_t count, Node na, Node nb, Node 
                 value = first.x0 if first.flags & SCALAR0 else None
             else:
                 value = first.x1 if first.flags & SCALAR1 else None
-            if not same(operands[i], value):
+            if not same(operands[i], value, op.typed):
                 return False
     return same_attributes(first, attrs, expected)
 
 
-cdef uint64_t digest_of(Py_ssize_t count, Node na, Node nb, Node nc, tuple operands, dict attrs) except? 0:
+cdef uint64_t digest_of(Op op, Py_ssize_t count, Node na, Node nb, Node nc, tuple operands, dict attrs) except? 0:
     """Of what a call's key holds beside its tensors; NO_KEY where something has no bits of its own."""
     cdef uint64_t h = 0
     cdef Py_ssize_t i
     try:
         if na is None and count > 0:
-            h = digest(mix(h, 21), operands[0])
+            h = digest(mix(h, 21), operands[0], op.typed)
         if nb is None and count > 1:
-            h = digest(mix(h, 22), operands[1])
+            h = digest(mix(h, 22), operands[1], op.typed)
         if nc is None and count > 2:
-            h = digest(mix(h, 23), operands[2])
+            h = digest(mix(h, 23), operands[2], op.typed)
         if attrs:
             for name, value in attrs.items():
-                h = digest(mix(h, <uint64_t>hash(name)), value)
-    except TypeError:
+                h = digest(mix(h, <uint64_t>hash(name)), value, op.typed)
+    except (TypeError, RecursionError):
         return NO_KEY
     return h if h > NO_KEY else 2
 
@@ -154,7 +161,7 @@ cdef Entry *key_of(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc
     cdef Node before
     cdef Entry *e
     if attrs or na is None or nb is None and count > 1 or nc is None and count > 2:
-        rest = digest_of(count, na, nb, nc, operands, attrs)
+        rest = digest_of(op, count, na, nb, nc, operands, attrs)
         if rest == NO_KEY:
             return NULL
         if tape.degenerate():
@@ -205,13 +212,13 @@ cdef Entry *key_of_all(Tape tape, Op op, list nodes, tuple operands, dict attrs,
         for i in range(count):
             n = nodes[i]
             if n is None:
-                rest = digest(mix(mix(rest, 21), i), operands[i])
+                rest = digest(mix(mix(rest, 21), i), operands[i], op.typed)
             elif not is_float(n.dtype):
                 wide = True
         if attrs:
             for name, value in attrs.items():
-                rest = digest(mix(rest, <uint64_t>hash(name)), value)
-    except TypeError:
+                rest = digest(mix(rest, <uint64_t>hash(name)), value, op.typed)
+    except (TypeError, RecursionError):
         return NULL
     kind = kind_of(op, req, grad, wide)
     if tape.degenerate():
@@ -242,7 +249,7 @@ cdef bint same_others(Node first, Op op, list nodes, tuple operands, dict attrs)
         if op.flags & VARIADIC:
             return False                         # numbers in a list of tensors are not kept
         value = first.attributes.get(op.operands[i])
-        if not same(operands[i], value):
+        if not same(operands[i], value, op.typed):
             return False
         if value is not None and not (i == 0 and first.flags & SCALAR0 or i == 1 and first.flags & SCALAR1):
             expected += 1

@@ -5,12 +5,13 @@ def collect(x, list out):
     """Append every tensor inside nested tuples, lists and dicts to `out`, in order."""
     if isinstance(x, Tensor):
         out.append(x)
-    elif isinstance(x, (tuple, list)):
-        for y in x:
-            collect(y, out)
-    elif isinstance(x, dict):
-        for y in x.values():
-            collect(y, out)
+    elif isinstance(x, (tuple, list, dict)):
+        deeper()
+        try:
+            for y in x.values() if isinstance(x, dict) else x:
+                collect(y, out)
+        finally:
+            shallower()
 
 
 def substitute(x, dict by_id):

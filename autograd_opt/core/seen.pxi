@@ -36,7 +36,7 @@ cdef bint described(Structure s, Node node, tuple places, object number_of) exce
                 if places[k] is None and (k >= len(node.op.operands) or node.attrs is None
                                           or node.op.operands[k] not in node.attrs):
                     s.value(number_of(node, k))
-    except (TypeError, LookupError):
+    except (TypeError, LookupError, RecursionError):
         return False
     return True
 

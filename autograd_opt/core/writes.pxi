@@ -13,12 +13,13 @@ cdef int lend(object x) except -1:
             Py_DECREF(found)
             if found is not None:
                 (<Node>found).spare = None
-    elif type(x) is tuple or type(x) is list:
-        for y in x:
-            lend(y)
-    elif type(x) is dict:
-        for y in (<dict>x).values():
-            lend(y)
+    elif type(x) is tuple or type(x) is list or type(x) is dict:
+        deeper()
+        try:
+            for y in (<dict>x).values() if type(x) is dict else x:
+                lend(y)
+        finally:
+            shallower()
     return 0
 
 

@@ -47,9 +47,9 @@ class Kept:
 
 
 def settled(value: Any) -> Any:
-    """A value that nobody can change, and that `encode` writes the same."""
+    """A value that nobody else can change, and that `encode` writes the same."""
     if type(value) in (list, tuple):
-        return tuple(map(settled, value))
+        return type(value)(map(settled, value))
     hash((value.start, value.stop, value.step) if type(value) is slice else value)
     return value
 
@@ -119,7 +119,7 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
         if attributes or len(places) > 2:
             try:
                 coded = attribute_bits(op, attributes, places, node)
-            except (TypeError, LookupError):
+            except (TypeError, LookupError, RecursionError):
                 recorded.unique.append(op.name)
                 coded, effect, pure[i] = (UNREAD,), i + 1, 0
         requires_grad = node.requires_grad
@@ -149,15 +149,15 @@ def attribute_bits(
     defaults = op.attributes
     out = []
     for name in sorted(attributes):
-        text = encode(attributes[name])
-        if name not in defaults or encode(defaults[name]) != text:
+        text = encode(attributes[name], op.typed)
+        if name not in defaults or encode(defaults[name], op.typed) != text:
             out.append((name, text))
     if len(places) > 2:
         for k, place in enumerate(places):
             if place is None:
                 name = op.operands[k] if k < len(op.operands) else f"#{k}"
                 if name not in attributes:
-                    out.append((name, encode(number_of(node, k))))
+                    out.append((name, encode(number_of(node, k), op.typed)))
     return tuple(out)
 
 
@@ -165,7 +165,7 @@ def readable(node: Any) -> bool:
     """Can all attributes of a node be read, and the numbers among its operands?"""
     try:
         attribute_bits(node.op, node.attributes, node.operands, node)
-    except (TypeError, LookupError):
+    except (TypeError, LookupError, RecursionError):
         return False
     return True
 

@@ -285,7 +285,7 @@ conditions(
 )
 conditions(
     "recorder",
-    "if type(value) is not int and type(value) is not bool and changeable(value):",
+    "return own(value) if changeable(value) else value",
     ("changeable(value)", LISTS + "test_a_list_that_is_written_after_the_call"),
 )
 
