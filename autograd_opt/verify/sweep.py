@@ -52,6 +52,7 @@ class Differentiator:
     def __init__(self, recorded: Recorded):
         self.recorded = recorded
         self.templates: dict[Any, Template | None] = {}
+        self.users: dict[Any, Any] = {}      # as TRACED: what a rule of the user's reads may be another thing later
         self.unsupported: dict[str, str] = {}
         self.drawing: set[str] = set()
 
@@ -208,11 +209,13 @@ class Differentiator:
         present = None if parts is None else tuple([p is not None for p in parts])
         spelled = (head.op, head.attributes, vocabulary.spelled(head.type), tuple(map(vocabulary.spelled, kinds)))
         key = (op, tuple(op.vjps), op.joint, spelled, tuple(needs), present, torch.get_default_dtype())
-        traced, made = TRACED.get(key), None
+        users = op in USERS
+        table = self.users if users else TRACED
+        traced, made = table.get(key), None
         if traced is None:
             try:
                 made = trace_rule(vocabulary, op, head, kinds, needs, present)
-                if op in USERS and made != trace_rule(vocabulary, op, head, kinds, needs, present):
+                if users and made != trace_rule(vocabulary, op, head, kinds, needs, present):
                     raise Untraceable(f"the rule of {op.name} is another one each time")
             except Exception as error:  # whatever a rule raises on traces means that it cannot be traced
                 traced = Refused(str(error), isinstance(error, Draws))
@@ -221,9 +224,9 @@ class Differentiator:
                     [(vocabulary.heads[h], vocabulary.spelled(vocabulary.heads[h].type), r) for h, r in made.steps],
                     made.results,
                 )
-            if len(TRACED) >= TRACED_LIMIT:
-                TRACED.clear()
-            TRACED[key] = traced
+            if len(table) >= TRACED_LIMIT:
+                table.clear()
+            table[key] = traced
         if isinstance(traced, Refused):
             self.unsupported[op.name] = traced.reason
             if traced.draws:
