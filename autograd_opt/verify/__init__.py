@@ -4,6 +4,7 @@ The entry point is `verify`. The folder, in reading order:
 
     bits, ir, reading          a recorded graph as plain data
     words, tracer, rules       gradient rules run on traces, once per signature
+    users, unlike              the user's own rules: refused whatever they catch, and run in each way that runs ask them
     sweep                      values and reverse sweep of a graph as one program
     linear, numbering, sums    what may be distributed; value numbers; equality of combinations
     simulation, checker        the proof: every optimized cotangent is a sum of original ones

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from autograd_opt import node as nodes
-from autograd_opt.ops.table import USERS
 from autograd_opt.verify.bits import encode
 from autograd_opt.verify.calls import Untraceable
 from autograd_opt.verify.ir import Head, Vocabulary
@@ -171,8 +170,9 @@ def trace_rule(
     types: Sequence[int | None],
     needs: Sequence[bool],
     parts: Sequence[bool] | None = None,
+    tracer: Callable[[Vocabulary, int, str], Tracer] = Tracer,
 ) -> Template:
-    """Run the rules of one signature.
+    """Run the rules of one signature, on the traces of such a tracer.
 
     Environment of the template: the cotangent (or one place per part), the output, the
     operands in order (absent ones too), then the steps.
@@ -188,7 +188,7 @@ def trace_rule(
     first = 1 if parts is None else len(parts)
     result = vocabulary.types[head.type]
     device = result.device or next(vocabulary.types[p].device for p in result.parts if p is not None)
-    tracer = Tracer(vocabulary, first + 1 + len(types), device, op in USERS)
+    above = tracer(vocabulary, first + 1 + len(types), device)
     numbers = head.values() if None in types else {}
 
     def operand(k: int) -> Any:
@@ -197,38 +197,38 @@ def trace_rule(
         t = types[k]
         if t is None:
             return numbers.get(op.operands[k] if k < len(op.operands) else f"#{k}")
-        return tracer.value(t, first + 1 + k)
+        return above.value(t, first + 1 + k)
 
     def ans() -> Any:
         if vocabulary.types[head.type].shape is None:
             raise Untraceable("the rule reads several outputs at once")
-        return tracer.value(head.type, first)
+        return above.value(head.type, first)
 
     if parts is None:
 
         def g() -> Any:
-            return tracer.value(head.type, 0)
+            return above.value(head.type, 0)
     else:
 
         def g() -> Any:
             kinds = vocabulary.types[head.type].parts
-            return Parts([tracer.value(kinds[k], k) if there else None for k, there in enumerate(parts)])
+            return Parts([above.value(kinds[k], k) if there else None for k, there in enumerate(parts)])
 
     results: list[tuple[int, int]] = []
-    with recording_paused(), tracer:
+    with recording_paused(), above:
         if op.joint is not None:
             args, kwargs = arguments(op.joint, op, head, types, needs, g(), ans, operand, vocabulary)
             found = list(op.joint.fn(*args, **kwargs) or ())
             pairs = [(k, found[k] if k < len(found) else None) for k in range(len(types) - 1, -1, -1) if needs[k]]
             for k, value in pairs:
-                settle(tracer, vocabulary, results, k, types[k], value)
+                settle(above, vocabulary, results, k, types[k], value)
         else:
             for k in range(len(types) - 1, -1, -1):
                 if not needs[k] or k >= len(op.vjps) or op.vjps[k] is None:
                     continue
                 args, kwargs = arguments(op.vjps[k], op, head, types, needs, g(), ans, operand, vocabulary)
-                settle(tracer, vocabulary, results, k, types[k], op.vjps[k].fn(*args, **kwargs))
-    return Template(tuple(tracer.steps), tuple(results))
+                settle(above, vocabulary, results, k, types[k], op.vjps[k].fn(*args, **kwargs))
+    return Template(tuple(above.steps), tuple(results))
 
 
 def settle(

@@ -14,13 +14,13 @@ import torch
 
 from autograd_opt.ops.table import USERS
 from autograd_opt.verify.bits import encode
-from autograd_opt.verify.calls import Untraceable
 from autograd_opt.verify.evaluate import known
 from autograd_opt.verify.ir import ADD, MULTI, Malformed, Program
 from autograd_opt.verify.linear import JOINTLY, LINEAR, is_kernel
 from autograd_opt.verify.reading import Recorded
 from autograd_opt.verify.rules import Template, trace_rule
 from autograd_opt.verify.tracer import Draws
+from autograd_opt.verify.unlike import users_rule
 from autograd_opt.verify.words import CONSTANT, FULL, HOOK, MERGED, PULLBACK, RULE, SEED
 
 TRACED: dict[Any, Any] = {}
@@ -214,9 +214,7 @@ class Differentiator:
         traced, made = table.get(key), None
         if traced is None:
             try:
-                made = trace_rule(vocabulary, op, head, kinds, needs, present)
-                if users and made != trace_rule(vocabulary, op, head, kinds, needs, present):
-                    raise Untraceable(f"the rule of {op.name} is another one each time")
+                made = (users_rule if users else trace_rule)(vocabulary, op, head, kinds, needs, present)
             except Exception as error:  # whatever a rule raises on traces means that it cannot be traced
                 traced = Refused(str(error), isinstance(error, Draws))
             else:

@@ -74,16 +74,15 @@ def convolved(g: Any, x: Any, w: Any, bias: Any, *rest: Any) -> tuple[Any, ...] 
 
 
 class Tracer(TorchFunctionMode):
-    """Above every other mode: turns each torch call on traces into a step.
+    """Above every other mode: turns each torch call on traces into a step."""
 
-    With `users`, traces say that they are on the device of what they stand for: the user's rules may branch on it.
-    """
+    users = False
+    """Do traces say that they are on the device of what they stand for?"""
 
-    def __init__(self, vocabulary: Vocabulary, places: int, device: str, users: bool = False):
+    def __init__(self, vocabulary: Vocabulary, places: int, device: str):
         super().__init__()
         self.vocabulary = vocabulary
         self.device = device
-        self.users = users
         self.places = places
         self.steps: list[tuple[int, tuple[int, ...]]] = []
         self.made: dict[Any, Any] = {}
