@@ -22,6 +22,8 @@ Tensor = torch.Tensor
 Rule = Callable[..., Any]
 OWN = ("signature", "name", "pure", "elementwise", "commutative", "meaning", "joint")
 """The keywords of `register_op` itself."""
+KEPT = "kept"
+"""Of a rule that holds tensors without data, on which a proof ran it: what is said where it uses them."""
 EXAMPLE = '@register_op("x, y, *, scale=1.0", x=rule, y=rule)'
 
 
@@ -111,13 +113,26 @@ def asking(rule: Rule, words: Sequence[str], judge: Callable[..., Any]) -> Rule:
 
     @functools.wraps(rule)
     def judged(g: Any, *reads: Any, **attributes: Any) -> Any:
-        result = rule(g, *reads[:count], **attributes)
+        try:
+            result = rule(g, *reads[:count], **attributes)
+        except RuntimeError as error:
+            if KEPT in judged.__dict__ and "meta" in str(error):
+                raise errors.GraphError(judged.__dict__[KEPT]) from error
+            raise
+        if KEPT in judged.__dict__ and without_data(result) and not without_data(g):
+            raise errors.GraphError(judged.__dict__[KEPT])
         return judge(result, g, *[reads[i] for i in places]) if isinstance(g, Tensor) else result
 
     judged.__signature__ = inspect.Signature([          # type: ignore[attr-defined]
         *[inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in asked],
         *[p for p in parameters if p.kind is p.KEYWORD_ONLY]])
     return judged
+
+
+def without_data(result: Any) -> bool:
+    """Is one of these a tensor without data?"""
+    return any(isinstance(t, Tensor) and t.device.type == "meta"
+               for t in (result if isinstance(result, (tuple, list)) else (result,)))
 
 
 def expandable(shape: Sequence[int], to: Sequence[int]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autograd_opt.ops.table import OPS
+from autograd_opt.ops.table import OPS, USERS
 from autograd_opt.verify.calls import Untraceable
 from autograd_opt.verify.domain import Array, Domain, Outside
 from autograd_opt.verify.ir import Head, Program, Vocabulary
@@ -15,6 +15,7 @@ from autograd_opt.verify.kernels import KERNELS
 from autograd_opt.verify.meaning import MEANING, PULLBACKS
 from autograd_opt.verify.rules import recording_paused
 from autograd_opt.verify.tracer import Tracer
+from autograd_opt.verify.users import ran
 from autograd_opt.verify.words import CONSTANT, FULL, MERGED, PULLBACK, WORDS
 
 
@@ -91,19 +92,28 @@ def traced_formula(
     key = (formula, head, tuple(types))
     cache = vocabulary.__dict__.setdefault("formulas", {})
     if key not in cache:
-        tracer = Tracer(vocabulary, len(types), vocabulary.types[head.type].device)
-        values = {**op.attributes, **{k: v for k, v in head.values().items() if not k.startswith("#")}}
-        before = max(0, len(types) - sum(n not in values for n in op.operands))    # an absent one is None
-        with recording_paused(), tracer:
-            traces = [tracer.value(t, k) for k, t in enumerate(types)]
-            rest = iter(traces[before:])
-            operands = [values.pop(n) if n in values else next(rest, None) for n in op.operands]
-            try:
-                out = formula(*traces[:before], *operands, **{k: v for k, v in values.items() if k in op.attributes})
-            except Untraceable as error:
-                raise Outside(str(error)) from error
-        cache[key] = tracer.steps, [*types, *[vocabulary.heads[n].type for n, _ in tracer.steps]], out.position
+        def traced(tracer: Callable[[Vocabulary, int, str], Tracer]) -> tuple[Tracer, int]:
+            made = tracer(vocabulary, len(types), vocabulary.types[head.type].device)
+            return made, steps_of(made, formula, head, op, types)
+
+        try:
+            made, last = ran(traced, op, "meaning") if op in USERS else traced(Tracer)
+        except Untraceable as error:
+            raise Outside(str(error)) from error
+        cache[key] = made.steps, [*types, *[vocabulary.heads[n].type for n, _ in made.steps]], last
     return cache[key]
+
+
+def steps_of(tracer: Tracer, formula: Callable[..., Any], head: Head, op: Any, types: Sequence[int]) -> int:
+    """Run a formula on traces; the position of the result."""
+    values = {**op.attributes, **{k: v for k, v in head.values().items() if not k.startswith("#")}}
+    before = max(0, len(types) - sum(n not in values for n in op.operands))    # an absent one is None
+    with recording_paused(), tracer:
+        traces = [tracer.value(t, k) for k, t in enumerate(types)]
+        rest = iter(traces[before:])
+        operands = [values.pop(n) if n in values else next(rest, None) for n in op.operands]
+        out = formula(*traces[:before], *operands, **{k: v for k, v in values.items() if k in op.attributes})
+    return int(out.position)
 
 
 def kernel(D: Domain, vocabulary: Vocabulary, head: Head, args: Sequence[Array], types: Sequence[int]) -> Array:

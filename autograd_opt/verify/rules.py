@@ -17,7 +17,7 @@ from autograd_opt import node as nodes
 from autograd_opt.verify.bits import encode
 from autograd_opt.verify.calls import Untraceable
 from autograd_opt.verify.ir import Head, Vocabulary
-from autograd_opt.verify.tracer import Trace, Tracer
+from autograd_opt.verify.tracer import Tracer
 
 PRIVATE = {7, 8, 9}
 """Argument codes of rules that read the run or the node itself: nothing here can trace those."""
@@ -238,7 +238,8 @@ def settle(
     if value is None:
         return
     shape, dtype, _, _ = vocabulary.types[type]
-    if not isinstance(value, Trace):
+    value = tracer.taken(value)
+    if value is None:
         raise Untraceable("the rule returns something that is not traced")
     if shape is not None:
         with torch._C.DisableTorchFunction():            # not asked of the tracer, which would only hand it on

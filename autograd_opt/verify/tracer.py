@@ -114,8 +114,6 @@ class Tracer(TorchFunctionMode):
                 if found is not None:
                     return self.step(*canonical(func, args, kwargs), empty(*found))
             given = tensors_in(args, kwargs)
-            if self.users and "device" in kwargs and not any(isinstance(t, Trace) for t in given):
-                kwargs = {**kwargs, "device": "meta"}
             versions = [t._version for t in given]
             pure = isinstance(name, str) and OPS[name].flags & (PURE | VIEW)
             result = convolved(*args) if func is CONVOLUTION_BACKWARD and len(args) == 11 else None
@@ -204,6 +202,10 @@ class Tracer(TorchFunctionMode):
             trace.__class__ = Trace
             trace.position = position  # type: ignore[attr-defined]
         return trace
+
+    def taken(self, value: Any) -> Any:
+        """What a rule returns, as a trace; None where it is none."""
+        return value if isinstance(value, Trace) else None
 
     def full(self, value: float, result: torch.Tensor) -> Any:
         """A tensor of one number, whatever it was made like."""

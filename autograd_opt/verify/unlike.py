@@ -32,4 +32,4 @@ def once(
     parts: Sequence[bool] | None,
 ) -> Template:
     """One trace; nothing that the rule did keeps it from being refused."""
-    return ran(lambda tracer: trace_rule(vocabulary, op, head, types, needs, parts, tracer))
+    return ran(lambda tracer: trace_rule(vocabulary, op, head, types, needs, parts, tracer), op, "rule")

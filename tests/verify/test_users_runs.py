@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
@@ -20,6 +21,11 @@ def operator(rule, forward=torch.sin, **options):
 def twice(op, x):
     """The operator called twice on equal operands, its cotangents being unlike."""
     return (op(x * 2) * 3 + op(x * 2) * torch.tensor([-1.0, 0.5, 4.0])).sum()
+
+
+def squares(op, x):
+    """The same of the squares: what the operator computes is in the gradient."""
+    return (op(x * 2) ** 2 * 3 + op(x * 2) ** 2 * torch.tensor([-1.0, 0.5, 4.0])).sum()
 
 
 def verified(op, loss=twice):
@@ -88,6 +94,111 @@ def test_a_rule_is_not_proved_by_what_it_does_when_its_trace_is_refused(rule):
     verdict = verified(operator(rule))
     assert verdict.status is Status.UNDECIDED
     assert "meta" in verdict.message or "in place" in verdict.message
+
+
+# ----- what a proof leaves in a rule's caches -----
+@functools.lru_cache(None)
+def mask(n):
+    return torch.ones(n).cumsum(0).flip(0)
+
+
+@functools.lru_cache(None)
+def zeros(n):
+    return torch.zeros(n)
+
+
+@functools.lru_cache(None)
+def half(dtype):
+    return torch.full((), 0.5, dtype=dtype)
+
+
+@functools.lru_cache(None)
+def large(n):
+    return torch.ones(n).expand(5000, n)
+
+
+MEMO: dict[int, torch.Tensor] = {}
+
+
+def written(g, x):
+    if len(x) not in MEMO:
+        MEMO[len(x)] = torch.zeros(len(x))
+        MEMO[len(x)][0] = 2.0
+    return g * MEMO[len(x)]
+
+
+@pytest.mark.parametrize(("rule", "status"), [
+    (lambda g, x: g * mask(len(x)), Status.PROVED),
+    (lambda g, x: g * x + zeros(len(x)), Status.PROVED),
+    (lambda g, x: g * half(x.dtype), Status.PROVED),
+    (lambda g, x: zeros(len(x)), Status.PROVED),
+    (lambda g, x: (g * large(len(x))).sum(0), Status.PROVED),
+    (lambda g, x: torch.where(mask(len(x)) > 1, g, 0.0), Status.PROVED),
+    (lambda g, x: g[mask(len(x)) > 0], Status.PROVED),
+    (lambda g, x: g * mask(len(x))[x.argsort()], Status.PROVED),
+    (lambda g, x: g * (1 + mask(len(x)).data_ptr() % 2), Status.UNDECIDED),
+    (lambda g, x: g.round() * mask(len(x)), Status.UNDECIDED),
+    (written, Status.UNDECIDED),
+], ids=range(11))
+def test_what_a_rule_keeps_without_reading_its_arguments_is_what_runs_need(rule, status):
+    for cached in (mask, zeros, half, large):
+        cached.cache_clear()
+    MEMO.clear()
+    op = operator(rule)
+    assert verified(op).status is status
+    assert all(t.device.type == "cpu" for t in (mask(3), zeros(3), half(torch.float32), *MEMO.values()))
+
+
+def test_a_meaning_keeps_what_runs_need_as_well():
+    mask.cache_clear()
+    op = operator(lambda g, x: g * g, lambda x: x * mask(len(x)), meaning=lambda x: x * mask(len(x)))
+    x = ao.tensor([1.0, 2.0, 3.0])
+    mask.cache_clear()
+    with ao.AutogradGraph(optimize=True) as graph:
+        loss = squares(op, x)
+        mask.cache_clear()
+        graph.verify(loss)
+        assert mask.cache_info().currsize == 1      # the meaning was run
+        assert mask(3).device.type == "cpu"
+
+
+def test_a_meaning_that_keeps_what_it_computes_is_told_so():
+    kept = []
+    op = operator(lambda g, x: g * g, lambda x: x * 2, meaning=lambda x: [x * 2, kept.append(x.exp())][0])
+    x = ao.tensor([1.0, 2.0, 3.0])
+    with ao.AutogradGraph(optimize=True) as graph, pytest.warns(RuntimeWarning, match="the meaning of .* has kept"):
+        graph.verify(squares(op, x))
+
+
+def test_a_rule_that_keeps_what_it_computes_is_told_so():
+    kept = {}
+
+    def rule(g, x):
+        return g * kept.setdefault("cos", x.cos())
+
+    op = operator(rule)
+    x = ao.tensor([1.0, 2.0, 3.0])
+    with ao.AutogradGraph(optimize=True, verify=True) as graph:
+        loss = twice(op, x)
+        with pytest.warns(RuntimeWarning, match="has kept a tensor"), \
+                pytest.raises(ao.GraphError, match="has kept a tensor"):
+            loss.backward()
+        assert graph.verdicts[-1].status is Status.UNDECIDED
+    with pytest.raises(ao.GraphError, match="has kept a tensor"):
+        kept["cos"] * 2
+    kept.clear()
+    with ao.AutogradGraph():
+        twice(op, x).backward()
+    assert torch.allclose(x.grad, 2 * (x.detach() * 2).cos() * torch.tensor([2.0, 3.5, 7.0]))
+
+
+def test_a_rule_that_keeps_nothing_is_not_told_so_for_its_cycles():
+    def rule(g, x):
+        loop = [g * x]
+        loop.append(loop)
+        return loop[0]
+
+    assert verified(operator(rule)).status is Status.PROVED
 
 
 # ----- rules that change -----
