@@ -1,9 +1,11 @@
-"""The user's rules are run several times: each has to give one trace."""
+"""The user's rules are run several times: each has to give one trace, where gradients are recorded and where not."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from autograd_opt.verify.calls import Untraceable
 from autograd_opt.verify.ir import Head, Vocabulary
@@ -21,15 +23,16 @@ def users_rule(
     ------
     Untraceable : as `trace_rule`, or the rule does different things in different runs.
     """
-    made = once(vocabulary, op, head, types, needs, parts)
-    if once(vocabulary, op, head, types, needs, parts) != made:
+    made = once(False, vocabulary, op, head, types, needs, parts)        # as in most runs
+    if once(True, vocabulary, op, head, types, needs, parts) != made:
         raise Untraceable(f"the rule of {op.name} is another one each time")
     return made
 
 
 def once(
-    vocabulary: Vocabulary, op: Any, head: Head, types: Sequence[int | None], needs: Sequence[bool],
+    recording: bool, vocabulary: Vocabulary, op: Any, head: Head, types: Sequence[int | None], needs: Sequence[bool],
     parts: Sequence[bool] | None,
 ) -> Template:
     """One trace; nothing that the rule did keeps it from being refused."""
-    return ran(lambda tracer: trace_rule(vocabulary, op, head, types, needs, parts, tracer), op, "rule")
+    with torch.set_grad_enabled(recording):
+        return ran(lambda tracer: trace_rule(vocabulary, op, head, types, needs, parts, tracer), op, "rule")

@@ -201,6 +201,15 @@ def test_a_rule_that_keeps_nothing_is_not_told_so_for_its_cycles():
     assert verified(operator(rule)).status is Status.PROVED
 
 
+# ----- where rules run -----
+@pytest.mark.parametrize("recording", [True, False])
+def test_a_rule_that_asks_whether_gradients_are_recorded_is_not_proved_by_one_answer(recording):
+    def rule(g, x):
+        return g * x if torch.is_grad_enabled() is recording else g * g
+
+    assert verified(operator(rule)).status is Status.UNDECIDED
+
+
 # ----- rules that change -----
 class Rule:
     squared = False
