@@ -1,7 +1,13 @@
-"""The user's rules are run several times: each has to give one trace, where gradients are recorded and where not."""
+"""The user's rules are run several times: each way that a run may ask them has to give one trace.
+
+Gradients are recorded in some runs and not in others; a rule for all operands at once is told which ones are needed,
+and a proof is of every run, whichever inputs it names.
+"""
 
 from __future__ import annotations
 
+import inspect
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +17,9 @@ from autograd_opt.verify.calls import Untraceable
 from autograd_opt.verify.ir import Head, Vocabulary
 from autograd_opt.verify.rules import Template, trace_rule
 from autograd_opt.verify.users import ran
+
+MOST_OPERANDS = 4
+"""A rule that is told which of more are needed is not traced: each choice is a trace."""
 
 
 def users_rule(
@@ -23,8 +32,41 @@ def users_rule(
     ------
     Untraceable : as `trace_rule`, or the rule does different things in different runs.
     """
-    made = once(False, vocabulary, op, head, types, needs, parts)        # as in most runs
-    if once(True, vocabulary, op, head, types, needs, parts) != made:
+    made = traced(vocabulary, op, head, types, needs, parts)
+    if op.joint is None or not told(op.joint.fn):
+        return made
+    wanted = [k for k, need in enumerate(needs) if need]
+    if len(wanted) > MOST_OPERANDS:
+        raise Untraceable(f"the rule of {op.name} is told which of {len(wanted)} operands are needed")
+    first = (1 if parts is None else len(parts)) + 1 + len(types)
+    table: dict[Any, int] = {}
+    whole = numbered(made, first, table)
+    for count in range(1, len(wanted)):
+        for some in itertools.combinations(wanted, count):
+            found = numbered(traced(vocabulary, op, head, types, [k in some for k in range(len(needs))], parts),
+                             first, table)
+            if any(found.get(k) != whole.get(k) for k in some):
+                raise Untraceable(f"the rule of {op.name} gives an operand another cotangent where others are needed")
+    return made
+
+
+def told(rule: Any) -> bool:
+    """Is the user's own function told which operands are needed?"""
+    return "needs" in inspect.signature(getattr(rule, "__wrapped__", rule)).parameters
+
+
+def numbered(template: Template, first: int, table: dict[Any, int]) -> dict[int, int]:
+    """Equal numbers for equal computations of each operand's cotangent."""
+    numbers = list(range(-first, 0))
+    for head, refs in template.steps:
+        numbers.append(table.setdefault((head, *[numbers[r] for r in refs]), len(table)))
+    return {k: numbers[position] for k, position in template.results}
+
+
+def traced(vocabulary: Vocabulary, op: Any, head: Head, *signature: Any) -> Template:
+    """The trace, the same where gradients are recorded and where they are not, as in most runs."""
+    made = once(False, vocabulary, op, head, *signature)
+    if once(True, vocabulary, op, head, *signature) != made:
         raise Untraceable(f"the rule of {op.name} is another one each time")
     return made
 

@@ -210,6 +210,48 @@ def test_a_rule_that_asks_whether_gradients_are_recorded_is_not_proved_by_one_an
     assert verified(operator(rule)).status is Status.UNDECIDED
 
 
+# ----- which operands are needed -----
+def pair(joint):
+    return ao.register_op("x, y", name=f"users run {next(COUNT)}", pure=True, joint=joint)(lambda x, y: x * y)
+
+
+def told(g, x, y, needs):
+    return (g * y, g * x) if all(needs) else (g * g * y, g * g * x)
+
+
+def sparing(g, x, y, needs):
+    return g * y if needs[0] else None, g * x if needs[1] else None
+
+
+@pytest.mark.parametrize(("joint", "status"), [
+    (told, Status.UNDECIDED), (sparing, Status.PROVED), (lambda g, x, y: (g * y, g * x), Status.PROVED)])
+@pytest.mark.parametrize("wanted", [(0,), (1,), (0, 1)])
+def test_a_rule_that_is_told_what_is_needed_is_proved_for_every_run(joint, status, wanted):
+    op = pair(joint)
+    found = []
+    for options in ({}, {"optimize": True, "verify": True}):
+        leaves = [ao.tensor([1.0, 2.0]), ao.tensor([3.0, 4.0])]
+        with ao.AutogradGraph(**options) as graph:
+            x, y = leaves
+            loss = (op(x, y) * x + op(x, y) * y.exp()).sum()
+            found.append(torch.autograd.grad(loss, [leaves[k] for k in wanted]))
+    assert graph.verdicts[-1].status is status
+    assert all(map(torch.allclose, *found))
+
+
+def test_rules_that_are_told_what_is_needed_of_many_operands_are_not_traced():
+    def spare(g, a, b, c, d, e, needs):
+        return tuple([g if need else None for need in needs])
+
+    for rule, status in ((spare, Status.UNDECIDED), (lambda g: (g,) * 5, Status.PROVED)):
+        op = ao.register_op("a, b, c, d, e", name=f"users run {next(COUNT)}", pure=True, joint=rule)(
+            lambda *t: sum(t))
+        leaves = [ao.tensor([float(k), 2.0]) for k in range(5)]
+        with ao.AutogradGraph(optimize=True) as graph:
+            loss = (op(*leaves) * 2 + op(*leaves) * leaves[0]).sum()
+            assert graph.verify(loss).status is status
+
+
 # ----- rules that change -----
 class Rule:
     squared = False
