@@ -11,18 +11,20 @@ from autograd_opt.node import attribute_key
 KEYLESS = "{} has no key: such a value is taken for equal to none"
 
 
-def attribute_difference(name: str, x: Any, y: Any) -> str | None:
+def attribute_difference(name: str, x: Any, y: Any, typed: bool = False) -> str | None:
     """What differs between two values of the attribute `name`; None where their keys are equal.
+
+    `typed`: a list is no tuple, to functions of the user's.
 
     >>> attribute_difference("y", (1, 0.0), (1, -0.0))
     'attribute y[1]: 0.0 and -0.0'
     >>> attribute_difference("y", 2, 2.0)
     'attribute y: 2 and 2.0'
     """
-    keys = key(x), key(y)
+    keys = key(x, typed), key(y, typed)
     if keys[0] == keys[1] and keys[0] is not None:
         return None
-    path, x, y = innermost(x, y)
+    path, x, y = innermost(x, y, typed)
     first, second = (printing.value_text(v) for v in (x, y))
     if first == second:
         first, second = further(x, y)
@@ -32,20 +34,21 @@ def attribute_difference(name: str, x: Any, y: Any) -> str | None:
     return f"attribute {name}{path}: {texts[0]} and {texts[1]}{reason}"
 
 
-def key(value: Any) -> bytes | None:
+def key(value: Any, typed: bool = False) -> bytes | None:
     """The bytes that stand for an attribute's value; None for a value without a key."""
     try:
-        return bytes(attribute_key({"": value}))
-    except TypeError:
+        return bytes(attribute_key({"": value}, typed))
+    except (TypeError, RecursionError):
         return None
 
 
-def innermost(x: Any, y: Any) -> tuple[str, Any, Any]:
+def innermost(x: Any, y: Any, typed: bool) -> tuple[str, Any, Any]:
     """The first two parts that differ, and the way to them."""
     path = ""
     while True:
         pairs = parts(x, y)
-        found = next(((k, a, b) for k, a, b in pairs if key(a) is None or key(a) != key(b)), None)
+        found = next(((k, a, b) for k, a, b in pairs if key(a, typed) is None or key(a, typed) != key(b, typed)),
+                     None)
         if found is None:
             return path, x, y
         path, x, y = path + found[0], found[1], found[2]

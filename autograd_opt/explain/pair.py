@@ -222,7 +222,7 @@ def attribute_differences(a: Any, b: Any) -> Iterator[Difference]:
     x, y = a.attributes, b.attributes
     for name in sorted({*x, *y}):
         if name in x and name in y:
-            text = attribute_difference(name, x[name], y[name])
+            text = attribute_difference(name, x[name], y[name], a.op.typed or b.op.typed)
         else:
             values = [printing.shorten(printing.value_text(v.get(name))) for v in (x, y)]
             text = f"attribute {name}: {values[0]} and {values[1]}"

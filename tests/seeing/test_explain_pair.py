@@ -104,10 +104,20 @@ def test_the_bit_in_which_attributes_differ(first: Any, second: Any, text: str, 
 @pytest.mark.parametrize("value", [NAN, -0.0, (1, [2.0]), torch.Size([2]), slice(0, None), "a", None, torch.float32])
 def test_attributes_of_one_key_are_one(value: Any) -> None:
     x = ao.tensor(X)
-    alike = list(value) if isinstance(value, tuple) else value
     with ao.AutogradGraph(optimize=True) as graph:
-        assert graph.explain(with_k(x, k=value), with_k(x, k=alike)).same
+        assert graph.explain(with_k(x, k=value), with_k(x, k=value)).same
+    alike = list(value) if isinstance(value, tuple) else value
     assert attribute_difference("k", value, alike) is None
+
+
+def test_lists_are_tuples_to_torch_alone() -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph(optimize=True) as graph:
+        assert graph.explain(x.sum([0]), x.sum((0,))).same
+        for one, other, text in (((1,), [1], "attribute k: (1,) and [1]"), (((2,),), (torch.Size([2]),), "(Size)")):
+            answer = graph.explain(with_k(x, k=one), with_k(x, k=other))
+            assert not answer.same
+            assert text in str(answer), answer
 
 
 @pytest.mark.parametrize("name", ["mul", "add", "pow", "clamp"])
