@@ -50,3 +50,9 @@ GROWTH_BYTES_BAR: Bar = (0, False, None, False)
 """Most bytes that 10,000 training steps may add with the garbage collector off."""
 WATCHING_BAR: Bar = (3, False, None, False)
 """Most times longer that a script may take under `explain`."""
+ALGORITHMS_MEDIAN_BAR: Bar = (1.0, False, 0.85, False)
+"""Most that the median of the whole programs may take, as a share of torch eager."""
+ALGORITHMS_WORST_BAR: Bar = (1.25, False, None, False)
+"""Most that any of the whole programs may take, as a share of torch eager."""
+OPTIMIZING_BAR: Bar = (1.03, False, None, False)
+"""Most that `optimize=True` may take, as a share of the same program recorded as written."""

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 import autograd_opt as ao
+from benchmarks.algorithms import Program
 from benchmarks.counting import KernelCounter
-from tests.algorithms import ALGORITHMS, Program, inference, networks, physics, training
+from benchmarks.whole_programs import ALGORITHMS
 
-MODULES = (inference, networks, physics, training)
 PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
 CONTEXTS: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
     nullcontext, ao.AutogradGraph, lambda: ao.AutogradGraph(optimize=True))

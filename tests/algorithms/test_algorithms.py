@@ -13,8 +13,8 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 import autograd_opt as ao
-from tests.algorithms import ALGORITHMS
-from tests.algorithms.counted import MODULES, PAGE, SURPLUS, counts
+from benchmarks.whole_programs import ALGORITHMS, MODULES
+from tests.algorithms.counted import PAGE, SURPLUS, counts
 
 MODES = {
     "written": {"optimize": False},

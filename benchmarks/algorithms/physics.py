@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.algorithms import algorithm
-from tests.algorithms.training import mlp, parameters
+from . import algorithm
+from .training import mlp, parameters
 
 Tensor = torch.Tensor
 

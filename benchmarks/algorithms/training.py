@@ -12,7 +12,7 @@ from torch.distributions import Categorical, Independent, Normal, kl_divergence
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from tests.algorithms import algorithm
+from . import algorithm
 
 Tensor = torch.Tensor
 

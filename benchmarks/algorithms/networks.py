@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
-from tests.algorithms import algorithm
-from tests.algorithms.training import mlp, parameters
+from . import algorithm
+from .training import mlp, parameters
 
 Tensor = torch.Tensor
 

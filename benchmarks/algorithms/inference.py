@@ -18,8 +18,8 @@ from torch.distributions import (
 )
 from torch.nn import functional as F
 
-from tests.algorithms import algorithm
-from tests.algorithms.training import mlp, parameters
+from . import algorithm
+from .training import mlp, parameters
 
 Tensor = torch.Tensor
 
