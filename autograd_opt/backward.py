@@ -398,7 +398,11 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
     # What a recorded run computes can be differentiated with respect to each twin, so it stays as written.
     merge = False                           # a run inside a run leaves the outer one's merges as they are
     if graph is not None and not create_graph and not tape.running:
-        merge = graph.prepare(roots, inputs, not retain)
+        tape.fixed += 1                     # passes and proofs hold record numbers
+        try:
+            merge = graph.prepare(roots, inputs, not retain)
+        finally:
+            tape.fixed -= 1
     elif graph is not None and graph.released is not None:
         cleared.refuse(graph, roots)
     if merge and graph.erased:
@@ -413,6 +417,7 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
     run = runs.Run(task, roots, inputs, accumulate)
     stack = runs.stack()
     stack.append(run)
+    tape.fixed += 1                         # hooks of targets and callbacks come after the engine's loop
     try:
         result = recorded_run(run, cotangents) if create_graph else numeric_run(run, cotangents)
         if not retain:
@@ -424,6 +429,7 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
         raise
     finally:
         stack.pop()
+        tape.fixed -= 1
     return result if result is not None else []
 
 

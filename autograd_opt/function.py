@@ -189,17 +189,19 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     needs = tuple(i in by_position and by_position[i].requires_grad for i in range(len(args)))
     ctx = Context(needs)
     ctx._clear_on_access = bool(getattr(cls, "clear_saved_tensors_on_access", False))
-    with torch.no_grad():
-        if with_setup:
-            result = cls.forward(*args, **kwargs)
-            cls.setup_context(ctx, args, result)
-        else:
-            result = cls.forward(ctx, *args, **kwargs)
-    single = not isinstance(result, (tuple, list))
-    outputs = [result] if single else list(result)
-    call = Call(cls, ctx, args, positions, found, versions, old_base, enabled and any(needs))
-    with torch._C.DisableTorchFunction():
-        outputs = finish(call, outputs)
+    bases = [None if base is None else base[1] for base in old_base.values()]
+    with nodes.Held([*found, *bases]):      # the forward may detach its operands, write them, end other runs
+        with torch.no_grad():
+            if with_setup:
+                result = cls.forward(*args, **kwargs)
+                cls.setup_context(ctx, args, result)
+            else:
+                result = cls.forward(ctx, *args, **kwargs)
+        single = not isinstance(result, (tuple, list))
+        outputs = [result] if single else list(result)
+        call = Call(cls, ctx, args, positions, found, versions, old_base, enabled and any(needs))
+        with torch._C.DisableTorchFunction():
+            outputs = finish(call, outputs)
     return outputs[0] if single else tuple(outputs)
 
 

@@ -132,6 +132,8 @@ cdef class Tape:
     cdef public bint optimize, consumed, sources
     cdef public Py_ssize_t running   # backward runs under way: record numbers must not move
     cdef public bint algebra     # values are recognized in other words
+    cdef public Py_ssize_t fixed     # others that hold record numbers
+    cdef Py_ssize_t moves        # how often entries of the value table were moved or forgotten
     cdef bint moved              # the last value handed out again was the kept one itself, not a clone
     cdef bint layouts            # a value was computed twice for its strides
     cdef public bint late        # a tensor came to require grad by a write: its views may, too
@@ -190,6 +192,11 @@ cdef class Tape:
     cdef int inherit(self, Node node) except -1
     cdef int forget_writes(self) except -1
     cdef int compact(self) except -1
+    cdef int count_references(self, Py_ssize_t *known) except -1
+    cdef int count_reference(self, Node node, Py_ssize_t *known) except -1
+    cdef int keep_below(self, Node node, Py_ssize_t *known) except -1
+    cdef int keep_record(self, Node node, Py_ssize_t *known) except -1
+    cdef int forget_leaf(self, Node node) except -1
     cpdef int clear(self) except -1
     cdef Node parameter(self, object t)
     cdef int resolve(self, dict captured) except -1

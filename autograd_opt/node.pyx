@@ -43,6 +43,7 @@ cdef extern from *:
 cdef extern from "Python.h":
     int PyObject_GenericSetAttr(object o, object name, object value) except -1
     Py_ssize_t Py_REFCNT(object o)
+    PyObject *PyWeakref_GetObject(object reference)
     bint PyErr_ExceptionMatches(PyObject *kind)
     void PyErr_Clear()
     void PyErr_Fetch(PyObject **t, PyObject **v, PyObject **tb)

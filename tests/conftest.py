@@ -7,12 +7,13 @@ import hypothesis
 import pytest
 import torch
 
-from autograd_opt import recorder
+from autograd_opt import node, recorder
 
 
 def pytest_configure() -> None:
     torch.set_num_threads(1)
     os.environ["AUTOGRAD_OPT_CACHE"] = "off"
+    node.compact_always(bool(os.environ.get("AUTOGRAD_OPT_COMPACT")))        # `make compact`
     # the same examples in each run, however slow the machine: `python -m tests.fuzz` looks for new ones
     hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True,
                                          suppress_health_check=[hypothesis.HealthCheck.too_slow])

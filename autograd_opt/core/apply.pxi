@@ -179,6 +179,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     cdef object a = None, b = None, c = None, r = None, extra = None, shape, dtype
     cdef bint grad = grad_on(), req = False, cloned = False, found = False, usual
     cdef uint32_t mask = 0, flags = 0
+    cdef Py_ssize_t moves = 0
     cdef Entry *e = NULL
     if count > 0:
         a = operands[0]
@@ -215,11 +216,13 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             cloned = r is not None and not tape.moved
             if r is not None:
                 extra = extra_of(<Node>(<Node>e.first).holder)
+        moves = tape.moves
     if r is None:
         if op.kernel is not None and req:
             r, extra = op.kernel(*operands, **attrs) if attrs else op.kernel(*operands)
             if e != NULL:                        # a kernel is Python code, and may have moved the table
                 e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
+                moves = tape.moves
         elif func is linear_function and na is not None and nb is not None and nc is not None and not kwargs \
                 and len(args) == 3 and ao_direct_linear(a, b, c):
             r = ao_linear(a, b, c)
@@ -306,7 +309,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     if e == NULL and tape.optimize:
         node.vn = fresh_vn()
     else:
-        finish(tape, node, e)
+        numbered(tape, node, e, moves)
         if op.values_only and tape.algebra:
             tape.recognize(node, r)
     if tape.sources:

@@ -172,7 +172,11 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
         ao_method(guard_exit, guard, NOTHING)
         spare_guards.append(guard)
     roots, targets = [node], [leaf]
-    merge = graph.prepare(roots, targets, not retain)
+    tape.fixed += 1                      # passes and proofs hold record numbers
+    try:
+        merge = graph.prepare(roots, targets, not retain)
+    finally:
+        tape.fixed -= 1
     more = graph.erased if merge else ()
     task = GraphTask.__new__(GraphTask, tape, bool(retain), False, merge)
     task.shares = graph.merges

@@ -180,6 +180,7 @@ cdef object fast_binary(Kernel k, object a, object b):
     cdef object tb, r = None
     cdef bint grad
     cdef uint32_t flags
+    cdef Py_ssize_t moves = 0
     if tp == NULL:
         return None
     tape = <Tape>tp
@@ -231,6 +232,7 @@ cdef object fast_binary(Kernel k, object a, object b):
             if e.first != NULL:
                 r = reuse(tape, op, <Node>e.first, req)
                 cloned = r is not None and not tape.moved
+            moves = tape.moves
         elif not req:
             return ao_pair(k.direct, k.descr, a, (b,))
         if r is None:
@@ -290,7 +292,7 @@ cdef object fast_binary(Kernel k, object a, object b):
     else:
         node.in1 = nb
         nb.live += 1
-    finish(tape, node, e)
+    numbered(tape, node, e, moves)
     if nb is None and tape.algebra and op.number_symbol and (kb == op.unit or kb == -op.unit if kind & 3 == 2
                                                              else number == op.unit or number == -op.unit):
         tape.recognize(node, r)
@@ -298,6 +300,14 @@ cdef object fast_binary(Kernel k, object a, object b):
         current_source(node)
     attach(tape, node, r)
     return r
+
+
+cdef inline int numbered(Tape tape, Node node, Entry *e, Py_ssize_t moves) except -1:
+    """`finish`, but where the entry is no longer there: a dispatch mode of the user's may have recorded in the kernel."""
+    if e != NULL and tape.moves != moves:
+        node.vn = fresh_vn()
+        return 0
+    return finish(tape, node, e)
 
 
 cdef inline int finish(Tape tape, Node node, Entry *e) except -1:
@@ -343,6 +353,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     cdef Entry *e = NULL
     cdef bint cloned = False
     cdef object r = None
+    cdef Py_ssize_t moves = 0
     if tp == NULL:
         return None
     tape = <Tape>tp
@@ -367,6 +378,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
             if e.first != NULL:
                 r = reuse(tape, op, <Node>e.first, req)
                 cloned = r is not None and not tape.moved
+            moves = tape.moves
         elif not req:
             return ao_single(k.direct, k.descr, a)
         if r is None:
@@ -389,7 +401,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
         ao_method(guard_exit, tape.guard, NOTHING)
     node.in0 = na
     na.live += 1
-    finish(tape, node, e)
+    numbered(tape, node, e, moves)
     if op.values_only and tape.algebra and na.in0 is not None and na.in1 is None \
             and (na.op.values_only or na.op.number_symbol):
         tape.recognize(node, r)

@@ -6,7 +6,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
     cdef uint32_t flags = 0
     cdef bint req, grad = grad_on(), view = False, cloned = False, keyed
     cdef int paused
-    cdef Py_ssize_t i, count = len(operands)
+    cdef Py_ssize_t i, count = len(operands), moves = 0
     cdef object r = None, extra = None
     cdef Entry *e = NULL
     if not tape.optimize:
@@ -35,6 +35,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             cloned = r is not None and not tape.moved
             if r is not None:
                 extra = extra_of(<Node>(<Node>e.first).holder)
+        moves = tape.moves
     if r is None:
         if op.kernel is not None and req:
             paused = set_paused(1)               # operators inside are part of this node
@@ -44,6 +45,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 set_paused(paused)
             if keyed:                            # a kernel is Python code, and may have moved the table
                 e = key_of_all(tape, op, nodes, operands, attrs, req, grad)
+                moves = tape.moves
         else:
             r = ao_call(func, args, kwargs)
         if op.flags & HIDES:
@@ -74,7 +76,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         if e == NULL and tape.optimize:
             node.vn = fresh_vn()
         else:
-            finish(tape, node, e)
+            numbered(tape, node, e, moves)
         if op.values_only and tape.algebra and e != NULL:
             tape.recognize(node, r)
         if tape.sources:

@@ -38,6 +38,62 @@ cdef Forgetter forgetter(Tape tape, object key, Node node):
     return made
 
 
+cdef Py_ssize_t KEPT_RECORD = -1         # instead of a number of references
+cdef bint compacts_always = False
+
+
+def compact_always(bint on):
+    """Compact at every record, which finds what is dropped too early; returns what was set before.  For tests."""
+    global compacts_always
+    before, compacts_always = compacts_always, on
+    return before
+
+
+cdef PyObject *leaf_tensor(Node node):
+    """The tensor behind a leaf's node, borrowed; NULL where it is gone."""
+    cdef PyObject *t
+    if node.value is None:
+        return NULL
+    if type(node.value) is not weakref.ref:
+        return <PyObject *>node.value
+    t = PyWeakref_GetObject(node.value)
+    return NULL if t == <PyObject *>None else t
+
+
+cdef Py_ssize_t own_references(Node node) except -1:
+    """How many references to a leaf's node are its tensor's handle, and what waits for the tensor's end."""
+    cdef Py_ssize_t found = type(node.value) is weakref.ref
+    cdef PyObject *t = leaf_tensor(node)
+    cdef PyObject *p
+    if t != NULL and type(<object>t) is CustomTensor:
+        p = ao_try_attr(<object>t, NODE)
+        if p != NULL:
+            found += p == <PyObject *>node
+            Py_DECREF(<object>p)
+    return found
+
+
+@cython.final
+cdef class Held:
+    """Keeps nodes and what they have saved alive while a call is open whose operands they are."""
+    cdef list nodes
+
+    def __init__(self, nodes):
+        self.nodes = [n for n in nodes if n is not None]
+
+    def __enter__(self):
+        cdef Node node
+        for node in self.nodes:
+            node.live += 1
+
+    def __exit__(self, *_):
+        cdef Node node
+        for node in self.nodes:
+            tape = tape_by_id(node.tape_id)
+            if tape is not None:
+                (<Tape>tape).decrement(node)
+
+
 cdef object free_weak_ref = torch.UntypedStorage._free_weak_ref
 cdef object expired = torch.UntypedStorage._expired
 
@@ -113,8 +169,6 @@ cdef class Tape:
 
     cdef int append(self, Node node) except -1:
         cdef PyObject **grown
-        if self.n >= self.floor:
-            self.compact_if_due()
         if self.n == self.capacity:
             grown = <PyObject **>PyMem_Realloc(self.nodes, 2 * self.capacity * sizeof(PyObject *))
             if grown == NULL:
@@ -126,6 +180,8 @@ cdef class Tape:
         Py_INCREF(node)
         self.nodes[self.n] = <PyObject *>node
         self.n += 1
+        if self.n > self.floor:
+            self.compact_if_due()
         return 0
 
     cdef Node leaf(self, object t):
@@ -342,6 +398,7 @@ cdef class Tape:
         cdef Entry *old = self.table
         cdef size_t n = self.mask + 1, i
         cdef Entry *e
+        self.moves += 1
         self.table = NULL
         self.allocate(2 * n)
         for i in range(n):
@@ -774,59 +831,139 @@ cdef class Tape:
         self.kept_bytes = 0
 
     def compact_if_due(self):
-        """Called when the array reaches `floor`."""
-        if self.running:                 # a run holds record numbers
-            self.floor = self.n + (self.n >> 1) + 64
-        elif self.consumed or self.n > (1 << 20):
+        """Called when the array grows beyond `floor`."""
+        if self.running or self.fixed:   # somebody holds record numbers
+            if not compacts_always:
+                self.floor = self.n + (self.n >> 1) + 64
+        elif self.consumed or self.n > (1 << 20) or compacts_always:
             self.compact()
         else:
             self.floor = min(2 * self.n + 64, (1 << 20) + 1) if self.n < (1 << 20) else 2 * self.n
 
     cdef int compact(self) except -1:
-        """Forget dead and spent records; nodes that something still needs keep their order."""
-        cdef Py_ssize_t i, k = 0
+        """Forget dead and spent records; what something needs or somebody holds keeps its order, with all below it.
+
+        A call may be open that has looked up its operands and runs code of the user's.  No record
+        counts them yet, but they have references that the graph does not account for, as have
+        nodes behind a `GradientEdge`, a `ctx` or a frame of a traceback.
+        """
+        cdef Py_ssize_t i, k = 0, dropped = 0, n
+        cdef Py_ssize_t *known
         cdef Node node
-        cdef PyObject *p
+        cdef bint by_leaf
+        cdef list trash
         self.forget_values()
         if self.table != NULL and self.used:
             memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
             self.used = 0
-        keep = []
-        for i in range(self.n):
+        self.moves += 1
+        n = self.n
+        known = <Py_ssize_t *>PyMem_Malloc((n + 1) * sizeof(Py_ssize_t))
+        if known == NULL:
+            raise MemoryError()
+        # nothing is made or released before the numbers are right again: finalizers run code that may record
+        self.count_references(known)
+        for i in range(n - 1, -1, -1):
             node = <Node>self.nodes[i]
-            if node.live > 0 or node.flags & TOUCHED:
-                # a leaf just looked up may have no consumer yet: that operation is being recorded now
+            if known[i] >= 0:
+                by_leaf = node.op is WRITTEN_OP and node.in0 is not None and node.in0.view is node
+                if self.nodes[i].ob_refcnt - 2 > known[i] or node.live > by_leaf \
+                        or node.flags & TOUCHED and not compacts_always:
+                    known[i] = KEPT_RECORD
+                elif by_leaf:                    # its leaf makes another one when it is used again
+                    node.in0.view = None
+                    node.in0.live -= 1
+            if known[i] == KEPT_RECORD:
+                self.keep_below(node, known)
+        for i in range(n):
+            node = <Node>self.nodes[i]
+            node.holder = NULL                   # no key finds it any more
+            if known[i] == KEPT_RECORD:
                 node.flags &= ~<uint32_t>TOUCHED
-                node.spare = None
-                node.holder = NULL               # no key finds it any more
-                keep.append(node)
+                node.index = k
+                self.nodes[k] = <PyObject *>node
+                k += 1
             else:
+                if node.flags & LEAF:
+                    self.forget_leaf(node)
                 node.index = -1
-                node.in0 = node.in1 = None
-                node.more = None
-                node.leader = None
-                node.value = node.spare = None
-        for key, entry in list(self.leaves.items()):
-            if (<Node>entry).index < 0:
-                del self.leaves[key]
-        old = self.snapshot()
+                (<PyObject **>known)[dropped] = <PyObject *>node
+                dropped += 1
+        self.n = k
+        self.floor = 0 if compacts_always else 2 * k + 64
+        self.consumed = False
+        self.resolved = 0
+        self.epoch += 1
         self.twins = self.merging = 0
-        for node in keep:
+        for i in range(k):
+            node = <Node>self.nodes[i]
+            node.spare = None
             if node.leader is not None:
                 self.twins += 1
                 if node.flags & REQUIRES_GRAD:
                     self.merging += 1
-            node.index = k
-            self.nodes[k] = <PyObject *>node
-            Py_INCREF(node)
-            k += 1
-        self.n = k
-        self.floor = 2 * k + 64
-        self.consumed = False
-        self.resolved = 0
-        self.epoch += 1
-        for node in old:
+        trash = []
+        for i in range(dropped):
+            node = <Node>(<PyObject **>known)[i]
+            trash.append(node)
             Py_DECREF(node)
+        PyMem_Free(known)
+        for node in trash:
+            node.in0 = node.in1 = None
+            node.more = None
+            node.leader = None
+            node.value = node.spare = None
+        return 0
+
+    cdef int count_references(self, Py_ssize_t *known) except -1:
+        """For each record, how many references to its node the graph itself holds, besides the array."""
+        cdef Py_ssize_t i
+        cdef Node node
+        cdef PyObject *more
+        for i in range(self.n):
+            known[i] = 0
+        for i in range(self.n):
+            node = <Node>self.nodes[i]
+            self.count_reference(node.in0, known)
+            self.count_reference(node.in1, known)
+            self.count_reference(node.leader, known)
+            more = <PyObject *>node.more
+            if node.more is not None and more.ob_refcnt == 1:
+                for other in node.more:
+                    self.count_reference(<Node>other, known)
+            if node.flags & LEAF:
+                if type(node.view) is Node:
+                    self.count_reference(<Node>node.view, known)
+                known[i] += own_references(node)
+        for other in self.leaves.values():
+            self.count_reference(<Node>other, known)
+        return 0
+
+    cdef inline int count_reference(self, Node node, Py_ssize_t *known) except -1:
+        if node is not None and 0 <= node.index < self.n and self.nodes[node.index] == <PyObject *>node:
+            known[node.index] += 1
+        return 0
+
+    cdef int keep_below(self, Node node, Py_ssize_t *known) except -1:
+        """The operands of a record that stays, and its leader, stay, too."""
+        self.keep_record(node.in0, known)
+        self.keep_record(node.in1, known)
+        self.keep_record(node.leader, known)
+        if node.more is not None:
+            for other in node.more:
+                self.keep_record(<Node>other, known)
+        return 0
+
+    cdef inline int keep_record(self, Node node, Py_ssize_t *known) except -1:
+        if node is not None and 0 <= node.index < self.n and self.nodes[node.index] == <PyObject *>node:
+            known[node.index] = KEPT_RECORD
+        return 0
+
+    cdef int forget_leaf(self, Node node) except -1:
+        """The next use of the tensor behind this node registers it anew."""
+        cdef PyObject *t = leaf_tensor(node)
+        if t != NULL and self.leaves.get(<size_t>t) is node:
+            del self.leaves[<size_t>t]
         return 0
 
     cpdef int clear(self) except -1:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 import torch
 
+from autograd_opt.node import compact_always
 from tests.fuzz.known import reason_of
 from tests.fuzz.oracle import isolated, isolated_all, kind_of, shrink
 from tests.programs import Program, from_seed
@@ -36,12 +37,14 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="first seed (0)")
     parser.add_argument("--length", type=int, default=20, help="longest program (20)")
     parser.add_argument("--wide", action="store_true", help="custom functions, checkpoints, ... as well")
+    parser.add_argument("--compact", action="store_true", help="drop dead records at every append")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
     parser.add_argument("--kinds", type=int, default=20, help="stop after so many kinds of difference (20)")
     arguments = parser.parse_args()
     faulthandler.enable()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    compact_always(arguments.compact)
     kinds: Counter[str] = Counter()
     known: Counter[str] = Counter()
     start = time.monotonic()
