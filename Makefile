@@ -5,6 +5,7 @@
 #   make test     the whole test suite
 #   make debug    tests under a build whose compiled code checks bounds, None and initialization (ARGS=tests/engine for some)
 #   make hashes   tests with all hashes equal, so that only full comparisons tell keys apart
+#   make compact  tests with dead records dropped at every append, which finds what is dropped while somebody needs it
 #   make bench    every table of docs/results (make bench SECTIONS="times chain" for some, ARGS=--resume to go on)
 #   make figures  write the figures, tables and pictures of README and docs anew
 #   make opinfo   every sample of torch's own database of operators, and the table docs/opinfo.md (an hour)
@@ -18,11 +19,13 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 SECTIONS ?=
 ARGS ?=
+# without what counts values found again: they are forgotten when dead records are dropped
+COMPACTED := tests/engine tests/algorithms tests/hazards tests/fuzz tests/optimizer/test_broken_passes.py
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 SOURCES := $(wildcard $(foreach kind,pyx pxd pxi,autograd_opt/*.$(kind) autograd_opt/*/*.$(kind) passes/*.$(kind)))
 
-.PHONY: demo test debug hashes bench figures opinfo lint docs clean
+.PHONY: demo test debug hashes compact bench figures opinfo lint docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/autograd-opt demo $(ARGS)
@@ -32,6 +35,9 @@ test: $(VENV)/.built
 
 debug hashes: $(VENV)/.built
 	$(BIN)/python scripts/variant.py $@ -q -n auto -m "not slow and not long and not gpu" $(ARGS)
+
+compact: $(VENV)/.built
+	$(BIN)/python scripts/variant.py $@ -q -n auto -m "not slow and not long and not gpu" $(or $(ARGS),$(COMPACTED))
 
 # What fails is a line in the tables; the figures are filled in all the same.
 bench: $(VENV)/.benched

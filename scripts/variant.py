@@ -1,9 +1,10 @@
-"""Run tests in a copy of this checkout that is built, or runs, another way.
+"""Run tests in a checkout that is built, or runs, another way.
 
     python scripts/variant.py debug [pytest arguments]     bounds, None and initialization are checked in compiled code
     python scripts/variant.py hashes [pytest arguments]    all hashes are equal: only full comparisons tell keys apart
+    python scripts/variant.py compact [pytest arguments]   dead records are dropped at every append
 
-`debug` builds in build/debug, which the next run goes on with; `hashes` runs this build, here.  Exit code: pytest's.
+`debug` builds in build/debug, which the next run goes on with; the others run this build, here.  Exit code: pytest's.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DEBUG = ROOT / "build" / "debug"
 APART = {".git", ".asv", "build", "dist", "_build", "demo-output", "jupyter_execute", "__pycache__", ".hypothesis",
          *(f".{tool}_cache" for tool in ("pytest", "mypy", "ruff"))}
+HERE = {"hashes": "AUTOGRAD_OPT_DEGENERATE_HASH", "compact": "AUTOGRAD_OPT_COMPACT"}
+"""Variants of this build -> the variable that asks for them."""
 FOLDERS = {"passes": "autograd_opt/passes", "benchmarks": "autograd_opt/benchmarks"}
 """Folders at the top -> where an installed package has them."""
 
@@ -59,14 +62,14 @@ def run(command: list[str], folder: Path, **environment: str) -> int:
 
 def main(kind: str, arguments: list[str]) -> int:
     """Build and test; the exit code."""
-    if kind == "hashes":
-        return run(["-m", "pytest", *arguments], ROOT, AUTOGRAD_OPT_DEGENERATE_HASH="1")
+    if kind in HERE:
+        return run(["-m", "pytest", *arguments], ROOT, **{HERE[kind]: "1"})
     copied(DEBUG)
     built = run(["setup.py", "-q", "build_ext", "--inplace"], DEBUG, AUTOGRAD_OPT_DEBUG_BUILD="1")
     return built or run(["-m", "pytest", *arguments], DEBUG)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in ("debug", "hashes"):
+    if len(sys.argv) < 2 or sys.argv[1] not in ("debug", *HERE):
         sys.exit(__doc__)
     sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -962,8 +962,12 @@ cdef class Tape:
     cdef int forget_leaf(self, Node node) except -1:
         """The next use of the tensor behind this node registers it anew."""
         cdef PyObject *t = leaf_tensor(node)
-        if t != NULL and self.leaves.get(<size_t>t) is node:
+        if t == NULL:
+            return 0
+        if self.leaves.get(<size_t>t) is node:
             del self.leaves[<size_t>t]
+        if type(<object>t) is CustomTensor and getattr(<object>t, NODE, None) is node:
+            PyObject_GenericSetAttr(<object>t, NODE, None)
         return 0
 
     cpdef int clear(self) except -1:
