@@ -234,8 +234,13 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         if results is None:
             results = in_slices(tape, found, cotangents, targets, retain, create_graph)
     else:
-        outer = None if is_grads_batched or create_graph else unwrapped(cotangents)
+        outer = None if is_grads_batched else unwrapped(cotangents)
         if outer is not None:
+            if create_graph:
+                raise errors.UnsupportedError(errors.at(
+                    "grad(create_graph=True) with cotangents that torch._vmap_internals._vmap has batched: use "
+                    "torch.vmap, or is_grads_batched=True"
+                ))
             cotangents = outer[1]
         batch = Batch(size_of(cotangents)) if is_grads_batched or outer is not None else None
         results = execute(tape, found, cotangents, targets, retain, create_graph, False, batch)
@@ -559,7 +564,8 @@ def in_slices(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: li
     n = size_of(cotangents)
     rows = [execute(tape, roots, [c[k] for c in cotangents], targets, retain or k < n - 1, create_graph, False)
             for k in range(n)]
-    return [None if rows[0][j] is None else torch.stack([row[j] for row in rows]) for j in range(len(targets))]
+    with torch.set_grad_enabled(create_graph):
+        return [None if rows[0][j] is None else torch.stack([row[j] for row in rows]) for j in range(len(targets))]
 
 
 install_entry(references.accumulate, shared_ones, own_memory, unused)

@@ -7,10 +7,12 @@ piece by piece, or it is recorded whole as one opaque node.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
@@ -63,6 +65,8 @@ def classify(func: Any) -> Handler:
     from autograd_opt import inplace
     if func in INPLACE:
         return recorder.Write(inplace.handler(INPLACE[func]))
+    if original(func) is not func:
+        return replaced
     name = getattr(func, "__name__", "")
     if name in ("__get__", "__set__", "__delete__"):
         return raw
@@ -75,6 +79,55 @@ def classify(func: Any) -> Handler:
         return recorder.Write(inplace.opaque_handler)
     from autograd_opt import opaque
     return opaque.handler
+
+
+PLACES: list[tuple[Any, dict[str, Any], list[str]]] = []
+"""Functions of torch's that are known here, and the names under which they look for themselves before a mode."""
+
+
+def note_places() -> None:
+    """Fill `PLACES`; done once at import.
+
+    Methods in C ask the class; built-in functions have a place of their own, where users put nothing.
+    """
+    for f in (f for table in (SPECIAL, SPELLINGS, CALLS, DECOMPOSE, INPLACE) for f in table):
+        if isinstance(f, types.FunctionType):
+            names, path = f.__globals__, f.__qualname__.split(".")
+        elif isinstance(f, types.MethodDescriptorType):
+            names, path = vars(torch), ["Tensor", f.__name__]
+        else:
+            continue
+        if standing(names, path) is f or f in SPECIAL:
+            PLACES.append((f, names, path))
+
+
+def standing(names: dict[str, Any], path: list[str]) -> Any:
+    """What stands under a name of torch's now."""
+    return functools.reduce(lambda owner, name: getattr(owner, name, None), path[1:], names.get(path[0]))
+
+
+def original(func: Any) -> Any:
+    """The function of torch's in whose place the user has put `func`; `func` itself where there is none.
+
+    torch's function, which the user's goes on to, hands a mode what now stands under its name.
+    """
+    return next((known for known, names, path in PLACES if standing(names, path) is func), func)
+
+
+def meant(func: Any) -> Any:
+    """The function of torch's that a mode is asked about by the name of `func`."""
+    handler = HANDLERS.get(func)
+    if handler is None:
+        handler = HANDLERS[func] = classify(func)
+    return original(func) if handler is replaced else func
+
+
+def replaced(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run what the user has put in the place of a function of torch's, from where torch's hands it to a mode."""
+    known = original(func)
+    if known is func:                       # no more: it is called by itself
+        return decomposed(func)(func, args, kwargs)
+    return call(known, args, kwargs)
 
 
 TABLE = (recorder.Recorded, recorder.Chosen, recorder.Decomposed, recorder.Write)

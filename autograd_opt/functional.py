@@ -21,6 +21,7 @@ from autograd_opt import errors
 from autograd_opt import node as nodes
 from autograd_opt.graph import AutogradGraph
 from autograd_opt.options import named
+from autograd_opt.originals import GRAD
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
@@ -214,9 +215,8 @@ def value_and_grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
                     f"the function to differentiate must return a tensor with one element, not {describe(value)}"
                 ))
             wanted = [given[k] for k in places]
-            gradients = torch.autograd.grad(value, wanted, create_graph=nested, allow_unused=True,
-                                            materialize_grads=True) if value.requires_grad \
-                else tuple(torch.zeros_like(t) for t in wanted)
+            gradients = GRAD(value, wanted, create_graph=nested, allow_unused=True, materialize_grads=True) \
+                if value.requires_grad else tuple(torch.zeros_like(t) for t in wanted)
             result: Any = gradients[0] if isinstance(argnums, int) else gradients
             value = value if nested else value.detach()
         result, value = released(result), released(value)

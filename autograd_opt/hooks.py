@@ -19,6 +19,7 @@ import torch
 from autograd_opt import errors, runs
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
+from autograd_opt.originals import REGISTER_HOOK, REGISTER_POST_ACCUMULATE
 
 Tensor = torch.Tensor
 _ids = itertools.count()
@@ -281,7 +282,7 @@ def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
     if "_requires_grad" in t.__dict__ or not t.requires_grad:
         raise errors.GraphError(errors.at("cannot register a hook on a tensor that doesn't require gradient"))
     with torch._C.DisableTorchFunction():
-        return torch.Tensor.register_hook(t, fn)
+        return REGISTER_HOOK(t, fn)
 
 
 def register_post_accumulate(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
@@ -296,7 +297,7 @@ def register_post_accumulate(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
             raise errors.GraphError(errors.at("cannot register a hook on a tensor that doesn't require gradient"))
         return add(t.__dict__.setdefault("_post_hooks", OrderedDict()), fn)
     with torch._C.DisableTorchFunction():
-        return torch.Tensor.register_post_accumulate_grad_hook(t, fn)
+        return REGISTER_POST_ACCUMULATE(t, fn)
 
 
 def retain_grad(t: Tensor) -> None:

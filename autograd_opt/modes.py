@@ -108,15 +108,30 @@ TRACERS: dict[Any, tuple[str, ...]] = {
 
 
 def unrecorded(trace: Callable[..., Any]) -> Callable[..., Any]:
-    """`trace`, which runs the function it is given as outside any context, on torch's own tensors."""
+    """`trace`, which runs the function it is given as outside any context, on torch's own tensors.
+
+    Tensors of a graph that the function closes over refuse to be constants (`tensor.outside`), as torch's do.
+    """
     @functools.wraps(trace)
     def call(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tree_map(plain, args), tree_map(plain, kwargs)
         if nodes.get_recording() is None:
             return trace(*args, **kwargs)
         from autograd_opt.opaque import torch_autograd
-        with torch_autograd(C.is_grad_enabled()):
-            return trace(*tree_map(plain, args), **tree_map(plain, kwargs))
+        with torch_autograd(C.is_grad_enabled(), functions=True), without_modes():
+            return trace(*args, **kwargs)
     return call
+
+
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """Only the classes of tensors are asked about torch functions, no mode is."""
+    popped = [C._pop_torch_function_stack() for _ in range(C._len_torch_function_stack())]
+    try:
+        yield
+    finally:
+        for mode in reversed(popped):
+            C._push_on_torch_function_stack(mode)
 
 
 def plain(t: Any) -> Any:

@@ -18,6 +18,7 @@ import torch
 from autograd_opt import errors, recorder
 from autograd_opt import node as nodes
 from autograd_opt.ops.table import MULTI, VARIADIC, define
+from autograd_opt.originals import GRAD
 from autograd_opt.saved import connected
 
 C = torch._C
@@ -149,11 +150,11 @@ def pull_back(g: Any, extra: Any, task: Any) -> list[torch.Tensor | None]:
             call.repeats = call.keeps_nothing()
     if not task.create_graph:
         with torch_autograd():
-            return list(torch.autograd.grad(outs, call.inputs, gs, retain_graph=True, allow_unused=True))
+            return list(GRAD(outs, call.inputs, gs, retain_graph=True, allow_unused=True))
     tracked = [p for p in gs if p.requires_grad]
     with torch_autograd():
         copies = [p.detach().requires_grad_(p.requires_grad) for p in gs]
-        grads = torch.autograd.grad(outs, call.inputs, copies, create_graph=True, allow_unused=True)
+        grads = GRAD(outs, call.inputs, copies, create_graph=True, allow_unused=True)
         present = [x for x in grads if x is not None]
         again = OpaqueCall(f"{call.name}_vjp", call.inputs + [c for c in copies if c.requires_grad], present)
     with C.DisableTorchFunction():

@@ -188,6 +188,13 @@ def run_edges(roots: Sequence[Any], grads: Sequence[Any], retain_graph: bool, cr
     return backward.grad(roots, inputs, grads, retain_graph, create_graph, allow_unused=allow_unreachable)
 
 
+def recorded(t: Any) -> bool:
+    """Is this tensor or edge one of a graph of this library, of which torch's own engine knows nothing?"""
+    if isinstance(t, GradientEdge):
+        return isinstance(t.node, nodes.Node)
+    return "_node" in t.__dict__ if isinstance(t, torch.Tensor) else False
+
+
 class Metadata(NamedTuple):
     """What torch's Python code asks of one output of a node."""
 
@@ -208,13 +215,19 @@ class Engine(type(torch.autograd.Variable._execution_engine)):  # type: ignore[m
         else:
             run.callbacks.append(callback)
 
-    def run_backward(self, roots: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        """Where no tensor is among roots and inputs, torch asks no mode: edges of a graph of this library come here."""
-        root = roots[0] if roots else None
-        inner: Any = root.node if type(root) is GradientEdge else None
-        if isinstance(inner, nodes.Node):
-            return run_edges(roots, *args, **kwargs)
-        return super().run_backward(roots, *args, **kwargs)
+    def run_backward(self, tensors: Sequence[Any], grad_tensors: Sequence[Any], keep_graph: bool, create_graph: bool,
+                     inputs: Sequence[Any] = (), allow_unreachable: bool = False, accumulate_grad: bool = False) -> Any:
+        """Where everything ends that asks torch for gradients, by whatever way it has come."""
+        from autograd_opt import crossing, transforms
+        capture = transforms.enclosing()
+        if capture is not None and not accumulate_grad:
+            return crossing.gradients(capture, super().run_backward, tensors, grad_tensors, keep_graph, create_graph,
+                                      inputs, allow_unreachable)
+        if capture is None and (any(map(recorded, tensors)) or any(map(recorded, inputs))):
+            return run_edges(tensors, grad_tensors, keep_graph, create_graph, inputs, allow_unreachable,
+                             accumulate_grad)
+        return super().run_backward(tensors, grad_tensors, keep_graph, create_graph, inputs, allow_unreachable,
+                                    accumulate_grad)
 
     def is_checkpoint_valid(self) -> bool:
         """Re-entrant checkpoints need a run that accumulates into every leaf."""

@@ -5,6 +5,10 @@ The class adds nothing to the tensor but a handle to its node; it owns no graph 
 
 from __future__ import annotations
 
+import functools
+import threading
+import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +18,7 @@ from autograd_opt.errors import GraphError, at, unsupported_operand
 from autograd_opt.executor import backward_usual
 from autograd_opt.node import get_recording, unusual
 from autograd_opt.options import named
+from autograd_opt.originals import BACKWARD, REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD, TENSOR_BACKWARD
 from autograd_opt.recorder import collect, own_memory
 
 
@@ -83,24 +88,42 @@ class CustomTensor(torch.Tensor):
     def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
                  inputs: Any = None) -> None:
         """Accumulate the gradients of this tensor into the leaves of its graph."""
+        if torch.Tensor.backward is not TENSOR_BACKWARD:
+            given = {"gradient": gradient, "retain_graph": retain_graph, "create_graph": create_graph, "inputs": inputs}
+            torch.Tensor.backward(self, **{k: v for k, v in given.items() if v is not None and v is not False})
+            return
+        if torch.autograd.backward is not BACKWARD:
+            torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+            return
         if gradient is None and inputs is None and not retain_graph and create_graph is False \
                 and not (cleared.graphs and cleared.innermost()) and backward_usual(self):
             return
         from autograd_opt.backward import backward
+        from autograd_opt.transforms import enclosing
+        if enclosing() is not None:
+            torch.Tensor.backward(self, gradient, retain_graph, create_graph, inputs)
+            return
         backward(self, None if gradient is None else (gradient,), retain_graph, create_graph, inputs)
 
     def register_hook(self, hook: Any) -> Any:
         """Call `hook(cotangent)` whenever a run has this tensor's cotangent; it may replace it."""
+        if torch.Tensor.register_hook is not REGISTER_HOOK:
+            return torch.Tensor.register_hook(self, hook)
         from autograd_opt.hooks import register_tensor_hook
         return register_tensor_hook(self, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
         """Call `hook(tensor)` after a run has written this leaf's `.grad`."""
+        if torch.Tensor.register_post_accumulate_grad_hook is not REGISTER_POST_ACCUMULATE:
+            return torch.Tensor.register_post_accumulate_grad_hook(self, hook)
         from autograd_opt.hooks import register_post_accumulate
         return register_post_accumulate(self, hook)
 
     def retain_grad(self) -> None:
         """Let backward fill `.grad` although this is not a leaf."""
+        if torch.Tensor.retain_grad is not RETAIN_GRAD:
+            torch.Tensor.retain_grad(self)
+            return
         from autograd_opt.hooks import retain_grad
         retain_grad(self)
 
@@ -125,14 +148,21 @@ def outside(func: Any, args: Any, kwargs: Any) -> Any:
 
     A tensor of a graph that needs no gradient is a constant to torch, whose own autograd follows the other operands.
     """
-    from autograd_opt.dispatch import SPECIAL
+    from autograd_opt.dispatch import SPECIAL, original
     with torch._C.DisableTorchFunction():
         if kwargs.get("out") is not None:
             own_memory(kwargs["out"])
-        if func in SPECIAL and holds_own(args[:1] or tuple(kwargs.values())):
-            return SPECIAL[func](func, args, kwargs)
+        known = func if func in SPECIAL or not isinstance(func, types.FunctionType) else original(func)
+        if known in SPECIAL and holds_own(args[:1] or tuple(kwargs.values())):
+            return SPECIAL[known](known, args, kwargs)
+        tracked = torch.is_grad_enabled() and holds_own((args, kwargs), tracked=True)
+        if tracked and torch._C._get_tracing_state() is not None:
+            raise GraphError(at(
+                "Cannot insert a Tensor that requires grad as a constant. Consider making it a parameter or input, or "
+                "detaching the gradient"
+            ))
         result = func(*args, **kwargs)
-        if torch.is_grad_enabled() and holds_own((args, kwargs), tracked=True):
+        if tracked:
             mark(result, {id(x) for x in (*args, *kwargs.values())})
         return result
 
@@ -147,12 +177,50 @@ def holds_own(values: Any, tracked: bool = False) -> bool:
 def mark(result: Any, given: set[int]) -> None:
     """Results that would need a gradient of a graph's are CustomTensors, whose backward says why it fails."""
     if type(result) is torch.Tensor:
-        if id(result) not in given and not torch._C._functorch.is_functorch_wrapped_tensor(result):
+        if torch._C._functorch.is_functorch_wrapped_tensor(result):
+            _kept.met = True                    # the transform's results are marked
+        elif id(result) not in given:
             result.__class__ = CustomTensor
             result._outside = True  # type: ignore[attr-defined]
     elif isinstance(result, (tuple, list)):
         for r in result:
             mark(r, given)
+
+
+_kept = threading.local()
+
+
+def marked(call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What a transform outside any context returns, marked where it has closed over tensors of a graph.
+
+    So are the results of a function that it returns, as `vjp` does.
+    """
+    before, _kept.met = getattr(_kept, "met", False), False
+    try:
+        result = call(*args, **kwargs)
+        if not _kept.met:
+            return result
+        found: list[torch.Tensor] = []
+        given: list[torch.Tensor] = []
+        collect(result, found)
+        collect((args, kwargs), given)
+        with torch._C.DisableTorchFunction():
+            mark([t for t in found if not (t.is_leaf and t.requires_grad)], set(map(id, given)))
+        if isinstance(result, tuple):
+            return tuple(marked_later(r) if isinstance(r, types.FunctionType) else r for r in result)
+        return result
+    finally:
+        _kept.met = _kept.met or before
+
+
+def marked_later(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, all results of which are marked."""
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        _kept.met = True
+        return result
+
+    return functools.wraps(function)(lambda *args, **kwargs: marked(noted, args, kwargs))
 
 
 @named

@@ -12,6 +12,14 @@ from autograd_opt import backward, errors, hooks, recorder, references, views
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import call as call_route
 from autograd_opt.dispatch import special
+from autograd_opt.originals import (
+    BACKWARD,
+    GRAD,
+    REGISTER_HOOK,
+    REGISTER_POST_ACCUMULATE,
+    RETAIN_GRAD,
+    TENSOR_BACKWARD,
+)
 from autograd_opt.tensor import CustomTensor
 
 Tensor = torch.Tensor
@@ -28,15 +36,18 @@ def setter(name: str) -> Any:
 
 
 # ----- backward -----
-@special(Tensor.backward)
+@special(TENSOR_BACKWARD)
 def tensor_backward(func: Any, args: Any, kwargs: Any) -> None:
     def call(self: Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False,
              inputs: Any = None) -> None:
+        if torch.autograd.backward is not BACKWARD:
+            torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+            return
         backward.backward(self, None if gradient is None else (gradient,), retain_graph, create_graph, inputs)
     call(*args, **kwargs)
 
 
-@special(torch.autograd.backward)
+@special(BACKWARD)
 def autograd_backward(func: Any, args: Any, kwargs: Any) -> None:
     def call(tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, create_graph: bool = False,
              grad_variables: Any = None, inputs: Any = None) -> None:
@@ -45,7 +56,7 @@ def autograd_backward(func: Any, args: Any, kwargs: Any) -> None:
     call(*args, **kwargs)
 
 
-@special(torch.autograd.grad)
+@special(GRAD)
 def autograd_grad(func: Any, args: Any, kwargs: Any) -> Any:
     return backward.grad(*args, **kwargs)
 
@@ -179,17 +190,17 @@ def get_output_nr(func: Any, args: Any, kwargs: Any) -> int:
     return int(node.raw_attributes["i"]) if node is not None and node.op.name == "output" else 0
 
 
-@special(Tensor.retain_grad)
+@special(RETAIN_GRAD)
 def retain_grad(func: Any, args: Any, kwargs: Any) -> None:
     hooks.retain_grad(*args)
 
 
-@special(Tensor.register_hook)
+@special(REGISTER_HOOK)
 def register_hook(func: Any, args: Any, kwargs: Any) -> Any:
     return hooks.register_tensor_hook(*args, **kwargs)
 
 
-@special(Tensor.register_post_accumulate_grad_hook)
+@special(REGISTER_POST_ACCUMULATE)
 def register_post_accumulate_grad_hook(func: Any, args: Any, kwargs: Any) -> Any:
     return hooks.register_post_accumulate(*args, **kwargs)
 

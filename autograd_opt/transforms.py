@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,14 +20,21 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from autograd_opt import errors
+from autograd_opt import dispatch, errors
 from autograd_opt import node as nodes
-from autograd_opt.opaque import OpaqueCall, detached, record, torch_autograd
-from autograd_opt.tensor import CustomTensor
+from autograd_opt.opaque import OpaqueCall, detached, excluded_autograd, record, torch_autograd
+from autograd_opt.originals import REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD
+from autograd_opt.saved import user_state
+from autograd_opt.tensor import CustomTensor, marked
 
 C = torch._C
 Tensor = torch.Tensor
 _local = threading.local()
+FIELD: Any = Tensor.grad
+OF_THE_GRAPH = frozenset([
+    FIELD.__get__, FIELD.__set__, FIELD.__delete__, REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD,
+])
+"""What is asked of a tensor of the graph itself, not of what stands in for it."""
 
 
 class Capture(TorchFunctionMode):
@@ -43,6 +51,12 @@ class Capture(TorchFunctionMode):
         self.own: dict[int, Tensor] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if enclosing() is not self:                         # what records again inside the call
+            return func(*args, **(kwargs or {}))
+        func = dispatch.meant(func)
+        if func in OF_THE_GRAPH and args and self.replaces(args[0]):
+            with recording_again():
+                return dispatch.call(func, args, kwargs or {})
         args = self.swap(args)
         with C.DisableTorchFunction():
             out = func(*args, **self.swap(kwargs or {}))
@@ -73,6 +87,36 @@ class Capture(TorchFunctionMode):
                 nodes.resume(paused)
             return self.pair(t, detached(t).requires_grad_(tracked))
 
+    def replaces(self, t: Any) -> bool:
+        """Is `t` a tensor of the graph, which torch's autograd may not see?"""
+        with C.DisableTorchFunction():
+            return isinstance(t, Tensor) and self.stand_in(t) is not t
+
+    def recorded(self, tensors: list[Tensor]) -> list[Tensor]:
+        """What torch has computed inside this call so far, as tensors of the graph around it."""
+        origins = {id(s): t for t, s in self.pairs.values()}
+        found = {id(t): t for t in tensors if t.requires_grad and id(t) not in origins}
+        if not found:
+            return [origins.get(id(t), t) for t in tensors]
+        operands = self.below([*found.values()])
+        call = OpaqueCall(self.name, [s for _, s in operands], list(found.values()))
+        with recording_again(), C.DisableTorchFunction():
+            results = record(call, [t for t, _ in operands], list(found.values()))
+        origins.update(zip(found, results, strict=True))
+        return [origins.get(id(t), t) for t in tensors]
+
+    def below(self, results: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """The tensors of the graph that derivatives of `results` lead to, with their stand-ins."""
+        stack: list[Any] = [r.grad_fn for r in results]
+        seen, leaves = set(), set(map(id, results))
+        while stack:
+            function = stack.pop()
+            if function is not None and function not in seen:
+                seen.add(function)
+                leaves.add(id(getattr(function, "variable", None)))
+                stack += [f for f, _ in function.next_functions]
+        return [(t, s) for t, s in self.pairs.values() if s.requires_grad and id(s) in leaves]
+
     def pair(self, original: Tensor, other: Tensor) -> Tensor:
         """Let `other` stand in for `original`."""
         self.pairs[id(original)] = (original, other)
@@ -98,7 +142,7 @@ class Capture(TorchFunctionMode):
                 back = {id(other): original for original, other in self.pairs.values()}
                 results = [o for o in tree_leaves(out) if isinstance(o, Tensor) and id(o) not in back]
                 found = list({id(o): o for o in results}.values())
-                operands = [(t, s) for t, s in self.pairs.values() if s.requires_grad]
+                operands = self.below(results)
                 operands += [(t, t) for t in inputs]
                 call = OpaqueCall(self.name, [s for _, s in operands], found)
         with C.DisableTorchFunction():
@@ -121,8 +165,8 @@ class Capture(TorchFunctionMode):
         return call
 
 
-def captures() -> list[Capture]:
-    """The calls under way in this thread that torch differentiates whole, innermost last."""
+def captures() -> list[Capture | None]:
+    """The calls under way in this thread that torch differentiates whole, innermost last; None where one records."""
     return _local.__dict__.setdefault("stack", [])
 
 
@@ -130,6 +174,17 @@ def enclosing() -> Capture | None:
     """The innermost such call, unless user code inside it records again."""
     stack = _local.__dict__.get("stack")
     return stack[-1] if stack and nodes.get_recording() is None else None
+
+
+@contextmanager
+def recording_again() -> Iterator[None]:
+    """Inside a transform: the state in which the graph records, with the transform's call out of the way."""
+    captures().append(None)
+    try:
+        with excluded_autograd(), user_state():
+            yield
+    finally:
+        captures().pop()
 
 
 def swapped(args: tuple[Any, ...]) -> Any:
@@ -148,7 +203,7 @@ def whole(name: str, original: Callable[..., Any], then: Callable[[Capture, Any]
         if outer is not None:
             return original(*outer.swap(args), **outer.swap(kwargs))
         if nodes.get_recording() is None:
-            return original(*args, **kwargs)
+            return marked(original, args, kwargs)
         capture = Capture(name)
         result = capture.run(original, args, kwargs)
         return result if then is None else then(capture, result)
@@ -189,9 +244,21 @@ def refuse_opening(graph: Any) -> None:
 
 
 # TorchScript ----------------------------------------------------------------------------
+def require_no_gradients(script: Any) -> None:
+    """Refuse TorchScript that differentiates: it asks torch's engine, to which tensors of a graph are leaves."""
+    if nodes.get_active() is not None:
+        graph = script.inlined_graph
+        if any(graph.findNode(name, True) for name in ("aten::grad", "aten::backward")):
+            raise errors.UnsupportedError(errors.at(
+                f"the TorchScript code of {script.name!r} calls torch.autograd.grad or backward, which know nothing of "
+                "an AutogradGraph: call the function from before scripting, or leave the context first"
+            ))
+
+
 def scripted_function(original: Callable[..., Any]) -> Callable[..., Any]:
     """`ScriptFunction.__call__`, recorded whole."""
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        require_no_gradients(self)
         if nodes.get_recording() is None:
             return original(self, *swapped(args), **kwargs)
         return Capture(f"scripted_{self.name}").run(functools.partial(original, self), args, kwargs)
@@ -201,6 +268,7 @@ def scripted_function(original: Callable[..., Any]) -> Callable[..., Any]:
 def scripted_method(original: Callable[..., Any]) -> Callable[..., Any]:
     """`ScriptMethod.__call__`, recorded whole: its module's parameters are operands as they are."""
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        require_no_gradients(self)
         if nodes.get_recording() is None:
             return original(self, *swapped(args), **kwargs)
         with C.DisableTorchFunction():

@@ -55,6 +55,7 @@ def install() -> None:
     runs.install()
     transforms.install()
     tensor_api.install()
+    dispatch.note_places()
     distributed.install()
 
 

@@ -75,7 +75,13 @@ GAPS = {
         "operators without a rule are differentiated by torch; some layouts are not",
     "NestedTensor, `__torch_dispatch__` wrapper subclasses": "not supported",
     "metadata of a leaf's node dies with the graph (`test_nested_checkpoint`, its last part)": "it dies with the context",
-    "`torch.func.vmap` over a function that closes over tensors of a graph": "not supported",
+    "`torch.autograd.grad` of recorded tensors inside `torch.func.grad`, `vjp`, `jvp`, `jacrev`, `jacfwd` or "
+    "`hessian`, with `grad_outputs` that the transform differentiates":
+        "refused; inside `vmap`, and with other cotangents, as in torch",
+    "`torch.autograd.grad(create_graph=True)` inside the private `torch._vmap_internals._vmap`":
+        "refused; `torch.vmap` and `is_grads_batched=True` work",
+    "TorchScript code that calls `torch.autograd.grad` or `backward`, inside a context": "refused",
+    "`retain_grad` inside a transform": "torch refuses; here it works",
     "backward from several threads over one graph (`test_python_thread_in_middle`)": "a graph is of one thread; others "
         "get an error",
     "JIT fork and join (`test_fork_join_in_middle`), C++ extensions that define autograd functions": "not seen by a torch-function mode",
