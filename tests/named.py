@@ -11,6 +11,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from tests.engine.functions import Square
+from tests.made import function, slope, solved
 
 Tensor = torch.Tensor
 
@@ -86,5 +87,6 @@ NAMES: dict[str, Any] = {
     **{f.__name__: f for f in (Square, Grown, Both, Doubled, Ranked)},
     "np": np, "copy": copy, "checkpoint": torch.utils.checkpoint.checkpoint, "graph": torch.autograd.graph,
     "functional": torch.autograd.functional, "func": torch.func,
+    "function": function, "slope": slope, "solved": solved,
 }
 """What the programs written here use besides."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Protocol
@@ -18,8 +18,9 @@ from typing import Any, Protocol
 import torch
 from hypothesis import strategies as st
 
+from tests.scene import environment
+
 Tensor = torch.Tensor
-Env = dict[str, Any]
 
 LEAVES: dict[str, Tensor] = {
     "x": torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], dtype=torch.float64),
@@ -40,7 +41,8 @@ CONSTANTS: dict[str, Tensor] = {
 LITERALS = ("1", "1.0", "True", "0.0", "-0.0", "2", "2.0", "0.5", "-3", "nan", "inf", "False", "0")
 
 
-GRADIENTS = re.compile(r"\.grad\b(?! = None| is None|\.zero_)|\bfunctional\.|\bfunc\.|clip_grad|step\(\)")
+GRADIENTS = re.compile(r"\.grad\b(?! = None| is None|\.zero_)|\bfunctional\.|\bfunc\.|clip_grad|step\(\)|_grad\("
+                       r"|\b(train|carried|slope)\(")
 """What makes or reads gradients."""
 
 
@@ -96,45 +98,6 @@ class Program:
     __repr__ = __str__
 
 
-def environment(leaves: Env) -> Env:
-    """The names that a program may use; `seen` collects what hooks saw, by label."""
-    from tests.named import NAMES
-
-    seen: dict[str, list[Any]] = {}
-
-    def see(label: str) -> Callable[[Any], None]:
-        def hook(g: Any) -> None:
-            seen.setdefault(label, []).append(g.detach().clone())
-
-        return hook
-
-    def see_all(label: str) -> Callable[[Any], None]:
-        def hook(gs: Any) -> None:
-            seen.setdefault(label, []).extend(g.detach().clone() for g in gs if g is not None)
-
-        return hook
-
-    def see_grad(label: str) -> Callable[[Any], None]:
-        def hook(t: Any) -> None:
-            seen.setdefault(label, []).append(t.grad.detach().clone())
-
-        return hook
-
-    return {
-        "torch": torch,
-        "F": torch.nn.functional,
-        "nan": float("nan"),
-        "inf": float("inf"),
-        "seen": seen,
-        "see": see,
-        "see_grad": see_grad,
-        "see_all": see_all,
-        "handles": [],
-        **NAMES,
-        **leaves,
-    }
-
-
 class Writer:
     """A program being written, and its variables as torch eager has them so far."""
 
@@ -146,6 +109,7 @@ class Writer:
         self.statements: list[str] = []
         self.expressions: list[str] = []
         self.loose: set[str] = set()
+        self.left: set[str] = set()          # what has a history in a graph that is closed
         self.count = 0
 
     # Choosing --------------------------------------------------------------------------
@@ -159,16 +123,23 @@ class Writer:
         self.count += 1
         return f"v{self.count}"
 
-    def pick(self, fits: Callable[[Tensor], bool] = lambda t: True) -> str | None:
-        """A variable, newer ones more often."""
+    def pick(self, fits: Callable[[Tensor], bool] = lambda t: True, strided: bool = True) -> str | None:
+        """A variable, newer ones more often; one that is sparse where `strided` is False."""
 
         def usable(name: str) -> bool:
+            t = self.env.get(name)
             try:
-                return isinstance(self.env.get(name), Tensor) and fits(self.env[name])
+                return isinstance(t, Tensor) and (t.layout is torch.strided) is strided and fits(t)
             except RuntimeError:  # torch refuses to look at a view that a write has made ambiguous
                 return False
 
-        names = [n for n in self.names if usable(n)]
+        return self.newest([n for n in self.names if usable(n)])
+
+    def pick_left(self) -> str | None:
+        """A variable whose graph is closed."""
+        return self.newest([n for n in sorted(self.left) if isinstance(self.env.get(n), Tensor)])
+
+    def newest(self, names: Sequence[str]) -> str | None:
         if not names:
             return None
         k = max(self.choices.integer(0, len(names) - 1), self.choices.integer(0, len(names) - 1))
@@ -212,13 +183,27 @@ class Writer:
                 return False
             return True
         self.statements.append(statement)
+        self.left -= set(targets)
         for name in targets:
-            if name not in self.names:
+            if name not in self.names and name in self.env:
                 self.names.append(name)
         if expression:
             self.expressions.append(expression)
         self.taint(statement, targets)
         return True
+
+    def leave(self) -> None:
+        """The graph is closed: what has a history there is for `pick_left` alone, and no line that names it comes again."""
+
+        def recorded(t: Any) -> bool:
+            try:
+                return isinstance(t, Tensor) and t.grad_fn is not None
+            except RuntimeError:
+                return True
+
+        self.left |= {n for n in self.names if recorded(self.env.get(n))}
+        self.names = [n for n in self.names if n not in self.left]
+        self.expressions = [e for e in self.expressions if not self.left & set(re.findall(r"\w+", e))]
 
     def taint(self, statement: str, targets: Sequence[str]) -> None:
         """Whatever reads a gradient, or a variable that did, is compared with a tolerance."""
@@ -234,6 +219,8 @@ class Writer:
 
 
 def storage(t: Tensor) -> int:
+    if t.layout is not torch.strided:
+        return id(t)
     return t.untyped_storage()._cdata      # zeros without memory have no address
 
 
@@ -243,22 +230,24 @@ def writes(statement: str) -> bool:
 
 
 
-def generate(choices: Choices, length: int = 20, wide: bool = False) -> Program:
+def generate(choices: Choices, length: int = 20, wide: bool = False, kinds: Collection[str] = ()) -> Program:
     """Write one program of about `length` statements, its last a backward over several variables.
 
-    `wide`: with the statements of `tests.wider`, too.
+    `wide`: with some of the subjects of `tests.statements` that not every program has.  `kinds`: names of such
+    subjects, or of single kinds of statements, that it has in any case.
     """
-    from tests.statements import FINAL, STATEMENTS
-    from tests.wider import ALL
+    from tests import statements  # noqa: F401 (its files enter their kinds in the table)
+    from tests.statements.runs import FINAL
+    from tests.statements.table import choose, select
 
-    table = ALL if wide else STATEMENTS
     writer = Writer(choices)
     state = torch.get_rng_state()
     grad_mode = torch.is_grad_enabled()
     torch.manual_seed(0)
     try:
+        table = select(choices, wide, kinds)
         for _ in range(choices.integer(4, length)):
-            if not choose(writer, table)(writer):
+            if not choose(choices, table)(writer):
                 break
         else:
             FINAL(writer)
@@ -268,19 +257,9 @@ def generate(choices: Choices, length: int = 20, wide: bool = False) -> Program:
     return Program(writer.statements, frozenset(writer.loose))
 
 
-def choose(writer: Writer, table: Sequence[tuple[int, Any]]) -> Any:
-    """An entry of a table of (weight, entry)."""
-    k = writer.choices.integer(0, sum(weight for weight, _ in table) - 1)
-    for weight, entry in table:
-        k -= weight
-        if k < 0:
-            return entry
-    raise AssertionError("unreachable")
-
-
-def from_seed(seed: int, length: int = 20, wide: bool = False) -> Program:
+def from_seed(seed: int, length: int = 20, wide: bool = False, kinds: Collection[str] = ()) -> Program:
     """The program of one seed."""
-    return generate(Seeded(seed), length, wide)
+    return generate(Seeded(seed), length, wide, kinds)
 
 
 @st.composite

@@ -1,7 +1,7 @@
-"""The long sweep: `python -m tests.fuzz --examples 20000`.
+"""The long sweep: `python -m tests.fuzz --examples 20000 --wide --jobs 2`.
 
 Every program has a seed, and a crash ends only its own; a difference is shrunk, printed with its
-seed (twice per kind at most) and counted; known differences are only counted.  The exit code is 1
+seed (twice per cause at most) and counted; known differences are only counted.  The exit code is 1
 where any other program differs.
 """
 
@@ -9,26 +9,82 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import os
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from selectors import EVENT_READ, DefaultSelector
 
 import torch
 
 from autograd_opt.node import compact_always
 from tests.fuzz.known import reason_of
-from tests.fuzz.oracle import isolated, isolated_all, kind_of, shrink
+from tests.fuzz.oracle import Difference
+from tests.fuzz.shrinking import isolated, isolated_all, kind_of, shrink
 from tests.programs import Program, from_seed
 
+CHUNK = 50
 
-def sweep(seeds: range, length: int, wide: bool) -> Iterator[tuple[int, Program, Exception | None]]:
-    """Every seed, its program, and the difference where there is one."""
-    for first in range(seeds.start, seeds.stop, 50):
-        chunk = range(first, min(first + 50, seeds.stop))
-        programs = [from_seed(seed, length, wide) for seed in chunk]
+
+def sweep(seeds: Sequence[int], length: int, wide: bool, kinds: Sequence[str]) -> Iterator[tuple[int, Program, Exception | None]]:
+    """Yield every seed, its program, and the difference where there is one."""
+    for first in range(0, len(seeds), CHUNK):
+        chunk = seeds[first:first + CHUNK]
+        programs = [from_seed(seed, length, wide, kinds) for seed in chunk]
         yield from zip(chunk, programs, isolated_all(programs), strict=True)
+
+
+def judge(seed: int, program: Program, error: Exception) -> tuple[str, str, str]:
+    """Return what to count a difference as ("known" or "new"), its cause, and what to print."""
+    reason = reason_of(str(error), program)
+    if reason is not None:
+        return "known", reason, ""
+    small = shrink(program, differs=isolated)
+    final = isolated(small) or error
+    return "new", kind_of(final), f"===== seed {seed} ({type(final).__name__})\n{final}"
+
+
+def work(seeds: Sequence[int], arguments: argparse.Namespace, out: int) -> None:
+    """Sweep in a process of its own, and write what it finds, a record each, to a pipe."""
+    with os.fdopen(out, "w") as lines:
+        for seed, program, error in sweep(seeds, arguments.length, arguments.wide, arguments.kinds):
+            record = ("", "", "") if error is None else judge(seed, program, error)
+            lines.write(repr(record) + "\n")
+            lines.flush()
+
+
+def records(arguments: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
+    """Yield the records of all processes as they come."""
+    seeds = range(arguments.first, arguments.first + arguments.examples)
+    jobs, selector = [], DefaultSelector()
+    for k in range(arguments.jobs):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            with suppress(BrokenPipeError):
+                work(seeds[k::arguments.jobs], arguments, writing)
+            os._exit(0)
+        os.close(writing)
+        jobs.append(child)
+        selector.register(os.fdopen(reading), EVENT_READ)
+    try:
+        while selector.get_map():
+            for key, _ in selector.select():
+                line = key.fileobj.readline()  # type: ignore[union-attr]
+                if line:
+                    yield eval(line)  # noqa: S307 (written above)
+                else:
+                    selector.unregister(key.fileobj)
+    finally:
+        for key in list(selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        for child in jobs:
+            if os.waitpid(child, 0)[1]:
+                raise Difference("a process of the sweep has ended early")
 
 
 def main() -> int:
@@ -38,40 +94,34 @@ def main() -> int:
     parser.add_argument("--length", type=int, default=20, help="longest program (20)")
     parser.add_argument("--wide", action="store_true", help="custom functions, checkpoints, ... as well")
     parser.add_argument("--compact", action="store_true", help="drop dead records at every append")
+    parser.add_argument("--kinds", type=lambda s: s.split(","), default=[], metavar="NAME,...",
+                        help="subjects, or kinds, of statements that every program has: functions,loops,kinked")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
-    parser.add_argument("--kinds", type=int, default=20, help="stop after so many kinds of difference (20)")
+    parser.add_argument("--causes", type=int, default=20, help="stop after so many causes of difference (20)")
     arguments = parser.parse_args()
     faulthandler.enable()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     compact_always(arguments.compact)
-    kinds: Counter[str] = Counter()
-    known: Counter[str] = Counter()
-    start = time.monotonic()
-    done = 0
-    seeds = range(arguments.first, arguments.first + arguments.examples)
-    for seed, program, error in sweep(seeds, arguments.length, arguments.wide):
-        if time.monotonic() - start > arguments.seconds or len(kinds) >= arguments.kinds:
-            break
+    found: dict[str, Counter[str]] = {"new": Counter(), "known": Counter()}
+    start, done = time.monotonic(), 0
+    for what, cause, text in records(arguments):
         done += 1
-        reason = None if error is None else reason_of(str(error), program)
-        if reason is not None:
-            known[reason] += 1
-        elif error is not None:
-            small = shrink(program, differs=isolated)
-            final = isolated(small) or error
-            kind = kind_of(final)
-            kinds[kind] += 1
-            if kinds[kind] <= 2:
-                print(f"===== seed {seed} ({type(final).__name__})\n{final}", flush=True)
+        if what:
+            found[what][cause] += 1
+            if what == "new" and found["new"][cause] <= 2:
+                print(text, flush=True)
         if done % 1000 == 0:
-            print(f"... {done} programs, {sum(kinds.values())} differ, {time.monotonic() - start:.0f} s", flush=True)
-    print(f"{done} programs, {sum(kinds.values())} differ, {time.monotonic() - start:.0f} s")
-    for kind, n in kinds.most_common():
-        print(f"{n:6d}  {kind}")
-    for reason, n in known.most_common():
-        print(f"{n:6d}  known: {reason}")
-    return 1 if kinds else 0
+            print(f"... {done} programs, {found['new'].total()} differ, {time.monotonic() - start:.0f} s", flush=True)
+        if time.monotonic() - start > arguments.seconds or len(found["new"]) >= arguments.causes:
+            break
+    print(f"{done} programs, {found['new'].total()} differ, {time.monotonic() - start:.0f} s")
+    for cause, n in found["new"].most_common():
+        print(f"{n:6d}  {cause}")
+    for cause, n in found["known"].most_common():
+        print(f"{n:6d}  known: {cause}")
+    return 1 if found["new"] else 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.fuzz.oracle import MODES, chaotic, differs, fed, shared_gradients
+from tests.fuzz.causes import chaotic, fed, shared_gradients
+from tests.fuzz.oracle import MODES, differs
 from tests.programs import Program
 
 

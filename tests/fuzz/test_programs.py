@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.known import KNOWN, Known, reason_of
-from tests.fuzz.oracle import compare, differs, shrink
+from tests.fuzz.oracle import compare, differs
+from tests.fuzz.shrinking import shrink
 from tests.programs import Program, from_seed, programs
 
 CHUNK = 50
@@ -113,7 +114,7 @@ def test_every_kind_of_wider_statement_occurs() -> None:
 
 def test_a_threshold_is_no_chaos() -> None:
     """A variable that changes with its inputs alone is not set aside; one made of rounding is."""
-    from tests.fuzz.oracle import chaotic
+    from tests.fuzz.causes import chaotic
 
     assert not chaotic(Program(["a = (x == 0.5) * 1.0", "b = x.clamp(-0.5, 0.5)", "(b * a).sum().backward()"]))
     assert chaotic(Program(["a = ((x * 3 / 7).sin() + 1) - 1 - (x * 3 / 7).sin()", "b = a.sign()"])) >= {"b"}
@@ -122,7 +123,8 @@ def test_a_threshold_is_no_chaos() -> None:
 def test_what_is_left_with_the_same_gradients() -> None:
     """A quotient by a gradient that is 0, or rounding, is set aside; whatever no gradient explains is not."""
     from tests.fuzz.known import rounding
-    from tests.fuzz.oracle import MODES, fed
+    from tests.fuzz.causes import fed
+    from tests.fuzz.oracle import MODES
 
     cancels = Program(
         ["v1 = x.relu()", "v2 = -((x * v1) / v1)", "v3, = torch.autograd.grad(v2.sum() * 5, [v1])", "v4 = 1 / v3"],
