@@ -1,4 +1,4 @@
-"""Name what random programs do in one call: other layouts, whole loops, wrapped entry points, printing, foreign operands."""
+"""Name what random programs do in one call: layouts, whole loops, wrapped entry points, printing, foreign operands."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def spin(steps: int) -> None:
     """Record operations that nobody keeps, so that the tape grows."""
     u = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
     for _ in range(steps):
-        u * 1.01  # noqa: B018
+        u * 1.01
 
 
 def spent(steps: int) -> None:
@@ -175,8 +175,8 @@ def reflected(name: str) -> Callable[[Held, Any], tuple[str, Any, Any]]:
     return lambda self, other: (name, other * 1, self.value)
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
-              "divmod"):
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift",
+              "rshift", "divmod"):
     setattr(Held, f"__r{_name}__", reflected(_name))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Held, f"__{_name}__", reflected(_name))

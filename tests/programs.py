@@ -193,7 +193,7 @@ class Writer:
         return True
 
     def leave(self) -> None:
-        """The graph is closed: what has a history there is for `pick_left` alone, and no line that names it comes again."""
+        """The graph is closed: what has a history there is for `pick_left` alone, and no line names it again."""
 
         def recorded(t: Any) -> bool:
             try:

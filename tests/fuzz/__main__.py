@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import os
 import sys
 import time
@@ -29,7 +30,9 @@ from tests.programs import Program, from_seed
 CHUNK = 50
 
 
-def sweep(seeds: Sequence[int], length: int, wide: bool, kinds: Sequence[str]) -> Iterator[tuple[int, Program, Exception | None]]:
+def sweep(
+    seeds: Sequence[int], length: int, wide: bool, kinds: Sequence[str]
+) -> Iterator[tuple[int, Program, Exception | None]]:
     """Yield every seed, its program, and the difference where there is one."""
     for first in range(0, len(seeds), CHUNK):
         chunk = seeds[first:first + CHUNK]
@@ -37,11 +40,18 @@ def sweep(seeds: Sequence[int], length: int, wide: bool, kinds: Sequence[str]) -
         yield from zip(chunk, programs, isolated_all(programs), strict=True)
 
 
-def judge(seed: int, program: Program, error: Exception) -> tuple[str, str, str]:
-    """Return what to count a difference as ("known" or "new"), its cause, and what to print."""
+def judge(seed: int, program: Program, error: Exception, often: Counter[str]) -> tuple[str, str, str]:
+    """Return what to count a difference as ("known" or "new"), its cause, and what to print.
+
+    What says the same as two others before is not shrunk.
+    """
     reason = reason_of(str(error), program)
     if reason is not None:
         return "known", reason, ""
+    first = kind_of(error)
+    often[first] += 1
+    if often[first] > 2:
+        return "new", first, ""
     small = shrink(program, differs=isolated)
     final = isolated(small) or error
     return "new", kind_of(final), f"===== seed {seed} ({type(final).__name__})\n{final}"
@@ -49,9 +59,11 @@ def judge(seed: int, program: Program, error: Exception) -> tuple[str, str, str]
 
 def work(seeds: Sequence[int], arguments: argparse.Namespace, out: int) -> None:
     """Sweep in a process of its own, and write what it finds, a record each, to a pipe."""
+    often: Counter[str] = Counter()
+    gc.freeze()
     with os.fdopen(out, "w") as lines:
         for seed, program, error in sweep(seeds, arguments.length, arguments.wide, arguments.kinds):
-            record = ("", "", "") if error is None else judge(seed, program, error)
+            record = ("", "", "") if error is None else judge(seed, program, error, often)
             lines.write(repr(record) + "\n")
             lines.flush()
 
@@ -76,7 +88,7 @@ def records(arguments: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
             for key, _ in selector.select():
                 line = key.fileobj.readline()  # type: ignore[union-attr]
                 if line:
-                    yield eval(line)  # noqa: S307 (written above)
+                    yield eval(line)
                 else:
                     selector.unregister(key.fileobj)
     finally:
@@ -110,7 +122,7 @@ def main() -> int:
         done += 1
         if what:
             found[what][cause] += 1
-            if what == "new" and found["new"][cause] <= 2:
+            if text and found["new"][cause] <= 2:
                 print(text, flush=True)
         if done % 1000 == 0:
             print(f"... {done} programs, {found['new'].total()} differ, {time.monotonic() - start:.0f} s", flush=True)

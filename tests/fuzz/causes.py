@@ -1,4 +1,4 @@
-"""Ask a program that differs why: rounding alone, gradients that are equal but for rounding, gradients in one memory."""
+"""Ask a program that differs why: rounding alone, gradients equal but for rounding, gradients in one memory."""
 
 from __future__ import annotations
 

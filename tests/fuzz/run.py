@@ -36,7 +36,7 @@ class Outcome:
     stopped: int = -1
     sights: dict[str, Sight] = field(default_factory=dict)
     seen: dict[str, list[Tensor]] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
+    told: list[tuple[int, str]] = field(default_factory=list)
     state: Tensor = field(default_factory=lambda: torch.empty(0))
     shared: list[tuple[str, ...]] = field(default_factory=list)
     same: list[tuple[str, str]] = field(default_factory=list)
@@ -77,7 +77,8 @@ def make_inputs(kind: str) -> dict[str, Tensor]:
 
 
 def execute(program: Program, inputs: dict[str, Tensor],
-            after: Callable[[int, dict[str, Any]], None] = lambda k, env: None, session: Session | None = None) -> Outcome:
+            after: Callable[[int, dict[str, Any]], None] = lambda k, env: None,
+            session: Session | None = None) -> Outcome:
     """Run the statements until one raises, then look at everything; `after` each, its number and the variables."""
     env = environment(dict(inputs), session)
     out = Outcome()
@@ -90,16 +91,16 @@ def execute(program: Program, inputs: dict[str, Tensor],
             except Exception as error:
                 out.error, out.stopped = error, k
                 break
+            out.told.extend((k, comparable(thing)) for thing in env["told"][len(out.told):])
             after(k, env)
         names = [n for n, t in env.items() if isinstance(t, Tensor)]
         out.state = torch.get_rng_state()
         try:
             out.sights = {name: look(env[name]) for name in names}
         except RuntimeError as error:
-            if "Batching rule" not in str(error) and "vmapped" not in str(error):
+            if not any(word in str(error) for word in ("Batching rule", "vmapped", "escaped from inside a function")):
                 raise
             return Outcome(RuntimeError("a batched tensor has left its transform"), len(program.statements) - 1)
-        out.told = [comparable(thing) for thing in env["told"]]
         out.seen = {k: [plain(g) for g in v] for k, v in env["seen"].items()}
         exact = [n for n in names if n not in program.loose]
         out.same = [(a, b) for a in exact for b in exact if a < b and env[a] is env[b]]

@@ -50,6 +50,7 @@ def isolated_all(programs: Sequence[Program], modes: Sequence[Mode] = MODES) -> 
 def kind_of(error: Exception) -> str:
     """What differences of one cause have in common: the message without names and numbers."""
     first = f"{type(error).__name__}: {error}".splitlines()[0]
+    first = re.sub(r"\[(True|False)[^]]*\]", "·", first)
     return re.sub(r"kind=.*?: |<.*?>|\bv?\d+(\.\d+)?\b|\b[xywsfzcdim]\b|in statement .*?, |in \d+$", "·", first)[:110]
 
 

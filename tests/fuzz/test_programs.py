@@ -103,13 +103,40 @@ def test_every_kind_of_statement_occurs() -> None:
 
 
 def test_every_kind_of_wider_statement_occurs() -> None:
-    text = "\n".join(str(from_seed(seed, wide=True)) for seed in range(300))
+    from tests.statements.table import KINDS, PLAIN
+
+    text = "\n".join(str(from_seed(seed, wide=True)) for seed in range(600))
     for word in (
         "Both.apply", "Ranked.apply", "Doubled.apply", "use_reentrant=True", "saved_tensors_hooks", "functional.hvp",
         "func.vmap", "is_grads_batched", "register_prehook", "register_multi_grad_hook", "copy.deepcopy", "np.float32",
-        "out=", "inference_mode", "autocast", "optim.SGD", "_foreach", "F.conv1d", "index_put_",
+        "out=", "inference_mode", "autocast", "optim.SGD", "_foreach", "index_put_", "function('", "train(", "carried(",
+        "spent(", "laid(", "to_sparse", "fresh()", "outside()", "wrapped(", "printed(", "Held(", "Duck(", "torch.vmap(",
+        "watch(", "tied(", "_version", "get_gradient_edge", "group_norm", "hardtanh",
+        "checkpoint(lambda t: checkpoint",
     ):
         assert word in text, word
+    assert len({kind.subject for kind in KINDS} - set(PLAIN)) == 16
+
+
+def test_named_subjects_are_in_every_program() -> None:
+    """`kinds` names subjects, or single kinds of statements; a name that nothing has is refused with those there are."""
+    assert sum("Held(" in str(from_seed(seed, kinds=["with_reflected"])) for seed in range(40)) > 5
+    with pytest.raises(ValueError, match="subjects are checkpoints"):
+        from_seed(0, kinds=["no such"])
+
+
+def test_a_lost_gradient_and_a_told_thing_are_seen() -> None:
+    """The oracle compares what programs tell, and sees one that tells nothing."""
+    from tests.fuzz import oracle
+
+    told, other = Program(["tell(x._version)"]), Program(["tell(x._version + 1)"])
+    with pytest.raises(oracle.Difference, match="told by"):
+        oracle.check(oracle.eager(told), oracle.eager(other), told, "told")
+
+
+def test_graphs_of_a_program_follow_one_another() -> None:
+    """`fresh()` leaves the graph; what was recorded there stays readable, and leaves go on."""
+    compare(Program(["v = (x * 2).detach()", "(x * 3).sum().backward()", "fresh()", "(x * v).sum().backward()"]))
 
 
 def test_a_threshold_is_no_chaos() -> None:
@@ -122,8 +149,8 @@ def test_a_threshold_is_no_chaos() -> None:
 
 def test_what_is_left_with_the_same_gradients() -> None:
     """A quotient by a gradient that is 0, or rounding, is set aside; whatever no gradient explains is not."""
-    from tests.fuzz.known import rounding
     from tests.fuzz.causes import fed
+    from tests.fuzz.known import rounding
     from tests.fuzz.oracle import MODES
 
     cancels = Program(

@@ -8,16 +8,21 @@ from tests.statements.table import assign, choices, statement
 BODIES = choices("""
     t.sin() * t | (t * t).exp().sum() | F.dropout(t, 0.5) * t.cos() | t.clone().mul_(2).tanh() |
     torch.softmax(t, -1) * s | (t + y.sum()).sigmoid() ** 2 | t.reshape(-1)[:1] * t | t.square().mean() + t |
-    Square.apply(t) * 1.01 | function('within').apply(t, s) | function('inside').apply(t * 1) | solved(t, 40) + t |
+    Square.apply(t) * 1.01 | function('within').apply(t, s) | function('runs').apply(t * 1) | solved(t) + t |
     slope(t) * t | laid(t, 'steps') * t | (spent(20), t * t)[1] | function('dirty').apply(t * 1)
 """)
+REENTRANT = choices("""
+    function('inside').apply(t * 1) | solved(t, 40) + t | function('inside nested').apply(t, s) | (spent(70), t * s)[1]
+""")
+"""Many runs inside; a checkpoint of the other kind is computed again for each of them."""
 
 
 def nested(p: Writer, depth: int = 0) -> str:
     """Write the body of a checkpoint, which may be a checkpoint of another kind around a Function."""
     body = str(p.one(BODIES))
     if depth < 2 and p.maybe(30):
-        return f"checkpoint(lambda t: {nested(p, depth + 1)}, t * 1.01, use_reentrant={p.one(('False', 'True'))}) + {body}"
+        inner, reentrant = nested(p, depth + 1), p.one(("False", "True"))
+        return f"checkpoint(lambda t: {inner}, t * 1.01, use_reentrant={reentrant}) + {body}"
     return body
 
 
@@ -25,7 +30,8 @@ def nested(p: Writer, depth: int = 0) -> str:
 def checkpointed(p: Writer) -> bool:
     a = p.pick(lambda t: t.is_floating_point() and t.dim() > 0) or "x"
     reentrant = p.one(("False", "False", "True"))
-    return assign(p, f"checkpoint(lambda t: {nested(p)}, {a}, use_reentrant={reentrant})")
+    body = p.one(REENTRANT) if reentrant == "True" and p.maybe(40) else nested(p)
+    return assign(p, f"checkpoint(lambda t: {body}, {a}, use_reentrant={reentrant})")
 
 
 @statement(3)

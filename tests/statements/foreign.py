@@ -22,7 +22,7 @@ def refused_operand(p: Writer) -> bool:
     other = p.one(("'text'", "None", "object()", "[1, 2]", "(1.0, 2.0)", "{1}", "Duck(1)", "lambda: 0", "range(3)"))
     operator = p.one(("+", "-", "*", "/", "//", "**", "@", "==", "!=", "<", "%"))
     text = f"{a} {operator} {other}" if p.maybe(60) else f"{other} {operator} {a}"
-    return p.add(f"tell(type({text}).__name__)")
+    return p.add(f"tell(isinstance({text}, torch.Tensor))")
 
 
 @statement(3)
@@ -30,8 +30,9 @@ def with_duck(p: Writer) -> bool:
     a = p.real()
     b = p.operand(a)
     return assign(p, p.one(choices("""
-        torch.add({a}, Duck({b})) | torch.mul(Duck({a}), {b}) | torch.stack([{a}, Duck({a})]) | F.linear({a}, Duck(w)) |
-        {a}.mul(Duck({b})) | {a} * Duck({b}) | torch.where({a} > 0, Duck({a}), {b}) | {a}.clone().add_(Duck({b})) | {a} - Duck({b})
+        torch.add({a}, Duck({b})) | torch.mul(Duck({a}), {b}) | torch.stack([{a}, Duck({a})]) |
+        F.linear({a}, Duck(w)) | {a}.mul(Duck({b})) | {a} * Duck({b}) | torch.where({a} > 0, Duck({a}), {b}) |
+        {a}.clone().add_(Duck({b})) | {a} - Duck({b})
     """)).format(a=a, b=b))
 
 
@@ -39,8 +40,8 @@ def with_duck(p: Writer) -> bool:
 def of_subclass(p: Writer) -> bool:
     a = p.real()
     return assign(p, p.one(choices("""
-        {0}.as_subclass(torch.Tensor) | ({0} * torch.nn.Parameter(y.detach().clone())) | torch.nn.Parameter({0}.detach().clone()) * s |
-        torch.nn.Buffer({0}.detach().clone()) * s
+        {0}.as_subclass(torch.Tensor) | ({0} * torch.nn.Parameter(y.detach().clone())) |
+        torch.nn.Parameter({0}.detach().clone()) * s | torch.nn.Buffer({0}.detach().clone()) * s
     """)).format(a))
 
 

@@ -49,7 +49,8 @@ def chained(p: Writer) -> bool:
         inner += "[0]"
     return assign(p, p.one(choices("""
         Square.apply({0}) * 1.01 * 1.01 | function('within').apply({0}, s) | ({0} * 1.01).sin() * {1} |
-        Grown.apply(-Square.apply({0})) | function('inside').apply({0}, {1}) + {0} | solved({0}) + {0} | slope({0}) * {1}
+        Grown.apply(-Square.apply({0})) | function('inside').apply({0}, {1}) + {0} | solved({0}) + {0} |
+        slope({0}) * {1}
     """)).format(inner, a))
 
 

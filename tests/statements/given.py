@@ -6,6 +6,7 @@ from tests.programs import Writer
 from tests.statements.runs import total
 from tests.statements.table import choices, statement
 
+
 @statement(7)
 def given(p: Writer) -> bool:
     """Cotangents of the user's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.programs import Writer
 from tests.statements.table import choices, statement
 
+
 @statement(5)
 def written(p: Writer) -> bool:
     """Writes with indices, masks, other types, or to several tensors."""

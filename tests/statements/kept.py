@@ -20,9 +20,10 @@ def between_graphs(p: Writer) -> bool:
     """Something done where no graph is open."""
     a, name = p.real(), p.new()
     text = p.one(choices("""
-        with outside(): tell(printed({a})) | with outside(): {n} = {a}.detach() * 2 | with outside(): tell({a}.tolist()) |
-        with outside(): {n} = torch.zeros_like({a}) | with outside(): {n} = {a}.detach().clone().requires_grad_() |
-        with outside(): (y * y).sum().backward() | with outside(): collected()
+        with outside(): tell(printed({a})) | with outside(): {n} = {a}.detach() * 2 |
+        with outside(): tell({a}.tolist()) | with outside(): {n} = torch.zeros_like({a}) |
+        with outside(): {n} = {a}.detach().clone().requires_grad_() |
+        with outside(): tell([{a}.requires_grad, {a}.is_leaf]) | with outside(): collected()
     """)).format(a=a, n=name)
     goes_on = p.add(text, [name] if name in text else [])
     p.leave()
@@ -36,11 +37,12 @@ def of_left(p: Writer) -> bool:
     if a is None:
         return True
     return assign(p, p.one(choices("""
-        {0}.detach() * s | {0}.detach() | torch.zeros_like({0}) | torch.empty_like({0}).fill_(1) | {0}.data * 2 | {0}.long() |
-        torch.full({0}.shape, {0}.reshape(-1)[0].item()) * s | {0} > 0 | torch.ones_like({0}) * s | {0}.isnan() |
-        torch.tensor({0}.tolist()) | {0}.detach().clone().requires_grad_() | {0}.new_zeros(3) + y | ({0} == {0}) * s |
-        {0}.argsort(-1) | {0}.sign().detach() | torch.from_numpy({0}.detach().numpy()) | {0}.shape[0:1].numel() * y |
-        {0}.requires_grad * y | torch.zeros_like({0}, requires_grad=True) * {0}.detach() | torch.rand_like({0})
+        {0}.detach() * s | {0}.detach() | torch.zeros_like({0}) | torch.empty_like({0}).fill_(1) | {0}.data * 2 |
+        {0}.long() | torch.full({0}.shape, {0}.reshape(-1)[0].item()) * s | {0} > 0 | torch.ones_like({0}) * s |
+        {0}.isnan() | torch.tensor({0}.tolist()) | {0}.detach().clone().requires_grad_() | {0}.new_zeros(3) + y |
+        ({0} == {0}) * s | {0}.argsort(-1) | {0}.sign().detach() | torch.from_numpy({0}.detach().numpy()) |
+        {0}.shape[0:1].numel() * y | {0}.requires_grad * y |
+        torch.zeros_like({0}, requires_grad=True) * {0}.detach() | torch.rand_like({0})
     """)).format(a)) if p.maybe(60) else seen(p, a)
 
 

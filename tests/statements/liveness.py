@@ -43,6 +43,6 @@ def cycle(p: Writer) -> bool:
 def version(p: Writer) -> bool:
     a = p.pick() or "x"
     return p.add(p.one(choices("""
-        tell({0}._version) | tell({0}.clone()._version) | tell({0}.view({0}.shape)._version) | tell(({0} * 1)._version) |
-        tell({0}.detach()._version) | tell({0}.contiguous()._version)
+        tell({0}._version) | tell({0}.clone()._version) | tell({0}.view({0}.shape)._version) |
+        tell(({0} * 1)._version) | tell({0}.detach()._version) | tell({0}.contiguous()._version)
     """)).format(a))

@@ -6,11 +6,13 @@ from tests.programs import Writer
 from tests.statements.table import assign, choices, statement
 
 BODIES = choices("""
-    Square.apply(p) * 1.01 * 1.01 * q.sum() | (p.sin() * 1.01).exp() * q.sum() | function('inside').apply(p) * q.mean() |
-    checkpoint(lambda t: t * t * q.sum(), p, use_reentrant={r}) * 1.01 | solved(p * 1.01) * q.sum() |
-    function('within').apply(p, q.sum()) * 1.01 | Both.apply(p, q.sum())[1] * 1.01 | F.softplus(p * q.mean()).cumsum(-1) |
-    checkpoint(lambda t: Square.apply(t) * 1.01, p, use_reentrant={r}) * q.sum() * 1.01 | (p * p).tanh() + (p * p) * q.sum() |
-    Grown.apply(p * 0.1) * Grown.apply(p * 0.1) * q.sum() | function('runs once').apply(p, q.sum()) | (p.clone().mul_(2) * q.sum())
+    Square.apply(p) * 1.01 * 1.01 * q.sum() | (p.sin() * 1.01).exp() * q.sum() |
+    function('inside').apply(p) * q.mean() | checkpoint(lambda t: t * t * q.sum(), p, use_reentrant={r}) * 1.01 |
+    solved(p * 1.01) * q.sum() | function('within').apply(p, q.sum()) * 1.01 | Both.apply(p, q.sum())[1] * 1.01 |
+    F.softplus(p * q.mean()).cumsum(-1) |
+    checkpoint(lambda t: Square.apply(t) * 1.01, p, use_reentrant={r}) * q.sum() * 1.01 |
+    (p * p).tanh() + (p * p) * q.sum() | Grown.apply(p * 0.1) * Grown.apply(p * 0.1) * q.sum() |
+    function('runs once').apply(p, q.sum()) | (p.clone().mul_(2) * q.sum())
 """)
 
 
@@ -29,7 +31,9 @@ def trained(p: Writer) -> bool:
 @statement(2)
 def recurrent(p: Writer) -> bool:
     a = p.pick(lambda t: t.is_floating_point() and t.dim() > 0 and t.numel() < 10) or "y"
-    cell = p.one(choices("(h * s).tanh() | Square.apply(h).sin() * s | (h + 0.1 * s).sigmoid() * 1.01 | h.lerp(s.expand_as(h), 0.1)"))
+    cell = p.one(choices("""
+        (h * s).tanh() | Square.apply(h).sin() * s | (h + 0.1 * s).sigmoid() * 1.01 | h.lerp(s.expand_as(h), 0.1)
+    """))
     return assign(p, f"carried(lambda h: {cell}, {a}, {p.one((10, 40, 120))}, {p.one((1, 4, 15))})")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.programs import Writer
 from tests.statements.table import assign, choices, statement
 
+
 @statement(6)
 def leaf(p: Writer) -> bool:
     a = p.real()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.programs import Writer
 from tests.statements.table import assign, statement
 
+
 @statement(26)
 def twin(p: Writer) -> bool:
     """A line that the program already has."""

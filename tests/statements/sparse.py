@@ -41,9 +41,9 @@ def sparse_other(p: Writer) -> bool:
     if a is None:
         return sparse_constant(p)
     return assign(p, p.one(choices("""
-        {0}.to_dense() | {0}.to_dense() * s | {0}.clone() | {0} * 2 | {0}.clone().values() | {0}.values() * 2 | {0}.t() |
-        torch.sparse.sum({0}) | {0} + {0} | {0}.coalesce().values() * y[0] | {0}.detach() | x * {0} | {0}.sum() |
-        {0}.to_sparse_coo() | -{0} | {0}.transpose(0, 1) @ x
+        {0}.to_dense() | {0}.to_dense() * s | {0}.clone() | {0} * 2 | {0}.clone().values() | {0}.values() * 2 |
+        {0}.t() | torch.sparse.sum({0}) | {0} + {0} | {0}.coalesce().values() * y[0] | {0}.detach() | x * {0} |
+        {0}.sum() | {0}.to_sparse_coo() | -{0} | {0}.transpose(0, 1) @ x
     """)).format(a))
 
 
@@ -52,7 +52,8 @@ def sparse_gradient(p: Writer) -> bool:
     """Leaves that get sparse gradients, and dense ones besides."""
     name = p.new()
     return assign(p, p.one(choices("""
-        F.embedding(i, w, sparse=True) | F.embedding(i, w, sparse=True) + w | F.embedding_bag(i[None], w, sparse=True, mode='sum') |
-        torch.gather(w, 0, i[None] * 0, sparse_grad=True) | F.embedding(i[:1], w, sparse=True).sin() * w
+        F.embedding(i, w, sparse=True) | F.embedding(i, w, sparse=True) + w |
+        F.embedding_bag(i[None], w, sparse=True, mode='sum') | torch.gather(w, 0, i[None] * 0, sparse_grad=True) |
+        F.embedding(i[:1], w, sparse=True).sin() * w
     """))) if p.maybe(60) else p.add(
         f"{name} = (w.grad.to_dense() if w.grad is not None and w.grad.is_sparse else w.detach()) * 1", [name])

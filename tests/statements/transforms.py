@@ -37,8 +37,12 @@ def mapped_gradient(p: Writer) -> bool:
     a, b = p.tracked(), p.tracked()
     if a is None or b is None:
         return True
-    g = p.one(choices("torch.stack([torch.ones_like({0}), {0}.detach()]) | torch.ones_like({0})[None].expand(3, *{0}.shape)"))
-    options = p.one(choices("allow_unused=True, materialize_grads=True | retain_graph=True | create_graph=True, materialize_grads=True"))
+    g = p.one(choices("""
+        torch.stack([torch.ones_like({0}), {0}.detach()]) | torch.ones_like({0})[None].expand(3, *{0}.shape)
+    """))
+    options = p.one(choices("""
+        allow_unused=True, materialize_grads=True | retain_graph=True | create_graph=True, materialize_grads=True
+    """))
     return assign(p, f"torch.vmap(lambda v: torch.autograd.grad({a}, {b}, v, {options}"
                      f"{'' if 'retain' in options else ', retain_graph=True'})[0])({g.format(a)})")
 
@@ -46,17 +50,20 @@ def mapped_gradient(p: Writer) -> bool:
 @statement(5)
 def closed_over(p: Writer) -> bool:
     """Transforms of functions that read recorded tensors from outside."""
-    a = p.pick(lambda t: t.is_floating_point() and 0 < t.dim() and t.numel() < 10) or "y"
+    a = p.pick(lambda t: t.is_floating_point() and t.dim() > 0 and t.numel() < 10) or "y"
     b = p.tracked() or "s"
     return assign(p, p.one(choices("""
         func.grad(lambda t: (t * {b}).abs().sum())({a}) | func.jacrev(lambda t: t * t.sin() * s)({a}) |
         func.jacfwd(lambda t: t * t.sin() * s)({a}) | func.vmap(func.grad(lambda t: (t * t).sum() * s))({a}) |
-        func.hessian(lambda t: (t ** 3).sum() * s)({a}) | func.jvp(lambda t: t.sin() * s, ({a},), ({a}.detach(),))[1] |
+        func.hessian(lambda t: (t ** 3).sum() * s)({a}) |
+        func.jvp(lambda t: t.sin() * s, ({a},), ({a}.detach(),))[1] |
         func.vjp(lambda t: t * t, {a})[1]({a}.detach())[0] | torch.vmap(lambda t: t.sin() * s)({a}) |
-        torch.vmap(lambda t: (t * {b}.sum()).tanh())({a}) | func.vmap(lambda t, u: t * u, in_dims=(0, None))({a}, {b}) |
+        torch.vmap(lambda t: (t * {b}.sum()).tanh())({a}) |
+        func.vmap(lambda t, u: t * u, in_dims=(0, None))({a}, {b}) |
         func.functional_call(torch.nn.Linear(3, 2, dtype=torch.float64), {{'weight': x, 'bias': y[:2]}}, (w,)) |
         func.grad_and_value(lambda t: (t * t).sum() * s)({a})[0] | func.linearize(lambda t: t * t, {a})[1]({a}) |
-        functional.jacobian(lambda t: (t * {b}.sum()).sin(), {a}, vectorize=True) | func.jacrev(lambda t: (t * {b}).sum(0))({a}) |
+        functional.jacobian(lambda t: (t * {b}.sum()).sin(), {a}, vectorize=True) |
+        func.jacrev(lambda t: (t * {b}).sum(0))({a}) |
         func.vmap(func.grad(lambda t, u: (t * u).sum() ** 2), in_dims=(0, None))({a}, s) |
         func.grad(lambda t: function('setup').apply(t).sum())({a}) | func.vmap(lambda t: Square.apply(t))({a})
     """)).format(a=a, b=b))

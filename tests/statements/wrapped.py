@@ -23,7 +23,8 @@ def through_wrappers(p: Writer) -> bool:
         {u}, = functools.partial(torch.autograd.grad, allow_unused=True{k})({r}, {a}) |
         {u}, = imported_grad({r}, [{a}], allow_unused=True{k}) | imported_backward([{r}], retain_graph=True) |
         {u}, = (lambda *a, **k: torch.autograd.grad(*a, **k))({r}, [{a}], materialize_grads=True{k}) |
-        torch.Tensor.backward({r}, retain_graph=True) | functools.partial(torch.autograd.backward, retain_graph=True)({r}) |
+        torch.Tensor.backward({r}, retain_graph=True) |
+        functools.partial(torch.autograd.backward, retain_graph=True)({r}) |
         list(map(functools.partial(torch.Tensor.backward, retain_graph=True), [{r}])) |
         {u}, = next(map(lambda t: torch.autograd.grad(t, [{a}], allow_unused=True{k}), [{r}])) |
         torch.autograd.backward(tensors={r}, grad_tensors=None, retain_graph=True, inputs=[{a}])
@@ -37,12 +38,12 @@ def of_edges(p: Writer) -> bool:
     a, b = p.tracked(), p.tracked()
     if a is None or b is None:
         return True
-    u = p.new()
+    u, keep = p.new(), ", retain_graph=True"
     text = p.one(choices("""
-        {u}, = torch.autograd.grad(graph.get_gradient_edge({a}), [{b}], torch.ones_like({a}), allow_unused=True, retain_graph=True) |
-        {u}, = torch.autograd.grad({a}.abs().sum(), [graph.get_gradient_edge({b})], allow_unused=True, retain_graph=True) |
-        {u}, = torch.autograd.grad(graph.get_gradient_edge({a}), [{b}], torch.ones(7), allow_unused=True, retain_graph=True) |
-        {u}, = torch.autograd.grad(graph.get_gradient_edge({a}), [{b}], torch.ones_like({a}).float(), allow_unused=True) |
-        torch.autograd.backward([graph.get_gradient_edge({a})], [torch.ones_like({a})], retain_graph=True)
-    """)).format(a=a, b=b, u=u)
+        {u}, = torch.autograd.grad(graph.edge({a}), [{b}], torch.ones_like({a}), allow_unused=True{k}) |
+        {u}, = torch.autograd.grad({a}.abs().sum(), [graph.edge({b})], allow_unused=True{k}) |
+        {u}, = torch.autograd.grad(graph.edge({a}), [{b}], torch.ones(7), allow_unused=True{k}) |
+        {u}, = torch.autograd.grad(graph.edge({a}), [{b}], torch.ones_like({a}).float(), allow_unused=True) |
+        torch.autograd.backward([graph.edge({a})], [torch.ones_like({a})], retain_graph=True)
+    """)).replace("edge(", "get_gradient_edge(").format(a=a, b=b, u=u, k=keep)
     return p.add(text, [u] if text.startswith(u) else [])
