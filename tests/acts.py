@@ -220,4 +220,5 @@ NAMES: dict[str, Any] = {
     f.__name__: f
     for f in (laid, ramp, spin, spent, train, carried, wrapped, printed, Held, Duck, Labelled, tied, collected)
 }
-NAMES.update(imported_grad=GRAD, imported_backward=BACKWARD, functools=functools)
+NAMES.update(imported_grad=GRAD, imported_backward=BACKWARD, functools=functools,
+             edge=torch.autograd.graph.get_gradient_edge)

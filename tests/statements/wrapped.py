@@ -40,10 +40,10 @@ def of_edges(p: Writer) -> bool:
         return True
     u, keep = p.new(), ", retain_graph=True"
     text = p.one(choices("""
-        {u}, = torch.autograd.grad(graph.edge({a}), [{b}], torch.ones_like({a}), allow_unused=True{k}) |
-        {u}, = torch.autograd.grad({a}.abs().sum(), [graph.edge({b})], allow_unused=True{k}) |
-        {u}, = torch.autograd.grad(graph.edge({a}), [{b}], torch.ones(7), allow_unused=True{k}) |
-        {u}, = torch.autograd.grad(graph.edge({a}), [{b}], torch.ones_like({a}).float(), allow_unused=True) |
-        torch.autograd.backward([graph.edge({a})], [torch.ones_like({a})], retain_graph=True)
-    """)).replace("edge(", "get_gradient_edge(").format(a=a, b=b, u=u, k=keep)
+        {u}, = torch.autograd.grad(edge({a}), [{b}], torch.ones_like({a}), allow_unused=True{k}) |
+        {u}, = torch.autograd.grad({a}.abs().sum(), [edge({b})], allow_unused=True{k}) |
+        {u}, = torch.autograd.grad(edge({a}), [{b}], torch.ones(7), allow_unused=True{k}) |
+        {u}, = torch.autograd.grad(edge({a}), [{b}], torch.ones_like({a}).float(), allow_unused=True) |
+        torch.autograd.backward([edge({a})], [torch.ones_like({a})], retain_graph=True)
+    """)).format(a=a, b=b, u=u, k=keep)
     return p.add(text, [u] if text.startswith(u) else [])
