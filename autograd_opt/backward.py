@@ -116,32 +116,33 @@ def make_cotangents(tape: Any, roots: Sequence[Any], found: Sequence[Any], given
         if g is None:
             out.append(implicit(tape, root, node))
             continue
-        if not isinstance(root, Tensor):        # an edge
-            out.append(g)
-            continue
         if not isinstance(g, Tensor):
             raise errors.ArgumentTypeError(errors.at(
                 f"gradients can be either Tensors or None, but got {type(g).__name__}"
             ))
+        # of an edge the node alone tells; a tensor may have been given other memory since its node was recorded
+        wanted, dtype = (root.shape, root.dtype) if isinstance(root, Tensor) else (torch.Size(node.shape), node.dtype)
         shape = g.shape[1:] if batched else g.shape
-        if shape != root.shape:
+        if shape != wanted:
             if batched:
+                if not isinstance(root, Tensor):
+                    raise errors.GraphError(errors.at("Batched grads are not supported with GradientEdge"))
                 raise errors.GraphError(errors.at(
                     "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
                     "dimension. The sizes of the remaining dimensions are expected to match the shape of "
                     f"corresponding output, but a mismatch was detected: grad_output[{i}] has a shape of {g.shape} "
-                    f"and output[{i}] has a shape of {root.shape}."
+                    f"and output[{i}] has a shape of {wanted}."
                 ))
             raise errors.GraphError(errors.at(
                 f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
-                f"{root.shape}."
+                f"{wanted}."
             ))
-        if g.is_complex() != root.is_complex():
+        if g.is_complex() != dtype.is_complex:
             raise errors.GraphError(errors.at(
                 "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
-                f"dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype of {root.dtype}."
+                f"dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype of {dtype}."
             ))
-        out.append(g if g.dtype is root.dtype else g.to(root.dtype))
+        out.append(g if g.dtype is dtype else g.to(dtype))
     return out
 
 

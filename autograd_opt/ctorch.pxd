@@ -105,6 +105,13 @@ cdef extern from *:
         if (r == NULL) PyErr_Clear();
         return r;
     }
+    /* the same for the collector of cycles: nothing is allocated, no exception made */
+    #if PY_VERSION_HEX >= 0x030D0000
+    PyAPI_FUNC(PyObject *) _PyObject_GenericGetAttrWithDict(PyObject *, PyObject *, PyObject *, int);
+    #endif
+    static CYTHON_INLINE PyObject *ao_silent_attr(PyObject *o, PyObject *name) {
+        return _PyObject_GenericGetAttrWithDict(o, name, NULL, 1);
+    }
     /* Frames.  Asking for frame objects makes one for every caller, which costs more than a
        small kernel in deep modules; where the interpreter's own frames are known they are read
        directly, elsewhere through the public functions. */
@@ -321,6 +328,16 @@ cdef extern from *:
         if (ao_r->storage && AO_PLAIN(t)) return (long long)*(volatile uint32_t *)(*(char **)AO_TENSOR(t) + AO_OWNERS);
         return ao_number(ao_method0(question, t));
     }
+    static CYTHON_INLINE int ao_start(PyObject *t, Py_ssize_t holders) {
+        /* a result that torch's kernel has written in place is unwritten to the user: version 0, if only `holders` know it */
+        void *counter;
+        volatile uint32_t *version;
+        if (!AO_PLAIN(t) || (counter = *ao_r->version(AO_TENSOR(t))) == NULL) return 0;
+        version = (volatile uint32_t *)((char *)counter + ao_r->counter);
+        if (*version != 0 && Py_REFCNT(t) <= holders && ao_tensors_over(t) == 1
+                && *(volatile uint32_t *)(*(char **)AO_TENSOR(t) + AO_OWNERS) == 1) *version = 0;
+        return 0;
+    }
     static CYTHON_INLINE int ao_is_resizable(PyObject *t) {
         /* -1 without an exception where Python has to be asked */
         char *memory = ao_memory(t);
@@ -456,6 +473,7 @@ cdef extern from *:
     int ao_strip(object o) except -1
     int ao_forget(object o, object name) except -1
     PyObject *ao_try_attr(object o, object name)
+    PyObject *ao_silent_attr(PyObject *o, PyObject *name)
     ctypedef struct ao_frame_struct:
         pass
     ctypedef ao_frame_struct *ao_frame_t
@@ -479,6 +497,7 @@ cdef extern from *:
     bint ao_is_zero(object question, object t) except -1
     bint ao_is_inference(object question, object t) except -1
     long long ao_tensors_over(object t)
+    int ao_start(object t, Py_ssize_t holders)
     long long ao_uses(object question, object t) except -1
     int ao_is_resizable(object t)
     bint ao_grad_on(object question) except -1

@@ -16,11 +16,11 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from autograd_opt.ctorch cimport (
     ao_builtin0, ao_casts, ao_contiguous, ao_dtype, ao_get, ao_is_leaf, ao_is_neg, ao_is_view, ao_is_zero, ao_method, ao_method0, ao_needs_grad, ao_own, ao_set, ao_strided,
-    ao_bend, ao_into, ao_pair, ao_product, ao_single, ao_try_attr, ao_direct_nll_back, ao_mm, ao_nll_back, ao_sum_first, ao_threshold, ao_threshold_into, ao_turned_mm, ao_use_reads,
+    ao_bend, ao_into, ao_pair, ao_product, ao_single, ao_start, ao_try_attr, ao_direct_nll_back, ao_mm, ao_nll_back, ao_sum_first, ao_threshold, ao_threshold_into, ao_turned_mm, ao_use_reads,
 )
 from autograd_opt.node cimport (
     AGAIN, DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
-    OWN, PINNED, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp,
+    OWN, PINNED, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPARSE, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp,
     Leads, active_tape, awaits, followed, handle, leads_on, number_arguments, same_device, set_paused, shape_of, sole_owner,
     value_of,
     version_of,
@@ -344,6 +344,8 @@ cdef class GraphTask:
         for i in self.captures[node.index]:
             part = g.parts[self.places[i]] if i in self.places else g
             self.captured[i] = part
+            if node.hooks is None and type(part) is Tensor:
+                ao_start(part, 4)                    # `captured`, and the frames up to `visit`
             if type(part) is Tensor and not self.create_graph and self.batch is None and ao_is_view(part):
                 part._made = version_of(part)        # a view of the user's, although nobody has seen its base
             if part is None:

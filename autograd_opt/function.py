@@ -234,11 +234,27 @@ def is_leaf(node: Any) -> bool:
     return bool(node.is_leaf and node.requires_grad)
 
 
-def check_dirty(call: Call) -> None:
-    """Refuse writes that the gradient cannot follow."""
+def mark_written(call: Call, outputs: list[Any], tracked: list[int]) -> None:
+    """Check what forward has marked as dirty, and refuse writes that the gradient cannot follow."""
+    dirty = call.ctx._dirty
+    for i, t in enumerate(dirty):
+        if not isinstance(t, Tensor):
+            raise errors.GraphError(errors.at(
+                f"mark_dirty can only accept variables, but argument {i} is of type {type(t).__name__}"))
+    for t in dirty:
+        if not t.is_inference():
+            torch.autograd.graph.increment_version(t)
+    returned = [outputs[i] for i in tracked] if call.grad else []
+    if len(tracked) > 1 and any(call.is_dirty(o) and o._is_view() for o in returned):
+        raise errors.InplaceError(errors.at(
+            "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return "
+            "more than one Tensor. This is not supported by the current autograd engine. You should either make sure "
+            "the input is not a view (using .clone() for example) or make your Function only return one Tensor "
+            "(potentially splitting it into two Functions: one doing the inplace that returns a single Tensor and a "
+            "second one that does the other operations)"))
     for node, i in zip(call.found, call.positions, strict=True):
         t = call.args[i]
-        if not call.is_dirty(t) or not call.grad:
+        if not call.is_dirty(t) or not any(t is o for o in returned):
             continue
         if is_leaf(node):
             raise errors.InplaceError(errors.at(
@@ -247,20 +263,32 @@ def check_dirty(call: Call) -> None:
         if base is not None and is_leaf(base[1]):
             raise errors.InplaceError(errors.at(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation."))
+    if not all(any(t is o for o in outputs) for t in dirty):
+        raise errors.GraphError(errors.at(
+            "Some elements marked as dirty during the forward method were not returned as output. The inputs that are "
+            "modified inplace must all be outputs of the Function."))
+    if any(call.is_dirty(o) and not call.is_input(o) for o in returned):
+        warnings.warn(NO_INPUT, UserWarning, stacklevel=5)
+
+
+NO_INPUT = ("ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been mutated "
+            "should be passed to ctx.mark_dirty().")
 
 
 def finish(call: Call, outputs: list[Any]) -> list[Any]:
     """Attach the node to the differentiable outputs."""
     ctx, args, positions = call.ctx, call.args, call.positions
     tensors = [i for i, o in enumerate(outputs) if isinstance(o, Tensor)]
-    check_dirty(call)
     tracked = [i for i in tensors if not any(outputs[i] is n for n in ctx._non_differentiable)
                and (outputs[i].is_floating_point() or outputs[i].is_complex())]
+    mark_written(call, outputs, tracked)
     before = list(outputs)
     replaced: dict[int, Tensor] = {}
     for i in tensors if call.grad else ():
         o = outputs[i]
         if call.is_dirty(o):
+            if any(o is n for n in ctx._non_differentiable) and references.requires_grad(o):
+                outputs[i] = o.detach()
             continue
         if id(o) in replaced:
             outputs[i] = replaced[id(o)]
@@ -268,11 +296,6 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
             outputs[i] = replaced[id(o)] = plain(o.view_as(o)) if i in tracked else o.detach()
         elif i in tracked and references.requires_grad(o) and not views.leads_nowhere(nodes.handle_of(o)):
             outputs[i] = replaced[id(o)] = plain(o.detach())
-    if call.grad and len(tracked) > 1 and any(call.is_dirty(outputs[i]) and outputs[i]._is_view() for i in tracked):
-        raise errors.UnsupportedError(errors.at(
-            f"{call.function.__name__} has several outputs and marks a view as dirty, which is not supported: "
-            "write to the base, or to a clone()"
-        ))
     last = {id(outputs[i]): i for i in tracked}
     tracked = [i for i in tracked if last[id(outputs[i])] == i]     # a tensor returned twice: its last place
     ctx._finish(before, call.grad)

@@ -20,6 +20,7 @@ from autograd_opt import errors, runs
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import MODE
 from autograd_opt.originals import REGISTER_HOOK, REGISTER_POST_ACCUMULATE
+from autograd_opt.saved import ENTERED
 
 Tensor = torch.Tensor
 _ids = itertools.count()
@@ -151,7 +152,8 @@ def retain(t: Tensor, g: Tensor) -> None:
         with torch._C.DisableTorchFunction():
             t.grad.data = g
     else:
-        t.grad = g
+        from autograd_opt.references import set_grad
+        set_grad(t, g)
 
 
 def is_function(node: Any) -> bool:
@@ -229,6 +231,7 @@ def user_code(task: Any, node: Any = None) -> Iterator[None]:
     """Inside a run, the state that user code expects: torch functions seen, recording possible."""
     run = runs.current()
     before = run.node if run is not None else None
+    pairs = ENTERED.pairs[:]
     if run is not None:
         run.node = node
     try:
@@ -244,6 +247,7 @@ def user_code(task: Any, node: Any = None) -> Iterator[None]:
             nodes.pause()
             torch._C._set_grad_enabled(grad_mode)
     finally:
+        ENTERED.restore(pairs)
         if run is not None:
             run.node = before
 

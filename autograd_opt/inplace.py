@@ -91,6 +91,10 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     """Run the in-place kernel and move operand 0 to a node that computes its new value."""
     target: Tensor = operands[0]
     with torch._C.DisableTorchFunction():
+        strided = all(t.layout is torch.strided for t in operands if isinstance(t, Tensor))
+    if not strided:
+        return opaque_handler(func, args, kwargs)
+    with torch._C.DisableTorchFunction():
         if op is not SETITEM or not makes_view(attributes["index"]):
             views.refuse_unread(target)
         found = nodes_of(operands, op.name)
@@ -115,9 +119,14 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
         return target
 
 
+def copied(t: Tensor) -> Tensor:
+    """A copy with the strides of `t`, where it has any."""
+    return t.clone(memory_format=torch.preserve_format) if t.layout is torch.strided else t.clone()
+
+
 def copy_before(target: Tensor, node: Any) -> Tensor:
     """The value before a write, for the rule; in a recorded run its gradient belongs to `node`."""
-    old = target.detach().clone(memory_format=torch.preserve_format)
+    old = copied(target.detach())
     if node.requires_grad:
         old._copy_of = node  # type: ignore[attr-defined]
     return old
@@ -135,7 +144,7 @@ def move(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[
 
 def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An in-place form without a rule: torch differentiates the write on a copy."""
-    from autograd_opt.opaque import OPAQUE, OpaqueCall, torch_autograd
+    from autograd_opt.opaque import OPAQUE, OpaqueCall, detached, torch_autograd
     leaves, spec = tree_flatten((args, kwargs))
     name = getattr(func, "__name__", "").partition(".")[0]
     with torch._C.DisableTorchFunction():
@@ -169,10 +178,10 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         differentiable = [t for t, n in zip(tensors, found, strict=True) if n.requires_grad or t is target]
         unique = {id(t): t for t in differentiable}
     with torch_autograd():
-        inputs = {k: (t.detach().clone(memory_format=torch.preserve_format) if t is target else t.detach())
-                  .as_subclass(Tensor).requires_grad_(t.is_floating_point() or t.is_complex())
+        inputs = {k: (copied(detached(t)) if t is target else detached(t))
+                  .requires_grad_(t.is_floating_point() or t.is_complex())
                   for k, t in unique.items()}       # the target's memory is about to be written
-        copy = inputs[id(target)].clone(memory_format=torch.preserve_format)
+        copy = copied(inputs[id(target)])
         new = [copy if x is target else inputs.get(id(x), x) if isinstance(x, Tensor) else x for x in leaves]
         new_args, new_kwargs = tree_unflatten(new, spec)
         out = func(*new_args, **new_kwargs)
@@ -180,7 +189,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         wrt = [x for x in inputs.values() if x.requires_grad]
         call = OpaqueCall(name, wrt, [out])
     with torch._C.DisableTorchFunction():
-        if name in RESHAPING:
+        if name in RESHAPING or target.layout is not torch.strided:
             func(*args, **kwargs)
         else:
             target.copy_(out.detach())
@@ -246,6 +255,8 @@ def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """`setitem`, for an index that fits."""
     x, index, value = args
+    if x.is_inference() and not torch.is_inference_mode_enabled():
+        recorder.run_raw(func, args, kwargs)    # raises
     if not x.dim() and (type(index) in (int, slice) or (isinstance(index, Tensor) and not index.is_floating_point()
                                                         and index.dtype not in (torch.bool, torch.uint8))):
         recorder.run_raw(func, args, kwargs)    # raises

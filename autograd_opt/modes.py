@@ -26,12 +26,19 @@ C = torch._C
 def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`hook`, run under the graph's modes also when torch calls it inside an opaque call."""
     def call(value: Any) -> Any:
-        if nodes.get_active() is None or nodes.get_recording() is not None:
+        if nodes.get_active() is None:
             return hook(value)
-        from autograd_opt.opaque import excluded_autograd
-        from autograd_opt.saved import user_state
-        with excluded_autograd(), user_state():
-            return hook(value)
+        from autograd_opt import runs
+        pairs = None if runs.current() is None else saved.ENTERED.pairs[:]
+        try:
+            if nodes.get_recording() is not None:
+                return hook(value)
+            from autograd_opt.opaque import excluded_autograd
+            with excluded_autograd(), saved.user_state():
+                return hook(value)
+        finally:
+            if pairs is not None:
+                saved.ENTERED.restore(pairs)
     return call
 
 
@@ -79,15 +86,11 @@ def restored(state: ThreadState, tape: Any) -> Iterator[None]:
 
 def install() -> None:
     """Let `saved_tensors_hooks` and its subclasses report to the active graph."""
-    leave = saved_tensors_hooks.__exit__
-
     def __enter__(self: Any) -> None:
-        C._autograd._push_saved_tensors_default_hooks(at_home(self.pack_hook), at_home(self.unpack_hook))
-        nodes.set_saving_hooks(nodes.saving_hooks() + 1)
+        saved.ENTERED.enter(at_home(self.pack_hook), at_home(self.unpack_hook))
 
-    def __exit__(self: Any, *exc: Any) -> Any:
-        nodes.set_saving_hooks(nodes.saving_hooks() - 1)
-        return leave(self, *exc)
+    def __exit__(self: Any, *exc: Any) -> None:
+        saved.ENTERED.leave()
 
     saved_tensors_hooks.__enter__ = __enter__  # type: ignore[method-assign]
     saved_tensors_hooks.__exit__ = __exit__  # type: ignore[method-assign]

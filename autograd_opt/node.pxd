@@ -49,6 +49,7 @@ cdef enum NodeFlag:
     INNER = 33554432     # the tensor is a rule's own: the user has never seen it, and never will
     DECIDED = 16777216    # the passes before this very run have decided it: nothing is left to ask
     NOWHERE = 67108864   # requires grad, as torch says of a view of what does, and leads to nobody
+    SPARSE = 134217728   # the tensor has no strides: what is computed from it is torch's to differentiate
 
 cdef class Vjp:
     cdef readonly object fn

@@ -19,11 +19,11 @@ from autograd_opt.ctorch cimport (
     ao_builtin0, ao_call, ao_casts, ao_dtype, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_grad_on,
     ao_innermost_mode, ao_is_inference, ao_is_view, ao_is_zero,
     ao_direct_linear, ao_direct_nll, ao_knows_modes, ao_linear, ao_method, ao_method0, ao_mode_count, ao_needs_grad, ao_nll, ao_on_cpu, ao_own, ao_pair, ao_single, ao_strided,
-    ao_try_attr, ao_use_reads,
+    ao_start, ao_try_attr, ao_use_reads,
 )
 from autograd_opt.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, MULTI, MOVES, NEEDS_ANS, NO_MERGE,
-    OTHERS, OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape,
+    OTHERS, OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, SPENT, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape,
     active_tape, attach, awaits, current_source, deeper, encode, encode_attributes, fresh_vn, handle, is_float, known_value, left_over,
     new_node, number_arguments, recording, release_handle, same_device, set_paused, shallower, shape_of,
     version_of, wrote,

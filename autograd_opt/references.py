@@ -148,25 +148,48 @@ def write_grad(t: Tensor, g: Tensor, create_graph: bool, sole: bool) -> None:
     if wanted is not None and g.dtype is not wanted:
         g, sole = g.to(wanted), False
     if create_graph:
-        t.grad = own_copy(g, t, sole) if old is None else g + old if old.is_sparse and not g.is_sparse else old + g
+        set_grad(t, own_copy(g, t, sole) if old is None else
+                 g + old if old.is_sparse and not g.is_sparse else old + g)
         return
     with torch._C.DisableTorchFunction():
         if old is None:
             first = own_copy(g, t, sole)
             if first.shape == t.shape:
-                t.grad = first
+                set_grad(t, first)
             else:                        # the shape that the leaf had once: only the setter would object
                 t.grad = torch.empty_like(t)
                 t.grad.data = first
         elif old.is_sparse and not g.is_sparse:
-            t.grad = g + old
+            set_grad(t, g + old)
         else:
             old.add_(g)
 
 
+def set_grad(t: Tensor, g: Tensor) -> None:
+    """`t.grad = g`; a sparse tensor may be given a dense gradient, which torch's setter alone refuses."""
+    if t.layout is torch.strided or g.layout is t.layout:
+        t.grad = g
+        return
+    from autograd_opt.opaque import torch_autograd
+    needs: Any = torch._C.TensorBase.requires_grad  # type: ignore[attr-defined]
+    t.grad = None
+    with torch._C.DisableTorchFunction():
+        flag, hooks = needs.__get__(t), t._post_accumulate_grad_hooks
+        t._post_accumulate_grad_hooks = None        # they are run later
+        try:
+            with torch_autograd():
+                needs.__set__(t, True)
+                (accumulator, _), = t.clone().grad_fn.next_functions  # type: ignore[union-attr]
+                with torch.no_grad():
+                    accumulator(g.detach())
+        finally:
+            needs.__set__(t, flag)
+            t._post_accumulate_grad_hooks = hooks
+
+
 def own_copy(g: Tensor, t: Tensor, sole: bool = False) -> Tensor:
     """`g` in memory of its own with the layout that torch gives to `t.grad`."""
-    if g.layout is not torch.strided:
+    if g.layout is not torch.strided or t.layout is not torch.strided:
         return g.clone()
     with torch._C.DisableTorchFunction():
         if sole and getattr(g, "_node", None) is None and unshared(g) and same_layout(g, t):

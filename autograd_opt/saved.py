@@ -6,6 +6,7 @@ the operation is recorded, and through the unpack hook when a backward run reads
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -18,6 +19,38 @@ from autograd_opt import node as nodes
 
 C = torch._C
 Tensor = torch.Tensor
+
+
+class Entered(threading.local):
+    """The pairs of saved-tensor hooks that are on in a thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = []
+
+    def enter(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+        C._autograd._push_saved_tensors_default_hooks(pack_hook, unpack_hook)
+        self.pairs.append((pack_hook, unpack_hook))
+        nodes.set_saving_hooks(nodes.saving_hooks() + 1)
+
+    def leave(self) -> None:
+        C._autograd._pop_saved_tensors_default_hooks()
+        if self.pairs:
+            self.pairs.pop()
+        nodes.set_saving_hooks(nodes.saving_hooks() - 1)
+
+    def restore(self, before: list[Any]) -> None:
+        """What user code called in a run has entered or left is undone, as in torch."""
+        same = 0
+        while same < len(before) and same < len(self.pairs) and before[same] is self.pairs[same]:
+            same += 1
+        while len(self.pairs) > same:
+            self.leave()
+        for i in range(same, len(before)):
+            self.enter(*before[i])
+            self.pairs[i] = before[i]
+
+
+ENTERED = Entered()
 
 
 class Packed:

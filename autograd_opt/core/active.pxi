@@ -184,6 +184,8 @@ cdef int attach(Tape tape, Node node, object tensor) except -1:
     if type(tensor) is PlainTensor:
         ao_set_type(tensor, CustomTensor)
     PyObject_GenericSetAttr(tensor, NODE, node)
+    if not ao_strided(tensor):
+        node.flags |= SPARSE
     node.tensor = <PyObject *>tensor
     node.live = 1
     if tape.counting:

@@ -44,7 +44,9 @@ cpdef object run_raw(object func, object args, object kwargs):
     kwargs = placed(func, kwargs)
     switch = enter(tape)
     try:
-        return func(*args, **kwargs) if kwargs else func(*args)
+        r = func(*args, **kwargs) if kwargs else func(*args)
+        started(r)
+        return r
     finally:
         leave(tape, switch)
 
@@ -84,9 +86,32 @@ cdef inline object recorded(Tape tape, Op op, object func, tuple args, dict kwar
     """`apply` inside its region; `exact`: no autocast changes the types of what is computed."""
     if tape.late and (op.flags & VIEW or op.name in GIVEN_BACK) and exact and given_back(op, func, args, kwargs, operands):
         return operands[0]
+    cdef object r
     if tape.plain and len(operands) <= 3 and not op.flags & (MULTI | VARIADIC):
-        return apply_few(tape, op, func, args, kwargs, operands, attrs, exact)
-    return apply_guarded(tape, op, func, args, kwargs, operands, attrs, exact)
+        r = apply_few(tape, op, func, args, kwargs, operands, attrs, exact)
+    else:
+        r = apply_guarded(tape, op, func, args, kwargs, operands, attrs, exact)
+    return whole_call(func, args, kwargs) if r is WHOLE else r
+
+
+cdef object WHOLE = object()
+"""What is said, in place of a result, of a call that torch has to differentiate: the layout of an operand has no strides."""
+
+
+cdef object whole_call(object func, tuple args, dict kwargs):
+    from autograd_opt.opaque import handler
+    return handler(func, args, kwargs or {})
+
+
+cdef int started(object r) except -1:
+    """Let what a call has made begin at version 0, as in torch, whose kernels' own writes are not counted."""
+    if type(r) is Tensor or type(r) is CustomTensor:
+        ao_start(r, 1)
+    elif isinstance(r, (tuple, list)):
+        for t in r:
+            if type(t) is Tensor or type(t) is CustomTensor:
+                ao_start(t, 2)
+    return 0
 
 
 cdef object GIVEN_BACK = frozenset("cast conj_physical contiguous positive sum_to_size".split())
@@ -120,7 +145,8 @@ cdef object record(Tape tape, Op op, object func, tuple args, tuple operands, di
     """`apply` for a rule in C: at most three operands, one output, and `tape` known to record plainly."""
     switch = enter(tape)
     try:
-        return apply_few(tape, op, func, args, None, operands, attrs, True)
+        r = apply_few(tape, op, func, args, None, operands, attrs, True)
+        return whole_call(func, args, None) if r is WHOLE else r
     finally:
         leave(tape, switch)
 
@@ -147,6 +173,8 @@ cdef object inner_view(Tape tape, Op op, object func, object t):
                         and node.tensor != NULL and version_of(<object>node.tensor) == node.version:
                     return <object>node.tensor
         r = apply_few(tape, op, func, (t,), None, (t,), None, True)
+        if r is WHOLE:
+            return whole_call(func, (t,), None)
         if type(r) is CustomTensor:
             (<Node>r._node).flags |= INNER
         return r
@@ -190,6 +218,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     if not tape.optimize and not (op.differentiable and (
             is_tensor(a) and tracked(tape, a) or is_tensor(b) and tracked(tape, b) or is_tensor(c) and tracked(tape, c))):
         r = ao_call(func, args, kwargs)
+        started(r)
         if op.flags & VIEW:
             note_view(r)
         return shown(r) if op.flags & HIDES else r
@@ -207,6 +236,8 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         return beyond(tape, op, func, args, kwargs, operands)
     except RuntimeError as error:
         return unchanged(op, func, args, kwargs, operands, error)
+    if flags & SPARSE:
+        return WHOLE
     req = grad and op.differentiable and flags & REQUIRES_GRAD
     if tape.optimize and exact and op.flags & PURE:
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
@@ -228,8 +259,11 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             r = ao_linear(a, b, c)
         else:
             r = ao_call(func, args, kwargs)
+        started(r)
         if op.flags & HIDES:
             r = shown(r)
+        if op.flags & VIEW and ao_is_inference(is_inference, r):
+            return r                     # follows no gradient, whatever its base does
         if op.flags & VIEW and not grad and flags & REQUIRES_GRAD and op.differentiable and set_apart(r):
             return r
         if not (req or tape.optimize):

@@ -53,7 +53,7 @@ cdef class CrossEntropy:
         tape = <Tape>tp
         switch = enter(tape)
         try:
-            if ao_dtype(target) is not INT64 or ao_get(get_dimensions, target) != 1 or ao_get(get_dimensions, x) != 2 \
+            if not ao_strided(x) or ao_dtype(target) is not INT64 or ao_get(get_dimensions, target) != 1 or ao_get(get_dimensions, x) != 2 \
                     or shape_of(x)[0] != shape_of(target)[0]:
                 return None
             log_p = recorded(tape, self.log_softmax, log_softmax_method, (x, 1), {}, (x,), self.attributes.copy(), True)

@@ -218,6 +218,8 @@ cdef object fast_binary(Kernel k, object a, object b):
         flags = na.flags
         if nb is not None:
             flags |= nb.flags
+        if flags & SPARSE:
+            return None
         req = grad and flags & REQUIRES_GRAD != 0
         if tape.optimize:
             kind |= (req << 3) | (<uint64_t>op.id << 8)
@@ -368,7 +370,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
         if not tape.optimize and not tracked(tape, a):
             return ao_single(k.direct, k.descr, a)
         na = handle(tape, a)
-        if not is_float(na.dtype):
+        if not is_float(na.dtype) or na.flags & SPARSE:
             return None
         kind = grad << 2
         req = grad and na.flags & REQUIRES_GRAD != 0

@@ -15,6 +15,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 break
         else:
             r = ao_call(func, args, kwargs)
+            started(r)
             return shown(r) if op.flags & HIDES else r
     nodes = [None] * count
     try:
@@ -26,6 +27,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 nodes[i] = n
     except NotImplementedError:
         return beyond(tape, op, func, args, kwargs, operands)
+    if flags & SPARSE:
+        return WHOLE
     req = grad and op.differentiable and flags & REQUIRES_GRAD
     keyed = tape.optimize and exact and tape.plain and op.flags & PURE and not op.flags & MULTI
     if keyed:
@@ -48,8 +51,11 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 moves = tape.moves
         else:
             r = ao_call(func, args, kwargs)
+            started(r)
         if op.flags & HIDES:
             r = shown(r)
+        if op.flags & VIEW and inferred(r):
+            return r                     # follows no gradient, whatever its base does
         if op.flags & VIEW and not grad and op.differentiable and flags & REQUIRES_GRAD and set_apart(r):
             return r
         if not (req or tape.optimize):
@@ -150,6 +156,13 @@ def nodes_or_refuse(list tensors, str name):
         if grad_on() and any([tracked(tape, t) for t in tensors]):
             refuse(tensors, name)
         return None
+
+
+cdef bint inferred(object r) except -1:
+    """Was this result, or were these, made of inference tensors?"""
+    if type(r) is tuple or type(r) is list:
+        return len(r) > 0 and inferred(r[0])
+    return isinstance(r, Tensor) and ao_is_inference(is_inference, r)
 
 
 cdef bint set_apart(object r) except -1:

@@ -111,6 +111,50 @@ cdef void finalize(PyObject *self) noexcept:
     PyErr_Restore(t, v, tb)
 
 
+cdef traverseproc traverse_tensor = NULL     # torch's own, set by install()
+
+
+cdef int traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    """tp_traverse of tensors: one of ours shows the collector of cycles the user's objects that its node holds for it alone.
+
+    It stands in torch's base class, since Python's own traversal of a class made in Python ends at the first other one.
+    Those objects are the `ctx` of a Function, and hooks.  Nodes take no part in collection themselves; as in torch,
+    what a node with consumers holds is not seen.  A tensor found to be garbage is told by `finalize`,
+    which lets the node go, and with it what it holds.
+    """
+    cdef PyObject *p
+    cdef Node node, maker
+    cdef int stopped = traverse_tensor(self, visit, arg)
+    if stopped or type(<object>self) is not CustomTensor:
+        return stopped
+    p = ao_silent_attr(self, <PyObject *>NODE)
+    if p == NULL:
+        return 0
+    found = <object>p
+    Py_DECREF(found)
+    if type(found) is not Node:
+        return 0
+    node = <Node>found
+    if node.tensor != self or node.live != 1:
+        return 0
+    maker = node
+    if node.op is OUTPUT_OP and node.in0 is not None and node.in0.live == 1:
+        maker = node.in0
+        if maker.hooks is not None:
+            stopped = visit(<PyObject *>maker.hooks, arg)
+    if not stopped and node.hooks is not None:
+        stopped = visit(<PyObject *>node.hooks, arg)
+    if not stopped and maker.op.functions and maker.saved_more is not None:
+        stopped = visit(<PyObject *>maker.saved_more, arg)
+    return stopped
+
+
+def begin(t):
+    """Let a tensor that is new to the user start at version 0, whatever has written it so far; returns it."""
+    ao_start(t, Py_REFCNT(t))
+    return t
+
+
 cdef int tensor_died(Node node, object tensor) except -1:
     cdef Tape tape
     cdef bint wanted, clone = node.flags & CLONE != 0

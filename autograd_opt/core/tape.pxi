@@ -257,7 +257,7 @@ cdef class Tape:
         cdef Node node
         cdef int64_t version
         if type(t) is not Parameter and type(t) is not PlainTensor or not ao_is_leaf(t) \
-                or ao_is_view(t):
+                or ao_is_view(t) or not ao_strided(t):
             return None
         version = ao_version(t)
         if version < 0:
@@ -345,6 +345,8 @@ cdef class Tape:
         node.device = CPU if ao_on_cpu(t) else same_device(ao_get(get_device, t))
         node.vn = fresh_vn()
         node.version = version_of(t)
+        if not ao_strided(t):
+            node.flags |= SPARSE
         return 0
 
     def leaf_items(self):
