@@ -24,7 +24,7 @@ Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 HANDLERS: dict[Any, Handler] = {}
 """torch callable -> how it is run inside a context; filled on first sight."""
 BODIES: dict[Any, Handler] = {}
-"""Python callables with a line in the table, for spellings that the line does not cover."""
+"""Callables with a line in the table, in Python's code, for spellings and operands that the line does not cover."""
 SPECIAL: dict[Any, Handler] = {}
 """Callables with a meaning of their own, filled by `special`."""
 
@@ -152,9 +152,10 @@ def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         from autograd_opt.ops.attention import no_values
         for mask in filter(no_values, (*args, *kwargs.values())):
             return decomposed(instead(func, type(mask)))(func, args, kwargs)
-    if isinstance(func, types.FunctionType):
+    body = DECOMPOSE.get(func, func)
+    if isinstance(body, types.FunctionType):
         if func not in BODIES:
-            BODIES[func] = decomposed(func)
+            BODIES[func] = decomposed(body, body is not func)
         return BODIES[func](func, args, kwargs)
     return opaque.handler(func, args, kwargs)
 

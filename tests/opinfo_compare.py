@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tests import opinfo_runner
+from tests import opinfo_layouts, opinfo_runner
 
 TOLERANCE = {torch.float64: (1e-7, 1e-9), torch.complex128: (1e-7, 1e-9), torch.float32: (1e-4, 1e-5),
              torch.complex64: (1e-4, 1e-5)}
@@ -46,11 +46,14 @@ class Setting:
     """At most so many an entry, spread over all; 0 for all."""
     autocast: bool = False
     """Are calls made under autocast to bfloat16?"""
+    layouts: int | None = None
+    """How many other layouts each operand is given, and the cotangents; 0 for all, None for those of the samples."""
 
     @property
     def name(self) -> str:
         words = [f"order{self.order}", "optimize" if self.optimize else "plain", "twice" if self.twice else "once",
-                 self.variant, self.dtype, f"{self.samples or 'all'}", *(["autocast"] if self.autocast else [])]
+                 self.variant, self.dtype, f"{self.samples or 'all'}", *(["autocast"] if self.autocast else []),
+                 *([] if self.layouts is None else [f"layouts_{self.layouts or 'all'}"])]
         return "-".join(words)
 
 
@@ -66,13 +69,13 @@ class Outcome:
 class Cotangents:
     """`cot(i, t)`: fixed numbers for tensor `i` of the output, None where torch has no gradient for it."""
 
-    def __init__(self, wanted: list[bool] | None = None, requires_grad: bool = False, seed: int = 0):
-        self.wanted, self.requires_grad, self.seed = wanted, requires_grad, seed
+    def __init__(self, wanted: list[bool] | None = None, requires_grad: bool = False, seed: int = 0, kind: str = ""):
+        self.wanted, self.requires_grad, self.seed, self.kind = wanted, requires_grad, seed, kind
         self.made: dict[int, torch.Tensor] = {}
 
     def changed(self, change: Callable[[Any], Any]) -> Cotangents:
         """Others, of changed numbers."""
-        other = Cotangents(None, self.requires_grad, self.seed)
+        other = Cotangents(None, self.requires_grad, self.seed, self.kind)
         other.made = change(self.made)
         return other
 
@@ -85,7 +88,7 @@ class Cotangents:
                 generator = torch.Generator().manual_seed(1000 * self.seed + i)
                 numbers = torch.rand(t.shape, generator=generator, dtype=wide) + 0.5
                 signs = torch.rand(t.shape, generator=generator) < 0.3
-                c = torch.where(signs, -numbers, numbers).to(t.dtype)
+                c = opinfo_layouts.laid(torch.where(signs, -numbers, numbers).to(t.dtype), self.kind)
             dense = t.layout is torch.strided
             self.made[i] = c.requires_grad_(self.requires_grad) if dense else c.to_sparse(layout=t.layout)
         return self.made[i]
@@ -218,11 +221,17 @@ class Reference:
     order: int
     step: float = 0.0
     """The unit in the last place of 1 in the lowest precision that is used, where that is not the tensor's own."""
+    kind: str = ""
+    """How cotangents lie."""
+
+    def cotangents(self, wanted: list[bool] | None = None, seed: int = 0) -> Cotangents:
+        """Those of the first derivative, and by another seed of the second."""
+        return Cotangents(wanted, self.order == 2 and not seed, seed, self.kind)
 
     def run(self, given: Any, cot: Cotangents | None = None, cot2: Cotangents | None = None) -> list[list[Any]]:
         """Outputs, gradients, inputs afterwards; empty where nothing is differentiable."""
         args, kwargs = copies(given)
-        self.cot, self.cot2 = cot or Cotangents(requires_grad=self.order == 2), cot2 or Cotangents(seed=1)
+        self.cot, self.cot2 = cot or self.cotangents(), cot2 or self.cotangents(seed=1)
         torch.manual_seed(0)
         found = eager(self.function, args, kwargs, self.cot, self.cot2, self.order)
         return [*found, opinfo_runner.tensors((args, kwargs))] if found else []
@@ -280,14 +289,14 @@ def function_of(op: Any, sample: Any, setting: Setting) -> Callable[..., Any] | 
     return twice if setting.twice else once
 
 
-def run_sample(op: Any, sample: Any, setting: Setting) -> Outcome:
-    """Compare one sample."""
+def run_sample(op: Any, sample: Any, setting: Setting, kind: str = "") -> Outcome:
+    """Compare one sample, with cotangents of a `kind` of layout."""
     function = function_of(op, sample, setting)
     if function is None:
         return Outcome("skipped")
     given = ((sample.input, *sample.args), sample.kwargs)
     step = torch.finfo(torch.bfloat16).eps if setting.autocast else 0.0
-    torch_ = Reference(function, given, setting.order, step)
+    torch_ = Reference(function, given, setting.order, step, kind)
     try:
         theirs = torch_.run(given)
         wanted, wanted2 = torch_.cot.wanted, torch_.cot2.wanted
@@ -296,13 +305,13 @@ def run_sample(op: Any, sample: Any, setting: Setting) -> Outcome:
     except Exception as error:
         return Outcome("skipped", f"torch has no derivative here: {error}")
     args, kwargs = copies(given)
-    cot = Cotangents(wanted, setting.order == 2)
+    cot = torch_.cotangents(wanted)
     torch.manual_seed(0)
     try:
         if setting.order == 1:
             mine: tuple[Any, ...] = opinfo_runner.grads(function, args, kwargs, cot)
         else:
-            mine = opinfo_runner.grads2(function, args, kwargs, cot, Cotangents(wanted2, seed=1))
+            mine = opinfo_runner.grads2(function, args, kwargs, cot, torch_.cotangents(wanted2, 1))
     except Exception as error:
         return Outcome("failed", f"{type(error).__name__}: {str(error)[:160]}")
     levels = [tree_leaves(mine[0]), *mine[1:], opinfo_runner.tensors((args, kwargs))]

@@ -30,6 +30,7 @@ import torch
 
 from tests import opinfo_runner
 from tests.opinfo_compare import ILL_CONDITIONED, Setting, run_sample
+from tests.opinfo_layouts import cases
 
 HERE = Path(__file__).resolve().parent.parent
 RESULTS = HERE / "build" / "opinfo"
@@ -82,12 +83,14 @@ def run_entry(op: Any, setting: Setting, beat: Callable[[], None]) -> Entry:
     """All samples of an entry; `beat` says after each that the worker lives."""
     entry, begin = Entry(op.full_name), time.thread_time()
     torch.manual_seed(0)
-    for k, sample in enumerate(samples_of(op, getattr(torch, setting.dtype), setting.samples)):
-        outcome = run_sample(op, sample, setting)
+    samples = samples_of(op, getattr(torch, setting.dtype), setting.samples)
+    plain = ((f"sample {k}", sample, "") for k, sample in enumerate(samples))
+    for name, sample, kind in plain if setting.layouts is None else cases(samples, setting.layouts):
+        outcome = run_sample(op, sample, setting, kind)
         beat()
         setattr(entry, outcome.kind, getattr(entry, outcome.kind) + 1)
         if outcome.kind == "failed":
-            entry.reasons.append(f"sample {k}: {outcome.why}")
+            entry.reasons.append(f"{name}: {outcome.why}")
     entry.reasons = entry.reasons[:3]
     entry.seconds = round(time.thread_time() - begin, 2)
     return entry
@@ -208,6 +211,7 @@ def main() -> int:
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--samples", type=int, default=0, help="at most so many an entry (0: all)")
     parser.add_argument("--autocast", action="store_true", help="under autocast to bfloat16")
+    parser.add_argument("--layouts", type=int, help="operands and cotangents in so many other layouts (0: all)")
     parser.add_argument("--ops", default="", help="regular expression on the entry's name")
     parser.add_argument("--all", action="store_true", help="every setting of the table, one after the other")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
@@ -222,7 +226,7 @@ def main() -> int:
         PAGE.write_text("\n".join(table()) + "\n")
         return 0
     one = Setting(given.order, not given.plain, not given.once, given.variant, given.dtype, given.samples,
-                  given.autocast)
+                  given.autocast, given.layouts)
     failed = 0
     for setting in SETTINGS if given.all else (one,):
         found = sweep(setting, given.ops, given.fresh)

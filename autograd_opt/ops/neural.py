@@ -10,7 +10,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 from autograd_opt.ops.helpers import refuse
-from autograd_opt.ops.table import PURE, REDUCES, choose, define, spell
+from autograd_opt.ops.table import PURE, REDUCES, choose, decompose, define, spell
 from autograd_opt.recorder import Plan
 
 A = torch.ops.aten
@@ -140,6 +140,17 @@ define("adaptive_avg_pool3d", "x, output_size=1", PURE, "torch._adaptive_avg_poo
 
 
 # ----- normalization -----
+def suggested(t: Any) -> Any:
+    """The memory format into which torch copies `t` for a kernel that needs one: channels last where they are last."""
+    form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.ndim)
+    return form if form and A.is_strides_like_format(t, form) else torch.contiguous_format
+
+
+def ready(t: Any) -> bool:
+    """Is there nothing to copy?"""
+    return t is None or t.is_contiguous() or t.is_contiguous(memory_format=suggested(t))
+
+
 def layer_norm_kernel(x: Any, weight: Any, bias: Any, *, normalized_shape: Any, eps: float) -> Any:
     out, mean, rstd = torch.native_layer_norm(x, normalized_shape, weight, bias, eps)
     return out, (mean, rstd)
@@ -156,16 +167,18 @@ def bind_layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any
 
 def group_norm_kernel(x: Any, weight: Any, bias: Any, *, num_groups: int, eps: float) -> Any:
     n, c = x.shape[:2]
-    out, mean, rstd = torch.native_group_norm(x, weight, bias, n, c, x[0, 0].numel() if n * c else 1, num_groups, eps)
-    return out, (mean, rstd)
+    size = x.numel() // (n * c) if n * c else 1
+    out, mean, rstd = torch.native_group_norm(x, weight, bias, n, c, size, num_groups, eps)
+    return out, (mean, rstd, suggested(x))
 
 
 def group_norm_back(g: Any, needs: Any, x: Any, weight: Any, extra: Any, *, num_groups: int, eps: float) -> Any:
     n, c = x.shape[:2]
     if torch.is_grad_enabled():  # the kernel has no derivative: recorded runs need the formula
         return group_norm_formula(g, x, weight, num_groups, eps)
+    mean, rstd, form = extra
     size = x.numel() // (n * c) if n * c else 1
-    return A.native_group_norm_backward(g.contiguous(), x.contiguous(), *extra, weight, n, c, size, num_groups,
+    return A.native_group_norm_backward(g.contiguous(memory_format=form), x, mean, rstd, weight, n, c, size, num_groups,
         list(needs))
 
 
@@ -185,7 +198,19 @@ def group_norm_formula(g: Any, x: Any, weight: Any, groups: int, eps: float) -> 
 
 def bind_group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
                     cudnn_enabled: bool = True) -> Any:
+    if x.ndim < 2 or not (ready(x) and ready(weight) and ready(bias)):
+        raise TypeError("torch copies first what the kernel would misread")
     return (x, weight, bias), {"num_groups": num_groups, "eps": eps}
+
+
+@decompose("torch.group_norm")
+def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
+               cudnn_enabled: bool = True) -> Any:
+    """For operands that lie otherwise: torch's copies, and the call again."""
+    with torch._C.DisableTorchFunction():
+        form = suggested(x)
+    weight, bias = (t if t is None else t.contiguous() for t in (weight, bias))
+    return torch.group_norm(x.contiguous(memory_format=form), num_groups, weight, bias, eps, cudnn_enabled)
 
 
 def bind_batch_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
