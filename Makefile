@@ -9,6 +9,7 @@
 #   make bench    every table of docs/results (make bench SECTIONS="times chain" for some, ARGS=--resume to go on)
 #   make figures  write the figures, tables and pictures of README and docs anew
 #   make opinfo   every sample of torch's own database of operators, and the table docs/opinfo.md (an hour)
+#   make layouts  the same samples with operands and cotangents that lie otherwise in memory (a quarter of an hour)
 #   make lint     ruff, mypy and stubtest
 #   make docs     the documentation as docs/_build/index.html; its warnings are errors
 #   make clean    remove .venv and everything built
@@ -25,7 +26,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 SOURCES := $(wildcard $(foreach kind,pyx pxd pxi,autograd_opt/*.$(kind) autograd_opt/*/*.$(kind) passes/*.$(kind)))
 
-.PHONY: demo test debug hashes compact bench figures opinfo lint docs clean
+.PHONY: demo test debug hashes compact bench figures opinfo layouts lint docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/autograd-opt demo $(ARGS)
@@ -51,6 +52,11 @@ figures: $(VENV)/.built
 opinfo: $(VENV)/.built
 	$(BIN)/python -m tests.opinfo_sweep --all $(ARGS) || true
 	$(BIN)/python -m tests.opinfo_sweep --table
+
+layouts: $(VENV)/.built
+	$(BIN)/python -m tests.opinfo_sweep --layouts 0 --once $(ARGS)
+	$(BIN)/python -m tests.opinfo_sweep --layouts 1 --once --order 2 $(ARGS)
+	$(BIN)/python -m tests.opinfo_sweep --layouts 1 --once --dtype bfloat16 --samples 5 $(ARGS)
 
 lint: $(VENV)/.linted
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
     python -m tests.opinfo_sweep                            first derivatives, each sample twice in one graph
     python -m tests.opinfo_sweep --order 2 --samples 5      second derivatives of five samples an entry
+    python -m tests.opinfo_sweep --layouts 0 --once         operands and cotangents in every layout, one at a time
     python -m tests.opinfo_sweep --all                      every configuration of the table in the documentation
     python -m tests.opinfo_sweep --table                    writes that table from what has been run
 
@@ -45,6 +46,8 @@ SETTINGS = (
     Setting(order=2), Setting(order=2, optimize=False, twice=False), Setting(order=2, variant="inplace"),
     Setting(order=2, dtype="complex128", samples=5), Setting(dtype="float32", autocast=True),
     Setting(order=2, dtype="float32", samples=5, autocast=True),
+    Setting(twice=False, layouts=0), Setting(order=2, twice=False, layouts=1),
+    Setting(dtype="bfloat16", twice=False, samples=5, layouts=1),
 )
 
 
@@ -59,6 +62,9 @@ class Entry:
     skipped: int = 0
     seconds: float = 0.0
     reasons: list[str] = field(default_factory=list)
+    strides: int = 0
+    """Samples with the same numbers in another layout than torch's."""
+    lies: str = ""
 
 
 # ----- entries -----
@@ -89,6 +95,8 @@ def run_entry(op: Any, setting: Setting, beat: Callable[[], None]) -> Entry:
         outcome = run_sample(op, sample, setting, kind)
         beat()
         setattr(entry, outcome.kind, getattr(entry, outcome.kind) + 1)
+        if outcome.strides:
+            entry.strides, entry.lies = entry.strides + 1, entry.lies or f"{name}: {outcome.strides}"
         if outcome.kind == "failed":
             entry.reasons.append(f"{name}: {outcome.why}")
     entry.reasons = entry.reasons[:3]
@@ -163,9 +171,11 @@ def table() -> Iterator[str]:
     yield ""
     yield ("`python -m tests.opinfo_sweep --all`, then `--table`, makes this page: every differentiable entry of "
            f"`torch.testing`'s operator database (torch {torch.__version__}, CPU), value and gradients beside torch "
-           "eager. *Twice*: each call is made two times in one graph, so that everything merges. Skipped: torch itself "
-           "has no derivative, or another result at each run. *Run*: how many entries of the database a sweep has come "
-           "to; the rest of a row counts these.")
+           "eager. *Twice*: each call is made two times in one graph, so that everything merges. *Other layouts*: each "
+           "sample once for every operand and every way in which it can lie otherwise in memory (stepped, turned, "
+           "channels last, expanded, behind its beginning; or in one of these ways), with cotangents that do so, too. "
+           "Skipped: torch itself has no derivative, or another result at each run. *Run*: how many entries of the "
+           "database a sweep has come to; the rest of a row counts these.")
     yield ""
     yield ("float64 and complex128 agree within 1e-7 relative and 1e-9 absolute. *Rounding* counts those among the "
            "samples that agree which do so only in one of two ways: a tensor of lower precision is, measured against "
@@ -186,7 +196,7 @@ def table() -> Iterator[str]:
             continue
         run = f"{len(found)} of {len(entries(getattr(torch, s.dtype), s.order))}"
         yield (f"| {s.order} | {s.optimize} | {'twice' if s.twice else 'once'} | {s.variant} | "
-               f"{s.dtype}{', autocast' if s.autocast else ''} | "
+               f"{s.dtype}{', autocast' if s.autocast else ''}{'' if s.layouts is None else ', other layouts'} | "
                f"{s.samples or 'all'} | {run} | {summary(found)} | {date.fromtimestamp(path.stat().st_mtime)} |")
         for e in found:
             if e.failed:
@@ -235,6 +245,9 @@ def main() -> int:
             if entry.failed:
                 failed += 1
                 print(f"  {entry.op}: {entry.failed} fail; {entry.reasons[0]}", flush=True)
+        for entry in found:
+            if entry.strides:
+                print(f"  {entry.op}: {entry.strides} have other strides; {entry.lies}", flush=True)
     return 1 if failed else 0
 
 

@@ -45,7 +45,8 @@ define("resolve_neg", "x", E | VIEW, "torch.resolve_neg T.resolve_neg", x=lambda
 define("real", "x", E | VIEW, "torch.real T.real.__get__", x=real_x)
 define("imag", "x", E | VIEW, "torch.imag T.imag.__get__", x=lambda g: view_of(torch.complex(torch.zeros_like(g), g)))
 define("view_as_real", "x", VIEW | PURE, "torch.view_as_real", x=lambda g: torch.view_as_complex(g.contiguous()))
-define("view_as_complex", "x", VIEW | PURE, "torch.view_as_complex", x=lambda g: torch.view_as_real(g.resolve_conj()))
+define("view_as_complex", "x", VIEW | PURE, "torch.view_as_complex",
+       x=lambda g: torch.view_as_real(g.contiguous().resolve_conj()))
 define("complex", "x, y", E, "torch.complex", x=lambda g, x: g.real, y=lambda g, y: g.imag)
 define("polar", "x, y", E, "torch.polar", x=polar_abs, y=polar_angle)
 define("sgn", "x", E, "torch.sgn T.sgn", x=sgn_x)

@@ -227,10 +227,12 @@ def define(
     joint : one rule that returns the cotangents of all operands.
     inplace : callables that compute it into operand 0; for ELEMENTWISE operators those
         spelled as the calls with an underscore behind are found without being named.
-    bind : replaces the generated binder; raises TypeError for a call that the rules do not cover.
+    bind : replaces the generated binder; raises TypeError for a call that the rules do not cover: then it is
+        composed as `decompose` says of the same callable, or torch's own as a whole.
     forward : canonical call `forward(*operands, **attributes)`; default: the first of `calls`.
     kernel : `kernel(*operands, **attributes) -> (result, extra)`, run instead of the call where a
-        gradient is wanted; `extra` is what the rules read under that name (statistics, indices, masks).
+        gradient is wanted; `extra` is what the rules read under that name (statistics, indices, masks).  A kernel
+        below torch's public function gets operands in the layouts that this one would have given it.
     meaning : the same value by elementary recordable operations, for fused kernels.
     keeps : operands, or `ans`, that torch saves though the rules do not read them: a write to one is refused.
     lean : `ans` where the rules do not need it when the second operand is a number.
