@@ -48,12 +48,20 @@ class Setting:
     """Are calls made under autocast to bfloat16?"""
     layouts: int | None = None
     """How many other layouts each operand is given, and the cotangents; 0 for all, None for those of the samples."""
+    kinks: str = ""
+    """Which numbers of `tests/opinfo_kinks.py` replace those of the samples; none by default."""
+    cotangents: str = "random"
+    """`random`; `ones`; `same`, where a call made twice gets one cotangent twice; `zeros`, half of it 0.
+
+    Of different ones a sum is taken before or after the rule, which is not the same at infinite slopes.
+    """
 
     @property
     def name(self) -> str:
         words = [f"order{self.order}", "optimize" if self.optimize else "plain", "twice" if self.twice else "once",
                  self.variant, self.dtype, f"{self.samples or 'all'}", *(["autocast"] if self.autocast else []),
-                 *([] if self.layouts is None else [f"layouts_{self.layouts or 'all'}"])]
+                 *([] if self.layouts is None else [f"layouts_{self.layouts or 'all'}"]),
+                 *([f"kinks-{self.kinks}"] if self.kinks else [])]
         return "-".join(words)
 
 
@@ -71,8 +79,10 @@ class Outcome:
 class Cotangents:
     """`cot(i, t)`: fixed numbers for tensor `i` of the output, None where torch has no gradient for it."""
 
-    def __init__(self, wanted: list[bool] | None = None, requires_grad: bool = False, seed: int = 0, kind: str = ""):
-        self.wanted, self.requires_grad, self.seed, self.kind = wanted, requires_grad, seed, kind
+    def __init__(self, wanted: list[bool] | None = None, requires_grad: bool = False, seed: int = 0, kind: str = "",
+                 fill: str = "random"):
+        self.wanted, self.requires_grad, self.seed, self.kind, self.fill = wanted, requires_grad, seed, kind, fill
+        self.alike = fill != "random"
         self.made: dict[int, torch.Tensor] = {}
 
     def changed(self, change: Callable[[Any], Any]) -> Cotangents:
@@ -87,10 +97,15 @@ class Cotangents:
         if i not in self.made:
             with torch.no_grad():
                 wide = torch.complex128 if t.is_complex() else torch.float64
-                generator = torch.Generator().manual_seed(1000 * self.seed + i)
+                generator = torch.Generator().manual_seed(1000 * self.seed + (0 if self.alike else i))
                 numbers = torch.rand(t.shape, generator=generator, dtype=wide) + 0.5
                 signs = torch.rand(t.shape, generator=generator) < 0.3
-                c = opinfo_layouts.laid(torch.where(signs, -numbers, numbers).to(t.dtype), self.kind)
+                c = torch.where(signs, -numbers, numbers).to(t.dtype)
+                if self.fill == "ones":
+                    c = torch.ones_like(c)
+                elif self.fill == "zeros":
+                    c = torch.where(torch.rand(t.shape, generator=generator) < 0.5, 0.0, c)
+                c = opinfo_layouts.laid(c, self.kind)
             dense = t.layout is torch.strided
             self.made[i] = c.requires_grad_(self.requires_grad) if dense else c.to_sparse(layout=t.layout)
         return self.made[i]
@@ -241,10 +256,13 @@ class Reference:
     """The unit in the last place of 1 in the lowest precision that is used, where that is not the tensor's own."""
     kind: str = ""
     """How cotangents lie."""
+    fill: str = "random"
+    """Which numbers cotangents have."""
 
     def cotangents(self, wanted: list[bool] | None = None, seed: int = 0) -> Cotangents:
         """Those of the first derivative, and by another seed of the second."""
-        return Cotangents(wanted, self.order == 2 and not seed, seed, self.kind)
+        fill = "random" if seed else self.fill
+        return Cotangents(wanted, self.order == 2 and not seed, seed, self.kind, fill)
 
     def run(self, given: Any, cot: Cotangents | None = None, cot2: Cotangents | None = None) -> list[list[Any]]:
         """Outputs, gradients, inputs afterwards; empty where nothing is differentiable."""
@@ -314,7 +332,7 @@ def run_sample(op: Any, sample: Any, setting: Setting, kind: str = "") -> Outcom
         return Outcome("skipped")
     given = ((sample.input, *sample.args), sample.kwargs)
     step = torch.finfo(torch.bfloat16).eps if setting.autocast else 0.0
-    torch_ = Reference(function, given, setting.order, step, kind)
+    torch_ = Reference(function, given, setting.order, step, kind, setting.cotangents)
     try:
         theirs = torch_.run(given)
         wanted, wanted2 = torch_.cot.wanted, torch_.cot2.wanted

@@ -3,6 +3,7 @@
     python -m tests.opinfo_sweep                            first derivatives, each sample twice in one graph
     python -m tests.opinfo_sweep --order 2 --samples 5      second derivatives of five samples an entry
     python -m tests.opinfo_sweep --layouts 0 --once         operands and cotangents in every layout, one at a time
+    python -m tests.opinfo_sweep --kinks finite             operands at bounds, ties, zeros (`special`: infinite, NaN)
     python -m tests.opinfo_sweep --all                      every configuration of the table in the documentation
     python -m tests.opinfo_sweep --table                    writes that table from what has been run
 
@@ -22,7 +23,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ import torch
 
 from tests import opinfo_runner
 from tests.opinfo_compare import ILL_CONDITIONED, Setting, run_sample
+from tests.opinfo_kinks import FILLS, kinked
 from tests.opinfo_layouts import cases
 
 HERE = Path(__file__).resolve().parent.parent
@@ -85,14 +87,26 @@ def samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Any]:
     return [found[k * (len(found) - 1) // (most - 1 or 1)] for k in range(most)]
 
 
+def calls_of(op: Any, setting: Setting) -> Iterator[tuple[str, Any, str, Setting]]:
+    """Yield the name of each call, its sample, the layout of its cotangents, and the setting of their numbers."""
+    samples = samples_of(op, getattr(torch, setting.dtype), setting.samples)
+    if setting.layouts is not None:
+        yield from ((*case, setting) for case in cases(samples, setting.layouts))
+        return
+    for k, sample in enumerate(samples):
+        if setting.kinks:
+            for changed, cotangents in kinked(sample, setting.kinks, k):
+                yield f"sample {k}", changed, "", replace(setting, cotangents=cotangents)
+        else:
+            yield f"sample {k}", sample, "", setting
+
+
 def run_entry(op: Any, setting: Setting, beat: Callable[[], None]) -> Entry:
     """All samples of an entry; `beat` says after each that the worker lives."""
     entry, begin = Entry(op.full_name), time.thread_time()
     torch.manual_seed(0)
-    samples = samples_of(op, getattr(torch, setting.dtype), setting.samples)
-    plain = ((f"sample {k}", sample, "") for k, sample in enumerate(samples))
-    for name, sample, kind in plain if setting.layouts is None else cases(samples, setting.layouts):
-        outcome = run_sample(op, sample, setting, kind)
+    for name, sample, kind, each in calls_of(op, setting):
+        outcome = run_sample(op, sample, each, kind)
         beat()
         setattr(entry, outcome.kind, getattr(entry, outcome.kind) + 1)
         if outcome.strides:
@@ -222,6 +236,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=0, help="at most so many an entry (0: all)")
     parser.add_argument("--autocast", action="store_true", help="under autocast to bfloat16")
     parser.add_argument("--layouts", type=int, help="operands and cotangents in so many other layouts (0: all)")
+    parser.add_argument("--kinks", default="", choices=("", *FILLS), help="replace the operands by numbers at kinks")
     parser.add_argument("--ops", default="", help="regular expression on the entry's name")
     parser.add_argument("--all", action="store_true", help="every setting of the table, one after the other")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
@@ -236,7 +251,7 @@ def main() -> int:
         PAGE.write_text("\n".join(table()) + "\n")
         return 0
     one = Setting(given.order, not given.plain, not given.once, given.variant, given.dtype, given.samples,
-                  given.autocast, given.layouts)
+                  given.autocast, given.layouts, given.kinks)
     failed = 0
     for setting in SETTINGS if given.all else (one,):
         found = sweep(setting, given.ops, given.fresh)

@@ -23,8 +23,10 @@ def elu_slope(x: Any, *, alpha: Any, scale: Any, input_scale: Any, is_result: bo
 
 def elu_bend(g: Any, h: Any, x: Any, *, alpha: Any, scale: Any, input_scale: Any, is_result: bool) -> Any:
     """The derivative of `elu_slope`; none at 0, as torch has it."""
-    low = input_scale if is_result else input_scale * input_scale * alpha * scale * (x * input_scale).exp()
-    return masked(x < 0, g * h * low)
+    low = g * h * input_scale
+    if not is_result:
+        low = A.elu_backward(low, alpha, scale, input_scale, is_result, x)
+    return low * (x < 0)
 
 
 def gelu_slope(x: Any, *, approximate: str) -> Any:
@@ -91,6 +93,11 @@ def softplus_x(g: Any, x: Any, *, beta: Any, threshold: Any) -> Any:
     return A.softplus_backward(g, x, beta, threshold)
 
 
+def softplus_bend(h: Any, g: Any, x: Any, *, beta: Any, threshold: Any) -> Any:
+    """The derivative of the kernel; none at the threshold, where the slope is still the sigmoid's."""
+    return A.sigmoid_backward(h * g, (x * beta).sigmoid()) * (x * beta < threshold) * beta
+
+
 # ----- with a fused backward kernel -----
 define("tanh", "x", E, "torch.tanh T.tanh", x=lambda g, ans: A.tanh_backward(g, ans))
 define("tanh_backward", "g, y", E, "torch.ops.aten.tanh_backward", meaning=lambda g, y: g * H(1 - y * y),
@@ -142,8 +149,7 @@ define("softplus", "x, beta=1, threshold=20", E, "torch._C._nn.softplus F.softpl
 define("softplus_backward", "g, x, beta=1, threshold=20", E, "torch.ops.aten.softplus_backward",
        meaning=lambda g, x, *, beta, threshold: torch.where(x * beta > threshold, g, g * (x * beta).sigmoid()),
        g=lambda h, x, *, beta, threshold: A.softplus_backward(h, x, beta, threshold),
-       x=lambda h, g, x, *, beta, threshold: masked(
-           x * beta <= threshold, A.sigmoid_backward(h * g * beta, (x * beta).sigmoid())))
+       x=softplus_bend)
 # ----- composed -----
 define("log_sigmoid", "x", E, "torch._C._nn.log_sigmoid F.logsigmoid", x=lambda g, x: g * (-x).sigmoid())
 define("mish", "x", E, "torch._C._nn.mish", x=lambda g, x: g * mish_slope(x))

@@ -26,7 +26,12 @@ def xlog1py_x(g: Any, x: Any, y: Any) -> Any:
 
 def sinc_x(g: Any, x: Any) -> Any:
     pi_x = x * math.pi
-    return g * H(((pi_x * pi_x.cos() - pi_x.sin()) / (pi_x * x)).masked_fill(x == 0.0, 0.0))
+    below = pi_x * x
+    return torch.where(below == 0.0, 0.0, g * H((pi_x * pi_x.cos() - pi_x.sin()) / below))
+
+
+def acosh_x(g: Any, x: Any) -> Any:
+    return g * H((x + 1).rsqrt() * (x - 1).rsqrt()) if x.is_complex() else g * (x * x - 1).rsqrt()
 
 
 def logit_back(g: Any, x: Any, *, eps: float | None) -> Any:
@@ -35,15 +40,20 @@ def logit_back(g: Any, x: Any, *, eps: float | None) -> Any:
     return masked((x >= eps) & (x <= 1 - eps), g / (x * (1 - x)))
 
 
+def logit_x(g: Any, x: Any, *, eps: float | None) -> Any:
+    """As torch: by the kernel, and in recorded runs by the formula, which differs at -0.0 and has other derivatives."""
+    return logit_back(g, x, eps=eps) if torch.is_grad_enabled() else torch.ops.aten.logit_backward(g, x, eps)
+
+
 def logit_bend(h: Any, g: Any, x: Any, *, eps: float | None) -> Any:
     return h * logit_back(g, x, eps=eps) * (2 * x - 1) / (x * (1 - x))
 
 
 def bessel1_x(g: Any, x: Any, ans: Any, zeroth: Any, extra: Any) -> Any:
-    """i1 and i1e: f0(x) - ans * (extra + 1 / x), 1/2 at 0."""
-    small = x.abs() <= torch.finfo(x.dtype).eps
-    safe = torch.where(small, 1.0, x)
-    return g * torch.where(small, 0.5, zeroth - ans * (extra + safe.reciprocal()))
+    """i1 and i1e: f0(x) - ans * (extra + 1 / x), 1/2 at 0 and, as torch has it, at NaN."""
+    large = x.abs() > torch.finfo(x.dtype).eps
+    safe = torch.where(large, x, torch.finfo(x.dtype).eps)
+    return g * torch.where(large, zeroth(safe) - ans * (extra(safe) + safe.reciprocal()), 0.5)
 
 
 def mvlgamma_x(g: Any, x: Any, *, p: int) -> Any:
@@ -70,7 +80,7 @@ define("logaddexp2", "x, y", E, "torch.logaddexp2 T.logaddexp2",
 define("xlogy", "x, y", E, "torch.xlogy T.xlogy torch.special.xlogy", x=xlogy_x, y=lambda g, x, y: g * x / y)
 define("xlog1py", "x, y", E, "torch.special.xlog1py", x=xlog1py_x, y=lambda g, x, y: g * x / (y + 1))
 define("logit", "x, eps=None", E, "torch.logit T.logit torch.special.logit",
-       x=lambda g, x, *, eps: torch.ops.aten.logit_backward(g, x, eps))
+       x=logit_x)
 define("logit_backward", "g, x, eps=None", E, "torch.ops.aten.logit_backward", meaning=logit_back,
        g=lambda h, x, *, eps: torch.ops.aten.logit_backward(h, x, eps), x=logit_bend)
 define("entr", "x", E, "torch.special.entr", x=lambda g, x: g * (-(1 + x.log())))
@@ -86,8 +96,7 @@ define("sinc", "x", E, "torch.sinc T.sinc torch.special.sinc", x=sinc_x)
 define("sinh", "x", E, "torch.sinh T.sinh", x=lambda g, x: g * H(x.cosh()))
 define("cosh", "x", E, "torch.cosh T.cosh", x=lambda g, x: g * H(x.sinh()))
 define("asinh", "x", E, "torch.asinh torch.arcsinh T.asinh T.arcsinh", x=lambda g, x: g * H((x * x + 1).rsqrt()))
-define("acosh", "x", E, "torch.acosh torch.arccosh T.acosh T.arccosh",
-       x=lambda g, x: g * H((x - 1).rsqrt() * (x + 1).rsqrt()))
+define("acosh", "x", E, "torch.acosh torch.arccosh T.acosh T.arccosh", x=acosh_x)
 define("atanh", "x", E, "torch.atanh torch.arctanh T.atanh T.arctanh", x=lambda g, x: g * H((1 - x * x).reciprocal()))
 # ----- special -----
 define("erf", "x", E, "torch.erf T.erf torch.special.erf", x=lambda g, x: TWO_OVER_SQRT_PI * (-(x * x)).exp() * g)
@@ -98,7 +107,7 @@ define("erfcx", "x", E, "torch.special.erfcx", x=lambda g, x, ans: (2.0 * x * an
 define("ndtr", "x", E, "torch.special.ndtr", x=lambda g, x: g * ((x * x / -2).exp() / math.sqrt(2 * math.pi)))
 define("ndtri", "x", E, "torch.special.ndtri", x=lambda g, ans: g * math.sqrt(2 * math.pi) * (ans * ans / 2).exp())
 define("log_ndtr", "x", E, "torch.special.log_ndtr",
-       x=lambda g, x: g / torch.special.erfcx(x / -math.sqrt(2)) * math.sqrt(2 / math.pi))
+       x=lambda g, x, ans: g / math.sqrt(2 * math.pi) * (-(ans + x * x / 2)).exp())
 define("lgamma", "x", E, "torch.lgamma T.lgamma torch.special.gammaln", x=lambda g, x: g * x.digamma())
 define("digamma", "x", E, "torch.digamma T.digamma torch.special.digamma torch.special.psi",
        x=lambda g, x: g * torch.polygamma(1, x))
@@ -107,5 +116,5 @@ define("polygamma", "x, *, n=0", E, "T.polygamma torch.polygamma torch.special.p
 define("mvlgamma", "x, p=1", E, "torch.mvlgamma T.mvlgamma torch.special.multigammaln", x=mvlgamma_x)
 define("i0", "x", E, "torch.i0 T.i0 torch.special.i0", x=lambda g, x: g * torch.special.i1(x))
 define("i0e", "x", E, "torch.special.i0e", x=lambda g, x, ans: g * (torch.special.i1e(x) - x.sgn() * ans))
-define("i1", "x", E, "torch.special.i1", x=lambda g, x, ans: bessel1_x(g, x, ans, torch.i0(x), 0.0))
-define("i1e", "x", E, "torch.special.i1e", x=lambda g, x, ans: bessel1_x(g, x, ans, torch.special.i0e(x), x.sgn()))
+define("i1", "x", E, "torch.special.i1", x=lambda g, x, ans: bessel1_x(g, x, ans, torch.i0, lambda _: 0.0))
+define("i1e", "x", E, "torch.special.i1e", x=lambda g, x, ans: bessel1_x(g, x, ans, torch.special.i0e, torch.sgn))

@@ -143,9 +143,12 @@ def sign_kernel(a: Any) -> Any:
 
 
 def logdet_kernel(a: Any) -> Any:
-    """Beside the factors, a place for an inverse that a run comes by."""
+    """Beside the factors, where the result is NaN, and a place for an inverse that a run comes by."""
     (sign, log), factors = slogdet_kernel(a)
-    return sign.log() + log if a.is_complex() else torch.where(sign == -1, math.nan, log), (*factors, [])
+    if a.is_complex():
+        return sign.log() + log, (*factors, None, [])
+    negative = sign == -1
+    return torch.where(negative, math.nan, log), (*factors, negative, [])
 
 
 def inverse_of(node: Any, left: Any) -> Any:
@@ -165,17 +168,22 @@ def inverse_of(node: Any, left: Any) -> Any:
 
 def det_like(g: Any, a: Any, extra: Any, node: Any) -> Any:
     """g times the conjugate transpose of the inverse, which the program may have computed itself."""
-    inverse = None if torch.is_grad_enabled() else inverse_of(node, extra[3] if len(extra) > 3 else [])
+    inverse = None if torch.is_grad_enabled() else inverse_of(node, extra[4] if len(extra) > 4 else [])
     if inverse is not None:
         return g.unsqueeze(-1).unsqueeze(-1) * T(inverse)
     return solve_again(a, torch.diag_embed(g.unsqueeze(-1).expand(a.shape[:-1])), extra)
+
+
+def logdet_back(g: Any, a: Any, extra: Any, node: Any) -> Any:
+    """As torch: none where the determinant is negative, and the result NaN whatever the numbers are."""
+    return det_like(g if extra[3] is None else g.masked_fill(extra[3], 0), a, extra, node)
 
 
 def slogdet_back(g: Any, a: Any, extra: Any, node: Any) -> Any:
     sign, log = g.parts
     extra = extra[:-1]
     if not a.is_complex():
-        return det_like(log if log is not None else torch.zeros_like(sign), a, extra, node)
+        return None if log is None else det_like(log, a, extra, node)
     found = torch.linalg.slogdet(a)[0]
     total = 0 if log is None else log
     if sign is not None:
@@ -335,4 +343,4 @@ define("linalg_cholesky", "x, *, upper=False", PURE, "torch.linalg.cholesky", x=
 define("cholesky", "x, upper=False", PURE, "torch.cholesky T.cholesky", x=cholesky_back)
 define("linalg_slogdet", "a", MULTI | PURE, "torch.linalg.slogdet torch.slogdet T.slogdet", kernel=sign_kernel,
        a=slogdet_back)
-LOGDET = define("logdet", "a", PURE, "torch.logdet T.logdet", kernel=logdet_kernel, a=det_like)
+LOGDET = define("logdet", "a", PURE, "torch.logdet T.logdet", kernel=logdet_kernel, a=logdet_back)

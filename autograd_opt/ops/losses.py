@@ -44,7 +44,9 @@ def smooth_l1_back(g: Any, x: Any, y: Any, *, reduction: int, beta: float) -> An
 
 
 def smooth_l1_bend(h: Any, g: Any, x: Any, y: Any, *, reduction: int, beta: float) -> Any:
-    return masked((x - y).abs() < beta, mean_over(h * g, x.shape, reduction) / beta)
+    if beta == 0:
+        return torch.zeros_like(x)
+    return mean_over(h * g * ((x - y).abs() < beta), x.shape, reduction) / beta
 
 
 def huber_back(g: Any, x: Any, y: Any, *, reduction: int, delta: float) -> Any:
@@ -53,7 +55,8 @@ def huber_back(g: Any, x: Any, y: Any, *, reduction: int, delta: float) -> Any:
 
 
 def huber_bend(h: Any, g: Any, x: Any, y: Any, *, reduction: int, delta: float) -> Any:
-    return masked((x - y).abs() <= delta, mean_over(h * g, x.shape, reduction))
+    """Strict, though the slope is not: torch has no curvature where |x - y| is delta."""
+    return mean_over(h * g * ((x - y).abs() < delta), x.shape, reduction)
 
 
 def soft_margin_back(g: Any, x: Any, y: Any, *, reduction: int) -> Any:
@@ -61,8 +64,8 @@ def soft_margin_back(g: Any, x: Any, y: Any, *, reduction: int) -> Any:
 
 
 def soft_margin_bend(x: Any, y: Any) -> Any:
-    s = (-y * x).sigmoid()
-    return y * y * s * (1 - s)
+    z = (-y * x).exp()
+    return y * y * z / ((z + 1) * (z + 1))
 
 
 def weighted(g: Any, weight: Any) -> Any:
@@ -174,18 +177,20 @@ define("smooth_l1_loss", "x, y, reduction=1, beta=1.0", R, "torch._C._nn.smooth_
        x=lambda g, x, y, *, reduction, beta: fused(A.smooth_l1_loss_backward, g, x, y, reduction, beta),
        y=lambda g, x, y, *, reduction, beta: fused(A.smooth_l1_loss_backward, g, y, x, reduction, beta))
 define("smooth_l1_loss_backward", "g, x, y, reduction=1, beta=1.0", R, "torch.ops.aten.smooth_l1_loss_backward",
-       meaning=smooth_l1_back, g=smooth_l1_back, x=smooth_l1_bend,
+       meaning=smooth_l1_back, x=smooth_l1_bend,
+       g=lambda h, x, y, *, reduction, beta: A.smooth_l1_loss_backward(h, x, y, reduction, beta),
        y=lambda h, g, x, y, *, reduction, beta: smooth_l1_bend(-h, g, x, y, reduction=reduction, beta=beta))
 define("huber_loss", "x, y, reduction=1, delta=1.0", R, "torch._C._nn.huber_loss",
        x=lambda g, x, y, *, reduction, delta: fused(A.huber_loss_backward, g, x, y, reduction, delta),
        y=lambda g, x, y, *, reduction, delta: fused(A.huber_loss_backward, g, y, x, reduction, delta))
 define("huber_loss_backward", "g, x, y, reduction=1, delta=1.0", R, "torch.ops.aten.huber_loss_backward",
-       meaning=huber_back, g=huber_back, x=huber_bend,
+       meaning=huber_back, x=huber_bend,
+       g=lambda h, x, y, *, reduction, delta: A.huber_loss_backward(h, x, y, reduction, delta),
        y=lambda h, g, x, y, *, reduction, delta: huber_bend(-h, g, x, y, reduction=reduction, delta=delta))
 define("soft_margin_loss", "x, y, reduction=1", R, "torch._C._nn.soft_margin_loss", bind=bind_soft_margin,
        x=lambda g, x, y, *, reduction: fused(A.soft_margin_loss_backward, g, x, y, reduction))
 define("soft_margin_loss_backward", "g, x, y, reduction=1", R, "torch.ops.aten.soft_margin_loss_backward",
-       meaning=soft_margin_back, g=soft_margin_back,
+       meaning=soft_margin_back, g=lambda h, x, y, *, reduction: A.soft_margin_loss_backward(h, x, y, reduction),
        x=lambda h, g, x, y, *, reduction: mean_over(h * g, x.shape, reduction) * soft_margin_bend(x, y))
 # ----- classification -----
 define("binary_cross_entropy", "x, y, weight=?, reduction=1", R, "torch._C._nn.binary_cross_entropy",

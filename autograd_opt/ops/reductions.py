@@ -43,8 +43,10 @@ def prod_x(g: Any, x: Any, ans: Any, *, dim: Any, keepdim: bool) -> Any:
         return torch.zeros_like(x)              # as in torch also where the cotangent is NaN
     flat = x.reshape(-1) if dim is None else x
     d = 0 if dim is None else dim
-    one = torch.ones_like(flat.narrow(d, 0, 1))
     n = flat.shape[d]
+    if n == 1:
+        return g                                # as torch: no function of `x` that could be differentiated again
+    one = torch.ones_like(flat.narrow(d, 0, 1))
     before = torch.cat([one, flat.narrow(d, 0, n - 1)], d).cumprod(d)
     after = torch.cat([one, flat.narrow(d, 1, n - 1).flip(d)], d).cumprod(d).flip(d)
     return g * H((before * after).reshape(x.shape))
