@@ -130,10 +130,32 @@ define("fmin", "x, y", E, "torch.fmin T.fmin",
 
 
 # ----- selection -----
+def keeps_bound() -> bool:
+    """Does the installed torch pass the cotangent on where `x` is at a number that bounds it?
+
+    torch 2.13 and earlier do; 2.14 does not.  The node is called itself, since a run of torch's starts threads.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        node: Any = torch.clamp_min(torch.zeros((), device="cpu", requires_grad=True), 0).grad_fn
+    return bool(node(torch.ones((), device="cpu")))
+
+
+CLOSED = keeps_bound()
+
+
+def above(x: Any, bound: Any) -> Any:
+    """Where a lower bound leaves `x` its cotangent."""
+    return x >= bound if CLOSED or not isinstance(bound, NUMBER) else x > bound
+
+
+def below(x: Any, bound: Any) -> Any:
+    return x <= bound if CLOSED or not isinstance(bound, NUMBER) else x < bound
+
+
 def clamp_x(g: Any, x: Any, min: Any, max: Any) -> Any:
     if min is None:
-        return masked(x <= max, g) if max is not None else g
-    return masked(x >= min, g) if max is None else masked((x >= min) & (x <= max), g)
+        return masked(below(x, max), g) if max is not None else g
+    return masked(above(x, min) if max is None else above(x, min) & below(x, max), g)
 
 
 def clamp_min(g: Any, x: Any, min: Any, max: Any) -> Any:
@@ -146,9 +168,9 @@ def clamp_max(g: Any, x: Any, min: Any, max: Any) -> Any:
 
 define("clamp", "x, min=?, max=?", E, "torch.clamp torch.clip T.clamp T.clip", x=clamp_x, min=clamp_min, max=clamp_max)
 define("clamp_min", "x, min", E, "torch.clamp_min T.clamp_min",
-       x=lambda g, x, min: masked(x >= min, g), min=lambda g, x, min: masked(x < min, g))
+       x=lambda g, x, min: masked(above(x, min), g), min=lambda g, x, min: masked(x < min, g))
 define("clamp_max", "x, max", E, "torch.clamp_max T.clamp_max",
-       x=lambda g, x, max: masked(x <= max, g), max=lambda g, x, max: masked(x > max, g))
+       x=lambda g, x, max: masked(below(x, max), g), max=lambda g, x, max: masked(x > max, g))
 define("where", "condition, x, y", E, "torch.where",
        x=lambda g, condition: torch.where(condition, g, 0.0), y=lambda g, condition: torch.where(condition, 0.0, g))
 define("where_method", "x, condition, y", E, "T.where",
