@@ -93,6 +93,12 @@ def softplus_x(g: Any, x: Any, *, beta: Any, threshold: Any) -> Any:
     return A.softplus_backward(g, x, beta, threshold)
 
 
+def softplus_back(g: Any, x: Any, *, beta: Any, threshold: Any) -> Any:
+    """The kernel; at the threshold its value from below, which torch takes for constant there."""
+    z = x * beta
+    return torch.where(z < threshold, g * z.sigmoid(), torch.where(z > threshold, g, g * (x * 0 + threshold).sigmoid()))
+
+
 def softplus_bend(h: Any, g: Any, x: Any, *, beta: Any, threshold: Any) -> Any:
     """The derivative of the kernel; none at the threshold, where the slope is still the sigmoid's."""
     return A.sigmoid_backward(h * g, (x * beta).sigmoid()) * (x * beta < threshold) * beta
@@ -147,7 +153,7 @@ define("silu_backward", "g, x", E, "torch.ops.aten.silu_backward", meaning=lambd
        g=lambda h, x: A.silu_backward(h, H(x)), x=lambda h, g, x: H(h) * g * H(silu_bend(x)))
 define("softplus", "x, beta=1, threshold=20", E, "torch._C._nn.softplus F.softplus", x=softplus_x)
 define("softplus_backward", "g, x, beta=1, threshold=20", E, "torch.ops.aten.softplus_backward",
-       meaning=lambda g, x, *, beta, threshold: torch.where(x * beta > threshold, g, g * (x * beta).sigmoid()),
+       meaning=softplus_back,
        g=lambda h, x, *, beta, threshold: A.softplus_backward(h, x, beta, threshold),
        x=softplus_bend)
 # ----- composed -----

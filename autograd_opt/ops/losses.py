@@ -51,11 +51,11 @@ def smooth_l1_bend(h: Any, g: Any, x: Any, y: Any, *, reduction: int, beta: floa
 
 def huber_back(g: Any, x: Any, y: Any, *, reduction: int, delta: float) -> Any:
     d = x - y
-    return mean_over(g, x.shape, reduction) * torch.where(d.abs() <= delta, d, delta * d.sign())
+    return mean_over(g, x.shape, reduction) * torch.where(d.abs() < delta, d, delta * d.sign())
 
 
 def huber_bend(h: Any, g: Any, x: Any, y: Any, *, reduction: int, delta: float) -> Any:
-    """Strict, though the slope is not: torch has no curvature where |x - y| is delta."""
+    """The curvature; none where |x - y| is delta, as torch has it."""
     return mean_over(h * g * ((x - y).abs() < delta), x.shape, reduction)
 
 

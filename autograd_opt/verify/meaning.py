@@ -139,9 +139,10 @@ MEANING: dict[str, Meaning] = {
     "logit": lambda D, x, eps=None: D.call("log", D.div(x, D.sub(D.number(1), x))),
     "entr": lambda D, x: D.neg(D.mul(x, D.call("log", x))),
     # ----- trigonometric, hyperbolic -----
-    **{name: unary(name) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+    **{name: unary(name) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "atanh",
                                       "erf", "erfc", "erfinv", "lgamma", "digamma")},
     "tanh": unary("tanh"),
+    "acosh": lambda D, x: D.call("log", D.add(x, D.call("sqrt", D.sub(D.mul(x, x), D.number(1))))),
     "atan2": lambda D, x, y: D.call("atan", D.div(x, y)),
     "sinc": lambda D, x: D.div(D.call("sin", D.mul(D.number(math.pi), x)), D.mul(D.number(math.pi), x)),
     "ndtr": lambda D, x: D.mul(D.number(HALF), D.add(D.number(1), D.call("erf", D.mul(D.number(math.sqrt(0.5)), x)))),
