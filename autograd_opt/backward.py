@@ -89,7 +89,7 @@ def edge_node(edge: Any) -> Any:
         return nodes.handle_of(leaf)
     tape = nodes.get_active()
     if inner.tape is not tape and tape is not None:
-        raise errors.graph_mismatch(None, inner, inner.tape, tape)
+        raise errors.graph_mismatch(inner, tape)
     return inner if inner is edge else output_of(inner, edge.output_nr)
 
 
@@ -410,7 +410,7 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
         finally:
             tape.fixed -= 1
     elif graph is not None and graph.released is not None:
-        cleared.refuse(graph, roots)
+        cleared.refuse(graph, roots, inputs)
     if merge and graph.erased:
         roots = roots + graph.erased
         size = () if batch is None else (batch.size,)

@@ -1,7 +1,7 @@
-"""What `graph.clear()` has released while its context stays open.
+"""Histories that are not here: released by `graph.clear()` while its context stays open, or recorded by another graph.
 
-Tensors that outlive it have lost their history without being leaves: a derivative that leads to one of them would
-silently be a part of what was asked for, so it is refused.
+Their tensors are no leaves: a derivative that leads to one of them would silently be a part of what was asked for, so
+it is refused.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from autograd_opt import node as nodes
 FEW = 256
 """Nodes up to which looking for those whose tensors have died costs next to nothing."""
 graphs: dict[int, weakref.ref[Any]] = {}
-"""Graphs with released nodes that tensors still hold, by number: while there are none, no run asks."""
+"""Graphs with nodes whose history is not here, by number: while there are none, no run asks."""
 
 
 def innermost() -> bool:
-    """Was the graph that records in this thread cleared while tensors of its lived?"""
+    """Has the graph that records in this thread nodes whose history is not here?"""
     tape: Any = nodes.get_active()
     graph = None if tape is None or tape.graph is None else tape.graph()
     return graph is not None and graph.released is not None
@@ -32,7 +32,7 @@ def holds_history(node: Any) -> bool:
 
 
 class Released:
-    """The nodes that one graph has released, as long as tensors hold them."""
+    """The nodes that one graph has released, as long as tensors hold them, and those that stand for other graphs'."""
 
     __slots__ = ("limit", "nodes", "tape")
 
@@ -55,9 +55,14 @@ class Released:
             return {n for n in self.nodes if n.index >= 0}
         return {n for n in tape.snapshot() if n in self.nodes}
 
-    def reached(self, tape: Any, roots: Sequence[Any]) -> Any:
-        """The first of them that a derivative of `roots` leads to, or None."""
+    def reached(self, tape: Any, roots: Sequence[Any], inputs: Sequence[Any] | None) -> Any:
+        """The first of them that a derivative of `roots` leads to, or None.
+
+        A derivative with respect to it alone ends there.
+        """
         met = self.met(tape)
+        if inputs is not None and len(inputs) == 1:
+            met.discard(inputs[0])
         if not met:
             return None
         stack, seen = list(roots), set(roots)
@@ -81,11 +86,28 @@ def release(graph: Any) -> None:
         known = Released(graph.tape.id)
     known.add(graph.tape.snapshot())
     if known.nodes:
-        graph.released = known
-        number = graph.number
-        graphs[number] = weakref.ref(graph, lambda _: graphs.pop(number, None))
+        watch(graph, known)
     else:
         forget(graph)
+
+
+def watch(graph: Any, known: Released) -> None:
+    """Let every run of `graph` ask whether it leads to one of `known`."""
+    graph.released = known
+    number = graph.number
+    graphs[number] = weakref.ref(graph, lambda _: graphs.pop(number, None))
+
+
+def guard(tape: Any, node: Any) -> None:
+    """Refuse runs over `tape` that lead to `node`, which stands for a tensor of another graph."""
+    graph = None if tape.graph is None else tape.graph()
+    if graph is None:
+        raise errors.graph_mismatch(node, tape)
+    known = graph.released
+    if known is None or known.tape != tape.id:
+        known = Released(tape.id)
+    known.nodes.add(node)
+    watch(graph, known)
 
 
 def forget(graph: Any) -> None:
@@ -95,11 +117,11 @@ def forget(graph: Any) -> None:
         graphs.pop(graph.number, None)
 
 
-def refuse(graph: Any, roots: Sequence[Any]) -> None:
-    """Raise a `FreedGraphError` where a derivative of `roots` leads to what was released."""
+def refuse(graph: Any, roots: Sequence[Any], inputs: Sequence[Any] | None = None) -> None:
+    """Raise an error where a derivative of `roots` leads to what was released, or to another graph."""
     if graph.released.tape != graph.tape.id:
         forget(graph)
         return
-    node = graph.released.reached(graph.tape, roots)
+    node = graph.released.reached(graph.tape, roots, inputs)
     if node is not None:
-        raise errors.cleared(graph, node)
+        raise errors.graph_mismatch(node, graph.tape) if node.op == "elsewhere" else errors.cleared(graph, node)

@@ -36,7 +36,7 @@ class GraphError(AutogradOptError, RuntimeError):
 
 
 class GraphMismatchError(GraphError):
-    """Tensors of two graphs met in one operation.
+    """A gradient would go from one graph on into another.
 
     >>> import autograd_opt as ao
     >>> x = ao.tensor([1.0])
@@ -44,7 +44,7 @@ class GraphMismatchError(GraphError):
     ...     y = x * 2
     ...     with ao.AutogradGraph():
     ...         try:
-    ...             y * 3
+    ...             (y * 3).backward()
     ...         except GraphMismatchError as error:
     ...             print("detach()" in str(error))
     True
@@ -148,13 +148,17 @@ def graph_name(graph: Any) -> str:
     return "a graph that has been left" if graph is None else str(graph.label)
 
 
-def graph_mismatch(t: Any, node: Any, other: Any, mine: Any) -> GraphMismatchError:
-    """A tensor of one graph used in another."""
+def graph_mismatch(node: Any, mine: Any) -> GraphMismatchError:
+    """A gradient in one graph would go on in another, where `node`, or what it stands for, was recorded."""
+    from autograd_opt.node import origin
+    first = origin(node)
+    other = first.tape
     theirs = graph_name(other.graph() if other is not None and other.graph is not None else None)
     ours = graph_name(mine.graph() if mine.graph is not None else None)
     return GraphMismatchError(at(
-        f"a tensor recorded by {theirs} (result of {node.op.name}"
-        f"{', at ' + source_of(node) if node.source else ''}) was used in {ours}: "
+        f"a tensor recorded by {theirs} (result of {first.op.name}"
+        f"{', at ' + source_of(first) if first.source else ''}) was used in {ours}"
+        f"{' at ' + source_of(node) if node is not first and node.source else ''}, and a gradient would go through it: "
         "graphs do not share gradients; use .detach() to take the value across"
     ))
 

@@ -266,7 +266,7 @@ class AutogradGraph(Context):
         the numbers given while recording serve until then.
         """
         if self.released is not None:
-            cleared.refuse(self, roots)
+            cleared.refuse(self, roots, inputs)
         self.erased = []
         if not roots or not self.optimize or (self.exact and self.default_passes):
             return False

@@ -24,6 +24,8 @@ RANDOM_FILLS = frozenset(
     "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_ zero_".split()
 )
 """Writes whose result does not depend on the old value."""
+POWER = Tensor.__ipow__
+"""The one operator in place that torch writes in Python, which says in its result that it does not know an operand."""
 RESHAPING = frozenset(
     "t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ resize_ resize_as_ set_ swapdims_ "
     "detach_ rename_".split()
@@ -92,6 +94,9 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     target: Tensor = operands[0]
     with torch._C.DisableTorchFunction():
         strided = all(t.layout is torch.strided for t in operands if isinstance(t, Tensor))
+        if func is POWER and not isinstance(operands[1], (Tensor, int, float)) \
+                and func(target.new_empty(0), operands[1]) is NotImplemented:
+            return NotImplemented               # the other class may know what to do
     if not strided:
         return opaque_handler(func, args, kwargs)
     with torch._C.DisableTorchFunction():

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from autograd_opt.ops.table import OPS
+
 RENAMED = dict(pair.split(":", 1) for pair in """
 H:TransposeBackward0 mH:TransposeBackward0 mT:TransposeBackward0 T:PermuteBackward0 movedim:PermuteBackward0
 attention:UnsafeViewBackward0 attention_dropout:UnsafeViewBackward0
@@ -45,7 +47,9 @@ def torch_name(node: Any) -> str:
     """The name of this node, a recorded operator's, as torch has it."""
     op = node.op.name
     rule = BY_CALL.get(op)
-    return rule(node) if rule is not None else RENAMED.get(op) or numbered(op, 0)
+    if rule is None or (node.op.named and not node.operands):       # released before anybody could ask
+        return RENAMED.get(op) or numbered(op, 0)
+    return rule(node)
 
 
 def numbered(op: str, overload: int) -> str:
@@ -127,15 +131,24 @@ def of_torch(node: Any) -> str:
     return str(node.attributes.get("torch") or numbered(str(node.attributes.get("call", "opaque")), 0))
 
 
-BY_CALL: dict[str, Callable[[Any], str]] = {
-    **dict.fromkeys(["sum", "mean", "prod"], along), **dict.fromkeys(["squeeze", "squeeze_copy"], squeezed),
+BY_OPERANDS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(["fmod", "remainder", "clamp_min", "clamp_max"], operand(1)),
     "clamp": lambda node: numbered("clamp", int(node.operands[1] is None and node.operands[2] is None)),
     **dict.fromkeys(["masked_fill", "lerp", "index_fill"], operand(2)),
-    **dict.fromkeys(["rsub", "copysign"], number(1)),
-    "round": given("decimals", 0), "sort": given("stable", False), "pow": raised,
-    "matmul": multiplied, "linear": affine,
+    **dict.fromkeys(["rsub", "copysign"], number(1)), "pow": raised, "matmul": multiplied, "linear": affine,
     **{f"conv{kind}{n}d": convolved for kind in ("", "_transpose") for n in (1, 2, 3)},
-    "slice": sliced, "opaque": of_torch, "opaque_multi": of_torch,
 }
-"""Where the name depends on the call."""
+"""Where the name depends on what the operands are."""
+BY_CALL: dict[str, Callable[[Any], str]] = {
+    **BY_OPERANDS,
+    **dict.fromkeys(["sum", "mean", "prod"], along), **dict.fromkeys(["squeeze", "squeeze_copy"], squeezed),
+    "round": given("decimals", 0), "sort": given("stable", False), "slice": sliced,
+    "opaque": of_torch, "opaque_multi": of_torch,
+}
+"""Where it depends on the call."""
+
+
+def install() -> None:
+    """Tell the operators whose nodes are named before their operands are released; done once at import."""
+    for name in (*BY_OPERANDS, "output"):
+        OPS[name].named = True

@@ -79,6 +79,7 @@ cdef class Op:
     cdef public bint distinct    # alone it is never the identity
     cdef public uint32_t lean        # what the rules do not need where the second operand is a number
     cdef public bint functions   # calls the backward of a Function, which may be sent no cotangent at all
+    cdef public bint named       # its nodes' names depend on operands
     cdef public bint typed       # its function may tell a list from a tuple; torch's do not
     cdef uint32_t need0, need1
     cdef uint32_t needs(self, int i)
@@ -145,6 +146,7 @@ cdef class Tape:
     cdef int64_t modes           # how many torch-function modes there were when its context began, its own the innermost
     cdef list trash
     cdef object guard            # disables torch functions around one kernel
+    cdef dict abroad             # id(tensor of another graph) -> (weak reference, the node that stands for it)
     cdef dict leaves             # id(tensor) -> (leaf Node, tensor or weakref)
     cdef public Py_ssize_t hits, recomputed, epoch, changes
     cdef public Py_ssize_t twins, merging        # nodes with a leader; those that a cotangent may reach

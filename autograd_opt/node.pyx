@@ -86,6 +86,7 @@ cdef Py_ssize_t SMALL = 1 << 20          # bytes alive below which a peak is not
 cdef Op LEAF_OP = None
 cdef Op OUTPUT_OP = None
 cdef Op WRITTEN_OP = None
+cdef Op ELSEWHERE_OP = None
 
 include "core/metadata.pxi"
 include "core/memory.pxi"

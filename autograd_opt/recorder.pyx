@@ -98,7 +98,7 @@ def install(custom, Op output, dict ops, slow):
     custom.dim, custom.size = t_dim, t_size
     for name in METHODS:
         setattr(custom, name, routed_method(getattr(Tensor, name)))
-    custom.__matmul__ = routed_method(Tensor.matmul)         # torch knows the operator by this name
+    custom.__matmul__ = matmul_operator
     install_slots(custom)
 
 

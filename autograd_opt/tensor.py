@@ -6,6 +6,7 @@ The class adds nothing to the tensor but a handle to its node; it owns no graph 
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import types
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import torch
 from autograd_opt import cleared
 from autograd_opt.errors import GraphError, at, unsupported_operand
 from autograd_opt.executor import backward_usual
-from autograd_opt.node import get_recording, unusual
+from autograd_opt.node import get_recording, stand_in, unusual
 from autograd_opt.options import named
 from autograd_opt.originals import BACKWARD, REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD, TENSOR_BACKWARD
 from autograd_opt.recorder import collect, own_memory
@@ -143,6 +144,12 @@ class CustomTensor(torch.Tensor):
             return value.requires_grad_(self.requires_grad).__reduce_ex__(protocol)
 
 
+# Programs for several libraries (opt_einsum, autoray) ask a class's module whose tensors they are given.
+CustomTensor.__module__ = "torch.autograd_opt"
+sys.modules[CustomTensor.__module__] = sys.modules[__name__]
+__test__ = {"CustomTensor": CustomTensor}      # doctest takes it for a class from elsewhere
+
+
 def outside(func: Any, args: Any, kwargs: Any) -> Any:
     """Run a torch call on CustomTensors outside any context: nothing is recorded.
 
@@ -153,9 +160,10 @@ def outside(func: Any, args: Any, kwargs: Any) -> Any:
         if kwargs.get("out") is not None:
             own_memory(kwargs["out"])
         known = func if func in SPECIAL or not isinstance(func, types.FunctionType) else original(func)
-        if known in SPECIAL and holds_own(args[:1] or tuple(kwargs.values())):
+        if known in SPECIAL and own(args[:1] or tuple(kwargs.values())):
             return SPECIAL[known](known, args, kwargs)
-        tracked = torch.is_grad_enabled() and holds_own((args, kwargs), tracked=True)
+        tracked = [t for t in own((args, kwargs)) if t.requires_grad or "_outside" in t.__dict__] \
+            if torch.is_grad_enabled() else []
         if tracked and torch._C._get_tracing_state() is not None:
             raise GraphError(at(
                 "Cannot insert a Tensor that requires grad as a constant. Consider making it a parameter or input, or "
@@ -163,28 +171,44 @@ def outside(func: Any, args: Any, kwargs: Any) -> Any:
             ))
         result = func(*args, **kwargs)
         if tracked:
-            mark(result, {id(x) for x in (*args, *kwargs.values())})
+            mark(result, {id(x) for x in (*args, *kwargs.values())}, recorded_before(func, tracked), func)
         return result
 
 
-def holds_own(values: Any, tracked: bool = False) -> bool:
-    """Is one of the tensors in `values` a CustomTensor; with `tracked`, one that a gradient would go through?"""
+def own(values: Any) -> list[CustomTensor]:
+    """The CustomTensors in `values`."""
     found: list[torch.Tensor] = []
     collect(values, found)
-    return any(type(t) is CustomTensor and (not tracked or t.requires_grad or "_outside" in t.__dict__) for t in found)
+    return [t for t in found if type(t) is CustomTensor]
 
 
-def mark(result: Any, given: set[int]) -> None:
-    """Results that would need a gradient of a graph's are CustomTensors, whose backward says why it fails."""
+def recorded_before(func: Any, tracked: list[CustomTensor]) -> Any:
+    """The node of a left graph that a gradient of `func` of these would go on to; None where there is none."""
+    from autograd_opt.dispatch import METADATA
+    if getattr(func, "__name__", "") in METADATA:
+        return None
+    left = (t.__dict__.get("_node") for t in tracked)
+    return next((node for node in left if node is not None and not node.is_leaf and node.requires_grad), None)
+
+
+def mark(result: Any, given: set[int], origin: Any, func: Any) -> None:
+    """Results that would need a gradient of a graph's are CustomTensors, whose backward says why it fails.
+
+    One with a history that starts at `origin` is no leaf, also where another graph reads it.
+    """
     if type(result) is torch.Tensor:
         if torch._C._functorch.is_functorch_wrapped_tensor(result):
             _kept.met = True                    # the transform's results are marked
         elif id(result) not in given:
             result.__class__ = CustomTensor
             result._outside = True  # type: ignore[attr-defined]
+            if origin is not None and (result.is_floating_point() or result.is_complex()):
+                from autograd_opt.names import numbered
+                result._node = stand_in(  # type: ignore[attr-defined]
+                    result, origin, numbered(getattr(func, "__name__", "call").strip("_"), 0))
     elif isinstance(result, (tuple, list)):
         for r in result:
-            mark(r, given)
+            mark(r, given, origin, func)
 
 
 _kept = threading.local()
@@ -205,7 +229,7 @@ def marked(call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         collect(result, found)
         collect((args, kwargs), given)
         with torch._C.DisableTorchFunction():
-            mark([t for t in found if not (t.is_leaf and t.requires_grad)], set(map(id, given)))
+            mark([t for t in found if not (t.is_leaf and t.requires_grad)], set(map(id, given)), None, call)
         if isinstance(result, tuple):
             return tuple(marked_later(r) if isinstance(r, types.FunctionType) else r for r in result)
         return result

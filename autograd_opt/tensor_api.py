@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import warnings
 from typing import Any
 
@@ -155,9 +156,9 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
     if node is None:
         return None
     if nodes.get_active() is not None:
-        node = nodes.handle_of(t)
+        node = nodes.origin(nodes.handle_of(t))
     node = views.origin(node)
-    return node.operands[0] if node.op.name == "output" and node.operands else node
+    return nodes.show(node.operands[0] if node.op.name == "output" and node.operands else node)
 
 
 @special(getter("retains_grad"))
@@ -306,17 +307,18 @@ def refuse_grad(t: Tensor, what: str) -> None:
         ))
 
 
-@special(Tensor.numpy)
+@special(Tensor.numpy, Tensor.__array__)
 def numpy(func: Any, args: Any, kwargs: Any) -> Any:
-    if not kwargs.get("force", len(args) > 1 and args[1]) and torch.is_grad_enabled():
+    forced = func is not Tensor.__array__ and kwargs.get("force", len(args) > 1 and args[1])
+    if not forced and torch.is_grad_enabled():
         refuse_grad(args[0], "numpy()")
     escaped(args[0])
     return recorder.run_raw(func, args, kwargs)
 
 
-@special(Tensor.__array__, Tensor.__dlpack__)
-def array(func: Any, args: Any, kwargs: Any) -> Any:
-    refuse_grad(args[0], "numpy()" if func is Tensor.__array__ else "__dlpack__()")
+@special(Tensor.__dlpack__)
+def dlpack(func: Any, args: Any, kwargs: Any) -> Any:
+    refuse_grad(args[0], "__dlpack__()")
     escaped(args[0])
     return recorder.run_raw(func, args, kwargs)
 
@@ -422,5 +424,14 @@ def represent(func: Any, args: Any, kwargs: Any) -> str:
             plain.__class__ = Tensor  # type: ignore[assignment]
         text = Tensor.__repr__(plain, **kwargs)
     if node is not None and not node.is_leaf and node.requires_grad and not views.leads_nowhere(node):
-        return text[:-1] + f", grad_fn=<{node.name()}>)"
-    return text[:-1] + ", requires_grad=True)" if references.requires_grad(t) else text
+        return with_suffix(text, f"grad_fn=<{node.name().rpartition('::')[2]}>")
+    return with_suffix(text, "requires_grad=True") if references.requires_grad(t) else text
+
+
+def with_suffix(text: str, suffix: str) -> str:
+    """A printed tensor with one remark more, on a line of its own where torch would give it one."""
+    last = text[text.rfind("\n") + 1:-1]
+    # torch counts two characters more, but not on a line that a remark has begun
+    length = len(last) + (0 if "\n" in text and re.match(r" *\w+=", last) else 2)
+    fits = length + len(suffix) + 2 <= torch._tensor_str.PRINT_OPTS.linewidth
+    return f"{text[:-1]}, {suffix})" if fits else f"{text[:-1]},\n{' ' * len('tensor(')}{suffix})"

@@ -15,6 +15,7 @@ from autograd_opt import (
     graph,
     inplace,
     modes,
+    names,
     node,
     ops,
     options,
@@ -33,6 +34,7 @@ from autograd_opt.tensor import CustomTensor
 
 LEAF = define("leaf", "", 0)
 OUTPUT = define("output", "x, *, i=0", 0, x=lambda g: g)
+ELSEWHERE = define("elsewhere", "", 0)
 
 
 def general(name: str) -> Callable[..., Any]:
@@ -43,7 +45,8 @@ def general(name: str) -> Callable[..., Any]:
 
 def install() -> None:
     """Bind everything; importing the package calls this."""
-    node.install(CustomTensor, LEAF, OUTPUT, views.WRITTEN)
+    node.install(CustomTensor, LEAF, OUTPUT, views.WRITTEN, ELSEWHERE)
+    names.install()
     recorder.install(CustomTensor, OUTPUT, OPS, general)
     recorder.install_context(transforms.refuse_opening, references.ReferenceManager, shortcut.MODULES,
                              shortcut.functions, graph.settings_of, options.checked)

@@ -69,7 +69,7 @@ def backward_usual(t):
     node = <object>p
     Py_DECREF(node)
     stack = getattr(running, "stack", None)
-    if stack is None or stack or type(node) is not Node or not ran(tape, t, <Node>node, stack):
+    if stack is None or stack or not isinstance(node, Node) or not ran(tape, t, <Node>node, stack):
         return False
     tape.consumed = True
     run = stack[0]

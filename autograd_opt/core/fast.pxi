@@ -192,8 +192,11 @@ cdef object fast_binary(Kernel k, object a, object b):
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
     try:
-        if not tape.optimize and not tracked(tape, a) and not (ordinary(b) and tracked(tape, b)):
-            return ao_pair(k.direct, k.descr, a, (b,))
+        if not tape.optimize and not tracked(tape, a):
+            if not ordinary(b):
+                return ao_pair(k.direct, k.descr, a, (b,)) if type(b) is float or type(b) is int else None
+            if not tracked(tape, b):
+                return ao_pair(k.direct, k.descr, a, (b,))
         na = handle(tape, a)
         if not is_float(na.dtype):
             return None

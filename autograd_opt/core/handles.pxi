@@ -33,7 +33,7 @@ cdef bint usual_leaf(Tape tape, Node node, object t) except -1:
 cdef Node handle(Tape tape, object t):
     """The node of tensor `t` on `tape`, registering a leaf where there is none yet.
 
-    The caller has switched torch functions off.  Raises GraphMismatchError when `t` lives on another graph.
+    The caller has switched torch functions off.
     """
     cdef PyObject *p
     cdef Node node
@@ -47,10 +47,7 @@ cdef Node handle(Tape tape, object t):
                 if node.flags & LEAF and usual_leaf(tape, node, t):
                     return node
                 if node.tape_id != tape.id:
-                    if not node.flags & LEAF:
-                        node = tape.adopt(t, node)
-                    else:
-                        return tape.leaf(t)
+                    return tape.leaf(t) if node.flags & LEAF else tape.adopt(t, node)
                 elif node.flags & LEAF:
                     return tape.leaf(t)
                 elif node.index < 0:
@@ -83,7 +80,7 @@ def handle_of(t, bint register=True):
         node = getattr(t, "_node", None)
         if node is None or (<Node>node).flags & LEAF:
             return tape.leaves.get(id(t))
-        return node if (<Node>node).tape_id == tape.id else None
+        return node if (<Node>node).tape_id == tape.id else tape.elsewhere(t)
     with torch._C.DisableTorchFunction():
         return handle(tape, t)
 

@@ -39,7 +39,10 @@ def unary_method(Kernel k):
 def binary_method(Kernel k):
     """The method of CustomTensor for two operands."""
     def method(self, other):
-        return k.descr(self, other) if overridden() else binary(k, self, other)
+        try:
+            return k.descr(self, other) if overridden() else binary(k, self, other)
+        except TypeError:
+            return NotImplemented            # as torch's operators: the other class may know what to do
     return method
 
 
@@ -50,9 +53,12 @@ def reflected_method(Kernel k):
     def method(self, other):
         if overridden():
             return theirs(self, other)
-        if type(other) is Tensor or type(other) is Parameter:
-            return binary(k, other, self)     # the first operand decides about the layout
-        return binary(k, self, other)
+        try:
+            if type(other) is Tensor or type(other) is Parameter:
+                return binary(k, other, self)     # the first operand decides about the layout
+            return binary(k, self, other)
+        except TypeError:
+            return NotImplemented
     return method
 
 
@@ -121,3 +127,14 @@ def routed_method(func):
     method.__name__ = func.__name__
     method.__doc__ = func.__doc__
     return method
+
+
+def matmul_operator(self, other):
+    """`self @ other`, which torch knows by the name of the method."""
+    try:
+        return matmul_method(self, other)
+    except TypeError:
+        return NotImplemented
+
+
+cdef object matmul_method = routed_method(Tensor.matmul)

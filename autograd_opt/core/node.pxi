@@ -233,8 +233,14 @@ cdef class Node:
 
     def name(self):
         """The operator's name, as `grad_fn.name()` gives it in torch."""
+        if type(self) is not Node:
+            return _names[type(self)]
         if self.flags & LEAF:
             return "torch::autograd::AccumulateGrad"
+        if self.op is ELSEWHERE_OP and self.attrs is not None:
+            return self.attrs["name"]
+        if self.op is ELSEWHERE_OP and self.saved_more is not None:
+            return origin_of(self).name()
         if self.op is OUTPUT_OP:
             return (<Node>self.in0).name() if self.in0 is not None else "OutputBackward"
         if self.attrs is not None and "function" in self.attrs:
@@ -288,9 +294,98 @@ cdef tuple edge(Node node):
     """(function, number of its output), as torch shows an operand; a write without a record has none in torch."""
     while node.op is WRITTEN_OP and node.in0 is not None:
         node = node.in0
+    if node.op is ELSEWHERE_OP and node.saved_more is not None and node.attrs is None:
+        node = <Node>node.saved_more[2]
     if node.op is OUTPUT_OP and node.in0 is not None:
-        return (node.in0, node.attrs["i"])
-    return (node, 0)
+        return (shown(node.in0), node.attrs["i"])
+    return (shown(node), 0)
+
+
+cdef Node origin_of(Node node):
+    """The node in another graph that this one, of operator `elsewhere`, stands for."""
+    while node.op is ELSEWHERE_OP and node.saved_more is not None:
+        node = <Node>node.saved_more[2]
+    return node
+
+
+def stand_in(t, Node origin, name):
+    """A node for `t`, which an operation outside any context has computed from the tensor of `origin`, a left graph's."""
+    cdef Node node = new_node(ELSEWHERE_OP)
+    node.shape, node.dtype, node.device = ao_shape(t), ao_dtype(t), same_device(ao_get(get_device, t))
+    node.version = version_of(t)
+    node.flags = REQUIRES_GRAD
+    node.saved_more = ([], [], origin, None)
+    node.attrs = {"name": name}
+    return node
+
+
+# What a user sees of a node is of a class with the name that torch's would have, as programs that draw a graph or
+# tell operations apart read it.  A node is of its class from the moment it is handed out, and so keeps its name when
+# its operands are released; those that nobody asks for stay what they are.
+cdef extern from *:
+    """
+    static int ao_allow_bases(PyObject *type, int allowed) {
+        if (allowed) ((PyTypeObject *)type)->tp_flags |= Py_TPFLAGS_BASETYPE;
+        else ((PyTypeObject *)type)->tp_flags &= ~Py_TPFLAGS_BASETYPE;
+        PyType_Modified((PyTypeObject *)type);
+        return 0;
+    }
+    /* A class made in Python expects objects that the collector knows, and that own their class: nodes do neither. */
+    static int ao_live_as(PyObject *type, PyObject *base) {
+        PyTypeObject *t = (PyTypeObject *)type, *b = (PyTypeObject *)base;
+        t->tp_flags &= ~(Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE);
+        t->tp_traverse = NULL;
+        t->tp_clear = NULL;
+        t->tp_new = NULL;
+        t->tp_alloc = b->tp_alloc;
+        t->tp_free = b->tp_free;
+        t->tp_dealloc = b->tp_dealloc;
+        t->tp_getattro = b->tp_getattro;
+        PyType_Modified(t);
+        return 0;
+    }
+    static int ao_be(PyObject *o, PyObject *type) {
+        Py_SET_TYPE(o, (PyTypeObject *)type);
+        return 0;
+    }
+    """
+    int ao_allow_bases(object type, int allowed)
+    int ao_live_as(object type, object base)
+    int ao_be(object o, object type)
+
+cdef dict _kinds = {}                    # (name, module) -> class, which lives as long as this module
+cdef dict _names = {}                    # class -> name
+
+
+cdef Node shown(Node node):
+    """`node`, from now on of the class that has its name."""
+    cdef object kind
+    if type(node) is not Node:
+        return node
+    name = node.name()
+    module = "torch.autograd.function" if node.attrs is not None and "function" in node.attrs else "builtins"
+    kind = _kinds.get((name, module))
+    if kind is None:
+        ao_allow_bases(Node, True)
+        try:
+            kind = type(Node)(name.rpartition("::")[2], (Node,), {"__slots__": (), "__module__": module})
+        finally:
+            ao_allow_bases(Node, False)
+        ao_live_as(kind, Node)
+        _names[kind] = name
+        kind = _kinds.setdefault((name, module), kind)
+    ao_be(node, kind)
+    return node
+
+
+def show(Node node):
+    """`node` as the user sees it: of a class that has the name of torch's."""
+    return None if node is None else shown(node)
+
+
+def origin(Node node):
+    """The node of another graph that `node` stands for; any other node itself."""
+    return origin_of(node)
 
 
 cdef int word_of(Node node, int64_t *datum) except -1:

@@ -71,7 +71,7 @@ cdef bint see(Structure s, list nodes, Py_ssize_t i, dict ops, PyObject **latest
     cdef Node node, other
     cdef Op op
     cdef Py_ssize_t start
-    if type(nodes[i]) is not Node:
+    if not isinstance(nodes[i], Node):
         return False
     node = <Node>nodes[i]
     op = node.op

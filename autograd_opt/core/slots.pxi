@@ -38,19 +38,14 @@ cdef inline object operator(Kernel k, object a, object b, object reflected):
         r = fast_binary(k, a, b)
         if r is not None:
             return r
-        if type(a) is not CustomTensor or is_tensor(b) or type(b) is float or type(b) is int:
+    try:
+        if is_tensor(a):
             return binary(k, a, b)
-        try:
-            return binary(k, a, b)
-        except TypeError:
-            if hasattr(type(b), reflected):
-                return NotImplemented        # the other class may know what to do
-            raise
-    if is_tensor(a):
-        return binary(k, a, b)
-    if (type(a) is float or type(a) is int) and type(b) is CustomTensor and (k is ADD or k is MUL):
-        return binary(k, b, a)               # as `reflected` would
-    return getattr(b, reflected)(a)
+        if (type(a) is float or type(a) is int) and type(b) is CustomTensor and (k is ADD or k is MUL):
+            return binary(k, b, a)           # as `reflected` would
+        return getattr(b, reflected)(a)
+    except TypeError:
+        return NotImplemented                # as torch's operators: the other class may know what to do
 
 
 cdef object slot_add(object a, object b):

@@ -129,7 +129,7 @@ cdef class Tape:
         self.leaves = {}
         self.ring = deque()
         self.passed = []
-        self.escaped, self.seeds, self.writes = {}, {}, {}
+        self.escaped, self.seeds, self.writes, self.abroad = {}, {}, {}, {}
         self.guard = torch._C.DisableTorchFunction()
         _tapes[self.id] = <size_t><PyObject *>self
         if optimize:
@@ -358,11 +358,36 @@ cdef class Tape:
         return rewritten(node, t)
 
     def adopt(self, t, Node node):
-        """A tensor whose node belongs to another tape: refuse it, unless it is a mere value."""
-        from autograd_opt.errors import graph_mismatch
+        """The node of a tensor that another tape has recorded: a leaf of a mere value; where a gradient would go on in
+        that graph, one that no run may come to."""
+        cdef Node made
         if not node.flags & REQUIRES_GRAD:
             return self.leaf(t)
-        raise graph_mismatch(t, node, tape_by_id(node.tape_id), self)
+        found = self.elsewhere(t)
+        if found is not None and (<Node>found).version == version_of(t):
+            made = <Node>found
+        else:
+            from autograd_opt.cleared import guard
+            made = new_node(ELSEWHERE_OP)
+            self.describe(made, t)
+            made.flags = REQUIRES_GRAD
+            if self.optimize and (borrowed(t) or self.escaped and self.shares_escaped(t)):
+                made.flags |= ESCAPED | NO_MERGE
+            made.saved_more = ([], [], node, None)
+            if self.sources:
+                current_source(made)
+            guard(self, made)
+            self.append(made)
+            self.abroad[id(t)] = (weakref.ref(t), made)
+        made.flags |= TOUCHED
+        if made.flags & ESCAPED:
+            made.vn = fresh_vn()
+        return made
+
+    def elsewhere(self, t):
+        """The node that stands here for the tensor `t` of another graph; None where nothing has read it."""
+        found = self.abroad.get(id(t))
+        return found[1] if found is not None and found[0]() is t and (<Node>found[1]).index >= 0 else None
 
     def refresh_view(self, Node node, t):
         from autograd_opt.views import refresh
@@ -508,7 +533,7 @@ cdef class Tape:
         self.sweeping = True
         while self.trash:
             item = self.trash.pop()
-            if type(item) is Node:
+            if isinstance(item, Node):
                 node = <Node>item
                 if node.live == 0 and not node.flags & DEAD:
                     node.flags |= DEAD
@@ -979,6 +1004,8 @@ cdef class Tape:
         cdef list old = self.snapshot(), trash = []
         self.n = 0
         for node in old:
+            if node.tensor != NULL and node.op.named:
+                shown(node)                  # while the operands that its name depends on are there
             node.index = -1
             if node.x0 is not None and not node.flags & SCALAR0:
                 trash.append(node.x0)
@@ -1005,6 +1032,7 @@ cdef class Tape:
         self.escaped.clear()
         self.seeds.clear()
         self.writes.clear()
+        self.abroad.clear()
         self.casts = self.cast_seal = None
         self.kept_bytes = self.alive_bytes = 0
         self.leaves.clear()

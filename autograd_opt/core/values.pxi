@@ -281,10 +281,10 @@ cdef bint still(Node node):
 cdef bint degenerate = bool(os.environ.get("AUTOGRAD_OPT_DEGENERATE_HASH"))
 
 
-def install(custom, Op leaf_op, Op output_op, Op written_op):
+def install(custom, Op leaf_op, Op output_op, Op written_op, Op elsewhere_op):
     """Tell this module the tensor class and its own operators; done once at import."""
-    global CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP, traverse_tensor
-    CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP = custom, leaf_op, output_op, written_op
+    global CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP, ELSEWHERE_OP, traverse_tensor
+    CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP, ELSEWHERE_OP = custom, leaf_op, output_op, written_op, elsewhere_op
     for i, kind in enumerate((custom, PlainTensor, Parameter)):
         ao_reads_here.kinds_of_tensors[i] = <PyObject *>kind         # which live as long as this module
     (<PyTypeObject *><PyObject *>custom).tp_finalize = finalize
