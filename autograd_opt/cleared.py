@@ -55,12 +55,12 @@ class Released:
             return {n for n in self.nodes if n.index >= 0}
         return {n for n in tape.snapshot() if n in self.nodes}
 
-    def reached(self, tape: Any, roots: Sequence[Any], inputs: Sequence[Any] | None) -> Any:
-        """The first of them that a derivative of `roots` leads to, or None.
+    def reached(self, tape: Any, roots: Sequence[Any], inputs: Sequence[Any] | None, abroad: bool) -> Any:
+        """The first of them that a derivative of `roots` leads to, or None; if `abroad`, of those that were released.
 
         A derivative with respect to it alone ends there.
         """
-        met = self.met(tape)
+        met = {n for n in self.met(tape) if not (abroad and n.op == "elsewhere")}
         if inputs is not None and len(inputs) == 1:
             met.discard(inputs[0])
         if not met:
@@ -107,6 +107,9 @@ def guard(tape: Any, node: Any) -> None:
     if known is None or known.tape != tape.id:
         known = Released(tape.id)
     known.nodes.add(node)
+    if len(known.nodes) > known.limit:
+        known.nodes = {n for n in known.nodes if n.index >= 0 or n.tensor is not None}
+        known.limit = max(FEW, 2 * len(known.nodes))
     watch(graph, known)
 
 
@@ -117,11 +120,11 @@ def forget(graph: Any) -> None:
         graphs.pop(graph.number, None)
 
 
-def refuse(graph: Any, roots: Sequence[Any], inputs: Sequence[Any] | None = None) -> None:
-    """Raise an error where a derivative of `roots` leads to what was released, or to another graph."""
+def refuse(graph: Any, roots: Sequence[Any], inputs: Sequence[Any] | None = None, abroad: bool = False) -> None:
+    """Raise an error where a derivative of `roots` leads to what was released or, unless `abroad`, to another graph."""
     if graph.released.tape != graph.tape.id:
         forget(graph)
         return
-    node = graph.released.reached(graph.tape, roots, inputs)
+    node = graph.released.reached(graph.tape, roots, inputs, abroad)
     if node is not None:
         raise errors.graph_mismatch(node, graph.tape) if node.op == "elsewhere" else errors.cleared(graph, node)

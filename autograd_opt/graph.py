@@ -386,7 +386,7 @@ class AutogradGraph(Context):
             if self.released is not None:
                 found = [n for n in found if n not in self.released.nodes]
         if self.released is not None:
-            cleared.refuse(self, found)
+            cleared.refuse(self, found, abroad=True)
         return [n.index for n in found]
 
     @named

@@ -256,7 +256,7 @@ def hooks_of(node: Any) -> NodeHooks:
     """The node's hooks, made on first use."""
     if node.hooks is None:
         node.hooks = NodeHooks()
-        if node.op.name == "output" and call_of(node.operands[0]) not in PIECEWISE:
+        if node.op.name == "output" and node.operands and call_of(node.operands[0]) not in PIECEWISE:
             hooks_of(node.operands[0]).outputs.append((node.raw_attributes["i"], node.hooks))
     return node.hooks
 

@@ -150,5 +150,5 @@ BY_CALL: dict[str, Callable[[Any], str]] = {
 
 def install() -> None:
     """Tell the operators whose nodes are named before their operands are released; done once at import."""
-    for name in (*BY_OPERANDS, "output"):
+    for name in (*BY_OPERANDS, "output", "written"):
         OPS[name].named = True

@@ -418,7 +418,7 @@ def represent(func: Any, args: Any, kwargs: Any) -> str:
     """As torch prints it, with this library's grad_fn."""
     t = args[0]
     with torch._C.DisableTorchFunction():
-        node = t.__dict__.get("_node")
+        node = views.origin(t.__dict__.get("_node"))
         plain: Tensor = t.detach()
         if type(plain) is CustomTensor:
             plain.__class__ = Tensor  # type: ignore[assignment]

@@ -103,7 +103,7 @@ def shown_as_view(t: Tensor) -> bool:
 
 def origin(node: Any) -> Any:
     """The node that computed a tensor, below those that stand for writes without a record."""
-    while node is not None and node.op is WRITTEN:
+    while node is not None and node.op is WRITTEN and node.operands:
         node = node.operands[0]
     return node
 

@@ -192,11 +192,13 @@ cdef class Node:
 
     @property
     def bytes(self):
-        """Bytes of the output."""
+        """Bytes of the output; of several, nothing, since each has a node of its own."""
         cdef Py_ssize_t n = 1
-        for d in self.shape or ():
+        if self.dtype is None:
+            return 0
+        for d in self.shape:
             n *= d
-        return n * (0 if self.dtype is None else self.dtype.itemsize)
+        return n * self.dtype.itemsize
 
     def saved_values(self):
         """The tensors that this node's rules have saved and not yet released."""
@@ -241,6 +243,8 @@ cdef class Node:
             return self.attrs["name"]
         if self.op is ELSEWHERE_OP and self.saved_more is not None:
             return origin_of(self).name()
+        if self.op is WRITTEN_OP and self.in0 is not None:
+            return self.in0.name()
         if self.op is OUTPUT_OP:
             return (<Node>self.in0).name() if self.in0 is not None else "OutputBackward"
         if self.attrs is not None and "function" in self.attrs:
@@ -271,6 +275,8 @@ cdef class Node:
     @property
     def next_functions(self):
         """(node, 0) for each operand that requires grad, (None, 0) for the others."""
+        if self.op is ELSEWHERE_OP and self.saved_more is not None:
+            return (edge(<Node>self.saved_more[2]),)
         return tuple(
             edge(n) if n is not None and (<Node>n).flags & REQUIRES_GRAD and (<Node>n).op != "view_apart" else (None, 0)
             for n in self.operands

@@ -386,8 +386,12 @@ cdef class Tape:
 
     def elsewhere(self, t):
         """The node that stands here for the tensor `t` of another graph; None where nothing has read it."""
+        cdef Node node
         found = self.abroad.get(id(t))
-        return found[1] if found is not None and found[0]() is t and (<Node>found[1]).index >= 0 else None
+        if found is None or found[0]() is not t:
+            return None
+        node = <Node>found[1]
+        return None if node.index < 0 or node.flags & DEAD else node
 
     def refresh_view(self, Node node, t):
         from autograd_opt.views import refresh
@@ -445,7 +449,7 @@ cdef class Tape:
         if node.x1 is not None and not node.flags & SCALAR1:
             self.trash.append(node.x1)
             node.x1 = None
-        if node.saved_more is not None:
+        if node.saved_more is not None and node.op is not ELSEWHERE_OP:
             self.trash.append(node.saved_more)
             node.saved_more = None
         if node.value is not None and node.flags & NEEDS_ANS and not node.flags & KEPT:
