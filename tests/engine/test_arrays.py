@@ -16,7 +16,9 @@ import autograd_opt as ao
 WAYS: dict[str, Callable[[Any], Any]] = {
     "asarray": np.asarray, "numpy": lambda x: x.numpy(), "array": np.array, "__array__": lambda x: x.__array__(),
     "with dtype": lambda x: np.asarray(x, np.float64), "method": lambda x: x.__array__(np.dtype("float64")),
-    "ufunc": np.sin, "forced": lambda x: x.numpy(force=True), "there and back": lambda x: torch.from_numpy(np.asarray(x)),
+    "ufunc": np.sin,
+    "forced": lambda x: x.numpy(force=True),
+    "there and back": lambda x: torch.from_numpy(np.asarray(x)),
     "of two": lambda x: np.maximum(x, np.ones(2)), "stack": lambda x: np.stack([x, x]), "sum": np.sum,
     "mean": np.mean, "as tensor": lambda x: torch.as_tensor(np.asarray(x) * 2),
 }
@@ -24,7 +26,8 @@ KINDS: dict[str, Callable[[], Any]] = {
     "leaf": lambda: torch.ones(2, requires_grad=True), "recorded": lambda: torch.ones(2, requires_grad=True) * 2,
     "constant": lambda: torch.ones(2), "computed": lambda: torch.ones(2) * 2,
     "detached": lambda: (torch.ones(2, requires_grad=True) * 2).detach(),
-    "parameter": lambda: torch.nn.Parameter(torch.ones(2)), "data": lambda: (torch.ones(2, requires_grad=True) * 2).data,
+    "parameter": lambda: torch.nn.Parameter(torch.ones(2)),
+    "data": lambda: (torch.ones(2, requires_grad=True) * 2).data,
     "view": lambda: (torch.ones(3, requires_grad=True) * 2)[1:],
 }
 
@@ -34,6 +37,8 @@ def told(call: Callable[[], Any]) -> Any:
         r = call()
     except RuntimeError as error:
         return str(error).partition(" [at ")[0]
+    except TypeError:
+        return TypeError
     return type(r).__name__ == "ndarray", r.tolist(), str(r.dtype).rpartition(".")[2], getattr(r, "requires_grad", None)
 
 

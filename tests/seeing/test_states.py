@@ -93,18 +93,26 @@ def in_place() -> torch.Tensor:
 
 KINDS: dict[str, Callable[[], Any]] = {
     "leaf": lambda: torch.ones(2, requires_grad=True), "number": lambda: torch.tensor(1.5, requires_grad=True) * 2,
-    "complex": lambda: torch.ones(2, dtype=torch.cfloat, requires_grad=True) * 1j, "integers": lambda: torch.ones(2).long() * 3,
+    "complex": lambda: torch.ones(2, dtype=torch.cfloat, requires_grad=True) * 1j,
+    "integers": lambda: torch.ones(2).long() * 3,
     "sparse": lambda: torch.eye(3).to_sparse(), "csr": lambda: torch.eye(3).to_sparse_csr(),
     "sparse recorded": lambda: (torch.eye(3, requires_grad=True) * 2).to_sparse(),
-    "quantized": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8), "empty": lambda: torch.ones(0, 3) * 2,
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8),
+    "empty": lambda: torch.ones(0, 3) * 2,
     "meta": lambda: torch.ones(2, device="meta", requires_grad=True) * 2, "truth": lambda: torch.ones(2) * 1 > 0,
-    "view": lambda: (torch.ones(3, requires_grad=True) * 2)[1:], "view of a leaf": lambda: torch.ones(3, requires_grad=True)[1:],
+    "view": lambda: (torch.ones(3, requires_grad=True) * 2)[1:],
+    "view of a leaf": lambda: torch.ones(3, requires_grad=True)[1:],
     "in place": in_place, "wide": lambda: torch.arange(9.0).requires_grad_() * 1.5,
-    "wider": lambda: torch.arange(11.0).requires_grad_() * 1.5, "large": lambda: torch.ones(2000).requires_grad_() * 1.5,
-    "matrix": lambda: torch.ones(20, 20).requires_grad_() * 1.5, "bfloat16": lambda: torch.ones(2).requires_grad_().bfloat16(),
-    "double": lambda: torch.ones(17, dtype=torch.float64).requires_grad_() * 1.5, "detached": lambda: torch.ones(2).requires_grad_().exp().detach(),
-    "parameter": lambda: torch.nn.Parameter(torch.ones(2)), "scientific": lambda: torch.tensor([1e-9, 1e9]).requires_grad_() * 1,
-    "conjugate": lambda: (torch.ones(2, dtype=torch.cfloat, requires_grad=True) * 1j).conj(), "split": lambda: torch.ones(4).requires_grad_().split(2)[1],
+    "wider": lambda: torch.arange(11.0).requires_grad_() * 1.5,
+    "large": lambda: torch.ones(2000).requires_grad_() * 1.5,
+    "matrix": lambda: torch.ones(20, 20).requires_grad_() * 1.5,
+    "bfloat16": lambda: torch.ones(2).requires_grad_().bfloat16(),
+    "double": lambda: torch.ones(17, dtype=torch.float64).requires_grad_() * 1.5,
+    "detached": lambda: torch.ones(2).requires_grad_().exp().detach(),
+    "parameter": lambda: torch.nn.Parameter(torch.ones(2)),
+    "scientific": lambda: torch.tensor([1e-9, 1e9]).requires_grad_() * 1,
+    "conjugate": lambda: (torch.ones(2, dtype=torch.cfloat, requires_grad=True) * 1j).conj(),
+    "split": lambda: torch.ones(4).requires_grad_().split(2)[1],
     "lengths": lambda: [torch.arange(float(n)).requires_grad_() * 1.5 for n in range(1, 40)],
     "rows": lambda: [torch.ones(2, n, dtype=torch.float64).requires_grad_() + 1 for n in range(1, 20)],
     "half rows": lambda: [(torch.ones(2, n).requires_grad_() + 1).half() for n in range(1, 20)],
@@ -116,7 +124,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_kinds_of_tensors(kind: str, optimize: bool) -> None:
     def told(t: Any) -> list[Any]:
-        found = [repr(t), str(t), f"{t}", pprint.pformat([t]), f"{[t]}", "{!r}".format(t)]
+        found = [repr(t), str(t), f"{t}", pprint.pformat([t]), f"{[t]}", f"{t!r}"]
         for spec in (".2f", "10.3e", "", ">9", "d"):
             try:
                 found.append(format(t, spec))
@@ -178,7 +186,8 @@ def test_what_this_library_hands_out(optimize: bool) -> None:
         y = w(torch.ones(4, 3)).tanh()
         loss = y.sum()
         nodes = [loss.grad_fn, *graph.tape.snapshot()]
-        things = [graph, graph.report(), graph.verify(), graph.tape, *nodes, nodes[0].op, graph.references, graph.settings]
+        things = [graph, graph.report(), graph.verify(), graph.tape, *nodes, nodes[0].op,
+                  graph.references, graph.settings]
         told(things)
         loss.backward()
         told(things)
