@@ -8,16 +8,12 @@ import pickle
 import subprocess
 import sys
 import typing
-import warnings
 from typing import Any
 
 import pytest
 import torch
 
 import autograd_opt as ao
-from tests.opinfo_compare import copies
-from tests.opinfo_runner import tensors
-from tests.opinfo_sweep import entries, samples_of
 
 
 def names(function: Any, depth: int = 4) -> Any:
@@ -88,31 +84,6 @@ def test_a_walk_over_a_network(optimize: bool) -> None:
         assert names(y.grad_fn, 3) == names(theirs, 3)
 
 
-@pytest.mark.slow
-def test_classes_over_torchs_database() -> None:
-    """One sample of each entry: the class's name is that of `name()`, which `test_names.py` compares on more samples."""
-    same, wrong = 0, {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for op in entries():
-            for sample in samples_of(op, torch.float64, 1):
-                try:
-                    theirs = tensors(op(sample.input, *sample.args, **sample.kwargs))
-                except Exception:            # a call that has to fail
-                    continue
-                x, args = copies((sample.input, sample.args))
-                with ao.AutogradGraph():
-                    mine = tensors(op(x, *args, **sample.kwargs))
-                    for a, b in zip(mine, theirs, strict=True):
-                        if a.grad_fn is not None and b.grad_fn is not None:
-                            kind, other = type(a.grad_fn), type(b.grad_fn)
-                            assert kind.__name__ == a.grad_fn.name().rpartition("::")[2]
-                            same += kind.__name__ == other.__name__
-                            if kind.__name__ != other.__name__:
-                                wrong[op.name] = kind.__name__, other.__name__
-    assert same > 24 * len(wrong), wrong
-
-
 def test_nodes_of_classes_live_and_die_as_others() -> None:
     import gc
     import weakref
@@ -157,5 +128,5 @@ def test_saved_tensors_load_without_this_library() -> None:
         torch.save({"x": x, "y": x.detach(), "z": torch.ones(1) * 3}, file)
     script = ("import io, sys, torch; d = torch.load(io.BytesIO(sys.stdin.buffer.read()));"
               "print([(type(t) is torch.Tensor, t.tolist()) for t in d.values()], 'autograd_opt' in sys.modules)")
-    found = subprocess.run([sys.executable, "-c", script], input=file.getvalue(), capture_output=True, check=True).stdout
-    assert found.decode().strip() == "[(True, [2.0, 2.0]), (True, [2.0, 2.0]), (True, [3.0])] False"
+    found = subprocess.run([sys.executable, "-c", script], input=file.getvalue(), capture_output=True, check=True)
+    assert found.stdout.decode().strip() == "[(True, [2.0, 2.0]), (True, [2.0, 2.0]), (True, [3.0])] False"
