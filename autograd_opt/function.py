@@ -17,7 +17,7 @@ from autograd_opt import node as nodes
 from autograd_opt.hooks import user_code
 from autograd_opt.ops.table import MULTI, USERS, VARIADIC, define
 from autograd_opt.saved import Packed, pack
-from autograd_opt.tensor import CustomTensor, holds_own, mark, revive
+from autograd_opt.tensor import CustomTensor, mark, recorded_before, revive, tracked
 
 Tensor = torch.Tensor
 _torch_apply = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
@@ -169,8 +169,8 @@ def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`Function.apply`: this engine's inside a context, torch's outside."""
     if nodes.get_recording() is None:
         result = _torch_apply(cls, *transforms.swapped(args), **kwargs)
-        if nodes.get_active() is None and torch.is_grad_enabled() and holds_own(args, tracked=True):
-            mark(result, set(map(id, args)))
+        if nodes.get_active() is None and torch.is_grad_enabled() and (followed := tracked(args)):
+            mark(result, set(map(id, args)), recorded_before(cls, followed), cls)
         return result
     return run(cls, args, kwargs)
 

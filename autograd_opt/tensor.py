@@ -162,16 +162,15 @@ def outside(func: Any, args: Any, kwargs: Any) -> Any:
         known = func if func in SPECIAL or not isinstance(func, types.FunctionType) else original(func)
         if known in SPECIAL and own(args[:1] or tuple(kwargs.values())):
             return SPECIAL[known](known, args, kwargs)
-        tracked = [t for t in own((args, kwargs)) if t.requires_grad or "_outside" in t.__dict__] \
-            if torch.is_grad_enabled() else []
-        if tracked and torch._C._get_tracing_state() is not None:
+        followed = tracked((args, kwargs)) if torch.is_grad_enabled() else []
+        if followed and torch._C._get_tracing_state() is not None:
             raise GraphError(at(
                 "Cannot insert a Tensor that requires grad as a constant. Consider making it a parameter or input, or "
                 "detaching the gradient"
             ))
         result = func(*args, **kwargs)
-        if tracked:
-            mark(result, {id(x) for x in (*args, *kwargs.values())}, recorded_before(func, tracked), func)
+        if followed:
+            mark(result, {id(x) for x in (*args, *kwargs.values())}, recorded_before(func, followed), func)
         return result
 
 
@@ -182,12 +181,17 @@ def own(values: Any) -> list[CustomTensor]:
     return [t for t in found if type(t) is CustomTensor]
 
 
-def recorded_before(func: Any, tracked: list[CustomTensor]) -> Any:
+def tracked(values: Any) -> list[CustomTensor]:
+    """The CustomTensors in `values` that a gradient would go through."""
+    return [t for t in own(values) if t.requires_grad or "_outside" in t.__dict__]
+
+
+def recorded_before(func: Any, followed: list[CustomTensor]) -> Any:
     """The node of a left graph that a gradient of `func` of these would go on to; None where there is none."""
     from autograd_opt.dispatch import METADATA
     if getattr(func, "__name__", "") in METADATA:
         return None
-    left = (t.__dict__.get("_node") for t in tracked)
+    left = (t.__dict__.get("_node") for t in followed)
     return next((node for node in left if node is not None and not node.is_leaf and node.requires_grad), None)
 
 
