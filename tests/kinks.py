@@ -1,4 +1,4 @@
-# ruff: noqa: B008, E501 (a case is one line, and its lambda binds what its row names)
+# ruff: noqa: B008 (a case is one line, and its lambda binds what its row names)
 """Functions with kinks, as people call them: with numbers, in place, as modules; each of tensors of one vector's shape.
 
 Torch's database of operators gives most of these tensors as bounds, exponents and thresholds, or none at all.
