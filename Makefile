@@ -46,7 +46,6 @@ bench: $(VENV)/.benched
 
 figures: $(VENV)/.built
 	$(BIN)/python scripts/figures.py
-	$(BIN)/python scripts/rules.py
 	$(BIN)/python scripts/pictures.py
 
 opinfo: $(VENV)/.built

@@ -411,11 +411,6 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
             tape.fixed -= 1
     elif graph is not None and graph.released is not None:
         cleared.refuse(graph, roots, inputs)
-    if merge and graph.erased:
-        roots = roots + graph.erased
-        size = () if batch is None else (batch.size,)
-        cotangents = cotangents + [torch.zeros((*size, *n.shape), dtype=n.dtype, device=n.device)
-                                   for n in graph.erased]
     task = GraphTask(tape, retain, create_graph, merge, batch)
     task.shares = graph is not None and graph.merges
     anomaly = bool(graph is not None and graph.anomaly) or torch.is_anomaly_enabled()

@@ -19,7 +19,7 @@ from autograd_opt.ctorch cimport (
     ao_bend, ao_into, ao_pair, ao_product, ao_single, ao_start, ao_try_attr, ao_direct_nll_back, ao_mm, ao_nll_back, ao_sum_first, ao_threshold, ao_threshold_into, ao_turned_mm, ao_use_reads,
 )
 from autograd_opt.node cimport (
-    AGAIN, DEAD, DECIDED, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
+    AGAIN, DEAD, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
     OWN, PINNED, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPARSE, SPENT, Node, Op, is_custom, is_float, live_value, Tape, Vjp,
     Leads, active_tape, awaits, followed, handle, leads_on, number_arguments, same_device, set_paused, shape_of, sole_owner,
     value_of,
@@ -136,10 +136,7 @@ cdef class GraphTask:
             if node.flags & SPENT and node.task != self.id and not stateless(node):
                 raise errors.freed(node)
             if not self.retain and self.own:
-                if node.flags & DECIDED:
-                    node.leader.flags |= OWN
-                else:
-                    self.tape.spend_twin(node, self.id, self.needed)
+                self.tape.spend_twin(node, self.id, self.needed)
             node = node.leader
         elif self.own:
             node.flags |= OWN
@@ -251,16 +248,11 @@ cdef class GraphTask:
         self.tape.freeing += frees
         if frees and self.tape.kept_bytes > 0:
             self.tape.evict(self.tape.budget())
-        cdef bint finished = False
         try:
-            captured = self.execute(roots, cotangents, inputs)
-            finished = True
-            return captured
+            return self.execute(roots, cotangents, inputs)
         finally:
             self.tape.running -= 1
             self.tape.freeing -= frees
-            if self.tape.running == 0 and self.tape.passed:
-                self.tape.spend_passed(finished)
             self.tape.floor = min(self.tape.floor, self.tape.n + 64)
 
     cdef object execute(self, list roots, list cotangents, inputs):

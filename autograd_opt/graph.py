@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import rustworkx as rx
@@ -18,39 +18,24 @@ from autograd_opt import cleared, errors, plans
 from autograd_opt import node as nodes
 from autograd_opt import optimize as optimize_
 from autograd_opt.options import named, refuse_unknown, whole
-from autograd_opt.passes import REALS
+from autograd_opt.passes import Pipeline
 from autograd_opt.recorder import Context
 
 UNWATCHED = "no memory was written outside the record, which a graph without optimize= does not watch for"
 
-OPTIONS = "settings pipeline default_passes optimize exact verify_each anomaly name allowance sources".split()
+OPTIONS = "pipeline default_passes optimize exact verify_each anomaly name allowance sources".split()
 """What a graph was asked for, as `Context.configure` keeps it."""
 
-DECIDED_HERE = ("nodes", "roots", "leaves", "leader", "alive", "rewrites")
+DECIDED_HERE = ("nodes", "roots", "leaves", "leader", "alive")
 """Parameters of `autograd_opt.verify.verify` that `AutogradGraph.verify` fills in."""
 
 Tensor = torch.Tensor
 
 
-class Settings(NamedTuple):
-    """A pipeline and what follows from it, so that opening a graph asks nothing twice."""
-
-    pipeline: Any
-    algebra: bool            # values are recognized in other words while recording
-    decided: bool            # the passes assume real arithmetic: their merges hold for one run
-
-    @classmethod
-    def of(cls, passes: Any, exact: bool) -> Settings:
-        """For passes as the user gives them; None for the default."""
-        pipeline = optimize_.pipeline_of(passes, exact)
-        rules = [rule for step in pipeline.passes for rule in step.rules]
-        return cls(pipeline, exact or bool(rules), any(rule.strength == REALS for rule in rules))
-
-
-def settings_of(optimize: Any, passes: Any) -> tuple[bool, Settings]:
+def pipeline_of(optimize: Any, passes: Any) -> tuple[bool, Pipeline]:
     """Whether sums of cotangents stay as written, and the pipeline, of what the user has asked for."""
     exact = optimize_.mode_of(optimize) == "exact"
-    return exact, Settings.of(passes, exact)
+    return exact, optimize_.pipeline_of(passes, exact)
 
 
 def interior(inputs: Any) -> list[int]:
@@ -65,7 +50,7 @@ class AutogradGraph(Context):
     ----------
     optimize : find repeated work while recording and merge it before backward.  "exact": values
         are reused, but every sum of cotangents stays as written, bit for bit.
-    passes : pass names or `Pass` objects instead of the default ("algebraic", "cse", "prune").
+    passes : pass names or `Pass` objects instead of the default ("cse", "prune").
     verify : prove every optimization before it is used; a refuted one raises, and a run whose
         optimization is not proved goes as written.  `graph.verdicts` holds the latest answers.
     anomaly : name the operation whose backward makes a NaN.
@@ -267,7 +252,6 @@ class AutogradGraph(Context):
         """
         if self.released is not None:
             cleared.refuse(self, roots, inputs)
-        self.erased = []
         if not roots or not self.optimize or (self.exact and self.default_passes):
             return False
         usual = self.default_passes and not self.verify_each
@@ -275,7 +259,7 @@ class AutogradGraph(Context):
             return bool(self.tape.merging)
         if self.default_passes and self.tape.merging == 0:     # as without proofs: nothing repeats, so no pass runs
             captured = interior(inputs)
-            self._proved(np.arange(len(self.tape)), None, (), roots, captured, self._seen(roots, captured), True)
+            self._proved(np.arange(len(self.tape)), None, roots, captured, self._seen(roots, captured), True)
             return False
         place = plans.place_in_program(roots[0])
         if usual and inputs is None and place.new >= plans.CHANGING and self.tape.settled():
@@ -286,10 +270,9 @@ class AutogradGraph(Context):
         optimized, known, led = plans.plan(
             place, self.tape, outputs, captured, plans.key_of(self.pipeline),
             lambda: optimize_.run_passes(self.tape, outputs, self.pipeline, captured)[1],
-            None if seen is None else seen[0], self.settings.decided)
+            None if seen is None else seen[0])
         self.planned = self.planned[0] + known, self.planned[1] + 1
-        if self.verify_each and not self._proved(optimized.leader, optimized.alive, getattr(optimized, "rewrites", ()),
-                                                 roots, captured, seen):
+        if self.verify_each and not self._proved(optimized.leader, optimized.alive, roots, captured, seen):
             return False
         self.runs.append(optimized)
         if self.exact:
@@ -297,9 +280,7 @@ class AutogradGraph(Context):
         if led:
             self.tape.changes += 1       # as if they had been set
         else:
-            self.tape.set_leaders(optimized.leader, optimized.by_rule, self.settings.decided)
-        if self.settings.decided and optimized.by_rule is not None and optimized.by_rule.any():
-            self.erased = optimize_.erased(self.tape.snapshot(), optimized, captured)
+            self.tape.set_leaders(optimized.leader)
         return True
 
     def _goals(self, captured: Sequence[int]) -> list[int] | None:
@@ -313,15 +294,15 @@ class AutogradGraph(Context):
         from autograd_opt.verify import known
         return known.seen(self.tape.snapshot(), roots, self._goals(captured))
 
-    def _proved(self, leader: Any, alive: Any, rewrites: Sequence[Any], roots: Sequence[Any], captured: Sequence[int],
-                seen: Any, as_written: bool = False) -> bool:
+    def _proved(self, leader: Any, alive: Any, roots: Sequence[Any], captured: Sequence[int], seen: Any,
+                as_written: bool = False) -> bool:
         """Is this optimization proved?  A refuted one raises; without a proof the run goes as written."""
         from autograd_opt.verify import known, verifier
-        key = known.key_of(seen, leader, alive, rewrites, known.USUAL)
+        key = known.key_of(seen, leader, alive, known.USUAL)
         verdict = known.find(key)
         if verdict is None:
             nodes = self.tape.snapshot()
-            question = verifier.Question(nodes, list(roots), self._goals(captured), leader, alive, rewrites)
+            question = verifier.Question(nodes, list(roots), self._goals(captured), leader, alive)
             verdict = verifier.of_run(key, question, as_written)
         self.verdicts.append(verdict)
         if verdict.status == "refuted":
@@ -418,8 +399,7 @@ class AutogradGraph(Context):
         leaves = None if wanted is None else [n.index for n in wanted if n is not None]
         result = optimize_.run_passes(self.tape, roots, self.pipeline, interior(wanted))[1]
         leader, alive = result.leader.tolist(), result.alive.tolist()
-        rewrites = getattr(result, "rewrites", ())
-        found = verify(self.tape.snapshot(), roots, leaves, leader, alive=alive, rewrites=rewrites, **options)
+        found = verify(self.tape.snapshot(), roots, leaves, leader, alive=alive, **options)
         if found.status == "proved" and not self.optimize:
             found = replace(found, conditions=(*found.conditions, UNWATCHED))
         return found

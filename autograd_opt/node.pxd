@@ -45,9 +45,8 @@ cdef enum NodeFlag:
     FIXN = 16384         # FIX0 for any operand of three or more
     FRESH = 4194304         # the pending cotangent is memory of its run's own: sums may be made in it
     SOLID = 268435456       # FRESH memory that a kernel has just filled: contiguous, and what its bits say
-    BY_RULE = 8388608    # `leader` is an equal value by a rule of algebra, not by an equal key
+    SAME = 8388608       # the value is the operand's own, bit for bit: the node has its number
     INNER = 33554432     # the tensor is a rule's own: the user has never seen it, and never will
-    DECIDED = 16777216    # the passes before this very run have decided it: nothing is left to ask
     NOWHERE = 67108864   # requires grad, as torch says of a view of what does, and leads to nobody
     SPARSE = 134217728   # the tensor has no strides: what is computed from it is torch's to differentiate
 
@@ -72,11 +71,8 @@ cdef class Op:
     cdef readonly int hot
     cdef readonly bint differentiable    # has any rule
     cdef readonly bint several   # has rules for more than one operand
-    cdef public int symbol, number_symbol    # what the rules of algebra call it, on tensors and with a number
-    cdef public object datum     # node -> what stands in the symbol's brackets, or None
-    cdef public bint values_only # these rules hold for every dtype
-    cdef public int unit         # with this number, or its negative, the operation may be one in other words
-    cdef public bint distinct    # alone it is never the identity
+    cdef public object keeps     # node -> whether a result of the operand's type is the operand, or None
+    cdef public bint unit        # with the number 1 the result is the operand
     cdef public uint32_t lean        # what the rules do not need where the second operand is a number
     cdef public bint functions   # calls the backward of a Function, which may be sent no cotangent at all
     cdef public bint named       # its nodes' names depend on operands
@@ -133,7 +129,6 @@ cdef class Tape:
     cdef Py_ssize_t n, capacity, floor
     cdef public bint optimize, consumed, sources
     cdef public Py_ssize_t running   # backward runs under way: record numbers must not move
-    cdef public bint algebra     # values are recognized in other words
     cdef public Py_ssize_t fixed     # others that hold record numbers
     cdef Py_ssize_t moves        # how often entries of the value table were moved or forgotten
     cdef bint moved              # the last value handed out again was the kept one itself, not a clone
@@ -167,7 +162,6 @@ cdef class Tape:
     cdef public Py_ssize_t reused_bytes
     cdef Entry *table
     cdef size_t mask, used
-    cdef list passed             # on the way of merges by a rule, to be spent when the run ends
     cdef object ring             # deque of nodes whose value is kept for reuse
     cdef public object graph     # weak reference to the AutogradGraph
     cdef object last_shape, last_dtype
@@ -204,10 +198,9 @@ cdef class Tape:
     cdef Node parameter(self, object t)
     cdef int resolve(self, dict captured) except -1
     cdef void spend_twin(self, Node node, int64_t task, Leads needed) noexcept
-    cdef void spend_passed(self, bint finished) noexcept
     cdef int lead(self, Node node, Node target) except -1
     cdef int mergeable(self, Node node, dict captured) except -1
-    cdef int recognize(self, Node node, object r) except -1
+    cdef int keep_number(self, Node node, object r) except -1
     cdef Py_ssize_t nbytes(self, object shape, object dtype) except -1
 
 cdef int64_t fresh_vn()

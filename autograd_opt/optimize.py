@@ -16,18 +16,17 @@ import numpy as np
 import rustworkx as rx
 
 from autograd_opt import errors
-from autograd_opt.ops.table import MULTI, USERS
 from autograd_opt.passes import KEEP, PINNED, NodeTable, Optimized, Pipeline
 
-DEFAULT = ("algebraic", "cse", "prune")
+DEFAULT = ("cse", "prune")
 EXACT = ("prune",)
 """With `optimize="exact"`: nothing that adds cotangents in another order than the graph as written."""
 
 
 def table_of(tape: Any) -> NodeTable:
     """The recorded graph as flat arrays, in record order."""
-    key, offsets, operands, flags, meta, symbol, datum = map(np.asarray, tape.arrays())
-    return NodeTable(key, offsets, operands, flags, meta, symbol=symbol, datum=datum)
+    *columns, same = tape.arrays()
+    return NodeTable(*map(np.asarray, columns), same=None if same is None else np.asarray(same))
 
 
 def mode_of(optimize: Any) -> bool | str:
@@ -89,39 +88,3 @@ def dag_of(nodes: list[Any]) -> rx.PyDiGraph[Any, int]:
         if operand is not None and operand.index >= 0
     ])
     return dag
-
-
-def erased(nodes: Sequence[Any], optimized: Optimized, captured: Sequence[int] = ()) -> list[Any]:
-    """Nodes that the graph as written reaches and the optimized one does not: leaves, pinned, captured, the user's.
-
-    Rules of real arithmetic may do without an operand (`x - x`); its gradient is zero, not
-    missing, and what a rule of the user's makes of zeros is for that rule to say.
-    """
-    flags = optimized.table.flags if optimized.table is not None else ()
-    wanted = {i for i, n in enumerate(nodes) if (n.is_leaf and n.requires_grad) or flags[i] & PINNED or of_user(n)}
-    missing = (wanted | set(captured)) & (reached(nodes, optimized, False) - reached(nodes, optimized, True))
-    return [nodes[i] for i in sorted(missing, reverse=True)]
-
-
-def of_user(node: Any) -> bool:
-    """Does a cotangent of this node come to a rule of the user's?"""
-    called = node.operands[0] if node.op.name == "output" else node
-    return called.op in USERS and node.requires_grad and (called is not node or not node.op.flags & MULTI)
-
-
-def reached(nodes: Sequence[Any], optimized: Optimized, follow: bool) -> set[int]:
-    """Record numbers that cotangents reach from the outputs, through leaders if `follow`."""
-    leader = optimized.leader.tolist() if follow else range(len(nodes))
-    stack = [leader[i] for i in optimized.outputs.tolist()]
-    seen: set[int] = set()
-    while stack:
-        i = stack.pop()
-        if i in seen:
-            continue
-        seen.add(i)
-        op = nodes[i].op
-        for k, operand in enumerate(nodes[i].operands):
-            flows = op.joint is not None or (k < len(op.vjps) and op.vjps[k] is not None)
-            if operand is not None and operand.requires_grad and flows:
-                stack.append(leader[operand.index])
-    return seen

@@ -108,9 +108,8 @@ def leads_of(result: Any) -> bytes | None:
     """The leaders of a result, as `Known` takes them."""
     if not isinstance(result, Optimized):
         return None
-    by_rule = 0 if result.by_rule is None else result.by_rule != 0
     own = result.leader == np.arange(len(result.leader))
-    return np.where(own, 0, 2 * (result.leader + 1) + by_rule).astype(np.int32).tobytes()
+    return np.where(own, 0, result.leader + 1).astype(np.int32).tobytes()
 
 
 PLANS = Plans()
@@ -125,11 +124,10 @@ def place_in_program(root: Any) -> Place:
 
 
 def plan(place: Place, tape: Any, roots: list[int], captured: list[int], key: Key | None, run: Any,
-         structure: Any = None, decided: bool = False) -> tuple[Optimized, bool, bool]:
+         structure: Any = None) -> tuple[Optimized, bool, bool]:
     """The passes' result for this graph, whether it was known, and whether its leaders are in place already.
 
-    `run()` works it out.  `structure` is a row of all that passes see, and perhaps of more, where one was made already;
-    `decided` is that of `Tape.set_leaders`.
+    `run()` works it out.  `structure` is a row of all that passes see, and perhaps of more, where one was made already.
     """
     if structure is None and key is not None:
         latest = place.latest
@@ -137,7 +135,7 @@ def plan(place: Place, tape: Any, roots: list[int], captured: list[int], key: Ke
         if latest is None or expected is None:
             structure = structure_of(tape, roots, captured)
         else:
-            structure = latest.again(tape, roots, captured, decided)
+            structure = latest.again(tape, roots, captured)
             if structure is True or structure is False:
                 PLANS.use(latest)
                 place.new = 0

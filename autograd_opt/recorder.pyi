@@ -126,7 +126,7 @@ def set_innermost_graph(graph: Any) -> None: ...
 def install_context(
     opening: Callable[[Any], None], references: Callable[[Tape], Any],
     modules: Iterable[Any], functions: Callable[[], Iterable[Any]],
-    settings: Callable[[Any, Any], tuple[bool, Any]], options: Callable[[tuple[Any, ...]], tuple[Any, ...]],
+    pipeline: Callable[[Any, Any], tuple[bool, Any]], options: Callable[[tuple[Any, ...]], tuple[Any, ...]],
 ) -> None: ...
 def name_options(cls: type, refuse: Callable[[type, dict[str, Any]], None]) -> None: ...
 
@@ -134,13 +134,11 @@ def name_options(cls: type, refuse: Callable[[type, dict[str, Any]], None]) -> N
 class Context:
     tape: Any
     thread: int | None
-    settings: Any
     pipeline: Any
     allowance: int | None
     name: str | None
     planned: tuple[int, int]
     verdicts: Any
-    erased: list[Any]
     _dag: Any
     optimize: bool
     exact: bool

@@ -16,7 +16,7 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 
 from autograd_opt.early cimport ao_ask_early
 from autograd_opt.node cimport (
-    BY_RULE, DEAD, DECIDED, ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SCALAR0, SCALAR1, SPENT, Node, Op, Tape,
+    DEAD, ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SAME, SCALAR0, SCALAR1, SPENT, Node, Op, Tape,
     deeper, shallower,
 )
 
@@ -220,7 +220,7 @@ cdef class Structure:
             self.reserve(HEADER)
         row = self.row + self.n
         row[0] = (<int64_t>node.op.id << 32) | (SAME_PLACE if same_place else 0) | shaped | (
-            node.flags & (LEAF | REQUIRES_GRAD | PINNED | NO_MERGE | ESCAPED | SCALAR0 | SCALAR1))
+            node.flags & (LEAF | REQUIRES_GRAD | PINNED | NO_MERGE | ESCAPED | SAME | SCALAR0 | SCALAR1))
         if node.more is None:            # two operands in one word; a longer list has a negative one for its length
             row[1] = <int64_t>(0 if node.in0 is None else node.in0.index + 1) << 32 \
                 | (0 if node.in1 is None else node.in1.index + 1)

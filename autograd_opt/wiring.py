@@ -13,6 +13,7 @@ from autograd_opt import (
     distributed,
     function,
     graph,
+    identities,
     inplace,
     modes,
     names,
@@ -27,7 +28,6 @@ from autograd_opt import (
     tensor_api,
     transforms,
     views,
-    words,
 )
 from autograd_opt.ops.table import OPS, define
 from autograd_opt.tensor import CustomTensor
@@ -49,10 +49,10 @@ def install() -> None:
     names.install()
     recorder.install(CustomTensor, OUTPUT, OPS, general)
     recorder.install_context(transforms.refuse_opening, references.ReferenceManager, shortcut.MODULES,
-                             shortcut.functions, graph.settings_of, options.checked)
+                             shortcut.functions, graph.pipeline_of, options.checked)
     recorder.name_options(graph.AutogradGraph, options.refuse_options)
     symbols.install()
-    words.install()
+    identities.install()
     function.install()
     modes.install()
     runs.install()

@@ -3,11 +3,9 @@
 Sees integers and byte strings only, neither torch nor sympy. Read in this
 order: `flags` and `keys`, what a node is; `table` and `dag`, a graph as arrays;
 `cse` (its specification is `cse_py`) with `refine`, and `prune`, the passes;
-`rules`, the rules of algebra as data, and `algebra`, which applies them;
 `check`, the rules they keep; `registry` and `pipeline`, running them.
 """
 
-from autograd_opt.passes.algebra import algebra
 from autograd_opt.passes.bisection import first_bad_merge
 from autograd_opt.passes.check import check
 from autograd_opt.passes.cse import cse
@@ -40,7 +38,6 @@ from autograd_opt.passes.pipeline import (
     Optimized,
     PassReport,
     Pipeline,
-    Rewrite,
 )
 from autograd_opt.passes.prune import prune
 from autograd_opt.passes.refine import refine
@@ -53,11 +50,9 @@ from autograd_opt.passes.registry import (
     register_pass,
     unregister_pass,
 )
-from autograd_opt.passes.rules import BITS, REALS, RULES, Rule, rules_of
 from autograd_opt.passes.table import NodeTable
 
 __all__ = [
-    "BITS",
     "COMMUTATIVE",
     "EFFECT",
     "KEEP",
@@ -66,8 +61,6 @@ __all__ = [
     "NEVER_PRUNED",
     "NOMERGE",
     "PINNED",
-    "REALS",
-    "RULES",
     "Certificate",
     "Effort",
     "KeyInterner",
@@ -82,10 +75,7 @@ __all__ = [
     "PassResultError",
     "PassState",
     "Pipeline",
-    "Rewrite",
-    "Rule",
     "UnknownPassError",
-    "algebra",
     "check",
     "cse",
     "first_bad_merge",
@@ -97,6 +87,5 @@ __all__ = [
     "prune",
     "refine",
     "register_pass",
-    "rules_of",
     "unregister_pass",
 ]

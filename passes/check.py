@@ -25,7 +25,6 @@ def check(
     pass_name: str = "?",
     exact: bool = False,
     before: Leaders | None = None,
-    by_rule: NDArray[np.bool_] | None = None,
 ) -> None:
     """Refuse a result that would change what the graph computes.
 
@@ -42,8 +41,6 @@ def check(
         leaders, as :func:`~autograd_opt.passes.cse` promises.
     before : int32[n], optional
         Leaders before the pass: only its own merges have to be exact.
-    by_rule : bool[n], optional
-        Nodes merged by rules of algebra, in this pass or an earlier one.
 
     Raises
     ------
@@ -78,8 +75,7 @@ an output is not alive. Remedy: keep the leaders of the outputs alive.
     merged, keep, flags = leader != node, alive != 0, table.flags
     shared = merged & (flags & NEVER_MERGES != 0)
     refuse(shared, "a leaf, effect, pinned or NOMERGE node was merged", "leave it")
-    # by a rule a node may turn out to be one that it is computed from: that one's cotangent stays whole
-    joined = merged & (flags[leader] & PINNED != 0) & (True if by_rule is None else ~by_rule)
+    joined = merged & (flags[leader] & PINNED != 0)
     refuse(joined, "it was merged into a pinned node", "leave pinned nodes alone")
     if table.meta is not None:
         changed = table.meta != table.meta[leader]
@@ -98,6 +94,8 @@ an output is not alive. Remedy: keep the leaders of the outputs alive.
     if exact:
         if before is not None:
             merged = merged & (before == node)
+        if table.same is not None:
+            merged = merged & ((table.same == node) | (leader != leader[table.same]))
         other = merged & ((flags[leader] & NEVER_MERGES != 0) | _differs(table, leader))
         refuse(other, "its leader computes something else", "compare key and operands")
 

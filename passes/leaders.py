@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autograd_opt.passes.errors import ArgumentError, at
+from autograd_opt.passes.flags import NEVER_MERGES, PINNED
 
-__all__ = ["Leaders", "first_merges", "identity_leaders", "merged_nodes", "require_limit"]
+__all__ = ["Leaders", "canonical", "first_merges", "identity_leaders", "merged_nodes", "require_limit"]
 
 Leaders = NDArray[np.int32]
 
@@ -76,6 +77,36 @@ def first_merges(leader: Leaders, start: Leaders, limit: int) -> Leaders:
     kept = leader.copy()
     kept[cut:] = start[cut:]
     return kept[kept]
+
+
+def canonical(same: Leaders | None, flags: NDArray[np.uint8], leader: Leaders) -> Leaders:
+    """Merge each node whose value is its operand's own, bit for bit, into that operand.
+
+    So what reads the node has the key of what reads the operand. A node that never merges stays apart,
+    and so does one over a pinned operand.
+
+    Parameters
+    ----------
+    same : int32[n] or None
+        For each node its own number, or that of the operand; None where no value is an operand's.
+    flags : uint8[n]
+    leader : int32[n]
+        Merges made before, which are kept.
+
+    Examples
+    --------
+    >>> own = identity_leaders(3)
+    >>> canonical(np.array([0, 0, 2], np.int32), np.zeros(3, np.uint8), own)
+    array([0, 0, 2], dtype=int32)
+    """
+    if same is None:
+        return leader
+    found = leader.copy()
+    for node in merged_nodes(same).tolist():
+        to = found[same[node]]
+        if found[node] == node and not flags[node] & NEVER_MERGES and not flags[to] & PINNED:
+            found[node] = to
+    return found[found]
 
 
 def require_limit(limit: int) -> None:

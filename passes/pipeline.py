@@ -3,8 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from autograd_opt.passes import errors
 from autograd_opt.passes.check import check
-from autograd_opt.passes.derivation import common_ground, require_derivable
 from autograd_opt.passes.effort import Effort, checks_forced
 from autograd_opt.passes.errors import PassResultError
 from autograd_opt.passes.leaders import (
@@ -23,12 +21,11 @@ from autograd_opt.passes.leaders import (
     require_limit,
 )
 from autograd_opt.passes.registry import Pass, PassResult, PassState, get_pass
-from autograd_opt.passes.rules import RULES, Rule, in_words_of
 from autograd_opt.passes.table import NodeTable
 
 T = TypeVar("T", bound=np.generic)
 
-__all__ = ["Certificate", "Merge", "Optimized", "PassReport", "Pipeline", "Rewrite"]
+__all__ = ["Certificate", "Merge", "Optimized", "PassReport", "Pipeline"]
 
 
 class Merge(NamedTuple):
@@ -38,18 +35,6 @@ class Merge(NamedTuple):
     leader: int
     reason: str
     """Name of the pass that merged them."""
-
-
-class Rewrite(NamedTuple):
-    """A merge by the rules of algebra, with what a proof of it needs."""
-
-    node: int
-    rule: str
-    """Names of the rules that took part, joined by `` + ``."""
-    replacement: int
-    """The earlier node that has the same value."""
-    bindings: tuple[int, ...]
-    """Nodes that both are computed from by what the rules speak of."""
 
 
 class PassReport(NamedTuple):
@@ -114,12 +99,6 @@ class Optimized:
     failure: PassResultError | None
     history: tuple[Leaders, ...]
     """Leaders before the first pass and after each."""
-    by_rule: NDArray[np.uint64] | None = None
-    """For each node the rules that merged it, as bits; None where no pass has rules."""
-    rules: tuple[Rule, ...] = ()
-    """What the bits mean."""
-    table: NodeTable | None = field(default=None, repr=False)
-    outputs: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def changed(self) -> bool:
@@ -136,18 +115,6 @@ class Optimized:
         """Number of nodes that nothing needs."""
         return len(self.alive) - self.merged - int(np.count_nonzero(self.alive))
 
-    @cached_property
-    def rewrites(self) -> tuple[Rewrite, ...]:
-        """Every merge by rules, in node order."""
-        if self.by_rule is None or self.table is None:
-            return ()
-        found = []
-        for node in np.flatnonzero(self.by_rule).tolist():
-            names = [rule.name for k, rule in enumerate(self.rules) if int(self.by_rule[node]) >> k & 1]
-            other = int(self.leader[node])
-            found.append(Rewrite(node, " + ".join(names), other, common_ground(self.table, node, other)))
-        return tuple(found)
-
     def certificate(self) -> Certificate:
         """Return every merge with the pass that made it, for a proof to check."""
         steps = [merged_nodes(after, before) for before, after in zip(self.history, self.history[1:], strict=False)]
@@ -155,16 +122,6 @@ class Optimized:
         reasons = np.repeat(np.arange(len(steps)), [len(step) for step in steps])
         names = tuple(report.name for report in self.reports)
         return Certificate(nodes, self.leader[nodes], reasons.astype(np.uint8), names)
-
-
-class _Key(tuple[Pass, ...]):
-    """Passes as a key of a table: hashed once, for their rules take long."""
-
-    def __init__(self, _: Iterable[Pass]) -> None:
-        self._hash = tuple.__hash__(self)
-
-    def __hash__(self) -> int:
-        return self._hash
 
 
 class Pipeline:
@@ -220,7 +177,7 @@ class Pipeline:
             require_limit(limit)
         self.passes = _all_passes(passes)
         self.repeatable = all(step.repeatable for step in self.passes)
-        self.key = _Key(self.passes)
+        self.key = self.passes
         self.check = check
         self.check_all = checks_forced()
         self.limit = limit
@@ -245,10 +202,9 @@ class Pipeline:
         state = PassState(table.nodes(outputs), _frozen(nothing), _frozen(everything))
         reports: list[PassReport] = []
         history = [state.leader]
-        by_rule = np.zeros(len(table), np.uint64) if any(step.rules for step in self.passes) else None
         try:
             for step in self.passes:
-                state, report = self._run_one(step, table, state, by_rule)
+                state, report = self._run_one(step, table, state)
                 reports.append(report)
                 history.append(state.leader)
         except PassResultError as error:
@@ -257,13 +213,9 @@ class Pipeline:
                 raise
             warnings.warn(f"the graph is left unoptimized: {error}", stacklevel=2)
             return Optimized(nothing, everything, (), error, (nothing,))
-        return Optimized(
-            state.leader, state.alive, tuple(reports), None, tuple(history), by_rule, RULES, table, state.outputs
-        )
+        return Optimized(state.leader, state.alive, tuple(reports), None, tuple(history))
 
-    def _run_one(
-        self, step: Pass, table: NodeTable, state: PassState, by_rule: NDArray[np.uint64] | None
-    ) -> tuple[PassState, PassReport]:
+    def _run_one(self, step: Pass, table: NodeTable, state: PassState) -> tuple[PassState, PassReport]:
         begin = time.perf_counter()
         try:
             result = step.run(table, state)
@@ -284,12 +236,6 @@ class Pipeline:
         if result.alive is not None and not undone_by_limit:
             alive = _entries(step, "alive", result.alive, state.alive)
         after = PassState(state.outputs, _frozen(leader), _frozen(alive))
-        fired = result.fired
-        if fired is not None:
-            fired = _entries(step, "fired", fired, np.empty(len(table), np.uint64))
-            fired = np.where(leader == state.leader, 0, fired).astype(np.uint64)
-        if by_rule is not None and fired is not None:
-            by_rule |= in_words_of(RULES, step.rules, fired)
         if self._checks(step):
             check(
                 table,
@@ -299,10 +245,7 @@ class Pipeline:
                 pass_name=step.name,
                 exact=step.exact,
                 before=state.leader,
-                by_rule=None if by_rule is None else by_rule != 0,
             )
-            if fired is not None:
-                require_derivable(table, state.leader, leader, fired, step.rules, step.name)
         merged = _count_merged(leader) - _count_merged(state.leader)
         gone = np.count_nonzero(state.alive) - np.count_nonzero(alive) - merged
         return after, PassReport(step.name, merged, int(gone), seconds, result.effort)

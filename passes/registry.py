@@ -7,12 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autograd_opt.passes import errors
-from autograd_opt.passes.algebra import algebra
 from autograd_opt.passes.cse import cse
 from autograd_opt.passes.effort import Effort
-from autograd_opt.passes.leaders import Leaders
+from autograd_opt.passes.leaders import Leaders, canonical
 from autograd_opt.passes.prune import prune
-from autograd_opt.passes.rules import BITS, REALS, RULES, Rule, rules_of
 from autograd_opt.passes.table import NodeTable
 
 __all__ = [
@@ -45,8 +43,6 @@ class PassResult:
     leader: Leaders | None = None
     alive: NDArray[np.uint8] | None = None
     effort: Effort | None = None
-    fired: NDArray[np.uint64] | None = None
-    """For each node merged by rules, bit k: rule k of the pass took part."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,9 +59,6 @@ class Pass:
         leaders; the checker then holds it to that.
     trusted : bool
         Results are checked only when the pipeline is told to check everything.
-    rules : tuple of Rule
-        What ``PassResult.fired`` speaks of; merges by them are derived again
-        when results are checked.
     keeps_sums : bool
         No cotangent is added to another in another order: the pass never merges
         what a cotangent flows through.
@@ -78,14 +71,8 @@ class Pass:
     run: Callable[[NodeTable, PassState], PassResult]
     exact: bool = False
     trusted: bool = False
-    rules: tuple[Rule, ...] = ()
     keeps_sums: bool = False
     repeatable: bool = False
-
-    @property
-    def erases(self) -> bool:
-        """Whether a rule may leave an operand without a cotangent that was zero as written."""
-        return any(rule.erases for rule in self.rules)
 
 
 _registered: dict[str, Pass] = {}
@@ -97,7 +84,6 @@ def register_pass(
     *,
     exact: bool = False,
     trusted: bool = False,
-    rules: tuple[Rule, ...] = (),
     keeps_sums: bool = False,
     repeatable: bool = False,
 ) -> Pass:
@@ -106,7 +92,7 @@ def register_pass(
     Raises
     ------
     ArgumentError
-        If the name is taken, or a rule is not of `RULES`.
+        If the name is taken.
     ArgumentTypeError
         If the name is no string, `run` cannot be called, or an option is not
         True or False.
@@ -127,10 +113,7 @@ def register_pass(
     for option, value in options.items():
         if not (isinstance(value, (int, np.bool_)) and value in (0, 1)):
             raise errors.ArgumentTypeError(errors.at(f"the pass {name!r}: {option}={value!r}: choose True or False"))
-    if not isinstance(rules, tuple) or not all(rule in RULES for rule in rules):
-        raise errors.ArgumentError(errors.at(
-            f"the pass {name!r}: rules={rules!r}: choose a tuple of rules out of autograd_opt.passes.RULES"))
-    made = Pass(name, run, exact, trusted, rules, keeps_sums, repeatable)
+    made = Pass(name, run, exact, trusted, keeps_sums, repeatable)
     if _registered.setdefault(name, made) is not made:
         raise errors.ArgumentError(errors.at(f"a pass named {name!r} is registered already: choose another"))
     return made
@@ -178,7 +161,7 @@ def pass_names() -> list[str]:
 
 def _cse(table: NodeTable, state: PassState) -> PassResult:
     effort = Effort()
-    leader = cse(table, leader=state.leader, effort=effort)
+    leader = cse(table, leader=canonical(table.same, table.flags, state.leader), effort=effort)
     return PassResult(leader=leader, effort=effort)
 
 
@@ -186,20 +169,6 @@ def _prune(table: NodeTable, state: PassState) -> PassResult:
     return PassResult(alive=prune(table, state.outputs, state.leader))
 
 
-def _algebraic(strength: str) -> Pass:
-    rules = rules_of(strength)
-
-    def run(table: NodeTable, state: PassState) -> PassResult:
-        effort = Effort()
-        leader, fired = algebra(table, rules, leader=state.leader, effort=effort)
-        return PassResult(leader=leader, effort=effort, fired=fired)
-
-    name = "algebraic" if strength == BITS else "algebraic-real"
-    return register_pass(name, run, trusted=True, rules=rules, repeatable=True)
-
-
 register_pass("cse", _cse, exact=True, trusted=True, repeatable=True)
 register_pass("prune", _prune, trusted=True, keeps_sums=True, repeatable=True)
-_algebraic(BITS)
-_algebraic(REALS)
 _built_in = frozenset(_registered)

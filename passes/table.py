@@ -44,9 +44,9 @@ class NodeTable:
         value are equal. Nodes of different meta never merge: the checker refuses it.
     dag_index : int64[n], optional
         Index of each node in the rustworkx graph it was read from.
-    symbol, datum : int16[n], int64[n], optional
-        The words in which :mod:`~autograd_opt.passes.rules` speaks of a node: its
-        symbol, 0 for none, and what stands in the brackets.
+    same : int32[n], optional
+        For each node its own number, or that of the operand whose value it has, bit
+        for bit: a view of its own shape, a clone, a product with 1.
 
     Raises
     ------
@@ -71,8 +71,7 @@ class NodeTable:
     flags: NDArray[np.uint8]
     meta: NDArray[np.int64] | None = None
     dag_index: NDArray[np.int64] | None = None
-    symbol: NDArray[np.int16] | None = None
-    datum: NDArray[np.int64] | None = None
+    same: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         for name, dtype in _DTYPES.items():
@@ -91,8 +90,7 @@ class NodeTable:
         operands: Iterable[Sequence[int]],
         flags: ArrayLike | None = None,
         meta: ArrayLike | None = None,
-        symbol: ArrayLike | None = None,
-        datum: ArrayLike | None = None,
+        same: ArrayLike | None = None,
     ) -> Self:
         """Build a table from one sequence of operands per node (small graphs)."""
         rows = list(operands)
@@ -100,9 +98,7 @@ class NodeTable:
         np.cumsum([len(row) for row in rows], out=offsets[1:])
         flat = np.array([node for row in rows for node in row], np.int32)
         bits = np.zeros(len(rows), np.uint8) if flags is None else np.asarray(flags)
-        if symbol is not None and datum is None:
-            datum = np.zeros(len(rows), np.int64)
-        rest = {"meta": meta, "symbol": symbol, "datum": datum}
+        rest = {"meta": meta, "same": same}
         return cls(
             np.asarray(key), offsets, flat, bits, **{k: None if v is None else np.asarray(v) for k, v in rest.items()}
         )
@@ -223,7 +219,7 @@ class NodeTable:
 
     def _validate(self) -> None:
         n, m = len(self.key), len(self.operands)
-        for name in ("flags", "meta", "dag_index", "symbol", "datum"):
+        for name in ("flags", "meta", "dag_index", "same"):
             array = getattr(self, name)
             if array is not None and len(array) != n:
                 raise NodeTableError(
@@ -250,6 +246,11 @@ class NodeTable:
                 f"node {user[edge]} has operand {self.operands[edge]}",
                 "number the nodes so that operands come before their users",
             )
+        if self.same is not None:
+            other = (self.same < 0) | (self.same > np.arange(n))
+            if other.any():
+                node = int(other.argmax())
+                raise NodeTableError(f"node {node} has the value of {self.same[node]}", "name it or an operand of it")
 
 
 _DTYPES: dict[str, type[np.generic]] = {
@@ -259,8 +260,7 @@ _DTYPES: dict[str, type[np.generic]] = {
     "flags": np.uint8,
     "meta": np.int64,
     "dag_index": np.int64,
-    "symbol": np.int16,
-    "datum": np.int64,
+    "same": np.int32,
 }
 
 

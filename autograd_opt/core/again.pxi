@@ -8,8 +8,7 @@ cdef enum:
 cdef class Known:
     """A structure, and what the passes decided for it.
 
-    `leads` has an int32 for each node: 0 where it is its own leader, else twice its leader's number after the first,
-    2 * (leader + 1), and one more where a rule of algebra says so.
+    `leads` has an int32 for each node: 0 where it is its own leader, else its leader's number after the first.
     """
     cdef readonly object key, structure, result
     cdef bytes leads
@@ -23,25 +22,24 @@ cdef class Known:
         """Let go of all that is large: places in programs may still lead here."""
         self.key = self.structure = self.result = self.leads = None
 
-    def again(self, Tape tape, list roots, list captured, bint decided):
+    def again(self, Tape tape, list roots, list captured):
         """What `structure_of` gives: a structure, or None; but for this very one whether its leaders are in place already."""
         if not isinstance(self.structure, Structure) or self.leads is None \
                 or len(self.leads) != self.nodes * <Py_ssize_t>sizeof(int32_t):
             return structure_of(tape, roots, captured)
-        return compared(self.structure, self.leads, tape, roots, captured, DECIDED if decided else 0)
+        return compared(self.structure, self.leads, tape, roots, captured)
 
 
-cdef inline bint led(Tape tape, Node node, int32_t word, uint32_t mark) noexcept:
+cdef inline bint led(Tape tape, Node node, int32_t word) noexcept:
     """Would `set_leaders` leave this node as it is?"""
     cdef Node target
-    cdef uint32_t marks = node.flags & (BY_RULE | DECIDED)
     if word == 0:
-        return node.leader is None and marks == 0
-    target = <Node>tape.nodes[(word >> 1) - 1]
-    return node.leader is target and not target.flags & (DEAD | SPENT) and marks == (BY_RULE | mark if word & 1 else 0)
+        return node.leader is None
+    target = <Node>tape.nodes[word - 1]
+    return node.leader is target and not target.flags & (DEAD | SPENT)
 
 
-cdef object compared(Structure like, bytes leads, Tape tape, list roots, list captured, uint32_t mark):
+cdef object compared(Structure like, bytes leads, Tape tape, list roots, list captured):
     """See `Known.again`.  The words in common are taken from `like` where another structure turns out."""
     cdef Structure s = Structure(tape.n)
     cdef const int32_t *lead = <const int32_t *><const char *>leads
@@ -56,7 +54,7 @@ cdef object compared(Structure like, bytes leads, Tape tape, list roots, list ca
                 ao_ask_early(tape.nodes, i, tape.n)
                 node = <Node>tape.nodes[i]
                 s.node(node, last)
-                all_led = all_led and led(tape, node, lead[i], mark)
+                all_led = all_led and led(tape, node, lead[i])
                 last = node
                 i += 1
             if at + s.n > like.n or memcmp(s.row, like.row + at, s.n * sizeof(int64_t)) != 0:

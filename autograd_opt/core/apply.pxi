@@ -344,8 +344,8 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         node.vn = fresh_vn()
     else:
         numbered(tape, node, e, moves)
-        if op.values_only and tape.algebra:
-            tape.recognize(node, r)
+        if op.keeps is not None and tape.optimize:
+            tape.keep_number(node, r)
     if tape.sources:
         current_source(node)
     attach(tape, node, r)

@@ -127,11 +127,10 @@ cdef tuple flat_arrays(Tape tape):
     cdef Py_ssize_t i, j, m = 0, n = tape.n
     cdef Node node, other
     cdef Op op
-    cdef long long[::1] keys, offsets, metas, data
-    cdef short[::1] symbols
-    cdef int[::1] edges
+    cdef long long[::1] keys, offsets, metas
+    cdef int[::1] edges, sames
     cdef unsigned char[::1] flags
-    cdef int64_t datum
+    cdef object same = None
     cdef int flag
     cdef Keys numbers = Keys(n)
     cdef dict meta_ids = {}
@@ -143,12 +142,10 @@ cdef tuple flat_arrays(Tape tape):
         m += (node.in0 is not None) + (node.in1 is not None) if node.more is None else len(node.more)
     key_array, offset_array = array("q", bytes(8 * n)), array("q", bytes(8 * (n + 1)))
     meta_array, flag_array = array("q", bytes(8 * n)), array("B", bytes(n))
-    symbol_array, datum_array = array("h", bytes(2 * n)), array("q", bytes(8 * n))
     operands = array("i", bytes(4 * m))
     if n == 0:
-        return key_array, offset_array, operands, flag_array, meta_array, symbol_array, datum_array
+        return key_array, offset_array, operands, flag_array, meta_array, same
     keys, offsets, metas, flags = key_array, offset_array, meta_array, flag_array
-    symbols, data = symbol_array, datum_array
     if m:
         edges = operands
     m = 0
@@ -166,8 +163,11 @@ cdef tuple flat_arrays(Tape tape):
                 last.flags = node.flags & REQUIRES_GRAD
                 last.id = meta_ids.setdefault((node.shape, node.dtype, node.device, last.flags), len(meta_ids))
             metas[i] = last.id
-            symbols[i] = word_of(node, &datum)
-            data[i] = datum
+        if node.flags & SAME:
+            if same is None:
+                same = array("i", range(n))
+                sames = same
+            sames[i] = <int>operand_of(node).index
         flag = 0
         if node.flags & LEAF:
             flag |= 1
@@ -196,4 +196,4 @@ cdef tuple flat_arrays(Tape tape):
                 m += 1
         flags[i] = flag
         offsets[i + 1] = m
-    return key_array, offset_array, operands[:m], flag_array, meta_array, symbol_array, datum_array
+    return key_array, offset_array, operands[:m], flag_array, meta_array, same

@@ -15,9 +15,9 @@ cdef object Guard = torch._C._AutoDispatchBelowAutograd
 cdef object transform_level = torch._C._functorch.maybe_current_level
 cdef object refuse_opening = None        # transforms.refuse_opening
 cdef object references_of = None         # references.ReferenceManager
-cdef object settings_of = None           # graph.settings_of
+cdef object pipeline_of = None           # graph.pipeline_of
 cdef object checked_options = None       # options.checked
-cdef object plain_settings = None        # the settings without passes of the user's, not exact
+cdef object plain_pipeline = None        # the pipeline without passes of the user's, not exact
 cdef object NO_VERDICTS = deque(maxlen=0)
 cdef int64_t graphs = 0                  # made in this process
 cdef dict open_graphs = {}               # thread -> the graph that records there
@@ -31,8 +31,7 @@ cdef Py_ssize_t ALLOWANCE = 16 << 20     # bytes held only for reuse, at most, u
 cdef class Context:
     """What `AutogradGraph` does when it is entered and left."""
     cdef public Tape tape
-    cdef public object thread, settings, pipeline, allowance, name, planned, verdicts, _dag
-    cdef public list erased
+    cdef public object thread, pipeline, allowance, name, planned, verdicts, _dag
     cdef public bint optimize, exact, default_passes, verify_each, anomaly, sources
     cdef readonly int64_t number
     cdef Context outer
@@ -40,23 +39,21 @@ cdef class Context:
 
     def configure(self, optimize, passes, verify, anomaly, name, allowance, sources):
         """Take what the user has asked for; the parameters are those of `AutogradGraph`."""
-        global graphs, plain_settings
-        if passes is None and (optimize is True or optimize is False) and plain_settings is not None:
-            self.settings = plain_settings
+        global graphs, plain_pipeline
+        if passes is None and (optimize is True or optimize is False) and plain_pipeline is not None:
+            self.pipeline = plain_pipeline
         else:
-            self.exact, self.settings = settings_of(optimize, passes)
+            self.exact, self.pipeline = pipeline_of(optimize, passes)
             if passes is None and not self.exact:
-                plain_settings = self.settings
+                plain_pipeline = self.pipeline
         if verify is not False or allowance is not None or name is not None or anomaly is not False \
                 or sources is not True:
             verify, anomaly, name, allowance, sources = checked_options((verify, anomaly, name, allowance, sources))
-        self.pipeline = self.settings.pipeline
         self.default_passes = passes is None
         self.optimize = bool(optimize) or passes is not None or verify
         self.verify_each, self.anomaly, self.name = verify, anomaly, name
         self.allowance, self.sources = allowance, sources
         self.planned = (0, 0)                # runs whose plan was known, runs that had one
-        self.erased = []
         self.verdicts = deque(maxlen=8) if verify else NO_VERDICTS
         graphs += 1
         self.number = graphs
@@ -97,7 +94,6 @@ cdef class Context:
                     tape.missed_bytes = known[0]
                     tape.start_counting(known[1])
                     tape.steady = known[2]
-            tape.algebra = self.settings.algebra and denormals_survive()
         tape.graph = weakref(self)
         tape.plain = saving_hooks() == 0
         self.manager = None
@@ -220,8 +216,8 @@ def set_innermost_graph(graph):
         ao_innermost = <PyObject *>graph
 
 
-def install_context(opening, references, modules, functions, settings, options):
+def install_context(opening, references, modules, functions, pipeline, options):
     """What making and entering a graph asks other modules; `modules` and `functions` get shorter ways."""
-    global refuse_opening, references_of, shortcut_modules, shortcut_functions, settings_of, checked_options
-    refuse_opening, references_of, settings_of, checked_options = opening, references, settings, options
+    global refuse_opening, references_of, shortcut_modules, shortcut_functions, pipeline_of, checked_options
+    refuse_opening, references_of, pipeline_of, checked_options = opening, references, pipeline, options
     shortcut_modules, shortcut_functions = modules, functions

@@ -177,14 +177,12 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
         merge = graph.prepare(roots, targets, not retain)
     finally:
         tape.fixed -= 1
-    more = graph.erased if merge else ()
     task = GraphTask.__new__(GraphTask, tape, bool(retain), False, merge)
     task.shares = graph.merges
     guard = spare_guards.pop() if spare_guards else Guard()
     ao_method0(guard_enter, guard)
     try:
-        results = on_plain_values(task, roots if not more else roots + more, cotangents if not more else cotangents + [
-            torch.zeros(n.shape, dtype=n.dtype, device=n.device) for n in more], targets, stack)
+        results = on_plain_values(task, roots, cotangents, targets, stack)
     finally:
         ao_method(guard_exit, guard, NOTHING)
         spare_guards.append(guard)

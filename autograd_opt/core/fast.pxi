@@ -298,9 +298,8 @@ cdef object fast_binary(Kernel k, object a, object b):
         node.in1 = nb
         nb.live += 1
     numbered(tape, node, e, moves)
-    if nb is None and tape.algebra and op.number_symbol and (kb == op.unit or kb == -op.unit if kind & 3 == 2
-                                                             else number == op.unit or number == -op.unit):
-        tape.recognize(node, r)
+    if op.unit and nb is None and (kb == 1 if kind & 3 == 2 else number == 1.0) and tape.optimize and denormals_survive():
+        tape.keep_number(node, r)
     if tape.sources:
         current_source(node)
     attach(tape, node, r)
@@ -407,9 +406,8 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     node.in0 = na
     na.live += 1
     numbered(tape, node, e, moves)
-    if op.values_only and tape.algebra and na.in0 is not None and na.in1 is None \
-            and (na.op.values_only or na.op.number_symbol):
-        tape.recognize(node, r)
+    if op.keeps is not None and tape.optimize:
+        tape.keep_number(node, r)
     if tape.sources:
         current_source(node)
     attach(tape, node, r)

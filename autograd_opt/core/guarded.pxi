@@ -83,8 +83,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             node.vn = fresh_vn()
         else:
             numbered(tape, node, e, moves)
-        if op.values_only and tape.algebra and e != NULL:
-            tape.recognize(node, r)
+        if op.keeps is not None and e != NULL:
+            tape.keep_number(node, r)
         if tape.sources:
             current_source(node)
         attach(tape, node, r)

@@ -179,16 +179,10 @@ cdef class Node:
         """Where in the user's code: a code object and an offset, or None and 0."""
         return self.code, 0 if self.code is None else self.lasti
 
-    def word(self):
-        """(symbol, datum): what the rules of algebra call this operation; (0, 0) for nothing."""
-        cdef int64_t datum = 0
-        cdef int symbol = word_of(self, &datum)
-        return symbol, datum
-
     @property
-    def by_rule(self):
-        """Is `leader` an equal value by a rule of algebra?"""
-        return bool(self.flags & BY_RULE)
+    def same(self):
+        """Is the value the operand's own, bit for bit?"""
+        return bool(self.flags & SAME)
 
     @property
     def bytes(self):
@@ -392,39 +386,3 @@ def show(Node node):
 def origin(Node node):
     """The node of another graph that `node` stands for; any other node itself."""
     return origin_of(node)
-
-
-cdef int word_of(Node node, int64_t *datum) except -1:
-    """The symbol of a node, and its datum; 0 where no rule may speak of it.
-
-    Nothing is said of an operation that does not require grad though an operand does: it was
-    recorded where gradients are off.
-    """
-    cdef Op op = node.op
-    cdef Node other
-    cdef double number
-    datum[0] = 0
-    if not (op.symbol or op.number_symbol) or node.flags & LEAF or node.more is not None:
-        return 0
-    if not node.flags & REQUIRES_GRAD and (node.in0 is not None and node.in0.flags & REQUIRES_GRAD
-                                           or node.in1 is not None and node.in1.flags & REQUIRES_GRAD):
-        return 0
-    if not op.values_only and not is_float(node.dtype):
-        return 0
-    if node.attrs is not None and node.attrs.get("alpha", 1) != 1:
-        return 0
-    if node.flags & (SCALAR0 | SCALAR1):
-        value = node.x0 if node.flags & SCALAR0 else node.x1
-        other = node.in1 if node.flags & SCALAR0 else node.in0
-        if not op.number_symbol or node.flags & SCALAR0 and not op.flags & COMMUTATIVE or other.dtype is not node.dtype \
-                or type(value) is not float and (type(value) is not int or not -(1 << 53) < value < 1 << 53):
-            return 0
-        number = value
-        memcpy(datum, &number, 8)
-        return op.number_symbol
-    if op.datum is not None:
-        value = op.datum(node)
-        if value is None:
-            return 0
-        datum[0] = value
-    return op.symbol

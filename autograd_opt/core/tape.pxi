@@ -5,7 +5,7 @@ cdef bint nothing_saved(object extra):
     return type(extra) is tuple and len(extra) > 0 and getattr(extra[0], "repeats", False) is True
 
 
-cdef int spend_below(Node twin, Node other, bint by_rule, list stack, Leads needed) except -1:
+cdef int spend_below(Node other, list stack, Leads needed) except -1:
     """One operand of a spent twin: on the stack if it goes with it, else reached by the run itself.
 
     `needed` are the nodes that lead to what the run was asked for; None for all.
@@ -13,7 +13,7 @@ cdef int spend_below(Node twin, Node other, bint by_rule, list stack, Leads need
     if needed is not None and not leads_on(needed, other.index) and not (
             other.flags & MERGED and leads_on(needed, other.leader.index)):
         return 0
-    if other.flags & MERGED or by_rule and other is not twin.leader and passes_on(other, None):
+    if other.flags & MERGED:
         stack.append(other)
     else:
         other.flags |= OWN
@@ -128,7 +128,6 @@ cdef class Tape:
         self.trash = []
         self.leaves = {}
         self.ring = deque()
-        self.passed = []
         self.escaped, self.seeds, self.writes, self.abroad = {}, {}, {}, {}
         self.guard = torch._C.DisableTorchFunction()
         _tapes[self.id] = <size_t><PyObject *>self
@@ -477,43 +476,25 @@ cdef class Tape:
     cdef void spend_twin(self, Node node, int64_t task, Leads needed) noexcept:
         """A freeing run has gone through the leader of `node` in its place: spend it, and the
         merged nodes below it, as if the run had passed through them.
-
-        What lies on the way to the value that a rule of algebra names is not merged itself, so
-        the run may still come to it for somebody else: it is spent when the run ends.
         """
         cdef Node twin
-        cdef bint by_rule
         stack = [node]
         while stack:
             twin = <Node>stack.pop()
             if twin.flags & SPENT:
                 continue
-            if twin.flags & MERGED:
-                by_rule = twin.flags & BY_RULE != 0
-                self.spend(twin)
-                twin.task = task         # spent by this run, which may come here again
-            else:
-                by_rule = True
-                self.passed.append(twin)
+            self.spend(twin)
+            twin.task = task             # spent by this run, which may come here again
             if twin.more is not None:
                 for other in twin.more:
                     if other is not None:
-                        spend_below(twin, <Node>other, by_rule, stack, needed)
+                        spend_below(<Node>other, stack, needed)
             else:
                 if twin.in0 is not None:
-                    spend_below(twin, twin.in0, by_rule, stack, needed)
+                    spend_below(twin.in0, stack, needed)
                 if twin.in1 is not None:
-                    spend_below(twin, twin.in1, by_rule, stack, needed)
+                    spend_below(twin.in1, stack, needed)
         self.drain()
-
-    cdef void spend_passed(self, bint finished) noexcept:
-        """The outermost run has ended: spend what it passed by, unless it failed."""
-        cdef Node node
-        if finished:
-            for node in self.passed:
-                self.spend(node)
-            self.drain()
-        self.passed.clear()
 
     cdef void unlink(self, Node node) noexcept:
         """The node no longer keeps its operands alive."""
@@ -660,7 +641,7 @@ cdef class Tape:
         if self.freeing:
             return 0
         size, limit = self.nbytes(node.shape, node.dtype), self.budget()
-        first = node if node.leader is None or node.flags & BY_RULE else node.leader
+        first = node if node.leader is None or node.flags & SAME else node.leader
         if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or first.holder == NULL:
             return 0
         if first is not node and (first.tensor != NULL or first.value is not None):
@@ -701,9 +682,10 @@ cdef class Tape:
     def arrays(self):
         """The graph as flat arrays for `autograd_opt.passes.NodeTable`.
 
-        Returns (key int64, offsets int64, operands int32, flags uint8, meta int64, symbol int16,
-        datum int64), each an `array.array` in record order.  Two nodes have equal `key` exactly when operator,
-        attributes with their types and bits, Python-number operands, dtype, device and
+        Returns (key int64, offsets int64, operands int32, flags uint8, meta int64), each an `array.array`
+        in record order, and as `same` int32 the node whose value each has bit for bit: its own number, or its
+        operand's where the operation has left that as it was; None where none has.  Two nodes have equal `key`
+        exactly when operator, attributes with their types and bits, Python-number operands, dtype, device and
         differentiability are equal.
         """
         return flat_arrays(self)
@@ -712,11 +694,8 @@ cdef class Tape:
         """Do the numbers given while recording already say all that the default passes would find?"""
         return is_settled(self)
 
-    def set_leaders(self, leader, by_rule=None, bint decided=False):
+    def set_leaders(self, leader):
         """Merge node i into node leader[i]; where they are equal, keep node i apart.
-
-        `by_rule[i]` is not 0 where a rule of algebra says so; `decided`: for the next run alone,
-        whose captured nodes the passes have seen.
 
         A leader that is dead or spent can no longer be differentiated: the first member of
         its class that can takes its place.
@@ -724,7 +703,6 @@ cdef class Tape:
         cdef Py_ssize_t i
         cdef Node node, target
         cdef const int[::1] view = leader
-        cdef const unsigned long long[::1] rules = by_rule
         cdef dict heirs = {}
         for i in range(min(self.n, view.shape[0])):
             ao_ask_early(self.nodes, i, self.n)
@@ -737,10 +715,6 @@ cdef class Tape:
                     if target is None and not node.flags & (DEAD | SPENT):
                         heirs[view[i]] = node
             self.lead(node, target)
-            if node.flags & (BY_RULE | DECIDED):
-                node.flags &= ~<uint32_t>(BY_RULE | DECIDED)
-            if rules is not None and rules[i] != 0 and node.leader is not None:
-                node.flags |= BY_RULE | DECIDED if decided else BY_RULE
         self.changes += 1
 
     cdef int lead(self, Node node, Node target) except -1:
@@ -786,19 +760,16 @@ cdef class Tape:
         """
         cdef Node leader = node.leader
         cdef uint32_t never = PINNED | NO_MERGE | ESCAPED | DEAD | OVERWRITTEN
-        if node.flags & BY_RULE and leader.flags & LEAF:
-            # the cotangent of a leaf is the same whole, whichever way its parts come
-            return not (node.flags & (never | SPENT) or leader.flags & (NO_MERGE | ESCAPED) or leader.index < 0
-                        or captured is not None and node.index in captured) \
-                and (node.flags & DECIDED or in_words(node, leader, captured)) and intact(node)
+        if node.flags & SAME and leader is end(operand_of(node)):
+            # handed on as the rule would; the cotangent of the operand is the same whole, whichever way its parts come
+            return not ((node.flags | leader.flags) & (never | SPENT) or leader.index < 0
+                        or captured is not None and node.index in captured) and intact(node)
         if (node.flags | leader.flags) & (never | SPENT) or leader.index < 0 or leader.index >= node.index:
             return 0
         if captured is not None and (node.index in captured or leader.index in captured):
             return 0
         if not intact(leader) or not intact(node) or narrows(node):
             return 0
-        if node.flags & BY_RULE:
-            return node.flags & DECIDED or in_words(node, leader, captured)
         if node.more is not None or leader.more is not None:
             mine, theirs = node.operands, leader.operands
             if len(mine) != len(theirs):
@@ -808,47 +779,26 @@ cdef class Tape:
             return 1
         return commutes(node) and end(node.in0) is end(leader.in1) and end(node.in1) is end(leader.in0)
 
-    cdef int recognize(self, Node node, object r) except -1:
-        """Is `node`, just recorded, an earlier value in other words?  Then that one leads it, and numbers it.
+    cdef int keep_number(self, Node node, object r) except -1:
+        """Give `node`, just recorded, the number of its operand if `r` is that, bit for bit and in its strides.
 
-        The number is shared only where the strides are, too: what is reused later looks to
-        the user as if it had been computed from `r`.
+        What is found by this number later looks to the user as if it had been computed from `r`.
         """
-        cdef Node at = node.in0 if node.in0 is not None else node.in1, first
-        cdef int depth = 0
-        cdef bint copied = False
-        if at is None or node.flags & (NO_MERGE | ESCAPED) or at.flags & LEAF and node.op.distinct \
-                or node.op.flags & VIEW and not undoes(node, at):
+        cdef Node at = operand_of(node)
+        if at is None or (node.flags | at.flags) & (NO_MERGE | ESCAPED) or at.dtype is not node.dtype \
+                or at.device is not node.device or (at.flags ^ node.flags) & REQUIRES_GRAD or at.shape != node.shape:
             return 0
-        while not (at.dtype is node.dtype and at.shape == node.shape):
-            if depth == 8 or at.more is not None or at.in0 is None or at.in1 is not None \
-                    or not (at.op.values_only or at.op.number_symbol):
-                return 0
-            at = at.in0
-            depth += 1
+        if node.op.keeps is not None and not node.op.keeps(node):
+            return 0
         with torch._C.DisableTorchFunction():
-            if node.op.symbol == COPY and at is node.in0 and at.device is node.device \
-                    and not (at.flags ^ node.flags) & REQUIRES_GRAD:
-                found, copied = at, True     # in its own type: the rule has nothing to match
-            else:
-                found = ancestor_of(node)
-            if found is None or (<Node>found).flags & (NO_MERGE | ESCAPED):
+            value = at.value if at.tensor == NULL else <object>at.tensor
+            if isinstance(value, weakref.ref):
+                value = value()
+            if value is None or version_of(value) != at.version or r.stride() != value.stride():
                 return 0
-            first = <Node>found
-            if not first.flags & LEAF:
-                value = <object>first.tensor if first.tensor != NULL else first.value
-            else:
-                value = first.value() if isinstance(first.value, weakref.ref) else first.value
-            if value is not None and version_of(value) == first.version and r.stride() == value.stride():
-                node.vn = first.vn
-        if first.leader is not None and first.leader.vn == first.vn:
-            first = first.leader
-        if node.leader is None and not copied:           # a copy alone is no work to spare: what stands on it may be
-            self.twins += 1
-            if node.flags & REQUIRES_GRAD:
-                self.merging += 1
-        self.lead(node, first)
-        node.flags |= BY_RULE
+        node.flags |= SAME
+        node.vn = at.vn
+        self.lead(node, at.leader if at.leader is not None and at.leader.vn == at.vn else at)
         return 0
 
     def resolve_merges(self, dict captured=None):

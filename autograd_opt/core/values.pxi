@@ -5,6 +5,11 @@ cdef inline Node end(Node node):
     return node.leader if node is not None and node.flags & MERGED else node
 
 
+cdef inline Node operand_of(Node node):
+    """The first operand that is a tensor."""
+    return node.in0 if node.in0 is not None else node.in1
+
+
 cdef bint commutes(Node node) except -1:
     """May the two operands change places?  Not in `torch.add(x, y, alpha=2)`, which is x + 2 y."""
     return node.op.commutes(node.attrs)
@@ -20,39 +25,6 @@ cdef bint narrows(Node node) except -1:
     if x is None or x.dtype is None or node.dtype is None or x.dtype is node.dtype or not node.flags & x.flags & REQUIRES_GRAD:
         return False
     return torch.finfo(node.dtype).bits < torch.finfo(x.dtype).bits
-
-
-cdef bint in_words(Node node, Node leader, dict captured) except -1:
-    """Do `node` and `leader` come from one node by operations that the rules speak of?
-
-    Asked before each run: a hook, or a request for the gradient of something between them,
-    keeps the ways apart.
-    """
-    cdef Node at = node, base
-    while True:
-        at = at.in0 if at.in0 is not None else at.in1
-        if end(at) is leader:
-            return True
-        if not passes_on(at, captured):
-            break
-    base = at
-    if leader.flags & LEAF:
-        return False
-    at = leader
-    while passes_on(at, captured):
-        at = at.in0 if at.in0 is not None else at.in1
-    return end(at) is end(base)
-
-
-cdef bint passes_on(Node node, dict captured) except -1:
-    """Does the cotangent of `node` go to its one operand, in other words, and concern nobody on the way?"""
-    cdef int64_t datum
-    if node.flags & (PINNED | NO_MERGE | ESCAPED | LEAF) or node.more is not None \
-            or (node.in0 is None) == (node.in1 is None):
-        return False
-    if captured is not None and node.index in captured:
-        return False
-    return word_of(node, &datum) != 0
 
 
 cdef object live_value(Tape tape, Node node):
@@ -116,7 +88,7 @@ cdef bint given_up(Tape tape, Node node, object clone) except -1:
     """May the dying tensor of `node`, a clone of its leader's value, be handed out for that value again?"""
     cdef Node first = node.leader
     return first is not None and first.spare is None and first.vn == node.vn \
-        and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | PINNED | INNER | BY_RULE) \
+        and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | PINNED | INNER | SAME) \
         and not first.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | DEAD) \
         and (first.tensor != NULL or first.value is not None) and node.op.kernel is None \
         and type(clone) is CustomTensor and not ao_has_weakrefs(clone)
@@ -234,48 +206,6 @@ cdef bint borrowed(object t) except -1:
     """Can the memory of `t` be written unseen: numpy's, say, or an inference tensor's?"""
     return ao_is_inference(get_inference, t) or ao_strided(t) \
         and ao_get(get_meta, t) is not True and not resizable(t)
-
-
-cdef object ancestor_of = None           # words.ancestor, set by install_words
-cdef int COPY = 0, PERMUTE = 0           # symbols
-
-
-def install_words(ancestor, int copy, int permute):
-    """What recognizes a value in other words, and the symbols it need not be asked about; done once at import."""
-    global ancestor_of, COPY, PERMUTE
-    ancestor_of, COPY, PERMUTE = ancestor, copy, permute
-
-
-cdef bint undoes(Node node, Node at):
-    """Could a view of `at` be an earlier value?  Views of one kind may undo each other, and some change nothing.
-
-    Cheaper than the question itself, which most views of a network need not be asked.
-    """
-    cdef int symbol = node.op.symbol
-    if symbol == PERMUTE and len(<tuple>node.shape) > 1:
-        return still(node) or turned(at)
-    return symbol == at.op.symbol or at.op.symbol == COPY or at.flags & BY_RULE or at.shape == node.shape
-
-
-cdef bint turned(Node at):
-    """Are axes put in another order somewhere in the words that `ancestor` would read?"""
-    cdef int words
-    for words in range(8):
-        if at is None or at.flags & LEAF or at.more is not None or not (at.op.symbol or at.op.number_symbol):
-            return False
-        if at.op.symbol == PERMUTE or at.flags & BY_RULE:
-            return True
-        at = at.in0 if at.in1 is None else at.in1 if at.in0 is None else None
-    return False
-
-
-cdef bint still(Node node):
-    """May this change of the order of axes leave every axis in its place?"""
-    cdef dict attrs = node.attrs
-    if attrs is None:
-        return False                     # `t`, `T` and `mT` of two axes or more
-    a, b = attrs.get("dim0"), attrs.get("dim1")
-    return type(a) is not int or type(b) is not int or (a - b) % len(<tuple>node.shape) == 0
 
 
 cdef bint degenerate = bool(os.environ.get("AUTOGRAD_OPT_DEGENERATE_HASH"))

@@ -14,7 +14,7 @@ from autograd_opt.errors import ArgumentError, ArgumentTypeError, at
 from autograd_opt.verify.budget import ENGINES, Budget, How, budget_of
 from autograd_opt.verify.frozen import DAMAGE, freeze, thaw
 from autograd_opt.verify.ir import Malformed
-from autograd_opt.verify.parsed import broken, entries, names_among, numbers, of_type, parse, texts
+from autograd_opt.verify.parsed import broken, entries, names_among, numbers, parse, texts
 from autograd_opt.verify.task import Task
 from autograd_opt.verify.verdict import Reason, Verification, undecided
 from autograd_opt.verify.verifier import asked, verify
@@ -77,7 +77,6 @@ def contents(task: Task, how: How) -> dict[str, Any]:
         "wanted": task.leaves,
         "leader": task.leader,
         "alive": task.alive,
-        "rewrites": [[r.node, r.rule, r.replacement, list(r.cut)] for r in task.rewrites],
         "options": {"engines": list(how.engines), "exact": how.exact, "assume": list(how.assume), "seed": how.seed},
     }
 
@@ -109,14 +108,6 @@ def task_of(saved: Verification) -> tuple[Task, dict[str, Any]]:
         numbers(raw["wanted"], "wanted", n),
         numbers(raw["leader"], "leader", n),
         None if raw["alive"] is None else numbers(raw["alive"], "alive", 2),
-        [rewrite(r, n) for r in raw["rewrites"]],
         recorded=recorded,
     )
     return task, given
-
-
-def rewrite(raw: Any, n: int) -> tuple[int, str, int, tuple[int, ...]]:
-    """A rewrite as `verify` takes it."""
-    node, rule, to, cut = raw
-    node, to = numbers([node, to], "rewrites", n)
-    return node, of_type(rule, (str,), "rewrites"), to, numbers(cut, "rewrites", n)

@@ -119,7 +119,7 @@ def asked(graph: AutogradGraph, roots: Sequence[Any], inputs: Any) -> dict[str, 
         return {"nodes": nodes, "roots": list(roots)}
     result = run_passes(graph.tape, [n.index for n in roots], graph.pipeline, inner)[1]
     return {"nodes": nodes, "roots": list(roots), "leaves": graph._goals(inner), "leader": result.leader.tolist(),
-            "alive": result.alive.tolist(), "rewrites": getattr(result, "rewrites", ())}
+            "alive": result.alive.tolist()}
 
 
 def structure(question: dict[str, Any]) -> tuple[str, str] | None:

@@ -28,8 +28,6 @@ from autograd_opt.verify.leaders import PINNED
 from autograd_opt.verify.linear import LINEAR
 from autograd_opt.verify.numbering import bit_for_bit
 from autograd_opt.verify.reading import Recorded
-from autograd_opt.verify.rewrites import Checked
-from autograd_opt.verify.rewrites import check as check_rewrites
 from autograd_opt.verify.rules import Template, recording_paused
 from autograd_opt.verify.sketch import Sketching
 from autograd_opt.verify.task import SCOPE, Task, conditions, trust
@@ -47,39 +45,21 @@ def answer(key: Key | None, task: Task, how: How) -> Verification | None:
         return None
     identity = list(range(len(task.nodes)))
     numbers = numbered(task.recorded, identity)
-    merged = [to if numbers[i] == numbers[to] else i for i, to in enumerate(task.leader)]
-    first = preserved(task, numbers, identity, merged)
-    if first is None or not first.arrives:
+    found = preserved(task, numbers, identity, task.leader)
+    if found is None or not found.arrives:
         return None
-    used, checked, rewritten = first.used, Checked(merged, 0), merged != task.leader
-    if rewritten:
-        if "rewrite" not in how.engines:
-            return None
-        checked = check_rewrites(task.recorded, task.rewrites, merged, task.leaves, how.budget.sympy_seconds,
-                                 how.budget.sympy_operations, asking=False)
-        if checked.failed is not None or not set(checked.conditions) <= set(how.assume):
-            return None
-        last = preserved(task, numbered(task.recorded, checked.leader), checked.leader, task.leader)
-        if last is None:
-            return None
-        used |= last.used
-    exact = ["real" if rewritten or numbers[i] in first.moved else "bitwise" for i in task.leaves]
-    exact += ["real" if rewritten else "bitwise"] * len(task.roots)
+    exact = ["real" if numbers[i] in found.moved else "bitwise" for i in task.leaves] + ["bitwise"] * len(task.roots)
     bits = "real" not in exact
     if how.exact == "bitwise" and not bits:
         return None
     stats = {"nodes": len(task.nodes), "merged": len(task.merged)}
-    if rewritten:
-        stats |= {"rewrites": len(task.rewrites), "rewrites proved": checked.proved}
-    believed = {"stored proofs": checked.stored} if checked.stored else {}
     original, optimized = digests(key, task)
     return Verification(
-        Status.PROVED, "bitwise" if bits else "real", checked.scope or SCOPE,
-        (*conditions(used, bits), *checked.conditions),
-        trust=trust(() if bits else (h.op for h in used if h.op in LINEAR)) | believed,
+        Status.PROVED, "bitwise" if bits else "real", SCOPE, conditions(found.used, bits),
+        trust=trust(() if bits else (h.op for h in found.used if h.op in LINEAR)),
         stats={**stats, "seconds": time.perf_counter() - start},
         goals=tuple([Verdict(goal, Status.PROVED, e) for goal, e in zip(task.goals, exact, strict=True)]),
-        original=original, optimized=optimized, engine="rewrite" if rewritten else "congruence")
+        original=original, optimized=optimized, engine="congruence")
 
 
 def digests(key: Key, task: Task) -> tuple[Any, Any]:

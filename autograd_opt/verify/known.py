@@ -18,7 +18,7 @@ from autograd_opt.plans import Plans
 from autograd_opt.structure import Structure, seen_by_proofs
 from autograd_opt.verify import reading
 from autograd_opt.verify.budget import How
-from autograd_opt.verify.verdict import Reason, Status, Verification
+from autograd_opt.verify.verdict import Status, Verification
 
 PROOFS = Plans(most_plans=1024, most_nodes=1 << 19)
 """Shared by all graphs and threads; the longest unused goes first."""
@@ -35,14 +35,13 @@ def seen(nodes: Sequence[Any], roots: Any, leaves: Any, led: bool = False) -> Se
     return seen_by_proofs(list(nodes), roots, leaves, led, reading) if len(nodes) else None
 
 
-def key_of(what: Seen | None, leader: Any, alive: Any, rewrites: Sequence[Any], asked: tuple[Any, ...]) -> Key | None:
+def key_of(what: Seen | None, leader: Any, alive: Any, asked: tuple[Any, ...]) -> Key | None:
     """What the answer to a question follows from; None where nothing is known of that."""
     if what is None:
         return None
     try:
         hash(asked)
-        steps = tuple([(int(n), str(rule), int(to), tuple(map(int, cut))) for n, rule, to, cut in rewrites])
-        return (what[1], as_bytes(leader), as_bytes(alive), steps, asked, torch.get_default_dtype()), what[0]
+        return (what[1], as_bytes(leader), as_bytes(alive), asked, torch.get_default_dtype()), what[0]
     except (TypeError, ValueError, OverflowError):  # what does not fit the graph is said by who verifies it
         return None
 
@@ -63,8 +62,7 @@ def find(key: Key | None) -> Verification | None:
 
 def keep(key: Key | None, found: Verification, rows: int = 1) -> None:
     """Remember an answer that no value of a tensor has decided; `rows`: what it takes of memory, in rows of its key."""
-    decided = found.status is Status.PROVED or found.reason is Reason.CONDITION
-    if key is not None and decided and "searched" not in found.stats:
+    if key is not None and found.status is Status.PROVED and "searched" not in found.stats:
         PROOFS.keep(*key, rows * key[1].nodes, found.with_stats(known=True))
 
 

@@ -1,7 +1,7 @@
 """Whole proofs that outlive the process: the first step of a program that is run again finds its proof in a file.
 
 A file holds what its proof has read, in words of every process (the portable row of `seen_by_proofs`, leaders,
-rewrites, the question), and a hash of what it rests on: the operator table with all rules and meanings as they are
+the question), and a hash of what it rests on: the operator table with all rules and meanings as they are
 loaded (`world.py`), the verifier's sources, the compiled core, versions.  It is believed only where all of it is the
 same, byte for byte: a question is spelled once, its file begins with that text, and the proof follows.  Files are
 written when the process ends.
@@ -89,9 +89,9 @@ def question(key: Key | None, nodes: Sequence[Any], roots: Any, leaves: Any, led
     if row is None:
         return None
     _asked[0] += 1
-    _, leader, alive, steps, asked, dtype = key[0]
+    _, leader, alive, asked, dtype = key[0]
     bits = row[0].words(), leader, alive
-    texts = json.dumps([repr(list(row[0].legend or ())), repr(steps), spelled(asked, dtype)])
+    texts = json.dumps([repr(list(row[0].legend or ())), spelled(asked, dtype)])
     graph = ", ".join(["null" if b is None else f'"{base64.b64encode(b).decode()}"' for b in bits])
     text = f'{beginning(str(about), tables.told)}, "texts": {texts}, "graph": [{graph}], "proof": '
     return f"{folder}/proofs/{hashlib.sha256(text.encode()).hexdigest()}.json", text, tables.told

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from autograd_opt.verify.identities import unchanging
 from autograd_opt.verify.ir import Program, Vocabulary
 from autograd_opt.verify.linear import COMMUTATIVE
 from autograd_opt.verify.words import MERGED
@@ -15,12 +16,14 @@ def numbering(programs: Sequence[Program]) -> list[list[int]]:
     table: dict[Any, int] = {}
     out = []
     commutes = bit_for_bit(programs[0].vocabulary)
-    merged = merged_heads(programs[0].vocabulary)
+    merged, same = merged_heads(programs[0].vocabulary), unchanging(programs[0].vocabulary)
+    types = [h.type for h in programs[0].vocabulary.heads]
     for program in programs:
         numbers: list[int] = []
         push = numbers.append
-        for head, operands in zip(program.heads, program.operands, strict=True):
-            if head in merged:
+        heads = program.heads
+        for head, operands in zip(heads, program.operands, strict=True):
+            if head in merged or (head in same and len(operands) == 1 and types[heads[operands[0]]] == types[head]):
                 push(numbers[operands[0]])
                 continue
             if len(operands) == 1:

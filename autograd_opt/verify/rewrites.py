@@ -7,8 +7,7 @@ vector-Jacobian products are linear, the cotangents of the cut are those of the 
 written then, whatever else reads what lies between.  A proof is remembered under both
 programs, whose leaves are numbered in the order of the cut: so up to renaming.
 
-Neither the pass that names a rewrite is trusted, nor its cut: where none is given, or the one given does
-not do, a cut is searched by opening the youngest node in it.
+The cut is searched by opening the youngest node in it.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import starmap
 from types import SimpleNamespace
 
 from autograd_opt.ops.table import OPS, USERS
-from autograd_opt.verify import combining, stored, turning
+from autograd_opt.verify import stored
 from autograd_opt.verify.additive import additive
 from autograd_opt.verify.ir import Program
 from autograd_opt.verify.leaders import PINNED
@@ -36,18 +34,14 @@ KNOWN: dict[tuple[str, str], Answer] = {}
 READ: dict[tuple[str, str], Answer] = {}
 """Those that were read from files, which serve only where files are believed."""
 KNOWN_LIMIT = 20_000
-WAYS = turning, combining
-"""That need no sympy."""
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """`node` takes the value of `replacement`; `cut` may be empty."""
+    """`node` takes the value of `replacement`."""
 
     node: int
-    rule: str
     replacement: int
-    cut: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,13 +64,11 @@ def check(
     goals: Collection[int],
     seconds: float,
     limit: int,
-    asking: bool = True,
 ) -> Checked:
     """Prove rewrites one after the other, in record order; those before are in force for those after.
 
     `merged` are the leaders by merges of equal operations, which are in force for all; `goals` are
-    the nodes whose own cotangents are wanted: a rewrite may change none of those.  Without `asking`, nothing is
-    asked of sympy.
+    the nodes whose own cotangents are wanted: a rewrite may change none of those.
     """
     deadline = time.monotonic() + seconds
     leader = list(merged)
@@ -93,15 +85,13 @@ def check(
         pairs = list(pairs_of(recorded, leader, r, target, kept))
         answer = next((a for a in map(KNOWN.get, map(key_of, pairs)) if a is not None and a.equal), None)
         if answer is None:
-            answer = next((a for way in WAYS for a in starmap(way.compare, pairs) if a is not None), None)
-        if answer is None:
             answer = from_files(pairs)
             read += answer is not None
-        if answer is None and asking and not late:
+        if answer is None and not late:
             answer, late = ask(pairs, deadline - time.monotonic(), limit)
         if answer is None or not answer.equal:
-            why = answer.message if answer is not None else late if asking else "sympy has not been asked"
-            failed = failed or (r.node, f"{r.rule or 'its merge'} is not shown right: {why}")
+            why = answer.message if answer is not None else late
+            failed = failed or (r.node, f"its merge is not shown right: {why}")
             continue
         leader[r.node:] = [target if to == r.node else to for to in leader[r.node:]]
         proved += 1
@@ -163,11 +153,7 @@ def alike(recorded: Recorded, a: int, b: int) -> bool:
 def pairs_of(
     recorded: Recorded, leader: Sequence[int], r: Rewrite, target: int, kept: Collection[int]
 ) -> Iterator[tuple[Program, Program]]:
-    """Both computations over a cut: the one given, else ever lower ones."""
-    given = {leader[c] for c in r.cut}
-    if given and (found := over(recorded, leader, r.node, target, given, kept)) is not None:
-        yield found
-        return
+    """Both computations over ever lower cuts."""
     cut = {leader[o] for o in operands(recorded, r.node)}
     cut |= {target} if reaches(recorded, leader, r.node, target) else {leader[o] for o in operands(recorded, target)}
     for _ in range(MAX_INNER):

@@ -79,14 +79,15 @@ def search(
             )
         evidence.append(f"points: {found}")
     if "rewrite" in engines and not outcome.budget:
-        merges = [Rewrite(i, "", task.leader[i]) for i, _ in outcome.failed if task.leader[i] != i][:MERGES]
+        merges = [Rewrite(i, task.leader[i]) for i, _ in outcome.failed if task.leader[i] != i][:MERGES]
         local = rewritten(task, merges, budget, assume, outcome, common) if merges else None
         if local is not None and (local.status is Status.PROVED or local.reason is Reason.CONDITION):
             return local
         if local is not None:
             evidence.append(f"rewrite: {local.message}")
             reason, message = local.reason or reason, local.message
-    if "sympy" in engines and (field_found is None or field_found.equal is not False):
+    # where the merges could not be judged in time, nobody has said what only one side computes
+    if "sympy" in engines and reason is not Reason.TIMEOUT and (field_found is None or field_found.equal is not False):
         answer = sympy_engine.compare(
             task.original, task.optimized, wanted, limit=budget.sympy_operations, seconds=budget.sympy_seconds
         )

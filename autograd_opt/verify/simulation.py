@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from autograd_opt.verify.identities import may_be_operand
 from autograd_opt.verify.ir import Program, Vocabulary
 from autograd_opt.verify.linear import ZEROS, exact, joint_slots, slots
 from autograd_opt.verify.numbering import merged_heads
 from autograd_opt.verify.sums import LOOK, Combo, Sums
 from autograd_opt.verify.words import FULL
 
-PLAIN, PLUS, SCALE, LINEARLY, TOGETHER, NOTHING = range(6)
+PLAIN, PLUS, SCALE, LINEARLY, TOGETHER, NOTHING, OPERAND = range(7)
 
 
 class Simulation(Sums):
@@ -35,6 +36,8 @@ class Simulation(Sums):
             names = [k for k, _ in head.attributes]
             if head.effect:
                 found = PLAIN, ()
+            elif types == (head.type,) and may_be_operand(self.vocabulary, head):
+                found = OPERAND, ()
             elif head.op == "add" and same and not names and len(types) == 2:
                 found = PLUS, 1
             elif head.op == "sub" and same and not names and len(types) == 2:
@@ -93,6 +96,8 @@ class Simulation(Sums):
                     state = next(iter(state))
             elif kind == NOTHING:
                 state = {}
+            elif kind == OPERAND:
+                state = args[0]
             elif kind == TOGETHER:
                 state = self.apart(head, key[1], args, detail, types[head])
             elif dict not in map(type, args):

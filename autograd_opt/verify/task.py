@@ -17,7 +17,6 @@ from autograd_opt.verify.kernels import KERNELS
 from autograd_opt.verify.leaders import PINNED, followed, resolve
 from autograd_opt.verify.linear import FOR_ALL_SIZES, JOINTLY, LINEAR, TRUSTED, is_kernel
 from autograd_opt.verify.reading import Recorded, convert
-from autograd_opt.verify.rewrites import Rewrite
 from autograd_opt.verify.sweep import Differentiator
 from autograd_opt.verify.verdict import Reason, Status, Verdict, Verification, undecided
 from autograd_opt.verify.versions import versions
@@ -69,7 +68,6 @@ class Task:
         leaves: Sequence[Any] | None,
         leader: Sequence[int] | None,
         alive: Sequence[int] | None,
-        rewrites: Sequence[Any] = (),
         *,
         recorded: Recorded | None = None,
     ):
@@ -89,9 +87,6 @@ class Task:
         self.alive = None if alive is None else integers(alive, "alive")
         if self.alive is not None and len(self.alive) != len(nodes):
             raise Malformed(f"alive has {len(self.alive)} entries for {len(nodes)} nodes")
-        self.rewrites = [rewrite(r) for r in listed(rewrites, "rewrites")]
-        if any(not 0 <= r.replacement < r.node < len(nodes) for r in self.rewrites):
-            raise Malformed("a rewrite is of a node that is not there, or to one that is not before it")
         self.merged = [i for i, to in enumerate(self.leader) if to != i]
         self.recorded = convert(nodes, Vocabulary()) if recorded is None else recorded
         self.vocabulary = self.recorded.vocabulary
@@ -143,22 +138,8 @@ class Task:
         wrong = self.effects()
         if wrong is not None:
             return undecided(*wrong, **common)
-        certified = bool(self.rewrites) and "rewrite" in engines and exact == "real"
-        check = functools.partial(checker.check, self.original, self.optimized, self.leader,
-                                  deadline=time.monotonic() + budget.seconds)
-        found = None
-        if certified:
-            from autograd_opt.verify.search import rewritten
-
-            outcome = check(expansions=min(budget.expansions, 2 * len(self.original.heads)))
-            if not all(outcome.equal):
-                found = rewritten(self, self.rewrites, budget, assume, outcome, common)
-                if found is not None and found.status is Status.PROVED:
-                    stats.update(outcome.stats)
-                    return found
-                outcome = check(expansions=min(budget.expansions, 20 * len(self.nodes) + 10_000))
-        else:
-            outcome = check(expansions=budget.expansions)
+        outcome = checker.check(self.original, self.optimized, self.leader, expansions=budget.expansions,
+                                deadline=time.monotonic() + budget.seconds)
         stats.update(outcome.stats)
         proved = outcome.bitwise if "linear" not in engines or exact == "bitwise" else outcome.equal
         goals = tuple(
@@ -183,8 +164,6 @@ class Task:
                 goals=goals,
                 **common | ({"trust": trust()} if bits else {}),
             )
-        if found is not None:
-            return found
         culprit = self.describe(outcome.failed)
         common |= {"goals": goals, "culprit": culprit}
         if exact == "bitwise" and all(outcome.equal):
@@ -280,12 +259,3 @@ def integers(numbers: Any, what: str) -> list[int]:
         return [operator.index(x) for x in listed(numbers, what)]
     except TypeError as error:
         raise Malformed(f"{what} is no sequence of whole numbers ({error})") from error
-
-
-def rewrite(given: Any) -> Rewrite:
-    """The rewrite that four values stand for."""
-    try:
-        node, rule, replacement, cut = given
-        return Rewrite(int(node), str(rule), int(replacement), tuple(map(int, cut)))
-    except (TypeError, ValueError) as error:
-        raise Malformed(f"a rewrite is (node, rule, replacement, cut), not {given!r}") from error

@@ -28,7 +28,6 @@ class Question(NamedTuple):
     leaves: Sequence[Any] | None
     leader: Any
     alive: Any
-    rewrites: Sequence[Any]
     how: How = known.USUAL
 
 
@@ -40,7 +39,6 @@ def verify(
     leader: Sequence[int] | None = None,
     *,
     alive: Sequence[int] | None = None,
-    rewrites: Sequence[Any] = (),
     engines: Sequence[str] = ENGINES,
     budget: Budget | None = None,
     exact: str = "real",
@@ -59,8 +57,6 @@ def verify(
     leader : position of the node that each node is merged into (itself: not merged);
         None: what the recorder noted and the executor follows.
     alive : 0 for the nodes that a pass dropped; None: none.
-    rewrites : (node, rule, replacement, cut) by record numbers, for merges of nodes that are not
-        the same operation; none is trusted, and one that is missing is searched.
     engines : which means may be used, in this order.
     budget : limits; see `Budget`.
     exact : `real`, or `bitwise` to accept nothing less.
@@ -95,8 +91,8 @@ def verify(
     if not isinstance(nodes, Sequence):
         raise errors.ArgumentTypeError(errors.at(
             f"nodes is of type {type(nodes).__name__}: pass the list that graph.tape.snapshot() returns"))
-    question = Question(nodes, roots, leaves, leader, alive, rewrites, how)
-    key = known.key_of(known.seen(nodes, roots, leaves, leader is None), leader, alive, rewrites, question.how)
+    question = Question(nodes, roots, leaves, leader, alive, how)
+    key = known.key_of(known.seen(nodes, roots, leaves, leader is None), leader, alive, question.how)
     answer = None if anew or save is not None else known.find(key)
     return decide(key, question, save, anew) if answer is None else answer
 

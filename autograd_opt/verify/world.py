@@ -17,7 +17,7 @@ import torch
 from autograd_opt.ops.table import BINDERS, CALLS, OPS
 from autograd_opt.recorder import Constant
 from autograd_opt.structure import dict_versions, seen_by_proofs
-from autograd_opt.verify import linear, rules, words
+from autograd_opt.verify import identities, linear, rules, words
 from autograd_opt.verify.bits import encode
 from autograd_opt.verify.fingerprints import OWN, Unclear
 from autograd_opt.verify.kernels import KERNELS
@@ -52,7 +52,7 @@ def world() -> World | None:
 
 
 PLAIN: tuple[dict[Any, Any], ...] = (
-    linear.LINEAR, linear.JOINTLY, words.SAME, words.SWAPPED, words.CREATORS, rules.VIEWS)
+    linear.LINEAR, linear.JOINTLY, words.SAME, words.SWAPPED, words.CREATORS, rules.VIEWS, identities.UNITS)
 TABLES: tuple[dict[Any, Any], ...] = (
     OPS, CALLS, BINDERS, MEANING, PULLBACKS, KERNELS, words.WORDS, *PLAIN)
 
@@ -87,7 +87,8 @@ def taken() -> World:
     for table in PLAIN:
         reader.lines.append(repr(table))
     reader.lines.append(repr([(name, *signature[:2]) for name, signature in words.WORDS.items()]))
-    for names in (linear.FOR_ALL_SIZES, linear.TRUSTED, linear.COMMUTATIVE, linear.VIEWED, words.ADDS_TO):
+    for names in (linear.FOR_ALL_SIZES, linear.TRUSTED, linear.COMMUTATIVE, linear.VIEWED, words.ADDS_TO,
+                  identities.SAME_TYPE, identities.ONES):
         reader.lines.append(repr(sorted(names)))
     try:
         reader.torchs_own()

@@ -10,11 +10,6 @@ import pytest
 from tests.docs.loading import ROOT, loaded
 
 
-def test_the_tables_of_rules_are_the_data() -> None:
-    text = (ROOT / "docs" / "passes.md").read_text(encoding="utf-8")
-    assert loaded("scripts", "rules.py").written(text) == text, "run python scripts/rules.py"
-
-
 def test_the_pictures_are_what_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOGRAD_OPT_NO_GRAPHVIZ", "1")
     loaded("scripts", "pictures.py").draw(tmp_path)

@@ -72,16 +72,15 @@ def test_values_are_reused_all_the_same() -> None:
 
     def run() -> None:
         with ao.AutogradGraph(optimize="exact") as graph:
-            (x.exp() + x.exp() * x.t().t().exp()).sum().backward()
+            (x.exp() + x.exp() * x.view(5).exp()).sum().backward()
             assert graph.tape.hits == 2
 
     assert kernels_of(run)["exp"] == 1
 
 
 def test_a_pass_that_merges_is_refused() -> None:
-    for name in ("cse", "algebraic", "algebraic-real"):
-        with pytest.raises(ArgumentError, match=f"optimize='exact'.*'{name}'"):
-            ao.AutogradGraph(optimize="exact", passes=[name, "prune"])
+    with pytest.raises(ArgumentError, match=r"optimize='exact'.*'cse'"):
+        ao.AutogradGraph(optimize="exact", passes=["cse", "prune"])
     with ao.AutogradGraph(optimize="exact", passes=["prune"]):
         x = ao.tensor([2.0])
         (x * x + x * x).sum().backward()

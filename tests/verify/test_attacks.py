@@ -23,8 +23,8 @@ def leaf(*shape, **kwargs):
     return ao.tensor(torch.rand(shape, dtype=torch.float64) + 0.5, **kwargs)
 
 
-def forced(fn, *leaves, certified=False, engines=PROVERS, **options):
-    """The verdict where fn returns (loss, a, b) and b is merged into a, or is said to be a rewrite to it."""
+def forced(fn, *leaves, engines=PROVERS, **options):
+    """The verdict where fn returns (loss, a, b) and b is merged into a."""
     with ao.AutogradGraph() as graph:
         loss, a, b = fn(*leaves)
         nodes = graph.tape.snapshot()
@@ -32,8 +32,7 @@ def forced(fn, *leaves, certified=False, engines=PROVERS, **options):
         i, j = where[id(a._node)], where[id(b._node)]
         leader = list(range(len(nodes)))
         leader[j] = i
-        rewrites = [(j, "a rule", i, ())] if certified else ()
-        return verify(nodes, [loss._node], None, leader, rewrites=rewrites, engines=engines, budget=BUDGET, **options)
+        return verify(nodes, [loss._node], None, leader, engines=engines, budget=BUDGET, **options)
 
 
 def refused(*args, **kwargs):
@@ -265,13 +264,12 @@ MASK = torch.tensor([True, True])
     lambda x, y: torch.where(torch.logical_or(MASK, x > 1), x * 2, y),
     lambda x, y: torch.where(torch.logical_not(~MASK), x * 2, y),
 ], ids=range(4))
-@pytest.mark.parametrize("certified", [True, False])
-def test_a_mask_is_not_true_because_it_is_a_symbol(select, certified):
+def test_a_mask_is_not_true_because_it_is_a_symbol(select):
     def fn(x, y):
         a, b = x * 2, select(x, y)
         return (a * 0).sum() + (b * x).sum(), a, b
 
-    refused(fn, leaf(2), leaf(2), certified=certified, assume=("defined and finite: a cast to float64",))
+    refused(fn, leaf(2), leaf(2), assume=("defined and finite: a cast to float64",))
 
 
 def test_bits_of_integers_are_no_truth_values():
@@ -281,8 +279,7 @@ def test_bits_of_integers_are_no_truth_values():
         a, b = x * (k > 0), x * ((k & 1) > 0)
         return (a * 0).sum() + (b * x).sum(), a, b
 
-    for certified in (True, False):
-        refused(fn, leaf(2), certified=certified, assume=("defined and finite: a cast to float64",))
+    refused(fn, leaf(2), assume=("defined and finite: a cast to float64",))
     assert forced(fn, leaf(2), engines=("linear", "points")).status is Status.REFUTED
 
 
@@ -328,8 +325,7 @@ def test_merges_that_hold_almost(fn):
         a, b = fn(x)
         return (a * 0.5).sin().sum() + (b * (x + 1)).sum(), a, b
 
-    for certified in (True, False):
-        refused(both, leaf(2), certified=certified)
+    refused(both, leaf(2))
 
 
 # ----- effects -----
@@ -368,9 +364,8 @@ def constants(x):
 
 
 @pytest.mark.parametrize("fn", [retained, target_retained, hooked, drawn, drawn_for_nothing, constants])
-@pytest.mark.parametrize("certified", [True, False])
-def test_effects_are_not_merged_under_the_name_of_a_rewrite(fn, certified):
-    refused(fn, leaf(2), certified=certified)
+def test_effects_are_not_merged(fn):
+    refused(fn, leaf(2))
 
 
 def test_a_wanted_intermediate_keeps_its_own_cotangent():
@@ -474,7 +469,7 @@ def test_calls_that_differ_in_a_number_only_are_not_one(op):
 
     x = ao.tensor(torch.tensor([0.3, 1.4, 2.2], dtype=torch.float64))
     refused(fn, x, engines=("structural", "linear"))
-    refused(fn, x, engines=("structural", "linear"), certified=True)
+    refused(fn, x, engines=("structural", "linear"))
 
 
 # ----- attributes that cannot be read -----

@@ -113,7 +113,7 @@ def asked(fn: Callable[..., Any], *leaves: Any, prepare: Callable[..., Any] | No
             leader = prepare(nodes, leader)
         seen = known.seen(nodes, [out._node], wanted)
         given = (tuple(options.get("engines", known.USUAL[0])), *known.USUAL[1:])
-        return known.key_of(seen, leader, options.get("alive"), options.get("rewrites", ()), given)
+        return known.key_of(seen, leader, options.get("alive"), given)
 
 
 def hook(t: Any) -> Any:
@@ -224,11 +224,6 @@ def test_what_is_asked_is_part_of_the_question():
         "both, in another order": asked(fn, A, B, leaves=[2, 0]),
         "alive": asked(fn, A, B, alive=[1] * 8),
         "dropped": asked(fn, A, B, alive=[1] * 7 + [0]),
-        "a rewrite": asked(fn, A, B, rewrites=((5, "r", 1, ()),)),
-        "its rule": asked(fn, A, B, rewrites=((5, "s", 1, ()),)),
-        "its place": asked(fn, A, B, rewrites=((3, "r", 1, ()),)),
-        "its replacement": asked(fn, A, B, rewrites=((5, "r", 3, ()),)),
-        "its cut": asked(fn, A, B, rewrites=((5, "r", 1, (0,)),)),
         "engines": asked(fn, A, B, engines=("structural",)),
     }
     for (i, one), (j, two) in itertools.product(variants.items(), variants.items()):
@@ -323,9 +318,8 @@ def test_nodes_that_are_no_list_in_record_order_have_no_key():
             assert known.seen(mixed, [alike._node], None) is None
             assert known.seen(other.tape.snapshot(), root, None) is None
         seen = known.seen(nodes, root, None)
-        assert known.key_of(seen, ["x"] * len(nodes), None, (), known.USUAL) is None
-        assert known.key_of(seen, None, None, (("a", 1),), known.USUAL) is None
-        assert known.key_of(seen, None, None, (), ([],)) is None
+        assert known.key_of(seen, ["x"] * len(nodes), None, known.USUAL) is None
+        assert known.key_of(seen, None, None, ([],)) is None
 
 def test_leaders_read_from_the_nodes_are_part_of_the_question(proofs):
     with ao.AutogradGraph(optimize=True) as graph:
@@ -359,8 +353,8 @@ def test_no_wrong_merge_is_proved_after_its_healthy_twin(m):
         mutants.close()
 
 
-def test_no_harmful_certificate_is_proved_after_the_honest_one():
-    """Random merges, said to be rewrites or not; the honest optimization of each graph is known already."""
+def test_no_harmful_merge_is_proved_after_the_honest_ones():
+    """Random merges; the honest optimization of each graph is known already."""
     rng = random.Random(5)
     budget = Budget(seconds=1, sympy_seconds=0.3, sympy_operations=60)
     engines = ("structural", "linear", "rewrite", "sympy")
@@ -381,12 +375,11 @@ def test_no_harmful_certificate_is_proved_after_the_honest_one():
             for i, j in rng.sample(pairs, min(4, len(pairs))):
                 leader = list(honest)
                 leader[j] = leader[i]
-                said = [(j, "a rule", i, ())] if rng.random() < 0.5 else []
-                task = Task(nodes, [loss.grad_fn], None, list(leader), None, said)
+                task = Task(nodes, [loss.grad_fn], None, list(leader), None)
                 if field.compare(task.original, task.optimized, goals_of(task), nodes=nodes).equal is False:
                     harmful += 1
                     for _ in range(2):
-                        v = verify(nodes, [loss.grad_fn], None, list(leader), rewrites=said, **options)
+                        v = verify(nodes, [loss.grad_fn], None, list(leader), **options)
                         assert v.status is not Status.PROVED
         finally:
             graph.__exit__(None, None, None)
@@ -476,25 +469,6 @@ def test_what_comes_after_the_search_for_a_counterexample_is_not_kept(proofs):
             assert len(proofs) == k + 1
 
 
-def test_a_condition_that_is_missing_is_kept(proofs):
-    with ao.AutogradGraph(optimize=True) as graph:
-        x = leaf(2)
-        a = x * 1.0
-        b = a.exp().log()
-        loss = (a * 2 + b * x).sum()
-        nodes = graph.tape.snapshot()
-        leader = list(range(len(nodes)))
-        leader[nodes.index(b._node)] = nodes.index(a._node)
-        certificate = [(nodes.index(b._node), "log exp", nodes.index(a._node), ())]
-        found = [verify(nodes, [loss._node], None, list(leader), rewrites=certificate) for _ in range(2)]
-        assert [v.reason for v in found] == [Reason.CONDITION] * 2
-        assert len(proofs) == 1
-        assume = found[0].message.split("; ")
-        given = verify(nodes, [loss._node], None, list(leader), rewrites=certificate, assume=assume)
-        assert given.status is Status.PROVED
-        assert len(proofs) == 2
-
-
 # ----- the table -----
 def test_the_table_is_bounded_and_forgets(monkeypatch, proofs):
     monkeypatch.setattr(known, "PROOFS", Plans(most_plans=2))
@@ -553,7 +527,7 @@ def keys_and_hashes(count: int, length: int) -> list[tuple[Any, tuple[str, str]]
                         break
             nodes = graph.tape.snapshot()
             root = [max(len(nodes) - 1, 0)]
-            key = known.key_of(known.seen(nodes, root, None, True), None, None, (), known.USUAL)
+            key = known.key_of(known.seen(nodes, root, None, True), None, None, known.USUAL)
             if key is not None:
                 try:
                     task = Task(nodes, root, None, None, None)

@@ -1,4 +1,4 @@
-"""Rewrites that a certificate names, and merges without one: proved one by one, and never trusted."""
+"""Merges of unlike operations, as a pass of the user's may make them: proved one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def leaf(*shape):
     return ao.tensor(torch.rand(shape, dtype=torch.float64) + 0.5)
 
 
-def verdict(fn, *leaves, certificate=True, cut=(), rule="a rule", **options):
+def verdict(fn, *leaves, **options):
     """fn returns (loss, node, replacement); `node` takes the value of `replacement`."""
     with ao.AutogradGraph(optimize=True) as graph:
         loss, node, replacement = fn(*leaves)
@@ -34,8 +34,7 @@ def verdict(fn, *leaves, certificate=True, cut=(), rule="a rule", **options):
 
         leader = followed(nodes, where)
         leader[position(node)] = position(replacement)
-        named = [(position(node), rule, position(replacement), tuple(map(position, cut)))] if certificate else ()
-        return verify(nodes, [loss.grad_fn], None, leader, rewrites=named, **options)
+        return verify(nodes, [loss.grad_fn], None, leader, **options)
 
 
 def both(u, v):
@@ -56,10 +55,9 @@ EVERYWHERE = {
 }
 
 
-@pytest.mark.parametrize("certificate", [True, False], ids=["named", "found"])
 @pytest.mark.parametrize("name", EVERYWHERE)
-def test_proved_for_all_sizes(name, certificate):
-    v = verdict(EVERYWHERE[name], leaf(3, 3), certificate=certificate)
+def test_proved_for_all_sizes(name):
+    v = verdict(EVERYWHERE[name], leaf(3, 3))
     assert v.status is Status.PROVED, v
     assert v.engine in ("linear", "rewrite")
     assert v.scope == "all sizes with these broadcasts and branches"
@@ -98,8 +96,7 @@ def test_one_after_the_other():
         i, j = where[id(y._node)], where[id(z._node)]
         leader = list(range(len(nodes)))
         leader[i] = leader[j] = 0
-        named = [(i, "transposes", 0, (0,)), (j, "negations", i, ())]
-        v = verify(nodes, [loss.grad_fn], None, leader, rewrites=named)
+        v = verify(nodes, [loss.grad_fn], None, leader)
     assert v.status is Status.PROVED
     assert v.stats["rewrites proved"] == 2
 
@@ -122,10 +119,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("certificate", [True, False], ids=["named", "found"])
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_rewrites_are_refuted(name, certificate):
-    v = verdict(WRONG[name], leaf(3, 3), certificate=certificate)
+def test_wrong_rewrites_are_refuted(name):
+    v = verdict(WRONG[name], leaf(3, 3))
     assert v.status is Status.REFUTED, v
     assert "merged into" in v.culprit
 
@@ -139,15 +135,14 @@ CONDITIONAL = {
 }
 
 
-@pytest.mark.parametrize("certificate", [True, False], ids=["named", "found"])
 @pytest.mark.parametrize("name", CONDITIONAL)
-def test_what_one_side_only_computes_is_a_condition(name, certificate):
+def test_what_one_side_only_computes_is_a_condition(name):
     fn, what = CONDITIONAL[name]
-    v = verdict(fn, leaf(2, 2), certificate=certificate)
+    v = verdict(fn, leaf(2, 2))
     assert v.status is Status.UNDECIDED
     assert v.reason is Reason.CONDITION, v
     assert v.message == f"defined and finite: {what}"
-    v = verdict(fn, leaf(2, 2), certificate=certificate, assume=(v.message,))
+    v = verdict(fn, leaf(2, 2), assume=(v.message,))
     assert v.status is Status.PROVED, v
     assert f"defined and finite: {what}" in v.conditions
 
@@ -177,7 +172,6 @@ def written(x):
 @pytest.mark.parametrize("fn", [hooked, retained, written])
 def test_what_a_rewrite_must_not_pass_over(fn):
     assert verdict(fn, leaf(2, 2)).status is not Status.PROVED
-    assert verdict(fn, leaf(2, 2), certificate=False).status is not Status.PROVED
 
 
 def test_an_intermediate_whose_gradient_is_wanted():
@@ -190,27 +184,9 @@ def test_an_intermediate_whose_gradient_is_wanted():
         where = {id(n): i for i, n in enumerate(nodes)}
         leader = list(range(len(nodes)))
         leader[where[id(z._node)]] = 0
-        named = [(where[id(z._node)], "transposes", 0, ())]
-        assert verify(nodes, [loss.grad_fn], [0], leader, rewrites=named).status is Status.PROVED
-        wanted = verify(nodes, [loss.grad_fn], [0, where[id(y._node)]], leader, rewrites=named)
+        assert verify(nodes, [loss.grad_fn], [0], leader).status is Status.PROVED
+        wanted = verify(nodes, [loss.grad_fn], [0, where[id(y._node)]], leader)
     assert wanted.status is not Status.PROVED
-
-
-def test_a_wrong_cut_proves_nothing_and_hides_nothing():
-    fn = WRONG["square of a sum"]
-    with ao.AutogradGraph():
-        x = leaf(2, 2)
-    assert verdict(fn, x, cut=(x,)).status is Status.REFUTED
-
-
-def test_malformed_rewrites():
-    with ao.AutogradGraph() as graph:
-        loss = (leaf(2) * 2).sum()
-        nodes = graph.tape.snapshot()
-        for bad in ((0, "r", 1, ()), (9, "r", 0, ()), (1, "r", -1, ())):
-            v = verify(nodes, [loss.grad_fn], rewrites=[bad])
-            assert v.reason is Reason.MALFORMED
-            assert "rewrite" in v.message
 
 
 def test_a_simplifier_that_hangs_is_ended(monkeypatch):

@@ -163,28 +163,6 @@ class Two(ao.CustomFunction):
         return out
 
 
-AFFINE = ao.register_op("x", pure=True, name="users affine rule", x=lambda g, x: g + x)(lambda x: x.sin())
-VANISHING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "difference": lambda z, x: z - z + x * x,
-    "zero": lambda z, x: z * 0 + x * x,
-    "there and back": lambda z, x: (x + z) - z,
-    "zeros of others": lambda z, x: (x - x) * z + x * x,
-}
-
-
-@pytest.mark.parametrize("options", [{}, {"verify": True}], ids=["", "verify"])
-@pytest.mark.parametrize("call", [AFFINE, Penalty.apply, lambda x: Two.apply(x)[0], lambda x: Two.apply(x)[1]],
-                         ids=["rule", "function", "first of two", "second of two"])
-@pytest.mark.parametrize("name", VANISHING)
-def test_a_rule_of_the_users_is_called_where_arithmetic_does_without_it(name: str, call: Any, options: Any) -> None:
-    def program(x: Tensor) -> Tensor:
-        return VANISHING[name](call(x), x).sum()
-
-    wanted, _ = gradient(program)
-    found, _ = gradient(program, passes=["algebraic-real", "cse", "prune"], **options)
-    torch.testing.assert_close(found, wanted)
-
-
 def test_a_proof_records_nothing() -> None:
     x, t = ao.tensor([1.0, 2.0, 3.0]), torch.zeros(3)
     with ao.AutogradGraph(optimize=True) as graph:
