@@ -28,8 +28,6 @@ from autograd_opt.ctorch cimport (
 )
 cimport cython
 
-from autograd_opt.early cimport ao_ask_early
-
 cdef extern from *:
     """
     static AO_THREAD PyObject *ao_active = NULL;   /* the Tape recording in this thread */

@@ -14,7 +14,6 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
-from autograd_opt.early cimport ao_ask_early
 from autograd_opt.node cimport (
     DEAD, ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SAME, SCALAR0, SCALAR1, SPENT, Node, Op, Tape,
     deeper, shallower,
@@ -264,7 +263,6 @@ def structure_of(Tape tape, list roots, list captured):
     cdef Node node, last = None
     try:
         for i in range(tape.n):
-            ao_ask_early(tape.nodes, i, tape.n)
             node = <Node>tape.nodes[i]
             s.node(node, last)
             last = node

@@ -26,7 +26,7 @@ SHOWN = (EAGER, ON)
 """Ways whose Python functions are in the table."""
 KINDS = ("kernels", "torch: dispatch, autograd", "torch: Python binding", "autograd_opt", "Python", "C library",
          "system")
-OWN = ("node.", "recorder.", "executor.", "cse.", "prune.", "refine.", "rules.")
+OWN = ("node.", "recorder.", "executor.", "cse.", "prune.")
 """Beginnings of this library's compiled modules."""
 KERNEL_WORDS = ("at::native::", "vec::", "mkl", "dnnl", "sgemm", "gemm", "cpublas", "loop2d", "VectorizedLoop",
                 "function_ref<void (char**", "Sleef", "oneapi")

@@ -2,7 +2,7 @@
 
 Sees integers and byte strings only, neither torch nor sympy. Read in this
 order: `flags` and `keys`, what a node is; `table` and `dag`, a graph as arrays;
-`cse` (its specification is `cse_py`) with `refine`, and `prune`, the passes;
+`cse` (its specification is `cse_py`) and `prune`, the passes;
 `check`, the rules they keep; `registry` and `pipeline`, running them.
 """
 
@@ -40,7 +40,6 @@ from autograd_opt.passes.pipeline import (
     Pipeline,
 )
 from autograd_opt.passes.prune import prune
-from autograd_opt.passes.refine import refine
 from autograd_opt.passes.registry import (
     Pass,
     PassResult,
@@ -85,7 +84,6 @@ __all__ = [
     "merged_nodes",
     "pass_names",
     "prune",
-    "refine",
     "register_pass",
     "unregister_pass",
 ]

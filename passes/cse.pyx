@@ -3,11 +3,13 @@
 One forward sweep of hash-consing. A node is its key and the leaders of its
 operands; an open-addressing table holds one node of each kind seen so far. The
 hash only says where to look: the full content decides. Should the hash fail
-(more than a few probes a node), partition refinement, which is linear on every
-input, takes over. `cse_py.py` says the same in plain Python.
+(more than a few probes a node), the sweep begins again with another, drawn at
+random. `cse_py.py` says the same in plain Python.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+import os
 
 import numpy as np
 
@@ -15,9 +17,6 @@ from autograd_opt.passes import flags as _flags
 from autograd_opt.passes.cse_py import cse as twin
 from autograd_opt.passes.effort import degenerate_hash_forced
 from autograd_opt.passes.leaders import first_merges, identity_leaders
-from autograd_opt.passes.refine import refine
-
-include "early.pxi"
 
 cdef uint8_t commutative = _flags.COMMUTATIVE
 cdef uint8_t never_merges = _flags.NEVER_MERGES
@@ -26,8 +25,8 @@ cdef uint64_t tag_bits = 0xFFFFFFFF00000000u
 
 
 cdef enum:
-    LARGE = 200000  # nodes whose arrays are larger than a processor's private cache
     EARLY = 4096    # probes, beside 16 for each node so far, that tell a hash that always collides soon
+    HASHES = 8      # after so many that fail, the last one is kept to
 
 
 cdef struct Counts:
@@ -61,17 +60,6 @@ cdef inline uint64_t hash_node(
     return h * spread
 
 
-cdef inline bint comes_before(
-    Py_ssize_t i, Py_ssize_t begin, Py_ssize_t end, const int32_t[::1] operands
-) except -1 nogil:
-    """Whether these operands all come before node i, so that their leaders are final."""
-    cdef Py_ssize_t j
-    for j in range(begin, end):
-        if operands[j] >= i:
-            return False
-    return True
-
-
 cdef inline bint same(
     int32_t a,
     int32_t b,
@@ -98,41 +86,25 @@ cdef bint sweep(
     int32_t[::1] value,
     uint64_t[::1] slot,
     Counts *counts,
+    bint bounded,
 ) except -1 nogil:
-    """Set `leader`; return False if too many probes were needed.
+    """Set `leader`; return False if too many probes were needed and their number is bounded.
 
     `value` gets the leaders of all operands, ordered where the order is free. A
     slot holds half a hash as a tag, above a node number + 1; 0 is empty.
     """
     cdef Py_ssize_t n = key.shape[0], mask = slot.shape[0] - 1
-    cdef Py_ssize_t i, soon, p, j, begun, changed = -1, probes = 0, comparisons = 0, most = 65536 + 4 * n
-    # arrays that outgrow the cache are waited for: ask for their lines early
-    cdef Py_ssize_t ahead = 16 if n > LARGE else n
+    cdef Py_ssize_t i, p, probes = 0, comparisons = 0, most = 65536 + 4 * n
     cdef int32_t other
     cdef uint64_t h, entry
-    cdef uint64_t hashed[32]
     cdef uint8_t never = never_merges
     for i in range(n):
-        soon = i + 2 * ahead
-        if soon < n:
-            for j in range(offsets[soon], offsets[soon + 1]):
-                prefetch(&leader[operands[j]])
-        soon = i + ahead
-        if soon < n and not flags[soon] & never:
-            h = hash_node(soon, spread, key, offsets, operands, flags, leader, value)
-            prefetch(&slot[<Py_ssize_t>(h >> 16) & mask])
-            hashed[soon & 31] = h
         if leader[i] != i:
             leader[i] = leader[leader[i]]
-            changed = i
             continue
         if flags[i] & never:
             continue
-        begun = i - ahead   # when this node was hashed, and leaders before it were final
-        if begun >= 0 and (changed < begun or comes_before(begun, offsets[i], offsets[i + 1], operands)):
-            h = hashed[i & 31]
-        else:
-            h = hash_node(i, spread, key, offsets, operands, flags, leader, value)
+        h = hash_node(i, spread, key, offsets, operands, flags, leader, value)
         p = <Py_ssize_t>(h >> 16) & mask
         h &= tag_bits
         while True:
@@ -146,14 +118,14 @@ cdef bint sweep(
                 other = <int32_t>(<uint32_t>entry - 1)
                 if same(<int32_t>i, other, key, offsets, value):
                     leader[i] = other
-                    changed = i
                     break
             p = (p + 1) & mask
-        if probes > most or probes > EARLY + 16 * i:
+        if bounded and (probes > most or probes > EARLY + 16 * i):
             break
     else:
         i = n
-    counts.probes, counts.comparisons = probes, comparisons
+    counts.probes += probes
+    counts.comparisons += comparisons
     return i == n
 
 
@@ -178,17 +150,23 @@ def cse(table, *, leader=None, limit=None, degenerate_hash=None, effort=None):
     cdef int32_t[::1] value = np.empty(len(operands), np.int32)
     cdef uint64_t[::1] slot = np.zeros(slots_for(len(key)), np.uint64)
     cdef Counts counts
+    cdef int tries = 1
     cdef bint done
+    counts.probes = counts.comparisons = 0
     with nogil:
-        done = sweep(
-            spread, key, offsets, operands, flags, leaders, value, slot, &counts
-        )
-    if not done:
-        result = refine(table, leader=leader)
+        done = sweep(spread, key, offsets, operands, flags, leaders, value, slot, &counts, True)
+    while not done:
+        # whoever has chosen the keys cannot know this hash
+        spread = int.from_bytes(os.urandom(8), "little") | 1
+        result[:] = start
+        slot[:] = 0
+        tries += 1
+        with nogil:
+            done = sweep(spread, key, offsets, operands, flags, leaders, value, slot, &counts, tries < HASHES)
     if effort is not None:
         effort.probes += counts.probes
         effort.comparisons += counts.comparisons
-        effort.refined |= not done
+        effort.hashes += tries
     return result if limit is None else first_merges(result, start, limit)
 
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from autograd_opt.passes.errors import NodeTableError
 from autograd_opt.passes.leaders import Leaders
-from autograd_opt.passes.removal import removal
 
 __all__ = ["DagArrays", "read_dag", "small_integers", "write_dag"]
 
@@ -145,7 +144,12 @@ def _edited(
     An edge is removed by walking the operands of its user and the users of its
     operand, so neither may be many.
     """
-    longest, moves = removal(offsets, operands, keep.view(np.uint8))
+    arity = np.diff(offsets)
+    stays = np.repeat(keep, arity)       # for each operand: its user stays
+    users = np.bincount(operands, minlength=len(keep))
+    longest = max(arity.max(initial=0), users[operands[~stays]].max(initial=0))
+    moved = np.flatnonzero(stays & ~keep[operands])
+    moves = len(moved)
     if longest > MANY or 4 * moves > len(operands):
         return None
     dag = source.copy()
@@ -154,7 +158,6 @@ def _edited(
     gone: Any = index[~keep][::-1]
     dag.remove_nodes_from(memoryview(gone))
     if moves:
-        moved = np.flatnonzero(np.repeat(keep, np.diff(offsets)) & ~keep[operands])
         user = np.searchsorted(offsets, moved, side="right") - 1
         columns = (index[leader[operands[moved]]], index[user], moved - offsets[user])
         dag.add_edges_from(list(zip(*(column.tolist() for column in columns), strict=True)))

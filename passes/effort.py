@@ -19,14 +19,13 @@ class Effort:
         Slots of the hash table looked at.
     comparisons : int
         Pairs of nodes whose full content was compared.
-    refined : bool
-        True when too many probes were needed and partition refinement,
-        which needs no hash, took over.
+    hashes : int
+        Hashes tried: more than one where the first needed too many probes.
     """
 
     probes: int = 0
     comparisons: int = 0
-    refined: bool = False
+    hashes: int = 0
 
 
 def degenerate_hash_forced() -> bool:

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from autograd_opt.passes.dag import read_dag, small_integers, write_dag
 from autograd_opt.passes.errors import NodeTableError
-from autograd_opt.passes.heap import blocks_kept
 from autograd_opt.passes.keys import KeyInterner
 from autograd_opt.passes.leaders import Leaders
 
@@ -132,18 +131,6 @@ class NodeTable:
         NodeTableError
             If the graph has a cycle, or positions are missing or doubled.
         """
-        with blocks_kept(dag.num_nodes()):
-            return cls._read(dag, key, flags, meta, interner)
-
-    @classmethod
-    def _read(
-        cls,
-        dag: "rx.PyDiGraph[Any, int]",
-        key: Callable[[Any], bytes] | NDArray[np.int64],
-        flags: Column,
-        meta: Column,
-        interner: KeyInterner | None,
-    ) -> Self:
         read = read_dag(dag)
 
         def column(source: Callable[[Any], int] | ArrayLike) -> NDArray[Any]:
@@ -188,8 +175,7 @@ class NodeTable:
             For each node of the table the index in `dag` of the node that
             computes its value, -1 where that was pruned.
         """
-        with blocks_kept(len(self)):
-            return write_dag(source, self.dag_index, self.offsets, self.operands, leader, alive)
+        return write_dag(source, self.dag_index, self.offsets, self.operands, leader, alive)
 
     def operands_of(self, node: int) -> list[int]:
         """Return the operands of one node, in order."""

@@ -51,7 +51,6 @@ cdef object compared(Structure like, bytes leads, Tape tape, list roots, list ca
         while i < stop:
             first = i
             while i < stop and i < first + TOGETHER:
-                ao_ask_early(tape.nodes, i, tape.n)
                 node = <Node>tape.nodes[i]
                 s.node(node, last)
                 all_led = all_led and led(tape, node, lead[i])
@@ -68,7 +67,6 @@ cdef object compared(Structure like, bytes leads, Tape tape, list roots, list ca
             s.n = 0
         s.begin_with(like, at)
         while i < tape.n:
-            ao_ask_early(tape.nodes, i, tape.n)
             node = <Node>tape.nodes[i]
             s.node(node, last)
             last = node

@@ -705,7 +705,6 @@ cdef class Tape:
         cdef const int[::1] view = leader
         cdef dict heirs = {}
         for i in range(min(self.n, view.shape[0])):
-            ao_ask_early(self.nodes, i, self.n)
             node = <Node>self.nodes[i]
             target = None
             if view[i] != i:

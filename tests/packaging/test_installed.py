@@ -101,7 +101,7 @@ def test_the_wheel_holds_one_top_level_package(distributions: dict[str, Path]) -
     assert {t for t in tops if not t.endswith(".dist-info")} == {"autograd_opt"}
     for wanted in ("py.typed", "node.pyi", "node.pyx", "node.pxd", "core/tape.pxi", "passes/cse.pyi", "passes/cse.pyx"):
         assert f"autograd_opt/{wanted}" in names
-    for module in ("node", "recorder", "executor", "passes/cse", "passes/prune", "passes/refine"):
+    for module in ("node", "recorder", "executor", "passes/cse", "passes/prune"):
         assert any(n.startswith(f"autograd_opt/{module}.") and n.endswith(".so") for n in names), module
 
 

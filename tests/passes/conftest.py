@@ -17,10 +17,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autograd_opt.passes import KeyInterner, NodeTable, cse, flags, prune, refine
+from autograd_opt.passes import KeyInterner, NodeTable, cse, flags, prune
 from autograd_opt.passes.cse_py import cse as cse_py
 from autograd_opt.passes.prune_py import prune as prune_py
-from autograd_opt.passes.refine_py import refine as refine_py
 
 IMPLIED_FLAGS = {
     "leaf": flags.LEAF,
@@ -70,8 +69,6 @@ MERGES = {
     "twin": cse_py,
     "compiled, hashes 0": partial(cse, degenerate_hash=True),
     "twin, hashes 0": partial(cse_py, degenerate_hash=True),
-    "compiled refinement": refine,
-    "twin refinement": refine_py,
 }
 PRUNES = {"compiled": prune, "twin": prune_py}
 SWEEPS = {"compiled": cse, "twin": cse_py}

@@ -22,11 +22,9 @@ from autograd_opt.passes import (
     check,
     cse,
     prune,
-    refine,
 )
 from autograd_opt.passes.cse_py import cse as cse_py
 from autograd_opt.passes.prune_py import prune as prune_py
-from autograd_opt.passes.refine_py import refine as refine_py
 
 FLAGS = st.sampled_from(
     [0] * 6 + [COMMUTATIVE] * 6 + [LEAF, EFFECT, PINNED, KEEP, NOMERGE, COMMUTATIVE | PINNED, KEEP | PINNED]
@@ -90,15 +88,13 @@ def test_all_forms_agree_with_the_oracle(table: NodeTable) -> None:
     assert cse_py(table).tolist() == expected
     assert cse(table, degenerate_hash=True).tolist() == expected
     assert cse_py(table, degenerate_hash=True).tolist() == expected
-    assert refine(table).tolist() == expected
-    assert refine_py(table).tolist() == expected
 
 
 @given(merged_before())
 def test_merges_made_before_are_built_upon(given: tuple[NodeTable, np.ndarray]) -> None:
     table, start = given
     expected = leaders_by_digest(table, start)
-    for form in (cse, cse_py, refine, refine_py):
+    for form in (cse, cse_py):
         assert form(table, leader=start).tolist() == expected
 
 

@@ -7,7 +7,6 @@ import pytest
 import rustworkx as rx
 
 from autograd_opt.passes import KeyInterner, NodeTable, NodeTableError, cse, prune
-from autograd_opt.passes.removal import removal
 
 
 def square() -> "rx.PyDiGraph[Any, int]":
@@ -109,25 +108,6 @@ def test_no_list_of_users_is_walked_that_is_long(users: int, edited: bool) -> No
     optimized, position = table.to_dag(dag, np.arange(len(table), dtype=np.int32), kept)
     assert position[2] == (2 if edited else 1)
     assert listed(optimized) == [row for row in listed(dag) if row[0] is not dag[1]]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_what_removing_walks_and_moves(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(1, 60))
-    rows = [rng.integers(0, i, int(rng.integers(0, 4)) if i else 0) for i in range(n)]
-    table = NodeTable.from_operands(np.arange(n), [row.tolist() for row in rows])
-    kept = rng.integers(0, 2, n).astype(np.uint8)
-    users = np.bincount(table.operands, minlength=n)
-    longest = max(max(len(row), *(0 if kept[i] else int(users[o]) for o in row)) if len(row) else 0
-                  for i, row in enumerate(rows))
-    moved = sum(not kept[o] for i, row in enumerate(rows) if kept[i] for o in row)
-    assert removal(table.offsets, table.operands, kept) == (longest, moved)
-
-
-def test_users_are_counted_up_to_a_byte() -> None:
-    table = NodeTable.from_operands([0, 1, 1], [(), (0,) * 200, (0,) * 100])
-    assert removal(table.offsets, table.operands, np.array([1, 1, 0], np.uint8)) == (255, 0)
 
 
 @pytest.mark.parametrize("merge", [False, True])
