@@ -139,8 +139,9 @@ GUARDS = [
     ),
     Guard(
         "node",
-        "if self.optimize and (borrowed(t) or",
-        "if self.optimize and (mutant != @ and borrowed(t) or",
+        "if self.optimize and (borrowed(t) or self.escaped and self.shares_escaped(t)):\n                node.flags",
+        "if self.optimize and (mutant != @ and borrowed(t) or "
+        "self.escaped and self.shares_escaped(t)):\n                node.flags",
         "10 memory of numpy",
     ),
     Guard(
@@ -197,8 +198,8 @@ GUARDS = [
     ),
     Guard(
         "executor",
-        "if not self.retain and self.own:\n                if node.flags & DECIDED",
-        "if mutant != @ and not self.retain and self.own:\n                if node.flags & DECIDED",
+        "if not self.retain and self.own:\n                self.tape.spend_twin(node, self.id",
+        "if mutant != @ and not self.retain and self.own:\n                self.tape.spend_twin(node, self.id",
         "28 second run through a twin",
     ),
     Guard(

@@ -47,10 +47,10 @@ def variants(value: Any) -> list[Any]:
 
 
 def record(name: str, tensors: list[torch.Tensor], attributes: dict[str, Any]) -> Any:
-    """The node of one call of operator `name`, whose kernel here is a copy."""
+    """The node of one call of operator `name`, whose kernel here makes a result that is no operand."""
     op = OPS[name]
     operands = tuple(tensors[k] for k in range(len(op.operands)))
-    result = recorder.apply(op, lambda *a: tensors[0].detach().clone(), (), {}, operands, attributes)
+    result = recorder.apply(op, lambda *a: tensors[0].detach().clone().unsqueeze(0), (), {}, operands, attributes)
     return result._node
 
 
