@@ -32,7 +32,7 @@ cdef extern from *:
     """
     static AO_THREAD PyObject *ao_active = NULL;   /* the Tape recording in this thread */
     static AO_THREAD int ao_paused = 0;
-    static AO_THREAD int ao_saving_hooks = 0;      /* pairs of saved-tensor hooks in place */
+    static AO_THREAD int ao_saving_hooks = 0;      /* 1 while a pair of saved-tensor hooks is in place */
     """
     PyObject *ao_active
     int ao_paused

@@ -30,13 +30,14 @@ class Entered(threading.local):
     def enter(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
         C._autograd._push_saved_tensors_default_hooks(pack_hook, unpack_hook)
         self.pairs.append((pack_hook, unpack_hook))
-        nodes.set_saving_hooks(nodes.saving_hooks() + 1)
+        nodes.set_saving_hooks(1)
 
     def leave(self) -> None:
         C._autograd._pop_saved_tensors_default_hooks()
         if self.pairs:
             self.pairs.pop()
-        nodes.set_saving_hooks(nodes.saving_hooks() - 1)
+        # torch's own stack says whether one is left: pairs may also be pushed and popped past these methods
+        nodes.set_saving_hooks(int(C._autograd._top_saved_tensors_default_hooks(True) is not None))
 
     def restore(self, before: list[Any]) -> None:
         """What user code called in a run has entered or left is undone, as in torch."""

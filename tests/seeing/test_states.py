@@ -187,7 +187,7 @@ def test_what_this_library_hands_out(optimize: bool) -> None:
         loss = y.sum()
         nodes = [loss.grad_fn, *graph.tape.snapshot()]
         things = [graph, graph.report(), graph.verify(), graph.tape, *nodes, nodes[0].op,
-                  graph.references, graph.settings]
+                  graph.references]
         told(things)
         loss.backward()
         told(things)

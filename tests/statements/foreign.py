@@ -19,7 +19,7 @@ def with_reflected(p: Writer) -> bool:
 def refused_operand(p: Writer) -> bool:
     """What no tensor can be combined with; what both sides refuse has Python's error."""
     a = p.pick() or "x"
-    other = p.one(("'text'", "None", "object()", "[1, 2]", "(1.0, 2.0)", "{1}", "Duck(1)", "lambda: 0", "range(3)"))
+    other = p.one(("'text'", "None", "object()", "[1, 2]", "(1.0, 2.0)", "{1}", "Duck(1)", "(lambda: 0)", "range(3)"))
     operator = p.one(("+", "-", "*", "/", "//", "**", "@", "==", "!=", "<", "%"))
     text = f"{a} {operator} {other}" if p.maybe(60) else f"{other} {operator} {a}"
     return p.add(f"tell(isinstance({text}, torch.Tensor))")
