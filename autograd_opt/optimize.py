@@ -26,7 +26,8 @@ EXACT = ("prune",)
 def table_of(tape: Any) -> NodeTable:
     """The recorded graph as flat arrays, in record order."""
     *columns, same = tape.arrays()
-    return NodeTable(*map(np.asarray, columns), same=None if same is None else np.asarray(same))
+    key, offsets, operands, flags, meta = map(np.asarray, columns)
+    return NodeTable(key, offsets, operands, flags, meta, same=None if same is None else np.asarray(same))
 
 
 def mode_of(optimize: Any) -> bool | str:

@@ -171,20 +171,21 @@ def set_grad(t: Tensor, g: Tensor) -> None:
         t.grad = g
         return
     from autograd_opt.opaque import torch_autograd
-    needs: Any = torch._C.TensorBase.requires_grad  # type: ignore[attr-defined]
+    needs: Any = torch._C.TensorBase.requires_grad
+    leaf: Any = t
     t.grad = None
     with torch._C.DisableTorchFunction():
-        flag, hooks = needs.__get__(t), t._post_accumulate_grad_hooks
-        t._post_accumulate_grad_hooks = None        # they are run later
+        flag, hooks = needs.__get__(t), leaf._post_accumulate_grad_hooks
+        leaf._post_accumulate_grad_hooks = None     # they are run later
         try:
             with torch_autograd():
                 needs.__set__(t, True)
-                (accumulator, _), = t.clone().grad_fn.next_functions  # type: ignore[union-attr]
+                (accumulator, _), = leaf.clone().grad_fn.next_functions
                 with torch.no_grad():
                     accumulator(g.detach())
         finally:
             needs.__set__(t, flag)
-            t._post_accumulate_grad_hooks = hooks
+            leaf._post_accumulate_grad_hooks = hooks
 
 
 def own_copy(g: Tensor, t: Tensor, sole: bool = False) -> Tensor:

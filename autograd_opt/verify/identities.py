@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from autograd_opt.verify.bits import encode
-from autograd_opt.verify.domain import Domain
 from autograd_opt.verify.evaluate import apply
 from autograd_opt.verify.ir import Head, Vocabulary
 
@@ -52,7 +51,9 @@ def is_operand(vocabulary: Vocabulary, head: Head) -> bool:
     """Does the operator's meaning give back an array of symbols of the result's shape?"""
     import sympy  # a lemma's, not a proof's
 
+    from autograd_opt.verify.symbols import Symbols
+
     shape = vocabulary.types[head.type].shape or ()
     given = np.array(sympy.symbols(f"x:{int(np.prod(shape))}", real=True), dtype=object).reshape(shape)
-    found: Any = np.asarray(apply(Domain(), vocabulary, head)([given], []))
+    found: Any = np.asarray(apply(Symbols(), vocabulary, head, [given], [head.type]))
     return found.shape == given.shape and bool((found == given).all())

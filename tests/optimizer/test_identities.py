@@ -13,6 +13,8 @@ from autograd_opt.errors import ArgumentError
 from autograd_opt.ops.table import OPS
 from autograd_opt.passes import Pipeline
 from autograd_opt.verify import identities as proved
+from autograd_opt.verify.ir import Vocabulary
+from autograd_opt.verify.reading import convert
 from tests.differential import compare
 from tests.optimizer.counting import kernels_of
 
@@ -54,6 +56,27 @@ def test_what_follows_is_found_again(name: str) -> None:
     ran = kernels_of(run)
     assert ran["sin"] == ran["cos"] == 1, ran
     assert torch.equal(x.grad, 2 * X.sin() * X.cos())
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_operators_meaning_gives_the_operand(name: str) -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph() as graph:
+        SAME[name](x)
+        program = convert(graph.tape.snapshot(), Vocabulary())
+    heads = [program.vocabulary.heads[k] for k in proved.unchanging(program.vocabulary)]
+    assert heads
+    assert all(proved.is_operand(program.vocabulary, head) for head in heads)
+
+
+def test_a_meaning_that_gives_something_else_is_seen() -> None:
+    x = ao.tensor(X[:, :2])
+    with ao.AutogradGraph() as graph:
+        x.permute(1, 0), x.sin(), x * 2
+        program = convert(graph.tape.snapshot(), Vocabulary())
+    found = [head for head in program.vocabulary.heads if head.op in ("permute", "sin", "mul")]
+    assert len(found) == 3
+    assert not any(proved.is_operand(program.vocabulary, head) for head in found)
 
 
 @pytest.mark.parametrize("name", SAME)

@@ -273,6 +273,7 @@ def test_arguments_of_a_wrong_type_are_malformed_and_no_failure(change, words):
         given = {"nodes": graph.tape.snapshot(), "roots": [loss.grad_fn]}
         assert verify(**given, leader=[0, 1, 1, 3, 4]).status is Status.PROVED
         says(verify(**{**given, **change}), Reason.MALFORMED, words)
-        says(verify(**{**given, "roots": loss.grad_fn}), Reason.MALFORMED, "roots is of type SumBackward0, not a sequence")
+        says(verify(**{**given, "roots": loss.grad_fn}), Reason.MALFORMED,
+             "roots is of type SumBackward0, not a sequence")
         with pytest.raises(ArgumentTypeError, match=r"nodes is of type NoneType: pass the list"):
             verify(**{**given, "nodes": None})
