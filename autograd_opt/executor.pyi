@@ -14,6 +14,7 @@ class Contribution:
 class GraphTask:
     anomaly: bool
     calls: bool
+    pairs: list[Any] | None
     shares: bool
     @property
     def id(self) -> int: ...

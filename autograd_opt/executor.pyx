@@ -33,7 +33,7 @@ from autograd_opt.recorder cimport KERNELS, Kernel, fast_binary, fast_unary, inn
 from autograd_opt.runs import ACCUMULATING, Run
 from autograd_opt.runs import _local as running
 from autograd_opt.runs import finish as finish_run
-from autograd_opt.saved import Packed, unpack_extra
+from autograd_opt.saved import ENTERED, Packed, unpack_extra
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object o)
@@ -98,6 +98,7 @@ cdef class GraphTask:
     cdef public bint anomaly
     cdef readonly object batch   # vectorized.Batch, where each cotangent stands for many
     cdef public bint calls       # are Functions called at targets too, as by `backward(inputs=)`?
+    cdef public object pairs     # the saved-tensor hooks from before this node, where user code has changed them; or None
     cdef public bint shares      # may one view serve the rules of several runs?
     cdef readonly list callbacks
     cdef dict collected          # operand number -> cotangent, while post-hooks wait for them
@@ -277,7 +278,11 @@ cdef class GraphTask:
             for node, g in zip(roots, cotangents):
                 if len(roots) == 1 and self.needed is not None and not self.leads(node) \
                         and not (self.merge and node.flags & MERGED):
-                    at_root(node, g, self)
+                    try:
+                        at_root(node, g, self)
+                    finally:
+                        if self.pairs is not None:
+                            self.restore_pairs()
                 else:
                     self.send(node, g, False)
             while self.frontier.count:
@@ -298,6 +303,14 @@ cdef class GraphTask:
             return self.step(node, g)
         finally:
             self.tape.decrement(node)
+            if self.pairs is not None:
+                self.restore_pairs()
+
+    cdef int restore_pairs(self) except -1:
+        """What user code has entered or left stays so for the rest of its node, as in torch."""
+        before, self.pairs = self.pairs, None
+        ENTERED.restore(before)
+        return 0
 
     cdef bint beside(self, int64_t index):
         """Is the next that waits the leaf recorded just before leaf `index`: are both operands of one operation?"""

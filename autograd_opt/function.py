@@ -99,7 +99,10 @@ class Context:
         return tuple(out)
 
     def _finish(self, outputs: list[Any], grad: bool) -> None:
-        """After forward: remember what was saved, outputs as aliases without their handles."""
+        """After forward: remember what was saved, outputs as aliases without their handles.
+
+        `outputs` has None for an operand returned as it is: an alias stands for it there, and as an operand it is saved.
+        """
         saved: list[tuple[Any, int]] = []
         hooked = grad and nodes.saving_hooks() > 0
         for t in self._to_save:
@@ -202,7 +205,7 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 result = cls.forward(ctx, *args, **kwargs)
         single = not isinstance(result, (tuple, list))
         outputs = [result] if single else list(result)
-        call = Call(cls, ctx, args, positions, found, versions, old_base, enabled and any(needs))
+        call = Call(cls, ctx, args, positions, found, versions, old_base, enabled and any(needs), with_setup)
         with torch._C.DisableTorchFunction():
             outputs = finish(call, outputs)
     return outputs[0] if single else tuple(outputs)
@@ -219,6 +222,7 @@ class Call(NamedTuple):
     versions: list[int]
     old_base: dict[int, Any]
     grad: bool
+    with_setup: bool
 
     def is_input(self, t: Any) -> bool:
         return any(t is self.args[i] for i in self.positions)
@@ -293,12 +297,17 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
         if id(o) in replaced:
             outputs[i] = replaced[id(o)]
         elif call.is_input(o):
+            if call.with_setup and i in tracked and any(o is t for t in ctx._to_save):
+                raise errors.GraphError(errors.at(
+                    "An input that has been returned as-is as output is being saved for backward. This is not supported "
+                    "if you override setup_context. You should return and save a view of the input instead, e.g. with "
+                    "x.view_as(x) or setup ctx inside the forward function itself."))
             outputs[i] = replaced[id(o)] = plain(o.view_as(o)) if i in tracked else o.detach()
         elif i in tracked and references.requires_grad(o) and not views.leads_nowhere(nodes.handle_of(o)):
             outputs[i] = replaced[id(o)] = plain(o.detach())
     last = {id(outputs[i]): i for i in tracked}
     tracked = [i for i in tracked if last[id(outputs[i])] == i]     # a tensor returned twice: its last place
-    ctx._finish(before, call.grad)
+    ctx._finish([None if call.grad and call.is_input(o) and not call.is_dirty(o) else o for o in before], call.grad)
     if not call.grad or not tracked:
         for i in tensors:
             if call.is_dirty(outputs[i]):

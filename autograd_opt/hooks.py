@@ -247,7 +247,7 @@ def user_code(task: Any, node: Any = None) -> Iterator[None]:
             nodes.pause()
             torch._C._set_grad_enabled(grad_mode)
     finally:
-        ENTERED.restore(pairs)
+        ENTERED.changed(pairs, task)
         if run is not None:
             run.node = before
 

@@ -29,7 +29,8 @@ def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if nodes.get_active() is None:
             return hook(value)
         from autograd_opt import runs
-        pairs = None if runs.current() is None else saved.ENTERED.pairs[:]
+        run = runs.current()
+        pairs = saved.ENTERED.pairs[:]
         try:
             if nodes.get_recording() is not None:
                 return hook(value)
@@ -37,8 +38,8 @@ def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
             with excluded_autograd(), saved.user_state():
                 return hook(value)
         finally:
-            if pairs is not None:
-                saved.ENTERED.restore(pairs)
+            if run is not None:
+                saved.ENTERED.changed(pairs, run.task)
     return call
 
 

@@ -186,6 +186,13 @@ def set_grad(t: Tensor, g: Tensor) -> None:
         finally:
             needs.__set__(t, flag)
             leaf._post_accumulate_grad_hooks = hooks
+        node = getattr(g, "_node", None)
+        if node is not None and node.requires_grad:          # under create_graph: the copy has the history of `g`
+            from autograd_opt import recorder, views
+            from autograd_opt.tensor import CustomTensor
+            copy: Any = t.grad
+            copy.__class__ = CustomTensor
+            recorder.record_write(views.WRITTEN, [node], (copy,), {}, copy)
 
 
 def own_copy(g: Tensor, t: Tensor, sole: bool = False) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from operator import is_not
 from typing import Any
 
 import torch
@@ -38,6 +39,11 @@ class Entered(threading.local):
             self.pairs.pop()
         # torch's own stack says whether one is left: pairs may also be pushed and popped past these methods
         nodes.set_saving_hooks(int(C._autograd._top_saved_tensors_default_hooks(True) is not None))
+
+    def changed(self, before: list[Any], task: Any) -> None:
+        """User code of the run `task` is over: where it has changed the pairs, its node's end brings back those before."""
+        if task.pairs is None and (len(before) != len(self.pairs) or any(map(is_not, before, self.pairs))):
+            task.pairs = before
 
     def restore(self, before: list[Any]) -> None:
         """What user code called in a run has entered or left is undone, as in torch."""

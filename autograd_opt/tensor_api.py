@@ -244,7 +244,7 @@ def as_subclass(self: Tensor, cls: Any) -> Any:
             or not torch.is_grad_enabled() or not references.requires_grad(self):
         return Base.as_subclass(self, cls)
     if cls is Tensor or cls is CustomTensor:
-        return call_route(Tensor.view_as, (self, self), {})
+        return call_route(torch.ops.aten.alias, (self,), {})
     raise errors.UnsupportedError(errors.at(
         f"as_subclass({cls.__name__}) of a tensor that requires grad: results recorded by an AutogradGraph are of its "
         "own class, and the gradient could not follow; use .detach().as_subclass(...)"

@@ -103,15 +103,34 @@ cdef object whole_call(object func, tuple args, dict kwargs):
     return handler(func, args, kwargs or {})
 
 
-cdef int started(object r) except -1:
-    """Let what a call has made begin at version 0, as in torch, whose kernels' own writes are not counted."""
+cdef int started(object r, Py_ssize_t saved=0) except -1:
+    """Let what a call has made begin at version 0, as in torch, whose kernels' own writes are not counted.
+
+    `saved`: how often what is kept for the rule may hold an output besides.
+    """
     if type(r) is Tensor or type(r) is CustomTensor:
-        ao_start(r, 1)
+        ao_start(r, 1 + saved)
     elif isinstance(r, (tuple, list)):
         for t in r:
             if type(t) is Tensor or type(t) is CustomTensor:
-                ao_start(t, 2)
+                ao_start(t, 2 + saved)
     return 0
+
+
+cdef bint without_history(Op op, tuple operands) except -1:
+    """Are these inference tensors alone?  torch's autograd does not see a kernel on them, even where they require grad.
+
+    What torch makes of several kernels (a clone is a copy into a usual tensor) it may see; so it may what has a number.
+    """
+    if not op.flags & (ELEMENTWISE | REDUCES) or op.name in COPIES:
+        return False
+    for t in operands:
+        if not is_tensor(t) or not ao_is_inference(is_inference, t):
+            return False
+    return True
+
+
+cdef object COPIES = frozenset("clone cast contiguous to_float to_double to_half to_bfloat16".split())
 
 
 cdef object GIVEN_BACK = frozenset("cast conj_physical contiguous positive sum_to_size".split())
@@ -238,7 +257,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         return unchanged(op, func, args, kwargs, operands, error)
     if flags & SPARSE:
         return WHOLE
-    req = grad and op.differentiable and flags & REQUIRES_GRAD
+    req = grad and op.differentiable and flags & REQUIRES_GRAD and not without_history(op, operands)
     if tape.optimize and exact and op.flags & PURE:
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
         found = e != NULL and e.first != NULL

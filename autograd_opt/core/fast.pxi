@@ -224,6 +224,8 @@ cdef object fast_binary(Kernel k, object a, object b):
         if flags & SPARSE:
             return None
         req = grad and flags & REQUIRES_GRAD != 0
+        if req and ao_is_inference(is_inference, a) and nb is not None and ao_is_inference(is_inference, b):
+            req = False
         if tape.optimize:
             kind |= (req << 3) | (<uint64_t>op.id << 8)
             if nb is not None and op.flags & COMMUTATIVE and kb < na.vn:
@@ -370,12 +372,14 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     ao_method0(guard_enter, tape.guard)
     try:
         if not tape.optimize and not tracked(tape, a):
-            return ao_single(k.direct, k.descr, a)
+            r = ao_single(k.direct, k.descr, a)
+            ao_start(r, 1)
+            return r
         na = handle(tape, a)
         if not is_float(na.dtype) or na.flags & SPARSE:
             return None
         kind = grad << 2
-        req = grad and na.flags & REQUIRES_GRAD != 0
+        req = grad and na.flags & REQUIRES_GRAD != 0 and not ao_is_inference(is_inference, a)
         if tape.optimize:
             kind |= (req << 3) | (<uint64_t>op.id << 8)
             e = tape.find(na.vn, 0, kind)
@@ -384,9 +388,12 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
                 cloned = r is not None and not tape.moved
             moves = tape.moves
         elif not req:
-            return ao_single(k.direct, k.descr, a)
+            r = ao_single(k.direct, k.descr, a)
+            ao_start(r, 1)
+            return r
         if r is None:
             r = ao_single(k.direct, k.descr, a)
+            ao_start(r, 1)
         node = new_node(op)
         node.shape, node.dtype, node.device = na.shape, na.dtype, na.device
         if cloned:

@@ -46,6 +46,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 r, extra = op.kernel(*operands, **(attrs or {}))
             finally:
                 set_paused(paused)
+            started(r, 2)
             if keyed:                            # a kernel is Python code, and may have moved the table
                 e = key_of_all(tape, op, nodes, operands, attrs, req, grad)
                 moves = tape.moves

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from autograd_opt.ops.helpers import H
+from autograd_opt.ops.neural import suggested
 from autograd_opt.ops.table import decompose
 
 NUMBER = (int, float)
@@ -245,16 +246,25 @@ def wanted_size(size: Any, shape: Any) -> list[int]:
     return [n if s is None else s for s, n in zip(sizes, shape, strict=True)]
 
 
+def mean_of_channels(x: Any, axes: int) -> Any:
+    """The mean over the last `axes` axes, channels last where those of a batch `x` are."""
+    mean = x.mean(tuple(range(-1, -1 - axes, -1)), keepdim=True)
+    if x.ndim != axes + 2 or suggested(x) is torch.contiguous_format:
+        return mean
+    channels = x.shape[1]
+    return mean.as_strided(mean.shape, (channels, 1, *[channels] * axes))
+
+
 @decompose("torch._C._nn.adaptive_avg_pool2d")
 def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
     size = wanted_size(output_size, input.shape[-2:])
-    return input.mean((-1, -2), keepdim=True) if size == [1, 1] else torch._adaptive_avg_pool2d(input, size)
+    return mean_of_channels(input, 2) if size == [1, 1] else torch._adaptive_avg_pool2d(input, size)
 
 
 @decompose("torch._C._nn.adaptive_avg_pool3d")
 def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
     size = wanted_size(output_size, input.shape[-3:])
-    return input.mean((-1, -2, -3), keepdim=True) if size == [1, 1, 1] else torch._adaptive_avg_pool3d(input, size)
+    return mean_of_channels(input, 3) if size == [1, 1, 1] else torch._adaptive_avg_pool3d(input, size)
 
 
 @decompose("torch.max_pool1d")

@@ -198,6 +198,7 @@ define("squeeze", "x, *dim", V, "torch.squeeze T.squeeze", x=unsqueezed)
 define("view", "x, *shape", V, "T.view", bind=bind_view, x=reshaped)
 bind_view.__dict__["plan"] = BINDERS["reshape"].__dict__["plan"]     # numbers by position mean the same
 define("view_as", "x, shape=()", V, "T.view_as", bind=shape_of_other, forward=torch.Tensor.view, x=reshaped)
+define("alias", "x", V, "torch.ops.aten.alias", x=lambda g: g)
 define("reshape_as", "x, shape=()", V, "T.reshape_as", bind=shape_of_other, forward=torch.reshape, x=reshaped)
 define("permute", "x, *dims", V, "torch.permute T.permute", x=permuted)
 define("transpose", "x, dim0=0, dim1=0", V,

@@ -76,7 +76,8 @@ GAPS = {
         "values and gradients agree, `is_inference` and `grad_fn` of such views may not",
     "`_version` of the results of operations that torch makes of several calls (`torch.stft`, `diff`), and of gradients":
         "may count other writes; that of every other fresh result is 0 as in torch",
-    "operations on inference tensors alone that require grad": "torch follows no gradient; here elementwise ones do",
+    "operations on inference tensors alone that require grad": "elementwise ones and reductions follow no gradient, as in torch; others may "
+        "where torch does not",
     "operations on sparse layouts":
         "differentiated by torch itself, call by call: nothing of them is merged, computed once or proved",
     "NestedTensor, `__torch_dispatch__` wrapper subclasses": "not supported",

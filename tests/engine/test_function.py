@@ -995,3 +995,60 @@ def test_a_functions_context_dies_with_its_result(optimize):
             assert ref() is None
     finally:
         gc.enable()
+
+
+class Returns(Function):
+    """Saves its operands, and returns them as they are."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x, y
+
+    @staticmethod
+    def backward(ctx, *gs):
+        return tuple(g * t for g, t in zip(gs, ctx.saved_tensors, strict=True))
+
+
+class ReturnsOneWithout(Returns):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.mark_non_differentiable(x)
+        return Returns.forward(ctx, x, y)
+
+
+class ReturnsInSetup(Function):
+    @staticmethod
+    def forward(x, y):
+        return x, y * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g, h
+
+
+def returned(cls, view, twice):
+    x, y = torch.full((3,), 2.0, requires_grad=True), torch.full((3,), 3.0, requires_grad=True)
+    a, b = ((x * 3)[1:], y[1:]) if view else (x, y)
+    try:
+        o, p = cls.apply(a, b)
+    except RuntimeError as error:
+        return str(error)[:60]
+    found = torch.autograd.grad((o * 2).sum() + (p * p).sum(), [x, y], create_graph=twice, allow_unused=True)
+    if twice:
+        sum(g.square().sum() for g in found if g is not None).backward()
+    return [None if t is None else t.tolist() for t in (*found, x.grad, y.grad)], o._is_view(), o.requires_grad
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("view", [False, True])
+@pytest.mark.parametrize("cls", [Returns, ReturnsOneWithout, ReturnsInSetup])
+def test_operands_saved_and_returned(cls, view, twice):
+    expected = returned(cls, view, twice)
+    for optimize in (False, True):
+        with ao.AutogradGraph(optimize=optimize):
+            assert returned(cls, view, twice) == expected

@@ -184,7 +184,52 @@ def inside_another_run() -> Any:
     return inner.packed
 
 
+def entered_in_unpack_of_a_recorded_run() -> Any:
+    inner, x = Hooks(), leaf()
+    with Hooks(lambda t: (inner.__enter__(), t)[1]):
+        y = x.sin().cos()
+    torch.autograd.grad(y.sum(), x, create_graph=True)
+    leaf().sin()
+    return inner.packed
+
+
+def entered_in_a_tensor_hook_of_a_recorded_run() -> Any:
+    inner, x = Hooks(), leaf()
+    y = x * 2
+    y.register_hook(lambda g: inner.__enter__())
+    torch.autograd.grad((y * y).sum(), x, create_graph=True)
+    leaf().sin()
+    return inner.packed
+
+
+def entered_in_a_prehook_of_a_recorded_run() -> Any:
+    inner, x = Hooks(), leaf()
+    y = x.sin()
+    y.grad_fn.register_prehook(lambda g: (inner.__enter__(), None)[1])
+    y.grad_fn.register_hook(lambda g, o: (x.cos(), None)[1])
+    torch.autograd.grad((y * y).sum(), x, create_graph=True)
+    leaf().sin()
+    return inner.packed
+
+
+def asked_by_a_later_hook_of_the_node() -> Any:
+    inner, x = Hooks(), leaf()
+    y = x.sin()
+
+    def later(g: Any, o: Any) -> None:
+        with torch.enable_grad():
+            x.cos()
+
+    y.grad_fn.register_prehook(lambda g: (inner.__enter__(), None)[1])
+    y.grad_fn.register_hook(later)
+    y.sum().backward()
+    leaf().sin()
+    return inner.packed
+
+
 PROGRAMS = (
+    entered_in_unpack_of_a_recorded_run, entered_in_a_tensor_hook_of_a_recorded_run,
+    entered_in_a_prehook_of_a_recorded_run, asked_by_a_later_hook_of_the_node,
     entered_in_unpack, entered_in_unpack_of_two_operations, left_in_unpack, entered_in_a_tensor_hook,
     left_in_a_tensor_hook, entered_in_a_leaf_hook, entered_in_a_post_accumulate_hook,
     entered_in_backward_of_a_function, entered_in_forward_of_a_function, entered_in_pack, an_error_in_unpack,

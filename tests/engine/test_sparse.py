@@ -194,3 +194,18 @@ def test_results_are_printed(layout: str, optimize: bool) -> None:
         s = LAYOUTS[layout](matrix()).requires_grad_()
         assert layout in repr(s.clone())
         assert str(s.to_dense())
+
+
+def dense_gradient(w: Tensor) -> list[Any]:
+    x = torch.sparse_coo_tensor(torch.tensor([[0, 1], [0, 1]]), w.new_tensor([1.0, 2.0]), (2, 2)).requires_grad_()
+    seen = []
+    for _ in range(2):
+        (w + x).mul(w).sum().backward(create_graph=True)
+        w.grad = None
+        x.grad.square().sum().backward(inputs=[w], retain_graph=True)  # type: ignore[union-attr]
+        seen += [x.grad, w.grad]
+    return seen
+
+
+def test_a_dense_gradient_of_a_sparse_leaf_has_a_history_under_create_graph() -> None:
+    compare(dense_gradient, lambda: torch.tensor([[1.0, 2], [3, 4]], dtype=torch.float64, requires_grad=True))

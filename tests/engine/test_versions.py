@@ -20,19 +20,26 @@ for op in op_db:
     if torch.float32 in op.supported_dtypes("cpu") and not op.name.startswith("nn.functional.scaled_dot"):
         OPERATORS.setdefault(f"{op.name}.{op.variant_test_name}".rstrip("."), op)
 SAMPLES = 3
-OTHERWISE = frozenset("""
-    abs cummax cummin diff stft sparse.sampled_addmm kthvalue matrix_exp matmul max.reduction_with_dim median
-    nanmedian std_mean.unbiased min.reduction_with_dim quantile nanquantile isclose
+FEWER = frozenset("""
+    __rmatmul__ diff isclose linalg.matrix_power linalg.matrix_rank linalg.matrix_rank.hermitian matmul
+    nanquantile nn.functional.alpha_dropout nn.functional.feature_alpha_dropout.with_train
     nn.functional.linear_cross_entropy.chunked nn.functional.linear_cross_entropy.chunked_none
-    as_strided_scatter nn.functional.conv_transpose2d nn.functional.conv_transpose3d nn.functional.conv2d
-    nn.functional.conv3d nn.functional.pad.circular nn.functional.margin_ranking_loss nn.functional.linear
-    nn.functional.batch_norm mode __rmatmul__ sort histogramdd msort to_sparse nonzero
-    nn.functional.alpha_dropout nn.functional.feature_alpha_dropout.with_train nn.functional.poisson_nll_loss
-    repeat_interleave fft.ifft fft.ihfftn linalg.eig linalg.eigh linalg.matrix_power linalg.multi_dot
-    linalg.slogdet linalg.matrix_rank linalg.matrix_rank.hermitian linalg.tensorinv linalg.tensorsolve
-    masked.median
+    nn.functional.margin_ranking_loss nn.functional.pad.circular nn.functional.poisson_nll_loss quantile
 """.split())
-"""Known gaps: what torch makes of several calls counts the writes among them; some results share memory."""
+"""torch makes these of several calls and counts the writes between them; one call here, whose result begins at 0."""
+SAVED = frozenset("""
+    cummax cummin kthvalue linalg.eig linalg.eigh linalg.slogdet max.reduction_with_dim median
+    min.reduction_with_dim mode nanmedian sort std_mean.unbiased
+""".split())
+"""Known gap: a kernel in Python keeps an output for its rule, which hides that nobody else has seen it unwritten."""
+VIEWS = frozenset("""
+    as_strided_scatter fft.ifft fft.ihfftn histogramdd linalg.multi_dot linalg.tensorinv linalg.tensorsolve
+    matrix_exp nn.functional.batch_norm nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose2d
+    nn.functional.conv_transpose3d nn.functional.linear nonzero repeat_interleave sparse.sampled_addmm stft
+    to_sparse
+""".split())
+"""Known gap: torch's kernel writes memory that its result is a view of or shares; it may not begin anew."""
+OTHERWISE = FEWER | SAVED | VIEWS
 
 
 def versions(op: Any, sample: Any, needs: bool) -> Any:
@@ -54,10 +61,10 @@ def versions(op: Any, sample: Any, needs: bool) -> Any:
     return [t._version for t in tree_leaves(out) if isinstance(t, Tensor)], [t._version for t in made]
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.xfail(strict=True, raises=AssertionError)) if name in OTHERWISE else name
+    for name in OPERATORS])
 def test_results_have_the_versions_of_torch(name: str) -> None:
-    if name in OTHERWISE:
-        pytest.xfail("counts other writes than torch does")
     op = OPERATORS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

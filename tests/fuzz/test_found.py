@@ -854,6 +854,12 @@ FOUND = {
         u = (a * 2).reciprocal()
         u.unsqueeze_(0)
         v, w = torch.autograd.grad(u.sum() * 2, [b, u], allow_unused=True, retain_graph=True)""",
+    "a re-entrant checkpoint that returns its operands as they are": """
+        a, b = checkpoint(lambda t, q: (t, q), s, y, use_reentrant=True)
+        (a.sum() * 2 + b.sum() * 3).backward()""",
+    "of views and computed tensors, too": """
+        a, b = checkpoint(lambda t, q: (q, t), (x * 2)[1:], y, use_reentrant=True)
+        (a.sum() * 2 + (b * b).sum() * 3).backward()""",
 }
 
 

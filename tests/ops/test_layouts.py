@@ -106,3 +106,31 @@ def test_group_norm_of_a_vector_is_refused_as_by_torch() -> None:
             torch.group_norm(x, 2)
         found.append(str(error.value))
     assert all(found[0] in mine for mine in found[1:])
+
+
+# ----- channels last -----
+@pytest.mark.parametrize("shape", [(2, 2, 3, 3), (1, 2, 3, 3), (2, 1, 3, 3), (2, 2, 3, 3, 3)])
+def test_the_average_of_channels_has_channels_last(shape: tuple[int, ...]) -> None:
+    form, pool = (torch.channels_last, F.adaptive_avg_pool2d) if len(shape) == 4 else (
+        torch.channels_last_3d, F.adaptive_avg_pool3d)
+    seen = []
+    for context in CONTEXTS:
+        with context():
+            x = torch.ones(shape).contiguous(memory_format=form).requires_grad_()
+            y = pool(x * 1, 1)
+            y.square().sum().backward()
+            assert x.grad is not None
+            seen.append((y.stride(), x.grad.stride(), x.grad.tolist()))
+    assert seen[1:] == [seen[0]] * 2
+
+
+def test_as_subclass_keeps_the_strides_of_axes_of_size_one() -> None:
+    seen = []
+    for context in CONTEXTS:
+        with context():
+            x = torch.empty_strided((1, 2, 4, 4), (32, 1, 8, 2)).fill_(2).requires_grad_()
+            y = x.as_subclass(torch.Tensor)
+            y.square().sum().backward()
+            assert x.grad is not None
+            seen.append((y.stride(), y._is_view(), x.grad.stride(), x.grad.tolist()))
+    assert seen[1:] == [seen[0]] * 2
