@@ -35,6 +35,12 @@ def tape_for(roots: Sequence[Any], what: str) -> Any:
     """The tape that recorded the roots: the active one, or an error that says why not."""
     tape = nodes.get_active()
     if tape is None:
+        known = [root.__dict__.get("_node") for root in roots if isinstance(root, Tensor)]
+        if any(n is not None and n.tape is not None for n in known):
+            raise errors.OutsideGraphError(errors.at(
+                f"{what} was called in a thread other than the one that entered the AutogradGraph: a graph is of one "
+                "thread; differentiate in that thread, or enter a graph in this one and compute the loss inside"
+            ))
         raise errors.OutsideGraphError(errors.at(
             f"{what} was called outside any AutogradGraph: operations outside a context run as plain torch "
             "and are not recorded; compute the loss and call backward inside `with AutogradGraph(): ...`"

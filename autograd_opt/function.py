@@ -23,6 +23,7 @@ Tensor = torch.Tensor
 _torch_apply = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 
 
+@torch.autograd.graph.Node.register
 class Context:
     """The `ctx` of a forward and its backward: torch's `FunctionCtx`, for this engine."""
 

@@ -57,7 +57,7 @@ def protect(target: Tensor, node: Any, tracked: bool) -> None:
                 "a view of a leaf Variable that requires grad is being used in an in-place operation. "
                 "Use torch.no_grad() to update it, or write to a clone()"
             ))
-        views.protect(node, base_node)
+        views.protect(target, node, base_node)
         if tracked:
             views.refuse_making(target)
 

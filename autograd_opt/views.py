@@ -57,7 +57,21 @@ def geometry(view: Tensor, base: Tensor) -> dict[str, Any]:
     }
 
 
-def protect(node: Any, base_node: Any) -> None:
+def refuse_by_mode(view: Tensor, written: str = "is being") -> None:
+    """Refuse, in torch's words, a recorded write to the memory of a view that was made where none is recorded."""
+    if making_of(view) == Making.INFERENCE_MODE:
+        made, mode, now = "inference mode", "inference_mode", "in normal mode"
+    else:
+        made, mode, now = "no_grad mode", "no_grad", "with grad mode enabled"
+    raise errors.InplaceError(errors.at(
+        f"A view was created in {made} and {written} modified inplace {now}. Given that this use case is ambiguous "
+        "and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either "
+        f"both inside the {mode} block (if you don't want the inplace to be tracked) or both outside (if you want "
+        "the inplace to be tracked)."
+    ))
+
+
+def protect(view: Tensor, node: Any, base_node: Any) -> None:
     """Refuse writes through views that torch refuses."""
     if not base_node.requires_grad and not node.requires_grad:
         return
@@ -67,12 +81,7 @@ def protect(node: Any, base_node: Any) -> None:
         step = step.operands[0] if step.operands else None
     if base_node.requires_grad and (leads_nowhere(node) or (not node.requires_grad and (
             node.is_leaf or node.operands[0] is base_node))):
-        raise errors.InplaceError(errors.at(
-            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
-            "this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both "
-            "the view and the inplace either both inside the no_grad block (if you don't want the inplace to be "
-            "tracked) or both outside (if you want the inplace to be tracked)."
-        ))
+        refuse_by_mode(view)
 
 
 Making: Any = torch._C._autograd.CreationMeta
@@ -187,11 +196,7 @@ def refuse_making(view: Tensor) -> None:
             "of a function that returns multiple views. Such functions do not allow the output views to be modified "
             "inplace. You should replace the inplace operation by an out-of-place one."
         ))
-    raise errors.InplaceError(errors.at(
-        "A view was created in no_grad or inference mode and it, its base or another view of its base is being or has "
-        "been modified inplace with grad mode enabled: make both the view and the write inside that mode, or both "
-        "outside"
-    ))
+    refuse_by_mode(view, "it, its base or another view of its base is being or has been")
 
 
 def refuse_origin(node: Any) -> None:
@@ -207,10 +212,10 @@ def refuse_origin(node: Any) -> None:
     if maker.op.name.startswith("function"):
         raise errors.InplaceError(errors.at(
             f"Output {number} of {maker.name().removesuffix('Backward')} is a view and is being modified inplace. "
-            "This view was created inside "
-            "a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace "
-            "would override the custom backward associated with the custom Function, leading to incorrect gradients. "
-            "This behavior is forbidden. You can fix this by cloning the output of the custom Function."
+            "This view was created inside a custom Function (or because an input was returned as-is) and the autograd "
+            "logic to handle view+inplace would override the custom backward associated with the custom Function, "
+            "leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the "
+            "custom Function."
         ))
 
 
@@ -305,12 +310,7 @@ def require_unwritten(t: Tensor, node: Any) -> None:
     base: Any = t._base
     if leads_nowhere(node) and node.raw_attributes["unrecorded"] and t._version != node.version \
             and requires_grad(base):
-        raise errors.InplaceError(errors.at(
-            "A view was created in no_grad mode and its base or another view of its base has been modified inplace "
-            "with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You can "
-            "clarify your code by moving both the view and the inplace either both inside the no_grad block (if you "
-            "don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
-        ))
+        refuse_by_mode(t, "its base or another view of its base has been")
 
 
 def base_of(t: Tensor) -> Any:
