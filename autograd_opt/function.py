@@ -102,7 +102,7 @@ class Context:
     def _finish(self, outputs: list[Any], grad: bool) -> None:
         """After forward: remember what was saved, outputs as aliases without their handles.
 
-        `outputs` has None for an operand returned as it is: an alias stands for it there, and as an operand it is saved.
+        `outputs` has None for an operand returned as it is: it is saved as an operand, its alias is the output.
         """
         saved: list[tuple[Any, int]] = []
         hooked = grad and nodes.saving_hooks() > 0
@@ -300,9 +300,9 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
         elif call.is_input(o):
             if call.with_setup and i in tracked and any(o is t for t in ctx._to_save):
                 raise errors.GraphError(errors.at(
-                    "An input that has been returned as-is as output is being saved for backward. This is not supported "
-                    "if you override setup_context. You should return and save a view of the input instead, e.g. with "
-                    "x.view_as(x) or setup ctx inside the forward function itself."))
+                    "An input that has been returned as-is as output is being saved for backward. This is not "
+                    "supported if you override setup_context. You should return and save a view of the input "
+                    "instead, e.g. with x.view_as(x) or setup ctx inside the forward function itself."))
             outputs[i] = replaced[id(o)] = plain(o.view_as(o)) if i in tracked else o.detach()
         elif i in tracked and references.requires_grad(o) and not views.leads_nowhere(nodes.handle_of(o)):
             outputs[i] = replaced[id(o)] = plain(o.detach())

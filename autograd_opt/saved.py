@@ -41,7 +41,7 @@ class Entered(threading.local):
         nodes.set_saving_hooks(int(C._autograd._top_saved_tensors_default_hooks(True) is not None))
 
     def changed(self, before: list[Any], task: Any) -> None:
-        """User code of the run `task` is over: where it has changed the pairs, its node's end brings back those before."""
+        """Note the pairs from before user code that has changed them: the end of its node brings them back."""
         if task.pairs is None and (len(before) != len(self.pairs) or any(map(is_not, before, self.pairs))):
             task.pairs = before
 
