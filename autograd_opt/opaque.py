@@ -100,7 +100,7 @@ class OpaqueCall:
     def __init__(self, name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]):
         self.name, self.inputs, self.repeats = name, inputs, False
         self.hooked = C._autograd._top_saved_tensors_default_hooks(True) is not None
-        self.edges = [torch.autograd.graph.get_gradient_edge(o) for o in outputs if o.requires_grad]
+        self.edges = [torch.autograd.graph.get_gradient_edge(o) for o in outputs if leads_on(o)]
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
@@ -168,6 +168,24 @@ def traced(t: torch.Tensor) -> torch.Tensor:
     return t if origin is None else connected(t, origin)
 
 
+def leads_on(output: torch.Tensor) -> bool:
+    """Does a gradient of the output go anywhere?  None does from a view that torch made under no_grad."""
+    from autograd_opt import views
+    return output.requires_grad and (not output.is_leaf or not output._is_view() or views.own_flag(output))
+
+
+def apart(output: torch.Tensor) -> torch.Tensor:
+    """Such a view, with the node that torch's words describe."""
+    from autograd_opt import views
+    base: Any = output._base
+    if not base.is_leaf:                    # torch's own history, to which nothing leads from here
+        with torch.no_grad():
+            base = base.detach().requires_grad_()
+            output = base.as_strided(output.shape, output.stride(), output.storage_offset())
+    views.set_apart(output)
+    return output
+
+
 def alias(output: torch.Tensor, operands: list[torch.Tensor]) -> torch.Tensor:
     """The output without torch's graph; a real view of the operand whose memory it shows."""
     if output.requires_grad and output.layout is torch.strided:
@@ -196,8 +214,10 @@ def saves_values(name: str) -> bool:
 
 def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Attach an opaque node for a call that has run; returns its outputs, detached."""
-    results = [alias(o, operands) for o in outputs]
-    tracked = [r for o, r in zip(outputs, results, strict=True) if o.requires_grad]
+    leading = [leads_on(o) for o in outputs]
+    results = [apart(o) if o.requires_grad and not on else alias(o, operands)
+               for o, on in zip(outputs, leading, strict=True)]
+    tracked = [r for r, on in zip(results, leading, strict=True) if on]
     if len(tracked) == 1:
         node = recorder.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, operands))
         node.view = True if tracked[0]._is_view() else None

@@ -50,9 +50,10 @@ class Run:
         return node.index in self._reached
 
     def asked_for(self, node: Any) -> bool:
-        """Is `node` a target that cotangents come to?"""
-        found = any(n is node for n in self.targets or ())
-        return found and any(node is n for index in self.reached() for n in nodes.get_active().node(index).operands)  # type: ignore[union-attr]
+        """Is `node`, or a result of the call it stands for, a target, and is it on a path from a root?"""
+        found = any(n is not None and (n is node or (n.op == "output" and n.operands[0] is node))
+                    for n in self.targets or ())
+        return found and self.comes_to(node)
 
     def leads(self, node: Any) -> bool:
         """Is `node` executed on the way to another target?"""

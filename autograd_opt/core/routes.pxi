@@ -222,6 +222,7 @@ cdef object ask_strangers(object func, tuple types, tuple args, dict kwargs):
     return NotImplemented                # torch says that nobody takes the call
 
 
+cdef object equals = Tensor.__eq__        # the one operator whose second operand torch does not look at before a mode
 cdef object Wrapper = type(Tensor.dtype.__get__)
 cdef set plain_reads = {base.__dict__[name] for name in "shape dtype device ndim layout is_nested is_sparse is_cuda is_cpu is_meta \
 is_quantized is_mkldnn is_mps is_xpu itemsize nbytes names".split() if name in base.__dict__}
@@ -235,6 +236,9 @@ def torch_function(self, func, types, args=(), kwargs=None):
     if types and (len(types) > 1 or types[0] is not CustomTensor) and types not in kinds_met and recording() != NULL \
             and stranger(types):
         return ask_strangers(func, types, args, kwargs)
+    if func is equals and len(args) == 2 and foreign_kind(args[1]) and type(args[1]) is not tuple \
+            and type(args[1]) is not list and recording() != NULL and functions_enabled():
+        return ask_strangers(Tensor.eq, (type(args[1]),), args, kwargs)
     handler = handlers.get(func)
     if handler is None:
         handler = handlers[func] = classify(func)

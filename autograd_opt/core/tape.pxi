@@ -362,6 +362,10 @@ cdef class Tape:
         cdef Node made
         if not node.flags & REQUIRES_GRAD:
             return self.leaf(t)
+        if node.op.name == "view_apart":         # whatever its base is here, no gradient goes through it
+            from autograd_opt.views import apart
+            found = apart(t, node.attrs["unrecorded"])
+            return self.leaf(t) if found is None else found
         found = self.elsewhere(t)
         if found is not None and (<Node>found).version == version_of(t):
             made = <Node>found

@@ -43,16 +43,19 @@ def sweep(
 def judge(seed: int, program: Program, error: Exception, often: Counter[str]) -> tuple[str, str, str]:
     """Return what to count a difference as ("known" or "new"), its cause, and what to print.
 
-    What says the same as two others before is not shrunk.
+    What says the same as two others before is not shrunk, nor is what fails outside its own process.
     """
-    reason = reason_of(str(error), program)
+    small, reason = program, None
+    with suppress(Exception):
+        reason = reason_of(str(error), program)
     if reason is not None:
         return "known", reason, ""
     first = kind_of(error)
     often[first] += 1
     if often[first] > 2:
         return "new", first, ""
-    small = shrink(program, differs=isolated)
+    with suppress(Exception):
+        small = shrink(program, differs=isolated)
     final = isolated(small) or error
     return "new", kind_of(final), f"===== seed {seed} ({type(final).__name__})\n{final}"
 

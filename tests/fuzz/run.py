@@ -97,11 +97,11 @@ def execute(program: Program, inputs: dict[str, Tensor],
         out.state = torch.get_rng_state()
         try:
             out.sights = {name: look(env[name]) for name in names}
+            out.seen = {k: [plain(g) for g in v] for k, v in env["seen"].items()}
         except RuntimeError as error:
             if not any(word in str(error) for word in ("Batching rule", "vmapped", "escaped from inside a function")):
                 raise
             return Outcome(RuntimeError("a batched tensor has left its transform"), len(program.statements) - 1)
-        out.seen = {k: [plain(g) for g in v] for k, v in env["seen"].items()}
         exact = [n for n in names if n not in program.loose]
         out.same = [(a, b) for a in exact for b in exact if a < b and env[a] is env[b]]
         out.shared = aliases({n: env[n] for n in exact})

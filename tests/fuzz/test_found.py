@@ -860,6 +860,31 @@ FOUND = {
     "of views and computed tensors, too": """
         a, b = checkpoint(lambda t, q: (q, t), (x * 2)[1:], y, use_reentrant=True)
         (a.sum() * 2 + (b * b).sum() * 3).backward()""",
+    # ----- operands, views and hooks at the edge of a graph -----
+    "a comparison asks the class of an operand that is no tensor, on either side": """
+        tell([isinstance(t == Duck(1), torch.Tensor) for t in (w, d, w * 2)])
+        tell([isinstance(Duck(1) == t, torch.Tensor) for t in (w, d, w * 2)])""",
+    "zeros that vmap's grad makes under no_grad": """
+        with torch.no_grad(): u = torch.vmap(lambda v: torch.autograd.grad(z, y, v, create_graph=True,\
+ materialize_grads=True, retain_graph=True)[0])(torch.ones_like(z)[None].expand(3, *z.shape))
+        (u.sum() + w.sum()).backward()""",
+    "a gradient that vmap computes with a history under no_grad": """
+        with torch.no_grad(): u = torch.vmap(lambda v: torch.autograd.grad(z * z, z, v,\
+ create_graph=True)[0])(torch.ones_like(z)[None].expand(3, *z.shape))
+        (u.sum() + w.sum()).backward()""",
+    "a view made under no_grad is read in a later graph": """
+        v = f.mean(0, keepdim=True)
+        with torch.no_grad(): u = v[1:]
+        fresh()
+        (u.sum() * 2).backward(retain_graph=True)""",
+    "a view made in inference mode is read in a later graph": """
+        with torch.inference_mode(): v = w.view(-1)
+        fresh()
+        (s * 2 + v.sum() * 5).backward()""",
+    "a hook of several tensors, one a result of a Function whose other result is asked for": """
+        u, v = Both.apply(c, f)
+        y.grad_fn; graph.register_multi_grad_hook([y, v], see_all('y:3'))
+        a, b = torch.autograd.grad(v.sum() * 2, [z, u], allow_unused=True, retain_graph=True)""",
 }
 
 
