@@ -48,7 +48,6 @@ class ThreadState(NamedTuple):
 
     grad_mode: bool
     hooks: tuple[Any, Any] | None
-    depth: int
     graph: Any
     runs: list[Any]
     paused: bool
@@ -58,7 +57,7 @@ def thread_state() -> ThreadState:
     """The calling thread's modes, as far as a backward run depends on them."""
     from autograd_opt import runs
     return ThreadState(
-        C.is_grad_enabled(), C._autograd._top_saved_tensors_default_hooks(False), nodes.saving_hooks(),
+        C.is_grad_enabled(), C._autograd._top_saved_tensors_default_hooks(False),
         recorder.innermost_graph(), list(runs.stack()), nodes.get_recording() is None,
     )
 
@@ -69,7 +68,7 @@ def restored(state: ThreadState, tape: Any) -> Iterator[None]:
     from autograd_opt.dispatch import MODE
     recorder.set_innermost_graph(state.graph)
     nodes.set_active_tape(tape)
-    nodes.set_saving_hooks(state.depth)
+    nodes.set_saving_hooks(int(state.hooks is not None))
     try:
         with C._AutoDispatchBelowAutograd(), MODE, torch.set_grad_enabled(state.grad_mode):
             if state.hooks is None:
