@@ -267,7 +267,7 @@ class AutogradGraph(Context):
         captured = interior(inputs)
         outputs = [n.index for n in roots]
         seen = self._seen(roots, captured) if self.verify_each else None
-        optimized, known, led = plans.plan(
+        optimized, known = plans.plan(
             place, self.tape, outputs, captured, plans.key_of(self.pipeline),
             lambda: optimize_.run_passes(self.tape, outputs, self.pipeline, captured)[1],
             None if seen is None else seen[0])
@@ -277,10 +277,7 @@ class AutogradGraph(Context):
         self.runs.append(optimized)
         if self.exact:
             return False
-        if led:
-            self.tape.changes += 1       # as if they had been set
-        else:
-            self.tape.set_leaders(optimized.leader)
+        self.tape.set_leaders(optimized.leader)
         return True
 
     def _goals(self, captured: Sequence[int]) -> list[int] | None:

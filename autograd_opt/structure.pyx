@@ -10,12 +10,12 @@ import torch
 from autograd_opt.passes.effort import degenerate_hash_forced
 cimport cython
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from autograd_opt.node cimport (
-    DEAD, ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SAME, SCALAR0, SCALAR1, SPENT, Node, Op, Tape,
+    ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SAME, SCALAR0, SCALAR1, Node, Op, Tape,
     deeper, shallower,
 )
 
@@ -149,14 +149,6 @@ cdef class Structure:
             self.push(i)
         return 0
 
-    cdef int begin_with(self, Structure other, Py_ssize_t words) except -1:
-        """Put the first words of another row in front."""
-        self.reserve(words)
-        memmove(self.row + words, self.row, self.n * sizeof(int64_t))
-        memcpy(self.row, other.row, words * sizeof(int64_t))
-        self.n += words
-        return 0
-
     cdef int value(self, object v) except -1:
         """Append a value by its type and bits; TypeError for one of unknown meaning."""
         cdef double number
@@ -281,5 +273,31 @@ def dict_versions(tuple tables):
     return tuple(out)
 
 
-include "core/again.pxi"
+@cython.final
+cdef class Place:
+    """A place in the user's program whose result is differentiated."""
+    cdef object code
+    cdef int lasti
+    cdef public int new                  # runs in a row, up to the latest, that met a structure not known before
+
+
+cdef dict _places = {}
+
+
+def place_of(Node root, Py_ssize_t most):
+    """The place where `root` was recorded; where there are `most` of them, the others are forgotten."""
+    cdef int lasti = 0 if root.code is None else root.lasti
+    cdef uint64_t mixture = mixed(<uint64_t><size_t><PyObject *>root.code, lasti)
+    cdef object found = _places.get(mixture)
+    cdef Place place
+    if found is not None and (<Place>found).code is root.code and (<Place>found).lasti == lasti:
+        return found
+    place = Place.__new__(Place)
+    place.code, place.lasti = root.code, lasti
+    if len(_places) >= most:
+        _places.clear()
+    _places[mixture] = place
+    return place
+
+
 include "core/seen.pxi"

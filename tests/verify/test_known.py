@@ -21,8 +21,7 @@ from autograd_opt import optimize, plans
 from autograd_opt.errors import VerificationError
 from autograd_opt.node import Vjp
 from autograd_opt.ops.table import OPS
-from autograd_opt.plans import PLANS, Plans, leads_of
-from autograd_opt.structure import Known
+from autograd_opt.plans import PLANS, Plans
 from autograd_opt.verify import Budget, Reason, Status, Verification, field, known, replay, verify
 from autograd_opt.verify.leaders import followed
 from autograd_opt.verify.task import Task
@@ -399,10 +398,10 @@ def test_a_plan_that_was_falsified_after_its_proof_is_not_used():
     assert gradient().status is Status.PROVED
     right = x.grad
     (place, plan), = PLANS._known.items()
-    leader = plan.result.leader.copy()
+    nodes, result = plan
+    leader = result.leader.copy()
     leader[2] = 1  # cos into sin
-    wrong = replace(plan.result, leader=leader)
-    PLANS._known[place] = Known(plan.key, plan.structure, plan.nodes, wrong, leads_of(wrong))
+    PLANS._known[place] = nodes, replace(result, leader=leader)
     with pytest.raises(VerificationError, match="refuted"):
         gradient()
     PLANS._known[place] = plan
