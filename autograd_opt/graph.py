@@ -81,8 +81,9 @@ class AutogradGraph(Context):
                  sources: bool = True):
         self.configure(optimize, passes, verify, anomaly, name, allowance, sources)
         if verify:
-            from autograd_opt.verify import lasting
-            lasting.ready()                  # now, so that no step waits for it
+            from autograd_opt.verify import verifier, versions
+            assert verifier                  # loaded now, so that no step waits for it
+            versions.versions()
 
     released: Any = None
     """What `clear()` has released inside the context and tensors still hold, as `autograd_opt.cleared` keeps it."""

@@ -19,19 +19,6 @@ from autograd_opt.node cimport (
     deeper, shallower,
 )
 
-cdef extern from *:
-    """
-    static CYTHON_INLINE unsigned long long ao_version_of(PyObject *d) {
-        /* another number after each change, the same for no two dictionaries (PEP 509); 0 where there is none */
-    #if PY_VERSION_HEX < 0x030C0000 && !defined(PYPY_VERSION)
-        return ((PyDictObject *)d)->ma_version_tag;
-    #else
-        return 0;
-    #endif
-    }
-    """
-    unsigned long long ao_version_of(PyObject *d)
-
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object v, int *overflow) except? -1
 
@@ -71,7 +58,6 @@ cdef class Structure:
     cdef readonly Py_ssize_t nodes
     cdef PyObject *shape                 # borrowed, while nodes are appended: the latest shape, and the one before it
     cdef PyObject *other_shape
-    cdef readonly dict legend            # where the row is to be understood by other processes: what -> its number
 
     def __cinit__(self, Py_ssize_t nodes):
         global spare, spare_capacity
@@ -117,10 +103,6 @@ cdef class Structure:
     def words(self):
         """The row as bytes."""
         return (<char *>self.row)[:self.n * sizeof(int64_t)]
-
-    cdef int64_t told(self, str kind, object what) except -1:
-        """The number of this in the legend."""
-        return self.legend.setdefault(f"{kind} {what}", len(self.legend))
 
     cdef int reserve(self, Py_ssize_t words) except -1:
         cdef int64_t *grown
@@ -186,11 +168,10 @@ cdef class Structure:
             return self.value(v.imag)
         if t is str:
             self.push(STRING)
-            return self.push(_strings.setdefault(v, len(_strings)) if self.legend is None else self.told("text", v))
+            return self.push(_strings.setdefault(v, len(_strings)))
         if t in OBJECTS:
             self.push(WORD)
-            return self.push(_words.setdefault((t, v), len(_words)) if self.legend is None else
-                             self.told(t.__name__, v))
+            return self.push(_words.setdefault((t, v), len(_words)))
         if t is slice:
             self.push(SLICE)
             self.value(v.start)
@@ -262,15 +243,6 @@ def structure_of(Tape tape, list roots, list captured):
         return None
     s.end(roots, captured)
     return s
-
-
-def dict_versions(tuple tables):
-    """A number for each dictionary that changes whenever it does; all 0 where Python has none."""
-    cdef list out = []
-    cdef dict table
-    for table in tables:
-        out.append(ao_version_of(<PyObject *>table))
-    return tuple(out)
 
 
 @cython.final

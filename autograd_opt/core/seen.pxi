@@ -81,14 +81,10 @@ cdef bint see(Structure s, list nodes, Py_ssize_t i, dict ops, PyObject **latest
         if not same_operator(s, op, ops):
             return False
         latest[op.id & 255] = <PyObject *>op
-    s.push((op.id if s.legend is None else s.told("operator", op.name)) << 32 | (0 if node.hooks is None else HOOKED) | (
+    s.push(<int64_t>op.id << 32 | (0 if node.hooks is None else HOOKED) | (
         node.flags & (LEAF | REQUIRES_GRAD | PINNED | NO_MERGE | ESCAPED | SCALAR0 | SCALAR1)))
-    if s.legend is None:
-        s.push(<int64_t><size_t><PyObject *>node.dtype)
-        s.push(<int64_t><size_t><PyObject *>node.device)
-    else:
-        s.push(s.told("dtype", node.dtype))
-        s.push(s.told("device", node.device))
+    s.push(<int64_t><size_t><PyObject *>node.dtype)
+    s.push(<int64_t><size_t><PyObject *>node.device)
     if node.more is None:
         s.push(-1)
         if not (before(s, nodes, i, node.in0) and before(s, nodes, i, node.in1)):
@@ -114,16 +110,13 @@ cdef bint see(Structure s, list nodes, Py_ssize_t i, dict ops, PyObject **latest
     return True
 
 
-def seen_by_proofs(list nodes, roots, leaves, bint led, object reading, bint portable=False):
+def seen_by_proofs(list nodes, roots, leaves, bint led, object reading):
     """Everything that passes and proofs read of recorded nodes; None where a row cannot hold it.
 
     A row, and the operators with their rules and meanings.
 
     With `led`, leaders are read from the nodes.  `reading` is the module that reads nodes for proofs: what it cannot
     read of an attribute, it does not see.  Devices are told apart by address, which `same_device` keeps for ever.
-
-    A `portable` row has the same words but for addresses and for numbers that this process has given: its legend says
-    what stands for what, so that equal rows with equal legends mean the same in all processes.
     """
     cdef Structure s = Structure(len(nodes))
     cdef Py_ssize_t i, k
@@ -132,8 +125,6 @@ def seen_by_proofs(list nodes, roots, leaves, bint led, object reading, bint por
     cdef PyObject *latest[256]
     cdef object shape = None
     memset(latest, 0, sizeof(latest))
-    if portable:
-        s.legend = {}
     try:
         s.push(SEEN)
         for i in range(len(nodes)):

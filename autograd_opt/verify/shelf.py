@@ -34,11 +34,7 @@ def folder_of(chosen: str, caches: str, home: str) -> Path | None:
 
 def contents(path: Path | str) -> Any:
     """The data in a file that only this user can have written; None where there is none, or it is damaged."""
-    return data_in(text_of(path))
-
-
-def data_in(text: bytes | None) -> Any:
-    """JSON as data; None where it is none."""
+    text = text_of(path)
     try:
         return None if text is None else json.loads(text)
     except (ValueError, RecursionError):
@@ -68,11 +64,7 @@ def text_of(path: Path | str) -> bytes | None:
 
 def put(path: Path, data: Any) -> None:
     """Write data, whole or not at all; nothing where the folder cannot be written to, or is full."""
-    put_text(path, json.dumps(data))
-
-
-def put_text(path: Path, text: str) -> None:
-    """The same for data that is text already."""
+    text = json.dumps(data)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if len(text) > MOST_BYTES or (len(os.listdir(path.parent)) >= MOST_FILES and not path.exists()):

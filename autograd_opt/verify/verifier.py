@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from autograd_opt import errors
 from autograd_opt.files import path_of
 from autograd_opt.options import choice, named, whole, yes_or_no
-from autograd_opt.verify import congruence, known, lasting, stored, unchanged
+from autograd_opt.verify import congruence, known, stored, unchanged
 from autograd_opt.verify.budget import ENGINES, Budget, How, budget_of
 from autograd_opt.verify.ir import Malformed, Released
 from autograd_opt.verify.task import Task
@@ -112,7 +112,7 @@ def words(what: str, given: Any, known: Sequence[str] = ()) -> tuple[str, ...]:
 def of_run(key: known.Key | None, question: Question, as_written: bool) -> Verification:
     """As `decide`, for a run: proved without its sweeps where that can be.
 
-    `as_written` says that no pass had a part in it: whether it goes as written is seen without a rule or a file.
+    `as_written` says that no pass had a part in it: whether it goes as written is seen without a rule.
     """
     if not as_written:
         return decide(key, question, at_sight=True)
@@ -128,15 +128,8 @@ def of_run(key: known.Key | None, question: Question, as_written: bool) -> Verif
 
 def decide(key: known.Key | None, question: Question, save: str | Path | None = None, anew: bool = False,
            at_sight: bool = False) -> Verification:
-    """The answer to a question of this key that this process has not answered: from a file, or by a proof."""
+    """The answer to a question of this key that this process has not answered."""
     *graph, how = question
-    lasts = None
-    if not anew and save is None:
-        lasts = lasting.question(key, question.nodes, question.roots, question.leaves, question.leader is None)
-        answer = lasting.find(lasts)
-        if answer is not None:
-            known.keep(key, answer)
-            return answer
     made: list[Task] = []
 
     def task() -> Task:
@@ -154,7 +147,6 @@ def decide(key: known.Key | None, question: Question, save: str | Path | None = 
         found.to_json(save)
     else:
         known.keep(key, found, 1 if seen is None else 3)
-        lasting.keep(lasts, found)
     return found
 
 

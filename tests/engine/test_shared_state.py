@@ -12,7 +12,6 @@ import autograd_opt as ao
 from autograd_opt.ops.table import BINDERS, CALLS, OPS
 from autograd_opt.passes import unregister_pass
 from autograd_opt.plans import Plans
-from autograd_opt.verify import world
 
 
 def elsewhere(work):
@@ -42,25 +41,6 @@ def test_a_number_that_is_being_kept_gives_its_place_to_another(monkeypatch):
     assert plus(7.125) == 8.125          # met again: kept
     assert torch.tensor is make
     assert [plus(n) for n in reversed(others)] == [1.0 + n for n in reversed(others)]
-
-
-def test_an_operator_is_registered_while_the_table_is_read(monkeypatch):
-    """As by a thread that loads a model while another takes the hash that proofs rest on."""
-    before, read = world.taken().told, world.Reader.operator
-
-    def operator(self, name, op):
-        if "late" not in OPS:
-            elsewhere(lambda: ao.register_op("a", name="late", a=lambda g: g)(lambda a: a.clone()))
-        return read(self, name, op)
-
-    monkeypatch.setattr(world.Reader, "operator", operator)
-    try:
-        assert isinstance(world.taken(), world.World)
-        assert "late" in OPS
-    finally:
-        forget_operator("late")
-    monkeypatch.undo()
-    assert world.taken().told == before
 
 
 def forget_operator(name):

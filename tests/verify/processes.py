@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from autograd_opt.plans import PLANS
-from autograd_opt.verify import known, lasting, rewrites, world
+from autograd_opt.verify import known, rewrites, stored
 
 
 def new_process():
-    """Forget what lives as long as a process; what waits to be written is lost."""
+    """Forget what lives as long as a process."""
     rewrites.KNOWN.clear()
     rewrites.READ.clear()
     known.forget()
-    lasting.forget()
-    world.forget()
+    stored.surroundings.cache_clear()
     PLANS.clear()

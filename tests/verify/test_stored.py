@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import multiprocessing
 import os
@@ -15,6 +16,7 @@ import autograd_opt as ao
 from autograd_opt.verify import Budget, Status, fingerprints, replay, rewrites, shelf, stored, verify
 from autograd_opt.verify.meaning import MEANING
 from autograd_opt.verify.task import Task
+from autograd_opt.verify.versions import version_of
 
 BUDGET = Budget(seconds=3, sympy_seconds=5)
 
@@ -295,3 +297,11 @@ def test_a_damaged_file_of_lemmas_is_as_good_as_none(monkeypatch, tmp_path):
         (tmp_path / "lemmas.json").write_text(text)
         (tmp_path / "lemmas.json").chmod(0o600)
         assert [p.status for p in lemmas.prove_all(ops=["sin"])] == ["proved", "proved"], text
+
+
+@pytest.mark.parametrize("name", ["torch", "sympy", "numpy"])
+def test_a_version_is_what_the_package_says_loaded_or_not(monkeypatch, name):
+    monkeypatch.delitem(sys.modules, "sympy", raising=False)
+    assert version_of.__wrapped__(name) == importlib.metadata.version(name)
+    monkeypatch.undo()
+    assert version_of.__wrapped__(name) == importlib.import_module(name).__version__
