@@ -23,6 +23,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from autograd_opt.cli import FAILED, MISSING, console, fail
+from autograd_opt.draw import dot
 from autograd_opt.graph import AutogradGraph
 
 ACCURACY_BAR = 0.95
@@ -172,7 +173,8 @@ def repeated_step(
         name: max(float((a - b).abs().max()) for a, b in zip(found["torch eager"], grads, strict=True))
         for name, grads in found.items() if name != "torch eager"
     }
-    pictures = {"before": folder / "before.svg", "after": folder / "after.svg"}
+    ending = "svg" if dot.installed() else "mmd"
+    pictures = {"before": folder / f"before.{ending}", "after": folder / f"after.{ending}"}
     with AutogradGraph(optimize=True, name="demo") as graph:
         graph.follow(model)
         loss = plain_loss(model, images, labels)

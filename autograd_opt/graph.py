@@ -573,12 +573,7 @@ class AutogradGraph(Context):
         Raises
         ------
         ArgumentError : another ending.
-
-        >>> import autograd_opt as ao
-        >>> with ao.AutogradGraph() as graph:
-        ...     y = ao.tensor([1.0]) * 2
-        ...     graph.draw()[:4]
-        '<svg'
+        UnsupportedError : SVG or PNG without the program `dot` of Graphviz.
         """
         from autograd_opt.draw import draw
         return draw(self, path, optimized, limit=limit)
@@ -613,7 +608,8 @@ class AutogradGraph(Context):
         return follow(self, *models)
 
     def _repr_svg_(self) -> str | None:
-        return self.draw() if self.thread is not None and len(self) else None
+        from autograd_opt.draw import dot
+        return self.draw() if self.thread is not None and len(self) and dot.installed() else None
 
     def _repr_html_(self) -> str:
         from autograd_opt.page import notebook_html

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
     """Train; returns the first and the last loss."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--picture", type=Path, help="write the graph of one step here (.svg, .png)")
+    parser.add_argument("--picture", type=Path, help="write the graph of one step here (.svg, .png, .mmd)")
     options = parser.parse_args(arguments)
     torch.manual_seed(0)
     model = Reverser()

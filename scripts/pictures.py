@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import autograd_opt as ao
@@ -12,8 +11,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 
 
 def draw(folder: Path) -> None:
-    """Write every picture, placed by the library's own layout so that all machines draw the same."""
-    os.environ["AUTOGRAD_OPT_NO_GRAPHVIZ"] = "1"
+    """Write every picture; Graphviz places it, so machines with another version draw it a little differently."""
     folder.mkdir(exist_ok=True)
     z = ao.tensor([1.0, -1.0])
     with ao.AutogradGraph(optimize=True, name="guide", sources=False) as graph:

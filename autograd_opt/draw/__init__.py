@@ -1,9 +1,8 @@
 """Pictures of a graph: SVG, PNG, DOT and Mermaid.
 
-`boxes` says what is drawn, `style` how each kind of node looks, `layout` where (by graphviz's
-`dot` where that program is installed, else by a layered layout of its own), and `svg`, `png`,
-`dot`, `mermaid` write it.  Every format shows the same: merged nodes in the colour of their
-group, pruned nodes struck out, leaves, constants, outputs, pinned and opaque nodes by shape.
+`boxes` says what is drawn, `style` how each kind of node looks, `mermaid` and `dot` write it; Graphviz's program `dot`
+makes SVG and PNG of it and has to be installed for these two.  Every format shows the same: merged nodes in the colour
+of their group, pruned nodes struck out, leaves, constants, outputs, pinned and opaque nodes by shape.
 A graph of more than 60 nodes is drawn in blocks (`blocks`), one for each module call where models
 are followed (`graph.follow(model)`), else one for each source line.
 """
@@ -13,9 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from autograd_opt import errors
-from autograd_opt.draw import dot, mermaid, png, svg
+from autograd_opt.draw import dot, mermaid
 from autograd_opt.draw.boxes import Picture
-from autograd_opt.draw.layout import arrange
 from autograd_opt.draw.pictures import picture_of
 from autograd_opt.files import path_of, written_whole
 from autograd_opt.options import named
@@ -44,6 +42,7 @@ def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | 
     ------
     ArgumentError : an unknown ending, or a limit of none.
     OutsideGraphError : the graph's context has been left, and the nodes with it.
+    UnsupportedError : SVG or PNG without the program `dot` of Graphviz.
     """
     pictures = [picture_of(scene_of(graph), optimized, limit)]
     return _write(pictures, path)
@@ -55,20 +54,22 @@ def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -
 
     Parameters
     ----------
-    path : where to write, by ending .svg or .png; None returns SVG text.
+    path : where to write, by ending .svg, .png, .dot or .mmd; None returns SVG text.
     limit : draw blocks instead of single nodes where there are more nodes than this, 1 or more (60).
 
     Raises
     ------
     ArgumentError : an unknown ending, or a limit of none.
     OutsideGraphError : the graph's context has been left, and the nodes with it.
+    UnsupportedError : SVG or PNG without the program `dot` of Graphviz.
 
-    >>> import autograd_opt as ao
-    >>> x = ao.tensor([1.0])
+    >>> import tempfile, autograd_opt as ao
+    >>> from pathlib import Path
+    >>> folder, x = Path(tempfile.mkdtemp()), ao.tensor([1.0])
     >>> with ao.AutogradGraph(optimize=True, name="g") as graph:
     ...     y = x.exp() * x.exp()
-    ...     text = draw_comparison(graph)
-    >>> "as written: 4 nodes" in text, "optimized: 3 nodes" in text
+    ...     path = draw_comparison(graph, folder / "g.dot")
+    >>> "as written: 4 nodes" in path.read_text(), "optimized: 3 nodes" in path.read_text()
     (True, True)
     """
     if not isinstance(graph, Context):
@@ -79,7 +80,7 @@ def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -
 
 def to_dot(graph: Any, optimized: bool = False, *, limit: int | None = None) -> str:
     """The graph in Graphviz's language."""
-    return dot.text(picture_of(scene_of(graph), optimized, limit))
+    return dot.text([picture_of(scene_of(graph), optimized, limit)])
 
 
 def to_mermaid(graph: Any, optimized: bool = False, *, limit: int | None = None) -> str:
@@ -89,7 +90,7 @@ def to_mermaid(graph: Any, optimized: bool = False, *, limit: int | None = None)
 
 def _write(pictures: list[Picture], path: Any) -> Any:
     if path is None:
-        return svg.text([(p, arrange(p)) for p in pictures])
+        return dot.svg(pictures)
     path = path_of("path", path)
     ending = path.suffix.lower()
     if ending not in ENDINGS:
@@ -97,11 +98,10 @@ def _write(pictures: list[Picture], path: Any) -> Any:
             f"a picture's path ends in one of {', '.join(ENDINGS)}, not {path.suffix or path.name!r}"
         ))
     with written_whole(path) as draft:
-        if ending == ".svg":
-            draft.write_text(svg.text([(p, arrange(p)) for p in pictures]), encoding="utf-8")
-        elif ending == ".png":
-            png.write([(p, arrange(p)) for p in pictures], draft)
+        if ending == ".dot":
+            draft.write_text(dot.text(pictures), encoding="utf-8")
+        elif ending == ".mmd":
+            draft.write_text("\n".join(map(mermaid.text, pictures)), encoding="utf-8")
         else:
-            language = dot if ending == ".dot" else mermaid
-            draft.write_text("\n".join(map(language.text, pictures)), encoding="utf-8")
+            draft.write_bytes(dot.rendered(pictures, ending[1:]))
     return path

@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from autograd_opt import printing
-from autograd_opt.draw import style
 from autograd_opt.ops.table import OPS
 from autograd_opt.scene import Item, Scene
-
-MARGIN = 9.0
-"""Between a frame and the boxes in it."""
-Point = tuple[float, float]
 
 
 @dataclass
@@ -27,8 +22,6 @@ class Box:
     group: int | None = None
     pinned: bool = False
     is_output: bool = False
-    full: str = ""
-    """The title where no frame around it says the rest."""
 
 
 @dataclass
@@ -37,22 +30,6 @@ class Frame:
 
     title: str
     boxes: list[str]
-
-    def corners(self, centres: dict[str, Point], sizes: dict[str, Point]) -> tuple[Point, Point] | None:
-        """Upper left and lower right; None where a box of another would lie in it."""
-        def edge(i: str, side: int, axis: int) -> float:
-            return centres[i][axis] + side * sizes[i][axis] / 2
-
-        (left, top), (right, bottom) = (
-            tuple(side * max(side * edge(i, side, axis) for i in self.boxes) + side * MARGIN for axis in (0, 1))
-            for side in (-1, 1)
-        )
-        top -= style.SIZE                # room for the title
-        for i in centres:
-            over = edge(i, 1, 0) > left and edge(i, -1, 0) < right and edge(i, 1, 1) > top and edge(i, -1, 1) < bottom
-            if over and i not in self.boxes:
-                return None
-        return (left, top), (right, bottom)
 
 
 @dataclass
@@ -63,14 +40,6 @@ class Picture:
     boxes: list[Box] = field(default_factory=list)
     edges: list[tuple[str, str, int, bool]] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
-
-    def keep_frames(self, frames: list[Frame]) -> None:
-        """Give up the other frames."""
-        kept = {i for frame in frames for i in frame.boxes}
-        self.frames = frames
-        for box in self.boxes:
-            if box.id not in kept and box.full:
-                box.title = box.full
 
 
 def box_of(scene: Scene, item: Item, group: int | None, optimized: bool) -> Box:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from autograd_opt.draw import style
 from autograd_opt.draw.boxes import Box, Picture
-from autograd_opt.draw.svg import fill_of
 
 BRACKETS = {"rectangle": ("[", "]"), "dashed": ("[", "]"), "rounded": ("(", ")"), "parallelogram": ("[/", "/]"),
             "hexagon": ("{{", "}}"), "block": ("[[", "]]")}
@@ -35,7 +34,7 @@ def text(picture: Picture) -> str:
     for a, b, count, link in picture.edges:
         lines.append(f"  {a} -.- {b}" if link else f"  {a} {'==>' if count > 1 else '-->'} {b}")
     for box in picture.boxes:
-        look = f"fill:{fill_of(box)},stroke:{style.INK},color:{style.INK}"
+        look = f"fill:{style.fill_of(box)},stroke:{style.INK},color:{style.INK}"
         if box.state == "pruned":
             look = f"fill:{style.PRUNED},stroke:{style.FAINT},color:{style.FAINT},text-decoration:line-through"
         elif box.kind == "constant" or box.state == "merged":

@@ -55,7 +55,7 @@ def in_blocks(scene: Scene, items: list[Item], optimized: bool, limit: int) -> P
         title = block.short if f"b{k}" in inside else block.name
         picture.boxes.append(Box(
             f"b{k}", title, block.detail(optimized), block.hover(optimized), "block", block.state(optimized),
-            is_output=any(item.is_output for item in block.items), full=block.name,
+            is_output=any(item.is_output for item in block.items),
         ))
     edges: Counter[tuple[str, str]] = Counter()
     for item in items:

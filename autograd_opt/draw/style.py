@@ -16,6 +16,8 @@ frame           the module that the blocks in it are parts of
 
 from __future__ import annotations
 
+from autograd_opt.draw.boxes import Box
+
 PALETTE = (
     "#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#ffff99",
     "#8dd3c7", "#fccde5", "#bebada", "#d9d98c", "#80b1d3", "#fdb462",
@@ -25,16 +27,18 @@ between the nodes of a group say the same."""
 PLAIN = "#ffffff"
 LEAF = "#eef2f5"
 PRUNED = "#f4f4f4"
-FRAME = "#f8fafc"
 INK, FAINT, LINK = "#1b1f24", "#9aa0a6", "#b35900"
-FONT = "DejaVu Sans, Helvetica, Arial, sans-serif"
-SIZE = 12.0
-SMALL = 9.5
 
 
-def group_colour(group: int) -> str:
-    """Fill of merged group number `group`."""
-    return PALETTE[group % len(PALETTE)]
+def fill_of(box: Box) -> str:
+    """The fill colour of a box."""
+    if box.group is not None:
+        return PALETTE[box.group % len(PALETTE)]
+    if box.state == "pruned":
+        return PRUNED
+    if box.kind == "block" and box.state == "merged":
+        return PALETTE[1]
+    return LEAF if box.kind in ("leaf", "constant") else PLAIN
 
 
 def shape_of(kind: str, pinned: bool) -> str:

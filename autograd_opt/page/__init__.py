@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from typing import Any
 
-from autograd_opt.draw import style
+from autograd_opt.draw import dot, style, to_mermaid
 from autograd_opt.draw.boxes import title_of
-from autograd_opt.draw.layout import levels
 from autograd_opt.files import path_of, written_whole
 from autograd_opt.formulas import formulas_of
 from autograd_opt.scene import Item, Scene, scene_of
@@ -103,6 +103,22 @@ def positions(items: list[Item]) -> dict[int, tuple[int, int]]:
     return {int(i): (round(x[i] * COLUMN), level[i] * ROW) for i in ids}
 
 
+def levels(ids: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """Rows from the top; `ids` come in topological order.  Boxes without operands sink to their first user."""
+    level = dict.fromkeys(ids, 0)
+    operands: dict[str, list[str]] = defaultdict(list)
+    users: dict[str, list[str]] = defaultdict(list)
+    for a, b in edges:
+        operands[b].append(a)
+        users[a].append(b)
+    for i in ids:
+        level[i] = max((level[o] + 1 for o in operands[i]), default=0)
+    for i in ids:
+        if not operands[i] and users[i]:
+            level[i] = max(0, min(level[u] for u in users[i]) - 1)
+    return level
+
+
 def place(row: list[str], wanted: dict[str, float], x: dict[str, float]) -> None:
     """Give a row its columns: at least 1 apart, near to where each box wants to be."""
     pools: list[tuple[float, int]] = []
@@ -118,10 +134,11 @@ def place(row: list[str], wanted: dict[str, float], x: dict[str, float]) -> None
 
 
 def notebook_html(graph: Any) -> str:
-    """What a notebook shows: the picture, and the report below it."""
+    """What a notebook shows: the picture, as text in Mermaid's language without Graphviz, and the report below it."""
     if graph.tape is None or not len(graph.tape):
         return f"<pre>{escape(repr(graph))}</pre>"
-    return f'<div style="overflow:auto;max-height:40em">{graph.draw()}</div>{graph.report()._repr_html_()}'
+    picture = graph.draw() if dot.installed() else f'<pre class="mermaid">{escape(to_mermaid(graph))}</pre>'
+    return f'<div style="overflow:auto;max-height:40em">{picture}</div>{graph.report()._repr_html_()}'
 
 
 TEMPLATE = """<!doctype html>

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,15 @@ import pytest
 from tests.docs.loading import ROOT, loaded
 
 
-def test_the_pictures_are_what_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOGRAD_OPT_NO_GRAPHVIZ", "1")
+@pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed")
+def test_the_pictures_are_what_is_drawn(tmp_path: Path) -> None:
+    """Versions of Graphviz differ in where they place what a picture says."""
+    def texts(folder: Path) -> dict[str, list[str]]:
+        return {path.name: sorted(re.findall(r"<text.*?>(.*?)</text>", path.read_text(encoding="utf-8")))
+                for path in folder.iterdir()}
+
     loaded("scripts", "pictures.py").draw(tmp_path)
-    drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
-    stored = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "pictures").iterdir()}
-    assert drawn == stored, "run python scripts/pictures.py"
+    assert texts(tmp_path) == texts(ROOT / "docs" / "pictures"), "run python scripts/pictures.py"
 
 
 def test_docstrings_become_numpys() -> None:

@@ -13,7 +13,7 @@ import pytest
 import autograd_opt as ao
 from autograd_opt.formulas import formulas_of
 from autograd_opt.ops.table import OPS
-from autograd_opt.page import notebook_html, to_html
+from autograd_opt.page import levels, notebook_html, to_html
 from tests.seeing.programs import many, mixed
 
 BROWSER = next((b for b in ("chromium", "chromium-browser", "google-chrome") if shutil.which(b)), None)
@@ -57,10 +57,21 @@ def test_every_operator_has_a_readable_formula() -> None:
         assert all(text and "not at hand" not in text for text in formulas.values())
 
 
-def test_notebook_html() -> None:
+@pytest.mark.parametrize("program", ["dot", None])
+def test_notebook_html(program: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if program is None:
+        monkeypatch.setattr(shutil, "which", lambda name: None)
+    elif shutil.which(program) is None:
+        pytest.skip("graphviz is not installed")
     with mixed() as (graph, _):
-        assert "<svg" in notebook_html(graph)
+        assert ("<svg" if program else "flowchart TD") in notebook_html(graph)
     assert "closed" in notebook_html(graph)
+
+
+def test_a_hundred_thousand_levels_need_no_recursion() -> None:
+    n = 100_000
+    level = levels([str(i) for i in range(n)], [(str(i), str(i + 1)) for i in range(n - 1)])
+    assert level[str(n - 1)] == n - 1
 
 
 CLICKS = """
