@@ -1,7 +1,6 @@
-"""Is a gradient rule additive in the cotangent?  Read off the calls that it makes, by the tables of `linear`.
+"""Is a gradient rule additive in the cotangent?  Read off its trace, by the tables of `linear`.
 
-Each call's result is zero, the same whatever the cotangent is, or linear in what has been found so.  Most rules are a
-few calls of frequent functions, and run on sketches; of the others the trace is read.
+Each call's result is zero, the same whatever the cotangent is, or linear in what has been found so.
 """
 
 from __future__ import annotations
@@ -9,18 +8,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from autograd_opt.ops.table import MULTI, USERS
-from autograd_opt.verify.ir import Head, Type, Vocabulary
-from autograd_opt.verify.linear import ZEROS
+from autograd_opt.verify.ir import Head, Vocabulary
+from autograd_opt.verify.linear import ZEROS, joint_slots, slots
 from autograd_opt.verify.numbering import commutative
-from autograd_opt.verify.rules import VIEWS, Template, arguments
-from autograd_opt.verify.sketch import ADDITIVE, FIXED, ZERO, Sketch, carried
+from autograd_opt.verify.rules import Template
 from autograd_opt.verify.words import FULL
 
+FIXED, ADDITIVE, ZERO = 0, 1, 2
+"""How a value depends on the cotangent: not, additively, or it is zero."""
 
-# ----- traces -----
+
+def carried(head: Head, floating: Sequence[bool], states: Sequence[int]) -> bool:
+    """True if an instruction of such operands, one of them additive in the cotangent, is additive in it, too."""
+    touched = [k for k, state in enumerate(states) if state == ADDITIVE]
+    if len(touched) == 1 and touched[0] in slots(head, floating):
+        return True
+    together = joint_slots(head, floating)
+    return set(touched) <= set(together) and all(states[k] != FIXED for k in together)
+
+
 def additive(
     template: Template, vocabulary: Vocabulary, result: int, operands: Sequence[int | None], used: set[Head]
 ) -> bool:
@@ -62,51 +68,3 @@ def symmetric(one: Template, other: Template, vocabulary: Vocabulary) -> bool:
             numbers.append(table.setdefault(key, len(table)))
         found.append({1 - k if swapped else k: numbers[position] for k, position in template.results})
     return found[0] == found[1]
-
-
-# ----- sketches -----
-def sketched(
-    vocabulary: Vocabulary, op: Any, head: Head, types: Sequence[int | None], needs: Sequence[bool]
-) -> list[Head] | None:
-    """The steps that read the cotangent where the rule is additive in it; None where sketches do not show it.
-
-    The user's rules are traced, which shows more of what they read.
-    Runs under `Sketching`.
-    """
-    if op in USERS or op.joint is not None or op.flags & MULTI or head.unread or op.name in (*VIEWS, "setitem"):
-        return None
-    numbers = head.values() if None in types else {}
-    carrying: list[Head] = []
-
-    def given(type: int, state: int = FIXED) -> Sketch:
-        shape, dtype, _, _ = vocabulary.types[type]
-        return Sketch(shape or (), getattr(torch, dtype), state, carrying)
-
-    def operand(k: int) -> Any:
-        t = types[k]
-        return numbers.get(op.operands[k]) if t is None else given(t)
-
-    def ans() -> Sketch:
-        return given(head.type)
-
-    try:
-        for k in range(len(types) - 1, -1, -1):
-            vjp = op.vjps[k] if needs[k] and k < len(op.vjps) else None
-            kind = types[k]
-            if vjp is None or kind is None:
-                continue
-            g = given(head.type, ADDITIVE)
-            args, kwargs = arguments(vjp, op, head, types, needs, g, ans, operand, vocabulary)
-            value = vjp.fn(*args, **kwargs)
-            if value is not None and not settled(value, vocabulary.types[kind]):
-                return None
-    except Exception:  # whatever a rule raises on sketches: its trace is read
-        return None
-    return carrying
-
-
-def settled(value: Any, wanted: Type) -> bool:
-    """Is a cotangent additive, or zero, when it has been brought to its operand's shape, and has its dtype?"""
-    if type(value) is not Sketch or str(value.dtype) != f"torch.{wanted.dtype}":
-        return False
-    return bool((value if value.shape == wanted.shape else value.sum_to_size(wanted.shape)).state != FIXED)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from autograd_opt.verify.additive import additive, sketched, symmetric
+from autograd_opt.verify.additive import additive, symmetric
 from autograd_opt.verify.budget import How
 from autograd_opt.verify.ir import MULTI, Head
 from autograd_opt.verify.known import Key
@@ -28,8 +28,7 @@ from autograd_opt.verify.leaders import PINNED
 from autograd_opt.verify.linear import LINEAR
 from autograd_opt.verify.numbering import bit_for_bit
 from autograd_opt.verify.reading import Recorded
-from autograd_opt.verify.rules import Template, recording_paused
-from autograd_opt.verify.sketch import Sketching
+from autograd_opt.verify.rules import Template
 from autograd_opt.verify.task import SCOPE, Task, conditions, trust
 from autograd_opt.verify.unchanged import Digest
 from autograd_opt.verify.verdict import Status, Verdict, Verification
@@ -158,16 +157,7 @@ def linear(task: Task, numbers: list[int], before: Sequence[int], several: set[i
 def all_additive(task: Task, rules: dict[Signature, Any], used: set[Head]) -> bool:
     """Are the rules of all these operators additive?"""
     vocabulary = task.vocabulary
-    left: list[tuple[Signature, Any]] = []
-    with recording_paused(), Sketching():
-        for signature, op in rules.items():
-            head, kinds, needs = signature
-            found = sketched(vocabulary, op, vocabulary.heads[head], kinds, needs)
-            if found is None:
-                left.append((signature, op))
-            else:
-                used.update(found)
-    for signature, op in left:
+    for signature, op in rules.items():
         made = traced(task, op, signature)
         result = vocabulary.heads[signature[0]].type
         if made is None or not additive(made, vocabulary, result, signature[1], used):
