@@ -11,7 +11,7 @@ The entry point is `verify`. The folder, in reading order:
     domain, computing, moving  number domains, and the words that meanings are written in
     meaning, evaluate          what every operator means, over any domain; programs run over one
     field                      exact evaluation modulo a prime: finds differences, proves nothing
-    balls, intervals, points   rational points with rigorous bounds: refutes
+    intervals, points          rational points with rigorous bounds: refutes
     symbols, casework          sympy as a domain; kinks by cases
     cases, claims, lemmas      sympy's proofs of every rule and every linearity that the checker composes
     sympy_engine, expressions, spelling   elementwise gradients of small graphs: compared, and printed

@@ -1,6 +1,6 @@
 """Counterexamples: a rational point, and rigorous bounds that show two values to differ.
 
-Scalars are exact rationals as long as the operations are rational, and mpmath intervals
+Scalars are exact rationals as long as the operations are rational, and Arb's balls
 from the first transcendental function on.  A refutation needs two disjoint intervals (or
 two different rationals); overlapping ones prove nothing.
 """
@@ -15,8 +15,8 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
+import flint
 import numpy as np
-from mpmath import iv
 
 from autograd_opt.verify.domain import Outside, TooLarge
 from autograd_opt.verify.evaluate import evaluate
@@ -59,8 +59,8 @@ def refute(
     deadline = time.monotonic() + seconds
     last = "no difference was found"
     total = budget
-    with_precision = iv.prec
-    iv.prec = PRECISION
+    with_precision = flint.ctx.prec
+    flint.ctx.prec = PRECISION
     try:
         for attempt in range(tries):
             pool = POOLS[attempt % len(POOLS)]
@@ -89,7 +89,7 @@ def refute(
     except TooLarge as error:
         return f"{last} ({error})"
     finally:
-        iv.prec = with_precision
+        flint.ctx.prec = with_precision
 
 
 def shrunk(

@@ -197,7 +197,7 @@ def test_writes_through_views(write):
 
         position = task.original.gradients[0]
         found = evaluate(Rational(10**6, float("inf")), task.original, [position], free)[position]
-    numbers = [float(getattr(v, "v", v).mid if hasattr(v, "v") else v) for v in found.reshape(-1)]
+    numbers = [float(v.v.mid() if hasattr(v, "v") else v) for v in found.reshape(-1)]
     assert torch.allclose(torch.tensor(numbers, dtype=torch.float64), eager.grad.reshape(-1), rtol=1e-12)
 
 
