@@ -1,7 +1,7 @@
-"""What `AutogradGraph(verify=True)` adds to steps: `python -m autograd_opt.verify.overhead [FILE]`.
+"""What `AutogradGraph(verify=True)` adds to steps: `python -m benchmarks.verification_overhead [FILE]`.
 
 Two kinds of steps of every workload of the benchmarks: later steps of a process, whose proofs it knows, and the first
-one, for which nothing is stored.  Each is measured in processes of its own (`benchmarks/first_step.py`), on one thread,
+one, for which nothing is stored.  Each is measured in processes of its own (`first_step.py`), on one thread,
 as CPU time, that of sympy's processes included.  What the first `AutogradGraph(verify=True)` loads is said apart, and
 what reading the hash of a run as written takes.  A first step is divided by the nodes that it verifies: each run of
 backward verifies the graph so far.  With FILE, the tables replace those between their markers.
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from autograd_opt.verify.speed import replaced
+from .verification_speed import replaced
 
 BEGIN, END = "<!-- overhead -->", "<!-- /overhead -->"
 BAR = 50.0
@@ -98,7 +98,7 @@ class Tables:
                 f"{hashing} |")
 
     def fits(self) -> Iterator[str]:
-        from autograd_opt.benchmarks.first_step import FAMILIES
+        from .first_step import FAMILIES
 
         yield "| fixed ms + µs a node | later steps | first step |"
         yield "|---|---|---|"
@@ -130,7 +130,7 @@ def line(sizes: list[int], seconds: list[float]) -> str:
 
 
 def main() -> None:
-    from autograd_opt.benchmarks.workloads import MAKES
+    from .workloads import MAKES
 
     rows: list[str] = []
     with Processes() as processes:

@@ -1,4 +1,4 @@
-"""What verification costs, and what it proves: `python -m autograd_opt.verify.speed [FILE]`.
+"""What verification costs, and what it proves: `python -m benchmarks.verification_speed [FILE]`.
 
 Each line is one graph, verified in this process on one thread; times are CPU seconds of this process and of
 the processes that sympy runs in.  With FILE, the table replaces the one between its two markers.
@@ -87,7 +87,7 @@ def hessian() -> Tensor:
 
 def population() -> Tensor:
     """64 expression trees over the same inputs."""
-    from autograd_opt.benchmarks.population import population as make
+    from .population import population as make
 
     workload = make(points=50)
     out = workload.forward(*workload.leaves)
@@ -125,7 +125,7 @@ NAMED: list[Callable[[], Tensor]] = [
 
 def workloads() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Every workload of the benchmarks that ends in a loss."""
-    from autograd_opt.benchmarks.workloads import MAKES
+    from .workloads import MAKES
 
     for name, make in MAKES.items():
         def build(make: Any = make) -> Any:

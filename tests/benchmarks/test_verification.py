@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autograd_opt.verify import overhead, speed
+from autograd_opt.benchmarks import verification_overhead as overhead
+from autograd_opt.benchmarks import verification_speed as speed
 
 
 @pytest.mark.parametrize("build", [b for b in speed.NAMED if "100,000" not in b.__doc__], ids=lambda b: b.__doc__[:30])
