@@ -547,6 +547,6 @@ def bind_as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | Non
                   "base_stride": tuple(x.stride()), "dtype": x.dtype, "base_dtype": x.dtype}
 
 
-AS_STRIDED = define("as_strided", f"x, *, {_GEO}", VIEW | PURE, "torch.as_strided T.as_strided", bind=bind_as_strided,
-                    x=rule(lambda g, **where: view_of(_embed(g, **where))), forward=region)
+define("as_strided", f"x, *, {_GEO}", VIEW | PURE, "torch.as_strided T.as_strided", bind=bind_as_strided,
+       x=rule(lambda g, **where: view_of(_embed(g, **where))), forward=region)
 OPS_BY_NAME = {op.name: op for op in (REGION, ERASE, EMBED, PLACE)}

@@ -146,12 +146,6 @@ cdef int traverse(PyObject *self, visitproc visit, void *arg) noexcept:
     return stopped
 
 
-def begin(t):
-    """Let a tensor that is new to the user start at version 0, whatever has written it so far; returns it."""
-    ao_start(t, Py_REFCNT(t))
-    return t
-
-
 cdef int tensor_died(Node node, object tensor) except -1:
     cdef Tape tape
     cdef bint wanted, clone = node.flags & CLONE != 0

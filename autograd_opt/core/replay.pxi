@@ -347,11 +347,6 @@ cdef object fit(GraphTask task, object g, Node operand):
     return g
 
 
-def fit_to(g, Node operand):
-    """Public form of the edge rule: shape and dtype of `operand`."""
-    return fit(None, g, operand)
-
-
 def node_saved(Node node, int i):
     """The saved value of operand `i` (for verification and introspection)."""
     return saved(node, i)

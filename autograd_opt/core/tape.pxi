@@ -804,10 +804,6 @@ cdef class Tape:
         self.lead(node, at.leader if at.leader is not None and at.leader.vn == at.vn else at)
         return 0
 
-    def resolve_merges(self, dict captured=None):
-        """`resolve`, for the executor's caller and for tests."""
-        self.resolve(captured)
-
     def forget_values(self):
         """Drop every value kept for reuse."""
         self.evict(0)

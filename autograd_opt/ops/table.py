@@ -70,7 +70,6 @@ SPELLINGS: dict[Any, tuple[str | Callable[..., str | None], Binder]] = {}
 """torch callable with an order of arguments of its own -> operator name or pick, and binder."""
 FIXED = {"ans": 1, "ans_shape": 2, "needs": 3, "shapes": 4, "values": 5, "ans_dtype": 6, "task": 7, "node": 8,
     "extra": 9, "others": 10, "rest": 11}
-RENAMES = {"axis": "dim", "keepdims": "keepdim", "input": None, "other": None}
 NAMESPACES = {"torch": torch, "T": torch.Tensor, "F": torch.nn.functional}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -208,10 +207,3 @@ class Program:
             "gradients": self.gradients,
             "cotangents": sorted(self.cotangents.items()),
         }
-
-
-def same_goals(left: Program, right: Program, a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Have the outputs and gradients of both programs the same types, and the same entries in `a` and `b`?"""
-    goals = [*zip(left.values, right.values, strict=True), *zip(left.gradients, right.gradients, strict=True)]
-    return all(x is y if x is None or y is None else a[x] == b[y] and left.type_of(x) == right.type_of(y)
-               for x, y in goals)

@@ -172,10 +172,6 @@ class Task:
 
         return search(self, engines, budget, assume, seed, outcome, common)
 
-    def names_of_leaves(self) -> dict[int, str]:
-        """Symbols of the leaves: x0, x1, ... by record number."""
-        return {i: f"x{i}" for i, n in enumerate(self.nodes) if n.is_leaf}
-
     def names(self) -> dict[int, str]:
         """How counterexamples call the leaves."""
         return {i: f"%{i}" for i, n in enumerate(self.nodes) if n.is_leaf}
