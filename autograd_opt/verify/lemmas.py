@@ -188,8 +188,3 @@ def first_wrong_size(run: Callable[[str, Any], str], op: str) -> str:
 
 
 __all__ = ["CASES", "Proof", "prove", "prove_all"]
-
-if __name__ == "__main__":
-    from autograd_opt.verify.operator_table import main
-
-    main()

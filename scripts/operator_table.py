@@ -1,6 +1,6 @@
 """The table of operators: own rule, proved for all sizes, proved at small shapes, or tested only.
 
-    python -m autograd_opt.verify.lemmas [FILE]
+    python scripts/operator_table.py [FILE]
 
 proves everything anew and prints the table, or writes it to FILE.
 """
@@ -72,7 +72,7 @@ def main() -> None:
     proofs = prove_all(cache=False)
     text = (
         "# Operators: what is proved of each\n\n"
-        "Written by `python -m autograd_opt.verify.lemmas docs/operators.md`; what the words mean is in "
+        "Written by `python scripts/operator_table.py docs/operators.md`; what the words mean is in "
         "[verification](verification.md).\n\n"
         f"{summary(proofs)}\n\n{table(proofs)}\n"
     )
@@ -82,3 +82,7 @@ def main() -> None:
         print(text)
     print(f"{summary(proofs)} {sum(p.seconds for p in proofs):.1f} s in proofs, "
           f"{time.process_time() - start:.1f} s of CPU time here", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
