@@ -18,7 +18,7 @@ The entry point is `verify`. The folder, in reading order:
     task, search, verifier     which engine is asked when
     verdict, parsed, frozen, certificate   what is answered; saved with its graph, read, and verified again
     known                      proofs of this process, by everything that they have read
-    shelf, fingerprints, versions, stored   proofs of rewrites and of lemmas, kept in files for the next process
+    shelf, versions            proofs of lemmas, kept in files for the next process
     budget, leaders, asserting, cli
 """
 

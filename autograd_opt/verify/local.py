@@ -19,8 +19,8 @@ from autograd_opt.verify.domain import Outside
 from autograd_opt.verify.indexed import Entry
 from autograd_opt.verify.ir import Program, Type, Vocabulary
 from autograd_opt.verify.pointwise import acts_on_elements
+from autograd_opt.verify.rewrites import Answer
 from autograd_opt.verify.sized import is_zero, leaf
-from autograd_opt.verify.stored import Answer
 from autograd_opt.verify.sympy_engine import differ
 from autograd_opt.verify.words import MERGED
 

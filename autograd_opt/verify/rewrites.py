@@ -18,22 +18,30 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from autograd_opt.ops.table import OPS, USERS
-from autograd_opt.verify import stored
 from autograd_opt.verify.additive import additive
 from autograd_opt.verify.ir import Program
 from autograd_opt.verify.leaders import PINNED
 from autograd_opt.verify.limited import Late, results
 from autograd_opt.verify.reading import Recorded
-from autograd_opt.verify.stored import Answer
 from autograd_opt.verify.sweep import Differentiator
 
 MAX_INNER = 12
 """Nodes between the cut and a rewritten node, at most, where the cut is searched."""
+KNOWN_LIMIT = 20_000
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`everywhere`: for all sizes; `conditions`: what was taken for granted, each a line that `assume` may hold."""
+
+    equal: bool
+    message: str = ""
+    everywhere: bool = False
+    conditions: tuple[str, ...] = ()
+
+
 KNOWN: dict[tuple[str, str], Answer] = {}
 """Answers by the digests of both programs."""
-READ: dict[tuple[str, str], Answer] = {}
-"""Those that were read from files, which serve only where files are believed."""
-KNOWN_LIMIT = 20_000
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,6 @@ class Checked:
     conditions: tuple[str, ...] = ()
     failed: tuple[int, str] | None = None
     late: str = ""
-    stored: int = 0
 
 
 def check(
@@ -73,7 +80,7 @@ def check(
     deadline = time.monotonic() + seconds
     leader = list(merged)
     conditions: set[str] = set()
-    everywhere, proved, read = True, 0, 0
+    everywhere, proved = True, 0
     failed: tuple[int, str] | None = None
     late = ""
     for r in sorted(rewrites, key=lambda r: r.node):
@@ -84,9 +91,6 @@ def check(
         kept = {k for k in goals if not recorded.nodes[k].is_leaf}
         pairs = list(pairs_of(recorded, leader, r, target, kept))
         answer = next((a for a in map(KNOWN.get, map(key_of, pairs)) if a is not None and a.equal), None)
-        if answer is None:
-            answer = from_files(pairs)
-            read += answer is not None
         if answer is None and not late:
             answer, late = ask(pairs, deadline - time.monotonic(), limit)
         if answer is None or not answer.equal:
@@ -98,20 +102,7 @@ def check(
         everywhere &= answer.everywhere
         conditions |= set(answer.conditions)
     scope = "all sizes with these broadcasts and branches" if everywhere else "these shapes"
-    return Checked(leader, proved, scope, tuple(sorted(conditions)), failed, late, read)
-
-
-def from_files(pairs: Sequence[tuple[Program, Program]]) -> Answer | None:
-    """The first stored proof about one of the pairs."""
-    for pair in pairs if stored.BELIEVED.get() else ():
-        key = key_of(pair)
-        answer = READ.get(key) or stored.find(*pair)
-        if answer is not None:
-            if len(READ) >= KNOWN_LIMIT:
-                READ.clear()
-            READ[key] = answer
-            return answer
-    return None
+    return Checked(leader, proved, scope, tuple(sorted(conditions)), failed, late)
 
 
 def ask(pairs: Sequence[tuple[Program, Program]], seconds: float, limit: int) -> tuple[Answer | None, str]:
@@ -131,7 +122,6 @@ def ask(pairs: Sequence[tuple[Program, Program]], seconds: float, limit: int) ->
                 KNOWN.clear()
             last = KNOWN[key_of(pair)] = answer
             if answer.equal:
-                stored.keep(*pair, answer)
                 break
     except Late as error:
         return last, str(error)

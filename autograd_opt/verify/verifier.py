@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from autograd_opt import errors
 from autograd_opt.files import path_of
 from autograd_opt.options import choice, named, whole, yes_or_no
-from autograd_opt.verify import congruence, known, stored, unchanged
+from autograd_opt.verify import congruence, known, unchanged
 from autograd_opt.verify.budget import ENGINES, Budget, How, budget_of
 from autograd_opt.verify.ir import Malformed, Released
 from autograd_opt.verify.task import Task
@@ -63,8 +63,7 @@ def verify(
     assume : conditions that the caller vouches for.
     seed : for the random points.
     save : a file to write, in a folder that is there, with the graph, so that `replay` verifies it again elsewhere.
-    anew : prove it though the same question has been answered in this process, and without the proofs of rewrites
-        that an earlier process has stored; saving always does.
+    anew : prove it though the same question has been answered in this process; saving always does.
 
     Returns
     -------
@@ -94,7 +93,7 @@ def verify(
     question = Question(nodes, roots, leaves, leader, alive, how)
     key = known.key_of(known.seen(nodes, roots, leaves, leader is None), leader, alive, question.how)
     answer = None if anew or save is not None else known.find(key)
-    return decide(key, question, save, anew) if answer is None else answer
+    return decide(key, question, save) if answer is None else answer
 
 
 def words(what: str, given: Any, known: Sequence[str] = ()) -> tuple[str, ...]:
@@ -126,7 +125,7 @@ def of_run(key: known.Key | None, question: Question, as_written: bool) -> Verif
     return found
 
 
-def decide(key: known.Key | None, question: Question, save: str | Path | None = None, anew: bool = False,
+def decide(key: known.Key | None, question: Question, save: str | Path | None = None,
            at_sight: bool = False) -> Verification:
     """The answer to a question of this key that this process has not answered."""
     *graph, how = question
@@ -137,7 +136,7 @@ def decide(key: known.Key | None, question: Question, save: str | Path | None = 
             made.append(Task(*graph))
         return made[0]
 
-    with uncollected(), stored.believed(not anew and save is None):
+    with uncollected():
         seen = congruent(key, task, how) if at_sight and key is not None else None
         found = asked(task, how) if seen is None else seen
     if save is not None and made:

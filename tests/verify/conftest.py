@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autograd_opt.verify import congruence, known, stored
+from autograd_opt.verify import congruence, known
 from autograd_opt.verify.task import Task
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,7 +23,6 @@ def cache(monkeypatch, tmp_path):
     from processes import new_process
 
     monkeypatch.setenv("AUTOGRAD_OPT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(stored, "LOADED", float("inf"))
     new_process()
     yield tmp_path / "cache"
     new_process()

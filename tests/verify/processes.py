@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from autograd_opt.plans import PLANS
-from autograd_opt.verify import known, rewrites, stored
+from autograd_opt.verify import known, rewrites
 
 
 def new_process():
     """Forget what lives as long as a process."""
     rewrites.KNOWN.clear()
-    rewrites.READ.clear()
     known.forget()
-    stored.surroundings.cache_clear()
     PLANS.clear()
