@@ -50,6 +50,8 @@ def compiled_modules() -> list[Extension]:
         first, *rest = source.with_suffix("").parts
         name = ".".join([FOLDERS.get(first, first), *rest])
         flags = ["-O1", "-g"] if DEBUG else ["-O3"]
+        if os.name == "posix" and not DEBUG:
+            flags.append("-g0")  # Python's own flags ask for debug symbols: two thirds of a wheel
         if name in OPTIONAL and os.name == "posix":
             flags.append("-std=c++17")
         module = Extension(name, [str(source)], extra_compile_args=flags, optional=name in OPTIONAL)

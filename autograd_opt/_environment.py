@@ -14,11 +14,13 @@ import importlib.util
 import os
 import re
 import sys
+import sysconfig
+import warnings
 from typing import Any
 
-OLDEST_PYTHON = (3, 11)
-OLDEST_TORCH = (2, 13)
-FIRST_UNTESTED_TORCH = (2, 14)
+OLDEST_PYTHON, FIRST_UNTESTED_PYTHON = (3, 11), (3, 14)
+OLDEST_TORCH, NEWEST_TORCH = (2, 12), (2, 14)
+"""What has been tested: a newer torch runs without the accelerations (`abi/switches.py`), anything else is refused."""
 COMPILED = ("autograd_opt.node", "autograd_opt.recorder", "autograd_opt.executor", "autograd_opt.passes")
 
 
@@ -61,15 +63,13 @@ def load_for(name: str) -> Any:
 
 def check() -> None:
     """Raise ImportError with one sentence when something is missing or of a wrong version."""
-    if sys.version_info < OLDEST_PYTHON:
-        found = sys.version.split()[0]
-        raise ImportError(f"autograd_opt needs Python {_dotted(OLDEST_PYTHON)} or newer; this is {found}")
+    check_python(sys.version_info[:2], bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
     try:
         from torch.version import __version__
     except ImportError as error:
         raise ImportError(
-            f"autograd_opt needs torch {_dotted(OLDEST_TORCH)}, which could not be imported ({error}): "
-            f"pip install 'torch>={_dotted(OLDEST_TORCH)},<{_dotted(FIRST_UNTESTED_TORCH)}'"
+            f"autograd_opt needs torch {_dotted(OLDEST_TORCH)} or newer, which could not be imported ({error}): "
+            f"pip install 'torch>={_dotted(OLDEST_TORCH)}'"
         ) from error
     check_torch(str(__version__))
     for name in COMPILED:
@@ -80,21 +80,53 @@ def check() -> None:
             )
 
 
+def check_python(found: tuple[int, ...], free_threaded: bool = False) -> None:
+    """Raise ImportError unless this is a Python that this release was tested with.
+
+    A newer one counts references in another way, which decides what may be written in place.
+
+    >>> check_python((3, 13))
+    >>> check_python((3, 14))
+    Traceback (most recent call last):
+    ImportError: autograd_opt needs a Python from 3.11 to 3.13; this is 3.14
+    """
+    if not OLDEST_PYTHON <= found < FIRST_UNTESTED_PYTHON:
+        newest = (FIRST_UNTESTED_PYTHON[0], FIRST_UNTESTED_PYTHON[1] - 1)
+        raise ImportError(
+            f"autograd_opt needs a Python from {_dotted(OLDEST_PYTHON)} to {_dotted(newest)}; this is {_dotted(found)}")
+    if free_threaded:
+        raise ImportError("autograd_opt needs a Python with the global interpreter lock; this is a free-threaded build")
+
+
 def check_torch(version: str) -> None:
-    """Raise ImportError unless `version` is one this release was tested with.
+    """Raise ImportError for a torch that is too old; warn of one that is newer than all that were tested.
 
     >>> check_torch("2.13.1+cpu")
-    >>> check_torch("2.14.0")
+    >>> check_torch("2.10.0")
     Traceback (most recent call last):
-    ImportError: autograd_opt was tested with torch 2.13 only, this is 2.14.0: pip install 'torch>=2.13,<2.14'
+    ImportError: autograd_opt needs torch 2.12 or newer, this is 2.10.0: pip install 'torch>=2.12'
     """
-    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if not OLDEST_TORCH <= found < FIRST_UNTESTED_TORCH:
-        oldest, beyond = _dotted(OLDEST_TORCH), _dotted(FIRST_UNTESTED_TORCH)
-        raise ImportError(
-            f"autograd_opt was tested with torch {oldest} only, this is {version}: "
-            f"pip install 'torch>={oldest},<{beyond}'"
-        )
+    if parsed(version) < OLDEST_TORCH:
+        oldest = _dotted(OLDEST_TORCH)
+        raise ImportError(f"autograd_opt needs torch {oldest} or newer, this is {version}: pip install 'torch>={oldest}'")
+    if newer_than_tested(version):
+        warnings.warn(
+            f"torch {version} is newer than {_dotted(NEWEST_TORCH)}, the newest that autograd_opt was tested with: "
+            "it runs without its accelerations; `autograd-opt doctor` says more", RuntimeWarning, stacklevel=5)
+
+
+def newer_than_tested(version: str) -> bool:
+    """Is this torch newer than all that this release was tested with?"""
+    return parsed(version) > NEWEST_TORCH
+
+
+def parsed(version: str) -> tuple[int, ...]:
+    """Major and minor number of a version.
+
+    >>> parsed("2.13.0a0+git1234")
+    (2, 13)
+    """
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _dotted(version: tuple[int, ...]) -> str:

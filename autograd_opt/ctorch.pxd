@@ -83,9 +83,21 @@ cdef extern from *:
         return PyObject_SetAttrString(o, "__class__", type);
     #endif
     }
+    #if PY_VERSION_HEX >= 0x030D0000
+    #define AO_CLEAR_MANAGED_DICT PyObject_ClearManagedDict
+    #elif PY_VERSION_HEX >= 0x030C0000
+    #define AO_CLEAR_MANAGED_DICT _PyObject_ClearManagedDict
+    #endif
     static CYTHON_INLINE int ao_strip(PyObject *o) {
         /* drop the attributes of an object that only its memory is wanted of */
-        PyObject **place = _PyObject_GetDictPtr(o);
+        PyObject **place;
+    #if PY_VERSION_HEX >= 0x030C0000 && !defined(PYPY_VERSION)
+        if (PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_MANAGED_DICT)) {     /* they may lie in the object, without a dict */
+            AO_CLEAR_MANAGED_DICT(o);
+            return 0;
+        }
+    #endif
+        place = _PyObject_GetDictPtr(o);
         if (place != NULL) Py_CLEAR(*place);
         return 0;
     }
@@ -95,8 +107,7 @@ cdef extern from *:
         if (place == NULL || *place == NULL) return 0;
         if (PyDict_GET_SIZE(*place) == 1 && Py_REFCNT(*place) == 1 && PyDict_GetItem(*place, name) != NULL)
             return PyDict_SetItem(*place, name, Py_None);
-        Py_CLEAR(*place);
-        return 0;
+        return ao_strip(o);
     }
     static CYTHON_INLINE PyObject *ao_try_attr(PyObject *o, PyObject *name) {
         /* a plain instance attribute or NULL without an exception; torch.Tensor uses the
@@ -105,13 +116,47 @@ cdef extern from *:
         if (r == NULL) PyErr_Clear();
         return r;
     }
-    /* the same for the collector of cycles: nothing is allocated, no exception made */
-    #if PY_VERSION_HEX >= 0x030D0000
-    PyAPI_FUNC(PyObject *) _PyObject_GenericGetAttrWithDict(PyObject *, PyObject *, PyObject *, int);
-    #endif
     static CYTHON_INLINE PyObject *ao_silent_attr(PyObject *o, PyObject *name) {
+        /* the same for the collector of cycles: nothing is allocated, no exception made */
+    #if PY_VERSION_HEX >= 0x030D0000
+        PyObject *r = NULL;
+        if (Py_TYPE(o)->tp_getattro == PyObject_GenericGetAttr && PyObject_GetOptionalAttr(o, name, &r) < 0) PyErr_Clear();
+        return r;
+    #else
         return _PyObject_GenericGetAttrWithDict(o, name, NULL, 1);
+    #endif
     }
+    static CYTHON_INLINE PyObject *ao_referent(PyObject *reference) {
+        /* what a weak reference leads to, borrowed from whoever owns it; NULL where it is gone */
+    #if PY_VERSION_HEX >= 0x030D0000
+        PyObject *found = NULL;
+        if (PyWeakref_GetRef(reference, &found) < 0) PyErr_Clear();
+        Py_XDECREF(found);
+        return found;
+    #else
+        PyObject *found = PyWeakref_GetObject(reference);
+        return found == Py_None ? NULL : found;
+    #endif
+    }
+    /* The exception that is being raised, put aside while a finalizer works. */
+    #if PY_VERSION_HEX >= 0x030C0000
+    typedef struct { PyObject *value; } ao_raised;
+    static CYTHON_INLINE ao_raised ao_put_aside(void) {
+        ao_raised r = { PyErr_GetRaisedException() };
+        return r;
+    }
+    static CYTHON_INLINE void ao_raise_again(ao_raised r) { PyErr_SetRaisedException(r.value); }
+    static CYTHON_INLINE void ao_drop_raised(ao_raised r) { Py_XDECREF(r.value); }
+    #else
+    typedef struct { PyObject *type, *value, *traceback; } ao_raised;
+    static CYTHON_INLINE ao_raised ao_put_aside(void) {
+        ao_raised r;
+        PyErr_Fetch(&r.type, &r.value, &r.traceback);
+        return r;
+    }
+    static CYTHON_INLINE void ao_raise_again(ao_raised r) { PyErr_Restore(r.type, r.value, r.traceback); }
+    static CYTHON_INLINE void ao_drop_raised(ao_raised r) { Py_XDECREF(r.type); Py_XDECREF(r.value); Py_XDECREF(r.traceback); }
+    #endif
     /* Frames.  Asking for frame objects makes one for every caller, which costs more than a
        small kernel in deep modules; where the interpreter's own frames are known they are read
        directly, elsewhere through the public functions. */
@@ -169,8 +214,8 @@ cdef extern from *:
         return 0;
     }
     static CYTHON_INLINE int ao_has_weakrefs(PyObject *o) {
-        Py_ssize_t off = Py_TYPE(o)->tp_weaklistoffset;
-        return off > 0 && *(PyObject **)((char *)o + off) != NULL;
+        /* where the list of them is has changed with Python's versions, so its own function says */
+        return PyType_SUPPORTS_WEAKREFS(Py_TYPE(o)) && *PyObject_GET_WEAKREFS_LISTPTR(o) != NULL;
     }
     /* What a tensor is, asked of torch's C interface instead of its Python one, which takes 15 times as long
        (core/metadata.pxi).  The `at::Tensor` lies in the Python object, right behind its head. */
@@ -474,6 +519,11 @@ cdef extern from *:
     int ao_forget(object o, object name) except -1
     PyObject *ao_try_attr(object o, object name)
     PyObject *ao_silent_attr(PyObject *o, PyObject *name)
+    PyObject *ao_referent(object reference)
+    ctypedef struct ao_raised:
+        PyObject *value
+    ao_raised ao_put_aside()
+    void ao_raise_again(ao_raised raised)
     ctypedef struct ao_frame_struct:
         pass
     ctypedef ao_frame_struct *ao_frame_t

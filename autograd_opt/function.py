@@ -14,13 +14,14 @@ import torch
 
 from autograd_opt import errors, recorder, references, transforms, vectorized, views
 from autograd_opt import node as nodes
+from autograd_opt.abi import torch_private
 from autograd_opt.hooks import user_code
 from autograd_opt.ops.table import MULTI, USERS, VARIADIC, define
 from autograd_opt.saved import Packed, pack
 from autograd_opt.tensor import CustomTensor, mark, recorded_before, revive, tracked
 
 Tensor = torch.Tensor
-_torch_apply = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
+_torch_apply = torch_private.function_apply()
 
 
 @torch.autograd.graph.Node.register

@@ -24,7 +24,7 @@ from autograd_opt.ctorch cimport (
     ao_again, ao_builtin0, ao_contiguous, ao_dtype, ao_forget, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti,
     ao_frame_t, ao_get, ao_get_int, ao_grad_on, ao_has_weakrefs, ao_innermost_mode, ao_is_inference, ao_is_leaf, ao_is_neg,
     ao_is_resizable, ao_is_view, ao_is_zero, ao_method, ao_method0, ao_needs_grad,
-    ao_on_cpu, ao_own, ao_set_type, ao_shape, ao_silent_attr, ao_start, ao_strided, ao_strip, ao_tensors_over, ao_try_attr, ao_use_reads, ao_uses, ao_version,
+    ao_on_cpu, ao_own, ao_put_aside, ao_raise_again, ao_raised, ao_referent, ao_set_type, ao_shape, ao_silent_attr, ao_start, ao_strided, ao_strip, ao_tensors_over, ao_try_attr, ao_use_reads, ao_uses, ao_version,
 )
 cimport cython
 
@@ -41,11 +41,8 @@ cdef extern from *:
 cdef extern from "Python.h":
     int PyObject_GenericSetAttr(object o, object name, object value) except -1
     Py_ssize_t Py_REFCNT(object o)
-    PyObject *PyWeakref_GetObject(object reference)
     bint PyErr_ExceptionMatches(PyObject *kind)
     void PyErr_Clear()
-    void PyErr_Fetch(PyObject **t, PyObject **v, PyObject **tb)
-    void PyErr_Restore(PyObject *t, PyObject *v, PyObject *tb)
     ctypedef void (*destructor)(PyObject *)
     ctypedef int (*visitproc)(PyObject *, void *) noexcept
     ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept

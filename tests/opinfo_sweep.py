@@ -36,7 +36,7 @@ from tests.opinfo_kinks import FILLS, LEFT_OUT, kinked
 from tests.opinfo_layouts import cases
 
 HERE = Path(__file__).resolve().parent.parent
-RESULTS = HERE / "build" / "opinfo"
+RESULTS = Path(os.environ.get("OPINFO_RESULTS") or HERE / "build" / "opinfo")
 PAGE = HERE / "docs" / "opinfo.md"
 SILENCE = 900.0
 """Seconds without a word after which a worker is taken to hang."""

@@ -132,6 +132,8 @@ cdef struct Found:                        # what a dictionary of attributes hold
 
 cdef Found _found[256]                   # by version
 cdef Found _globals                      # the hooks for all modules
+cdef object tool_at = getattr(getattr(sys, "monitoring", None), "get_tool", None)     # Python 3.12 and later
+cdef bint _monitored = False             # had a tool registered for events of the interpreter when the latest graph opened?
 cdef unsigned long long _traces = 0      # version of the dictionary that says that nothing is being traced
 
 
@@ -189,7 +191,18 @@ cdef bint unwatched() except -1:
         if PyDict_GetItemWithError(trace_names, "_trace_module_map") != <PyObject *>None:
             return False
         _traces = version
-    return empty(&_globals) and not ao_traced()
+    return empty(&_globals) and not ao_traced() and not _monitored
+
+
+cdef int look_for_tools() except -1:
+    """Note whether a debugger or profiler listens through `sys.monitoring`, which the thread's state does not show."""
+    global _monitored
+    _monitored = False
+    if tool_at is not None:
+        for number in range(6):          # all that there can be
+            if tool_at(number) is not None:
+                _monitored = True
+    return 0
 
 
 cdef object call_module(PyObject *self, PyObject *arguments, PyObject *named):

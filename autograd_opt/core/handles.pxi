@@ -91,11 +91,8 @@ cdef void finalize(PyObject *self) noexcept:
     The value survives here, without its handle, when the rule still reads it or when it
     is kept for reuse; that needs neither a second tensor object nor a weak reference.
     """
-    cdef PyObject *t
-    cdef PyObject *v
-    cdef PyObject *tb
     cdef PyObject *p
-    PyErr_Fetch(&t, &v, &tb)
+    cdef ao_raised raised = ao_put_aside()
     p = ao_try_attr(<object>self, NODE)
     if p != NULL:
         found = <object>p
@@ -105,7 +102,7 @@ cdef void finalize(PyObject *self) noexcept:
                 tensor_died(<Node>found, <object>self)
         except BaseException as error:  # a finalizer cannot raise
             print("autograd_opt: error while releasing a tensor:", repr(error), file=sys.stderr)
-    PyErr_Restore(t, v, tb)
+    ao_raise_again(raised)
 
 
 cdef traverseproc traverse_tensor = NULL     # torch's own, set by install()

@@ -6,16 +6,17 @@ cdef extern from *:
     static PyObject *ao_refuse_options = NULL;
 
     static int ao_named_init(PyObject *self, PyObject *args, PyObject *kwargs) {
-        PyObject *type, *value, *traceback, *done;
+        PyObject *done;
+        ao_raised raised;
         if (ao_plain_init(self, args, kwargs) == 0) return 0;
         if (kwargs == NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
-        PyErr_Fetch(&type, &value, &traceback);
+        raised = ao_put_aside();
         done = PyObject_CallFunctionObjArgs(ao_refuse_options, (PyObject *)Py_TYPE(self), kwargs, NULL);
         if (done != NULL) {
             Py_DECREF(done);
-            PyErr_Restore(type, value, traceback);      /* it knows them all: the first error stands */
+            ao_raise_again(raised);                     /* it knows them all: the first error stands */
         } else {
-            Py_XDECREF(type); Py_XDECREF(value); Py_XDECREF(traceback);
+            ao_drop_raised(raised);
         }
         return -1;
     }

@@ -50,6 +50,7 @@ cdef int begin_shortcuts() except -1:
         take_calls()
     elif calls_lost():
         take_calls()
+    look_for_tools()
     users += 1
     if users == 1:
         if not namespaces:

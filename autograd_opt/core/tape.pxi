@@ -51,13 +51,11 @@ def compact_always(bint on):
 
 cdef PyObject *leaf_tensor(Node node):
     """The tensor behind a leaf's node, borrowed; NULL where it is gone."""
-    cdef PyObject *t
     if node.value is None:
         return NULL
     if type(node.value) is not weakref.ref:
         return <PyObject *>node.value
-    t = PyWeakref_GetObject(node.value)
-    return NULL if t == <PyObject *>None else t
+    return ao_referent(node.value)
 
 
 cdef Py_ssize_t own_references(Node node) except -1:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.helpers import NUMBER, H, masked, times, zero
+from autograd_opt.ops.helpers import NUMBER, TIES_SHARE, H, masked, times, zero
 from autograd_opt.ops.table import COMMUTATIVE, ELEMENTWISE, ONCE, PURE, choose, define
 
 
@@ -123,54 +123,69 @@ define("maximum", "x, y", E, "torch.maximum T.maximum",
 define("minimum", "x, y", E, "torch.minimum T.minimum",
        x=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x > y, 0),
        y=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x < y, 0))
-define("fmax", "x, y", E, "torch.fmax T.fmax",
-       x=lambda g, x, y: masked((x >= y) | y.isnan(), g), y=lambda g, x, y: masked(~((x >= y) | y.isnan()), g))
-define("fmin", "x, y", E, "torch.fmin T.fmin",
-       x=lambda g, x, y: masked((x <= y) | y.isnan(), g), y=lambda g, x, y: masked(~((x <= y) | y.isnan()), g))
+if TIES_SHARE:
+    define("fmax", "x, y", E, "torch.fmax T.fmax",
+           x=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x < y, 0),
+           y=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x > y, 0))
+    define("fmin", "x, y", E, "torch.fmin T.fmin",
+           x=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x > y, 0),
+           y=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x < y, 0))
+else:
+    define("fmax", "x, y", E, "torch.fmax T.fmax",
+           x=lambda g, x, y: masked((x >= y) | y.isnan(), g), y=lambda g, x, y: masked(~((x >= y) | y.isnan()), g))
+    define("fmin", "x, y", E, "torch.fmin T.fmin",
+           x=lambda g, x, y: masked((x <= y) | y.isnan(), g), y=lambda g, x, y: masked(~((x <= y) | y.isnan()), g))
 
 
 # ----- selection -----
-def keeps_bound() -> bool:
-    """Does the installed torch pass the cotangent on where `x` is at a number that bounds it?
-
-    torch 2.13 and earlier do; 2.14 does not.  The node is called itself, since a run of torch's starts threads.
-    """
-    with torch.inference_mode(False), torch.enable_grad():
-        node: Any = torch.clamp_min(torch.zeros((), device="cpu", requires_grad=True), 0).grad_fn
-    return bool(node(torch.ones((), device="cpu")))
-
-
-CLOSED = keeps_bound()
-
-
 def above(x: Any, bound: Any) -> Any:
-    """Where a lower bound leaves `x` its cotangent."""
-    return x >= bound if CLOSED or not isinstance(bound, NUMBER) else x > bound
+    """Where a lower bound leaves `x` its cotangent: at a number itself up to torch 2.13."""
+    return x > bound if TIES_SHARE and isinstance(bound, NUMBER) else x >= bound
 
 
 def below(x: Any, bound: Any) -> Any:
-    return x <= bound if CLOSED or not isinstance(bound, NUMBER) else x < bound
+    return x < bound if TIES_SHARE and isinstance(bound, NUMBER) else x <= bound
+
+
+def shared(tie: Any, g: Any) -> Any:
+    """The cotangent of one of two operands that are equal where `tie` is true."""
+    return torch.where(tie, g / 2, g)
 
 
 def clamp_x(g: Any, x: Any, min: Any, max: Any) -> Any:
+    if min is None and max is None:
+        return g
+    if TIES_SHARE and not isinstance(max if min is None else min, NUMBER):
+        if min is None or max is None:
+            return shared(x == max, g).masked_fill(x > max, 0) if min is None else shared(x == min, g).masked_fill(x < min, 0)
+        return shared((min < max) & ((x == min) | (x == max)), g).masked_fill((x < min) | (x > max), 0)
     if min is None:
-        return masked(below(x, max), g) if max is not None else g
+        return masked(below(x, max), g)
     return masked(above(x, min) if max is None else above(x, min) & below(x, max), g)
 
 
 def clamp_min(g: Any, x: Any, min: Any, max: Any) -> Any:
-    return masked(x < min if max is None else (min < max) & (x < min), g)
+    if not TIES_SHARE:
+        return masked(x < min if max is None else (min < max) & (x < min), g)
+    if max is None:
+        return shared(x == min, g).masked_fill(x > min, 0)
+    return masked((min <= max) & (x < min) | (min < max) & (x == min), shared(x == min, g))
 
 
 def clamp_max(g: Any, x: Any, min: Any, max: Any) -> Any:
-    return masked(x > max if min is None else (x > max) | (max < min), g)
+    if not TIES_SHARE:
+        return masked(x > max if min is None else (x > max) | (max < min), g)
+    if min is None:
+        return shared(x == max, g).masked_fill(x < max, 0)
+    return masked((min <= max) & (x > max) | (min < max) & (x == max) | (max < min),
+                  shared((min < max) & (x == max), g))
 
 
 define("clamp", "x, min=?, max=?", E, "torch.clamp torch.clip T.clamp T.clip", x=clamp_x, min=clamp_min, max=clamp_max)
 define("clamp_min", "x, min", E, "torch.clamp_min T.clamp_min",
-       x=lambda g, x, min: masked(above(x, min), g), min=lambda g, x, min: masked(x < min, g))
+       x=lambda g, x, min: clamp_x(g, x, min, None), min=lambda g, x, min: clamp_min(g, x, min, None))
 define("clamp_max", "x, max", E, "torch.clamp_max T.clamp_max",
-       x=lambda g, x, max: masked(below(x, max), g), max=lambda g, x, max: masked(x > max, g))
+       x=lambda g, x, max: clamp_x(g, x, None, max), max=lambda g, x, max: clamp_max(g, x, None, max))
 define("where", "condition, x, y", E, "torch.where",
        x=lambda g, condition: torch.where(condition, g, 0.0), y=lambda g, condition: torch.where(condition, 0.0, g))
 define("where_method", "x, condition, y", E, "T.where",

@@ -11,8 +11,11 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private
 
 NUMBER = (int, float, complex, np.number)
+TIES_SHARE = torch_private.VERSION >= (2, 14)
+"""Since torch 2.14 tensors that are equal share the cotangent of `fmax`, `fmin` and `clamp`, and a number as a bound has all of it."""
 
 
 def primitive(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from autograd_opt.ops.helpers import NUMBER, TIES_SHARE
 from autograd_opt.verify.domain import Array, Domain, Outside
 
 Meaning = Callable[..., Any]
@@ -91,8 +92,13 @@ def extreme(D: Domain, x: Array, dim: Any, keepdim: bool, s: int) -> Array:
 
 def clamp(D: Domain, x: Array, lo: Any = None, hi: Any = None) -> Array:
     if lo is not None:
-        x = D.branch(D.sub(x, lo), x, lo, 1)
-    return x if hi is None else D.branch(D.sub(x, hi), hi, x, 0)
+        x = D.branch(D.sub(x, lo), x, lo, kept_at(lo))
+    return x if hi is None else D.branch(D.sub(x, hi), hi, x, 1 - kept_at(hi))
+
+
+def kept_at(bound: Any) -> Any:
+    """Which part of the derivative `x` has at a bound of it; since torch 2.14 as `TIES_SHARE` says."""
+    return (0 if isinstance(bound, NUMBER) else HALF) if TIES_SHARE else 1
 
 
 def unary(name: str) -> Meaning:

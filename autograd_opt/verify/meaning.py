@@ -18,6 +18,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from autograd_opt.ops.helpers import TIES_SHARE
 from autograd_opt.verify.computing import (
     HALF,
     Meaning,
@@ -113,8 +114,8 @@ MEANING: dict[str, Meaning] = {
     "celu": lambda D, x, alpha=1.0: D.branch(x, x, D.scale(alpha, D.sub(D.call("exp", D.div(x, D.number(alpha))), D.number(1))), 0),
     "maximum": lambda D, x, y: D.branch(D.sub(x, y), x, y, HALF),
     "minimum": lambda D, x, y: D.branch(D.sub(x, y), y, x, HALF),
-    "fmax": lambda D, x, y: D.branch(D.sub(x, y), x, y, 1),
-    "fmin": lambda D, x, y: D.branch(D.sub(x, y), y, x, 0),
+    "fmax": lambda D, x, y: D.branch(D.sub(x, y), x, y, HALF if TIES_SHARE else 1),
+    "fmin": lambda D, x, y: D.branch(D.sub(x, y), y, x, HALF if TIES_SHARE else 0),
     "clamp": lambda D, x, min=None, max=None: clamp(D, x, min, max),
     "clamp_min": lambda D, x, min: clamp(D, x, min),
     "clamp_max": lambda D, x, max: clamp(D, x, None, max),

@@ -73,5 +73,5 @@ def test_a_wrong_share_at_a_tie_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     (case,) = (case for case in CASES if case.full_name == "clamp 0 1")
     sample = case.sample(Fill((0.0, 1.0), "ones"))
     assert run_sample(case, sample, OPTIMIZED).kind == "passed"
-    monkeypatch.setattr(arithmetic, "CLOSED", not arithmetic.CLOSED)
+    monkeypatch.setattr(arithmetic, "TIES_SHARE", not arithmetic.TIES_SHARE)
     assert run_sample(case, sample, OPTIMIZED).kind == "failed"

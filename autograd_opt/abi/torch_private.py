@@ -1,0 +1,19 @@
+"""Private names of torch that differ between its versions, each looked up here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autograd_opt._environment import parsed
+
+VERSION = parsed(torch.__version__)
+"""Major and minor number of the installed torch: a rule that follows its version says since when it holds."""
+
+
+def function_apply() -> Callable[..., Any]:
+    """`torch.autograd.Function.apply`, to be called with the class in front: Python's up to 2.13, C's since."""
+    found = vars(torch.autograd.Function)["apply"]
+    return found.__func__ if isinstance(found, classmethod) else found       # type: ignore[no-any-return]

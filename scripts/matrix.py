@@ -1,0 +1,299 @@
+"""Build and test every Python with every torch that can be had, and write docs/matrix.md.
+
+    python scripts/matrix.py                                every cell of CELLS, then the table
+    python scripts/matrix.py --cell 3.13:2.14.1             one cell; its results replace those of its last run
+    python scripts/matrix.py --steps import demo engine     some steps of each cell
+    python scripts/matrix.py --table                        the table alone, from the results at hand
+
+A Python is found as `python3.13`, or below `--pythons` (a folder as pyenv's, with `3.13.0/bin/python`).  Each Python gets
+an environment with this checkout in it, built in place, and each torch a folder of its own beside it, so that a wheel
+is installed once.  The product is built without torch.
+
+A wheel of torch may want the CUDA libraries of NVIDIA, gigabytes that nothing here calls.  Where they are missing, empty
+libraries of the same names take their places: each function that torch asks for is there and returns 0, and the
+driver says that there is no device.  They exist for these tests alone, in the folder of the environments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "build" / "matrix"
+PAGE = ROOT / "docs" / "matrix.md"
+CELLS = [(python, torch) for python in ("3.11", "3.12", "3.13") for torch in ("2.12.1", "2.13.0", "2.14.1")]
+"""Python and torch of each cell; the newest torch that has been run is `NEWEST_TORCH` in `_environment.py`."""
+PACKAGES = """
+    setuptools>=77 cython>=3.1,<4 numpy>=2.0 sympy>=1.13 rustworkx>=0.17 matplotlib>=3.9 rich>=13 click>=8.1
+    filelock typing_extensions networkx jinja2 fsspec scikit-learn>=1.5
+    pytest>=8.4 pytest-randomly>=3.16 pytest-xdist>=3.6 hypothesis>=6.130 expecttest>=0.2
+""".split()
+"""What this package, torch and the tests import, without torch's CUDA libraries."""
+PYTEST = ["-m", "pytest", "-q", "-p", "no:randomly", "-m", "not slow and not long and not gpu"]
+REFUSALS = {"cudaGetDeviceCount": 100, "cuInit": 100, "nvmlInit_v2": 999}
+"""Functions of the empty libraries that say more than 0: there is no device, there is no driver."""
+
+
+# ----- environments -----
+def run(command: list[str], log: Path, environment: dict[str, str] | None = None, limit: float = 3600) -> int:
+    """Run a command in this checkout with its output in a file; its exit code, 124 where it takes too long."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as out:
+        try:
+            return subprocess.run(command, cwd=ROOT, env={**os.environ, **(environment or {})}, stdout=out,
+                                  stderr=subprocess.STDOUT, timeout=limit, check=False).returncode
+        except subprocess.TimeoutExpired:
+            return 124
+
+
+def interpreter(version: str, pythons: Path | None) -> str | None:
+    """The path of a Python of this version, None where there is none."""
+    found = sorted(pythons.glob(f"{version}.*/bin/python")) if pythons else []
+    candidates = [str(path) for path in reversed(found)] + [shutil.which(f"python{version}") or ""]
+    for path in filter(None, candidates):
+        said = subprocess.run([path, "-c", "import sys; print(*sys.version_info[:2], sep='.')"],
+                              capture_output=True, text=True, check=False).stdout.strip()
+        if said == version:
+            return path
+    return None
+
+
+@functools.cache
+def environment_of(version: str, folder: Path, pythons: Path | None) -> Path | None:
+    """A virtual environment of this Python with all but torch in it, this checkout built in place; its Python."""
+    python = folder / f"py{version}" / "bin" / "python"
+    if not python.exists():
+        made = interpreter(version, pythons)
+        if made is None:
+            return None
+        if run([made, "-m", "venv", str(folder / f"py{version}")], RESULTS / f"{version}-venv.log"):
+            return None
+        if run([str(python), "-m", "pip", "install", "-q", *PACKAGES], RESULTS / f"{version}-packages.log"):
+            shutil.rmtree(folder / f"py{version}")
+            return None
+    built = run([str(python), "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", "."],
+                RESULTS / f"{version}-build.log")
+    return python if built == 0 else None
+
+
+def torch_of(python: Path, version: str) -> dict[str, str] | None:
+    """The variables with which this Python imports this torch; None where it cannot be had."""
+    folder = python.parents[1] / "torch" / version
+    if not folder.exists():
+        log = RESULTS / f"{python.parents[1].name}-torch-{version}.log"
+        if run([str(python), "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), f"torch=={version}"], log):
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+    stubs = empty_libraries(folder / "torch", folder / "empty")
+    return {"PYTHONPATH": str(folder), "LD_LIBRARY_PATH": str(stubs), "AUTOGRAD_OPT_CACHE": "off"}
+
+
+# ----- empty libraries in place of NVIDIA's -----
+def read(*arguments: str) -> str:
+    return subprocess.run(["readelf", "-W", *arguments], capture_output=True, text=True, check=False).stdout
+
+
+def empty_libraries(torch: Path, folder: Path) -> Path:
+    """Build the libraries that torch's own need and that are not installed, with the functions that torch asks for."""
+    if folder.exists():
+        return folder
+    folder.mkdir(parents=True)
+    libraries = [*(torch / "lib").glob("*.so*"), *torch.glob("_C*.so")]
+    needed: set[str] = set()
+    versions: dict[str, set[tuple[str, str]]] = {}       # library -> its (function, version) that are asked for
+    defined: set[str] = set()
+    asked: set[str] = set()
+    for library in libraries:
+        needed |= set(re.findall(r"\(NEEDED\).*\[(.+)\]", read("-d", str(library))))
+        homes: dict[str, str] = {}                       # version -> the library that has it
+        home = ""
+        for line in read("-V", str(library)).splitlines():
+            if found := re.search(r" File: (\S+) ", line):
+                home = found[1]
+            elif home and (found := re.search(r" Name: (\S+) ", line)):
+                homes[found[1]] = home
+        for line in read("--dyn-syms", str(library)).splitlines():
+            words = line.split()
+            if len(words) < 8 or not words[0].endswith(":"):
+                continue
+            name, _, version = words[7].partition("@")
+            if words[6] != "UND":
+                defined.add(name)
+            elif version:
+                versions.setdefault(homes.get(version.lstrip("@"), ""), set()).add((name, version.lstrip("@")))
+            elif words[4] != "WEAK":
+                asked.add(name)
+    ours = {library.name for library in libraries}
+    system = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    missing = sorted(name for name in needed - ours if f"\t{name} " not in system)
+    rest = {name for name in asked - defined if not re.match(r"_?Py|_Z", name)}
+    for k, name in enumerate(missing):
+        build_empty(folder, name, versions.get(name, set()), rest if k == 0 else set())
+    return folder
+
+
+def build_empty(folder: Path, name: str, versioned: set[tuple[str, str]], plain: set[str]) -> None:
+    """One such library, its functions with the versions of the real one."""
+    source, script = folder / f"{name}.c", folder / f"{name}.map"
+    functions = sorted({function for function, _ in versioned} | plain)
+    source.write_text("".join(f"long {f}(void) {{ return {REFUSALS.get(f, 0)}; }}\n" for f in functions))
+    parts = {version: [f for f, v in sorted(versioned) if v == version] for version in sorted({v for _, v in versioned})}
+    script.write_text("".join(f"{version} {{ {' '.join(f'{f};' for f in fs)} }};\n" for version, fs in parts.items()))
+    options = [f"-Wl,--version-script,{script}"] if parts else []
+    subprocess.run(["gcc", "-shared", "-fPIC", "-nostdlib", "-fno-builtin", "-w", f"-Wl,-soname,{name}", *options, "-o",
+                    str(folder / name), str(source)], check=True)
+    source.unlink()
+    script.unlink()
+
+
+# ----- steps -----
+@dataclass
+class Outcome:
+    """What came of a step: counts, and the names of what failed."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    names: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+Step = Callable[[str, dict[str, str], Path], Outcome]
+
+
+def program(*words: str) -> Step:
+    """A step that is one command, which passes or fails."""
+    def step(python: str, environment: dict[str, str], log: Path) -> Outcome:
+        code = run([python, *words], log, environment, 900)
+        return Outcome(int(code == 0), int(code != 0), names=[f"exit code {code}"] if code else [])
+    return step
+
+
+def tests(*folders: str) -> Step:
+    """A step that is a run of pytest."""
+    def step(python: str, environment: dict[str, str], log: Path) -> Outcome:
+        report = log.with_suffix(".xml")
+        report.unlink(missing_ok=True)
+        run([python, *PYTEST, f"--junitxml={report}", *folders], log, environment)
+        if not report.exists():
+            return Outcome(failed=1, names=["pytest did not end"])
+        outcome = Outcome()
+        for case in ElementTree.parse(report).iter("testcase"):
+            kinds = {child.tag for child in case}
+            if kinds & {"failure", "error"}:
+                outcome.failed += 1
+                outcome.names.append(f"{case.get('classname', '')}.{case.get('name', '')}".removeprefix("tests."))
+            elif "skipped" in kinds:
+                outcome.skipped += 1
+            else:
+                outcome.passed += 1
+        return outcome
+    return step
+
+
+def operators(python: str, environment: dict[str, str], log: Path) -> Outcome:
+    """Five samples of each entry of this torch's own database of operators."""
+    folder = log.with_suffix("")
+    run([python, "-m", "tests.opinfo_sweep", "--samples", "5", "--fresh"], log,
+        {**environment, "OPINFO_RESULTS": str(folder)})
+    outcome = Outcome()
+    entries = [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
+    for entry in entries:
+        outcome.passed += entry.get("passed", 0) + entry.get("rounding", 0)
+        outcome.failed += entry.get("failed", 0)
+        outcome.skipped += entry.get("skipped", 0)
+        if entry.get("failed"):
+            outcome.names.append(entry["op"])
+    return outcome
+
+
+PROBE = "import autograd_opt, torch, sys; print(sys.version.split()[0], torch.__version__)"
+STEPS: dict[str, Step] = {
+    "import": program("-W", "error", "-c", PROBE),
+    "demo": program("-m", "autograd_opt", "demo", "--repeats", "5", "--out", "build/matrix/demo"),
+    "doctor": program("-m", "autograd_opt", "doctor"),
+    "engine": tests("tests/engine"),
+    "optimizer": tests("tests/optimizer"),
+    "hazards": tests("tests/hazards"),
+    "operators": operators,
+}
+"""Name of a step -> what does it, given Python, variables and the file for its output."""
+
+
+def cell(version: str, torch: str, steps: list[str], folder: Path, pythons: Path | None) -> None:
+    """Run the steps of one cell; its results are lines of JSON, one a step."""
+    name = f"{version}-{torch}"
+    python = environment_of(version, folder, pythons)
+    environment = None if python is None else torch_of(python, torch)
+    if python is None or environment is None:
+        print(f"{name}: {'no such Python, or no build' if python is None else 'no such torch'}", flush=True)
+        return
+    for step in steps:
+        begin = time.monotonic()
+        outcome = STEPS[step](str(python), environment, RESULTS / name / f"{step}.log")
+        outcome.seconds = round(time.monotonic() - begin, 1)
+        said = {"python": version, "torch": torch, "step": step, "date": str(date.today()), **asdict(outcome)}
+        (RESULTS / name / f"{step}.json").write_text(json.dumps(said))
+        print(f"{name} {step}: {outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped "
+              f"({outcome.seconds:.0f} s)", *outcome.names[:40], sep="\n  ", flush=True)
+
+
+# ----- the table -----
+def table() -> str:
+    """The page: counts of each cell, and the names of what failed."""
+    found = [json.loads(file.read_text()) for file in sorted(RESULTS.glob("*/*.json"))]
+    lines = ["# Pythons and torches", "",
+             "`make matrix` makes this page: each Python with each torch that can be had, built, tested and compared with that "
+             "torch's eager mode. Passed / failed (skipped in brackets); *operators* counts samples of torch's own database, "
+             "five an entry. Tests that take long are left out.", "",
+             f"| Python | torch | {' | '.join(STEPS)} | date |", f"|---|---|{'---|' * (len(STEPS) + 1)}"]
+    cells = sorted({(f["python"], f["torch"]) for f in found})
+    for python, torch in cells:
+        here = {f["step"]: f for f in found if (f["python"], f["torch"]) == (python, torch)}
+        words = [text(here[step]) if step in here else "" for step in STEPS]
+        lines.append(f"| {python} | {torch} | {' | '.join(words)} | {max(f['date'] for f in here.values())} |")
+    lines += ["", "## What failed", ""]
+    failed = [f for f in found if f["failed"]]
+    lines += [f"- Python {f['python']}, torch {f['torch']}, {f['step']}: {', '.join(f'`{n}`' for n in f['names'])}"
+              for f in failed] or ["Nothing."]
+    return "\n".join(lines) + "\n"
+
+
+def text(found: dict[str, int]) -> str:
+    """One field of the table."""
+    if found["passed"] + found["failed"] == 1:
+        return "passed" if found["passed"] else "**failed**"
+    failed = f"**{found['failed']}**" if found["failed"] else "0"
+    return f"{found['passed']} / {failed}" + (f" ({found['skipped']})" if found["skipped"] else "")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cell", action="append", metavar="PYTHON:TORCH", help="these cells instead of all")
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "environments", help="where environments lie")
+    parser.add_argument("--pythons", type=Path, default=Path.home() / ".pyenv" / "versions", help="a folder of Pythons")
+    parser.add_argument("--table", action="store_true", help="write the table alone")
+    options = parser.parse_args()
+    cells = [tuple(c.split(":")) for c in options.cell] if options.cell else CELLS
+    for version, torch in () if options.table else cells:
+        cell(version, torch, options.steps, options.folder.resolve(), options.pythons if options.pythons.exists() else None)
+    PAGE.write_text(table(), encoding="utf-8")
+    return int(any(json.loads(file.read_text())["failed"] for file in RESULTS.glob("*/*.json")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
