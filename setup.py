@@ -12,7 +12,7 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CCompilerError, ExecError, PlatformError
 
-OLDEST = (3, 11)
+OLDEST, FIRST_UNTESTED = (3, 11), (3, 14)
 DEBUG = os.environ.get("AUTOGRAD_OPT_DEBUG_BUILD") == "1"
 DIRECTIVES = {
     "language_level": 3,
@@ -104,14 +104,18 @@ class BuildExtensions(build_ext):
             raise stop(f"the C compiler {compiler()!r} failed: {error}") from None
 
 
+found = sys.version.split()[0]
 if sys.version_info < OLDEST:
-    found = sys.version.split()[0]
     raise stop(f"it needs Python {OLDEST[0]}.{OLDEST[1]} or newer, this is {found} ({sys.executable}).")
+if sys.version_info[:2] >= FIRST_UNTESTED:
+    raise stop(f"it needs a Python before {FIRST_UNTESTED[0]}.{FIRST_UNTESTED[1]}, this is {found} ({sys.executable}).")
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    raise stop(f"it needs a Python with the global interpreter lock, this is a free-threaded {found} ({sys.executable}).")
 
 setup(
     packages=packages(),
     package_dir={package: folder for folder, package in FOLDERS.items()},
-    package_data={"": ["*.pyx", "*.pxd", "*.pxi", "core/*.pxi", "*.pyi", "py.typed", "*.js", "*.css"]},
+    package_data={"": ["*.pyx", "*.pxd", "*.pxi", "core/*.pxi", "*.h", "*.pyi", "py.typed", "*.js", "*.css"]},
     include_package_data=False,
     ext_modules=compiled_modules(),
     cmdclass={"build_ext": BuildExtensions},

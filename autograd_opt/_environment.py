@@ -112,7 +112,7 @@ def check_torch(version: str) -> None:
     if newer_than_tested(version):
         warnings.warn(
             f"torch {version} is newer than {_dotted(NEWEST_TORCH)}, the newest that autograd_opt was tested with: "
-            "it runs without its accelerations; `autograd-opt doctor` says more", RuntimeWarning, stacklevel=5)
+            "it runs without its accelerations; `autograd-opt doctor` says more", RuntimeWarning, stacklevel=4)
 
 
 def newer_than_tested(version: str) -> bool:

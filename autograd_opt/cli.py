@@ -31,6 +31,7 @@ LIGHT = {"explain"}
 COMMANDS = {
     "bench": ("autograd_opt.benchmarks.command:bench", "Time this library against torch eager and its peers."),
     "demo": ("autograd_opt.demo:demo", "Train on real digits, then optimize a step with repeated work."),
+    "doctor": ("autograd_opt.doctor:doctor", "Say what is installed and which parts are on, and check them."),
     "explain": ("autograd_opt.explain_cli:explain_command", "Run a torch script and list the work that it does twice."),
     "verify": ("autograd_opt.verify.cli:verify_command", "Run a torch script and prove its optimized gradients."),
 }

@@ -99,7 +99,8 @@ def install(custom, Op output, dict ops, slow):
     for name in METHODS:
         setattr(custom, name, routed_method(getattr(Tensor, name)))
     custom.__matmul__ = matmul_operator
-    install_slots(custom)
+    if "number_slots" not in parts_off:
+        install_slots(custom)
 
 
 include "core/direct.pxi"

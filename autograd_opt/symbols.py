@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 from torch.overrides import BaseTorchFunctionMode
 
 from autograd_opt import node
+from autograd_opt.abi.switches import OFF
 from autograd_opt.dispatch import MODE
 
 NAMES = {
@@ -67,6 +67,8 @@ DTYPES = (
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.bool,
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
 )
+IN_USE: dict[str, int] = {"tensor_info": 0, "kernels": 0}
+"""How many functions of torch's each part has found and uses in this process."""
 FILES = {"linux": "lib{}.so", "darwin": "lib{}.dylib", "win32": "{}.dll"}
 
 
@@ -108,7 +110,7 @@ def samples() -> list[torch.Tensor]:
 
 def install() -> bool:
     """Let the compiled modules ask these functions; whether they do."""
-    found = addresses() if os.environ.get("AUTOGRAD_OPT_PLAIN_READS") is None else None
+    found = addresses() if "tensor_info" not in OFF else None
     if found is None:
         return False
     node.install_modes(found["modes"], found["mode"], [MODE, BaseTorchFunctionMode(), MODE])
@@ -119,7 +121,9 @@ def install() -> bool:
         return False
     install_keys()
     install_memory()
-    node.install_kernels(kernels() if ready else {})
+    functions = kernels() if ready and "kernels" not in OFF else {}
+    node.install_kernels(functions)
+    IN_USE.update(tensor_info=len(found) if ready else 0, kernels=len(functions))
     return ready
 
 

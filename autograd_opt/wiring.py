@@ -29,6 +29,7 @@ from autograd_opt import (
     transforms,
     views,
 )
+from autograd_opt.abi import switches
 from autograd_opt.ops.table import OPS, define
 from autograd_opt.tensor import CustomTensor
 
@@ -47,6 +48,7 @@ def install() -> None:
     """Bind everything; importing the package calls this."""
     node.install(CustomTensor, LEAF, OUTPUT, views.WRITTEN, ELSEWHERE)
     names.install()
+    recorder.leave_out(switches.OFF)
     recorder.install(CustomTensor, OUTPUT, OPS, general)
     recorder.install_context(transforms.refuse_opening, references.ReferenceManager, shortcut.MODULES,
                              shortcut.functions, graph.pipeline_of, options.checked)

@@ -84,9 +84,10 @@ def environment_of(version: str, folder: Path, pythons: Path | None) -> Path | N
         if run([str(python), "-m", "pip", "install", "-q", *PACKAGES], RESULTS / f"{version}-packages.log"):
             shutil.rmtree(folder / f"py{version}")
             return None
-    built = run([str(python), "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", "."],
-                RESULTS / f"{version}-build.log")
-    return python if built == 0 else None
+    here = list((folder / f"py{version}").glob("lib/python*/site-packages/autograd_opt-*.dist-info"))
+    build = ["setup.py", "-q", "build_ext", "--inplace"] if here else \
+        ["-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", "."]
+    return python if run([str(python), *build], RESULTS / f"{version}-build.log") == 0 else None
 
 
 def torch_of(python: Path, version: str) -> dict[str, str] | None:

@@ -38,21 +38,33 @@ cdef bint functions_taken = False
 cdef str NAME = "handle_torch_function"
 
 
+cdef object parts_off = ()
+
+
+def leave_out(names):
+    """Do without these parts, which `abi/switches.py` lists; called before anything is installed."""
+    global parts_off
+    parts_off = names
+
+
 cdef int begin_shortcuts() except -1:
     """A graph has opened: the first one puts the shorter way into the modules."""
     global users, functions_taken
     cdef dict names
     if not functions_taken:
         functions_taken = True
-        take(shortcut_functions())
-        take_methods()
-        take_reads()
-        take_calls()
-    elif calls_lost():
+        if "vectorcall" not in parts_off:
+            take(shortcut_functions())
+            take_methods()
+        if "getset" not in parts_off:
+            take_reads()
+        if "module_call" not in parts_off:
+            take_calls()
+    elif "module_call" not in parts_off and calls_lost():
         take_calls()
     look_for_tools()
     users += 1
-    if users == 1:
+    if users == 1 and "torch_functions" not in parts_off:
         if not namespaces:
             namespaces[:] = [m.__dict__ for m in shortcut_modules]
         for names in namespaces:

@@ -42,7 +42,7 @@ def pick_attention(query: Any, key: Any, value: Any, attn_mask: Any = None, drop
             return "attention_dropout" if dropout_p > 0 else "attention"
     choice = torch._fused_sdp_choice(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
     if choice == FLASH:
-        return "flash_attention"
+        return "flash_attention" if query.ndim == 4 else None      # torch 2.14 adds the heads that the others lack
     return "attention_dropout" if dropout_p > 0 else "attention"
 
 
