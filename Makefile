@@ -1,4 +1,4 @@
-# Each target is enough on a machine with Python 3.11 and a C compiler: it makes .venv,
+# Each target is enough on a machine with Python 3.11, 3.12 or 3.13 and a C compiler: it makes .venv,
 # installs the pinned torch, builds, and runs.
 #
 #   make demo     train on real digits, then optimize a step with repeated work
@@ -10,13 +10,19 @@
 #   make figures  write the figures, tables and pictures of README and docs anew
 #   make opinfo   every sample of torch's own database of operators, and the table docs/opinfo.md (an hour)
 #   make layouts  the same samples with operands and cotangents that lie otherwise in memory (a quarter of an hour)
+#   make matrix   every Python with every torch that can be had, and the table docs/matrix.md (ARGS="--cell 3.13:2.14.1" for one)
 #   make lint     ruff, mypy and stubtest
 #   make docs     the documentation as docs/_build/index.html; its warnings are errors
 #   make clean    remove .venv and everything built
 #
 # Without a GPU the CPU build of torch is much smaller: let pip find it first.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# the first that runs, not the first that is there: version managers leave commands for what is not chosen
+PYTHONS := python3.11 python3.12 python3.13 python3
+SUITS := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+ifndef PYTHON
+PYTHON := $(firstword $(foreach p,$(PYTHONS),$(shell $(p) -c '$(SUITS)' 2>/dev/null && echo $(p))))
+endif
 VENV ?= .venv
 SECTIONS ?=
 ARGS ?=
@@ -26,7 +32,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 SOURCES := $(wildcard $(foreach kind,pyx pxd pxi,autograd_opt/*.$(kind) autograd_opt/*/*.$(kind) passes/*.$(kind)))
 
-.PHONY: demo test debug hashes compact bench figures opinfo layouts lint docs clean
+.PHONY: demo test debug hashes compact bench figures opinfo layouts matrix lint docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/autograd-opt demo $(ARGS)
@@ -57,6 +63,9 @@ layouts: $(VENV)/.built
 	$(BIN)/python -m tests.opinfo_sweep --layouts 1 --once --order 2 $(ARGS)
 	$(BIN)/python -m tests.opinfo_sweep --layouts 1 --once --dtype bfloat16 --samples 5 $(ARGS)
 
+matrix: $(VENV)/.built
+	$(BIN)/python scripts/matrix.py $(ARGS)
+
 lint: $(VENV)/.linted
 	$(BIN)/ruff check .
 	$(BIN)/python scripts/typecheck.py
@@ -66,9 +75,8 @@ docs: $(VENV)/.documented
 	$(BIN)/python -m pytest -q tests/docs
 
 $(VENV)/.built: pyproject.toml setup.py constraints.txt $(SOURCES)
-	@test -n "$(PYTHON)" || { echo "no python3.11 on the PATH: install Python 3.11 or pass PYTHON=/path/to/it" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "$(PYTHON) is older than Python 3.11: pass PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "no Python from 3.11 to 3.13 on the PATH: install one or pass PYTHON=/path/to/it" >&2; exit 1; }
+	@$(PYTHON) -c '$(SUITS)' || { echo "$(PYTHON) is not a Python from 3.11 to 3.13: pass PYTHON=/path/to/one" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) and building: minutes, most of them torch"
 	$(PIP) -e ".[demo,test]"

@@ -110,7 +110,7 @@ if sys.version_info < OLDEST:
 if sys.version_info[:2] >= FIRST_UNTESTED:
     raise stop(f"it needs a Python before {FIRST_UNTESTED[0]}.{FIRST_UNTESTED[1]}, this is {found} ({sys.executable}).")
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
-    raise stop(f"it needs a Python with the global interpreter lock, this is a free-threaded {found} ({sys.executable}).")
+    raise stop(f"it needs a Python with the global interpreter lock, this is free-threaded ({sys.executable}).")
 
 setup(
     packages=packages(),

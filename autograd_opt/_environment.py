@@ -108,7 +108,8 @@ def check_torch(version: str) -> None:
     """
     if parsed(version) < OLDEST_TORCH:
         oldest = _dotted(OLDEST_TORCH)
-        raise ImportError(f"autograd_opt needs torch {oldest} or newer, this is {version}: pip install 'torch>={oldest}'")
+        raise ImportError(
+            f"autograd_opt needs torch {oldest} or newer, this is {version}: pip install 'torch>={oldest}'")
     if newer_than_tested(version):
         warnings.warn(
             f"torch {version} is newer than {_dotted(NEWEST_TORCH)}, the newest that autograd_opt was tested with: "

@@ -1,4 +1,4 @@
-"""`autograd-opt doctor`: what is installed, which accelerations are on and why the others are not, and whether all is right."""
+"""`autograd-opt doctor`: versions, accelerations that are on or why they are off, checks of operators and a proof."""
 
 from __future__ import annotations
 
@@ -23,26 +23,31 @@ from autograd_opt.cli import FAILED
 
 Tensor = torch.Tensor
 UNARY = """
-    abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor frac lgamma log
-    log10 log1p log2 logit nan_to_num neg positive rad2deg reciprocal round rsqrt sigmoid sign sin sinc sinh sqrt square tan
-    tanh trunc relu selu celu clone logsumexp softmax log_softmax cumsum cumprod flip
+    abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor frac lgamma
+    log log10 log1p log2 logit nan_to_num neg positive rad2deg reciprocal round rsqrt sigmoid sign sin sinc sinh sqrt
+    square tan tanh trunc relu selu celu clone logsumexp softmax log_softmax cumsum cumprod flip
 """.split()
 LOSSES = "mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy".split()
-ACTIVATIONS = "elu gelu hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 silu softplus softshrink softsign".split()
+ACTIVATIONS = """
+    elu gelu hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 silu softplus softshrink softsign
+""".split()
 BINARY = """
-    add sub mul div pow atan2 hypot maximum minimum fmax fmin copysign logaddexp logaddexp2 lerp xlogy matmul mm dot outer
-    kron where addcmul addmm bmm cat stack
+    add sub mul div pow atan2 hypot maximum minimum fmax fmin copysign logaddexp logaddexp2 lerp xlogy matmul mm dot
+    outer kron where addcmul addmm bmm cat stack
 """.split()
 PLAIN: dict[str, Callable[..., Any]] = {
-    "sum": lambda x: x.sum(0), "mean": lambda x: x.mean(1, keepdim=True), "prod": lambda x: x.prod(), "var": lambda x: x.var(1),
-    "std": lambda x: x.std(), "amax": lambda x: x.amax(1), "norm": lambda x: x.norm(), "max": lambda x: x.max(1).values,
+    "sum": lambda x: x.sum(0), "mean": lambda x: x.mean(1, keepdim=True), "prod": lambda x: x.prod(),
+    "var": lambda x: x.var(1), "std": lambda x: x.std(), "amax": lambda x: x.amax(1), "norm": lambda x: x.norm(),
+    "max": lambda x: x.max(1).values,
     "median": lambda x: x.median(1).values, "sort": lambda x: x.sort(1).values, "clamp": lambda x: x.clamp(0.3, 0.7),
     "transpose": lambda x: x.t(), "reshape": lambda x: x.reshape(-1), "expand": lambda x: x[None].expand(2, 3, 3),
-    "index": lambda x: x[[0, 2, 0]], "slice": lambda x: x[1:, ::2], "gather": lambda x: x.gather(1, torch.zeros(3, 2, dtype=torch.int64)),
-    "diagonal": lambda x: x.diagonal(), "tril": lambda x: x.tril(), "roll": lambda x: x.roll(1, 0), "repeat": lambda x: x.repeat(2, 1),
-    "pad": lambda x: F.pad(x, (1, 1)), "inv": torch.linalg.inv, "det": torch.linalg.det, "layer_norm": lambda x: F.layer_norm(x, (3,)),
-    "in place": lambda x: x.clone().mul_(2).add_(x), "write through a view": lambda x: written(x.clone()),
-    "module": lambda x: torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Sigmoid())(x), "dtype": lambda x: x.float().double() * x.dim(),
+    "index": lambda x: x[[0, 2, 0]], "slice": lambda x: x[1:, ::2],
+    "gather": lambda x: x.gather(1, torch.zeros(3, 2, dtype=torch.int64)), "diagonal": lambda x: x.diagonal(),
+    "tril": lambda x: x.tril(), "roll": lambda x: x.roll(1, 0), "repeat": lambda x: x.repeat(2, 1),
+    "pad": lambda x: F.pad(x, (1, 1)), "inv": torch.linalg.inv, "det": torch.linalg.det,
+    "layer_norm": lambda x: F.layer_norm(x, (3,)), "in place": lambda x: x.clone().mul_(2).add_(x),
+    "write through a view": lambda x: written(x.clone()), "dtype": lambda x: x.float().double() * x.dim(),
+    "module": lambda x: torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Sigmoid())(x),
 }
 
 
@@ -55,10 +60,12 @@ def written(t: Tensor) -> Tensor:
 def calls() -> dict[str, Callable[[Tensor, Tensor], Any]]:
     """Name of an operator -> a call of it with two square matrices of numbers between 0 and 1."""
     special: dict[str, Callable[[Tensor, Tensor], Any]] = {
-        "acosh": lambda x, y: torch.acosh(x + 1.5), "lerp": lambda x, y: torch.lerp(x, y, 0.3), "dot": lambda x, y: x[0].dot(y[0]),
-        "outer": lambda x, y: x[0].outer(y[1]), "where": lambda x, y: torch.where(x > y, x, y),
+        "acosh": lambda x, y: torch.acosh(x + 1.5), "lerp": lambda x, y: torch.lerp(x, y, 0.3),
+        "dot": lambda x, y: x[0].dot(y[0]), "outer": lambda x, y: x[0].outer(y[1]),
+        "where": lambda x, y: torch.where(x > y, x, y),
         "addcmul": lambda x, y: torch.addcmul(x, x, y), "addmm": lambda x, y: torch.addmm(x, x, y),
-        "bmm": lambda x, y: x[None].bmm(y[None]), "cat": lambda x, y: torch.cat([x, y]), "stack": lambda x, y: torch.stack([x, y]),
+        "bmm": lambda x, y: x[None].bmm(y[None]), "cat": lambda x, y: torch.cat([x, y]),
+        "stack": lambda x, y: torch.stack([x, y]),
         **{name: lambda x, y, name=name: getattr(torch, name)(x, 1) for name in
            ("logsumexp", "softmax", "log_softmax", "cumsum", "cumprod")}, "flip": lambda x, y: x.flip(0),
     }
@@ -77,7 +84,7 @@ def calls() -> dict[str, Callable[[Tensor, Tensor], Any]]:
 def answers(call: Callable[[Tensor, Tensor], Any], graph: Any) -> list[Tensor]:
     """Value and gradients of a call made twice."""
     generator = torch.Generator().manual_seed(0)
-    x, y = (torch.rand(3, 3, dtype=torch.float64, generator=generator).mul_(0.8).add_(0.1).requires_grad_() for _ in range(2))
+    x, y = ((torch.rand(3, 3, dtype=torch.float64, generator=generator) * 0.8 + 0.1).requires_grad_() for _ in range(2))
     with graph:
         value = call(x, y)
         again = call(x, y)
@@ -128,9 +135,10 @@ def versions() -> dict[str, str]:
         "autograd_opt": ao.__version__,
         "Python": f"{platform.python_version()} ({platform.python_implementation()}), tested with "
                   f"{'.'.join(map(str, OLDEST_PYTHON))} to {'.'.join(map(str, newest))}",
-        "torch": f"{torch.__version__}, tested with {'.'.join(map(str, OLDEST_TORCH))} to {'.'.join(map(str, NEWEST_TORCH))}",
+        "torch": f"{torch.__version__}, tested with "
+                 f"{'.'.join(map(str, OLDEST_TORCH))} to {'.'.join(map(str, NEWEST_TORCH))}",
         **{package: version_of(package) for package in ("numpy", "sympy", "rustworkx")},
-        "machine": f"{platform.system()} {platform.machine()}, {sysconfig.get_platform()}, threads: {torch.get_num_threads()}",
+        "machine": f"{sysconfig.get_platform()}, threads: {torch.get_num_threads()}",
         "built for it": "all compiled modules" if not missing else f"without {', '.join(missing)}",
         "variables": ", ".join(f"{k}={v}" for k, v in variables.items()) or "none",
     }
@@ -143,7 +151,7 @@ def parts() -> dict[str, str]:
         if name in OFF:
             said[name] = f"off: {OFF[name]}"
         elif symbols.IN_USE.get(name) == 0:
-            said[name] = "off: not all that it needs is in this torch, or it answers otherwise than torch's public interface"
+            said[name] = "off: what it needs is not in this torch, or answers otherwise than torch's public interface"
         else:
             said[name] = "on"
     return said

@@ -5,12 +5,12 @@
     python scripts/matrix.py --steps import demo engine     some steps of each cell
     python scripts/matrix.py --table                        the table alone, from the results at hand
 
-A Python is found as `python3.13`, or below `--pythons` (a folder as pyenv's, with `3.13.0/bin/python`).  Each Python gets
-an environment with this checkout in it, built in place, and each torch a folder of its own beside it, so that a wheel
-is installed once.  The product is built without torch.
+A Python is found as `python3.13`, or below `--pythons` (a folder as pyenv's, with `3.13.0/bin/python`).  Each Python
+gets an environment with this checkout in it, built in place, and each torch a folder of its own beside it, so that a
+wheel is installed once.  The product is built without torch.
 
-A wheel of torch may want the CUDA libraries of NVIDIA, gigabytes that nothing here calls.  Where they are missing, empty
-libraries of the same names take their places: each function that torch asks for is there and returns 0, and the
+A wheel of torch may want the CUDA libraries of NVIDIA, gigabytes that nothing here calls.  Where they are missing,
+empty libraries of the same names take their places: each function that torch asks for is there and returns 0, and the
 driver says that there is no device.  They exist for these tests alone, in the folder of the environments.
 """
 
@@ -95,7 +95,8 @@ def torch_of(python: Path, version: str) -> dict[str, str] | None:
     folder = python.parents[1] / "torch" / version
     if not folder.exists():
         log = RESULTS / f"{python.parents[1].name}-torch-{version}.log"
-        if run([str(python), "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), f"torch=={version}"], log):
+        pip = [str(python), "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
+        if run([*pip, f"torch=={version}"], log):
             shutil.rmtree(folder, ignore_errors=True)
             return None
     stubs = empty_libraries(folder / "torch", folder / "empty")
@@ -151,7 +152,9 @@ def build_empty(folder: Path, name: str, versioned: set[tuple[str, str]], plain:
     source, script = folder / f"{name}.c", folder / f"{name}.map"
     functions = sorted({function for function, _ in versioned} | plain)
     source.write_text("".join(f"long {f}(void) {{ return {REFUSALS.get(f, 0)}; }}\n" for f in functions))
-    parts = {version: [f for f, v in sorted(versioned) if v == version] for version in sorted({v for _, v in versioned})}
+    parts: dict[str, list[str]] = {}
+    for function, version in sorted(versioned):
+        parts.setdefault(version, []).append(function)
     script.write_text("".join(f"{version} {{ {' '.join(f'{f};' for f in fs)} }};\n" for version, fs in parts.items()))
     options = [f"-Wl,--version-script,{script}"] if parts else []
     subprocess.run(["gcc", "-shared", "-fPIC", "-nostdlib", "-fno-builtin", "-w", f"-Wl,-soname,{name}", *options, "-o",
@@ -257,9 +260,9 @@ def table() -> str:
     """The page: counts of each cell, and the names of what failed."""
     found = [json.loads(file.read_text()) for file in sorted(RESULTS.glob("*/*.json"))]
     lines = ["# Pythons and torches", "",
-             "`make matrix` makes this page: each Python with each torch that can be had, built, tested and compared with that "
-             "torch's eager mode. Passed / failed (skipped in brackets); *operators* counts samples of torch's own database, "
-             "five an entry. Tests that take long are left out.", "",
+             "`make matrix` makes this page: each Python with each torch that can be had, built, tested and compared "
+             "with that torch's eager mode. Passed / failed (skipped in brackets); *operators* counts samples of torch's "
+             "own database, five an entry. Tests that take long are left out.", "",
              f"| Python | torch | {' | '.join(STEPS)} | date |", f"|---|---|{'---|' * (len(STEPS) + 1)}"]
     cells = sorted({(f["python"], f["torch"]) for f in found})
     for python, torch in cells:
@@ -291,7 +294,8 @@ def main() -> int:
     options = parser.parse_args()
     cells = [tuple(c.split(":")) for c in options.cell] if options.cell else CELLS
     for version, torch in () if options.table else cells:
-        cell(version, torch, options.steps, options.folder.resolve(), options.pythons if options.pythons.exists() else None)
+        pythons = options.pythons if options.pythons.exists() else None
+        cell(version, torch, options.steps, options.folder.resolve(), pythons)
     PAGE.write_text(table(), encoding="utf-8")
     return int(any(json.loads(file.read_text())["failed"] for file in RESULTS.glob("*/*.json")))
 

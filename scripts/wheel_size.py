@@ -1,4 +1,4 @@
-"""Check the wheels of a folder: `python scripts/wheel_size.py dist`; exit code 1 where one is too large or carries a torch."""
+"""Check the wheels of a folder: `python scripts/wheel_size.py dist`; exit code 1 where one holds too much."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Which accelerations are on: each reaches below torch's or CPython's public interfaces, and has the public way beside it.
+"""Tell which accelerations are on.
 
-`AUTOGRAD_OPT_PLAIN=1` switches all of them off, `AUTOGRAD_OPT_PLAIN=kernels,getset` these alone, `AUTOGRAD_OPT_PLAIN=0` none,
-also with a torch that is newer than all that were tested, where they are off otherwise.  It is read at import.
+Each reaches below torch's or CPython's public interfaces, and has the public way beside it.  `AUTOGRAD_OPT_PLAIN=1`
+switches all of them off, `AUTOGRAD_OPT_PLAIN=kernels,getset` these alone, `AUTOGRAD_OPT_PLAIN=0` none, also with a torch
+that is newer than all that were tested, where they are off otherwise.  It is read at import.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def off(asked: str = ASKED, untested: bool = UNTESTED) -> dict[str, str]:
     names = asked.split(",") if asked not in ("", "0") else []
     for name in names:
         if name not in PARTS:
-            raise ValueError(f"AUTOGRAD_OPT_PLAIN={asked!r}: {name!r} is no acceleration; it is 0, 1, or some of {', '.join(PARTS)}")
+            raise ValueError(f"AUTOGRAD_OPT_PLAIN={asked!r}: {name!r} is no acceleration; "
+                             f"it is 0, 1, or some of {', '.join(PARTS)}")
     if untested and not asked:
         return dict.fromkeys(PARTS, f"torch {torch.__version__} is newer than what was tested")
     return dict.fromkeys(names, "AUTOGRAD_OPT_PLAIN")

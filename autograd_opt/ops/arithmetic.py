@@ -156,8 +156,10 @@ def clamp_x(g: Any, x: Any, min: Any, max: Any) -> Any:
     if min is None and max is None:
         return g
     if TIES_SHARE and not isinstance(max if min is None else min, NUMBER):
-        if min is None or max is None:
-            return shared(x == max, g).masked_fill(x > max, 0) if min is None else shared(x == min, g).masked_fill(x < min, 0)
+        if min is None:
+            return shared(x == max, g).masked_fill(x > max, 0)
+        if max is None:
+            return shared(x == min, g).masked_fill(x < min, 0)
         return shared((min < max) & ((x == min) | (x == max)), g).masked_fill((x < min) | (x > max), 0)
     if min is None:
         return masked(below(x, max), g)

@@ -1,4 +1,4 @@
-"""Derivatives at bounds and ties are those of the installed torch, for every order of operand and bounds, NaN among them."""
+"""Derivatives at bounds and ties are the installed torch's, for every order of operand and bounds, NaN among them."""
 
 import itertools
 from collections.abc import Callable
@@ -13,7 +13,8 @@ VALUES = [-1.0, 0.0, 1.0, 2.0, float("nan")]
 CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "two tensors": lambda x, a, b: x.clamp(a, b), "lower tensor": lambda x, a, b: x.clamp(a) + 0 * b,
     "upper tensor": lambda x, a, b: x.clamp(max=a) + 0 * b, "two numbers": lambda x, a, b: x.clamp(0, 1) + 0 * (a + b),
-    "lower number": lambda x, a, b: x.clamp(min=0) + 0 * (a + b), "upper number": lambda x, a, b: x.clamp(max=1) + 0 * (a + b),
+    "lower number": lambda x, a, b: x.clamp(min=0) + 0 * (a + b),
+    "upper number": lambda x, a, b: x.clamp(max=1) + 0 * (a + b),
     "clamp_min": lambda x, a, b: torch.clamp_min(x, a) + torch.clamp_min(x, 0) + 0 * b,
     "clamp_max": lambda x, a, b: torch.clamp_max(x, a) + torch.clamp_max(x, 1) + 0 * b,
     "fmax": lambda x, a, b: torch.fmax(x, a) + 0 * b, "fmin": lambda x, a, b: torch.fmin(x, a) + 0 * b,
