@@ -41,14 +41,16 @@ def on_fresh_thread(function: Any, tape: Any, *args: Any) -> Any:
     thread = threading.Thread(target=body, name="autograd_opt-nested-run")
     thread.start()
     interrupted: BaseException | None = None
-    while not done.is_set() and thread.is_alive():
+    while True:
         try:
-            done.wait(1.0)
-        except BaseException as error:
+            while not done.is_set() and thread.is_alive():
+                done.wait(1.0)
+            if graph is not None:
+                graph.thread = here
+            break
+        except BaseException as error:      # wherever it has come, also between two waits
             interrupted = error
             raise_in(waiting, error)
-    if graph is not None:
-        graph.thread = here
     result, failed = outcome[0] if outcome else (None, None)
     if interrupted is not None or failed is not None:
         raise interrupted or failed  # type: ignore[misc]

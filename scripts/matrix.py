@@ -172,6 +172,8 @@ class Outcome:
     failed: int = 0
     skipped: int = 0
     names: list[str] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
+    """Tests that failed in the whole run and passed when they were run again, without the others."""
     seconds: float = 0.0
 
 
@@ -194,18 +196,31 @@ def tests(*folders: str) -> Step:
         run([python, *PYTEST, f"--junitxml={report}", *folders], log, environment)
         if not report.exists():
             return Outcome(failed=1, names=["pytest did not end"])
-        outcome = Outcome()
-        for case in ElementTree.parse(report).iter("testcase"):
-            kinds = {child.tag for child in case}
-            if kinds & {"failure", "error"}:
-                outcome.failed += 1
-                outcome.names.append(f"{case.get('classname', '')}.{case.get('name', '')}".removeprefix("tests."))
-            elif "skipped" in kinds:
-                outcome.skipped += 1
-            else:
-                outcome.passed += 1
+        outcome = counted(report)
+        if outcome.names:
+            second = report.with_name(f"{report.stem}-again.xml")
+            run([python, *PYTEST, f"--junitxml={second}", *outcome.names], second.with_suffix(".log"), environment)
+            still = counted(second).names if second.exists() else outcome.names
+            outcome.again = [name for name in outcome.names if name not in still]
+            outcome.names, outcome.failed = still, len(still)
+            outcome.passed += len(outcome.again)
         return outcome
     return step
+
+
+def counted(report: Path) -> Outcome:
+    """What a run of pytest has written; tests by the names that pytest takes."""
+    outcome, failed = Outcome(), dict[str, None]()
+    for case in ElementTree.parse(report).iter("testcase"):
+        kinds = {child.tag for child in case}
+        if kinds & {"failure", "error"}:
+            failed[f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name', '')}"] = None
+        elif "skipped" in kinds:
+            outcome.skipped += 1
+        else:
+            outcome.passed += 1
+    outcome.names, outcome.failed = list(failed), len(failed)
+    return outcome
 
 
 def operators(python: str, environment: dict[str, str], log: Path) -> Outcome:
@@ -260,9 +275,9 @@ def table() -> str:
     """The page: counts of each cell, and the names of what failed."""
     found = [json.loads(file.read_text()) for file in sorted(RESULTS.glob("*/*.json"))]
     lines = ["# Pythons and torches", "",
-             "`make matrix` makes this page: each Python with each torch that can be had, built, tested and compared "
-             "with that torch's eager mode. Passed / failed (skipped in brackets); *operators* counts samples of torch's "
-             "own database, five an entry. Tests that take long are left out.", "",
+             "`make matrix` makes this page: each Python with each torch that can be had, built, tested, compared "
+             "with that torch's eager mode. Passed / failed (skipped in brackets); *operators* counts samples of "
+             "torch's own database, five an entry. Tests that take long are left out.", "",
              f"| Python | torch | {' | '.join(STEPS)} | date |", f"|---|---|{'---|' * (len(STEPS) + 1)}"]
     cells = sorted({(f["python"], f["torch"]) for f in found})
     for python, torch in cells:
@@ -273,6 +288,13 @@ def table() -> str:
     failed = [f for f in found if f["failed"]]
     lines += [f"- Python {f['python']}, torch {f['torch']}, {f['step']}: {', '.join(f'`{n}`' for n in f['names'])}"
               for f in failed] or ["Nothing."]
+    again = [f for f in found if f.get("again")]
+    if again:
+        lines += ["", "## What failed in the whole run and passed alone", ""]
+        for f in again:
+            files = sorted({name.partition("::")[0] for name in f["again"]})
+            lines.append(f"- Python {f['python']}, torch {f['torch']}, {f['step']}: {len(f['again'])} tests of "
+                         + ", ".join(f"`{file}`" for file in files))
     return "\n".join(lines) + "\n"
 
 

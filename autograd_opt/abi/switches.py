@@ -1,8 +1,8 @@
 """Tell which accelerations are on.
 
 Each reaches below torch's or CPython's public interfaces, and has the public way beside it.  `AUTOGRAD_OPT_PLAIN=1`
-switches all of them off, `AUTOGRAD_OPT_PLAIN=kernels,getset` these alone, `AUTOGRAD_OPT_PLAIN=0` none, also with a torch
-that is newer than all that were tested, where they are off otherwise.  It is read at import.
+switches all of them off, `AUTOGRAD_OPT_PLAIN=kernels,getset` these alone, `AUTOGRAD_OPT_PLAIN=0` none, also with a
+torch that is newer than all that were tested, where they are off otherwise.  It is read at import.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from autograd_opt.abi import torch_private
 
 NUMBER = (int, float, complex, np.number)
 TIES_SHARE = torch_private.VERSION >= (2, 14)
-"""Since torch 2.14 equal tensors share the cotangent of `fmax`, `fmin`, `clamp`, and `x` has none at a number as a bound."""
+"""Since torch 2.14: equal tensors share the cotangent of `fmax`, `fmin`, `clamp`; at a number as bound, none."""
 
 
 def primitive(function: Callable[..., Any]) -> Callable[..., Any]:
