@@ -37,6 +37,7 @@ from autograd_opt.saved import ENTERED, Packed, unpack_extra
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object o)
+    bint is_weak "PyWeakref_CheckRefExact"(object o)
 
 ao_use_reads(reads_address())
 cdef object base = torch._C.TensorBase

@@ -210,6 +210,7 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = Call(cls, ctx, args, positions, found, versions, old_base, enabled and any(needs), with_setup)
         with torch._C.DisableTorchFunction():
             outputs = finish(call, outputs)
+            ctx._dirty = ctx._non_differentiable = ()      # as in torch, no longer held
     return outputs[0] if single else tuple(outputs)
 
 
@@ -296,15 +297,15 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
             if any(o is n for n in ctx._non_differentiable) and references.requires_grad(o):
                 outputs[i] = o.detach()
             continue
-        if id(o) in replaced:
-            outputs[i] = replaced[id(o)]
-        elif call.is_input(o):
+        if call.is_input(o):
             if call.with_setup and i in tracked and any(o is t for t in ctx._to_save):
                 raise errors.GraphError(errors.at(
                     "An input that has been returned as-is as output is being saved for backward. This is not "
                     "supported if you override setup_context. You should return and save a view of the input "
                     "instead, e.g. with x.view_as(x) or setup ctx inside the forward function itself."))
-            outputs[i] = replaced[id(o)] = plain(o.view_as(o)) if i in tracked else o.detach()
+            outputs[i] = plain(o.view_as(o)) if i in tracked else o.detach()     # another tensor in each place
+        elif id(o) in replaced:
+            outputs[i] = replaced[id(o)]
         elif i in tracked and references.requires_grad(o) and not views.leads_nowhere(nodes.handle_of(o)):
             outputs[i] = replaced[id(o)] = plain(o.detach())
     last = {id(outputs[i]): i for i in tracked}

@@ -149,7 +149,7 @@ def move(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[
 
 def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An in-place form without a rule: torch differentiates the write on a copy."""
-    from autograd_opt.opaque import OPAQUE, OpaqueCall, detached, torch_autograd
+    from autograd_opt.opaque import OPAQUE, OpaqueCall, described, detached, torch_autograd
     leaves, spec = tree_flatten((args, kwargs))
     name = getattr(func, "__name__", "").partition(".")[0]
     with torch._C.DisableTorchFunction():
@@ -178,7 +178,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             found[0] = views.past_hooks(found[0], base)
         if name in RANDOM_FILLS:
             result = func(*args, **kwargs)
-            move(OVERWRITE, [found[0]], (target,), {}, target, base)
+            move(OVERWRITE, [found[0]], (target,), {"call": name}, target, base)
             return result
         differentiable = [t for t, n in zip(tensors, found, strict=True) if n.requires_grad or t is target]
         unique = {id(t): t for t in differentiable}
@@ -203,7 +203,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if found[0].requires_grad:
             before[id(target)]._copy_of = found[0]  # type: ignore[attr-defined]
         move(OPAQUE, [nodes.handle_of(t) if t is not target else found[0] for t in operands], operands,
-             {"call": name}, target, base, (call, [before.get(id(t), t) for t in operands]), reshapes=name in RESHAPING)
+             described(call), target, base, (call, [before.get(id(t), t) for t in operands]), reshapes=name in RESHAPING)
     return target
 
 

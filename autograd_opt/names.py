@@ -2,6 +2,7 @@
 
 Most are the operator's in camel case with a number, the place of the overload among those that torch
 differentiates (`derivatives.yaml`).  Where torch makes several nodes of one call, it is the name of the last.
+`shown_operands` says which of a node's operands torch shows as `next_functions`: those that its derivatives are of.
 `tests/seeing/test_names.py` compares them with torch's over its database of operators.
 """
 
@@ -12,6 +13,7 @@ from typing import Any
 
 from autograd_opt.ops.table import OPS
 
+OVERWRITTEN = 1024
 RENAMED = dict(pair.split(":", 1) for pair in """
 H:TransposeBackward0 mH:TransposeBackward0 mT:TransposeBackward0 T:PermuteBackward0 movedim:PermuteBackward0
 attention:UnsafeViewBackward0 attention_dropout:UnsafeViewBackward0
@@ -35,6 +37,7 @@ min_all:MinBackward1 min_dim:MinBackward0 median_all:MedianBackward0 median_dim:
 nanmedian_all:NanmedianBackward0 nanmedian_dim:NanmedianBackward1 max_pool2d:MaxPool2DWithIndicesBackward0
 max_pool3d:MaxPool3DWithIndicesBackward0 pad:ConstantPadNdBackward0 relu6:HardtanhBackward0 selu:EluBackward0
 softmax_backward:SoftmaxBackwardDataBackward0 log_softmax_backward:LogSoftmaxBackwardDataBackward0
+real:SelectBackward0 imag:SelectBackward0 copy:torch::autograd::CopyBackwards view_place:torch::autograd::CopySlices
 square:PowBackward0 take_along_dim:GatherBackward0 tile:RepeatBackward0 sum_to_size:SumBackward1
 vector_norm:LinalgVectorNormBackward0 einsum:ViewBackward0 setitem:torch::autograd::CopySlices
 index_copy:IndexCopyBackward0 narrow_copy:NarrowCopyBackward0 repeat_interleave:ViewBackward0
@@ -85,8 +88,7 @@ def given(name: str, default: Any = None) -> Callable[[Any], str]:
 
 def squeezed(node: Any) -> str:
     dims = node.attributes.get("dim")
-    count = len(dims) if isinstance(dims, tuple) else int(dims is not None)
-    return numbered(node.op.name, min(count, 2))
+    return numbered(node.op.name, min(len(dims), 2) if isinstance(dims, tuple) else int(dims is not None))
 
 
 def raised(node: Any) -> str:
@@ -102,6 +104,8 @@ def multiplied(node: Any) -> str:
 
 
 def affine(node: Any) -> str:
+    if len(node.operands[1].shape) == 1:
+        return {1: "DotBackward0", 2: "MvBackward0"}.get(len(node.operands[0].shape), "UnsafeViewBackward0")
     if len(node.operands[0].shape) == 2:
         return "MmBackward0" if node.operands[2] is None else "AddmmBackward0"
     return "UnsafeViewBackward0" if node.operands[2] is None else "ViewBackward0"
@@ -127,6 +131,23 @@ def sliced(node: Any) -> str:
     return "AliasBackward0"
 
 
+def either(name: str) -> Callable[[Any], str]:
+    """Overload 1 has a number first, 2 a number second."""
+    return lambda node: f"{name}Backward{1 if node.operands[0] is None else 2 if node.operands[1] is None else 0}"
+
+
+def filled(node: Any) -> str:
+    """The overloads in place, with a number and with a tensor, come after the others."""
+    in_place = 2 if node.operands[0].flags & OVERWRITTEN else 0
+    return f"FillBackward{in_place + (node.operands[1] is not None)}"
+
+
+def overwritten(node: Any) -> str:
+    """The call that has filled the memory."""
+    call = node.attributes.get("call")
+    return "FillBackward3" if call is None else numbered(call.rstrip("_"), 2 if call in ("bernoulli_", "random_") else 0)
+
+
 def of_torch(node: Any) -> str:
     return str(node.attributes.get("torch") or numbered(str(node.attributes.get("call", "opaque")), 0))
 
@@ -135,17 +156,53 @@ BY_OPERANDS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(["fmod", "remainder", "clamp_min", "clamp_max"], operand(1)),
     "clamp": lambda node: numbered("clamp", int(node.operands[1] is None and node.operands[2] is None)),
     **dict.fromkeys(["masked_fill", "lerp", "index_fill"], operand(2)),
-    **dict.fromkeys(["rsub", "copysign"], number(1)), "pow": raised, "matmul": multiplied, "linear": affine,
+    **dict.fromkeys(["rsub", "copysign"], number(1)), "scatter": number(2), "fill": filled,
+    "xlogy": either("Xlogy"), "xlog1py": either("SpecialXlog1Py"), "pow": raised, "matmul": multiplied, "linear": affine,
     **{f"conv{kind}{n}d": convolved for kind in ("", "_transpose") for n in (1, 2, 3)},
 }
 """Where the name depends on what the operands are."""
 BY_CALL: dict[str, Callable[[Any], str]] = {
     **BY_OPERANDS,
     **dict.fromkeys(["sum", "mean", "prod"], along), **dict.fromkeys(["squeeze", "squeeze_copy"], squeezed),
-    "round": given("decimals", 0), "sort": given("stable", False), "slice": sliced,
+    "round": given("decimals", 0), "sort": given("stable", False), "slice": sliced, "overwrite": overwritten,
     "opaque": of_torch, "opaque_multi": of_torch,
 }
 """Where it depends on the call."""
+
+
+NUMBERS_APART = frozenset([
+    "rsub", "copysign", "pow", "fmod", "remainder", "clamp_min", "clamp_max", "masked_fill", "lerp", "index_fill",
+    "scatter", "fill", "xlogy", "xlog1py", "linear",
+])
+"""Operators that have an overload for a number (or for no bias) instead of making a tensor of it."""
+DIFFERENTIATED = {"index": 1, "index_put": 2, "batch_norm_train": 3, "batch_norm_eval": 3}
+"""How many operands, the first ones, a joint rule gives cotangents to, where that is not all."""
+SEPARATE = frozenset(["tensor_split", "hsplit", "vsplit", "dsplit"])
+"""Calls with several outputs for each of which torch makes a node."""
+
+
+def shown_operands(node: Any) -> tuple[Any, ...]:
+    """The operands that torch has an edge to: those that the derivatives of this overload are of."""
+    op, operands = node.op, node.operands
+    if op.name == "view_place":                         # what the write to the view has read besides the view
+        base, part = operands or (None, None)
+        return (base, *(shown_operands(part)[1:] if part is not None else ()))
+    if op.name in DIFFERENTIATED:
+        return tuple(operands[:DIFFERENTIATED[op.name]])
+    if op.joint is None and op.differentiable and len(operands) == len(op.vjps):
+        operands = tuple(n for n, rule in zip(operands, op.vjps, strict=True) if rule is not None)
+    if op.name in NUMBERS_APART or (op.name == "clamp" and operands[1:] == (None, None)):
+        return tuple(n for n in operands if n is not None)
+    made = op.name == "dropout" or (op.name == "overwrite" and not node.attributes)      # the mask, or the number
+    return (*operands, None) if made else tuple(operands)
+
+
+def output_number(node: Any) -> int:
+    """The number that torch gives to this output of a call with several."""
+    source = node.operands[0] if node.operands else None
+    if not node.requires_grad or (source is not None and source.op.name in SEPARATE):
+        return 0
+    return int(node.raw_attributes["i"])
 
 
 def install() -> None:

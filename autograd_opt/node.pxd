@@ -176,6 +176,7 @@ cdef class Tape:
     cdef Entry *find(self, int64_t a, int64_t b, uint64_t kind) except NULL
     cdef int grow(self) except -1
     cdef void decrement(self, Node node) noexcept
+    cdef void let_go(self, Node node) noexcept
     cdef void release(self, Node node) noexcept
     cdef void spend(self, Node node) noexcept
     cdef void drain(self) noexcept

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt import backward, errors, hooks, recorder, references, views
+from autograd_opt import backward, errors, hooks, names, recorder, references, views
 from autograd_opt import node as nodes
 from autograd_opt.dispatch import call as call_route
 from autograd_opt.dispatch import special
@@ -188,7 +188,7 @@ def get_grad(func: Any, args: Any, kwargs: Any) -> Any:
 @special(getter("output_nr"))
 def get_output_nr(func: Any, args: Any, kwargs: Any) -> int:
     node = args[0].__dict__.get("_node")
-    return int(node.raw_attributes["i"]) if node is not None and node.op.name == "output" else 0
+    return names.output_number(node) if node is not None and node.op.name == "output" else 0
 
 
 @special(RETAIN_GRAD)

@@ -281,11 +281,16 @@ def apart(t: Tensor, unrecorded: bool) -> Any:
     return fresh
 
 
-def set_apart(out: Any) -> bool:
-    """Give views made under no_grad of a tensor that requires grad the node that torch's words describe; any such?"""
+def set_apart(out: Any, source: Any = None) -> bool:
+    """Give views made under no_grad of a tensor that requires grad the node that torch's words describe; any such?
+
+    `source` is what they were made of: where its memory is hidden, the base gets the node that says so first.
+    """
     any_view = False
     for t in (out if isinstance(out, (tuple, list)) else (out,)):
         if type(t) is Tensor and t._is_view() and not t.is_inference() and (t.is_floating_point() or t.is_complex()):
+            if source is not None and source._is_view():
+                adopt(source, nodes.handle_of(source))
             any_view = apart(t, True) is not None or any_view
     return any_view
 

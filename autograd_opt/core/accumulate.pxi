@@ -50,7 +50,7 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
     """
     cdef object t = node.value, old
     cdef object dtype
-    if type(g) is not Tensor or ao_is_view(t) or node.flags & SPARSE:
+    if is_weak(t) or type(g) is not Tensor or ao_is_view(t) or node.flags & SPARSE:
         return False
     if type(t) is Parameter or type(t) is Tensor:
         if not ao_needs_grad(t):

@@ -283,7 +283,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             r = shown(r)
         if op.flags & VIEW and ao_is_inference(is_inference, r):
             return r                     # follows no gradient, whatever its base does
-        if op.flags & VIEW and not grad and flags & REQUIRES_GRAD and op.differentiable and set_apart(r):
+        if op.flags & VIEW and not grad and flags & REQUIRES_GRAD and op.differentiable and set_apart(r, a):
             return r
         if not (req or tape.optimize):
             return r

@@ -57,7 +57,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             r = shown(r)
         if op.flags & VIEW and inferred(r):
             return r                     # follows no gradient, whatever its base does
-        if op.flags & VIEW and not grad and op.differentiable and flags & REQUIRES_GRAD and set_apart(r):
+        if op.flags & VIEW and not grad and op.differentiable and flags & REQUIRES_GRAD \
+                and set_apart(r, operands[0]):
             return r
         if not (req or tape.optimize):
             return r
@@ -166,10 +167,10 @@ cdef bint inferred(object r) except -1:
     return isinstance(r, Tensor) and ao_is_inference(is_inference, r)
 
 
-cdef bint set_apart(object r) except -1:
+cdef bint set_apart(object r, object source) except -1:
     """`views.set_apart`."""
     from autograd_opt.views import set_apart as in_python
-    return in_python(r)
+    return in_python(r, source)
 
 
 cdef object extra_of(Node node):

@@ -25,7 +25,7 @@ cdef object current_source(Node node):
 cdef bint usual_leaf(Tape tape, Node node, object t) except -1:
     """Is `node`, which `t` points to, its leaf on `tape`, with nothing changed since it was last used?"""
     if node.tape_id != tape.id or node.index < 0 or node.view is not None or tape.late or tape.escaped or not tape.optimize \
-            or node.flags & (REQUIRES_GRAD | TOUCHED | ESCAPED | WROTE) != REQUIRES_GRAD | TOUCHED:
+            or is_weak(node.value) or node.flags & (REQUIRES_GRAD | TOUCHED | ESCAPED | WROTE) != REQUIRES_GRAD | TOUCHED:
         return False
     return version_of(t) == node.version and getattr(t, MARK, False) is True
 

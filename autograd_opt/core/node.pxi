@@ -268,13 +268,14 @@ cdef class Node:
 
     @property
     def next_functions(self):
-        """(node, 0) for each operand that requires grad, (None, 0) for the others."""
+        """(node, output) for each operand that requires grad, (None, 0) for the others that torch shows."""
         if self.op is ELSEWHERE_OP and self.saved_more is not None:
             return (edge(<Node>self.saved_more[2]),)
-        return tuple(
+        from autograd_opt.names import shown_operands
+        return tuple([
             edge(n) if n is not None and (<Node>n).flags & REQUIRES_GRAD and (<Node>n).op != "view_apart" else (None, 0)
-            for n in self.operands
-        )
+            for n in shown_operands(self)
+        ])
 
     def __getattr__(self, name):
         """What a Function's forward has left on its `ctx`, which in torch is the node itself."""
@@ -297,7 +298,8 @@ cdef tuple edge(Node node):
     if node.op is ELSEWHERE_OP and node.saved_more is not None and node.attrs is None:
         node = <Node>node.saved_more[2]
     if node.op is OUTPUT_OP and node.in0 is not None:
-        return (shown(node.in0), node.attrs["i"])
+        from autograd_opt.names import output_number
+        return (shown(node.in0), output_number(node))
     return (shown(node), 0)
 
 

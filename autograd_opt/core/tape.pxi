@@ -53,14 +53,14 @@ cdef PyObject *leaf_tensor(Node node):
     """The tensor behind a leaf's node, borrowed; NULL where it is gone."""
     if node.value is None:
         return NULL
-    if type(node.value) is not weakref.ref:
+    if not is_weak(node.value):
         return <PyObject *>node.value
     return ao_referent(node.value)
 
 
 cdef Py_ssize_t own_references(Node node) except -1:
     """How many references to a leaf's node are its tensor's handle, and what waits for the tensor's end."""
-    cdef Py_ssize_t found = type(node.value) is weakref.ref
+    cdef Py_ssize_t found = is_weak(node.value) or is_weak(node.x1)
     cdef PyObject *t = leaf_tensor(node)
     cdef PyObject *p
     if t != NULL and type(<object>t) is CustomTensor:
@@ -232,6 +232,8 @@ cdef class Tape:
                 node.value = t
             else:
                 node.value = weakref.ref(t, forgetter(self, key, node))
+        elif node.flags & REQUIRES_GRAD and is_weak(node.value):
+            node.value = t
         node.flags |= TOUCHED
         if entry is None or not (self.optimize or node.flags & WROTE):
             return node if node.view is None else <Node>node.view
@@ -462,8 +464,24 @@ cdef class Tape:
 
     cdef void decrement(self, Node node) noexcept:
         node.live -= 1
-        if node.live == 0 and not node.flags & LEAF:
-            self.trash.append(node)
+        if node.live == 0:
+            if not node.flags & LEAF:
+                self.trash.append(node)
+                self.drain()
+            elif node.flags & REQUIRES_GRAD and not is_weak(node.value):
+                self.let_go(node)
+
+    cdef void let_go(self, Node node) noexcept:
+        """A leaf that no living record reads is its user's alone: its next use takes hold of it again."""
+        cdef object t = node.value
+        if t is None or self.leaves.get(<size_t><PyObject *>t) is not node:
+            return
+        if node.x1 is None:
+            node.x1 = weakref.ref(t, forgetter(self, <size_t><PyObject *>t, node))
+        node.value = node.x1
+        if Py_REFCNT(t) == 1:            # nobody else has it: its end may run code of the user's
+            self.trash.append(t)
+            t = None
             self.drain()
 
     cdef void spend(self, Node node) noexcept:

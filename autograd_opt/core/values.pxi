@@ -35,7 +35,7 @@ cdef object live_value(Tape tape, Node node):
     if node.tensor != NULL:
         t = <object>node.tensor
     else:
-        t = node.value
+        t = node.value() if is_weak(node.value) else node.value
     if t is None or version_of(t) != node.version:
         return None
     if tape.escaped and tape.shares_escaped(t):
