@@ -564,10 +564,20 @@ def in_slices(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: li
               retain: bool, create_graph: bool) -> list[Any]:
     """One run for each slice of the cotangents, results stacked: for a recorded run over a few."""
     n = size_of(cotangents)
-    rows = [execute(tape, roots, [c[k] for c in cotangents], targets, retain or k < n - 1, create_graph, False)
-            for k in range(n)]
+    given = [[c[k] for c in cotangents] for k in range(n)]
+    rows = [execute(tape, roots, slices, targets, retain or k < n - 1, create_graph, False)
+            for k, slices in enumerate(given)]
+
+    def together(parts: list[Any]) -> Any:
+        if parts[0] is None:
+            return None
+        for c, slices in zip(cotangents, zip(*given, strict=True), strict=True):
+            if all(part is s for part, s in zip(parts, slices, strict=True)):
+                return c                        # handed on as it was given
+        return torch.stack(parts)
+
     with torch.set_grad_enabled(create_graph):
-        return [None if rows[0][j] is None else torch.stack([row[j] for row in rows]) for j in range(len(targets))]
+        return [together([row[j] for row in rows]) for j in range(len(targets))]
 
 
 install_entry(references.accumulate, shared_ones, own_memory, unused)

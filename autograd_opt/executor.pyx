@@ -512,7 +512,7 @@ cdef class GraphTask:
             other = operands[i]
             if not followed(other):
                 continue
-            if i < len(results):
+            if i < len(results) and results[i] is not NotImplemented:      # an operand that nothing leads to
                 if self.anomaly:
                     errors.check_nan(results[i], node, i)
                 self.send_fixed(node, other, results[i],

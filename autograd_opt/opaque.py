@@ -9,7 +9,7 @@ any order exist, and nothing is computed or drawn twice.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -135,7 +135,7 @@ def held(value: Any) -> bool:
     return any(held(v) for v in value) if isinstance(value, (tuple, list)) else value is not None
 
 
-def pull_back(g: Any, extra: Any, task: Any) -> list[torch.Tensor | None]:
+def pull_back(g: Any, extra: Any, task: Any) -> list[Any]:
     """The cotangents of an opaque call's operands."""
     call, operands = extra
     parts = g.parts if hasattr(g, "parts") else [g]
@@ -150,22 +150,51 @@ def pull_back(g: Any, extra: Any, task: Any) -> list[torch.Tensor | None]:
             call.repeats = call.keeps_nothing()
     if not task.create_graph:
         with torch_autograd():
-            return list(GRAD(outs, call.inputs, gs, retain_graph=True, allow_unused=True))
+            return reached(call, outs, GRAD(outs, call.inputs, gs, retain_graph=True, allow_unused=True))
     tracked = [p for p in gs if p.requires_grad]
     with torch_autograd():
         copies = [p.detach().requires_grad_(p.requires_grad) for p in gs]
         grads = GRAD(outs, call.inputs, copies, create_graph=True, allow_unused=True)
         present = [x for x in grads if x is not None]
-        again = OpaqueCall(f"{call.name}_vjp", call.inputs + [c for c in copies if c.requires_grad], present)
+        below = variables_below(present)
+        inputs = [*zip(call.inputs, operands, strict=True), *zip([c for c in copies if c.requires_grad], tracked,
+                                                                 strict=True)]
+        inputs = [(x, t) for x, t in inputs if id(x) in below]      # as in torch, no run comes to the others
+        again = OpaqueCall(f"{call.name}_vjp", [x for x, _ in inputs], present)
     with C.DisableTorchFunction():
-        results = iter(record(again, [*map(traced, operands), *tracked], present))
-    return [None if x is None else next(results) for x in grads]
+        results = iter(record(again, [traced(t) for _, t in inputs], present))
+    return reached(call, outs, [None if x is None else next(results) for x in grads])
+
+
+def reached(call: OpaqueCall, outs: list[Any], grads: Sequence[torch.Tensor | None]) -> list[Any]:
+    """The cotangents; NotImplemented for an operand that nothing leads to from these outputs: no run comes to it."""
+    if all(g is not None for g in grads):
+        return list(grads)
+    below = variables_of([o.node for o in outs])
+    return [g if g is not None or id(x) in below else NotImplemented for g, x in zip(grads, call.inputs, strict=True)]
 
 
 def traced(t: torch.Tensor) -> torch.Tensor:
     """The operand; a copy made before a write in place belongs to the value before it."""
     origin = t.__dict__.get("_copy_of")
     return t if origin is None else connected(t, origin)
+
+
+def variables_below(results: Sequence[torch.Tensor]) -> set[int]:
+    """The ids of the leaves that derivatives of `results` lead to in torch's own graph, results among them."""
+    return variables_of([r.grad_fn for r in results]) | set(map(id, results))
+
+
+def variables_of(stack: list[Any]) -> set[int]:
+    """The ids of the leaves below these nodes of torch's."""
+    seen, leaves = set(), set()
+    while stack:
+        function = stack.pop()
+        if function is not None and function not in seen:
+            seen.add(function)
+            leaves.add(id(getattr(function, "variable", None)))
+            stack += [f for f, _ in function.next_functions]
+    return leaves
 
 
 def leads_on(output: torch.Tensor) -> bool:
@@ -186,13 +215,20 @@ def apart(output: torch.Tensor) -> torch.Tensor:
     return output
 
 
-def alias(output: torch.Tensor, operands: list[torch.Tensor]) -> torch.Tensor:
-    """The output without torch's graph; a real view of the operand whose memory it shows."""
+def alias(output: torch.Tensor, operands: list[torch.Tensor], views: bool = False) -> torch.Tensor:
+    """The output without torch's graph; a real view of the operand whose memory it shows.
+
+    `views`: where it is a view of memory that the call has made, it stays one.
+    """
     if output.requires_grad and output.layout is torch.strided:
         storage = output.untyped_storage()._cdata
         for t in operands:
             if t.layout is torch.strided and t.dtype is output.dtype and t.untyped_storage()._cdata == storage:
                 return t.as_strided(output.shape, output.stride(), output.storage_offset())
+    if views and output._is_view() and output.layout is torch.strided and not (output.is_conj() or output.is_neg()):
+        base: Any = output._base
+        if base.dtype is output.dtype:
+            return base.detach().as_strided(output.shape, output.stride(), output.storage_offset())
     return output.detach()
 
 
@@ -212,10 +248,11 @@ def saves_values(name: str) -> bool:
     return _saving.get(name, True)
 
 
-def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.Tensor],
+           views: bool = False) -> list[torch.Tensor]:
     """Attach an opaque node for a call that has run; returns its outputs, detached."""
     leading = [leads_on(o) for o in outputs]
-    results = [apart(o) if o.requires_grad and not on else alias(o, operands)
+    results = [apart(o) if o.requires_grad and not on else alias(o, operands, views)
                for o, on in zip(outputs, leading, strict=True)]
     tracked = [r for r, on in zip(results, leading, strict=True) if on]
     if len(tracked) == 1:

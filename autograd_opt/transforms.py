@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from autograd_opt import dispatch, errors
 from autograd_opt import node as nodes
-from autograd_opt.opaque import OpaqueCall, detached, excluded_autograd, record, torch_autograd
+from autograd_opt.opaque import OpaqueCall, detached, excluded_autograd, record, torch_autograd, variables_below
 from autograd_opt.originals import REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD
 from autograd_opt.saved import user_state
 from autograd_opt.tensor import CustomTensor, marked
@@ -107,14 +107,7 @@ class Capture(TorchFunctionMode):
 
     def below(self, results: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """The tensors of the graph that derivatives of `results` lead to, with their stand-ins."""
-        stack: list[Any] = [r.grad_fn for r in results]
-        seen, leaves = set(), set(map(id, results))
-        while stack:
-            function = stack.pop()
-            if function is not None and function not in seen:
-                seen.add(function)
-                leaves.add(id(getattr(function, "variable", None)))
-                stack += [f for f, _ in function.next_functions]
+        leaves = variables_below(results)
         return [(t, s) for t, s in self.pairs.values() if s.requires_grad and id(s) in leaves]
 
     def pair(self, original: Tensor, other: Tensor) -> Tensor:
@@ -146,7 +139,7 @@ class Capture(TorchFunctionMode):
                 operands += [(t, t) for t in inputs]
                 call = OpaqueCall(self.name, [s for _, s in operands], found)
         with C.DisableTorchFunction():
-            results = record(call, [t for t, _ in operands], found)
+            results = record(call, [t for t, _ in operands], found, True)
             back.update((id(o), r) for o, r in zip(found, results, strict=True))
             return tree_map(lambda x: back.get(id(x), x) if isinstance(x, Tensor) else x, out)
 

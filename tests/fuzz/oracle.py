@@ -29,6 +29,7 @@ QUIRKS = (
     "saved tensor that has been detached in-place",
     "a batched tensor has left its transform",
     "INTERNAL ASSERT FAILED",  # torch asks for a report of such an error
+    "Expected isFloatingType(grad.scalar_type())",  # as of this one: a real operand of `where` beside a complex one
 )
 """Refusals of torch that speak of its own inner workings: nothing is compared after them."""
 class Difference(AssertionError):

@@ -49,7 +49,8 @@ def plain(t: Tensor) -> Tensor:
         t = torch._C.TensorBase.detach(t)
         if t.layout is not torch.strided:
             return t.to_dense().as_subclass(Tensor)
-        return t.as_subclass(Tensor).resolve_conj().clone(memory_format=torch.contiguous_format)
+        t = t if type(t) is Tensor else t.as_subclass(Tensor)      # which an inference tensor with other data refuses
+        return t.resolve_conj().clone(memory_format=torch.contiguous_format)
 
 
 def comparable(thing: Any) -> str:
