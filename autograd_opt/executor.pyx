@@ -87,6 +87,8 @@ cdef class GraphTask:
     cdef bint inplace            # may sums be made in place?  Not where torch transforms functions
     cdef bint direct             # may a recorded run use the rules in C?  Not where torch transforms functions either
     cdef object guard            # switches torch functions off for a rule in C
+    cdef dict due                # node -> the leaves that it is the last to send to, where hooks see the order; or None
+    cdef set waiting             # record numbers of these leaves, which are not in the heap
     cdef dict captures           # index -> list of positions in `captured`
     cdef dict places             # position in `captured` -> which output, where the node has several
     cdef readonly set undefined  # positions in `captured` that a run has come to without any cotangent
@@ -166,7 +168,7 @@ cdef class GraphTask:
             node.flags &= ~<uint32_t>(FRESH | SOLID)
             if fresh:
                 node.flags |= FRESH | SOLID if fresh == FILLED else FRESH
-            return push(&self.frontier, node.index)
+            return 0 if self.due is not None and node.index in self.waiting else push(&self.frontier, node.index)
         if node.task == self.id:
             old = <object>node.cotangent
             if g is None:
@@ -194,7 +196,7 @@ cdef class GraphTask:
         if node.index not in self.overflow:
             self.overflow[node.index] = g
             node.live += 1
-            return push(&self.frontier, node.index)
+            return 0 if self.due is not None and node.index in self.waiting else push(&self.frontier, node.index)
         old = self.overflow[node.index]
         if g is not None:
             self.overflow[node.index] = g if old is None else self.add(old, g)
@@ -226,6 +228,10 @@ cdef class GraphTask:
     def abandon(self):
         """After an exception: leave no cotangent behind."""
         cdef Node node
+        if self.due is not None:
+            for i in self.waiting:
+                if self.pending(<Node>self.tape.nodes[<int64_t>i]):
+                    push(&self.frontier, i)
         while self.frontier.count:
             self.frontier.count -= 1
             if self.frontier.heap[self.frontier.count] < self.tape.n:
@@ -274,6 +280,8 @@ cdef class GraphTask:
         if inputs is not None:
             ends = self.captures if not self.calls else {**self.captures, **dict.fromkeys(called_at(inputs))}
             self.needed = needed_for(self.tape, roots, ends, makers_of(inputs), self.merge)
+        if self.tape.heard:
+            self.find_last(roots)
         try:
             self.own = True
             for node, g in zip(roots, cotangents):
@@ -292,10 +300,58 @@ cdef class GraphTask:
                     self.neighbours(node.index)
                 else:
                     self.visit(node)
+                    if self.due is not None:
+                        self.visit_leaves(node)
+            for i in sorted(self.due or (), reverse=True):       # nothing has come from their last node
+                self.visit_leaves(<Node>self.tape.nodes[<int64_t>i])
         except BaseException:
             self.abandon()
             raise
         return self.captured
+
+    cdef bint pending(self, Node node):
+        """Does a cotangent of this run wait for `node`?"""
+        return node.task == self.id and node.cotangent != NULL or node.index in self.overflow
+
+    cdef int find_last(self, list roots) except -1:
+        """For each leaf, the node that sends it its last cotangent: torch writes its `.grad` there and then.
+
+        Without this a leaf waits for its record number, that of its first use, which may lie many steps back.
+        """
+        cdef Node node, other
+        cdef dict last = {}
+        cdef set seen = set()
+        cdef list stack = [n.leader if self.merge and (<Node>n).flags & MERGED else n for n in roots]
+        while stack:
+            node = <Node>stack.pop()
+            if node.index in seen or node.index < 0:
+                continue
+            seen.add(node.index)
+            for n in node.operands:
+                if n is None or not followed(<Node>n):
+                    continue
+                other = (<Node>n).leader if self.merge and (<Node>n).flags & MERGED else <Node>n
+                if self.needed is not None and not leads_on(self.needed, other.index):
+                    continue
+                if not other.flags & LEAF:
+                    stack.append(other)
+                elif other.index >= 0 and node.index < last.get(other.index, self.tape.n):
+                    last[other.index] = node.index
+        self.due, self.waiting = {}, set(last)
+        for leaf, index in last.items():
+            self.due.setdefault(index, []).append(leaf)
+        return 0
+
+    cdef int visit_leaves(self, Node user) except -1:
+        """Visit the leaves for which `user` was the last to send something, in torch's order."""
+        found = self.due.pop(user.index, None)
+        if found is None:
+            return 0
+        order = [n.index for n in user.operands if n is not None and (<Node>n).index in found]
+        left = [i for i in dict.fromkeys([*order, *found]) if self.pending(<Node>self.tape.nodes[<int64_t>i])]
+        for i in waiting_order(left, user) if len(left) > 1 else left:
+            self.visit(<Node>self.tape.nodes[<int64_t>i])
+        return 0
 
     cdef int visit(self, Node node) except -1:
         """Take what waits for `node`, and go on from there."""

@@ -252,6 +252,14 @@ def user_code(task: Any, node: Any = None) -> Iterator[None]:
             run.node = before
 
 
+def heard(value: Any = None) -> Any:
+    """Let the runs of the graph that records here write `.grad` in torch's order: a hook of a leaf sees it."""
+    tape: Any = nodes.get_active()
+    if tape is not None:
+        tape.heard = True
+    return value
+
+
 def hooks_of(node: Any) -> NodeHooks:
     """The node's hooks, made on first use."""
     if node.hooks is None:
@@ -282,11 +290,11 @@ def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
             raise errors.GraphError(errors.at("cannot register a hook on a tensor that doesn't require gradient"))
         return add(hooks_of(own_node(t, node)).tensor, fn)
     if t.__dict__.get("_requires_grad"):
-        return add(t.__dict__.setdefault("_leaf_hooks", OrderedDict()), fn)
+        return heard(add(t.__dict__.setdefault("_leaf_hooks", OrderedDict()), fn))
     if "_requires_grad" in t.__dict__ or not t.requires_grad:
         raise errors.GraphError(errors.at("cannot register a hook on a tensor that doesn't require gradient"))
     with torch._C.DisableTorchFunction():
-        return REGISTER_HOOK(t, fn)
+        return heard(REGISTER_HOOK(t, fn))
 
 
 def register_post_accumulate(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
@@ -299,9 +307,9 @@ def register_post_accumulate(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
     if "_requires_grad" in t.__dict__:
         if not t.__dict__["_requires_grad"]:
             raise errors.GraphError(errors.at("cannot register a hook on a tensor that doesn't require gradient"))
-        return add(t.__dict__.setdefault("_post_hooks", OrderedDict()), fn)
+        return heard(add(t.__dict__.setdefault("_post_hooks", OrderedDict()), fn))
     with torch._C.DisableTorchFunction():
-        return REGISTER_POST_ACCUMULATE(t, fn)
+        return heard(REGISTER_POST_ACCUMULATE(t, fn))
 
 
 def retain_grad(t: Tensor) -> None:
@@ -336,6 +344,7 @@ def run_leaf_hooks(t: Tensor, g: Any, task: Any) -> Any:
     own, torchs = t.__dict__.get("_leaf_hooks"), t._backward_hooks
     if not own and not torchs:
         return g
+    heard()
     g = writable(g, task)
     with user_code(task):
         for fn in [*(torchs or {}).values(), *(own or {}).values()]:
@@ -345,6 +354,8 @@ def run_leaf_hooks(t: Tensor, g: Any, task: Any) -> Any:
 
 def at_root(node: Any, g: Any, task: Any) -> None:
     """A run with targets starts at `node` alone, and comes from there to none: its hooks run all the same."""
+    from autograd_opt.views import origin
+    node = origin(node)
     if node.is_leaf:
         run_leaf_hooks(node.tensor, g, task)
     elif node.hooks is not None:
@@ -356,6 +367,7 @@ def run_post_accumulate(t: Tensor, task: Any) -> None:
     own, torchs = t.__dict__.get("_post_hooks"), t._post_accumulate_grad_hooks
     if not own and not torchs:
         return
+    heard()
     with user_code(task):
         for fn in [*(torchs or {}).values(), *(own or {}).values()]:
             if fn(t) is not None:

@@ -134,6 +134,7 @@ cdef class Tape:
     cdef bint moved              # the last value handed out again was the kept one itself, not a clone
     cdef bint layouts            # a value was computed twice for its strides
     cdef public bint late        # a tensor came to require grad by a write: its views may, too
+    cdef public bint heard       # leaves have hooks: they see the order in which leaves get their gradients
     cdef public bint plain       # no saved-tensor hooks: fast paths allowed
     cdef dict casts              # (id(leaf), grad mode) -> the leaf and its cast by autocast
     cdef object cast_seal        # dies when torch forgets its own

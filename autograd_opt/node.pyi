@@ -146,6 +146,7 @@ class Tape:
     consumed: bool
     sources: bool
     plain: bool
+    heard: bool
     late: bool
     running: int
     fixed: int

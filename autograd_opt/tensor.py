@@ -71,7 +71,7 @@ class CustomTensor(torch.Tensor):
             tape = get_recording()
             if tape is None or not tape.late:
                 return True
-        elif node.requires_grad and node.view is None and node.op.name != "view_apart":
+        elif node.requires_grad and node.view is None:
             return False
         from autograd_opt.tensor_api import get_is_leaf
         return get_is_leaf(None, (self,), {})

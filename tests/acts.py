@@ -163,6 +163,21 @@ def printed(t: Tensor, exactly: bool = True) -> list[Any]:
     return text if exactly else [t.grad_fn is None]
 
 
+def leaves_below(t: Tensor) -> list[str]:
+    """Return the leaves that the history of `t` leads to, by shape and values."""
+    found, stack, seen = set(), [t.grad_fn], set()
+    while stack:
+        node = stack.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
+            found.add(f"{tuple(leaf.shape)} {leaf.detach().tolist()}")
+        stack += [n for n, _ in node.next_functions]
+    return sorted(found)
+
+
 # ----- operands of foreign classes -----------------------------------------------------------------
 class Held:
     """A class of the user's with reflected operators, each of which gives the pair of the operand and its name."""
@@ -218,7 +233,7 @@ def collected() -> None:
 
 NAMES: dict[str, Any] = {
     f.__name__: f
-    for f in (laid, ramp, spin, spent, train, carried, wrapped, printed, Held, Duck, Labelled, tied, collected)
+    for f in (laid, ramp, spin, spent, train, carried, wrapped, printed, leaves_below, Held, Duck, Labelled, tied, collected)
 }
 NAMES.update(imported_grad=GRAD, imported_backward=BACKWARD, functools=functools,
              edge=torch.autograd.graph.get_gradient_edge)

@@ -990,7 +990,9 @@ cdef class Tape:
                 node.spare = None
             if node.saved_more is not None or node.view is not None or node.hooks is not None:
                 trash.append((node.saved_more, node.view, node.hooks))
-                node.saved_more = node.view = node.hooks = None
+                node.saved_more = node.hooks = None
+                if type(node.view) is Node:      # else what says that it is one, which its tensor goes on being
+                    node.view = None
             node.in0 = node.in1 = node.leader = None
             node.more = None
             node.flags = (node.flags | SPENT) & ~<uint32_t>COUNTED

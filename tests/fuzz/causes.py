@@ -34,6 +34,46 @@ def shared_gradients(program: Program) -> frozenset[str]:
     return frozenset(f"{name}.grad" for name, memory in found.items() if len(owners[memory]) > 1)
 
 
+def written_through(program: Program) -> frozenset[str]:
+    """The variables whose memory is, in torch eager, also that of a leaf's `.grad`: what is added there reaches them."""
+    env = environment(make_inputs("plain"))
+    torch.manual_seed(0)
+    with warnings.catch_warnings(), contextlib.suppress(Exception):
+        warnings.simplefilter("ignore")
+        for code in program.code:
+            exec(code, env)
+    tensors = {n: t for n, t in env.items() if isinstance(t, Tensor) and t.layout is torch.strided}
+    gradients = {t.grad.untyped_storage()._cdata for t in tensors.values()
+                 if t.is_leaf and t.grad is not None and t.grad.layout is torch.strided}
+    return frozenset(n for n, t in tensors.items() if t.untyped_storage()._cdata in gradients)
+
+
+def told(program: Program, mode: Mode | None) -> list[tuple[int, str]]:
+    """What a program tells in a mode; in torch eager without one."""
+    if mode is None:
+        return eager(program).told
+    with graphs(mode) as session:
+        return execute(program, make_inputs(mode["kind"]), session=session).told
+
+
+def counted_alike(program: Program, place: int, name: str, modes: tuple[Mode, ...]) -> bool:
+    """Does the version of a variable grow alike from where it is made up to this statement?"""
+    made = [k for k, line in enumerate(program.statements[:place])
+            if re.match(rf"(with [^:]*: )?([\w, ]*, )?{name}(, [\w, ]*)? = ", line)]
+    if not made:
+        return False
+    lines = list(program.statements[:place + 1])
+    lines.insert(made[-1] + 1, f"tell(({name}._version,))")
+    grown = set()
+    for mode in (None, *modes):
+        try:
+            numbers = [eval(text) for k, text in told(Program(lines), mode) if k in (made[-1] + 1, place + 1)]
+            grown.add(numbers[1] - numbers[0][0])
+        except Exception:
+            return False
+    return len(grown) == 1
+
+
 EPSILON = {torch.float32: 2.0**-22, torch.float64: 2.0**-50, torch.complex128: 2.0**-50}
 """A few units in the last place."""
 

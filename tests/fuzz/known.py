@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.fuzz.causes import chaotic, fed, shared_gradients
+from tests.fuzz.causes import chaotic, counted_alike, fed, shared_gradients, written_through
 from tests.fuzz.oracle import MODES, differs
 from tests.programs import Program
 
@@ -66,6 +66,50 @@ def looked_at(program: Program, message: str) -> bool:
     return len(statements) > len(program.statements) and differs(Program(statements)) is None
 
 
+def told_by(program: Program, message: str) -> tuple[int, str]:
+    """The number and the text of the first statement that has told something else."""
+    line = message.partition("told by ")[2]
+    for k, statement in enumerate(program.statements):
+        if line.startswith(repr(statement) + ": "):
+            return k, statement
+    return -1, ""
+
+
+def starting(program: Program, message: str) -> bool:
+    """Do versions that differ grow alike from where the variable is made?"""
+    place, statement = told_by(program, message)
+    name = re.search(r"(\w+)(\.\w+\([^()]*\))?\)?\._version", statement)
+    return name is not None and counted_alike(program, place, name.group(1), MODES)
+
+
+def between(program: Program, message: str) -> bool:
+    """Do both histories lead to the same leaves?  A name that differs must be that of a transform's result."""
+    place, statement = told_by(program, message)
+    found = re.search(r"(\w+)\.grad_fn", statement)
+    if found is None:
+        return False
+    name = found.group(1)
+    made = [line for line in program.statements[:place] if re.search(rf"\b{name}(, \w+)* = ", line)]
+    if "next_functions" not in statement and not (made and re.search(r"vmap\(|func\.", made[-1])):
+        return False
+    return differs(Program([*program.statements[:place], f"tell(leaves_below({name}))"])) is None
+
+
+def leaking(program: Program, message: str) -> bool:
+    """Do both agree when pack hooks give back another tensor than the one that they got?"""
+    text = "saved_tensors_hooks(lambda t: t.detach(),"
+    return differs(Program([
+        re.sub(r"saved_tensors_hooks\(lambda t: t,", text, line).replace("lambda t: (t, t._", "lambda t: (t.detach(), t._")
+        for line in program.statements
+    ])) is None
+
+
+def through_gradient(program: Program, message: str) -> bool:
+    """Has torch eager added a gradient to the memory of the tensor itself?"""
+    where = re.search(r": (\w+) is", message)
+    return where is not None and where.group(1) in written_through(program)
+
+
 FUNCTIONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
@@ -113,6 +157,42 @@ KNOWN = (
         r"no_grad\(\): |set_grad_enabled\(False\): ",
         "with torch.no_grad(): u = x[0]\nv = u / c[0]\nc.mul_(2)\n(v.sum() + x.sum()).backward()",
         to_nobody,
+    ),
+    Known(
+        "the version that a result starts with: in torch it counts the writes of a kernel's own",
+        r"told by .*_version",
+        r"_version",
+        "v, w = x.sort(0)\ntell(w._version)",
+        starting,
+    ),
+    Known(
+        "calls of which torch makes several nodes are one node here: what lies between it and the leaves",
+        r"told by .*grad_fn",
+        r"grad_fn",
+        "v = z.imag\ntell(v.grad_fn and [None if n is None else n.name() for n, _ in v.grad_fn.next_functions])",
+        between,
+    ),
+    Known(
+        "a pack hook that returns the tensor itself: in torch a result saved so is never freed, not by the collector either",
+        r"told by .*alive\(\)",
+        r"saved_tensors_hooks\(lambda t: \(?t,",
+        "with graph.saved_tensors_hooks(lambda t: t, lambda t: t): v = s.prod()\nwatch(v); del v; alive()",
+        leaking,
+    ),
+    Known(
+        "a checkpoint around a Function without setup_context in a run inside vmap: torch computes it again in there and "
+        "refuses, here it is computed outside",
+        r"torch raises .*must override the setup_context staticmethod",
+        r"(?s)checkpoint\(.*vmap\(",
+        "v = checkpoint(lambda t: Square.apply(t) * 2, s, use_reentrant=False)\n"
+        "u = torch.vmap(lambda g: torch.autograd.grad(v, s, g, retain_graph=True)[0])(torch.ones(3, dtype=torch.float64))",
+    ),
+    Known(
+        "torch adds to a .grad that lies in the memory of the leaf itself, and so writes the leaf",
+        r": \w+ is",
+        r"detach\(\)",
+        "v = torch.view_as_real(z)\ntorch.autograd.backward([v], [v.detach()], retain_graph=True)\n(v.sum() * 2).backward()",
+        through_gradient,
     ),
     Known(
         "a number that is nothing but rounding: torch eager gives another when its inputs or gradients change by that",
