@@ -27,7 +27,7 @@ DIRECTIVES = {
 }
 FOLDERS = {"passes": "autograd_opt.passes", "benchmarks": "autograd_opt.benchmarks"}
 """Top-level folders and the package that each is installed as; never under its own name."""
-OPTIONAL = {"autograd_opt.kernels"}
+OPTIONAL = {"autograd_opt.abi.kernels"}
 """Modules in C++: without a compiler for it everything works, some of it through longer ways."""
 
 

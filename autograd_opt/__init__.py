@@ -11,15 +11,19 @@ tensor([ 8., 12.])
 
 from typing import TYPE_CHECKING
 
-from autograd_opt import _environment
+from autograd_opt._common import environment as _environment
 
 if not TYPE_CHECKING and _environment.reads_command_line():
-    from autograd_opt._environment import load_for as __getattr__  # noqa: F401  (PEP 562: `--help` needs no torch)
+    from autograd_opt._common.environment import load_for as __getattr__  # noqa: F401  (PEP 562)
 else:
     _environment.check()
-    from autograd_opt import wiring as _wiring
-    from autograd_opt.checkpoint import checkpoint
-    from autograd_opt.draw import draw_comparison
+    from autograd_opt.api import wiring as _wiring
+    from autograd_opt.api.checkpoint import checkpoint
+    from autograd_opt.api.function import CustomFunction
+    from autograd_opt.api.functional import grad, hessian, hvp, jacobian, jvp, value_and_grad, vhp, vjp
+    from autograd_opt.api.gradcheck import GradcheckError, gradcheck, gradgradcheck
+    from autograd_opt.api.graph import AutogradGraph, autograd_graph
+    from autograd_opt.api.register import register_op, register_pass
     from autograd_opt.errors import (
         ArgumentError,
         AutogradOptError,
@@ -31,22 +35,9 @@ else:
         UnsupportedError,
         VerificationError,
     )
-    from autograd_opt.explain import explain
-    from autograd_opt.extend import register_op, register_pass
-    from autograd_opt.function import CustomFunction
-    from autograd_opt.functional import (
-        grad,
-        hessian,
-        hvp,
-        jacobian,
-        jvp,
-        value_and_grad,
-        vhp,
-        vjp,
-    )
-    from autograd_opt.gradcheck import GradcheckError, gradcheck, gradgradcheck
-    from autograd_opt.graph import AutogradGraph, autograd_graph
-    from autograd_opt.tensor import CustomTensor, tensor
+    from autograd_opt.explaining import explain
+    from autograd_opt.graph.tensor import CustomTensor, tensor
+    from autograd_opt.inspection.drawing import draw_comparison
 
     _wiring.install()
 

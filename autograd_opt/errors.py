@@ -17,18 +17,18 @@ from typing import Any
 
 import torch
 
+from autograd_opt.inspection.program_text import place_text
 from autograd_opt.passes import errors as of_passes
 from autograd_opt.passes.errors import ArgumentError as ArgumentError
 from autograd_opt.passes.errors import ArgumentTypeError as ArgumentTypeError
 from autograd_opt.passes.errors import AutogradOptError as AutogradOptError
 from autograd_opt.passes.errors import at as at
-from autograd_opt.printing import place_text
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PASSES = os.path.dirname(os.path.abspath(of_passes.__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_DEMO = os.path.join(_HERE, "demo.py")
+_DEMO = os.path.join(_HERE, "cli", "demo.py")
 
 
 class GraphError(AutogradOptError, RuntimeError):
@@ -150,7 +150,7 @@ def graph_name(graph: Any) -> str:
 
 def graph_mismatch(node: Any, mine: Any) -> GraphMismatchError:
     """A gradient in one graph would go on in another, where `node`, or what it stands for, was recorded."""
-    from autograd_opt.node import origin
+    from autograd_opt.graph.node import origin
     first = origin(node)
     other = first.tape
     theirs = graph_name(other.graph() if other is not None and other.graph is not None else None)
@@ -288,8 +288,8 @@ def locate(error: BaseException, node: Any) -> None:
 
 def program_around(node: Any) -> str:
     """About ten lines of the recorded program around `node`; nothing where the graph is gone."""
-    from autograd_opt.node import get_active
-    from autograd_opt.printing import excerpt
+    from autograd_opt.graph.node import get_active
+    from autograd_opt.inspection.program_text import excerpt
     tape = get_active()
     return "" if tape is None or node.index < 0 else excerpt(tape.snapshot(), node)
 

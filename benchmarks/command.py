@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from autograd_opt.cli import FAILED, Number, console
+from autograd_opt.cli.main import FAILED, Number, console
 
 from . import schedule, summary
 from .conditions import build, conditions

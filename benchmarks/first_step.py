@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 import autograd_opt as ao
-from autograd_opt.plans import PLANS
+from autograd_opt.optimizer.plan_cache import PLANS
 
 from .workload import Workload, torch_leaf
 from .workloads import MAKES

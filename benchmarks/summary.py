@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autograd_opt.files import written_whole
+from autograd_opt._common.files import written_whole
 
 from .section import Check, Grid
 from .sections import SECTIONS

@@ -16,8 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import autograd_opt as ao
-from autograd_opt.verify import Budget, Verification, known
-from autograd_opt.verify.cli import watching
+from autograd_opt.cli.verify import watching
+from autograd_opt.verification.cache import memory_cache
+from autograd_opt.verify import Budget, Verification
 
 BEGIN, END = "<!-- speed -->", "<!-- /speed -->"
 
@@ -29,7 +30,7 @@ def leaf(*shape: int) -> Any:
 # ----- graphs -----
 def demo() -> Tensor:
     """The demo's step, whose four terms each call the model."""
-    from autograd_opt.demo import make_network, plain_loss
+    from autograd_opt.cli.demo import make_network, plain_loss
 
     return plain_loss(make_network(), torch.rand(64, 64), torch.arange(64) % 10)
 
@@ -179,7 +180,7 @@ def runs(name: str, build: Callable[[], Any]) -> str:
     with ao.AutogradGraph(optimize=True):
         build()
     plain, start = clock() - start, clock()
-    known.forget()
+    memory_cache.forget()
     with watching(Budget(), 50) as found, ao.AutogradGraph(optimize=True):
         build()
     seconds = clock() - start - plain

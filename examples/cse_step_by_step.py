@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import autograd_opt as ao
-from autograd_opt import optimize
+from autograd_opt.optimizer import merging
 
 
 # %% [markdown]
@@ -35,7 +35,7 @@ def program(x: Any, y: Any) -> tuple[Any, Any, Any]:
 # %%
 def show_decisions(graph: ao.AutogradGraph, loss: Any) -> None:
     """`leader` and `alive`, and for each merge which pass found it."""
-    table, result = optimize.run_passes(graph.tape, graph.root_numbers(loss), graph.pipeline)
+    table, result = merging.run_passes(graph.tape, graph.root_numbers(loss), graph.pipeline)
     print("   node   ", *(f"{i:3d}" for i in range(len(table))))
     print("   leader ", *(f"{i:3d}" for i in result.leader))
     print("   alive  ", *(f"{i:3d}" for i in result.alive))

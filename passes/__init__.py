@@ -6,40 +6,17 @@ order: `flags` and `keys`, what a node is; `table` and `dag`, a graph as arrays;
 `check`, the rules they keep; `registry` and `pipeline`, running them.
 """
 
+from autograd_opt.passes._cse import cse
+from autograd_opt.passes._prune import prune
 from autograd_opt.passes.bisection import first_bad_merge
 from autograd_opt.passes.check import check
-from autograd_opt.passes.cse import cse
 from autograd_opt.passes.effort import Effort
-from autograd_opt.passes.errors import (
-    NodeTableError,
-    PassResultError,
-    UnknownPassError,
-)
-from autograd_opt.passes.flags import (
-    COMMUTATIVE,
-    EFFECT,
-    KEEP,
-    LEAF,
-    NEVER_MERGES,
-    NEVER_PRUNED,
-    NOMERGE,
-    PINNED,
-)
+from autograd_opt.passes.errors import NodeTableError, PassResultError, UnknownPassError
+from autograd_opt.passes.flags import COMMUTATIVE, EFFECT, KEEP, LEAF, NEVER_MERGES, NEVER_PRUNED, NOMERGE, PINNED
 from autograd_opt.passes.keys import KeyInterner
-from autograd_opt.passes.leaders import (
-    Leaders,
-    first_merges,
-    identity_leaders,
-    merged_nodes,
-)
-from autograd_opt.passes.pipeline import (
-    Certificate,
-    Merge,
-    Optimized,
-    PassReport,
-    Pipeline,
-)
-from autograd_opt.passes.prune import prune
+from autograd_opt.passes.leaders import Leaders, first_merges, identity_leaders, merged_nodes
+from autograd_opt.passes.node_table import NodeTable
+from autograd_opt.passes.pipeline import Certificate, Merge, Optimized, PassReport, Pipeline
 from autograd_opt.passes.registry import (
     Pass,
     PassResult,
@@ -49,7 +26,6 @@ from autograd_opt.passes.registry import (
     register_pass,
     unregister_pass,
 )
-from autograd_opt.passes.table import NodeTable
 
 __all__ = [
     "COMMUTATIVE",

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from autograd_opt.passes.errors import PassResultError
 from autograd_opt.passes.flags import COMMUTATIVE, NEVER_MERGES, NEVER_PRUNED, PINNED
 from autograd_opt.passes.leaders import Leaders
-from autograd_opt.passes.table import NodeTable
+from autograd_opt.passes.node_table import NodeTable
 
 __all__ = ["check"]
 
@@ -38,7 +38,7 @@ def check(
         Named in the error.
     exact : bool
         Also require that merged nodes have equal keys and operands of equal
-        leaders, as :func:`~autograd_opt.passes.cse` promises.
+        leaders, as :func:`~autograd_opt.passes._cse` promises.
     before : int32[n], optional
         Leaders before the pass: only its own merges have to be exact.
 

@@ -11,7 +11,7 @@ __all__ = ["Effort", "checks_forced", "degenerate_hash_forced"]
 
 @dataclass(slots=True)
 class Effort:
-    """What one run of :func:`~autograd_opt.passes.cse` did.
+    """What one run of :func:`~autograd_opt.passes._cse` did.
 
     Attributes
     ----------

@@ -13,15 +13,9 @@ from autograd_opt.passes import errors
 from autograd_opt.passes.check import check
 from autograd_opt.passes.effort import Effort, checks_forced
 from autograd_opt.passes.errors import PassResultError
-from autograd_opt.passes.leaders import (
-    Leaders,
-    first_merges,
-    identity_leaders,
-    merged_nodes,
-    require_limit,
-)
+from autograd_opt.passes.leaders import Leaders, first_merges, identity_leaders, merged_nodes, require_limit
+from autograd_opt.passes.node_table import NodeTable
 from autograd_opt.passes.registry import Pass, PassResult, PassState, get_pass
-from autograd_opt.passes.table import NodeTable
 
 T = TypeVar("T", bound=np.generic)
 

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autograd_opt.passes import errors
-from autograd_opt.passes.cse import cse
+from autograd_opt.passes._cse import cse
+from autograd_opt.passes._prune import prune
 from autograd_opt.passes.effort import Effort
 from autograd_opt.passes.leaders import Leaders, canonical
-from autograd_opt.passes.prune import prune
-from autograd_opt.passes.table import NodeTable
+from autograd_opt.passes.node_table import NodeTable
 
 __all__ = [
     "Pass",

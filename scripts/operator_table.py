@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autograd_opt.ops.table import OPS
-from autograd_opt.verify.claims import Proof
-from autograd_opt.verify.kernels import KERNELS
-from autograd_opt.verify.lemmas import prove_all
-from autograd_opt.verify.linear import JOINTLY, LINEAR
-from autograd_opt.verify.meaning import PULLBACKS
+from autograd_opt.verification.lemmas.claims import Proof
+from autograd_opt.verification.lemmas.prover import prove_all
+from autograd_opt.verification.program.kernels import KERNELS
+from autograd_opt.verification.program.linear import JOINTLY, LINEAR
+from autograd_opt.verification.semantics.operators import PULLBACKS
 
 STRUCTURE = ("leaf", "output")
 ALL, SMALL, TESTED, NONE = "proved for all sizes", "proved at small shapes", "tested only", ""

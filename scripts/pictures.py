@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import autograd_opt as ao
-from autograd_opt.draw import draw_comparison
+from autograd_opt.inspection.drawing import draw_comparison
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 

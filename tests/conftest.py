@@ -7,7 +7,8 @@ import hypothesis
 import pytest
 import torch
 
-from autograd_opt import node, recorder
+from autograd_opt.graph import node
+from autograd_opt.record import recorder
 
 FOUND_AGAIN = frozenset("""
     test_profilers_and_modes_see_the_calls test_other_graphs_do_not test_described_as_they_are

@@ -11,7 +11,7 @@ import os
 
 import torch
 
-from autograd_opt._environment import newer_than_tested
+from autograd_opt._common.environment import newer_than_tested
 
 PARTS = {
     "tensor_info": "what a tensor is (type, sizes, version, memory) by torch's C functions and fields",

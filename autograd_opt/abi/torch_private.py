@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt._environment import parsed
+from autograd_opt._common.environment import parsed
 
 VERSION = parsed(torch.__version__)
 """Major and minor number of the installed torch: a rule that follows its version says since when it holds."""
@@ -16,4 +16,4 @@ VERSION = parsed(torch.__version__)
 def function_apply() -> Callable[..., Any]:
     """`torch.autograd.Function.apply`, to be called with the class in front: Python's up to 2.13, C's since."""
     found = vars(torch.autograd.Function)["apply"]
-    return found.__func__ if isinstance(found, classmethod) else found       # type: ignore[no-any-return]
+    return found.__func__ if isinstance(found, classmethod) else found

@@ -9,7 +9,7 @@ import torch
 
 from autograd_opt.ops.helpers import H, masked, zero
 from autograd_opt.ops.table import ELEMENTWISE, PURE, REDUCES, define, spell
-from autograd_opt.recorder import Plan
+from autograd_opt.record.recorder import Plan
 
 E = ELEMENTWISE | PURE
 A = torch.ops.aten

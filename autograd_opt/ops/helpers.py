@@ -38,7 +38,7 @@ def refuse(function: str, **operands: Any) -> None:
     for name, t in operands.items():
         if t is None or (type(t) is torch.Tensor and not t.requires_grad):
             continue
-        from autograd_opt.references import requires_grad
+        from autograd_opt.graph.references import requires_grad
         if isinstance(t, torch.Tensor) and requires_grad(t):
             raise errors.GraphError(errors.at(
                 f"The function '{function}' is not differentiable with respect to argument '{name}'. This input cannot "

@@ -11,7 +11,7 @@ from torch.autograd.graph import increment_version
 
 from autograd_opt.ops.helpers import refuse
 from autograd_opt.ops.table import PURE, REDUCES, choose, decompose, define, spell
-from autograd_opt.recorder import Plan
+from autograd_opt.record.recorder import Plan
 
 A = torch.ops.aten
 EMPTY = inspect.Parameter.empty

@@ -17,7 +17,7 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt.ops.table import MULTI, VARIADIC, choose, define
-from autograd_opt.recorder import OneLayer, bind_lstm, pick_lstm
+from autograd_opt.record.recorder import OneLayer, bind_lstm, pick_lstm
 
 BACKWARD: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default._op
 FUSED: Any = torch.mkldnn_rnn_layer

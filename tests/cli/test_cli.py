@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
-from autograd_opt import cli, demo
-from autograd_opt.cli import COMMANDS
-from autograd_opt.files import written_whole
+from autograd_opt._common.files import written_whole
+from autograd_opt.cli import demo, main
+from autograd_opt.cli.main import COMMANDS
 
 PROGRAM = [sys.executable, "-m", "autograd_opt"]
 
@@ -36,13 +36,13 @@ def test_each_command_explains_itself(name: str) -> None:
 
 def test_wrong_usage_is_2() -> None:
     done = run("no-such-command")
-    assert done.returncode == cli.USAGE
+    assert done.returncode == main.USAGE
     assert "no-such-command" in done.stderr
-    assert run("demo", "--epochs", "0").returncode == cli.USAGE
+    assert run("demo", "--epochs", "0").returncode == main.USAGE
 
 
 @pytest.mark.parametrize(("words", "hint"), [
-    (["explan"], "did you mean 'explain'"), (["zzz"], "Commands: bench, demo, explain, verify"),
+    (["explan"], "did you mean 'explain'"), (["zzz"], "Commands: bench, demo, doctor, explain, verify"),
     (["explain", "--jso", "x.py"], "--json"), (["verify", "--secnds", "3", "x.py"], "--seconds"),
     (["bench", "chian"], "'chain'"), (["verify", "--seconds", "nan", "x.py"], "'nan' is not a number"),
     (["verify", "--seconds", "-1", "x.py"], "range"), (["verify", "--limit", "0", "x.py"], "range"),
@@ -50,7 +50,7 @@ def test_wrong_usage_is_2() -> None:
 ])
 def test_wrong_words_name_what_is_known(words: list[str], hint: str) -> None:
     done = run(*words)
-    assert done.returncode == cli.USAGE, done.stderr
+    assert done.returncode == main.USAGE, done.stderr
     assert hint in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -58,8 +58,8 @@ def test_wrong_words_name_what_is_known(words: list[str], hint: str) -> None:
 def test_what_is_not_installed_is_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(COMMANDS, "other", ("no_such_package:command", ""))
     with pytest.raises(SystemExit) as stopped:
-        cli.root.get_command(click.Context(cli.root), "other")
-    assert stopped.value.code == cli.MISSING
+        main.root.get_command(click.Context(main.root), "other")
+    assert stopped.value.code == main.MISSING
     assert "no_such_package" in capsys.readouterr().err
 
 
@@ -101,7 +101,7 @@ def test_ctrl_c_is_130_and_leaves_nothing(
     monkeypatch.setattr(demo, "train", interrupted)
     monkeypatch.setattr(sys, "argv", ["autograd-opt", "demo", "--out", str(tmp_path / "out")])
     with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    assert stopped.value.code == cli.INTERRUPTED
+        main.main()
+    assert stopped.value.code == main.INTERRUPTED
     assert capsys.readouterr().err.strip() == "interrupted"
     assert not (tmp_path / "out").exists()

@@ -8,8 +8,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from autograd_opt import doctor
 from autograd_opt.abi.switches import PARTS, off
+from autograd_opt.cli import doctor
 
 
 def test_all_is_right_and_said() -> None:

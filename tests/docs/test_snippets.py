@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autograd_opt.explain import watch
+from autograd_opt.explaining import watch
 from tests.docs.loading import ROOT, loaded
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

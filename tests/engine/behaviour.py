@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt.tensor import CustomTensor
+from autograd_opt.graph.tensor import CustomTensor
 
 Tensor = torch.Tensor
 Program = Callable[..., Any]

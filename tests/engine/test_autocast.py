@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import autograd_opt as ao
-from autograd_opt import recorder
+from autograd_opt.record import recorder
 from tests.opinfo_sweep import entries, samples_of
 
 F = torch.nn.functional

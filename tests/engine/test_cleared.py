@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt import cleared
+from autograd_opt.graph import released_history
 
 MODES: list[Any] = [False, True, "exact"]
 
@@ -125,15 +125,15 @@ def test_another_graph_goes_its_usual_way_beside_a_cleared_one(monkeypatch: pyte
     with ao.AutogradGraph() as graph:
         a = x.sin()
         graph.clear()
-        assert cleared.innermost()
+        assert released_history.innermost()
         with ao.AutogradGraph():
-            assert not cleared.innermost()
+            assert not released_history.innermost()
             with monkeypatch.context() as patched:
-                patched.setattr("autograd_opt.backward.backward", pytest.fail)
+                patched.setattr("autograd_opt.engine.backward.backward", pytest.fail)
                 x.exp().sum().backward()
     with graph:
         x.exp().sum().backward(retain_graph=True)
-        assert not cleared.innermost()
+        assert not released_history.innermost()
         assert not a.is_leaf
 
 
@@ -154,10 +154,10 @@ def test_clearing_each_step_holds_no_more_from_step_to_step(optimize: Any) -> No
                 assert len(graph.released.nodes) == len(made) == 1
     assert objects[1] - objects[0] < 100
     number = graph.number
-    assert number in cleared.graphs
+    assert number in released_history.graphs
     del graph
     gc.collect()
-    assert number not in cleared.graphs
+    assert number not in released_history.graphs
 
 
 def test_losses_kept_over_many_clears_are_let_go_with_their_tensors() -> None:

@@ -16,7 +16,7 @@ from torch import sin as imported_before
 from torch.overrides import TorchFunctionMode
 
 import autograd_opt as ao
-from autograd_opt.shortcut import functions
+from autograd_opt.record.module_routes import functions
 
 ENTERED = {torch.sin: "sin", F.linear: "linear", torch.add: "add"}
 HASHES = {f: hash(f) for f in functions()}

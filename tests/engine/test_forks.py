@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
-from autograd_opt.plans import Plans
+from autograd_opt.optimizer.plan_cache import Plans
 from tests.engine.test_shared_state import Key
 
 

@@ -8,7 +8,7 @@ from torch.autograd import functional as reference
 from torch.autograd.gradcheck import GradcheckError as TorchGradcheckError
 
 import autograd_opt as ao
-from autograd_opt.gradcheck import GradcheckError
+from autograd_opt.api.gradcheck import GradcheckError
 from tests.engine.behaviour import Caught, caught, frozen, group, same
 
 inside = group("functional API (torch's own, inside a context)")

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
-from autograd_opt import node, symbols
+from autograd_opt.abi import symbols
+from autograd_opt.graph import node
 
 
 @pytest.fixture

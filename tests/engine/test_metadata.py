@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 
 import autograd_opt as ao
-from autograd_opt import node, symbols
-from autograd_opt.dispatch import MODE
+from autograd_opt.abi import symbols
+from autograd_opt.graph import node
+from autograd_opt.record.dispatch import MODE
 
 
 @pytest.fixture

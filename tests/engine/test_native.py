@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import autograd_opt as ao
-from autograd_opt.executor import use_native
+from autograd_opt.engine.executor import use_native
 from autograd_opt.ops.table import HOT
 from tests.differential import compare
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt import recorder
-from autograd_opt.executor import use_native
+from autograd_opt.engine.executor import use_native
+from autograd_opt.record import recorder
 from tests.differential import compare
 from tests.engine.test_native import PROGRAMS, Program, inputs
 

@@ -10,8 +10,8 @@ import torch
 
 import autograd_opt as ao
 from autograd_opt.ops.table import BINDERS, CALLS, OPS
+from autograd_opt.optimizer.plan_cache import Plans
 from autograd_opt.passes import unregister_pass
-from autograd_opt.plans import Plans
 
 
 def elsewhere(work):

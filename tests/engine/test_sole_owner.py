@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from autograd_opt import node, symbols
+from autograd_opt.abi import symbols
+from autograd_opt.graph import node
 
 KINDS: dict[str, Callable[[], torch.Tensor]] = {
     "new": lambda: torch.ones(3),

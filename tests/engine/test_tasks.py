@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt import node as nodes
+from autograd_opt.graph import node as nodes
 
 OPTIMIZE = pytest.mark.parametrize("optimize", [False, True])
 

@@ -11,8 +11,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import autograd_opt as ao
-from autograd_opt import recorder
-from autograd_opt.dispatch import HANDLERS
+from autograd_opt.record import recorder
+from autograd_opt.record.dispatch import HANDLERS
 
 Tensor = torch.Tensor
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {

@@ -13,9 +13,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 import autograd_opt as ao
-from autograd_opt import errors, vectorized
-from autograd_opt.executor import GraphTask
-from autograd_opt.node import Tape
+from autograd_opt import errors
+from autograd_opt.engine import batched
+from autograd_opt.engine.executor import GraphTask
+from autograd_opt.graph.node import Tape
 from autograd_opt.ops.table import OPS
 from tests.engine.behaviour import caught, frozen, same
 from tests.engine.functions import Square
@@ -128,7 +129,7 @@ def twice(out: Tensor, xs: list[Tensor], rows: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_recorded_batch_is_its_slices(name: str, kind: str, optimize: bool, monkeypatch: Any) -> None:
     """With create_graph the batch is one run, too, and can be differentiated again."""
-    monkeypatch.setattr("autograd_opt.backward.FEW", 0)
+    monkeypatch.setattr("autograd_opt.engine.backward.FEW", 0)
     xs = leaves()
     torch.manual_seed(3)
     out = PROGRAMS[name](*xs)
@@ -152,7 +153,7 @@ def test_a_recorded_batch_is_its_slices(name: str, kind: str, optimize: bool, mo
 @OPTIMIZE
 def test_cotangents_of_a_recorded_batch_are_operands(optimize: bool, monkeypatch: Any) -> None:
     """The stacked cotangents may carry gradients themselves, and rows are counted as torch counts them."""
-    monkeypatch.setattr("autograd_opt.backward.FEW", 0)
+    monkeypatch.setattr("autograd_opt.engine.backward.FEW", 0)
 
     def program(x: Tensor, v: Tensor) -> list[Tensor]:
         y = x.sin() * x.sum()
@@ -172,7 +173,7 @@ def test_cotangents_of_a_recorded_batch_are_operands(optimize: bool, monkeypatch
 @OPTIMIZE
 def test_a_hook_that_takes_no_batch_sees_slices(optimize: bool, monkeypatch: Any) -> None:
     """Hooks that ask for a value, write, or multiply from the left with a tensor of the graph."""
-    monkeypatch.setattr("autograd_opt.backward.FEW", 0)
+    monkeypatch.setattr("autograd_opt.engine.backward.FEW", 0)
     hooks = (lambda g, y: g * 2 if g.sum().item() > 0 else g, lambda g, y: [g.mul_(2)][1:] or None, lambda g, y: y * g)
     for hook in hooks:
         seen = []
@@ -194,8 +195,8 @@ def test_a_hook_that_takes_no_batch_sees_slices(optimize: bool, monkeypatch: Any
 def test_one_recorded_run_for_many_slices(monkeypatch: Any) -> None:
     """Counted in runs and rules called slice by slice, not in seconds; a few slices are a run each."""
     runs: list[Any] = []
-    monkeypatch.setattr("autograd_opt.backward.GraphTask", lambda *a: runs.append(GraphTask(*a)) or runs[-1])
-    monkeypatch.setattr(vectorized.Batch, "by_slices", lambda *a: pytest.fail("slice by slice"))
+    monkeypatch.setattr("autograd_opt.engine.backward.GraphTask", lambda *a: runs.append(GraphTask(*a)) or runs[-1])
+    monkeypatch.setattr(batched.Batch, "by_slices", lambda *a: pytest.fail("slice by slice"))
     x, w = torch.randn(20, requires_grad=True), torch.randn(20, 20)
     with ao.AutogradGraph():
         y = torch.tanh(torch.tanh(x @ w) @ w)
@@ -247,7 +248,7 @@ def test_one_run_for_all_slices(monkeypatch: Any) -> None:
     def runs_so_far() -> int:
         return GraphTask(Tape(), False, False, False).id
 
-    monkeypatch.setattr(vectorized.Batch, "by_slices", lambda *a: pytest.fail("slice by slice"))
+    monkeypatch.setattr(batched.Batch, "by_slices", lambda *a: pytest.fail("slice by slice"))
     begin = runs_so_far()
     ao.jacobian(lambda x: torch.linspace(0, 1, 64)[:, None] @ x[None].sin() @ x.exp(), torch.randn(8), vectorize=True)
     assert (middle := runs_so_far()) - begin == 1 + 1

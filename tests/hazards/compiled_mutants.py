@@ -223,6 +223,10 @@ GUARDS = [
 ]
 
 
+PLACES = {"node": "graph/node.pyx", "recorder": "record/recorder.pyx", "executor": "engine/executor.pyx"}
+"""The compiled modules below the package."""
+
+
 def whole(path: Path) -> str:
     """The text of a module with the files that it includes in their places."""
     return re.sub(r'^include "(.+)"$', lambda m: (path.parent / m[1]).read_text(), path.read_text(), flags=re.MULTILINE)
@@ -268,7 +272,7 @@ def build(folder: Path) -> None:
         shutil.copy2(ROOT / name, folder / name)
     (folder / "setup.py").write_text((ROOT / "setup.py").read_text().replace("-O3", "-O0"))
     for module in ("node", "recorder", "executor"):
-        path = folder / "autograd_opt" / f"{module}.pyx"
+        path = folder / "autograd_opt" / PLACES[module]
         path.write_text(mutated(whole(path), module))
     done = subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--inplace"], cwd=folder, capture_output=True, text=True, check=False
@@ -324,7 +328,9 @@ def main(words: list[str]) -> int:
     import torch
 
     import tests.hazards.mutants
-    from autograd_opt import executor, node, recorder
+    from autograd_opt.engine import executor
+    from autograd_opt.graph import node
+    from autograd_opt.record import recorder
 
     assert tests.hazards.mutants.MODES
     warnings.simplefilter("ignore")

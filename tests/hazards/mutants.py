@@ -19,10 +19,14 @@ import numpy as np
 import torch
 
 import autograd_opt as ao
-from autograd_opt import backward, dispatch, hooks, inplace, optimize, recorder, references, tensor_api, views
-from autograd_opt import node as nodes
+from autograd_opt.api import tensor_methods
+from autograd_opt.engine import backward
+from autograd_opt.graph import hooks, references
+from autograd_opt.graph import node as nodes
 from autograd_opt.ops.table import OPS, PURE, define
+from autograd_opt.optimizer import merging
 from autograd_opt.passes import COMMUTATIVE, EFFECT, LEAF, NOMERGE, PINNED, NodeTable
+from autograd_opt.record import dispatch, inplace, recorder, views
 from tests.fuzz.oracle import compare
 from tests.hazards.cases import program
 from tests.programs import CONSTANTS, LEAVES
@@ -64,8 +68,8 @@ def nothing(*args: Any, **kwargs: Any) -> None:
 
 
 # ----- writes and views ----------------------------------------------------------------------
-mutant("memory seen from outside is not marked", replaced(tensor_api, "escaped", nothing), "10 numpy of a base")
-mutant("`.data` is not marked", replaced(tensor_api, "escaped", nothing), "10 through .data of a base")
+mutant("memory seen from outside is not marked", replaced(tensor_methods, "escaped", nothing), "10 numpy of a base")
+mutant("`.data` is not marked", replaced(tensor_methods, "escaped", nothing), "10 through .data of a base")
 mutant(
     "a write to a view stays in the view", replaced(views, "before_write", lambda t: None), "10 write through a view"
 )
@@ -182,7 +186,7 @@ def table_with(change: Callable[[Any, dict[str, Any]], None]) -> Callable[[], An
 
     @contextmanager
     def broken() -> Iterator[None]:
-        right = optimize.table_of
+        right = merging.table_of
 
         def table_of(tape: Any) -> NodeTable:
             table = right(tape)
@@ -190,7 +194,7 @@ def table_with(change: Callable[[Any, dict[str, Any]], None]) -> Callable[[], An
             change(tape.snapshot(), columns)
             return NodeTable(**columns)
 
-        with patch.object(optimize, "table_of", table_of):
+        with patch.object(merging, "table_of", table_of):
             yield
 
     return broken
@@ -226,7 +230,7 @@ def merged(text: str) -> list[set[str]]:
         found = {
             n: t._node.index for n, t in env.items() if isinstance(t, Tensor) and getattr(t, "_node", None) is not None
         }
-        leader = optimize.run_passes(graph.tape, sorted(found.values()), graph.pipeline)[1].leader
+        leader = merging.run_passes(graph.tape, sorted(found.values()), graph.pipeline)[1].leader
         groups: dict[int, set[str]] = {}
         for name, index in found.items():
             groups.setdefault(int(leader[index]), set()).add(name)

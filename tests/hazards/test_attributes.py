@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt import node as nodes
-from autograd_opt import recorder
+from autograd_opt.graph import node as nodes
 from autograd_opt.ops.table import MULTI, OPS, PURE, VARIADIC
+from autograd_opt.record import recorder
 
 MERGEABLE = [name for name, op in OPS.items() if op.flags & PURE and not op.flags & (MULTI | VARIADIC)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hazards.compiled_mutants import ROOT, build, mutated, whole
+from tests.hazards.compiled_mutants import PLACES, ROOT, build, mutated, whole
 from tests.hazards.mutants import MUTANTS, Mutant
 
 
@@ -28,7 +28,7 @@ def test_there_are_thirty() -> None:
 
 @pytest.mark.parametrize("module", ["node", "recorder", "executor"])
 def test_each_guard_of_the_compiled_modules_is_where_it_was(module: str) -> None:
-    path = ROOT / "autograd_opt" / f"{module}.pyx"
+    path = ROOT / "autograd_opt" / PLACES[module]
     assert mutated(whole(path), module).count("mutant ") > 30
 
 

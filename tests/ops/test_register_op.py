@@ -11,7 +11,7 @@ from torch import Tensor
 
 import autograd_opt as ao
 from autograd_opt.errors import ArgumentError, ArgumentTypeError, GraphError
-from autograd_opt.formulas import formulas_of
+from autograd_opt.inspection.formulas import formulas_of
 from autograd_opt.ops.table import BINDERS, CALLS, OPS
 
 OPTIMIZE = pytest.mark.parametrize("optimize", [False, True], ids=["plain", "optimize"])

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt.executor import use_native
-from autograd_opt.node import Vjp
+from autograd_opt.engine.executor import use_native
+from autograd_opt.graph.node import Vjp
 from autograd_opt.ops.table import HOT, OPS
 from tests.ops.checker import check
 from tests.ops.rows import ROWS, Row

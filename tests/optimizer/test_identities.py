@@ -8,13 +8,14 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt import identities, optimize, recorder
 from autograd_opt.errors import ArgumentError
 from autograd_opt.ops.table import OPS
+from autograd_opt.optimizer import merging
 from autograd_opt.passes import Pipeline
-from autograd_opt.verify import identities as proved
-from autograd_opt.verify.ir import Vocabulary
-from autograd_opt.verify.reading import convert
+from autograd_opt.record import identities, recorder
+from autograd_opt.verification.program.instructions import Vocabulary
+from autograd_opt.verification.program.reading import convert
+from autograd_opt.verification.rewrites import identities as proved
 from tests.differential import compare
 from tests.optimizer.counting import kernels_of
 
@@ -49,7 +50,7 @@ def test_what_follows_is_found_again(name: str) -> None:
         with ao.AutogradGraph(optimize=True) as graph:
             again = same(x)
             loss = (x.sin() * again.sin()).sum()
-            merged = Pipeline(["cse", "prune"]).run(optimize.table_of(graph.tape), [loss._node.index])
+            merged = Pipeline(["cse", "prune"]).run(merging.table_of(graph.tape), [loss._node.index])
             assert loss._node.operands[0].operands[0].index == merged.leader[loss._node.operands[0].operands[1].index]
             loss.backward()
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt import optimize
 from autograd_opt.ops.table import MULTI
+from autograd_opt.optimizer import merging
 from autograd_opt.passes import Pipeline
 from tests.fuzz.oracle import make_inputs
 from tests.programs import Program, environment, from_seed
@@ -34,7 +34,7 @@ def disagreements(program: Program) -> list[str]:
         nodes = graph.tape.snapshot()
         first: dict[int, int] = {}  # a number outlives its value, so a dead node still counts
         online = [first.setdefault(node.value_number, node.index) for node in nodes]
-        offline = Pipeline(["cse"]).run(optimize.table_of(graph.tape), []).leader.tolist()
+        offline = Pipeline(["cse"]).run(merging.table_of(graph.tape), []).leader.tolist()
         found = compare(nodes, online, offline, any("grad()" in s or "set_grad" in s for s in program.statements))
         env.clear()
     return found

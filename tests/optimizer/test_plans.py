@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt import optimize, plans
+from autograd_opt.graph.structure import structure_of
 from autograd_opt.ops.table import OPS
+from autograd_opt.optimizer import merging, plan_cache
+from autograd_opt.optimizer.plan_cache import PLANS, Plans
 from autograd_opt.passes import Pass, PassResult, cse, register_pass, unregister_pass
-from autograd_opt.plans import PLANS, Plans
-from autograd_opt.structure import structure_of
 from tests.fuzz.oracle import make_inputs
 from tests.programs import environment, from_seed
 
@@ -44,7 +44,7 @@ def repeated(x: Any) -> Any:
 def test_the_second_step_runs_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     first, planned = step(repeated)
     assert planned == (0, 1)
-    monkeypatch.setattr(optimize, "run_passes", lambda *a: pytest.fail("a pass has run"))
+    monkeypatch.setattr(merging, "run_passes", lambda *a: pytest.fail("a pass has run"))
     for k in range(3):
         grad, planned = step(repeated, X + k)
         assert planned == (1, 1)
@@ -115,7 +115,7 @@ def recorded(seed: int) -> tuple[Any, Any]:
                     exec(code, env)
                 except Exception:
                     break
-        structure, table = structure_of(graph.tape, [0], []), optimize.table_of(graph.tape)
+        structure, table = structure_of(graph.tape, [0], []), merging.table_of(graph.tape)
         env.clear()
     return structure, table
 
@@ -250,7 +250,7 @@ def test_plans_are_bounded_and_the_longest_unused_goes() -> None:
     assert (len(table), table.nodes) == (1, 95)
     table.keep((1,), 5, 101, 5)
     assert table.find((1,), 5) is None
-    assert plans.MOST_PLANS == 64
+    assert plan_cache.MOST_PLANS == 64
 
 
 def test_threads_share_them() -> None:

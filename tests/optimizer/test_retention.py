@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt import recorder
+from autograd_opt.record import recorder
 from tests.optimizer.counting import Memory
 
 Tensor = torch.Tensor

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt import optimize, plans
 from autograd_opt.benchmarks.population import population
+from autograd_opt.optimizer import merging, plan_cache
 
 Tensor = torch.Tensor
 UNARY: list[Callable[[Tensor], Tensor]] = [
@@ -47,7 +47,7 @@ def test_a_settled_graph_has_the_leaders_of_the_passes(seed: int) -> None:
     a, b = ao.tensor(torch.rand(5)), ao.tensor(torch.rand(5))
     with ao.AutogradGraph(optimize=True) as graph:
         out = program(draw, a, b)
-        found = optimize.run_passes(graph.tape, [out._node.index], graph.pipeline)[1].leader.tolist()
+        found = merging.run_passes(graph.tape, [out._node.index], graph.pipeline)[1].leader.tolist()
         if graph.tape.settled():
             assert leaders(graph) == found
 
@@ -66,7 +66,7 @@ def test_a_generation_of_formulas_is_settled() -> None:
     with ao.AutogradGraph(optimize=True) as graph:
         out = work.forward(*work.leaves)
         assert graph.tape.settled()
-        found = optimize.run_passes(graph.tape, [out._node.index], graph.pipeline)[1].leader.tolist()
+        found = merging.run_passes(graph.tape, [out._node.index], graph.pipeline)[1].leader.tolist()
         assert leaders(graph) == found
 
 
@@ -118,5 +118,5 @@ def test_new_structures_in_a_row_are_not_planned_any_more() -> None:
             y = torch.sin(y) * torch.sin(y)
         y.sum().backward()
         torch.testing.assert_close(torch.tensor(gradient.tolist()), x.grad)
-        expected.append(int(n <= plans.CHANGING))
+        expected.append(int(n <= plan_cache.CHANGING))
     assert planned == expected

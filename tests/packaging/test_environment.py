@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from autograd_opt import _environment
+from autograd_opt._common import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("version", ["2.12.1", "2.13.0", "2.13.4+cpu", "2.14.0a0+git1234"])
 def test_tested_versions_of_torch_pass(version: str) -> None:
-    _environment.check_torch(version)
+    environment.check_torch(version)
 
 
 @pytest.mark.parametrize("version", ["2.11.0", "1.13.1+cu117"])
 def test_older_versions_of_torch_are_refused(version: str) -> None:
     with pytest.raises(ImportError, match=f"needs torch 2.12 or newer, this is {version}".replace("+", r"\+")):
-        _environment.check_torch(version)
+        environment.check_torch(version)
 
 
 def test_a_torch_newer_than_tested_runs_plainly_with_a_warning() -> None:
     with pytest.warns(RuntimeWarning, match="torch 3.0 is newer than 2.14"):
-        _environment.check_torch("3.0")
+        environment.check_torch("3.0")
     program = ("import torch; torch.__version__ = torch.version.__version__ = '2.99.0'\n"
                "import autograd_opt as ao; from autograd_opt.abi import switches\n"
                "x = torch.ones(2, requires_grad=True)\n"
@@ -40,12 +40,12 @@ def test_a_torch_newer_than_tested_runs_plainly_with_a_warning() -> None:
 @pytest.mark.parametrize("version", [(3, 10), (3, 14), (4, 0)])
 def test_other_pythons_are_refused(version: tuple[int, int]) -> None:
     with pytest.raises(ImportError, match=r"needs a Python from 3.11 to 3.13"):
-        _environment.check_python(version)
+        environment.check_python(version)
 
 
 def test_a_free_threaded_python_is_refused() -> None:
     with pytest.raises(ImportError, match="free-threaded"):
-        _environment.check_python((3, 13), free_threaded=True)
+        environment.check_python((3, 13), free_threaded=True)
 
 
 def test_a_missing_torch_is_named() -> None:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "autograd_opt", "passes", "benchmarks")
 PROBE = """
 import importlib.util, sys
-import autograd_opt, autograd_opt.passes.cse, autograd_opt.benchmarks.workloads
+import autograd_opt, autograd_opt.passes._cse, autograd_opt.benchmarks.workloads
 assert importlib.util.find_spec("passes") is None, "a top-level `passes` was installed"
 assert importlib.util.find_spec("benchmarks") is None, "a top-level `benchmarks` was installed"
 t = autograd_opt.tensor([1.0, 2.0])
@@ -30,7 +30,7 @@ with autograd_opt.AutogradGraph(optimize=True):
     ((t + 1) * (t + 1)).sum().backward()
 assert t.grad.tolist() == [4.0, 6.0]
 print(autograd_opt.__file__)
-print(sys.modules["autograd_opt.passes.cse"].__file__)
+print(sys.modules["autograd_opt.passes._cse"].__file__)
 """
 
 
@@ -99,9 +99,10 @@ def test_the_wheel_holds_one_top_level_package(distributions: dict[str, Path]) -
     names = zipfile.ZipFile(distributions["wheel"]).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {t for t in tops if not t.endswith(".dist-info")} == {"autograd_opt"}
-    for wanted in ("py.typed", "node.pyi", "node.pyx", "node.pxd", "core/tape.pxi", "passes/cse.pyi", "passes/cse.pyx"):
+    for wanted in ("py.typed", "graph/node.pyi", "graph/node.pyx", "graph/node.pxd", "graph/core/tape.pxi",
+                   "passes/_cse.pyi", "passes/_cse.pyx"):
         assert f"autograd_opt/{wanted}" in names
-    for module in ("node", "recorder", "executor", "passes/cse", "passes/prune"):
+    for module in ("graph/node", "record/recorder", "engine/executor", "passes/_cse", "passes/_prune"):
         assert any(n.startswith(f"autograd_opt/{module}.") and n.endswith(".so") for n in names), module
 
 
@@ -110,7 +111,7 @@ def test_the_source_distribution_is_complete_and_holds_nothing_built(
 ) -> None:
     with tarfile.open(distributions["sdist"]) as archive:
         names = ["/".join(n.split("/")[1:]) for n in archive.getnames()]
-    for wanted in ("setup.py", "pyproject.toml", "LICENSE", "passes/cse.pyx", "autograd_opt/core/tape.pxi"):
+    for wanted in ("setup.py", "pyproject.toml", "LICENSE", "passes/_cse.pyx", "autograd_opt/graph/core/tape.pxi"):
         assert wanted in names
     built = (".so", ".c", ".pyc")            # an editable installation leaves them in the sources
     packages = [file for folder in ("autograd_opt", "passes", "benchmarks") for file in (source / folder).rglob("*")]

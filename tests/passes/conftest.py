@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from autograd_opt.passes import KeyInterner, NodeTable, cse, flags, prune
-from autograd_opt.passes.cse_py import cse as cse_py
-from autograd_opt.passes.prune_py import prune as prune_py
+from autograd_opt.passes.cse import cse as cse_py
+from autograd_opt.passes.prune import prune as prune_py
 
 IMPLIED_FLAGS = {
     "leaf": flags.LEAF,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autograd_opt.passes import NodeTable, cse
-from autograd_opt.passes.cse_py import cse as cse_py
+from autograd_opt.passes.cse import cse as cse_py
 
 
 def test_equal_operations_merge(becomes: Callable[[str, str], None]) -> None:

@@ -23,8 +23,8 @@ from autograd_opt.passes import (
     cse,
     prune,
 )
-from autograd_opt.passes.cse_py import cse as cse_py
-from autograd_opt.passes.prune_py import prune as prune_py
+from autograd_opt.passes.cse import cse as cse_py
+from autograd_opt.passes.prune import prune as prune_py
 
 FLAGS = st.sampled_from(
     [0] * 6 + [COMMUTATIVE] * 6 + [LEAF, EFFECT, PINNED, KEEP, NOMERGE, COMMUTATIVE | PINNED, KEEP | PINNED]

@@ -1,0 +1,1 @@
+"""Helpers that know neither torch nor graphs: environment, files, locks, arguments."""

@@ -1,0 +1,1 @@
+"""Public names: graphs, functions, functional derivatives, checks, registration."""

@@ -1,0 +1,441 @@
+"""The parts of the tensor API that speak of gradients, memory or modes, inside a context."""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from typing import Any
+
+import torch
+
+from autograd_opt import errors
+from autograd_opt.abi.original_functions import (
+    BACKWARD,
+    GRAD,
+    REGISTER_HOOK,
+    REGISTER_POST_ACCUMULATE,
+    RETAIN_GRAD,
+    TENSOR_BACKWARD,
+)
+from autograd_opt.engine import backward
+from autograd_opt.graph import hooks, references
+from autograd_opt.graph import node as nodes
+from autograd_opt.graph.tensor import CustomTensor
+from autograd_opt.ops import torch_names
+from autograd_opt.record import recorder, views
+from autograd_opt.record.dispatch import call as call_route
+from autograd_opt.record.dispatch import special
+
+Tensor = torch.Tensor
+Base = torch._C.TensorBase
+ESCAPED, NO_MERGE = 512, 2048
+
+
+def getter(name: str) -> Any:
+    return getattr(Tensor, name).__get__
+
+
+def setter(name: str) -> Any:
+    return getattr(Tensor, name).__set__
+
+
+# ----- backward -----
+@special(TENSOR_BACKWARD)
+def tensor_backward(func: Any, args: Any, kwargs: Any) -> None:
+    def call(self: Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False,
+             inputs: Any = None) -> None:
+        if torch.autograd.backward is not BACKWARD:
+            torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+            return
+        backward.backward(self, None if gradient is None else (gradient,), retain_graph, create_graph, inputs)
+    call(*args, **kwargs)
+
+
+@special(BACKWARD)
+def autograd_backward(func: Any, args: Any, kwargs: Any) -> None:
+    def call(tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, create_graph: bool = False,
+             grad_variables: Any = None, inputs: Any = None) -> None:
+        backward.backward(tensors, grad_tensors if grad_variables is None else grad_variables,
+                          retain_graph, create_graph, inputs)
+    call(*args, **kwargs)
+
+
+@special(GRAD)
+def autograd_grad(func: Any, args: Any, kwargs: Any) -> Any:
+    return backward.grad(*args, **kwargs)
+
+
+# ----- what requires grad -----
+@special(getter("requires_grad"))
+def get_requires_grad(func: Any, args: Any, kwargs: Any) -> bool:
+    return references.requires_grad(args[0])
+
+
+@special(setter("requires_grad"))
+def set_requires_grad(func: Any, args: Any, kwargs: Any) -> None:
+    assign_requires_grad(args[0], bool(args[1]))
+
+
+def assign_requires_grad(t: Tensor, value: bool) -> None:
+    """`t.requires_grad = value`, which torch refuses for every tensor that is not a leaf, whatever the value."""
+    if history(t) is not None:
+        remedy = "" if value else (" If you want to use a computed variable in a subgraph that doesn't require "
+                                   "differentiation use var_no_grad = var.detach().")
+        raise errors.GraphError(errors.at(f"you can only change requires_grad flags of leaf variables.{remedy}"))
+    change_requires_grad(t, value)
+
+
+@special(Tensor.requires_grad_)
+def requires_grad_(func: Any, args: Any, kwargs: Any) -> Tensor:
+    def call(self: Tensor, requires_grad: bool = True) -> Tensor:
+        change_requires_grad(self, bool(requires_grad))
+        return self
+    return call(*args, **kwargs)
+
+
+def change_requires_grad(t: Tensor, value: bool) -> None:
+    """Set the flag of a leaf; refuse what torch refuses."""
+    node = t.__dict__.get("_node")
+    if node is not None and not node.is_leaf and node.requires_grad and not views.leads_nowhere(node):
+        if not value:
+            raise errors.GraphError(errors.at(
+                "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
+                "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+            ))
+        return
+    with torch._C.DisableTorchFunction():
+        if value and not (t.is_floating_point() or t.is_complex()):
+            raise errors.GraphError(errors.at("only Tensors of floating point dtype can require gradients"))
+        if value and t.is_inference() and not torch.is_inference_mode_enabled():
+            raise errors.GraphError(errors.at(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed."))
+        tape: Any = nodes.get_active()
+        if tape is not None and value:
+            tape.late = True                    # there may be views of it
+        if type(t) is CustomTensor:
+            if node is not None and not node.is_leaf:
+                if not value and views.leads_nowhere(node):
+                    return
+                nodes.become_leaf(t)
+            if value and tape is None and "_made_here" not in t.__dict__:
+                give_to_torch(t)
+            else:
+                t._requires_grad = value
+        else:
+            Base.requires_grad.__set__(t, value)  # type: ignore[attr-defined]
+
+
+def give_to_torch(t: Tensor) -> None:
+    """Make a constant that a graph has computed a leaf of torch's own: outside any context torch differentiates."""
+    nodes.become_leaf(t)
+    for name in ("_node", "_requires_grad"):
+        t.__dict__.pop(name, None)
+    t.__class__ = Tensor
+    Base.requires_grad.__set__(t, True)  # type: ignore[attr-defined]
+
+
+def history(t: Tensor) -> Any:
+    """The node that computed `t`, as far as gradients go; None for what torch calls a leaf."""
+    node = t.__dict__.get("_node")
+    tape: Any = nodes.get_recording()
+    with torch._C.DisableTorchFunction():
+        if tape is not None and (
+                tape.late if node is None or node.is_leaf or not node.requires_grad else node.view is not None) \
+                and t._is_view():
+            views.require_unwritten(t, node)
+            node = views.origin(nodes.handle_of(t))     # its base may have been written, or require grad by now
+    return None if node is None or node.is_leaf or not node.requires_grad or views.leads_nowhere(node) else node
+
+
+@special(getter("is_leaf"))
+def get_is_leaf(func: Any, args: Any, kwargs: Any) -> bool:
+    return history(args[0]) is None
+
+
+@special(getter("grad_fn"))
+def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
+    t = args[0]
+    node = history(t)
+    if node is None:
+        return None
+    if nodes.get_active() is not None:
+        node = nodes.origin(nodes.handle_of(t))
+    node = views.origin(node)
+    return nodes.show(node.operands[0] if node.op.name == "output" and node.operands else node)
+
+
+@special(getter("retains_grad"))
+def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
+    node = args[0].__dict__.get("_node")
+    if node is None or node.is_leaf:
+        return bool(args[0].__dict__.get("_retains_grad"))      # of a tensor that detach_ made a leaf
+    hooks_there = views.origin(node).hooks
+    return (hooks_there is not None and hooks_there.retain) or bool(args[0].__dict__.get("_retains_grad"))
+
+
+@special(getter("grad"))
+def get_grad(func: Any, args: Any, kwargs: Any) -> Any:
+    t = args[0]
+    node = t.__dict__.get("_node")
+    with torch._C.DisableTorchFunction():
+        g = Base.grad.__get__(t)  # type: ignore[union-attr]
+        if node is not None and node.requires_grad and not node.is_leaf and g is None \
+                and not views.leads_nowhere(node) and not get_retains_grad(func, args, kwargs):
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "
+                "won't be populated during autograd.backward(). If you indeed want the .grad field to be populated "
+                "for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor.", stacklevel=2)
+    return g
+
+
+@special(getter("output_nr"))
+def get_output_nr(func: Any, args: Any, kwargs: Any) -> int:
+    node = args[0].__dict__.get("_node")
+    return torch_names.output_number(node) if node is not None and node.op.name == "output" else 0
+
+
+@special(RETAIN_GRAD)
+def retain_grad(func: Any, args: Any, kwargs: Any) -> None:
+    hooks.retain_grad(*args)
+
+
+@special(REGISTER_HOOK)
+def register_hook(func: Any, args: Any, kwargs: Any) -> Any:
+    return hooks.register_tensor_hook(*args, **kwargs)
+
+
+@special(REGISTER_POST_ACCUMULATE)
+def register_post_accumulate_grad_hook(func: Any, args: Any, kwargs: Any) -> Any:
+    return hooks.register_post_accumulate(*args, **kwargs)
+
+
+# ----- detaching -----
+def detached(t: Tensor) -> Tensor:
+    """An alias without history, a CustomTensor where `t` is one."""
+    with torch._C.DisableTorchFunction():
+        alias = Base.detach(t)
+        if type(t) is CustomTensor and type(alias) is Tensor:
+            alias.__class__ = CustomTensor
+        return alias
+
+
+@special(Tensor.detach, torch.detach)
+def detach(func: Any, args: Any, kwargs: Any) -> Tensor:
+    return detached(*args)
+
+
+@special(Tensor.detach_, torch.detach_)
+def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
+    (t,) = args
+    with torch._C.DisableTorchFunction():
+        if views.shown_as_view(t):
+            raise errors.GraphError(errors.at("Can't detach views in-place. Use detach() instead."))
+        hooks.keep_hooks(t)
+        if type(t) is CustomTensor:
+            nodes.become_leaf(t)
+            t._requires_grad = False
+            return t
+        if nodes.get_active() is not None:
+            nodes.become_leaf(t)
+        Base.requires_grad.__set__(t, False)  # type: ignore[attr-defined]
+        return t
+
+
+def as_subclass(self: Tensor, cls: Any) -> Any:
+    """`Tensor.as_subclass`, which no mode sees, with the gradient followed or the call refused."""
+    if nodes.get_recording() is None or torch._C._is_torch_function_all_disabled() \
+            or not torch.is_grad_enabled() or not references.requires_grad(self):
+        return Base.as_subclass(self, cls)
+    if cls is Tensor or cls is CustomTensor:
+        return call_route(torch.ops.aten.alias, (self,), {})
+    raise errors.UnsupportedError(errors.at(
+        f"as_subclass({cls.__name__}) of a tensor that requires grad: results recorded by an AutogradGraph are of its "
+        "own class, and the gradient could not follow; use .detach().as_subclass(...)"
+    ))
+
+
+def install() -> None:
+    """Put in place what torch functions do not reach; done once at import."""
+    Tensor.as_subclass = as_subclass  # type: ignore[assignment, method-assign]
+    Tensor.set_ = set_  # type: ignore[assignment, method-assign]
+    recorder.take_exports(EXPORTS, escaped)
+    torch.nn.Parameter.__new__ = new_parameter  # type: ignore[method-assign]
+
+
+_new_parameter = torch.nn.Parameter.__new__
+
+
+@functools.wraps(_new_parameter)
+def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+    """A Parameter of a computed value is torch's own: torch would only mark a tensor of another class as one."""
+    if type(data) is CustomTensor:
+        escaped(data)
+        with torch._C.DisableTorchFunction():
+            data = data.detach()
+            data.__class__ = Tensor
+            data.data_ptr()                     # of its own: it may be resized, or shared with other processes
+    return _new_parameter(cls, data, requires_grad)
+
+
+@special(getter("data"))
+def get_data(func: Any, args: Any, kwargs: Any) -> Tensor:
+    escaped(args[0])
+    with torch._C.DisableTorchFunction():
+        return args[0].data
+
+
+# ----- memory that leaves torch -----
+EXPORTS = (torch._C._to_dlpack, torch._C._to_dlpack_versioned)
+"""Built-in functions that no mode of torch functions sees: `torch.utils.dlpack.to_dlpack`, for one."""
+
+
+def escaped(t: Any) -> None:
+    """The memory of `t` can now change unseen: no value in it is ever reused."""
+    tape = nodes.get_active()
+    if isinstance(t, Tensor) and tape is not None:
+        with torch._C.DisableTorchFunction():
+            tape.escape(t)
+            node = t.__dict__.get("_node")
+            if node is None or node.is_leaf:
+                if not (tape.late and t._is_view()):    # a view that nothing has read yet stays so
+                    nodes.handle_of(t).mark(ESCAPED | NO_MERGE)
+            elif node.index >= 0:
+                node.mark(ESCAPED | NO_MERGE)
+
+
+def refuse_grad(t: Tensor, what: str) -> None:
+    if references.requires_grad(t):
+        raise errors.GraphError(errors.at(
+            f"Can't call {what} on Tensor that requires grad. Use tensor.detach().{what} instead."
+        ))
+
+
+@special(Tensor.numpy, Tensor.__array__)
+def numpy(func: Any, args: Any, kwargs: Any) -> Any:
+    forced = func is not Tensor.__array__ and kwargs.get("force", len(args) > 1 and args[1])
+    if not forced and torch.is_grad_enabled():
+        refuse_grad(args[0], "numpy()")
+    escaped(args[0])
+    return recorder.run_raw(func, args, kwargs)
+
+
+@special(Tensor.__dlpack__)
+def dlpack(func: Any, args: Any, kwargs: Any) -> Any:
+    refuse_grad(args[0], "__dlpack__()")
+    escaped(args[0])
+    return recorder.run_raw(func, args, kwargs)
+
+
+def meta(t: Any) -> tuple[Any, ...]:
+    """What torch stores, also of a lazy parameter, whose class refuses to tell."""
+    return tuple(vars(Base)[name].__get__(t) for name in ("shape", "dtype", "device"))
+
+
+@special(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.share_memory_, setter("data"),
+         Tensor.resize_, Tensor.resize_as_)
+def memory(func: Any, args: Any, kwargs: Any) -> Any:
+    if func in (Tensor.resize_, Tensor.resize_as_) and references.requires_grad(args[0]) \
+            and not torch.is_inference_mode_enabled():
+        raise errors.GraphError(errors.at("cannot resize variables that require grad"))
+    escaped(args[0])
+    if func != setter("data"):
+        recorder.own_memory(args[0])
+    if func in (setter("data"), Tensor.resize_, Tensor.resize_as_):
+        with torch._C.DisableTorchFunction():
+            kind = meta(args[0])
+            nodes.given_memory(args[0], lambda: func(*args, **kwargs))
+            if remade(args[0], kind) or func is setter("data"):
+                escaped(args[0])
+            return args[0] if func is not setter("data") else None
+    return recorder.run_raw(func, args, kwargs)
+
+
+def remade(t: Tensor, kind: tuple[Any, ...]) -> bool:
+    """After a call that may have given `t` another shape, type or device than `kind`: has it made a leaf anew?
+
+    What was recorded so far keeps the leaf of its time.
+    """
+    nodes.wrote(t)
+    if meta(t) == kind or history(t) is not None:
+        return False
+    needs = references.requires_grad(t)
+    nodes.become_leaf(t)
+    if type(t) is CustomTensor:
+        t._requires_grad = needs
+    return True
+
+
+def set_(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """`Tensor.set_`, which torch shows to no mode: its tensor has other memory from here on.
+
+    What was recorded of a leaf so far belongs to the leaf that it was; its next use registers it anew.
+    """
+    if nodes.get_recording() is None:
+        return Base.set_(self, *args, **kwargs)
+    with torch._C.DisableTorchFunction():
+        leaf = references.requires_grad(self) and history(self) is None
+        if leaf and torch.is_grad_enabled():
+            raise errors.InplaceError(errors.at(
+                "a leaf Variable that requires grad is being used in an in-place operation. "
+                "Use torch.no_grad() to give it other memory"
+            ))
+        escaped(self)
+        Base.set_(self, *args, **kwargs)
+        nodes.wrote(self)
+        escaped(self)                       # the other tensors over its new memory have counters of their own
+        if leaf:
+            nodes.become_leaf(self)
+            if type(self) is CustomTensor:
+                self._requires_grad = True
+    return self
+
+
+# ----- copies of leaves -----
+@special(Tensor.__deepcopy__)
+def deepcopy(func: Any, args: Any, kwargs: Any) -> Tensor:
+    t, memo = args
+    if type(t) is not CustomTensor:
+        return recorder.run_raw(func, args, kwargs)
+    if not t.is_leaf:
+        raise errors.GraphError(errors.at(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
+        ))
+    if id(t) in memo:
+        return memo[id(t)]
+    with torch._C.DisableTorchFunction():
+        alias = t.detach().as_subclass(Tensor)
+        copy = Tensor.__deepcopy__(alias, memo)         # the whole storage, which other copies of this call share
+        memo.pop(id(alias), None)
+        copy.__class__ = CustomTensor
+        copy._requires_grad = references.requires_grad(t)
+        if "_made_here" in t.__dict__:
+            copy._made_here = True
+        if t.grad is not None:
+            copy.grad = t.grad.detach().clone()
+    memo[id(t)] = copy
+    return copy
+
+
+@special(Tensor.__repr__)
+def represent(func: Any, args: Any, kwargs: Any) -> str:
+    """As torch prints it, with this library's grad_fn."""
+    t = args[0]
+    with torch._C.DisableTorchFunction():
+        node = views.origin(t.__dict__.get("_node"))
+        plain: Tensor = t.detach()
+        if type(plain) is CustomTensor:
+            plain.__class__ = Tensor  # type: ignore[assignment]
+        text = Tensor.__repr__(plain, **kwargs)
+    if node is not None and not node.is_leaf and node.requires_grad and not views.leads_nowhere(node):
+        return with_suffix(text, f"grad_fn=<{node.name().rpartition('::')[2]}>")
+    return with_suffix(text, "requires_grad=True") if references.requires_grad(t) else text
+
+
+def with_suffix(text: str, suffix: str) -> str:
+    """A printed tensor with one remark more, on a line of its own where torch would give it one."""
+    last = text[text.rfind("\n") + 1:-1]
+    # torch counts two characters more, but not on a line that a remark has begun
+    length = len(last) + (0 if "\n" in text and re.match(r" *\w+=", last) else 2)
+    fits = length + len(suffix) + 2 <= torch._tensor_str.PRINT_OPTS.linewidth
+    return f"{text[:-1]}, {suffix})" if fits else f"{text[:-1]},\n{' ' * len('tensor(')}{suffix})"

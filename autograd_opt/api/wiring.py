@@ -1,0 +1,63 @@
+"""Wiring done once at import: the tensor class, its operators, and torch's entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autograd_opt import ops
+from autograd_opt._common import arguments
+from autograd_opt.abi import switches, symbols
+from autograd_opt.api import function, graph, tensor_methods
+from autograd_opt.engine import runs
+from autograd_opt.graph import node, references
+from autograd_opt.graph.tensor import CustomTensor
+from autograd_opt.ops import torch_names
+from autograd_opt.ops.table import OPS, define
+from autograd_opt.record import (
+    composed,
+    dispatch,
+    distributed,
+    identities,
+    inplace,
+    modes,
+    module_routes,
+    recorder,
+    transforms,
+    views,
+)
+
+LEAF = define("leaf", "", 0)
+OUTPUT = define("output", "x, *, i=0", 0, x=lambda g: g)
+ELSEWHERE = define("elsewhere", "", 0)
+
+
+def general(name: str) -> Callable[..., Any]:
+    """The route of a hot operator when its fast path does not apply."""
+    method = getattr(torch.Tensor, name)
+    return lambda *args: dispatch.call(method, args, {})
+
+
+def install() -> None:
+    """Bind everything; importing the package calls this."""
+    node.install(CustomTensor, LEAF, OUTPUT, views.WRITTEN, ELSEWHERE)
+    torch_names.install()
+    recorder.leave_out(switches.OFF)
+    recorder.install(CustomTensor, OUTPUT, OPS, general)
+    recorder.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.MODULES,
+                             module_routes.functions, graph.pipeline_of, arguments.checked)
+    recorder.name_options(graph.AutogradGraph, arguments.refuse_options)
+    symbols.install()
+    identities.install()
+    function.install()
+    modes.install()
+    runs.install()
+    transforms.install()
+    tensor_methods.install()
+    dispatch.note_places()
+    distributed.install()
+
+
+__all__ = ["composed", "inplace", "install", "ops", "tensor_methods", "views"]

@@ -1,0 +1,167 @@
+"""`autograd-opt verify`: run a script and prove the optimization before each of its backward runs."""
+
+from __future__ import annotations
+
+import html as markup
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autograd_opt._common.files import written_whole
+from autograd_opt.api.graph import AutogradGraph, interior
+from autograd_opt.cli.main import Number
+from autograd_opt.cli.run_script import SETTINGS, options_behind, require_script, run, stdout_to_stderr
+from autograd_opt.errors import VerificationError
+from autograd_opt.optimizer.merging import run_passes
+from autograd_opt.verification import Budget, Status, Verification, verify
+from autograd_opt.verification.strategies.task import Task
+
+OWN_OPTIONS = ("--json", "--html", "--seconds", "--limit")
+"""Options that are easily written behind the script, where they are the script's own."""
+
+
+@dataclass
+class Found:
+    """What was verified: (graph, verdict), each structure once; runs of known structures, and those past the limit."""
+
+    runs: list[tuple[str, Verification]] = field(default_factory=list)
+    repeated: int = 0
+    skipped: int = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {s.value: sum(v.status is s for _, v in self.runs) for s in Status}
+
+    @property
+    def proved(self) -> bool:
+        """Was there something, and was all of it proved?"""
+        return bool(self.runs) and not self.skipped and self.counts["proved"] == len(self.runs)
+
+    def summary(self) -> str:
+        if not self.runs:
+            return "nothing to verify: no AutogradGraph(optimize=True) of the script ran backward"
+        text = ", ".join(f"{n} {s}" for s, n in self.counts.items())
+        if self.repeated:
+            text += f"; {self.repeated} more runs had the structure of one of these"
+        return text + (f"; {self.skipped} runs were not verified: raise --limit" if self.skipped else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"counts": self.counts, "repeated": self.repeated, "skipped": self.skipped,
+                "runs": [{"graph": g, **v.to_dict()} for g, v in self.runs]}
+
+    def page(self, title: str) -> str:
+        """A page with every verdict."""
+        body = "".join(f"<h2>{markup.escape(label)}</h2>{v._repr_html_()}" for label, v in self.runs)
+        title = markup.escape(title)
+        return (f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>"
+                f"<body style='font-family: sans-serif'><h1>{title}</h1><p>{markup.escape(self.summary())}</p>{body}"
+                "</body></html>\n")
+
+
+def line(label: str, v: Verification) -> str:
+    """A verdict with what it is about."""
+    nodes, merged, seconds = (v.stats.get(key, 0) for key in ("nodes", "merged", "seconds"))
+    return f"{label}: {v}  [{nodes} nodes, {merged} merged, {seconds:.3f} s]"
+
+
+@contextmanager
+def watching(
+    budget: Budget, limit: int, on_verdict: Callable[[str, Verification], object] = lambda label, verdict: None
+) -> Iterator[Found]:
+    """While open, every backward run of an optimizing graph is verified first."""
+    found = Found()
+    seen: set[tuple[str, str]] = set()
+    prepare = AutogradGraph.prepare
+
+    def prepared(self: Any, roots: Sequence[Any], inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
+        try:
+            out = prepare(self, roots, inputs, *args, **kwargs)
+        except VerificationError:  # with verify=True the graph asks itself
+            found.runs.append((self.label, self.verdicts[-1]))
+            on_verdict(*found.runs[-1])
+            raise
+        if not self.optimize:
+            return out
+        question = asked(self, roots, inputs)
+        if len(found.runs) >= limit:
+            if structure(question) in seen:
+                found.repeated += 1
+            else:
+                found.skipped += 1
+            return out
+        v = verify(**question, budget=budget)
+        if (v.original, v.optimized) in seen and v.original:
+            found.repeated += 1
+        else:
+            seen.add((v.original, v.optimized))
+            found.runs.append((self.label, v))
+            on_verdict(self.label, v)
+        return out
+
+    AutogradGraph.prepare = prepared  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        AutogradGraph.prepare = prepare  # type: ignore[method-assign]
+
+
+def asked(graph: AutogradGraph, roots: Sequence[Any], inputs: Any) -> dict[str, Any]:
+    """What `verify` is asked about this run: where it wants cotangents of results, those merge with nothing."""
+    nodes = graph.tape.snapshot()
+    inner = interior(inputs)
+    if not inner:
+        return {"nodes": nodes, "roots": list(roots)}
+    result = run_passes(graph.tape, [n.index for n in roots], graph.pipeline, inner)[1]
+    return {"nodes": nodes, "roots": list(roots), "leaves": graph._goals(inner), "leader": result.leader.tolist(),
+            "alive": result.alive.tolist()}
+
+
+def structure(question: dict[str, Any]) -> tuple[str, str] | None:
+    """The hashes that a verdict about this run would have; None where there would be none."""
+    try:
+        task = Task(**{"leaves": None, "leader": None, "alive": None, **question})
+        return task.original.digest(), task.optimized.digest()
+    except Exception:  # what is wrong with it is not looked into beyond the limit
+        return None
+
+
+@click.command("verify", context_settings=SETTINGS)
+@click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, the rest on stderr.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page as well.")
+@click.option("--seconds", type=Number(min=0), default=30.0, show_default=True, help="Limit for one proof.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True,
+              help="Structures to verify; one that repeats counts once.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def verify_command(script: str, arguments: tuple[str, ...], as_module: bool, as_json: bool, html: Path | None,
+                   seconds: float, limit: int) -> None:
+    """Run SCRIPT and prove, before each backward run, that optimized gradients equal unoptimized ones.
+
+    Each verdict is printed when it is found.  Exit code 0: every one proved, and the script ended well.  1: one
+    refuted, undecided or beyond the limit, nothing to verify, or the script itself failed.
+    """
+    options_behind("verify", OWN_OPTIONS, script, arguments)
+    require_script(script, as_module)
+
+    def show(label: str, v: Verification) -> None:
+        click.echo(line(label, v), err=as_json)
+
+    with stdout_to_stderr(as_json):
+        with watching(Budget(seconds=seconds), limit, show) as found:
+            code = run(script, arguments, as_module)
+        sys.stdout.flush()
+    if html is not None:
+        with written_whole(html) as draft:
+            draft.write_text(found.page(f"optimizations of {' '.join([script, *arguments])}"), encoding="utf-8")
+    click.echo(json.dumps(found.to_dict(), default=str) if as_json else found.summary())
+    if code:
+        click.echo(f"{script} ended with exit code {code}: what it would have run after that is not verified", err=True)
+    if code or not found.proved:
+        sys.exit(code or 1)

@@ -1,0 +1,1 @@
+"""The backward run: arguments, order, rules, accumulation, nested and batched runs."""

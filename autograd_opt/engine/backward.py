@@ -1,0 +1,593 @@
+"""Entry points of a backward run: arguments checked as torch checks them, then one GraphTask."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd.graph import GradientEdge
+
+from autograd_opt import errors
+from autograd_opt.engine import nested_backward, runs
+from autograd_opt.engine.batched import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
+from autograd_opt.engine.executor import (
+    GraphTask,
+    grad_usual,
+    install_entry,
+    parts_taken,
+    require_unwritten,
+    runs_again,
+)
+from autograd_opt.graph import node as nodes
+from autograd_opt.graph import references, released_history
+from autograd_opt.graph.hooks import retain_grad, run_leaf_hooks
+from autograd_opt.ops.table import MULTI, VIEW
+from autograd_opt.record.dispatch import MODE
+from autograd_opt.record.torch_fallback import saves_values
+
+Tensor = torch.Tensor
+Tensors = Tensor | Sequence[Any]
+
+
+def as_tuple(x: Any) -> tuple[Any, ...]:
+    """A tensor, an edge or a sequence of them, as a tuple."""
+    return tuple(x) if isinstance(x, (list, tuple)) and not isinstance(x, GradientEdge) else (x,)
+
+
+def tape_for(roots: Sequence[Any], what: str) -> Any:
+    """The tape that recorded the roots: the active one, or an error that says why not."""
+    tape = nodes.get_active()
+    if tape is None:
+        known = [root.__dict__.get("_node") for root in roots if isinstance(root, Tensor)]
+        if any(n is not None and n.tape is not None for n in known):
+            raise errors.OutsideGraphError(errors.at(
+                f"{what} was called in a thread other than the one that entered the AutogradGraph: a graph is of one "
+                "thread; differentiate in that thread, or enter a graph in this one and compute the loss inside"
+            ))
+        raise errors.OutsideGraphError(errors.at(
+            f"{what} was called outside any AutogradGraph: operations outside a context run as plain torch "
+            "and are not recorded; compute the loss and call backward inside `with AutogradGraph(): ...`"
+        ))
+    return tape
+
+
+def root_nodes(tape: Any, roots: Sequence[Any]) -> list[Any]:
+    """The node of each root (a tensor or a gradient edge), or torch's error for one without a graph.
+
+    Nothing is put on the tape before all of them were looked at.
+    """
+    found = []
+    for i, root in enumerate(roots):
+        node = edge_node(root)
+        if node is None:
+            if not isinstance(root, Tensor):
+                raise errors.ArgumentTypeError(errors.at(
+                    f"expected a Tensor to differentiate, got {type(root).__name__}"
+                ))
+            if not references.requires_grad(root) and nodes.handle_of(root, False) is None:
+                raise without_graph(i)
+        elif node.index < 0 and not node.is_leaf:
+            raise errors.freed(node)            # an edge whose node the graph has let go
+        found.append(node)
+    for i, root in enumerate(roots):
+        if found[i] is None:
+            node = found[i] = nodes.handle_of(root)
+            if not node.requires_grad or node.op == "view_apart":
+                raise without_graph(i)
+    return found
+
+
+def without_graph(i: int) -> errors.GraphError:
+    """The error of a root that nothing leads to."""
+    return errors.GraphError(errors.at(
+        f"element {i} of tensors does not require grad and does not have a grad_fn"
+    ))
+
+
+def edge_node(edge: Any) -> Any:
+    """The node that a `GradientEdge` (or a node itself) stands for; None for anything else."""
+    inner: Any = edge.node if isinstance(edge, GradientEdge) else edge
+    if not isinstance(inner, nodes.Node):
+        if inner is edge:
+            return None
+        leaf = getattr(inner, "variable", None)
+        if leaf is None:
+            raise errors.GraphError(errors.at(
+                "a GradientEdge made by torch's own autograd was used in an AutogradGraph: make it inside the context"
+            ))
+        return nodes.handle_of(leaf)
+    tape = nodes.get_active()
+    if inner.tape is not tape and tape is not None:
+        raise errors.graph_mismatch(inner, tape)
+    return inner if inner is edge else output_of(inner, edge.output_nr)
+
+
+def output_of(node: Any, number: int) -> Any:
+    """The node of one output of a multi-output node; the node itself for any other."""
+    if not node.op.flags & MULTI:
+        return node
+    tape: Any = nodes.get_active()
+    for index in range(node.index + 1, len(tape)):
+        other = tape.node(index)
+        if other.op.name == "output" and other.operands[0] is node and other.raw_attributes["i"] == number:
+            return other
+    raise errors.GraphError(errors.at(f"output {number} of {node.op.name} is no longer part of the graph"))
+
+
+def make_cotangents(tape: Any, roots: Sequence[Any], found: Sequence[Any], given: Sequence[Any],
+                    batched: bool = False) -> list[Tensor]:
+    """Cotangents of the roots, whose nodes are `found`: ones for a real scalar, else what the caller gave, checked."""
+    given = given[:len(roots)]
+    if len(given) != len(roots):
+        raise errors.GraphError(errors.at(f"got {len(roots)} tensors and {len(given)} gradients"))
+    out = []
+    for i, (root, node, g) in enumerate(zip(roots, found, given, strict=True)):
+        if g is None:
+            out.append(implicit(tape, root, node))
+            continue
+        if not isinstance(g, Tensor):
+            raise errors.ArgumentTypeError(errors.at(
+                f"gradients can be either Tensors or None, but got {type(g).__name__}"
+            ))
+        # of an edge the node alone tells; a tensor may have been given other memory since its node was recorded
+        wanted, dtype = (root.shape, root.dtype) if isinstance(root, Tensor) else (torch.Size(node.shape), node.dtype)
+        shape = g.shape[1:] if batched else g.shape
+        if shape != wanted:
+            if batched:
+                if not isinstance(root, Tensor):
+                    raise errors.GraphError(errors.at("Batched grads are not supported with GradientEdge"))
+                raise errors.GraphError(errors.at(
+                    "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
+                    "dimension. The sizes of the remaining dimensions are expected to match the shape of "
+                    f"corresponding output, but a mismatch was detected: grad_output[{i}] has a shape of {g.shape} "
+                    f"and output[{i}] has a shape of {wanted}."
+                ))
+            raise errors.GraphError(errors.at(
+                f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
+                f"{wanted}."
+            ))
+        if g.is_complex() != dtype.is_complex:
+            raise errors.GraphError(errors.at(
+                "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
+                f"dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype of {dtype}."
+            ))
+        out.append(g if g.dtype is dtype else g.to(dtype))
+    return out
+
+
+def implicit(tape: Any, root: Any, node: Any) -> Tensor:
+    """The cotangent of a root that is one real number, where the caller gave none."""
+    real = node.dtype.is_floating_point
+    if math.prod(node.shape) != 1 or not (real or isinstance(root, Tensor)):
+        raise errors.GraphError(errors.at("grad can be implicitly created only for scalar outputs"))
+    if not real:
+        raise errors.GraphError(errors.at(
+            f"grad can be implicitly created only for real scalar outputs but got {node.dtype}"
+        ))
+    return shared_ones(tape, node.shape, node.dtype, node.device)
+
+
+def shared_ones(tape: Any, shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Ones of a shape: where values are numbered, the same tensor as before unless it was written."""
+    key = (shape, dtype, device)
+    ones, version = tape.seeds.get(key, (None, 0))
+    if ones is None or ones._version != version:
+        known = not shape and not torch._C._len_torch_dispatch_stack()      # a dispatch mode makes tensors of its own
+        ones = one_of(dtype, device).clone() if known else torch.ones(shape, dtype=dtype, device=device)
+        if tape.optimize:
+            tape.seeds[key] = ones, ones._version
+    return ones
+
+
+@functools.cache
+def one_of(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The number one; never handed out itself."""
+    return torch.ones((), dtype=dtype, device=device)
+
+
+def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | None = None,
+             create_graph: bool = False, inputs: Any = None) -> None:
+    """`torch.autograd.backward` with this library's engine."""
+    roots = as_tuple(tensors)
+    given = as_tuple(grad_tensors) if grad_tensors is not None else (None,) * len(roots)
+    if inputs is not None:
+        inputs = as_tuple(inputs)
+        if not inputs:
+            raise errors.GraphError(errors.at("`inputs` argument to `backward()` cannot be empty."))
+    tape = tape_for(roots, "backward()")
+    with torch._C.DisableTorchFunction():
+        found = root_nodes(tape, roots)
+        cotangents = make_cotangents(tape, roots, found, given)
+        targets = None if inputs is None else input_nodes(inputs)
+        for t in inputs or ():
+            if isinstance(t, Tensor):
+                retain_grad(t)
+    if create_graph:
+        warnings.warn(
+            "Using backward() with create_graph=True will create a reference cycle between the parameter and its "
+            "gradient which can cause a memory leak. We recommend using autograd.grad when creating the graph to "
+            "avoid this.", stacklevel=3)
+    retain = create_graph if retain_graph is None else bool(retain_graph)
+    execute(tape, found, cotangents, targets, retain, create_graph, True)
+
+
+def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_graph: bool | None = None,
+         create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None,
+         is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Any, ...]:
+    """`torch.autograd.grad` with this library's engine."""
+    if materialize_grads and allow_unused is False:
+        raise errors.ArgumentError(errors.at(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        ))
+    if not only_inputs:
+        warnings.warn(
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for "
+            "other parts of the graph, please use torch.autograd.backward.", FutureWarning, stacklevel=3)
+    if allow_unused is None:
+        allow_unused = materialize_grads
+    if not (create_graph or is_grads_batched or materialize_grads) and met(outputs):
+        usual = grad_usual(outputs, inputs, grad_outputs, retain_graph, allow_unused)
+        if usual is not None:
+            return usual
+    roots, wanted = as_tuple(outputs), as_tuple(inputs)
+    if not wanted:
+        raise errors.GraphError(errors.at("`inputs` argument to `grad()` cannot be empty."))
+    given = as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(roots)
+    tape = tape_for(roots, "grad()")
+    with torch._C.DisableTorchFunction():
+        found = root_nodes(tape, roots)
+        cotangents = make_cotangents(tape, roots, found, given, is_grads_batched)
+        targets = input_nodes(wanted)
+    retain = create_graph if retain_graph is None else bool(retain_graph)
+    if is_grads_batched and create_graph:
+        results = recorded_batch(tape, found, cotangents, targets) if retain and size_of(cotangents) > FEW else None
+        if results is None:
+            results = in_slices(tape, found, cotangents, targets, retain, create_graph)
+    else:
+        outer = None if is_grads_batched else unwrapped(cotangents)
+        if outer is not None:
+            if create_graph:
+                raise errors.UnsupportedError(errors.at(
+                    "grad(create_graph=True) with cotangents that torch._vmap_internals._vmap has batched: use "
+                    "torch.vmap, or is_grads_batched=True"
+                ))
+            cotangents = outer[1]
+        batch = Batch(size_of(cotangents)) if is_grads_batched or outer is not None else None
+        results = execute(tape, found, cotangents, targets, retain, create_graph, False, batch)
+        if outer is not None:
+            results = [None if g is None else torch._add_batch_dim(g, 0, outer[0]) for g in results]
+    if tape.twins:
+        results = own_memory(tape, found, cotangents, targets, results, create_graph)
+    for i, (t, g) in enumerate(zip(wanted, results, strict=True)):
+        if g is None and materialize_grads:
+            if not isinstance(t, Tensor):
+                raise errors.GraphError(errors.at(
+                    "materialize_grads cannot be used when the given input is a GradientEdge"
+                ))
+            results[i] = torch.zeros_like(t, requires_grad=create_graph)
+        elif g is None and not allow_unused:
+            raise unused(i)
+    return tuple(results)
+
+
+def met(outputs: Any) -> bool:
+    """Has a graph met what is differentiated?  What has no node gets none before it was looked at."""
+    t = outputs[0] if type(outputs) in (tuple, list) and outputs else outputs
+    return "_node" in getattr(t, "__dict__", ())
+
+
+def unused(i: int) -> errors.GraphError:
+    """The error of an input that has no gradient."""
+    return errors.GraphError(errors.at(
+        f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
+        "Set allow_unused=True if this is the desired behavior."
+    ))
+
+
+def own_memory(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any], results: list[Any],
+               create_graph: bool) -> list[Any]:
+    """The gradients that were captured, copied where merging has spared the sum or product that torch returns.
+
+    Where it has spared only a view, they are that view: of a cotangent that requires grad, torch takes it for a leaf.
+    """
+    given = {(id(g), n.index): g for g, n in zip(results, targets, strict=True) if g is not None}
+    held = Counter([*(key for key, _ in given), *map(id, cotangents)])
+    made: dict[tuple[int, int], Tensor] = {}
+    copies = {}
+    for (number, index), g in given.items():
+        stretched = expanded(g)
+        if stretched or (len(tape) <= SMALL and (held[number] > 1 or (not create_graph and is_view(g)))):
+            place = summed(roots, tape.node(index), not stretched)
+            if place is VIEWED:
+                if held[number] > 1 and not create_graph:
+                    with torch.no_grad():
+                        copies[number, index] = g.view_as(g)
+            elif place is not None:          # targets to which that sum is handed on have one tensor together
+                if (number, place) not in made:
+                    with torch.set_grad_enabled(create_graph):
+                        made[number, place] = g.clone()
+                copies[number, index] = made[number, place]
+    return [g if g is None else copies.get((id(g), n.index), g) for g, n in zip(results, targets, strict=True)]
+
+
+def is_view(g: Tensor) -> bool:
+    with torch._C.DisableTorchFunction():
+        return g._is_view()
+
+
+SMALL = 20_000
+"""Nodes up to which a gradient is looked after for being a view where torch's is none: the answer walks the graph."""
+SAME = frozenset(["expand", "expand_as", "broadcast_to", "squeeze"])
+"""Views that hand on the cotangent itself where they change no shape."""
+PASSING = frozenset("add sub clone contiguous cast positive cat stack".split())
+"""Operators whose rule hands on the cotangent itself, or a view of it."""
+
+
+VIEWED = -1
+
+
+def changes_nothing(node: Any) -> bool:
+    """Is this an index that takes everything, or a change of the order of axes that leaves every axis in its place?
+
+    torch makes no view for it, so that the cotangent is handed on itself.  A slice that stands alone is one.
+    """
+    attributes = node.raw_attributes or {}
+    if node.op.name == "movedim":
+        source, destination = attributes.get("source"), attributes.get("destination")
+        return not node.shape or (type(source) is int and type(destination) is int
+                                  and (source - destination) % len(node.shape) == 0)
+    index = attributes.get("index") if node.op.name == "slice" else None
+    return type(index) is tuple and not parts_taken(index, node.operands[0].shape)
+
+
+def summed(roots: list[Any], target: Any, views: bool = False) -> int | None:
+    """The node at which an expanded gradient of `target` (or one that is a view) is a sum or a product in the graph as
+    written, on its way from where it became that; None where it is neither, VIEWED where it became a view."""
+    users: dict[int, list[Any]] = {n.index: [None] for n in roots}
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node.index in seen or node.index < target.index:
+            continue
+        seen.add(node.index)
+        for n in node.operands:
+            if n is not None and n.requires_grad:
+                users.setdefault(n.index, []).append(node)
+                stack.append(n)
+    node = target
+    while node is not None:
+        ways = users.get(node.index, [])
+        if len(ways) != 1:
+            return int(node.index) if len(ways) > 1 else None
+        above = ways[0]
+        if above is None or above.shape is None or above.op.flags & MULTI \
+                or math.prod(above.shape) < math.prod(node.shape):
+            return None                     # here it is expanded
+        if views and above.shape == node.shape and (above.op.name in SAME or changes_nothing(above)):
+            node = above
+            continue
+        if views and (above.op.flags & VIEW or above.op.name in ("cat", "stack")):
+            return VIEWED
+        if above.leader is not None and not above.op.flags & VIEW and above.op.name not in PASSING:
+            return int(node.index)          # a product with one, say, which a rule has left out
+        node = above
+    return None
+
+
+def expanded(g: Tensor) -> bool:
+    """Are two elements of `g` one place in memory?"""
+    with torch._C.DisableTorchFunction():
+        return g.layout is torch.strided and any(s == 0 and n > 1 for s, n in zip(g.stride(), g.shape, strict=True))
+
+
+def input_nodes(inputs: Sequence[Any]) -> list[Any]:
+    """The nodes to capture; None for a tensor that the graph has not seen."""
+    targets = []
+    for t in inputs:
+        node = edge_node(t)
+        if node is not None:
+            targets.append(node)
+            continue
+        if not isinstance(t, Tensor):
+            raise errors.ArgumentTypeError(errors.at(f"expected Tensors as inputs, got {type(t).__name__}"))
+        if not references.requires_grad(t):
+            raise errors.GraphError(errors.at("One of the differentiated Tensors does not require grad"))
+        found = nodes.handle_of(t, False)
+        if found is not None and found.view is not None and not found.is_leaf and t._version != found.version:
+            found = nodes.handle_of(t)          # torch gives a view of written memory its history anew
+        elif t._is_view() and (found is None or found.is_leaf or not found.requires_grad):
+            found = nodes.handle_of(t)          # and its first history to one that nothing has read yet
+        while found is not None and found.op == "written":
+            found = found.operands[0]           # a write without a record leaves the gradient where it was
+        targets.append(None if found is not None and found.op == "view_apart" else found)
+    return targets
+
+
+def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[Any] | None,
+            retain: bool, create_graph: bool, accumulate: bool, batch: Batch | None = None) -> list[Any]:
+    """Optimize if asked for, then run one GraphTask; leaves every mode as it was."""
+    if runs.too_deep():
+        return nested_backward.on_fresh_thread(
+            execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate, batch)
+    graph = tape.graph()
+    # What a recorded run computes can be differentiated with respect to each twin, so it stays as written.
+    merge = False                           # a run inside a run leaves the outer one's merges as they are
+    if graph is not None and not create_graph and not tape.running:
+        tape.fixed += 1                     # passes and proofs hold record numbers
+        try:
+            merge = graph.prepare(roots, inputs, not retain)
+        finally:
+            tape.fixed -= 1
+    elif graph is not None and graph.released is not None:
+        released_history.refuse(graph, roots, inputs)
+    task = GraphTask(tape, retain, create_graph, merge, batch)
+    task.shares = graph is not None and graph.merges
+    anomaly = bool(graph is not None and graph.anomaly) or torch.is_anomaly_enabled()
+    task.anomaly = anomaly and (torch.is_anomaly_check_nan_enabled() or not torch.is_anomaly_enabled())
+    run = runs.Run(task, roots, inputs, accumulate)
+    stack = runs.stack()
+    stack.append(run)
+    tape.fixed += 1                         # hooks of targets and callbacks come after the engine's loop
+    try:
+        result = recorded_run(run, cotangents) if create_graph else numeric_run(run, cotangents)
+        if not retain:
+            tape.consumed = True
+        runs.finish(run)
+    except Exception as error:
+        if anomaly:
+            errors.report_forward(error)
+        raise
+    finally:
+        stack.pop()
+        tape.fixed -= 1
+    return result if result is not None else []
+
+
+def recorded_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
+    """Execute with every operation of the rules recorded (`create_graph`)."""
+    grad_mode = torch._C.is_grad_enabled()
+    torch._C._set_grad_enabled(True)
+    try:
+        with torch._C._EnableTorchFunction(), MODE:
+            if run.task.batch is None:
+                return engine_run(run, cotangents)
+            with OnBatches(run.task.batch):
+                results = engine_run(run, [run.task.batch.joined(g) for g in cotangents])
+            return [None if g is None else run.task.batch.stacked(g) for g in results]
+    finally:
+        torch._C._set_grad_enabled(grad_mode)
+
+
+def engine_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
+    """Execute; the results are the cotangents of the targets after their leaves' hooks."""
+    run.task.calls = run.accumulates
+    results = run.task.run(run.roots, cotangents, run.targets, run.targets is None, references.accumulate)
+    if run.targets is None:
+        return results
+    done: dict[int, Any] = {}
+    for i, (node, g) in enumerate(zip(run.targets, results, strict=True)):
+        if g is None and i not in run.task.undefined:
+            if run.accumulates and node is not None and node.op == "output" and not called(node) \
+                    and run.comes_to(node.operands[0]):
+                require_executable(node.operands[0])        # by way of another of its results
+            continue
+        if id(node) not in done:
+            sole = sys.getrefcount(g) == HELD
+            done[id(node)] = arrive(run, node, g, sole)
+        results[i] = done[id(node)]
+    return results
+
+
+def held_alone() -> int:
+    """How many references this Python counts to a result in the loop of `engine_run` that nothing else holds."""
+    for _, (_, g) in enumerate(zip((None,), [object()], strict=True)):
+        return sys.getrefcount(g)
+    raise AssertionError
+
+
+HELD = held_alone()
+
+
+def arrive(run: runs.Run, node: Any, g: Tensor | None, sole: bool) -> Any:
+    """What happens at a target, besides being captured; `sole`: nothing else holds the cotangent."""
+    if run.accumulates:
+        if node.is_leaf:
+            references.accumulate(run.task, node, g, sole)
+        elif not run.leads(node) and not called(node):      # torch executes such a node, and drops its results
+            maker = node.operands[0] if node.op == "output" else node
+            if not ends_in_a_view(maker) and not ends_without_values(maker):
+                require_executable(maker)
+            if node.hooks is not None:
+                node.hooks.prepare(node, g, run.task)
+        return g
+    return run_leaf_hooks(node.tensor, g, run.task) if node.is_leaf else g
+
+
+def called(node: Any) -> bool:
+    """Has the run called a Function here?"""
+    return bool((node.operands[0] if node.op == "output" else node).op.functions)
+
+
+def require_executable(node: Any) -> None:
+    """Refuse a node that has been freed, or of whose saved values one was written."""
+    if not runs_again(node):
+        raise errors.freed(node)
+    require_unwritten(node)
+
+
+def ends_in_a_view(node: Any) -> bool:
+    """Does torch make this product of a matrix product and a view of it, which alone is executed at a target?"""
+    if node.op.name not in ("matmul", "linear"):
+        return False
+    first, second = (len(n.shape) for n in node.operands[:2])
+    return (first, second) not in ((2, 2), (1, 1), (2, 1))
+
+
+def ends_without_values(node: Any) -> bool:
+    """Is this a call taken whole whose last node in torch, which alone is executed at a target, saves no tensor?"""
+    last = (node.raw_attributes or {}).get("torch") if node.op.name.startswith("opaque") else None
+    return last is not None and not saves_values(last)
+
+
+def numeric_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
+    """Execute on plain values: nothing is recorded but what hooks and functions record."""
+    was_paused = nodes.get_recording() is None
+    nodes.pause()
+    grad_mode = torch._C.is_grad_enabled()
+    try:
+        with torch._C.DisableTorchFunction():
+            torch._C._set_grad_enabled(False)
+            return engine_run(run, cotangents) if run.task.batch is None else batched_run(run, cotangents)
+    finally:
+        with torch._C.DisableTorchFunction():
+            torch._C._set_grad_enabled(grad_mode)
+        if not was_paused:
+            nodes.resume(0)
+
+
+def batched_run(run: runs.Run, cotangents: list[Tensor]) -> list[Any]:
+    """Execute once for all slices of the cotangents."""
+    batch = run.task.batch
+    with batch.entered():
+        results = engine_run(run, [batch.joined(g) for g in cotangents])
+        return [None if g is None else batch.stacked(g) for g in results]
+
+
+def recorded_batch(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any]) -> list[Any] | None:
+    """One recorded run for all slices of the cotangents; None where a hook can only be called with slices."""
+    try:
+        return execute(tape, roots, cotangents, targets, True, True, False, RecordedBatch(size_of(cotangents)))
+    except RuntimeError as error:
+        if isinstance(error, errors.AutogradOptError) or not about_batches(error):
+            raise
+        return None
+
+
+def in_slices(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any],
+              retain: bool, create_graph: bool) -> list[Any]:
+    """One run for each slice of the cotangents, results stacked: for a recorded run over a few."""
+    n = size_of(cotangents)
+    given = [[c[k] for c in cotangents] for k in range(n)]
+    rows = [execute(tape, roots, slices, targets, retain or k < n - 1, create_graph, False)
+            for k, slices in enumerate(given)]
+
+    def together(parts: list[Any]) -> Any:
+        if parts[0] is None:
+            return None
+        for c, slices in zip(cotangents, zip(*given, strict=True), strict=True):
+            if all(part is s for part, s in zip(parts, slices, strict=True)):
+                return c                        # handed on as it was given
+        return torch.stack(parts)
+
+    with torch.set_grad_enabled(create_graph):
+        return [together([row[j] for row in rows]) for j in range(len(targets))]
+
+
+install_entry(references.accumulate, shared_ones, own_memory, unused)

@@ -1,0 +1,119 @@
+"""The key of one call: what must be equal for two calls to have one value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt.explaining.purity import Kind
+from autograd_opt.explaining.value_ids import Memory, Values
+
+Tensor = torch.Tensor
+NOTHING = "None"
+"""Stands for an argument that is None."""
+
+
+class Key:
+    """The key of one call.
+
+    Whether a tensor or an attribute stands in a position follows from the operator's schema, so
+    that the numbers of values and of attributes need nothing to tell them apart.
+    """
+
+    __slots__ = ("exact", "memories", "parts", "values", "wheres")
+
+    def __init__(self, values: Values, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.values = values
+        self.memories: list[Memory | None] = []
+        self.wheres: list[int] = []
+        self.parts: list[Any] = [kind.number]
+        """What `exact` is made of, with None in the place of each tensor."""
+        exact: list[Any] = [kind.number]
+        for i, value in enumerate(args):
+            if i not in kind.ignored:
+                self.add(value, exact)
+        for name in sorted(kwargs) if kwargs else ():
+            if name != "out":
+                exact.append(name)
+                self.parts.append(name)
+                self.add(kwargs[name], exact)
+        self.exact = tuple(exact)
+        """Equal for calls of one operator on equal values."""
+
+    def add(self, value: Any, exact: list[Any]) -> None:
+        """One argument."""
+        if isinstance(value, Tensor):
+            memory = self.values.memory(value)
+            self.memories.append(memory)
+            self.parts.append(None)
+            if memory is None:
+                self.wheres.append(0)
+                exact.append(self.values.fresh())
+            else:
+                where = self.values.where(value)
+                self.wheres.append(where)
+                exact.append(self.values.number(value, memory, where))
+        elif isinstance(value, (list, tuple)):
+            text = f"[{len(value)}"
+            exact.append(text)
+            self.parts.append(text)
+            for v in value:
+                self.add(v, exact)
+        else:
+            text = encode(value)
+            exact.append(text)
+            self.parts.append(NOTHING if text is None else text)
+
+    def with_tensors(self, numbers: list[int]) -> tuple[Any, ...]:
+        """The key with other numbers in the place of the values'."""
+        each = iter(numbers)
+        return tuple([next(each) if part is None else part for part in self.parts])
+
+    def by_location(self) -> tuple[Any, ...]:
+        """Equal for calls on the same memory, whatever is written there."""
+        return self.with_tensors([
+            0 if memory is None else self.values.location(memory, where)
+            for memory, where in zip(self.memories, self.wheres, strict=True)])
+
+    def by_content(self) -> tuple[tuple[Any, ...], int] | None:
+        """Equal for calls on equal bytes of small operands of unknown origin, and the last of those operands."""
+        numbers, last = [], -1
+        exact = iter(number for part, number in zip(self.parts, self.exact, strict=True) if part is None)
+        for i, (memory, where, number) in enumerate(zip(self.memories, self.wheres, exact, strict=True)):
+            known = None if memory is None or memory.contents is None else memory.contents.get(where)
+            if known is not None:
+                last = i
+            numbers.append(number if known is None else known)
+        return (self.with_tensors(numbers), last) if last >= 0 else None
+
+
+def encode(value: Any) -> Any:
+    """A hashable that is equal for equal arguments only: 1, 1.0 and True differ, so do 0.0 and -0.0."""
+    kind = type(value)
+    if kind is float:
+        return value.hex()
+    if kind is int:
+        return value
+    if kind is bool:
+        return "T" if value else "F"
+    if kind is str:
+        return f"s{value}"
+    if value is None or kind in (torch.dtype, torch.device, torch.layout, torch.memory_format):
+        return value
+    try:
+        hash(value)
+    except TypeError:
+        return object()
+    return (kind, value)
+
+
+def written_reason(key: Key) -> str | None:
+    """Which operand was written since, by what and where; None for an optimizer's step."""
+    for i, memory in enumerate(key.memories):
+        if memory is not None and memory.writer is not None:
+            name, place = memory.writer
+            if place.in_optimizer or place.innermost is None:
+                return None
+            return f"operand {i} was written between them by {name} at {place.innermost}"
+    return None

@@ -1,0 +1,137 @@
+"""The threads of a watched program: a dispatch mode is of one thread, so each gets one of its own when it starts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+
+from autograd_opt._common.locks import lasting_lock
+
+LOCK = lasting_lock()
+"""Held while a watch numbers and counts."""
+
+
+class Beside(TorchDispatchMode):
+    """What a watch sees of one thread beside that which entered it."""
+
+    def __init__(self, watch: Any) -> None:
+        super().__init__()
+        self.watch = watch
+        self.sequences: dict[int, Any] = {}
+        """Places by autograd's numbers, which each thread counts for itself."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """As the watch."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types or not self.watch.running:
+            return func(*args, **(kwargs or {}))
+        return self.watch.beside(self.sequences, func, args, kwargs or {})
+
+
+class _Followed(threading.local):
+    """The watches of this thread, and of those that it starts."""
+
+    watches: tuple[Any, ...] = ()
+
+
+_followed = _Followed()
+_open = 0
+_original: Any = None
+
+
+def follow(watch: Any) -> None:
+    """Watch the threads that this one starts, and those that they start."""
+    global _open, _original
+    _followed.watches = (*(w for w in _followed.watches if w.running), watch)
+    with LOCK:
+        _open += 1
+        if _original is None:
+            _original = threading.Thread.start
+            threading.Thread.start = _start  # type: ignore[method-assign]
+
+
+def unfollow() -> None:
+    """A watch is left: threads that start from now on are none of its."""
+    global _open, _original
+    _followed.watches = tuple(w for w in _followed.watches if w.running)
+    with LOCK:
+        _open -= 1
+        if not _open and threading.Thread.start is _start:      # else another has put its own around this one
+            threading.Thread.start = _original  # type: ignore[method-assign]
+            _original = None
+
+
+def _start(self: threading.Thread) -> None:
+    """`Thread.start`, with the watches of this thread on in the new one."""
+    original = _original or START
+    watches = tuple(w for w in _followed.watches if w.running)
+    if not watches:
+        original(self)
+        return
+    run, own = self.run, vars(self).get("run")
+
+    def restore() -> None:
+        if own is None:
+            vars(self).pop("run", None)
+        else:
+            vars(self)["run"] = own
+
+    def watched() -> None:
+        restore()
+        run_watched(run, watches)
+
+    vars(self)["run"] = watched
+    try:
+        original(self)
+    except BaseException:
+        restore()
+        raise
+
+
+def run_watched(run: Callable[[], None], watches: tuple[Any, ...]) -> None:
+    """Run with a mode for each of these watches.
+
+    The flags that `TorchDispatchMode.__enter__` keeps are of the whole process, so they stay with the thread that
+    entered the watch.
+    """
+    _followed.watches = watches
+    modes = [Beside(w) for w in watches]
+    for mode in modes:
+        _push_mode(mode)
+    try:
+        run()
+    finally:
+        n = torch._C._len_torch_dispatch_stack()
+        if n >= len(modes) and torch._C._get_dispatch_stack_at(n - 1) is modes[-1]:
+            for _ in modes:
+                _pop_mode()
+
+
+START = threading.Thread.start
+
+
+def wait_for_others(before: set[threading.Thread]) -> None:
+    """Wait for what Python waits for at its end: threads that are no daemons, and pools, which are told to end."""
+    def left() -> list[threading.Thread]:
+        return [t for t in threading.enumerate()
+                if not t.daemon and t not in before and t is not threading.current_thread()]
+
+    while threads := left():
+        from concurrent.futures import thread as pools
+        if any(t in pools._threads_queues for t in threads):
+            pools._python_exit()
+        for t in threads:
+            with suppress(RuntimeError):
+                t.join()

@@ -1,0 +1,540 @@
+"""The mode that sees every operation of a program, and what it counts.
+
+It works below torch's autograd, so that backward runs, optimizers and modules are seen as the
+kernels that they run; it changes neither an operation nor its operands.  Where watching costs
+more than the budget allows, a timer takes the mode off for a while, and the program runs at
+its own speed; the report says how much of it was watched.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+
+from autograd_opt import errors
+from autograd_opt._common.arguments import named, real
+from autograd_opt.explaining import purity, threads
+from autograd_opt.explaining.budget import Timer, idle_cost, inside_dispatch
+from autograd_opt.explaining.call_sites import Place, Places
+from autograd_opt.explaining.keys import Key, written_reason
+from autograd_opt.explaining.threads import LOCK
+from autograd_opt.explaining.value_ids import Memory, Values, content_of
+
+Tensor = torch.Tensor
+MOST_KEYS = 50_000
+"""Operations remembered; the oldest quarter is forgotten beyond."""
+FREE = 0.1
+"""Seconds that watching may cost however short the program is: some thousands of operations."""
+REMEMBERED = 1024
+"""Bytes of an output up to which its bits are kept for comparison."""
+HICCUP = 20.0
+"""A run this many times slower than the fastest was interrupted; it counts as that many."""
+COLD = 6.0
+"""An operation of a program costs about this many times more to hand to Python than a small sum in a loop: it has more
+arguments, and Python and the program find the caches emptied. Measured on short scripts: 4 to 16 times."""
+LEAST = 0.05
+"""The program's own share of the time, at least."""
+SAMPLED = 13
+"""One operation of so many is timed as to what watching it costs: the clock is dear, and a prime meets every loop."""
+PAUSE = 0.02
+"""Seconds without an operation beyond which a program is not at work in torch: it imports, or reads its data."""
+FLAGS = ("old_dispatch_mode_flags", "old_non_infra_dispatch_mode_flags",
+         "old_without_ignore_compile_internals_dispatch_mode_flags")
+"""Where a mode of torch's keeps what was so before it."""
+CHECKED = 3
+"""Repeats of one row whose values are compared."""
+
+
+@dataclass(eq=False, slots=True)
+class Record:
+    """The first run of an operation."""
+
+    values: tuple[int, ...]
+    place: Place
+    memory: Memory
+    where: int
+    writes: int
+    content: Any
+    """The bits of a small output."""
+    repeated: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Row:
+    """All repeats of operations of one place by one operator at another place."""
+
+    op: str
+    first: Place
+    place: Place
+    type: str
+    count: int = 0
+    seconds: float = 0.0
+    least: float = float("inf")
+    bytes: int = 0
+    written: int = 0
+    """Repeats whose result was written afterwards: they need memory of their own."""
+    checked: int = 0
+    different: int = 0
+    """Compared repeats that held another value: not reported as repeats."""
+
+
+@dataclass(eq=False, slots=True)
+class Miss:
+    """Near misses of one kind between two places."""
+
+    op: str
+    first: Place
+    place: Place
+    reason: str
+    count: int = 0
+    seconds: float = 0.0
+
+
+def clock_of_this_thread() -> int:
+    """The clock of its processor time, to be read from any thread; where there is none, the process's."""
+    if hasattr(time, "pthread_getcpuclockid"):
+        return time.pthread_getcpuclockid(threading.get_ident())
+    return time.CLOCK_PROCESS_CPUTIME_ID
+
+
+def modes() -> list[Any]:
+    """The dispatch modes of this thread, innermost last."""
+    return [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]
+
+
+class Watch(TorchDispatchMode):
+    """What `explain()` returns: a context that watches, then a report of what was found.
+
+    Attributes
+    ----------
+    budget : the cost of watching that is allowed, as a share of the program's own time.
+    operations, seconds : kernel-level operations of the thread that entered it, and their time.
+    operations_beside, seconds_beside : those of the threads that it started.
+    own_seconds, total_seconds, watched_seconds : what watching cost, the time inside the
+        context, and the part of it in which operations were watched: processor time of the
+        thread that entered it, which other programs on the machine do not lengthen.
+    """
+
+    def __init__(self, budget: float = 0.5) -> None:
+        super().__init__()
+        self.budget = real("budget", budget)
+        self.values, self.places = Values(), Places()
+        self.keys: dict[Any, Record] = {}
+        self.loose: dict[Any, Record] = {}
+        self.alike: dict[Any, Record] = {}
+        self.rows: dict[Any, Row] = {}
+        self.misses: dict[Any, Miss] = {}
+        self.operations = self.operations_beside = 0
+        self.seconds_beside = 0.0
+        self.seconds = self.total_seconds = self.watched_seconds = 0.0
+        self.windows = 1
+        self.overhead = self.sampled_seconds = 0.0
+        self.samples = 0
+        self.collected_seconds = 0.0
+        """The garbage collector's, where remembering sets it going, and those of taking the mode off and on."""
+        self.idle_seconds = 0.0
+        """What the program spent elsewhere than in torch, for which nothing may be spent on watching."""
+        self.running = self.tired = self.inside = self._looking = False
+
+    # Life -----------------------------------------------------------------------------
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """A compiled region stays compiled; its inner operations are not seen."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """The handler is called as it is: torch's wrapper around it would cost more than it does."""
+        return False
+
+    def __enter__(self) -> Watch:
+        if self.running:
+            raise errors.GraphError(errors.at("this explain() is already open: make another one, ao.explain()"))
+        self.overhead = COLD * idle_cost()
+        self.running, self.tired = True, False
+        self.places.outside = sys._getframe(1).f_back
+        self._process, self._thread = os.getpid(), threading.get_ident()
+        self._clock = clock_of_this_thread()
+        self._begin = self._window = self._last = self.now()
+        self._work, self._quiet = 0.0, -1.0
+        self._below = modes()
+        super().__enter__()
+        self._outside = [flags[-1] for flags in self.flags()]
+        self._collects = time.thread_time()
+        gc.callbacks.append(self.collecting)
+        self._timer = Timer(self.look, HANDLER)
+        self._timer.start()
+        threads.follow(self)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if not self.running:
+            raise errors.GraphError(errors.at("this explain() is not open, so it cannot be left"))
+        if threading.get_ident() != self._thread:
+            raise errors.GraphError(errors.at(
+                "this explain() was entered in another thread and cannot be left in this one: leave it there"
+            ))
+        self._timer.stop()
+        gc.callbacks.remove(self.collecting)
+        self.running = False
+        threads.unfollow()
+        now = self.now()
+        self.total_seconds += now - self._begin
+        if not self.tired:
+            self.watched_seconds += now - self._window
+        self.take_off()
+        with LOCK:
+            for table in (self.keys, self.loose, self.alike):
+                table.clear()
+            self.values.forget()
+            self.places.names.clear()
+            self.places.outside = None
+
+    def watching(self) -> bool:
+        """Is the mode the innermost one of this thread now?"""
+        n = torch._C._len_torch_dispatch_stack()
+        return n > 0 and torch._C._get_dispatch_stack_at(n - 1) is self
+
+    def look(self, frame: FrameType | None) -> None:
+        """Called by the timer: take the mode off, or put it back, as the budget says."""
+        if not self.tired or self._looking or not self.running or os.getpid() != self._process:
+            return
+        if torch._C._current_autograd_node() is not None:   # the engine restores the modes of its beginning
+            return
+        if inside_dispatch(frame, HANDLER):       # torch has taken the mode off itself while a handler runs
+            return
+        self._looking = True             # the next signal may come while this one is handled
+        begin, collected = time.thread_time(), self.collected_seconds
+        try:
+            self.switch()
+        finally:
+            self._looking = False
+            self.collected_seconds = max(self.collected_seconds, collected + time.thread_time() - begin)
+
+    def flags(self) -> list[deque[bool]]:
+        """What torch remembers of the time before each entering."""
+        return [getattr(self, name) for name in FLAGS]
+
+    def leave(self) -> None:
+        """Take the mode off, also where a guard of torch's thread state has put it back unasked."""
+        for flags, before in zip(self.flags(), self._outside, strict=True):
+            if not flags:
+                flags.append(before)
+        super().__exit__(None, None, None)
+
+    def take_off(self) -> None:
+        """Take the mode off where it is on, also from below modes that were entered after it and are not left yet."""
+        stack = modes()
+        place = next((i for i, mode in enumerate(stack) if mode is self), None)
+        if place is None:
+            return
+        above = stack[place + 1:]
+        if not above:
+            self.leave()
+            return
+        for flags, before in zip(map(vars(above[0]).get, FLAGS), self.flags(), strict=True):
+            if flags and before:         # what torch is to know again once the mode above is left
+                flags[-1] = before.pop()
+        if isinstance(above[0], Watch):
+            above[0]._outside = self._outside
+        for _ in range(len(above) + 1):
+            _pop_mode()
+        for mode in above:
+            _push_mode(mode)
+
+    def now(self) -> float:
+        """Processor time of the thread that entered the context, whichever asks."""
+        return time.clock_gettime(self._clock)
+
+    @property
+    def own_seconds(self) -> float:
+        """What watching has cost, by the operations that were timed."""
+        mean = self.sampled_seconds / self.samples if self.samples else 0.0
+        return self.operations * (mean + self.overhead) + self.collected_seconds
+
+    def collecting(self, phase: str, info: Any) -> None:
+        """Called by the garbage collector, whose runs are too rare and too long to be sampled."""
+        if phase == "start":
+            self._collects = time.thread_time()
+        elif self.inside:
+            self.collected_seconds += time.thread_time() - self._collects
+
+    def spare(self, now: float) -> float:
+        """Seconds that watching may still cost."""
+        elapsed, own = now - self._begin - self.idle_seconds, self.own_seconds
+        # what watching cost is estimated, and may come out above what has passed
+        return FREE + self.budget * max(elapsed - own, LEAST * elapsed) - own
+
+    def switch(self) -> None:
+        """Take the mode off where it is on; put it back once the program has earned it."""
+        if self.watching():
+            self.leave()
+        now = self.now()
+        if self.spare(now) > FREE / 2 and self.on_top_of_the_same():
+            with LOCK:
+                self.forget()
+            self.windows += 1
+            self.tired = False
+            self._window = self._last = now
+            super().__enter__()
+
+    def on_top_of_the_same(self) -> bool:
+        """Are the modes of now those from which it was entered, watches aside that are off or were left?"""
+        now = modes()
+        return all(any(mode is m for m in self._below) for mode in now) \
+            and all(isinstance(mode, Watch) or any(mode is m for m in now) for mode in self._below)
+
+    def forget(self) -> None:
+        """Memory may have been written unseen."""
+        self.values.forget()
+        self.loose.clear()
+
+    # One operation --------------------------------------------------------------------
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if types or self.tired:          # a tensor class with a dispatch of its own, or no budget left
+            return func(*args, **kwargs)
+        timed = self.operations % SAMPLED == 0
+        cost = self.collected_seconds - time.thread_time() if timed else 0.0
+        self.inside = True
+        with LOCK:
+            kind = purity.kind_of(func)
+            key = Key(self.values, kind, args, kwargs)
+        if timed:
+            cost += time.thread_time()
+        self.inside = False
+        start = time.perf_counter()
+        result = func(*args, **kwargs)
+        seconds = time.perf_counter() - start
+        if timed:
+            cost -= time.thread_time()
+        self.inside = True
+        with LOCK:
+            self.record(kind, key, args, kwargs, result, seconds)
+        self.inside = False
+        self.operations += 1
+        self.seconds += seconds
+        if timed:
+            self.charge(max(0.0, cost + time.thread_time() - self.collected_seconds))
+        return result
+
+    def beside(self, sequences: dict[int, Place], func: Any, args: Any, kwargs: Any) -> Any:
+        """An operation of another thread, which has no budget: it is watched all along."""
+        with LOCK:
+            if self.tired and (now := self.now()) != self._quiet:
+                self._quiet = now        # the thread that entered has run, unwatched
+                self.forget()
+            kind = purity.kind_of(func)
+            key = Key(self.values, kind, args, kwargs)
+        start = time.perf_counter()
+        result = func(*args, **kwargs)
+        seconds = time.perf_counter() - start
+        with LOCK:
+            if self.running:
+                self.record(kind, key, args, kwargs, result, seconds, sequences)
+                self.operations_beside += 1
+                self.seconds_beside += seconds
+        return result
+
+    def charge(self, cost: float) -> None:
+        """A timed operation is done: go on watching only where the budget allows it."""
+        self.sampled_seconds += cost
+        self.samples += 1
+        now, work = self.now(), self.seconds + self.own_seconds
+        self.idle_seconds += max(0.0, now - self._last - PAUSE - max(0.0, work - self._work))
+        self._last, self._work = now, work
+        if self.spare(now) < 0:
+            self.tired = True
+            self.watched_seconds += now - self._window
+            self._timer.soon()
+
+    def record(self, kind: purity.Kind, key: Key, args: Any, kwargs: Any, result: Any, seconds: float,
+               sequences: dict[int, Place] | None = None) -> None:
+        """Give the outputs their numbers; count a repeat or a near miss."""
+        verdict = kind.verdict
+        if verdict == purity.RANDOM and purity.is_certain(kind, args, kwargs):
+            verdict = purity.PURE
+        place = self.places.here(sys._getframe(2), sequences)
+        for i in kind.written:
+            self.wrote(args, kwargs, i, kind.name, place)
+        outputs = [r for r in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(r, Tensor)]
+        if not outputs or verdict in (purity.UNKNOWN, purity.UNDEFINED, purity.EFFECT):
+            if verdict == purity.EFFECT:  # the value repeats although the call must not be left out
+                first = self.keys.get(key.exact)
+                if first is None or len(first.values) != len(outputs):
+                    self.number(key, kind, place, outputs)
+                else:
+                    for t, value in zip(outputs, first.values, strict=True):
+                        self.values.give(t, value)
+            return
+        if verdict == purity.RANDOM:
+            for t in outputs:
+                self.values.give(t, self.values.fresh())
+            return
+        place.count += verdict == purity.PURE
+        first = self.keys.get(key.exact)
+        if first is None or len(first.values) != len(outputs):
+            record = self.number(key, kind, place, outputs)
+            if record is not None and verdict == purity.PURE and not kind.written and key.memories:
+                self.near(kind, key, record, seconds)
+            return
+        row = None
+        if verdict == purity.PURE and any(t.numel() for t in outputs):
+            row = self.repeat(kind, first, place, outputs, seconds)
+            if row.different:
+                self.number(key, kind, place, outputs)
+                return
+        for t, value in zip(outputs, first.values, strict=True):
+            self.values.give(t, value, row)
+
+    def number(self, key: Key, kind: purity.Kind, place: Place, outputs: list[Tensor]) -> Record | None:
+        """The first run of a key."""
+        numbers = tuple([self.values.fresh() for _ in outputs])
+        given = self.values.give(outputs[0], numbers[0])
+        for i in range(1, len(outputs)):
+            self.values.give(outputs[i], numbers[i])
+        if given is None:
+            return None
+        memory, where = given
+        record = Record(numbers, place, memory, where, memory.writes, content_of(outputs[0], REMEMBERED))
+        if len(self.keys) >= MOST_KEYS:
+            for old in list(self.keys)[:MOST_KEYS // 4]:
+                del self.keys[old]
+            self.loose.clear()
+            self.alike.clear()
+        self.keys[key.exact] = record
+        return record
+
+    def repeat(self, kind: purity.Kind, first: Record, place: Place, outputs: list[Tensor], seconds: float) -> Row:
+        """Count an operation that has been run before on the same values."""
+        row = self.rows.get((kind.number, first.place, place))
+        if row is None:
+            t = outputs[0]
+            from autograd_opt.inspection.program_text import dtype_text
+            text = f"{dtype_text(t.dtype)}[{', '.join(map(str, t.shape))}]"
+            row = self.rows[kind.number, first.place, place] = Row(kind.name, first.place, place, text)
+        if row.checked < CHECKED:
+            same = self.compare(first, outputs[0])
+            if same is not None:
+                row.checked += 1
+                row.different += not same
+        row.count += 1
+        row.least = min(row.least, seconds)
+        row.seconds += min(seconds, HICCUP * row.least)
+        row.bytes += sum(t.numel() * t.element_size() for t in outputs)
+        if first.place is place:
+            place.covered += 1 if first.repeated else 2
+            first.repeated = True
+        return row
+
+    def compare(self, first: Record, t: Tensor) -> bool | None:
+        """Does `t` hold the bits of the first run's output?  None where those are gone."""
+        if first.content is not None:
+            return bool(content_of(t, REMEMBERED) == first.content)
+        memory = first.memory
+        if self.values.memories.get(memory.cdata) is not memory or memory.writes != first.writes:
+            return None
+        if first.where != self.values.where(t) or t.is_complex():
+            return None
+        storage: Any = torch.UntypedStorage._new_with_weak_ptr(memory.cdata)
+        if storage is None:
+            return None
+        offset, shape, stride, dtype = self.values.layouts[first.where]
+        with torch._C._DisableTorchDispatch():      # a watch around this one is not to see it
+            other = torch.empty(0, dtype=dtype, device=t.device)
+            other.set_(storage, offset, shape, stride)
+            return bool(((other == t) | ((other != other) & (t != t))).all())
+
+    def wrote(self, args: Any, kwargs: Any, i: int, name: str, place: Place) -> None:
+        """Argument `i` was written."""
+        target = args[i] if i < len(args) else None
+        targets = [target] if i < len(args) else [v for k, v in kwargs.items() if k.startswith("out")]
+        for t in targets:
+            for one in t if isinstance(t, (list, tuple)) else (t,):
+                if isinstance(one, Tensor):
+                    maker = self.values.written(one, (name, place))
+                    if maker is not None:
+                        maker.written += 1
+
+    # Near misses ------------------------------------------------------------------------
+    def near(self, kind: purity.Kind, key: Key, record: Record, seconds: float) -> None:
+        """Was this operation run before on the same memory, or on equal values elsewhere?"""
+        location = key.by_location()
+        first = self.loose.get(location)
+        if first is not None:
+            reason = written_reason(key)
+            if reason is not None:
+                self.miss(kind, first, record.place, reason, seconds)
+        self.loose[location] = record
+        content = key.by_content()
+        if content is not None:
+            first = self.alike.setdefault(content[0], record)
+            if first is not record:
+                self.miss(kind, first, record.place, f"operand {content[1]} is another tensor with the same values",
+                          seconds)
+
+    def miss(self, kind: purity.Kind, first: Record, place: Place, reason: str, seconds: float) -> None:
+        """Count a near miss."""
+        found = self.misses.get((kind.number, first.place, place, reason))
+        if found is None:
+            found = Miss(kind.name, first.place, place, reason)
+            self.misses[kind.number, first.place, place, reason] = found
+        found.count += 1
+        found.seconds += seconds
+
+    # Reading ------------------------------------------------------------------------------
+    @property
+    def report(self) -> Any:
+        """What was found, as a `Findings`."""
+        from autograd_opt.explaining.findings import findings_of
+        return findings_of(self)
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+    def _repr_html_(self) -> str:
+        return str(self.report._repr_html_())
+
+    def __rich__(self) -> Any:
+        return self.report
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dict(self.report.to_dict())
+
+
+HANDLER = Watch.__torch_dispatch__.__code__
+
+
+@named
+def explain(budget: float = 0.5) -> Watch:
+    """Watch the torch operations of a block and report the work that it does twice.
+
+    Parameters
+    ----------
+    budget : what watching may cost, as a share of the block's own time (beside a tenth of a second);
+        beyond it parts of the block run unwatched, at full speed.
+
+    Returns
+    -------
+    A context manager; after it, `print(e)`, `e.report`, `e.to_dict()`.
+
+    >>> import torch, autograd_opt as ao
+    >>> x = torch.ones(1000)
+    >>> with ao.explain() as e:
+    ...     for _ in range(3):
+    ...         y = x.exp() * 2
+    >>> e.report.findings[0].count
+    4
+    """
+    return Watch(budget)

@@ -1,0 +1,1 @@
+"""Nodes, the tape, values, tensors and hooks: the recorded graph as data."""

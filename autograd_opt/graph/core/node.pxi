@@ -1,0 +1,390 @@
+# Op and Node: an entry of the table of operators, and one recorded operation.
+
+cdef class Vjp:
+    """One operand's vector-Jacobian product and what it reads."""
+
+    def __init__(self, fn, tuple codes, tuple attributes, uint32_t needs):
+        self.fn, self.codes, self.attributes, self.needs = fn, codes, attributes, needs
+
+
+cdef class Op:
+    """One line of the operator table; `autograd_opt.ops.table` builds these."""
+
+    def __init__(self, str name, int id, tuple operands, dict attributes, uint32_t flags,
+                 list vjps, joint=None, forward=None, int hot=0, kernel=None):
+        self.name, self.id, self.operands, self.attributes = name, id, operands, attributes
+        self.flags, self.vjps, self.joint, self.forward = flags, vjps, joint, forward
+        self.hot, self.kernel = hot, kernel
+        self.differentiable = joint is not None or any([v is not None for v in vjps])
+        self.several = sum([v is not None for v in vjps]) > 1 or joint is not None and (
+            flags & VARIADIC != 0 or len(operands) > 1)
+        self.need0 = self.needs(0)
+        self.need1 = self.needs(1)
+
+    cdef uint32_t needs(self, int i):
+        if self.joint is not None:
+            return (<Vjp>self.joint).needs
+        if i >= len(self.vjps) or self.vjps[i] is None:
+            return 0
+        return (<Vjp>self.vjps[i]).needs
+
+    cdef bint commutes(self, dict attrs) except -1:
+        """May the two operands of a call with these attributes change places?"""
+        return self.flags & COMMUTATIVE and (attrs is None or attrs.get("alpha", 1) == 1)
+
+    def saved_by(self, int i):
+        """Bit mask of what the rule of operand `i` reads: bit k operand k, bit 31 the output."""
+        return self.needs(i)
+
+    def __str__(self):
+        return self.name
+
+    def __eq__(self, other):
+        return self is other or (isinstance(other, str) and other == self.name)
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __repr__(self):
+        return f"<Op {self.name}({', '.join(self.operands)})>"
+
+
+@cython.no_gc
+@cython.freelist(4096)
+@cython.final
+cdef class Node:
+    """One recorded operation, or one leaf; also what `tensor.grad_fn` returns."""
+
+    def __dealloc__(self):
+        Py_XDECREF(self.cotangent)
+
+    # What a node shows: the payload of the DAG.
+    @property
+    def attributes(self):
+        """Attribute name to value; Python-number operands appear under their operand's name."""
+        out = {}
+        if self.flags & SCALAR0:
+            out[self.op.operands[0]] = self.x0
+        if self.flags & SCALAR1:
+            out[self.op.operands[1]] = self.x1
+        if self.attrs is not None:
+            out.update(self.attrs)
+        return out
+
+    @property
+    def raw_attributes(self):
+        return self.attrs
+
+    @property
+    def operands(self):
+        """Operand nodes in order; None where the operand is a Python number or absent."""
+        if self.more is not None:
+            return self.more
+        n = len(self.op.operands)
+        if self.in0 is None and self.in1 is None and not self.flags & (SCALAR0 | SCALAR1):
+            return ()
+        return (self.in0,) if n == 1 else (self.in0, self.in1)
+
+    @property
+    def shape(self):
+        return self.shape
+
+    @property
+    def dtype(self):
+        return self.dtype
+
+    @property
+    def device(self):
+        return self.device
+
+    @property
+    def requires_grad(self):
+        return bool(self.flags & REQUIRES_GRAD)
+
+    @property
+    def is_leaf(self):
+        return bool(self.flags & LEAF)
+
+    @property
+    def is_constant(self):
+        return bool(self.flags & LEAF) and not self.flags & REQUIRES_GRAD
+
+    @property
+    def index(self):
+        return self.index
+
+    @property
+    def flags(self):
+        return self.flags
+
+    @property
+    def version(self):
+        """The version of the tensor's memory that this node stands for."""
+        return self.version
+
+    @property
+    def value_number(self):
+        return self.vn
+
+    @property
+    def leader(self):
+        return self.leader
+
+    @property
+    def spent(self):
+        return bool(self.flags & SPENT)
+
+    @property
+    def alive(self):
+        return not self.flags & DEAD
+
+    @property
+    def hooks(self):
+        return self.hooks
+
+    @hooks.setter
+    def hooks(self, value):
+        self.hooks = value
+        if value is not None:
+            self.mark(PINNED)
+
+    @property
+    def view(self):
+        return self.view
+
+    @view.setter
+    def view(self, value):
+        self.view = value
+
+    @property
+    def tensor(self):
+        """The tensor this node belongs to, or None once it is gone."""
+        if self.flags & LEAF:
+            return self.value() if isinstance(self.value, weakref.ref) else self.value
+        return None if self.tensor == NULL else <object>self.tensor
+
+    @property
+    def source(self):
+        """`file:line` of the user's code, or None where it was not recorded."""
+        if self.code is None:
+            return None
+        line = None
+        for start, stop, number in self.code.co_lines():
+            if start <= self.lasti < stop:
+                line = number
+        return f"{self.code.co_filename}:{line}"
+
+    @property
+    def place(self):
+        """Where in the user's code: a code object and an offset, or None and 0."""
+        return self.code, 0 if self.code is None else self.lasti
+
+    @property
+    def same(self):
+        """Is the value the operand's own, bit for bit?"""
+        return bool(self.flags & SAME)
+
+    @property
+    def bytes(self):
+        """Bytes of the output; of several, nothing, since each has a node of its own."""
+        cdef Py_ssize_t n = 1
+        if self.dtype is None:
+            return 0
+        for d in self.shape:
+            n *= d
+        return n * self.dtype.itemsize
+
+    def saved_values(self):
+        """The tensors that this node's rules have saved and not yet released."""
+        out = [t for t in (self.x0, self.x1, self.value) if isinstance(t, PlainTensor)]
+        if self.saved_more is not None:
+            out.extend([t for t in self.saved_more[0] if isinstance(t, PlainTensor)])
+        return out
+
+    def register_hook(self, fn):
+        """Call `fn(grad_inputs, grad_outputs)` after this node's rule."""
+        from autograd_opt.graph.hooks import add, hooks_of
+        return add(hooks_of(self).post, fn)
+
+    def register_prehook(self, fn):
+        """Call `fn(grad_outputs)` before this node's rule."""
+        from autograd_opt.graph.hooks import add, hooks_of
+        return add(hooks_of(self).pre, fn)
+
+    @property
+    def metadata(self):
+        """A dict of the user's own, kept with the node."""
+        from autograd_opt.graph.hooks import hooks_of
+        return hooks_of(self).__dict__.setdefault("metadata", {})
+
+    def pin(self):
+        """Keep this node's own cotangent: it is never merged."""
+        self.mark(PINNED)
+
+    def mark(self, uint32_t flags):
+        cdef Tape tape = tape_by_id(self.tape_id)
+        self.flags |= flags
+        if tape is not None:
+            tape.changes += 1
+
+    def name(self):
+        """The operator's name, as `grad_fn.name()` gives it in torch."""
+        if type(self) is not Node:
+            return _names[type(self)]
+        if self.flags & LEAF:
+            return "torch::autograd::AccumulateGrad"
+        if self.op is ELSEWHERE_OP and self.attrs is not None:
+            return self.attrs["name"]
+        if self.op is ELSEWHERE_OP and self.saved_more is not None:
+            return origin_of(self).name()
+        if self.op is WRITTEN_OP and self.in0 is not None:
+            return self.in0.name()
+        if self.op is OUTPUT_OP:
+            return (<Node>self.in0).name() if self.in0 is not None else "OutputBackward"
+        if self.attrs is not None and "function" in self.attrs:
+            return f"{self.attrs['function']}Backward"
+        from autograd_opt.ops.torch_names import torch_name
+        return torch_name(self)
+
+    @property
+    def tape(self):
+        """The Tape that recorded this node; None once it is gone."""
+        return tape_by_id(self.tape_id)
+
+    @property
+    def _input_metadata(self):
+        """Shape, dtype and device of each output, as torch's Python code asks for them."""
+        from autograd_opt.engine.runs import Metadata
+        if self.op.flags & MULTI:
+            return tuple([Metadata(*each) for each in self.shape])
+        return (Metadata(self.shape, self.dtype, self.device),)
+
+    @property
+    def variable(self):
+        """The tensor that a leaf's node accumulates into; no other node has this attribute, as in torch."""
+        if not self.flags & LEAF:
+            raise AttributeError(f"a node of {self.op.name!r} has no attribute 'variable'")
+        return getattr(self, 'tensor')
+
+    @property
+    def next_functions(self):
+        """(node, output) for each operand that requires grad, (None, 0) for the others that torch shows."""
+        if self.op is ELSEWHERE_OP and self.saved_more is not None:
+            return (edge(<Node>self.saved_more[2]),)
+        from autograd_opt.ops.torch_names import shown_operands
+        return tuple([
+            edge(n) if n is not None and (<Node>n).flags & REQUIRES_GRAD and (<Node>n).op != "view_apart" else (None, 0)
+            for n in shown_operands(self)
+        ])
+
+    def __getattr__(self, name):
+        """What a Function's forward has left on its `ctx`, which in torch is the node itself."""
+        if self.saved_more is not None and self.attrs is not None and "function" in self.attrs \
+                and not name.startswith("__"):
+            return getattr(self.saved_more[2][1], name)
+        if name == "saved_tensors" and self.op.functions and self.flags & SPENT:
+            from autograd_opt.errors import freed
+            raise freed(self)
+        raise AttributeError(f"a node of {self.op.name!r} has no attribute {name!r}")
+
+    def __repr__(self):
+        return f"<{self.name()} %{self.index}>" if not self.flags & LEAF else f"<leaf %{self.index}>"
+
+
+cdef tuple edge(Node node):
+    """(function, number of its output), as torch shows an operand; a write without a record has none in torch."""
+    while node.op is WRITTEN_OP and node.in0 is not None:
+        node = node.in0
+    if node.op is ELSEWHERE_OP and node.saved_more is not None and node.attrs is None:
+        node = <Node>node.saved_more[2]
+    if node.op is OUTPUT_OP and node.in0 is not None:
+        from autograd_opt.ops.torch_names import output_number
+        return (shown(node.in0), output_number(node))
+    return (shown(node), 0)
+
+
+cdef Node origin_of(Node node):
+    """The node in another graph that this one, of operator `elsewhere`, stands for."""
+    while node.op is ELSEWHERE_OP and node.saved_more is not None:
+        node = <Node>node.saved_more[2]
+    return node
+
+
+def stand_in(t, Node origin, name):
+    """A node for `t`, which an operation outside any context has computed from the tensor of `origin`, a left graph's."""
+    cdef Node node = new_node(ELSEWHERE_OP)
+    node.shape, node.dtype, node.device = ao_shape(t), ao_dtype(t), same_device(ao_get(get_device, t))
+    node.version = version_of(t)
+    node.flags = REQUIRES_GRAD
+    node.saved_more = ([], [], origin, None)
+    node.attrs = {"name": name}
+    return node
+
+
+# What a user sees of a node is of a class with the name that torch's would have, as programs that draw a graph or
+# tell operations apart read it.  A node is of its class from the moment it is handed out, and so keeps its name when
+# its operands are released; those that nobody asks for stay what they are.
+cdef extern from *:
+    """
+    static int ao_allow_bases(PyObject *type, int allowed) {
+        if (allowed) ((PyTypeObject *)type)->tp_flags |= Py_TPFLAGS_BASETYPE;
+        else ((PyTypeObject *)type)->tp_flags &= ~Py_TPFLAGS_BASETYPE;
+        PyType_Modified((PyTypeObject *)type);
+        return 0;
+    }
+    /* A class made in Python expects objects that the collector knows, and that own their class: nodes do neither. */
+    static int ao_live_as(PyObject *type, PyObject *base) {
+        PyTypeObject *t = (PyTypeObject *)type, *b = (PyTypeObject *)base;
+        t->tp_flags &= ~(Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE);
+        t->tp_traverse = NULL;
+        t->tp_clear = NULL;
+        t->tp_new = NULL;
+        t->tp_alloc = b->tp_alloc;
+        t->tp_free = b->tp_free;
+        t->tp_dealloc = b->tp_dealloc;
+        t->tp_getattro = b->tp_getattro;
+        PyType_Modified(t);
+        return 0;
+    }
+    static int ao_be(PyObject *o, PyObject *type) {
+        Py_SET_TYPE(o, (PyTypeObject *)type);
+        return 0;
+    }
+    """
+    int ao_allow_bases(object type, int allowed)
+    int ao_live_as(object type, object base)
+    int ao_be(object o, object type)
+
+cdef dict _kinds = {}                    # (name, module) -> class, which lives as long as this module
+cdef dict _names = {}                    # class -> name
+
+
+cdef Node shown(Node node):
+    """`node`, from now on of the class that has its name."""
+    cdef object kind
+    if type(node) is not Node:
+        return node
+    name = node.name()
+    module = "torch.autograd.function" if node.attrs is not None and "function" in node.attrs else "builtins"
+    kind = _kinds.get((name, module))
+    if kind is None:
+        ao_allow_bases(Node, True)
+        try:
+            kind = type(Node)(name.rpartition("::")[2], (Node,), {"__slots__": (), "__module__": module})
+        finally:
+            ao_allow_bases(Node, False)
+        ao_live_as(kind, Node)
+        _names[kind] = name
+        kind = _kinds.setdefault((name, module), kind)
+    ao_be(node, kind)
+    return node
+
+
+def show(Node node):
+    """`node` as the user sees it: of a class that has the name of torch's."""
+    return None if node is None else shown(node)
+
+
+def origin(Node node):
+    """The node of another graph that `node` stands for; any other node itself."""
+    return origin_of(node)

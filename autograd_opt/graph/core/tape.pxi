@@ -1,0 +1,1020 @@
+# Tape: nodes in record order, leaves, the table of values, and how long saved tensors live.
+
+cdef bint nothing_saved(object extra):
+    """Is this what an opaque call keeps that torch has saved nothing for?"""
+    return type(extra) is tuple and len(extra) > 0 and getattr(extra[0], "repeats", False) is True
+
+
+cdef int spend_below(Node other, list stack, Leads needed) except -1:
+    """One operand of a spent twin: on the stack if it goes with it, else reached by the run itself.
+
+    `needed` are the nodes that lead to what the run was asked for; None for all.
+    """
+    if needed is not None and not leads_on(needed, other.index) and not (
+            other.flags & MERGED and leads_on(needed, other.leader.index)):
+        return 0
+    if other.flags & MERGED:
+        stack.append(other)
+    else:
+        other.flags |= OWN
+    return 0
+
+
+cdef class Forgetter:
+    """What to do when the constant behind a leaf node dies."""
+    cdef int64_t tape
+    cdef object key
+    cdef Node node
+
+    def __call__(self, _):
+        tape = tape_by_id(self.tape)
+        if tape is not None and (<Tape>tape).leaves.get(self.key) is self.node:
+            del (<Tape>tape).leaves[self.key]
+
+
+cdef Forgetter forgetter(Tape tape, object key, Node node):
+    cdef Forgetter made = Forgetter.__new__(Forgetter)
+    made.tape, made.key, made.node = tape.id, key, node
+    return made
+
+
+cdef Py_ssize_t KEPT_RECORD = -1         # instead of a number of references
+cdef bint compacts_always = False
+
+
+def compact_always(bint on):
+    """Compact at every record, which finds what is dropped too early; returns what was set before.  For tests."""
+    global compacts_always
+    before, compacts_always = compacts_always, on
+    return before
+
+
+cdef PyObject *leaf_tensor(Node node):
+    """The tensor behind a leaf's node, borrowed; NULL where it is gone."""
+    if node.value is None:
+        return NULL
+    if not is_weak(node.value):
+        return <PyObject *>node.value
+    return ao_referent(node.value)
+
+
+cdef Py_ssize_t own_references(Node node) except -1:
+    """How many references to a leaf's node are its tensor's handle, and what waits for the tensor's end."""
+    cdef Py_ssize_t found = is_weak(node.value) or is_weak(node.x1)
+    cdef PyObject *t = leaf_tensor(node)
+    cdef PyObject *p
+    if t != NULL and type(<object>t) is CustomTensor:
+        p = ao_try_attr(<object>t, NODE)
+        if p != NULL:
+            found += p == <PyObject *>node
+            Py_DECREF(<object>p)
+    return found
+
+
+@cython.final
+cdef class Held:
+    """Keeps nodes and what they have saved alive while a call is open whose operands they are."""
+    cdef list nodes
+
+    def __init__(self, nodes):
+        self.nodes = [n for n in nodes if n is not None]
+
+    def __enter__(self):
+        cdef Node node
+        for node in self.nodes:
+            node.live += 1
+
+    def __exit__(self, *_):
+        cdef Node node
+        for node in self.nodes:
+            tape = tape_by_id(node.tape_id)
+            if tape is not None:
+                (<Tape>tape).decrement(node)
+
+
+cdef object free_weak_ref = torch.UntypedStorage._free_weak_ref
+cdef object expired = torch.UntypedStorage._expired
+
+
+@cython.final
+cdef class Memory:
+    """A weak reference to the storage of a tensor, as `StorageWeakRef` is one."""
+    cdef size_t address
+
+    def __init__(self, t):
+        self.address = t.untyped_storage()._weak_ref()
+
+    def __dealloc__(self):
+        if self.address:
+            free_weak_ref(self.address)
+
+
+@cython.no_gc_clear
+cdef class Tape:
+    """The staging area of one graph: nodes in record order, leaves, value table."""
+
+    def __cinit__(self, bint optimize=False, bint sources=True, Py_ssize_t allowance=16 << 20):
+        global _tape_ids
+        _tape_ids += 1
+        self.id = _tape_ids
+        self.optimize = optimize
+        self.sources = sources
+        self.allowance = allowance
+        self.plain = True
+        self.capacity = 256
+        self.nodes = <PyObject **>PyMem_Malloc(self.capacity * sizeof(PyObject *))
+        self.trash = []
+        self.leaves = {}
+        self.ring = deque()
+        self.escaped, self.seeds, self.writes, self.abroad = {}, {}, {}, {}
+        self.guard = torch._C.DisableTorchFunction()
+        _tapes[self.id] = <size_t><PyObject *>self
+        if optimize:
+            self.allocate(32)
+
+    def __dealloc__(self):
+        global ao_active
+        cdef Py_ssize_t i
+        _tapes.pop(self.id, None)
+        if ao_active == <PyObject *>self:
+            ao_active = NULL
+        for i in range(self.n):
+            Py_XDECREF(self.nodes[i])
+        PyMem_Free(self.nodes)
+        PyMem_Free(self.table)
+
+    def allocate(self, size_t capacity):
+        PyMem_Free(self.table)
+        self.table = <Entry *>PyMem_Malloc(capacity * sizeof(Entry))
+        if self.table == NULL:
+            raise MemoryError()
+        memset(self.table, 0, capacity * sizeof(Entry))
+        self.mask = capacity - 1
+        self.used = 0
+
+    def __len__(self):
+        return self.n
+
+    def node(self, Py_ssize_t i):
+        if not 0 <= i < self.n:
+            raise IndexError(i)
+        return <object>self.nodes[i]
+
+    def snapshot(self):
+        """All nodes in record order, as a list."""
+        return [<object>self.nodes[i] for i in range(self.n)]
+
+    cdef int append(self, Node node) except -1:
+        cdef PyObject **grown
+        if self.n == self.capacity:
+            grown = <PyObject **>PyMem_Realloc(self.nodes, 2 * self.capacity * sizeof(PyObject *))
+            if grown == NULL:
+                raise MemoryError()
+            self.nodes = grown
+            self.capacity *= 2
+        node.tape_id = self.id
+        node.index = self.n
+        Py_INCREF(node)
+        self.nodes[self.n] = <PyObject *>node
+        self.n += 1
+        if self.n > self.floor:
+            self.compact_if_due()
+        return 0
+
+    cdef Node leaf(self, object t):
+        """The node of the leaf `t`: its own, or `written` nodes above it once its memory changed.
+
+        A write outside the record (under no_grad) makes a new value, to which the gradient of
+        the leaf still belongs; so it gets a node of its own, with the identity as its rule.
+        """
+        cdef Node node, now
+        cdef bint mark
+        cdef uint32_t version
+        key = <size_t><PyObject *>t
+        entry = self.leaves.get(key)
+        if type(t) is CustomTensor:
+            mark = bool(getattr(t, MARK, False))
+        else:
+            mark = ao_needs_grad(t)
+            if mark and entry is None and not self.late and not self.escaped:
+                node = self.parameter(t)
+                if node is not None:
+                    self.leaves[key] = node
+                    return node
+        if entry is not None and mark != bool((<Node>entry).flags & REQUIRES_GRAD):
+            entry = None                 # what was recorded so far keeps the flag of its time
+        if (self.late or mark and entry is None and type(t) is not CustomTensor) and t._is_view():
+            from autograd_opt.record.views import late, own_flag
+            node = late(t, mark and (type(t) is CustomTensor or own_flag(t)))
+            if node is not None:
+                return node
+        if entry is not None:
+            node = <Node>entry
+        else:
+            if mark and type(t) is not CustomTensor and not ao_is_leaf(t):
+                from autograd_opt.record.views import refuse_foreign
+                refuse_foreign(t)
+                mark = False                 # for this use
+            if type(t) is not PlainTensor and type(t) is not CustomTensor:
+                require_ordinary(t)
+            node = new_node(LEAF_OP)
+            node.flags = LEAF
+            self.describe(node, t)
+            if self.optimize and (borrowed(t) or self.escaped and self.shares_escaped(t)):
+                node.flags |= ESCAPED | NO_MERGE
+            self.append(node)
+            self.leaves[key] = node
+            if type(t) is CustomTensor:
+                PyObject_GenericSetAttr(t, NODE, node)
+        if entry is None:
+            if mark:
+                node.flags |= REQUIRES_GRAD
+                node.value = t
+            else:
+                node.value = weakref.ref(t, forgetter(self, key, node))
+        elif node.flags & REQUIRES_GRAD and is_weak(node.value):
+            node.value = t
+        node.flags |= TOUCHED
+        if entry is None or not (self.optimize or node.flags & WROTE):
+            return node if node.view is None else <Node>node.view
+        if self.escaped and not node.flags & ESCAPED and self.shares_escaped(t):
+            node.mark(ESCAPED | NO_MERGE)
+        now = node if node.view is None else <Node>node.view
+        version = version_of(t)
+        if version != now.version or node.flags & (ESCAPED | WROTE):
+            node.flags &= ~<uint32_t>WROTE
+            node.view = self.above(node, t)
+            if now is not node:
+                self.decrement(now)          # its leaf holds the newer one
+            return <Node>node.view
+        if now is not node:
+            now.flags = (now.flags & ~<uint32_t>REQUIRES_GRAD) | (node.flags & REQUIRES_GRAD)
+        return now
+
+    cdef Node parameter(self, object t):
+        """The node of a plain leaf that requires grad, met for the first time; None where there is more to ask."""
+        cdef Node node
+        cdef int64_t version
+        if type(t) is not Parameter and type(t) is not PlainTensor or not ao_is_leaf(t) \
+                or ao_is_view(t) or not ao_strided(t):
+            return None
+        version = ao_version(t)
+        if version < 0:
+            version = ao_get_int(get_version, t)
+        if version < 0:                  # an inference tensor
+            PyErr_Clear()
+            return None
+        node = new_node(LEAF_OP)
+        node.device = CPU if ao_on_cpu(t) else same_device(ao_get(get_device, t))
+        node.flags = LEAF | REQUIRES_GRAD | TOUCHED
+        try:
+            node.shape = ao_shape(t)
+            if self.optimize and (node.device is CPU or ao_get(get_meta, t) is not True) \
+                    and not resizable(t):
+                node.flags |= ESCAPED | NO_MERGE
+        except RuntimeError:             # a nested tensor has no shape, a sparse one no storage
+            return None
+        node.dtype = ao_dtype(t)
+        node.vn = fresh_vn()
+        node.version = <uint32_t>version
+        node.value = t
+        self.append(node)
+        return node
+
+    def shares_escaped(self, t):
+        """Does `t` lie in memory that is visible outside torch?"""
+        return t.layout is STRIDED_LAYOUT and t.untyped_storage()._cdata in self.escaped
+
+    def escape(self, t):
+        """The memory of `t` can change unseen from now on."""
+        self.changes += 1
+        if t.layout is STRIDED_LAYOUT:
+            storage = t.untyped_storage()
+            self.escaped[storage._cdata] = storage
+
+    cdef Node above(self, Node below, object t):
+        """A `written` node for the present memory of the leaf `t`."""
+        cdef Node node = new_node(WRITTEN_OP)
+        node.flags = below.flags & (REQUIRES_GRAD | ESCAPED)
+        node.in0 = below
+        below.live += 1
+        node.live = 1                    # held by its leaf
+        self.describe(node, t)
+        if self.sources:
+            self.locate_write(node, t)
+        self.append(node)
+        return node
+
+    def note_write(self, t):
+        """Remember which line of the user's has written the memory of `t` without a record."""
+        cdef Node place = new_node(WRITTEN_OP)
+        current_source(place)
+        try:
+            memory = Memory(t)           # held, it keeps the address from being given away
+        except NotImplementedError:      # a slice inside vmap, whose memory has no name
+            return
+        if len(self.writes) >= self.writes_due:
+            self.forget_writes()
+        self.writes[(<Memory>memory).address] = (memory, place.code, place.lasti)
+
+    cdef int forget_writes(self) except -1:
+        """Forget the writes of memory that is gone: a few bytes kept for each would come to lie
+        between what is freed, and keep the memory of the process growing."""
+        for address in list(self.writes):
+            if expired(address):
+                del self.writes[address]
+        self.writes_due = 2 * len(self.writes) + 8
+        return 0
+
+    def locate_write(self, Node node, t):
+        """Give a `written` node the line of the write; none where the write was not seen."""
+        seen = self.writes.get(t.untyped_storage()._cdata) if t.layout is STRIDED_LAYOUT else None
+        node.code = None
+        if seen is not None:
+            node.code, node.lasti = seen[1], seen[2]
+
+    cdef int describe(self, Node node, object t) except -1:
+        """Metadata and a value number of its own, from the tensor itself."""
+        try:
+            node.shape = ao_shape(t)
+        except RuntimeError:             # a nested tensor has none
+            from autograd_opt.errors import unsupported_operand
+            raise unsupported_operand(t)
+        node.dtype = ao_dtype(t)
+        node.device = CPU if ao_on_cpu(t) else same_device(ao_get(get_device, t))
+        node.vn = fresh_vn()
+        node.version = version_of(t)
+        if not ao_strided(t):
+            node.flags |= SPARSE
+        return 0
+
+    def leaf_items(self):
+        """(node, tensor) of every leaf whose tensor is alive."""
+        return [(node, node.tensor) for node in list(self.leaves.values()) if node.tensor is not None]
+
+    def rewritten(self, Node node, t):
+        from autograd_opt.record.views import rewritten
+        return rewritten(node, t)
+
+    def adopt(self, t, Node node):
+        """The node of a tensor that another tape has recorded: a leaf of a mere value; where a gradient would go on in
+        that graph, one that no run may come to."""
+        cdef Node made
+        if not node.flags & REQUIRES_GRAD:
+            return self.leaf(t)
+        if node.op.name == "view_apart":         # whatever its base is here, no gradient goes through it
+            from autograd_opt.record.views import apart
+            found = apart(t, node.attrs["unrecorded"])
+            return self.leaf(t) if found is None else found
+        found = self.elsewhere(t)
+        if found is not None and (<Node>found).version == version_of(t):
+            made = <Node>found
+        else:
+            from autograd_opt.graph.released_history import guard
+            made = new_node(ELSEWHERE_OP)
+            self.describe(made, t)
+            made.flags = REQUIRES_GRAD
+            if self.optimize and (borrowed(t) or self.escaped and self.shares_escaped(t)):
+                made.flags |= ESCAPED | NO_MERGE
+            made.saved_more = ([], [], node, None)
+            if self.sources:
+                current_source(made)
+            guard(self, made)
+            self.append(made)
+            self.abroad[id(t)] = (weakref.ref(t), made)
+        made.flags |= TOUCHED
+        if made.flags & ESCAPED:
+            made.vn = fresh_vn()
+        return made
+
+    def elsewhere(self, t):
+        """The node that stands here for the tensor `t` of another graph; None where nothing has read it."""
+        cdef Node node
+        found = self.abroad.get(id(t))
+        if found is None or found[0]() is not t:
+            return None
+        node = <Node>found[1]
+        return None if node.index < 0 or node.flags & DEAD else node
+
+    def refresh_view(self, Node node, t):
+        from autograd_opt.record.views import refresh
+        return refresh(self, node, t)
+
+    # Value table -------------------------------------------------------------------
+    cdef bint degenerate(self):
+        """Are all hashes forced to be equal, so that only comparisons tell values apart?"""
+        return degenerate
+
+    cdef Entry *find(self, int64_t a, int64_t b, uint64_t kind) except NULL:
+        """The entry of this key, empty (`first == NULL`) where it is new."""
+        cdef uint64_t h
+        cdef size_t i
+        cdef Entry *e
+        if 2 * self.used > self.mask:
+            self.grow()
+        h = (<uint64_t>a * 0x9E3779B97F4A7C15ULL) ^ (<uint64_t>b * 0xC2B2AE3D27D4EB4FULL) ^ (kind * 0x165667B19E3779F9ULL)
+        h ^= h >> 29
+        h *= 0xBF58476D1CE4E5B9ULL
+        h ^= h >> 32
+        if degenerate:
+            h = 0
+        i = <size_t>h & self.mask
+        while True:
+            e = &self.table[i]
+            if e.first == NULL:
+                e.a, e.b, e.kind = a, b, kind
+                return e
+            if e.a == a and e.b == b and e.kind == kind:
+                return e
+            i = (i + 1) & self.mask
+
+    cdef int grow(self) except -1:
+        cdef Entry *old = self.table
+        cdef size_t n = self.mask + 1, i
+        cdef Entry *e
+        self.moves += 1
+        self.table = NULL
+        self.allocate(2 * n)
+        for i in range(n):
+            if old[i].first != NULL:
+                e = self.find(old[i].a, old[i].b, old[i].kind)
+                e[0] = old[i]
+                self.used += 1
+        PyMem_Free(old)
+        return 0
+
+    # Lifetimes -----------------------------------------------------------------------
+    cdef void release(self, Node node) noexcept:
+        """Move everything the node saved to the trash."""
+        if node.x0 is not None and not node.flags & SCALAR0:
+            self.trash.append(node.x0)
+            node.x0 = None
+        if node.x1 is not None and not node.flags & SCALAR1:
+            self.trash.append(node.x1)
+            node.x1 = None
+        if node.saved_more is not None and node.op is not ELSEWHERE_OP:
+            self.trash.append(node.saved_more)
+            node.saved_more = None
+        if node.value is not None and node.flags & NEEDS_ANS and not node.flags & KEPT:
+            self.trash.append(node.value)
+            node.value = None
+            node.spare = None
+        if node.flags & COUNTED and node.tensor == NULL:
+            self.uncount(node)
+
+    cdef void decrement(self, Node node) noexcept:
+        node.live -= 1
+        if node.live == 0:
+            if not node.flags & LEAF:
+                self.trash.append(node)
+                self.drain()
+            elif node.flags & REQUIRES_GRAD and not is_weak(node.value):
+                self.let_go(node)
+
+    cdef void let_go(self, Node node) noexcept:
+        """A leaf that no living record reads is its user's alone: its next use takes hold of it again."""
+        cdef object t = node.value
+        if t is None or self.leaves.get(<size_t><PyObject *>t) is not node:
+            return
+        if node.x1 is None:
+            node.x1 = weakref.ref(t, forgetter(self, <size_t><PyObject *>t, node))
+        node.value = node.x1
+        if Py_REFCNT(t) == 1:            # nobody else has it: its end may run code of the user's
+            self.trash.append(t)
+            t = None
+            self.drain()
+
+    cdef void spend(self, Node node) noexcept:
+        """A freeing backward run has executed `node`: drop what it saved."""
+        if node.flags & (SPENT | LEAF):
+            return
+        node.flags |= SPENT
+        self.changes += 1                # a leader that is spent can lead no more
+        if not (node.op.flags & VARIADIC and node.saved_more is not None and nothing_saved(node.saved_more[2])):
+            self.release(node)
+
+    cdef void spend_twin(self, Node node, int64_t task, Leads needed) noexcept:
+        """A freeing run has gone through the leader of `node` in its place: spend it, and the
+        merged nodes below it, as if the run had passed through them.
+        """
+        cdef Node twin
+        stack = [node]
+        while stack:
+            twin = <Node>stack.pop()
+            if twin.flags & SPENT:
+                continue
+            self.spend(twin)
+            twin.task = task             # spent by this run, which may come here again
+            if twin.more is not None:
+                for other in twin.more:
+                    if other is not None:
+                        spend_below(<Node>other, stack, needed)
+            else:
+                if twin.in0 is not None:
+                    spend_below(twin.in0, stack, needed)
+                if twin.in1 is not None:
+                    spend_below(twin.in1, stack, needed)
+        self.drain()
+
+    cdef void unlink(self, Node node) noexcept:
+        """The node no longer keeps its operands alive."""
+        if node.more is not None:
+            for other in node.more:
+                if other is not None:
+                    self.decrement(<Node>other)
+        else:
+            if node.in0 is not None:
+                self.decrement(node.in0)
+            if node.in1 is not None:
+                self.decrement(node.in1)
+        if node.leader is not None:
+            self.decrement(node.leader)
+
+    cdef void drain(self) noexcept:
+        """Free what is in the trash; a node there is dead.  Never recursive."""
+        cdef Node node
+        if self.sweeping:
+            return
+        self.sweeping = True
+        while self.trash:
+            item = self.trash.pop()
+            if isinstance(item, Node):
+                node = <Node>item
+                if node.live == 0 and not node.flags & DEAD:
+                    node.flags |= DEAD
+                    if node.view is not None:
+                        self.trash.append(node.view)
+                        node.view = None
+                    if node.hooks is not None:
+                        self.trash.append(node.hooks)
+                        node.hooks = None
+                    if not node.flags & SPENT or node.saved_more is not None:
+                        self.release(node)
+                    self.unlink(node)
+            item = None
+        self.sweeping = False
+
+    cdef Py_ssize_t nbytes(self, object shape, object dtype) except -1:
+        cdef Py_ssize_t n
+        if shape is self.last_shape and dtype is self.last_dtype:
+            return self.last_bytes
+        if shape is self.other_shape and dtype is self.other_dtype:      # numbers between vectors, say
+            return self.other_bytes
+        n = dtype.itemsize
+        for d in shape:
+            n *= d
+        self.other_shape, self.other_dtype, self.other_bytes = self.last_shape, self.last_dtype, self.last_bytes
+        self.last_shape, self.last_dtype, self.last_bytes = shape, dtype, n
+        return n
+
+    cdef int missed(self, Node node) except -1:
+        """A known value has to be computed again because it was not kept: allow to keep more.
+
+        So a program without repeats keeps nothing, and its peak of memory is torch's.
+        """
+        self.recomputed += 1
+        self.missed_bytes += self.nbytes(node.shape, node.dtype)
+        if not self.counting and not self.advance:
+            self.start_counting(0)
+        return 0
+
+    cdef Py_ssize_t budget(self) noexcept:
+        """Bytes that may be held only for reuse: what living clones save, and a small advance.
+
+        Unless the user has fixed it, the advance grows with what had to be computed again for
+        want of it, up to `allowance`: a program without repeats then keeps nothing.  And it
+        ends where the peak would rise: what the program itself has alive, the advance and the
+        output of one operation more stay below the most that it has had alive before, or below
+        `SMALL`.  A run that frees the graph gets no advance, for nobody counts its cotangents.
+        """
+        cdef Py_ssize_t room
+        if self.advance:
+            return self.saved_bytes + self.allowance
+        if not self.counting or self.freeing:
+            return self.saved_bytes
+        room = max(self.most_alive, self.expected, SMALL) - self.alive_bytes - self.largest
+        return self.saved_bytes + max(0, min(room, self.allowance, 4 * self.missed_bytes))
+
+    def start_counting(self, Py_ssize_t expected):
+        """From now on, know the bytes that the program would have alive without any reuse.
+
+        Views count for nothing, cotangents of runs that are not recorded neither.
+        `expected` is the most that such a program is known to have alive at once.
+        """
+        cdef Py_ssize_t i
+        cdef Node node
+        self.counting, self.expected = True, expected
+        for i in range(self.n):
+            node = <Node>self.nodes[i]
+            if node.tensor != NULL or node.value is not None and node.flags & NEEDS_ANS and not node.flags & SPENT:
+                self.count(node)
+
+    cdef int count(self, Node node) except -1:
+        """The output of `node` is alive."""
+        cdef Py_ssize_t size
+        if node.flags & (LEAF | COUNTED) or node.op.flags & (VIEW | MULTI):
+            return 0
+        size = self.nbytes(node.shape, node.dtype)
+        node.flags |= COUNTED
+        self.alive_bytes += size
+        if size > self.largest:
+            self.largest = size
+        if self.alive_bytes > self.most_alive:
+            self.most_alive = self.alive_bytes
+        if self.kept_bytes > 0:
+            self.evict(self.budget())
+        return 0
+
+    cdef void uncount(self, Node node) noexcept:
+        node.flags &= ~<uint32_t>COUNTED
+        self.alive_bytes -= self.nbytes(node.shape, node.dtype)
+
+    cdef int lost(self, Node node, bint wanted=False) except -1:
+        """The tensor of `node` is gone, or was written: its clone saves nothing any more."""
+        if node.flags & COUNTED and not wanted:
+            self.uncount(node)
+        if node.flags & CLONE:
+            node.flags &= ~<uint32_t>CLONE
+            self.saved_bytes -= self.nbytes(node.shape, node.dtype)
+            if self.kept_bytes > 0:
+                self.evict(self.budget())
+        return 0
+
+    cdef int inherit(self, Node node) except -1:
+        """Let go of the value of `node`: a clone that shares its memory now holds it alone."""
+        cdef Node first = node if node.leader is None else node.leader, heir
+        if first.holder == NULL:
+            return 0
+        heir = <Node>first.holder
+        if heir.flags & CLONE and heir.tensor != NULL:
+            heir.flags &= ~<uint32_t>CLONE
+            self.saved_bytes -= self.nbytes(heir.shape, heir.dtype)
+        return 0
+
+    cdef int keep(self, Node node) except -1:
+        """Take the value of `node`, whose tensor is dying, into what is held for reuse.
+
+        What a run that frees the graph lets go of is not: torch's memory goes down then, too.
+        """
+        cdef Py_ssize_t size, limit
+        cdef Node first
+        if self.freeing:
+            return 0
+        size, limit = self.nbytes(node.shape, node.dtype), self.budget()
+        first = node if node.leader is None or node.flags & SAME else node.leader
+        if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or first.holder == NULL:
+            return 0
+        if first is not node and (first.tensor != NULL or first.value is not None):
+            return 0                     # the leader still has it
+        if self.steady and self.kept_bytes + size > limit:
+            return 0
+        self.evict(limit - size)
+        node.flags |= KEPT
+        self.ring.append(node)
+        self.kept_bytes += size
+        if self.kept_bytes > self.peak_kept_bytes:
+            self.peak_kept_bytes = self.kept_bytes
+        return 1
+
+    cdef int evict(self, Py_ssize_t limit) except -1:
+        """Let go of the oldest values held for reuse until they take at most `limit` bytes; if `steady`, of the newest."""
+        cdef Node old
+        while self.kept_bytes > limit and self.ring:
+            old = <Node>(self.ring.pop() if self.steady else self.ring.popleft())
+            if not old.flags & KEPT:
+                continue                         # it was handed out again
+            self.kept_bytes -= self.nbytes(old.shape, old.dtype)
+            old.flags &= ~<uint32_t>KEPT
+            if not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD):
+                old.value = old.spare = None
+                self.inherit(old)
+        return 0
+
+    @property
+    def allowance(self):
+        return self.allowance
+
+    @allowance.setter
+    def allowance(self, Py_ssize_t value):
+        self.allowance = value
+        self.evict(self.budget())
+
+    def arrays(self):
+        """The graph as flat arrays for `autograd_opt.passes.NodeTable`.
+
+        Returns (key int64, offsets int64, operands int32, flags uint8, meta int64), each an `array.array`
+        in record order, and as `same` int32 the node whose value each has bit for bit: its own number, or its
+        operand's where the operation has left that as it was; None where none has.  Two nodes have equal `key`
+        exactly when operator, attributes with their types and bits, Python-number operands, dtype, device and
+        differentiability are equal.
+        """
+        return flat_arrays(self)
+
+    def settled(self):
+        """Do the numbers given while recording already say all that the default passes would find?"""
+        return is_settled(self)
+
+    def set_leaders(self, leader):
+        """Merge node i into node leader[i]; where they are equal, keep node i apart.
+
+        A leader that is dead or spent can no longer be differentiated: the first member of
+        its class that can takes its place.
+        """
+        cdef Py_ssize_t i
+        cdef Node node, target
+        cdef const int[::1] view = leader
+        cdef dict heirs = {}
+        for i in range(min(self.n, view.shape[0])):
+            node = <Node>self.nodes[i]
+            target = None
+            if view[i] != i:
+                target = <Node>self.nodes[view[i]]
+                if target.flags & (DEAD | SPENT):
+                    target = heirs.get(view[i])
+                    if target is None and not node.flags & (DEAD | SPENT):
+                        heirs[view[i]] = node
+            self.lead(node, target)
+        self.changes += 1
+
+    cdef int lead(self, Node node, Node target) except -1:
+        cdef Node old = node.leader
+        if old is target:
+            return 0
+        if node.flags & DEAD:
+            return 0                     # its leader has been let go already
+        node.flags &= ~<uint32_t>MERGED
+        if target is not None:
+            target.live += 1
+        node.leader = target
+        if old is not None:
+            self.decrement(old)
+        return 0
+
+    cdef int resolve(self, dict captured) except -1:
+        """Decide which nodes hand their cotangent to their leader in the next run.
+
+        Incremental: nodes recorded since the last time, or all of them once a hook, a write,
+        an escape or a request for an intermediate's own gradient may have changed the answer.
+        """
+        cdef Py_ssize_t i
+        cdef Node node
+        if captured is not None or self.changes != self.resolved_changes:
+            self.resolved = 0
+        for i in range(self.resolved, self.n):
+            node = <Node>self.nodes[i]
+            if node.leader is not None:
+                if self.mergeable(node, captured):
+                    node.flags |= MERGED
+                else:
+                    node.flags &= ~<uint32_t>MERGED
+        self.resolved = 0 if captured is not None else self.n
+        self.resolved_changes = self.changes
+        return 0
+
+    cdef int mergeable(self, Node node, dict captured) except -1:
+        """May `node` hand its cotangent to its leader?
+
+        Both must be whole and nobody's own business, and each pair of operands must end at
+        one node: a merge below that was refused refuses those above it.
+        """
+        cdef Node leader = node.leader
+        cdef uint32_t never = PINNED | NO_MERGE | ESCAPED | DEAD | OVERWRITTEN
+        if node.flags & SAME and leader is end(operand_of(node)):
+            # handed on as the rule would; the cotangent of the operand is the same whole, whichever way its parts come
+            return not ((node.flags | leader.flags) & (never | SPENT) or leader.index < 0
+                        or captured is not None and node.index in captured) and intact(node)
+        if (node.flags | leader.flags) & (never | SPENT) or leader.index < 0 or leader.index >= node.index:
+            return 0
+        if captured is not None and (node.index in captured or leader.index in captured):
+            return 0
+        if not intact(leader) or not intact(node) or narrows(node):
+            return 0
+        if node.more is not None or leader.more is not None:
+            mine, theirs = node.operands, leader.operands
+            if len(mine) != len(theirs):
+                return 0
+            return all([end(<Node>a) is end(<Node>b) for a, b in zip(mine, theirs)])
+        if end(node.in0) is end(leader.in0) and end(node.in1) is end(leader.in1):
+            return 1
+        return commutes(node) and end(node.in0) is end(leader.in1) and end(node.in1) is end(leader.in0)
+
+    cdef int keep_number(self, Node node, object r) except -1:
+        """Give `node`, just recorded, the number of its operand if `r` is that, bit for bit and in its strides.
+
+        What is found by this number later looks to the user as if it had been computed from `r`.
+        """
+        cdef Node at = operand_of(node)
+        if at is None or (node.flags | at.flags) & (NO_MERGE | ESCAPED) or at.dtype is not node.dtype \
+                or at.device is not node.device or (at.flags ^ node.flags) & REQUIRES_GRAD or at.shape != node.shape:
+            return 0
+        if node.op.keeps is not None and not node.op.keeps(node):
+            return 0
+        with torch._C.DisableTorchFunction():
+            value = at.value if at.tensor == NULL else <object>at.tensor
+            if isinstance(value, weakref.ref):
+                value = value()
+            if value is None or version_of(value) != at.version or r.stride() != value.stride():
+                return 0
+        node.flags |= SAME
+        node.vn = at.vn
+        self.lead(node, at.leader if at.leader is not None and at.leader.vn == at.vn else at)
+        return 0
+
+    def forget_values(self):
+        """Drop every value kept for reuse."""
+        self.evict(0)
+        self.ring.clear()
+        self.kept_bytes = 0
+
+    def compact_if_due(self):
+        """Called when the array grows beyond `floor`."""
+        if self.running or self.fixed:   # somebody holds record numbers
+            if not compacts_always:
+                self.floor = self.n + (self.n >> 1) + 64
+        elif self.consumed or self.n > (1 << 20) or compacts_always:
+            self.compact()
+        else:
+            self.floor = min(2 * self.n + 64, (1 << 20) + 1) if self.n < (1 << 20) else 2 * self.n
+
+    cdef int compact(self) except -1:
+        """Forget dead and spent records; what something needs or somebody holds keeps its order, with all below it.
+
+        A call may be open that has looked up its operands and runs code of the user's.  No record
+        counts them yet, but they have references that the graph does not account for, as have
+        nodes behind a `GradientEdge`, a `ctx` or a frame of a traceback.
+        """
+        cdef Py_ssize_t i, k = 0, dropped = 0, n
+        cdef Py_ssize_t *known
+        cdef Node node
+        cdef bint by_leaf
+        cdef list trash
+        self.forget_values()
+        if self.table != NULL and self.used:
+            memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
+            self.used = 0
+        self.moves += 1
+        n = self.n
+        known = <Py_ssize_t *>PyMem_Malloc((n + 1) * sizeof(Py_ssize_t))
+        if known == NULL:
+            raise MemoryError()
+        # nothing is made or released before the numbers are right again: finalizers run code that may record
+        self.count_references(known)
+        for i in range(n - 1, -1, -1):
+            node = <Node>self.nodes[i]
+            if known[i] >= 0:
+                by_leaf = node.op is WRITTEN_OP and node.in0 is not None and node.in0.view is node
+                if self.nodes[i].ob_refcnt - 2 > known[i] or node.live > by_leaf \
+                        or node.flags & TOUCHED and not compacts_always:
+                    known[i] = KEPT_RECORD
+                elif by_leaf:                    # its leaf makes another one when it is used again
+                    node.in0.view = None
+                    node.in0.live -= 1
+            if known[i] == KEPT_RECORD:
+                self.keep_below(node, known)
+        for i in range(n):
+            node = <Node>self.nodes[i]
+            node.holder = NULL                   # no key finds it any more
+            if known[i] == KEPT_RECORD:
+                node.flags &= ~<uint32_t>TOUCHED
+                node.index = k
+                self.nodes[k] = <PyObject *>node
+                k += 1
+            else:
+                if node.flags & LEAF:
+                    self.forget_leaf(node)
+                node.index = -1
+                (<PyObject **>known)[dropped] = <PyObject *>node
+                dropped += 1
+        self.n = k
+        self.floor = 0 if compacts_always else 2 * k + 64
+        self.consumed = False
+        self.resolved = 0
+        self.epoch += 1
+        self.twins = self.merging = 0
+        for i in range(k):
+            node = <Node>self.nodes[i]
+            node.spare = None
+            if node.leader is not None:
+                self.twins += 1
+                if node.flags & REQUIRES_GRAD:
+                    self.merging += 1
+        trash = []
+        for i in range(dropped):
+            node = <Node>(<PyObject **>known)[i]
+            trash.append(node)
+            Py_DECREF(node)
+        PyMem_Free(known)
+        for node in trash:
+            node.in0 = node.in1 = None
+            node.more = None
+            node.leader = None
+            node.value = node.spare = None
+        return 0
+
+    cdef int count_references(self, Py_ssize_t *known) except -1:
+        """For each record, how many references to its node the graph itself holds, besides the array."""
+        cdef Py_ssize_t i
+        cdef Node node
+        cdef PyObject *more
+        for i in range(self.n):
+            known[i] = 0
+        for i in range(self.n):
+            node = <Node>self.nodes[i]
+            self.count_reference(node.in0, known)
+            self.count_reference(node.in1, known)
+            self.count_reference(node.leader, known)
+            more = <PyObject *>node.more
+            if node.more is not None and more.ob_refcnt == 1:
+                for other in node.more:
+                    self.count_reference(<Node>other, known)
+            if node.flags & LEAF:
+                if type(node.view) is Node:
+                    self.count_reference(<Node>node.view, known)
+                known[i] += own_references(node)
+        for other in self.leaves.values():
+            self.count_reference(<Node>other, known)
+        return 0
+
+    cdef inline int count_reference(self, Node node, Py_ssize_t *known) except -1:
+        if node is not None and 0 <= node.index < self.n and self.nodes[node.index] == <PyObject *>node:
+            known[node.index] += 1
+        return 0
+
+    cdef int keep_below(self, Node node, Py_ssize_t *known) except -1:
+        """The operands of a record that stays, and its leader, stay, too."""
+        self.keep_record(node.in0, known)
+        self.keep_record(node.in1, known)
+        self.keep_record(node.leader, known)
+        if node.more is not None:
+            for other in node.more:
+                self.keep_record(<Node>other, known)
+        return 0
+
+    cdef inline int keep_record(self, Node node, Py_ssize_t *known) except -1:
+        if node is not None and 0 <= node.index < self.n and self.nodes[node.index] == <PyObject *>node:
+            known[node.index] = KEPT_RECORD
+        return 0
+
+    cdef int forget_leaf(self, Node node) except -1:
+        """The next use of the tensor behind this node registers it anew."""
+        cdef PyObject *t = leaf_tensor(node)
+        if t == NULL:
+            return 0
+        if self.leaves.get(<size_t>t) is node:
+            del self.leaves[<size_t>t]
+        if type(<object>t) is CustomTensor and getattr(<object>t, NODE, None) is node:
+            PyObject_GenericSetAttr(<object>t, NODE, None)
+        return 0
+
+    cpdef int clear(self) except -1:
+        """Release everything but the leaves' own tensors."""
+        cdef Py_ssize_t i
+        cdef Node node
+        cdef list old = self.snapshot(), trash = []
+        self.n = 0
+        for node in old:
+            if node.tensor != NULL and node.op.named:
+                shown(node)                  # while the operands that its name depends on are there
+            node.index = -1
+            if node.x0 is not None and not node.flags & SCALAR0:
+                trash.append(node.x0)
+                node.x0 = None
+            if node.x1 is not None and not node.flags & SCALAR1:
+                trash.append(node.x1)
+                node.x1 = None
+            if node.value is not None:
+                trash.append(node.value)
+                node.value = None
+            if node.spare is not None:
+                trash.append(node.spare)
+                node.spare = None
+            if node.saved_more is not None or node.view is not None or node.hooks is not None:
+                trash.append((node.saved_more, node.view, node.hooks))
+                node.saved_more = node.hooks = None
+                if type(node.view) is Node:      # else what says that it is one, which its tensor goes on being
+                    node.view = None
+            node.in0 = node.in1 = node.leader = None
+            node.more = None
+            node.flags = (node.flags | SPENT) & ~<uint32_t>COUNTED
+            node.holder = NULL
+            Py_XDECREF(node.cotangent)
+            node.cotangent = NULL
+        self.ring.clear()
+        self.escaped.clear()
+        self.seeds.clear()
+        self.writes.clear()
+        self.abroad.clear()
+        self.casts = self.cast_seal = None
+        self.kept_bytes = self.alive_bytes = 0
+        self.leaves.clear()
+        if self.table != NULL:
+            memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
+            self.used = 0
+        self.consumed = False
+        self.floor = 0
+        self.sweeping = True
+        trash.clear()
+        self.sweeping = False
+        self.trash.clear()
+        for node in old:
+            Py_DECREF(node)

@@ -1,0 +1,107 @@
+"""Pictures of a graph: SVG, PNG, DOT and Mermaid.
+
+`boxes` says what is drawn, `style` how each kind of node looks, `mermaid` and `dot` write it; Graphviz's program `dot`
+makes SVG and PNG of it and has to be installed for these two.  Every format shows the same: merged nodes in the colour
+of their group, pruned nodes struck out, leaves, constants, outputs, pinned and opaque nodes by shape.
+A graph of more than 60 nodes is drawn in blocks (`blocks`), one for each module call where models
+are followed (`graph.follow(model)`), else one for each source line.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autograd_opt import errors
+from autograd_opt._common.arguments import named
+from autograd_opt._common.files import path_of, written_whole
+from autograd_opt.inspection.drawing import dot, mermaid
+from autograd_opt.inspection.drawing.boxes import Picture
+from autograd_opt.inspection.drawing.pictures import picture_of
+from autograd_opt.inspection.snapshot import scene_of
+from autograd_opt.record.recorder import Context
+
+ENDINGS = (".svg", ".png", ".dot", ".mmd")
+
+__all__ = ["ENDINGS", "draw", "draw_comparison", "to_dot", "to_mermaid"]
+
+
+def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> Any:
+    """A picture of `graph`.
+
+    Parameters
+    ----------
+    path : where to write, by ending .svg, .png, .dot or .mmd (Mermaid); None returns SVG text.
+    optimized : what the passes leave, instead of the graph as written.
+    limit : draw blocks instead of single nodes where there are more nodes than this, 1 or more (60).
+
+    Returns
+    -------
+    The SVG text, or `path` as a `Path`.
+
+    Raises
+    ------
+    ArgumentError : an unknown ending, or a limit of none.
+    OutsideGraphError : the graph's context has been left, and the nodes with it.
+    UnsupportedError : SVG or PNG without the program `dot` of Graphviz.
+    """
+    pictures = [picture_of(scene_of(graph), optimized, limit)]
+    return _write(pictures, path)
+
+
+@named
+def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -> Any:
+    """The graph as written and optimized, side by side.
+
+    Parameters
+    ----------
+    path : where to write, by ending .svg, .png, .dot or .mmd; None returns SVG text.
+    limit : draw blocks instead of single nodes where there are more nodes than this, 1 or more (60).
+
+    Raises
+    ------
+    ArgumentError : an unknown ending, or a limit of none.
+    OutsideGraphError : the graph's context has been left, and the nodes with it.
+    UnsupportedError : SVG or PNG without the program `dot` of Graphviz.
+
+    >>> import tempfile, autograd_opt as ao
+    >>> from pathlib import Path
+    >>> folder, x = Path(tempfile.mkdtemp()), ao.tensor([1.0])
+    >>> with ao.AutogradGraph(optimize=True, name="g") as graph:
+    ...     y = x.exp() * x.exp()
+    ...     path = draw_comparison(graph, folder / "g.dot")
+    >>> "as written: 4 nodes" in path.read_text(), "optimized: 3 nodes" in path.read_text()
+    (True, True)
+    """
+    if not isinstance(graph, Context):
+        raise errors.ArgumentTypeError(errors.at(f"expected an AutogradGraph to draw, got {type(graph).__name__}"))
+    scene = scene_of(graph)
+    return _write([picture_of(scene, optimized, limit) for optimized in (False, True)], path)
+
+
+def to_dot(graph: Any, optimized: bool = False, *, limit: int | None = None) -> str:
+    """The graph in Graphviz's language."""
+    return dot.text([picture_of(scene_of(graph), optimized, limit)])
+
+
+def to_mermaid(graph: Any, optimized: bool = False, *, limit: int | None = None) -> str:
+    """The graph in Mermaid's language."""
+    return mermaid.text(picture_of(scene_of(graph), optimized, limit))
+
+
+def _write(pictures: list[Picture], path: Any) -> Any:
+    if path is None:
+        return dot.svg(pictures)
+    path = path_of("path", path)
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise errors.ArgumentError(errors.at(
+            f"a picture's path ends in one of {', '.join(ENDINGS)}, not {path.suffix or path.name!r}"
+        ))
+    with written_whole(path) as draft:
+        if ending == ".dot":
+            draft.write_text(dot.text(pictures), encoding="utf-8")
+        elif ending == ".mmd":
+            draft.write_text("\n".join(map(mermaid.text, pictures)), encoding="utf-8")
+        else:
+            draft.write_bytes(dot.rendered(pictures, ending[1:]))
+    return path

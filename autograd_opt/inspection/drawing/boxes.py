@@ -1,0 +1,86 @@
+"""What is drawn: boxes with their texts and colours, the edges between them, frames around some."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autograd_opt.inspection import program_text
+from autograd_opt.inspection.snapshot import Item, Scene
+from autograd_opt.ops.table import OPS
+
+
+@dataclass
+class Box:
+    """One box of a picture."""
+
+    id: str
+    title: str
+    detail: str
+    hover: str
+    kind: str
+    state: str = "kept"
+    group: int | None = None
+    pinned: bool = False
+    is_output: bool = False
+
+
+@dataclass
+class Frame:
+    """A line around boxes that belong together, with a title."""
+
+    title: str
+    boxes: list[str]
+
+
+@dataclass
+class Picture:
+    """Boxes and the edges between them: (from, to, how many, is it a link of merged nodes)."""
+
+    caption: str
+    boxes: list[Box] = field(default_factory=list)
+    edges: list[tuple[str, str, int, bool]] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+
+
+def box_of(scene: Scene, item: Item, group: int | None, optimized: bool) -> Box:
+    """The box of one node."""
+    title = title_of(item)
+    if optimized and item.merged:
+        title += f"  ×{len(item.merged)}"
+    return Box(
+        f"n{item.index}", f"%{item.index} {title}", item.type, hover(scene, item), item.kind,
+        item.state, group, item.pinned, item.is_output,
+    )
+
+
+def title_of(item: Item) -> str:
+    """Operator and numbers of a node, or the name of a leaf: `mul 2`, `sum 0`, `layers.0.weight`."""
+    if item.name:
+        return program_text.shorten(item.name, 30)
+    if item.op == "output" and item.kind == "operation":
+        return f"output {item.attributes.get('i', 0)}"
+    names = OPS[item.op].operands if item.op in OPS else ()
+    numbers = [item.attributes.get(name) for name, o in zip(names, item.operands, strict=False) if o is None]
+    numbers += [v for k, v in item.attributes.items() if k not in names and f"{k}=" in item.text]
+    text = ", ".join(program_text.value_text(v) for v in numbers if v is not None)
+    return f"{item.op} {program_text.shorten(text, 18)}".rstrip()
+
+
+def hover(scene: Scene, item: Item) -> str:
+    """What the pointer shows: the program line, and every source line of a merged group."""
+    lines = [f"%{item.index} = {item.text}", item.type]
+    if item.name:
+        lines.append(item.name)
+    if item.module:
+        lines.append(item.module)
+    members = scene.items[item.leader].merged
+    if members:
+        lines.append(f"one value, written {len(members)} times:")
+        lines += [f"  %{m} {scene.items[m].source or ''}".rstrip() for m in members]
+    elif item.source:
+        lines.append(item.source)
+    if item.state == "pruned":
+        lines.append("pruned: no output needs it")
+    if item.pinned:
+        lines.append("pinned: a hook or retain_grad sees its own cotangent")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""From a tape to the passes and back; plans of structures seen before."""

@@ -1,0 +1,1 @@
+"""From a torch call to a node: dispatch, in-place writes, views, opaque calls."""

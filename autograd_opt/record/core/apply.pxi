@@ -1,0 +1,396 @@
+# `apply`: any operator of the table; the compiled route for up to three operands and one output.
+
+cdef object is_shared_copy = torch._C._is_cow_tensor
+cdef object linear_function = torch._C._nn.linear
+
+
+# Everything that has no hot path ------------------------------------------------------
+cdef inline object enter(Tape tape):
+    """Switch torch functions off; what `leave` needs: None where they are off already.
+
+    The tape's own switch cannot be entered twice, so a region inside a region takes part in
+    the outer one, or a switch of its own where user code has turned torch functions on.
+    """
+    cdef object switch
+    if tape.guarded:
+        if ao_builtin0(all_disabled) is True:
+            return None
+        switch = torch._C.DisableTorchFunction()
+    else:
+        tape.guarded = True
+        switch = tape.guard
+    ao_method0(guard_enter, switch)
+    return switch
+
+
+cdef inline int leave(Tape tape, object switch) except -1:
+    if switch is None:
+        return 0
+    if switch is tape.guard:
+        tape.guarded = False
+    ao_method(guard_exit, switch, NOTHING)
+    return 0
+
+
+cpdef object run_raw(object func, object args, object kwargs):
+    """Call `func` with every torch-function route switched off."""
+    cdef PyObject *tp = recording()
+    cdef Tape tape
+    if tp == NULL:
+        return func(*args, **kwargs)
+    tape = <Tape>tp
+    if kwargs and "out" in kwargs:
+        own_memory(kwargs["out"])
+    kwargs = placed(func, kwargs)
+    switch = enter(tape)
+    try:
+        r = func(*args, **kwargs) if kwargs else func(*args)
+        started(r)
+        return r
+    finally:
+        leave(tape, switch)
+
+
+cpdef int own_memory(object t) except -1:
+    """Let a tensor that may be given another size, or several, share memory with no clone: torch cannot resize that."""
+    if isinstance(t, (tuple, list)):
+        for one in t:
+            own_memory(one)
+    elif is_tensor(t):
+        with torch._C.DisableTorchFunction():
+            if t.layout is torch.strided and is_shared_copy(t):
+                t.data_ptr()
+    return 0
+
+
+def apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
+    """Run `func(*args, **kwargs)` and record it as `op`.
+
+    `operands` are the tensors, numbers or None that the rule calls by name, `attrs` the
+    rest.  Returns what the function returned, with nodes on its tensors when the result
+    requires grad, or when values are numbered (`optimize=True`).
+    """
+    cdef PyObject *tp = recording()
+    cdef Tape tape
+    if tp == NULL:
+        return func(*args, **kwargs)
+    tape = <Tape>tp
+    switch = enter(tape)
+    try:
+        return recorded(tape, op, func, args, kwargs, operands, attrs, not ao_casts(any_autocast))
+    finally:
+        leave(tape, switch)
+
+
+cdef inline object recorded(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
+    """`apply` inside its region; `exact`: no autocast changes the types of what is computed."""
+    if tape.late and (op.flags & VIEW or op.name in GIVEN_BACK) and exact and given_back(op, func, args, kwargs, operands):
+        return operands[0]
+    cdef object r
+    if tape.plain and len(operands) <= 3 and not op.flags & (MULTI | VARIADIC):
+        r = apply_few(tape, op, func, args, kwargs, operands, attrs, exact)
+    else:
+        r = apply_guarded(tape, op, func, args, kwargs, operands, attrs, exact)
+    return whole_call(func, args, kwargs) if r is WHOLE else r
+
+
+cdef object WHOLE = object()
+"""What is said, in place of a result, of a call that torch has to differentiate: the layout of an operand has no strides."""
+
+
+cdef object whole_call(object func, tuple args, dict kwargs):
+    from autograd_opt.record.torch_fallback import handler
+    return handler(func, args, kwargs or {})
+
+
+cdef int started(object r, Py_ssize_t saved=0) except -1:
+    """Let what a call has made begin at version 0, as in torch, whose kernels' own writes are not counted.
+
+    `saved`: how often what is kept for the rule may hold an output besides.
+    """
+    if type(r) is Tensor or type(r) is CustomTensor:
+        ao_start(r, 1 + saved)
+    elif isinstance(r, (tuple, list)):
+        for t in r:
+            if type(t) is Tensor or type(t) is CustomTensor:
+                ao_start(t, 2 + saved)
+    return 0
+
+
+cdef bint without_history(Op op, tuple operands) except -1:
+    """Are these inference tensors alone?  torch's autograd does not see a kernel on them, even where they require grad.
+
+    What torch makes of several kernels (a clone is a copy into a usual tensor) it may see; so it may what has a number.
+    """
+    if not op.flags & (ELEMENTWISE | REDUCES) or op.name in COPIES:
+        return False
+    for t in operands:
+        if not is_tensor(t) or not ao_is_inference(is_inference, t):
+            return False
+    return True
+
+
+cdef object COPIES = frozenset("clone cast contiguous to_float to_double to_half to_bfloat16".split())
+
+
+cdef object GIVEN_BACK = frozenset("cast conj_physical contiguous positive sum_to_size".split())
+"""The operators, besides those that make views, whose result may be their operand itself."""
+
+
+cdef bint given_back(Op op, object func, tuple args, dict kwargs, tuple operands) except -1:
+    """Does the call return its first operand, a view made before its base required grad?
+
+    `contiguous()`, say: then nothing has read the view, and it still has no history.
+    """
+    t = operands[0] if operands else None
+    if not is_tensor(t) or not t._is_view():
+        return False
+    node = t.__dict__.get("_node")
+    if node is not None and (<Node>node).flags & REQUIRES_GRAD:
+        return False
+    try:
+        return handed_back(func, args, kwargs, operands) is t
+    except Exception:
+        return False                         # raised again where the call is recorded
+
+
+cdef inline bint is_tensor(object t):
+    cdef object kind = type(t)
+    return kind is CustomTensor or kind is Tensor or kind is Parameter or \
+        not (t is None or kind is float or kind is int or kind is bool) and isinstance(t, Tensor)
+
+
+cdef object record(Tape tape, Op op, object func, tuple args, tuple operands, dict attrs):
+    """`apply` for a rule in C: at most three operands, one output, and `tape` known to record plainly."""
+    switch = enter(tape)
+    try:
+        r = apply_few(tape, op, func, args, None, operands, attrs, True)
+        return whole_call(func, args, None) if r is WHOLE else r
+    finally:
+        leave(tape, switch)
+
+
+cdef object inner_view(Tape tape, Op op, object func, object t):
+    """`func(t)`, a view that a rule reads and lets nobody see: the one made before, while it is there.
+
+    A view that the user has, or can come to have, is never taken: a hook on it would see the rule's cotangents.
+    """
+    cdef Entry *e
+    cdef Node n, node
+    cdef object r, switch = enter(tape)
+    try:
+        if tape.optimize and is_tensor(t):
+            n = handle(tape, t)
+            if n.flags & INNER and n.op is op and not n.flags & PINNED:
+                r = whole_value(n.in0)           # such a view, undone
+                if r is not None:
+                    return r
+            e = key_of(tape, op, 1, n, None, None, (t,), None, grad_on() and n.flags & REQUIRES_GRAD != 0, grad_on())
+            if e != NULL and e.first != NULL:
+                node = <Node>(<Node>e.first).holder
+                if node.flags & INNER and not node.flags & (DEAD | SPENT | ESCAPED | NO_MERGE | OVERWRITTEN | PINNED) \
+                        and node.tensor != NULL and version_of(<object>node.tensor) == node.version:
+                    return <object>node.tensor
+        r = apply_few(tape, op, func, (t,), None, (t,), None, True)
+        if r is WHOLE:
+            return whole_call(func, (t,), None)
+        if type(r) is CustomTensor:
+            (<Node>r._node).flags |= INNER
+        return r
+    finally:
+        leave(tape, switch)
+
+
+cdef object whole_value(Node node):
+    """The tensor of a node, if it is there and nobody has written it; else None."""
+    cdef object t
+    if node is None or node.flags & (ESCAPED | NO_MERGE | OVERWRITTEN | WROTE) or node.view is not None:
+        return None
+    if node.flags & LEAF:
+        t = node.value
+        return t if is_tensor(t) and version_of(t) == node.version else None
+    if node.tensor == NULL or version_of(<object>node.tensor) != node.version:
+        return None
+    return <object>node.tensor
+
+
+cdef inline uint32_t save(Tape tape, Node n, object t) except? 4294967295:
+    """The version under which `t` is saved; what `handle` has checked is not asked again."""
+    return n.version if tape.optimize and not n.flags & ESCAPED else saved_version(t)
+
+
+cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
+    """`apply` for at most three operands and one output, without hooks on saved tensors."""
+    cdef Py_ssize_t count = len(operands)
+    cdef Node na = None, nb = None, nc = None, node
+    cdef object a = None, b = None, c = None, r = None, extra = None, shape, dtype
+    cdef bint grad = grad_on(), req = False, cloned = False, found = False, usual
+    cdef uint32_t mask = 0, flags = 0
+    cdef Py_ssize_t moves = 0
+    cdef Entry *e = NULL
+    if count > 0:
+        a = operands[0]
+        if count > 1:
+            b = operands[1]
+            if count > 2:
+                c = operands[2]
+    if not tape.optimize and not (op.differentiable and (
+            is_tensor(a) and tracked(tape, a) or is_tensor(b) and tracked(tape, b) or is_tensor(c) and tracked(tape, c))):
+        r = ao_call(func, args, kwargs)
+        started(r)
+        if op.flags & VIEW:
+            note_view(r)
+        return shown(r) if op.flags & HIDES else r
+    try:
+        if is_tensor(a):
+            na = seen(tape, op, a)
+            flags = na.flags
+        if is_tensor(b):
+            nb = seen(tape, op, b)
+            flags |= nb.flags
+        if is_tensor(c):
+            nc = seen(tape, op, c)
+            flags |= nc.flags
+    except NotImplementedError:          # a tensor of an unusual kind
+        return beyond(tape, op, func, args, kwargs, operands)
+    except RuntimeError as error:
+        return unchanged(op, func, args, kwargs, operands, error)
+    if flags & SPARSE:
+        return WHOLE
+    req = grad and op.differentiable and flags & REQUIRES_GRAD and not without_history(op, operands)
+    if tape.optimize and exact and op.flags & PURE:
+        e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
+        found = e != NULL and e.first != NULL
+        if found and not op.flags & VIEW:
+            r = reuse(tape, op, <Node>e.first, req)
+            cloned = r is not None and not tape.moved
+            if r is not None:
+                extra = extra_of(<Node>(<Node>e.first).holder)
+        moves = tape.moves
+    if r is None:
+        if op.kernel is not None and req:
+            r, extra = op.kernel(*operands, **attrs) if attrs else op.kernel(*operands)
+            if e != NULL:                        # a kernel is Python code, and may have moved the table
+                e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
+                moves = tape.moves
+        elif func is linear_function and na is not None and nb is not None and nc is not None and not kwargs \
+                and len(args) == 3 and ao_direct_linear(a, b, c):
+            r = ao_linear(a, b, c)
+        else:
+            r = ao_call(func, args, kwargs)
+        started(r)
+        if op.flags & HIDES:
+            r = shown(r)
+        if op.flags & VIEW and ao_is_inference(is_inference, r):
+            return r                     # follows no gradient, whatever its base does
+        if op.flags & VIEW and not grad and flags & REQUIRES_GRAD and op.differentiable and set_apart(r, a):
+            return r
+        if not (req or tape.optimize):
+            return r
+    if r is a or r is b or r is c:
+        return r
+    if type(r) is not Tensor and type(r) is not CustomTensor:
+        return record_outputs(tape, op, [na, nb, nc][:count], operands, attrs, req, r, extra)
+    dtype = ao_dtype(r)
+    usual = is_float(dtype)
+    if not usual and not (dtype.is_floating_point or dtype.is_complex):
+        if not tape.optimize:
+            return r
+        req = False
+    node = new_node(op)
+    node.attrs = own_attributes(attrs)
+    node.dtype = dtype
+    shape = None
+    if op.flags & ELEMENTWISE and na is not None and (nb is None or nb.shape == na.shape) \
+            and (nc is None or nc.shape == na.shape):
+        shape = na.shape
+    else:
+        shape = shape_of(r)
+    node.shape = shape
+    if op.flags & MOVES or na is None:
+        node.device = device_of(op, [na, nb, nc], r)
+    else:
+        node.device = na.device
+    node.version = version_of(r)
+    flags = CLONE if cloned else 0
+    if tape.optimize and not grad and ao_is_inference(is_inference, r):
+        flags |= ESCAPED | NO_MERGE          # without a version counter a write goes unseen
+    if req:
+        flags |= REQUIRES_GRAD
+        if na is not None and awaits(op, na):
+            mask = op.need0
+            if op.flags & (ELEMENTWISE | REDUCES) and (na.dtype is not dtype or na.shape != shape):
+                flags |= FIX0
+        if nb is not None and awaits(op, nb):
+            mask |= op.need1
+            if op.flags & (ELEMENTWISE | REDUCES) and (nb.dtype is not dtype or nb.shape != shape):
+                flags |= FIX1
+        if nc is not None and awaits(op, nc):
+            mask |= op.needs(2)
+            if op.flags & (ELEMENTWISE | REDUCES) and (nc.dtype is not dtype or nc.shape != shape):
+                flags |= FIXN
+        if nb is None:
+            mask &= ~op.lean
+        if mask >> 31:
+            flags |= NEEDS_ANS
+    node.flags = flags
+    if count <= 2 and extra is None:
+        if na is not None:
+            if mask & 1:
+                node.x0 = a
+                node.v0 = save(tape, na, a)
+            node.in0 = na
+            na.live += 1
+        elif a is not None:
+            node.x0 = owned(a)
+            node.flags |= SCALAR0
+        if nb is not None:
+            if mask & 2:
+                node.x1 = b
+                node.v1 = save(tape, nb, b)
+            node.in1 = nb
+            nb.live += 1
+        elif b is not None:
+            node.x1 = owned(b)
+            node.flags |= SCALAR1
+    else:
+        save_more(tape, node, op, count, na, nb, nc, operands, mask, extra)
+    if op.flags & VIEW and ao_is_view(r):
+        node.view = True
+        if not req:
+            r._made = node.version
+    if e == NULL and tape.optimize:
+        node.vn = fresh_vn()
+    else:
+        numbered(tape, node, e, moves)
+        if op.keeps is not None and tape.optimize:
+            tape.keep_number(node, r)
+    if tape.sources:
+        current_source(node)
+    attach(tape, node, r)
+    return r
+
+
+cdef int save_more(Tape tape, Node node, Op op, Py_ssize_t count, Node na, Node nb, Node nc, tuple operands,
+                   uint32_t mask, object extra) except -1:
+    """Operands, and what is saved of them, where a node's own two places do not do."""
+    cdef Node n
+    cdef Py_ssize_t i
+    cdef list values = [None] * count, versions = [0] * count, all_nodes = [na, nb, nc]
+    for i in range(count):
+        n = all_nodes[i]
+        if n is None:
+            values[i] = owned(operands[i])
+            if operands[i] is not None:
+                node.attrs = {**(node.attrs or {}), op.operands[i]: values[i]}
+        else:
+            if mask & (1 << i):
+                values[i] = operands[i]
+                versions[i] = save(tape, n, operands[i])
+    node.more = (na, nb, nc) if count == 3 else (na, nb) if count == 2 else (na,) if count == 1 else ()
+    node.saved_more = (values, versions, extra, None)
+    for i in range(count):
+        n = all_nodes[i]
+        if n is not None:
+            n.live += 1
+    return 0

@@ -1,0 +1,329 @@
+# Nodes that are written whole: outputs, writes through views, values that others computed.
+
+cdef bint changeable(object value) except -1:
+    """Can the caller change the inside of `value` after the call?"""
+    cdef object kind = type(value)
+    if kind is tuple:
+        deeper()
+        try:
+            for y in <tuple>value:
+                if changeable(y):
+                    return True
+        finally:
+            shallower()
+        return False
+    return kind is list or kind is dict or kind is set or kind is bytearray
+
+
+cdef object own(object value):
+    """`value` with containers of its own, of the same types."""
+    cdef object kind = type(value)
+    if kind is set or kind is bytearray:
+        return kind(value)
+    if kind is not list and kind is not dict and kind is not tuple:
+        return value
+    deeper()
+    try:
+        if kind is list:
+            return [own(y) for y in <list>value]
+        if kind is dict:
+            return {k: own(y) for k, y in (<dict>value).items()}
+        return tuple([own(y) for y in <tuple>value])
+    finally:
+        shallower()
+
+
+cdef object owned(object value):
+    """What a node keeps of an argument that is no tensor: a list that the caller writes later is another one."""
+    if type(value) is int or type(value) is float or type(value) is bool or value is None:
+        return value
+    try:
+        return own(value) if changeable(value) else value
+    except RecursionError:                   # it holds itself, and has no key
+        return value
+
+
+cdef dict own_attributes(dict attrs):
+    """The attributes of a call as a node keeps them."""
+    cdef dict kept = None
+    if not attrs:
+        return None
+    for name, value in attrs.items():
+        mine = owned(value)
+        if mine is not value:
+            if kept is None:
+                kept = attrs.copy()
+            kept[name] = mine
+    return attrs if kept is None else kept
+
+
+cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, object r, object extra=None):
+    """A node with its operands, what its rules save, and the metadata of output `r`."""
+    cdef Node node = new_node(op), n
+    cdef uint32_t mask = 0, fix = 0
+    cdef Py_ssize_t i, only = 0, asked = 0, count = len(nodes)
+    cdef object switch = enter(tape)
+    node.attrs = own_attributes(attrs)
+    try:
+        if r is not None:
+            node.shape = shape_of(r)
+            node.dtype = ao_dtype(r)
+            node.device = device_of(op, nodes, r)
+            node.version = version_of(r)
+            if tape.optimize and not grad_on() and ao_is_inference(is_inference, r):
+                node.flags |= ESCAPED | NO_MERGE         # without a version counter a write goes unseen
+            if is_float(node.dtype) or node.dtype.is_floating_point or node.dtype.is_complex:
+                if req:
+                    node.flags |= REQUIRES_GRAD
+            else:
+                req = False
+        elif req:
+            node.flags |= REQUIRES_GRAD
+        if req:
+            for i in range(count):
+                n = nodes[i]
+                if n is not None and awaits(op, n):
+                    asked, only = asked + 1, i
+                    mask |= op.needs(i)
+                    if op.flags & (ELEMENTWISE | REDUCES) and (n.shape != node.shape or n.dtype is not node.dtype):
+                        fix |= 1 << min(i, 2)
+            if op.flags & OTHERS and asked == 1 and only < 30:
+                mask &= ~(<uint32_t>1 << only)
+            if op.lean and count == 2 and nodes[1] is None:
+                mask &= ~op.lean
+            if mask & 0x80000000:
+                node.flags |= NEEDS_ANS
+            if op.flags & ELEMENTWISE:
+                for n in nodes:
+                    if n is not None and n.dtype is not node.dtype:
+                        fix = 7              # written in place: the rules compute in the wider type
+                        break
+        if fix & 1:
+            node.flags |= FIX0
+        if fix & 2:
+            node.flags |= FIX1
+        if fix & 4:
+            node.flags |= FIXN
+        if count <= 2 and extra is None and not op.flags & VARIADIC:
+            if count > 0:
+                node.in0 = nodes[0]
+                if node.in0 is None:
+                    if operands[0] is not None:
+                        node.x0 = owned(operands[0])
+                        node.flags |= SCALAR0
+                elif mask & 1:
+                    node.x0 = operands[0]
+                    node.v0 = saved_version(node.x0)
+            if count > 1:
+                node.in1 = nodes[1]
+                if node.in1 is None:
+                    if operands[1] is not None:
+                        node.x1 = owned(operands[1])
+                        node.flags |= SCALAR1
+                elif mask & 2:
+                    node.x1 = operands[1]
+                    node.v1 = saved_version(node.x1)
+        else:
+            node.more = tuple(nodes)
+            values = [None] * count
+            versions = [0] * count
+            for i in range(count):
+                if nodes[i] is None:
+                    values[i] = owned(operands[i])
+                    if operands[i] is not None and not op.flags & VARIADIC:
+                        node.attrs = {**(node.attrs or {}), op.operands[i]: values[i]}
+                elif mask & (1 << min(i, 30)):
+                    values[i] = operands[i]
+                    versions[i] = saved_version(operands[i])
+            node.saved_more = (values, versions, extra, seal(op, extra))
+    finally:
+        leave(tape, switch)
+    for n in nodes:
+        if n is not None:
+            n.live += 1
+    return node
+
+
+cdef tuple seal(Op op, object extra):
+    """The versions of what a kernel with several outputs saves: the user sees that memory, and may write it."""
+    if extra is None or op.kernel is None or not op.flags & MULTI:
+        return None
+    return tuple([(t, version_of(t)) for t in (extra if isinstance(extra, (tuple, list)) else (extra,))
+                  if isinstance(t, Tensor)])
+
+
+cdef int pack_saved(Tape tape, Node node, object r) except -1:
+    """Hand everything that the node's rules save to the saved-tensor hooks that are on.
+
+    Such a node is never merged: its hooks are part of what it does.
+    """
+    from autograd_opt.record.saved_tensors import pack, pack_extra
+    cdef Py_ssize_t i
+    node.flags |= NO_MERGE
+    if not node.flags & REQUIRES_GRAD or node.op.flags & VARIADIC and node.op.joint is not None and not node.op.need0:
+        return 0
+    try:
+        if node.x0 is not None and not node.flags & SCALAR0:
+            node.x0 = pack(node.x0, node.in0)
+        if node.x1 is not None and not node.flags & SCALAR1:
+            node.x1 = pack(node.x1, node.in1)
+        if node.saved_more is not None:
+            values, versions, extra, _ = node.saved_more
+            values = [t if n is None or t is None else pack(t, n) for t, n in zip(values, node.more)]
+            node.saved_more = (values, versions, pack_extra(extra), None)
+        if node.flags & NEEDS_ANS and r is not None:
+            node.value = pack(r, node, True)
+            if type(node.value) is not CustomTensor and type(node.value) is not Tensor:
+                node.flags |= PACKED
+            else:
+                node.value = None
+    except BaseException:
+        tape.unlink(node)
+        raise
+    return 0
+
+
+cdef object record_outputs(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, object r, object extra=None):
+    """One node for the call, and one `output` node for each of its tensors."""
+    cdef Node parent, node
+    cdef Py_ssize_t i
+    if not isinstance(r, (tuple, list)):
+        if req and isinstance(r, Tensor):
+            from autograd_opt.errors import unsupported_result
+            raise unsupported_result(r, op.name)
+        return r
+    parent = fill(tape, op, nodes, operands, attrs, req, None, extra)
+    if not tape.plain:
+        pack_saved(tape, parent, None)
+    parent.vn = fresh_vn()
+    if tape.sources:
+        current_source(parent)
+    metas = []
+    tape.append(parent)
+    parent.live = 1
+    for i, t in enumerate(r):
+        if type(t) is not Tensor and (type(t) is not CustomTensor or t._node is not None):
+            metas.append(None)
+            continue
+        node = output_of(tape, parent, i, t, req)
+        if op.flags & VIEW:
+            node.view = True
+        node.code, node.lasti = parent.code, parent.lasti
+        metas.append((node.shape, node.dtype, node.device))
+        attach(tape, node, t)
+    parent.shape = tuple(metas)
+    tape.decrement(parent)
+    return r
+
+
+cdef Node output_of(Tape tape, Node parent, Py_ssize_t i, object t, bint req):
+    """The node of output `i` of a call: the identity of one part of it."""
+    cdef Node node = new_node(OUTPUT)
+    cdef object switch = enter(tape)
+    try:
+        node.shape = shape_of(t)
+        node.dtype = ao_dtype(t)
+        node.device = same_device(ao_get(get_device, t))
+        node.version = version_of(t)
+        if tape.optimize and not grad_on() and ao_is_inference(is_inference, t):
+            node.flags |= ESCAPED | NO_MERGE
+        if req and (is_float(node.dtype) or node.dtype.is_floating_point or node.dtype.is_complex):
+            node.flags |= REQUIRES_GRAD
+    finally:
+        leave(tape, switch)
+    node.attrs = {"i": i}
+    node.in0 = parent
+    parent.live += 1
+    node.vn = fresh_vn()
+    return node
+
+
+cdef bint any_requires(list nodes):
+    cdef Node n
+    for n in nodes:
+        if n is not None and n.flags & REQUIRES_GRAD:
+            return True
+    return False
+
+
+cdef list nodes_of(Tape tape, tuple operands):
+    with torch._C.DisableTorchFunction():
+        return [handle(tape, t) if isinstance(t, Tensor) else None for t in operands]
+
+
+def record_node(Op op, tuple operands, dict attrs, r, bint requires_grad, extra=None):
+    """Attach a node for `op` to the tensor `r`, computed already; returns the node.
+
+    `extra` is what a VARIADIC operator saves beside its operands.
+    """
+    cdef Tape tape = tape_here()
+    cdef list nodes = nodes_of(tape, operands)
+    cdef Node node = fill(tape, op, nodes, operands, attrs, requires_grad, r, extra)
+    node.vn = fresh_vn()
+    if tape.sources:
+        current_source(node)
+    attach(tape, node, r)
+    return node
+
+
+def record_multi(Op op, tuple operands, dict attrs, outputs, bint requires_grad, extra=None):
+    """Attach one node and its `output` nodes to the tensors in `outputs`."""
+    cdef Tape tape = tape_here()
+    cdef list nodes = nodes_of(tape, operands)
+    return record_outputs(tape, op, nodes, operands, attrs, requires_grad, outputs, extra)
+
+
+def record_write(Op op, list nodes, tuple operands, dict attrs, target, extra=None, versions=None):
+    """Move `target`, whose memory has been written already, to a node of its own.
+
+    `nodes` are the operands' nodes from before the write, `versions` the versions of the
+    operands then: one that shares the target's memory is found to be written at backward.
+    Returns the new node.
+    """
+    cdef Tape tape = tape_here()
+    cdef Node node = fill(tape, op, nodes, operands, attrs, any_requires(nodes), target, extra)
+    earlier_versions(node, versions)
+    if not tape.plain:
+        pack_saved(tape, node, target)
+    node.vn = fresh_vn()
+    if tape.sources:
+        current_source(node)
+    release_handle(tape, target)
+    if attach(tape, node, target) == 0 and target._is_view():
+        node.view = True
+    return node
+
+
+def record_writes(Op op, list nodes, tuple operands, dict attrs, list targets, extra=None):
+    """`record_write` for an operation with several outputs."""
+    cdef Tape tape = tape_here()
+    for t in targets:
+        release_handle(tape, t)
+    record_outputs(tape, op, nodes, operands, attrs, True, targets, extra)
+
+
+cdef int earlier_versions(Node node, versions) except -1:
+    """Of every operand but the written one, the version from before the write."""
+    if versions is None:
+        return 0
+    if node.saved_more is not None:
+        node.saved_more[1][1:] = list(versions[1:])
+    elif len(versions) > 1:
+        node.v1 = versions[1]
+    return 0
+
+
+def record_value(Op op, list nodes, tuple operands, dict attrs, value, extra=None, versions=None):
+    """A node whose value no tensor of the user's shows: the written part of a base."""
+    cdef Tape tape = tape_here()
+    cdef Node node = fill(tape, op, nodes, operands, attrs, True, value, extra)
+    earlier_versions(node, versions)
+    if not tape.plain:
+        pack_saved(tape, node, value)
+    node.vn = fresh_vn()
+    if tape.sources:
+        current_source(node)
+    if node.flags & NEEDS_ANS and not node.flags & PACKED:
+        node.value = value.detach()
+    tape.append(node)
+    return node

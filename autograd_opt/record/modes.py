@@ -1,0 +1,193 @@
+"""Modes that torch keeps to itself, and torch's helpers that bypass torch functions.
+
+Installing saved-tensor hooks does not pass through any torch function, so entering and
+leaving `saved_tensors_hooks` tells the active graph here, per thread.  The hooks may be
+called by torch itself, inside one opaque call; they then find the graph's modes in place.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils import checkpoint
+from torch.utils._pytree import tree_map
+
+from autograd_opt.graph import node as nodes
+from autograd_opt.record import recorder, saved_tensors
+
+C = torch._C
+
+
+def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`hook`, run under the graph's modes also when torch calls it inside an opaque call."""
+    def call(value: Any) -> Any:
+        if nodes.get_active() is None:
+            return hook(value)
+        from autograd_opt.engine import runs
+        run = runs.current()
+        pairs = saved_tensors.ENTERED.pairs[:]
+        try:
+            if nodes.get_recording() is not None:
+                return hook(value)
+            from autograd_opt.record.torch_fallback import excluded_autograd
+            with excluded_autograd(), saved_tensors.user_state():
+                return hook(value)
+        finally:
+            if run is not None:
+                saved_tensors.ENTERED.changed(pairs, run.task)
+    return call
+
+
+class ThreadState(NamedTuple):
+    """What a run that moves to another thread takes along."""
+
+    grad_mode: bool
+    hooks: tuple[Any, Any] | None
+    graph: Any
+    runs: list[Any]
+    paused: bool
+
+
+def thread_state() -> ThreadState:
+    """The calling thread's modes, as far as a backward run depends on them."""
+    from autograd_opt.engine import runs
+    return ThreadState(
+        C.is_grad_enabled(), C._autograd._top_saved_tensors_default_hooks(False),
+        recorder.innermost_graph(), list(runs.stack()), nodes.get_recording() is None,
+    )
+
+
+@contextmanager
+def restored(state: ThreadState, tape: Any) -> Iterator[None]:
+    """Put `state` in place in a new thread; `runs` are known, but count anew for the depth."""
+    from autograd_opt.record.dispatch import MODE
+    recorder.set_innermost_graph(state.graph)
+    nodes.set_active_tape(tape)
+    nodes.set_saving_hooks(int(state.hooks is not None))
+    try:
+        with C._AutoDispatchBelowAutograd(), MODE, torch.set_grad_enabled(state.grad_mode):
+            if state.hooks is None:
+                yield
+            else:
+                C._autograd._push_saved_tensors_default_hooks(*state.hooks)
+                try:
+                    yield
+                finally:
+                    C._autograd._pop_saved_tensors_default_hooks()
+    finally:
+        nodes.set_active_tape(None)
+        recorder.set_innermost_graph(None)
+
+
+def install() -> None:
+    """Let `saved_tensors_hooks` and its subclasses report to the active graph."""
+    def __enter__(self: Any) -> None:
+        saved_tensors.ENTERED.enter(at_home(self.pack_hook), at_home(self.unpack_hook))
+
+    def __exit__(self: Any, *exc: Any) -> None:
+        saved_tensors.ENTERED.leave()
+
+    saved_tensors_hooks.__enter__ = __enter__  # type: ignore[method-assign]
+    saved_tensors_hooks.__exit__ = __exit__  # type: ignore[method-assign]
+    checkpoint.SavedTensor = (checkpoint.SavedTensor, saved_tensors.SavedTensor)  # type: ignore[assignment, attr-defined]
+    checkpoint._make_saved_tensor = saved_tensors.make_saved_tensor(checkpoint._make_saved_tensor)  # type: ignore[attr-defined]
+    for owner, names in TRACERS.items():
+        for name in names:
+            setattr(owner, name, unrecorded(getattr(owner, name)))
+    replace("UndefinedGrad", undefined_grad)
+    replace("DelayedError", delayed_error)
+
+
+# torch.jit.trace takes down what torch itself calls: every call, also one that a graph would not compute again.
+TRACERS: dict[Any, tuple[str, ...]] = {
+    C: ("_create_function_from_trace", "_create_function_from_trace_with_dict", "_create_graph_by_tracing"),
+    C.ScriptModule: ("_create_method_from_trace", "_create_method_from_trace_with_dict"),
+}
+
+
+def unrecorded(trace: Callable[..., Any]) -> Callable[..., Any]:
+    """`trace`, which runs the function it is given as outside any context, on torch's own tensors.
+
+    Tensors of a graph that the function closes over refuse to be constants (`tensor.outside`), as torch's do.
+    """
+    @functools.wraps(trace)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tree_map(plain, args), tree_map(plain, kwargs)
+        if nodes.get_recording() is None:
+            return trace(*args, **kwargs)
+        from autograd_opt.record.torch_fallback import torch_autograd
+        with torch_autograd(C.is_grad_enabled(), functions=True), without_modes():
+            return trace(*args, **kwargs)
+    return call
+
+
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """Only the classes of tensors are asked about torch functions, no mode is."""
+    popped = [C._pop_torch_function_stack() for _ in range(C._len_torch_function_stack())]
+    try:
+        yield
+    finally:
+        for mode in reversed(popped):
+            C._push_on_torch_function_stack(mode)
+
+
+def plain(t: Any) -> Any:
+    """A tensor of a graph as one of torch's own, on the same memory."""
+    from autograd_opt.graph.tensor import CustomTensor
+    if type(t) is not CustomTensor:
+        return t
+    return t.detach().as_subclass(torch.Tensor).requires_grad_(t.requires_grad)
+
+
+# torch's own C functions for tests and for `once_differentiable`. -------------------------
+def replace(name: str, make: Callable[..., Any]) -> None:
+    """Let `torch._C._functions.<name>` give this library's function inside a context."""
+    original = getattr(C._functions, name)
+
+    def construct(cls: Any, *args: Any) -> Any:
+        return make(*args) if nodes.get_recording() is not None else original(*args)
+
+    setattr(C._functions, name, type(name, (), {"__new__": construct}))
+
+
+def undefined_grad() -> Callable[..., Any]:
+    """The identity, whose cotangent is None."""
+    from autograd_opt.api.function import CustomFunction
+
+    class UndefinedGrad(CustomFunction):
+        @staticmethod
+        def forward(ctx: Any, *tensors: Any) -> Any:
+            ctx.set_materialize_grads(False)
+            out = tuple(None if t is None else t.detach() for t in tensors)
+            return out[0] if len(out) == 1 else out
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Any) -> Any:
+            return (None,) * len(cotangents)
+
+    return UndefinedGrad.apply
+
+
+def delayed_error(message: str | bytes, outputs: int) -> Callable[..., Any]:
+    """The identity, whose derivative raises `message`."""
+    from autograd_opt import errors
+    from autograd_opt.api.function import CustomFunction
+    text = message.decode() if isinstance(message, bytes) else message
+
+    class DelayedError(CustomFunction):
+        @staticmethod
+        def forward(ctx: Any, *tensors: Any) -> Any:
+            out = tuple(None if t is None else t.detach() for t in tensors)
+            return out[0] if len(out) == 1 else out
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Any) -> Any:
+            raise errors.GraphError(text)
+
+    return DelayedError.apply

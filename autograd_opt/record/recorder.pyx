@@ -1,0 +1,112 @@
+"""The recorder's hot path: operators of CustomTensor, and `apply` for everything else."""
+
+import functools
+import inspect
+import sys
+from collections import deque
+from weakref import ref as weakref
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch.utils._device import DeviceContext, _device_constructors
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from autograd_opt.abi.ctorch cimport (
+    ao_builtin0, ao_call, ao_casts, ao_dtype, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t,
+    ao_get, ao_grad_on, ao_innermost_mode, ao_is_inference, ao_is_view, ao_is_zero, ao_direct_linear, ao_direct_nll,
+    ao_knows_modes, ao_linear, ao_method, ao_method0, ao_mode_count, ao_needs_grad, ao_nll, ao_on_cpu, ao_own,
+    ao_pair, ao_single, ao_strided, ao_start, ao_try_attr, ao_use_reads,
+)
+from autograd_opt.graph.node cimport (
+    CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, MULTI, MOVES, NEEDS_ANS,
+    NO_MERGE, OTHERS, OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, SPENT, VARIADIC,
+    VIEW, WROTE, Entry, Node, Op, Tape, active_tape, attach, awaits, current_source, deeper, encode,
+    encode_attributes, fresh_vn, handle, is_float, known_value, left_over, new_node, number_arguments, recording,
+    release_handle, same_device, set_paused, shallower, shape_of, version_of, wrote,
+)
+
+from autograd_opt.graph.node cimport PACKED
+
+from autograd_opt.graph.node import PAIRS, SINGLES, reads_address, saving_hooks, set_active_tape, unusual
+
+ao_use_reads(reads_address())
+cdef object base = torch._C.TensorBase
+cdef object lazy_clone = base.__dict__["_lazy_clone"]
+cdef object is_inference = base.__dict__["is_inference"]
+cdef object DType = torch.dtype
+cdef object Size = torch.Size
+cdef object is_view = base.__dict__["_is_view"]
+cdef object is_zero = base.__dict__["_is_zerotensor"]
+cdef object get_requires_grad = base.__dict__["requires_grad"]
+cdef object NODE = "_node"
+cdef object MARK = "_requires_grad"
+cdef object get_data = base.__dict__["data"]
+cdef object get_dtype = ao_own(base.__dict__["dtype"])
+cdef object get_device = ao_own(base.__dict__["device"])
+cdef object get_is_cuda = ao_own(base.__dict__["is_cuda"])
+cdef object guard_enter = torch._C.DisableTorchFunction.__dict__["__enter__"]
+cdef object guard_exit = torch._C.DisableTorchFunction.__dict__["__exit__"]
+cdef object grad_enabled = torch._C.is_grad_enabled
+cdef object all_disabled = torch._C._is_torch_function_all_disabled
+cdef object any_autocast = torch._C._is_any_autocast_enabled
+cdef object CPU = same_device(torch.device("cpu"))
+cdef tuple NOTHING = (None, None, None)
+cdef tuple EMPTY = ()
+cdef object CustomTensor = None
+cdef object Tensor = torch.Tensor
+cdef object Parameter = torch.nn.Parameter
+cdef object slow_call = None             # dispatch.call, set by install()
+cdef Op OUTPUT = None
+
+include "core/fast.pxi"
+include "core/apply.pxi"
+include "core/keys.pxi"
+include "core/guarded.pxi"
+include "core/fill.pxi"
+include "core/binding.pxi"
+include "core/writes.pxi"
+include "core/autocast.pxi"
+include "core/routes.pxi"
+include "core/composed.pxi"
+include "core/methods.pxi"
+include "core/lstm.pxi"
+include "core/slots.pxi"
+
+def install(custom, Op output, dict ops, slow):
+    """Bind the hot operators into `custom`; `slow(function)` gives each one's general route."""
+    global CustomTensor, OUTPUT, SLICE
+    CustomTensor, OUTPUT, SLICE = custom, output, ops["slice"]
+    for name in UNARY + BINARY:
+        if name not in ops:
+            continue
+        k = KERNELS[name] = Kernel(name, ops[name], slow(name))
+        method = unary_method(k) if name in UNARY else binary_method(k)
+        if name in DUNDER:
+            setattr(custom, DUNDER[name], method)
+        if name in UNARY and name not in ("round",):
+            setattr(custom, name, method)
+    # torch computes `number + self` as self.add(number), and the node says what was computed
+    custom.__radd__, custom.__rmul__ = reflected_method(KERNELS["add"]), reflected_method(KERNELS["mul"])
+    custom.shape, custom.dtype = property(p_shape), property(p_dtype)
+    custom.device, custom.ndim = property(p_device), property(p_ndim)
+    for name in PROPERTIES:
+        setattr(custom, name, plain_property(base.__dict__[name]))
+    custom.dim, custom.size = t_dim, t_size
+    for name in METHODS:
+        setattr(custom, name, routed_method(getattr(Tensor, name)))
+    custom.__matmul__ = matmul_operator
+    if "number_slots" not in parts_off:
+        install_slots(custom)
+
+
+include "core/direct.pxi"
+include "core/reads.pxi"
+include "core/calls.pxi"
+include "core/shortcut.pxi"
+include "core/constants.pxi"
+include "core/context.pxi"
+include "core/options.pxi"

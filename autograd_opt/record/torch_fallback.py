@@ -1,0 +1,320 @@
+"""The general mechanism for operators without a rule: torch's own derivative of one call.
+
+The call runs once on detached operands with torch's autograd switched on for it alone; the
+small graph that torch builds for it is the node's vector-Jacobian product.  Under
+`create_graph` that product is itself such a call over the same small graph, so gradients of
+any order exist, and nothing is computed or drawn twice.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from autograd_opt import errors
+from autograd_opt.abi.original_functions import GRAD
+from autograd_opt.graph import node as nodes
+from autograd_opt.ops.table import MULTI, VARIADIC, define
+from autograd_opt.record import recorder
+from autograd_opt.record.saved_tensors import connected
+
+C = torch._C
+
+
+class torch_autograd:
+    """Inside a context: torch's own autograd for one call, no recording, no torch functions.
+
+    With `functions=True` torch functions stay seen, for a mode that the caller puts in place.
+    """
+
+    __slots__ = ("functions", "grad", "guard", "included", "mode", "old")
+
+    def __init__(self, grad: bool = True, functions: bool = False):
+        self.grad, self.functions = grad, functions
+
+    def __enter__(self) -> None:
+        self.old = nodes.pause()
+        self.guard = C._EnableTorchFunction() if self.functions else C.DisableTorchFunction()
+        self.guard.__enter__()
+        self.included = included_autograd()
+        self.included.__enter__()
+        self.mode = C.is_grad_enabled()
+        C._set_grad_enabled(self.grad)
+
+    def __exit__(self, *exc: Any) -> None:
+        C._set_grad_enabled(self.mode)
+        self.included.__exit__(*exc)
+        self.guard.__exit__(*exc)
+        nodes.resume(self.old)
+
+
+_without: dict[int, Any] = {}
+
+
+def included_autograd() -> Any:
+    """A guard that undoes, for a while, the exclusion of autograd's dispatch keys."""
+    exclude = C._dispatch_tls_local_exclude_set()
+    raw = exclude.raw_repr()
+    without = _without.get(raw)
+    if without is None:
+        without = exclude
+        for key in AUTOGRAD_KEYS:
+            without = without.remove(key)
+        _without[raw] = without
+    return C._ForceDispatchKeyGuard(C._dispatch_tls_local_include_set(), without)
+
+
+@contextmanager
+def excluded_autograd() -> Iterator[None]:
+    """Inside a context: exclude autograd's dispatch keys again, where an opaque call had included them."""
+    exclude = C._dispatch_tls_local_exclude_set()
+    for key in AUTOGRAD_KEYS:
+        exclude = exclude.add(key)
+    with C._ForceDispatchKeyGuard(C._dispatch_tls_local_include_set(), exclude):
+        yield
+
+
+AUTOGRAD_KEYS = [k for name, k in C.DispatchKey.__members__.items() if name.startswith("Autograd")]
+
+
+BATCHED_WRONGLY = frozenset(["as_strided_scatter"])
+"""Calls whose derivative torch 2.13 computes wrongly for a batch of cotangents: they are differentiated one by one."""
+
+
+GIVEN_BACK = frozenset("alpha_dropout feature_dropout feature_alpha_dropout cpu".split())
+"""Calls that may return their operand as it is, and then ask nothing of it."""
+
+
+class OpaqueCall:
+    """One call differentiated by torch: its detached operands and the edges of its outputs.
+
+    Edges, not the outputs: a view's own edge would be made anew after a write to its base,
+    and outputs that torch does not need are not kept alive.
+    """
+
+    __slots__ = ("edges", "hooked", "inputs", "name", "repeats")
+
+    def __init__(self, name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]):
+        self.name, self.inputs, self.repeats = name, inputs, False
+        self.hooked = C._autograd._top_saved_tensors_default_hooks(True) is not None
+        self.edges = [torch.autograd.graph.get_gradient_edge(o) for o in outputs if leads_on(o)]
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def keeps_nothing(self) -> bool:
+        """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
+        if self.hooked:
+            return False                    # to look would call the hooks
+        stack, seen = [e.node for e in self.edges], set()
+        while stack:
+            function: Any = stack.pop()
+            if function is None or function in seen or function.name().endswith("AccumulateGrad"):
+                continue
+            seen.add(function)
+            kind: Any = type(function)
+            if function.name() == "CppFunction" or any(
+                    held(getattr(function, f"_saved_{n}", True)) for n in saved_by(kind)):
+                return False
+            stack += [f for f, _ in function.next_functions]
+        return True
+
+
+@functools.cache
+def saved_by(kind: Any) -> tuple[str, ...]:
+    """The names of the tensors that torch's functions of this class can save."""
+    prefix = "_raw_saved_"
+    return tuple(name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix))
+
+
+def held(value: Any) -> bool:
+    """Is a saved field a tensor, or are there any in it?"""
+    return any(held(v) for v in value) if isinstance(value, (tuple, list)) else value is not None
+
+
+def pull_back(g: Any, extra: Any, task: Any) -> list[Any]:
+    """The cotangents of an opaque call's operands."""
+    call, operands = extra
+    parts = g.parts if hasattr(g, "parts") else [g]
+    live = [(o, p) for o, p in zip(call.edges, parts, strict=True) if p is not None]
+    if not live:
+        return [None] * len(call.inputs)
+    outs, gs = [o for o, _ in live], [p for _, p in live]
+    if call.name in BATCHED_WRONGLY and task.batch is not None and any(map(task.batch.is_batch, gs)):
+        raise NotImplementedError(f"{call.name} has no batching rule")
+    if not task.retain:
+        with torch_autograd():
+            call.repeats = call.keeps_nothing()
+    if not task.create_graph:
+        with torch_autograd():
+            return reached(call, outs, GRAD(outs, call.inputs, gs, retain_graph=True, allow_unused=True))
+    tracked = [p for p in gs if p.requires_grad]
+    with torch_autograd():
+        copies = [p.detach().requires_grad_(p.requires_grad) for p in gs]
+        grads = GRAD(outs, call.inputs, copies, create_graph=True, allow_unused=True)
+        present = [x for x in grads if x is not None]
+        below = variables_below(present)
+        inputs = [*zip(call.inputs, operands, strict=True), *zip([c for c in copies if c.requires_grad], tracked,
+                                                                 strict=True)]
+        inputs = [(x, t) for x, t in inputs if id(x) in below]      # as in torch, no run comes to the others
+        again = OpaqueCall(f"{call.name}_vjp", [x for x, _ in inputs], present)
+    with C.DisableTorchFunction():
+        results = iter(record(again, [traced(t) for _, t in inputs], present))
+    return reached(call, outs, [None if x is None else next(results) for x in grads])
+
+
+def reached(call: OpaqueCall, outs: list[Any], grads: Sequence[torch.Tensor | None]) -> list[Any]:
+    """The cotangents; NotImplemented for an operand that nothing leads to from these outputs: no run comes to it."""
+    if all(g is not None for g in grads):
+        return list(grads)
+    below = variables_of([o.node for o in outs])
+    return [g if g is not None or id(x) in below else NotImplemented for g, x in zip(grads, call.inputs, strict=True)]
+
+
+def traced(t: torch.Tensor) -> torch.Tensor:
+    """The operand; a copy made before a write in place belongs to the value before it."""
+    origin = t.__dict__.get("_copy_of")
+    return t if origin is None else connected(t, origin)
+
+
+def variables_below(results: Sequence[torch.Tensor]) -> set[int]:
+    """The ids of the leaves that derivatives of `results` lead to in torch's own graph, results among them."""
+    return variables_of([r.grad_fn for r in results]) | set(map(id, results))
+
+
+def variables_of(stack: list[Any]) -> set[int]:
+    """The ids of the leaves below these nodes of torch's."""
+    seen, leaves = set(), set()
+    while stack:
+        function = stack.pop()
+        if function is not None and function not in seen:
+            seen.add(function)
+            leaves.add(id(getattr(function, "variable", None)))
+            stack += [f for f, _ in function.next_functions]
+    return leaves
+
+
+def leads_on(output: torch.Tensor) -> bool:
+    """Does a gradient of the output go anywhere?  None does from a view that torch made under no_grad."""
+    from autograd_opt.record import views
+    return output.requires_grad and (not output.is_leaf or not output._is_view() or views.own_flag(output))
+
+
+def apart(output: torch.Tensor) -> torch.Tensor:
+    """Such a view, with the node that torch's words describe."""
+    from autograd_opt.record import views
+    base: Any = output._base
+    if not base.is_leaf:                    # torch's own history, to which nothing leads from here
+        with torch.no_grad():
+            base = base.detach().requires_grad_()
+            output = base.as_strided(output.shape, output.stride(), output.storage_offset())
+    views.set_apart(output)
+    return output
+
+
+def alias(output: torch.Tensor, operands: list[torch.Tensor], views: bool = False) -> torch.Tensor:
+    """The output without torch's graph; a real view of the operand whose memory it shows.
+
+    `views`: where it is a view of memory that the call has made, it stays one.
+    """
+    if output.requires_grad and output.layout is torch.strided:
+        storage = output.untyped_storage()._cdata
+        for t in operands:
+            if t.layout is torch.strided and t.dtype is output.dtype and t.untyped_storage()._cdata == storage:
+                return t.as_strided(output.shape, output.stride(), output.storage_offset())
+    if views and output._is_view() and output.layout is torch.strided and not (output.is_conj() or output.is_neg()):
+        base: Any = output._base
+        if base.dtype is output.dtype:
+            return base.detach().as_strided(output.shape, output.stride(), output.storage_offset())
+    return output.detach()
+
+
+def described(call: OpaqueCall) -> dict[str, Any]:
+    """The attributes of its node: what was called, and the name of torch's last node for it."""
+    last = call.edges[0].node
+    name = last.name()
+    _saving.setdefault(name, name == "CppFunction" or bool(saved_by(type(last))))
+    return {"call": call.name, "torch": name}
+
+
+_saving: dict[str, bool] = {}
+
+
+def saves_values(name: str) -> bool:
+    """Can a node of torch's of this name, met as the last of a call, save tensors?"""
+    return _saving.get(name, True)
+
+
+def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.Tensor],
+           views: bool = False) -> list[torch.Tensor]:
+    """Attach an opaque node for a call that has run; returns its outputs, detached."""
+    leading = [leads_on(o) for o in outputs]
+    results = [apart(o) if o.requires_grad and not on else alias(o, operands, views)
+               for o, on in zip(outputs, leading, strict=True)]
+    tracked = [r for r, on in zip(results, leading, strict=True) if on]
+    if len(tracked) == 1:
+        node = recorder.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, operands))
+        node.view = True if tracked[0]._is_view() else None
+    elif tracked:
+        recorder.record_multi(OPAQUE_MULTI, tuple(operands), described(call), tracked, True, (call, operands))
+    return results
+
+
+def detached(t: torch.Tensor) -> torch.Tensor:
+    """An alias of `t`, of any layout, as a plain tensor."""
+    d = t.detach()
+    if type(d) is not torch.Tensor:
+        d.__class__ = torch.Tensor
+    return d
+
+
+def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record a call whole."""
+    from autograd_opt.record import views
+
+    if nodes.get_recording() is None:
+        return recorder.run_raw(func, args, kwargs)
+    if not torch._C.is_grad_enabled():
+        out = recorder.run_raw(func, args, kwargs)
+        views.set_apart(out)
+        return out
+    name = getattr(func, "__name__", str(func))
+    args, kwargs = recorder.lowered_whole(name, args, kwargs)
+    tensors: list[torch.Tensor] = []
+    recorder.collect(args, tensors)
+    recorder.collect(kwargs, tensors)
+    with C.DisableTorchFunction():
+        try:
+            found = recorder.nodes_or_refuse(tensors, name)
+        except RuntimeError:
+            if name not in GIVEN_BACK or (out := func(*args, **kwargs)) is not tensors[0]:
+                raise
+            return out
+    originals = {id(t): t for t, n in zip(tensors, found or (), strict=False) if n.requires_grad}
+    if not originals:
+        return recorder.run_raw(func, args, kwargs)
+    with torch_autograd():
+        unique = {k: detached(t).requires_grad_() for k, t in originals.items()}
+        out = func(*recorder.substitute(args, unique), **recorder.substitute(kwargs, unique))
+        # a call that returns its argument returns the user's
+        given: dict[int, torch.Tensor] = {id(d): originals[k] for k, d in unique.items()}
+        results: list[torch.Tensor] = []
+        recorder.collect(out, results)
+        outputs = list({id(o): o for o in results if id(o) not in given}.values())
+        for o in outputs:
+            if o.requires_grad and nodes.unusual(o):
+                raise errors.unsupported_result(o, name)
+        call = OpaqueCall(name, list(unique.values()), outputs)
+    with C.DisableTorchFunction():
+        results = record(call, list(originals.values()), outputs)
+    given.update((id(o), r) for o, r in zip(outputs, results, strict=True))
+    return recorder.substitute(out, given)
+
+
+OPAQUE = define("opaque", "*tensors, call='', torch=''", VARIADIC, joint=pull_back, bind=lambda *a: (a, {}))
+OPAQUE_MULTI = define("opaque_multi", "*tensors, call='', torch=''", MULTI | VARIADIC, joint=pull_back,
+                      bind=lambda *a: (a, {}))

@@ -1,0 +1,314 @@
+"""torch.func transforms, forward mode and TorchScript inside a context: each call recorded whole.
+
+A transform differentiates by machinery below torch functions, so the recorder cannot see
+inside it.  The call therefore runs under torch's own autograd, and becomes one opaque node.
+Tensors of the graph that the transformed function closes over are found by a torch-function
+mode, which puts a detached stand-in in the place of each; the stand-ins are the operands.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from autograd_opt import errors
+from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD
+from autograd_opt.graph import node as nodes
+from autograd_opt.graph.tensor import CustomTensor, marked
+from autograd_opt.record import dispatch
+from autograd_opt.record.saved_tensors import user_state
+from autograd_opt.record.torch_fallback import (
+    OpaqueCall,
+    detached,
+    excluded_autograd,
+    record,
+    torch_autograd,
+    variables_below,
+)
+
+C = torch._C
+Tensor = torch.Tensor
+_local = threading.local()
+FIELD: Any = Tensor.grad
+OF_THE_GRAPH = frozenset([
+    FIELD.__get__, FIELD.__set__, FIELD.__delete__, REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD,
+])
+"""What is asked of a tensor of the graph itself, not of what stands in for it."""
+
+
+class Capture(TorchFunctionMode):
+    """One call that torch differentiates whole; every tensor of the graph in it has a stand-in.
+
+    Parameters
+    ----------
+    name : what the node is called.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+        self.pairs: dict[int, tuple[Tensor, Tensor]] = {}
+        self.own: dict[int, Tensor] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if enclosing() is not self:                         # what records again inside the call
+            return func(*args, **(kwargs or {}))
+        func = dispatch.meant(func)
+        if func in OF_THE_GRAPH and args and self.replaces(args[0]):
+            with recording_again():
+                return dispatch.call(func, args, kwargs or {})
+        args = self.swap(args)
+        with C.DisableTorchFunction():
+            out = func(*args, **self.swap(kwargs or {}))
+            made = args[0] if getattr(func, "__name__", "") == "__set__" else out
+            if isinstance(made, Tensor) and made.requires_grad and made.is_leaf:
+                self.own[id(made)] = made               # a leaf of the function's own
+            return out
+
+    def swap(self, arguments: Any) -> Any:
+        """The arguments with a stand-in for every tensor of the graph."""
+        with C.DisableTorchFunction():
+            return tree_map(lambda x: self.stand_in(x) if isinstance(x, Tensor) else x, arguments)
+
+    def stand_in(self, t: Tensor) -> Tensor:
+        """What torch's autograd sees in the place of `t`: itself where it is no tensor of the graph."""
+        known = self.pairs.get(id(t))
+        if known is not None:
+            return known[1]
+        if id(t) in self.own or C._functorch.is_functorch_wrapped_tensor(t):
+            return t
+        if type(t) is not CustomTensor and not (t.requires_grad and t.is_leaf):
+            return t
+        with temporarily_clear_interpreter_stack():     # the stand-in belongs to no transform
+            paused = nodes.resume(0)                    # its memory may have been written: that is recorded
+            try:
+                tracked = bool(nodes.handle_of(t).requires_grad)
+            finally:
+                nodes.resume(paused)
+            return self.pair(t, detached(t).requires_grad_(tracked))
+
+    def replaces(self, t: Any) -> bool:
+        """Is `t` a tensor of the graph, which torch's autograd may not see?"""
+        with C.DisableTorchFunction():
+            return isinstance(t, Tensor) and self.stand_in(t) is not t
+
+    def recorded(self, tensors: list[Tensor]) -> list[Tensor]:
+        """What torch has computed inside this call so far, as tensors of the graph around it."""
+        origins = {id(s): t for t, s in self.pairs.values()}
+        found = {id(t): t for t in tensors if t.requires_grad and id(t) not in origins}
+        if not found:
+            return [origins.get(id(t), t) for t in tensors]
+        operands = self.below([*found.values()])
+        call = OpaqueCall(self.name, [s for _, s in operands], list(found.values()))
+        with recording_again(), C.DisableTorchFunction():
+            results = record(call, [t for t, _ in operands], list(found.values()))
+        origins.update(zip(found, results, strict=True))
+        return [origins.get(id(t), t) for t in tensors]
+
+    def below(self, results: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """The tensors of the graph that derivatives of `results` lead to, with their stand-ins."""
+        leaves = variables_below(results)
+        return [(t, s) for t, s in self.pairs.values() if s.requires_grad and id(s) in leaves]
+
+    def pair(self, original: Tensor, other: Tensor) -> Tensor:
+        """Let `other` stand in for `original`."""
+        self.pairs[id(original)] = (original, other)
+        self.own[id(other)] = other
+        return other
+
+    def adopt(self, earlier: Capture) -> None:
+        """Go on with the stand-ins of an earlier part of the same computation."""
+        for original, other in earlier.pairs.values():
+            self.pair(original, other)
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+            inputs: tuple[Tensor, ...] = ()) -> Any:
+        """Call `function` and record the call; `inputs` are operands that it holds itself."""
+        with torch_autograd(C.is_grad_enabled(), functions=True), self:
+            stack = captures()
+            stack.append(self)
+            try:
+                out = function(*self.swap(args), **self.swap(kwargs))
+            finally:
+                stack.pop()
+            with C.DisableTorchFunction():
+                back = {id(other): original for original, other in self.pairs.values()}
+                results = [o for o in tree_leaves(out) if isinstance(o, Tensor) and id(o) not in back]
+                found = list({id(o): o for o in results}.values())
+                operands = self.below(results)
+                operands += [(t, t) for t in inputs]
+                call = OpaqueCall(self.name, [s for _, s in operands], found)
+        with C.DisableTorchFunction():
+            results = record(call, [t for t, _ in operands], found, True)
+            back.update((id(o), r) for o, r in zip(found, results, strict=True))
+            return tree_map(lambda x: back.get(id(x), x) if isinstance(x, Tensor) else x, out)
+
+    def later(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, which goes on with this computation: a `vjp_fn`, say."""
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            outer = enclosing()
+            if outer is None and nodes.get_recording() is None:
+                return function(*args, **kwargs)
+            capture = Capture(self.name) if outer is None else outer
+            capture.adopt(self)
+            if outer is None:
+                return capture.run(function, args, kwargs)
+            return function(*capture.swap(args), **capture.swap(kwargs))
+        return call
+
+
+def captures() -> list[Capture | None]:
+    """The calls under way in this thread that torch differentiates whole, innermost last; None where one records."""
+    return _local.__dict__.setdefault("stack", [])
+
+
+def enclosing() -> Capture | None:
+    """The innermost such call, unless user code inside it records again."""
+    stack = _local.__dict__.get("stack")
+    return stack[-1] if stack and nodes.get_recording() is None else None
+
+
+@contextmanager
+def recording_again() -> Iterator[None]:
+    """Inside a transform: the state in which the graph records, with the transform's call out of the way."""
+    captures().append(None)
+    try:
+        with excluded_autograd(), user_state():
+            yield
+    finally:
+        captures().pop()
+
+
+def swapped(args: tuple[Any, ...]) -> Any:
+    """Arguments of a call that no mode sees, with stand-ins where torch differentiates the whole."""
+    capture = enclosing()
+    return args if capture is None else capture.swap(args)
+
+
+def whole(name: str, original: Callable[..., Any], then: Callable[[Capture, Any], Any] | None = None) -> Any:
+    """`original`, recorded whole inside a context; `then(capture, result)` prepares what it returns."""
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        outer = enclosing()
+        if outer is not None:
+            return original(*outer.swap(args), **outer.swap(kwargs))
+        if nodes.get_recording() is None:
+            return marked(original, args, kwargs)
+        capture = Capture(name)
+        result = capture.run(original, args, kwargs)
+        return result if then is None else then(capture, result)
+    return call
+
+
+def with_function(capture: Capture, result: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A result whose second member is a function that goes on with the computation."""
+    return (result[0], capture.later(result[1]), *result[2:])
+
+
+# Forward mode ---------------------------------------------------------------------------
+def refuse_dual_level(original: Callable[[], int]) -> Callable[[], int]:
+    """`forward_ad.enter_dual_level`, refused where a graph records: it would lose the tangents."""
+    @functools.wraps(original)
+    def enter() -> int:
+        if nodes.get_recording() is not None and not torch.compiler.is_compiling():
+            raise errors.UnsupportedError(errors.at(
+                "forward-mode differentiation with dual numbers (torch.autograd.forward_ad) cannot be recorded by an "
+                "AutogradGraph: use torch.func.jvp, torch.func.jacfwd or autograd_opt.jvp, or leave the context first"
+            ))
+        return original()
+    return enter
+
+
+def refuse_opening(graph: Any) -> None:
+    """Refuse to open `graph` inside a transform or a dual level, whose tensors it would not follow."""
+    if forward_ad._current_level >= 0:
+        raise errors.UnsupportedError(errors.at(
+            f"{graph.label} was opened inside a forward-mode level (torch.autograd.forward_ad or torch.func.jvp): a "
+            "graph does not record tangents; open it outside, and call the transform inside the graph"
+        ))
+    if C._functorch.peek_interpreter_stack() is not None:
+        raise errors.UnsupportedError(errors.at(
+            f"{graph.label} was opened inside a torch.func transform: a graph does not record the transform's tensors; "
+            "open it outside, and call the transform inside the graph"
+        ))
+
+
+# TorchScript ----------------------------------------------------------------------------
+def require_no_gradients(script: Any) -> None:
+    """Refuse TorchScript that differentiates: it asks torch's engine, to which tensors of a graph are leaves."""
+    if nodes.get_active() is not None:
+        graph = script.inlined_graph
+        if any(graph.findNode(name, True) for name in ("aten::grad", "aten::backward")):
+            raise errors.UnsupportedError(errors.at(
+                f"the TorchScript code of {script.name!r} calls torch.autograd.grad or backward, which know nothing of "
+                "an AutogradGraph: call the function from before scripting, or leave the context first"
+            ))
+
+
+def scripted_function(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`ScriptFunction.__call__`, recorded whole."""
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        require_no_gradients(self)
+        if nodes.get_recording() is None:
+            return original(self, *swapped(args), **kwargs)
+        return Capture(f"scripted_{self.name}").run(functools.partial(original, self), args, kwargs)
+    return __call__
+
+
+def scripted_method(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`ScriptMethod.__call__`, recorded whole: its module's parameters are operands as they are."""
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        require_no_gradients(self)
+        if nodes.get_recording() is None:
+            return original(self, *swapped(args), **kwargs)
+        with C.DisableTorchFunction():
+            module: Any = torch.jit._recursive.wrap_cpp_module(self.owner)
+            held = tuple(p for p in module.parameters() if p.requires_grad)
+            if any(p._backward_hooks for p in held) and torch.is_grad_enabled():
+                raise errors.UnsupportedError(errors.at(
+                    f"a parameter of the TorchScript method {self.name!r} has a hook, which would run twice: remove "
+                    "it, or use the module from before scripting"
+                ))
+        return Capture(f"scripted_{self.name}").run(functools.partial(original, self), args, kwargs, held)
+    return __call__
+
+
+def install() -> None:
+    """Put the entry points in place; done once at import."""
+    from torch._functorch import eager_transforms, vmap
+    eager: Any = eager_transforms
+    batched: Any = vmap
+    batched._flat_vmap = whole("vmap", batched._flat_vmap)
+    eager.grad_impl = whole("func_grad", eager.grad_impl)
+    eager.grad_and_value_impl = whole("func_grad_and_value", eager.grad_and_value_impl)
+    eager._vjp_with_argnums = whole("func_vjp", eager._vjp_with_argnums, with_function)
+    eager._jvp_with_argnums = whole("func_jvp", eager._jvp_with_argnums)
+    functional: Any = torch.autograd.functional
+    functional._jacfwd = whole("forward_jacobian", functional._jacfwd)
+    linearize, functionalize = whole("linearize", eager.linearize, with_function), functionalized(eager.functionalize)
+    public: Any = torch.func
+    for module in (eager, public):
+        module.linearize, module.functionalize = linearize, functionalize
+    forward_ad.enter_dual_level = refuse_dual_level(forward_ad.enter_dual_level)
+    script: Any = C
+    script.ScriptFunction.__call__ = scripted_function(script.ScriptFunction.__call__)
+    script.ScriptMethod.__call__ = scripted_method(script.ScriptMethod.__call__)
+
+
+def functionalized(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.func.functionalize`, whose result is recorded whole."""
+    @functools.wraps(original)
+    def functionalize(func: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        return whole("functionalize", original(func, **options))
+    return functionalize

@@ -1,0 +1,71 @@
+"""Proofs of this process, by everything that they have read: a training loop proves its step once.
+
+A key is a row of all that a proof reads of the recorded nodes (`core/seen.pxi`), the operators with their rules
+and meanings, what the passes decided, and how it was asked.  Keys are compared in full, a hash only says where
+to look; equal keys make equal programs, so the hashes in a verdict are those of the graph that it is handed out
+for.  What looked at values of tensors is not kept: a refutation, and whatever comes after the search for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from autograd_opt.graph.structure import Structure, seen_by_proofs
+from autograd_opt.optimizer.plan_cache import Plans
+from autograd_opt.verification.program import reading
+from autograd_opt.verification.result.budget import How
+from autograd_opt.verification.result.verdict import Status, Verification
+
+PROOFS = Plans(most_plans=1024, most_nodes=1 << 19)
+"""Shared by all graphs and threads; the longest unused goes first."""
+
+Seen = tuple[Structure, tuple[Any, ...]]
+"""What a proof reads of nodes, outputs and leaves; the operators with their rules and meanings."""
+Key = tuple[tuple[Any, ...], Structure]
+USUAL = How()
+"""How a proof is asked for where nothing is said."""
+
+
+def seen(nodes: Sequence[Any], roots: Any, leaves: Any, led: bool = False) -> Seen | None:
+    """What a proof about these nodes reads, `led`: their leaders as well; None where a row cannot hold it all."""
+    return seen_by_proofs(list(nodes), roots, leaves, led, reading) if len(nodes) else None
+
+
+def key_of(what: Seen | None, leader: Any, alive: Any, asked: tuple[Any, ...]) -> Key | None:
+    """What the answer to a question follows from; None where nothing is known of that."""
+    if what is None:
+        return None
+    try:
+        hash(asked)
+        return (what[1], as_bytes(leader), as_bytes(alive), asked, torch.get_default_dtype()), what[0]
+    except (TypeError, ValueError, OverflowError):  # what does not fit the graph is said by who verifies it
+        return None
+
+
+def as_bytes(numbers: Any) -> bytes | None:
+    if numbers is None:
+        return None
+    found = np.asarray(numbers)
+    if found.dtype.kind not in "iub" and found.size:
+        raise TypeError(f"{found.dtype} is no type of whole numbers")
+    return found.astype(np.int64, copy=False).tobytes()
+
+
+def find(key: Key | None) -> Verification | None:
+    """The verdict that was kept; `stats["seconds"]` is what its proof took."""
+    return None if key is None else PROOFS.find(*key)
+
+
+def keep(key: Key | None, found: Verification, rows: int = 1) -> None:
+    """Remember an answer that no value of a tensor has decided; `rows`: what it takes of memory, in rows of its key."""
+    if key is not None and found.status is Status.PROVED and "searched" not in found.stats:
+        PROOFS.keep(*key, rows * key[1].nodes, found.with_stats(known=True))
+
+
+def forget() -> None:
+    """Prove everything anew: for who changes the verifier's own tables."""
+    PROOFS.clear()

@@ -1,0 +1,1 @@
+"""Proof that each optimized cotangent is the sum of the original ones."""

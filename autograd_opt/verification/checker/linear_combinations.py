@@ -1,0 +1,171 @@
+"""Value numbers and named sums: when are two linear combinations equal?
+
+A value is a linear combination of value numbers; sums of two terms and more get a name and
+are expanded only on demand, youngest first, so that equal names cancel unexpanded.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from autograd_opt.verification.checker.numbering import commutative
+from autograd_opt.verification.program.instructions import Vocabulary
+
+Combo = dict[int, Any]
+"""value number -> coefficient (int or Fraction), never zero; all of one type."""
+
+
+LOOK = 1 << 14
+"""Terms between two looks at the clock."""
+
+
+class OutOfBudget(Exception):
+    """More expansions than allowed, or no time left."""
+
+
+class Sums:
+    """Value numbers, named sums, and equality over the reals."""
+
+    def __init__(self, vocabulary: Vocabulary, expansions: int = 1_000_000, deadline: float | None = None):
+        self.vocabulary = vocabulary
+        self.table: dict[Any, int] = {}
+        self.sums: dict[int, tuple[tuple[int, Any], ...]] = {}
+        self.linear: dict[int, tuple[Any, tuple[int, ...], int]] = {}
+        self.depth: dict[int, int] = {}
+        self.terms: dict[int, Sequence[tuple[int, Any]]] = {}
+        self.expansions, self.deadline = expansions, deadline
+        self.spent = 0
+        self.worked = 0
+        self.count = 0
+        self.commutes = commutative(vocabulary)
+
+    def work(self, terms: int) -> None:
+        """Count terms that were handled, and look at the clock now and then."""
+        before, self.worked = self.worked, self.worked + terms
+        if before // LOOK != self.worked // LOOK and self.deadline is not None and time.monotonic() > self.deadline:
+            raise OutOfBudget("seconds")
+
+    # --- value numbers ---
+    def number(self, key: Any) -> int:
+        found = self.table.get(key)
+        if found is None:
+            found = self.table[key] = self.count
+            self.count += 1
+        return found
+
+    def apply(self, head: Any, operands: tuple[int, ...], linear_in: tuple[int, ...]) -> int:
+        """The value number of an operation on value numbers; `linear` keeps where it can be opened."""
+        if len(operands) == 2 and head in self.commutes and operands[1] < operands[0]:
+            operands = operands[::-1]
+            linear_in = tuple([1 - s for s in linear_in])
+        key = (head, operands)
+        found = self.table.get(key)
+        if found is None:
+            found = self.table[key] = self.count
+            self.count += 1
+            for slot in linear_in:
+                if operands[slot] in self.sums or operands[slot] in self.linear:
+                    self.linear[found] = (head, operands, slot)
+                    self.depth[found] = 0 if operands[slot] in self.sums else 1 + self.depth[operands[slot]]
+                    break
+        return found
+
+    def name(self, combo: Combo, type: int) -> int:
+        """One value number for a combination."""
+        if len(combo) == 1:
+            ((vn, k),) = combo.items()
+            if k == 1:
+                return vn
+        items = tuple(sorted(combo.items()))
+        key = ("sum", type, items)
+        found = self.table.get(key)
+        if found is None:
+            found = self.table[key] = self.count
+            self.count += 1
+            self.sums[found] = items
+        return found
+
+    # --- what an instruction is ---
+
+    # --- equality ---
+    def same(self, a: Any, b: Any) -> bool:
+        """Are two states of one type equal over the reals?"""
+        if type(a) is int:
+            if type(b) is int and a == b:
+                return True
+            a = {a: 1}
+        if type(b) is int:
+            b = {b: 1}
+        difference = dict(a)
+        for vn, k in b.items():
+            total = difference.get(vn, 0) - k
+            if total:
+                difference[vn] = total
+            else:
+                difference.pop(vn, None)
+        return not difference or self.vanishes(difference)
+
+    def vanishes(self, difference: Combo) -> bool:
+        """Expand named sums, youngest first, then linear operators over sums, until nothing is left.
+
+        Of those, the ones that lie closest over a sum come first: what they open into lies no closer, so nothing is
+        opened that something opened later would have cancelled.
+        """
+        sums: list[int] = []
+        later: list[tuple[int, int]] = []
+        for vn in difference:
+            self.enqueue(vn, sums, later)
+        while difference:
+            if sums:
+                vn = -heapq.heappop(sums)
+                factor = difference.pop(vn, 0)
+                if not factor:
+                    continue
+                terms: Any = self.sums[vn]
+            elif later:
+                vn = -heapq.heappop(later)[1]
+                factor = difference.pop(vn, 0)
+                if not factor:
+                    continue
+                terms = self.opened(vn)
+            else:
+                return False
+            self.spent += len(terms)
+            self.work(len(terms))
+            if self.spent > self.expansions:
+                raise OutOfBudget("expansions")
+            for term, k in terms:
+                total = difference.get(term, 0) + k * factor
+                if total:
+                    if term not in difference:
+                        self.enqueue(term, sums, later)
+                    difference[term] = total
+                else:
+                    difference.pop(term, None)
+        return True
+
+    def enqueue(self, vn: int, sums: list[int], later: list[tuple[int, int]]) -> None:
+        if vn in self.sums:
+            heapq.heappush(sums, -vn)
+        elif vn in self.linear:
+            heapq.heappush(later, (self.depth[vn], -vn))
+
+    def opened(self, vn: int) -> Sequence[tuple[int, Any]]:
+        """Linear operators over a named sum, however deep it lies, term by term; each is worked out once."""
+        path = []
+        known = self.terms
+        while vn not in self.sums and vn not in known:
+            path.append(vn)
+            _, operands, slot = self.linear[vn]
+            vn = operands[slot]
+        terms: Sequence[tuple[int, Any]] = known[vn] if vn in known else self.sums[vn]
+        self.spent += len(path) * len(terms)
+        self.work(len(path) * len(terms))
+        for outer in reversed(path):
+            head, operands, slot = self.linear[outer]
+            left, right, linear_in = operands[:slot], operands[slot + 1 :], (slot,)
+            terms = known[outer] = [(self.apply(head, (*left, term, *right), linear_in), k) for term, k in terms]
+        return terms

@@ -1,0 +1,1 @@
+"""Exact and bounded evaluation at points, which refutes."""

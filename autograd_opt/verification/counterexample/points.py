@@ -1,0 +1,180 @@
+"""Counterexamples: a rational point, and rigorous bounds that show two values to differ.
+
+Scalars are exact rationals as long as the operations are rational, and Arb's balls
+from the first transcendental function on.  A refutation needs two disjoint intervals (or
+two different rationals); overlapping ones prove nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+import flint
+import numpy as np
+
+from autograd_opt.verification.counterexample.intervals import PRECISION, Rational, apart, bounds
+from autograd_opt.verification.counterexample.prime_field import integers
+from autograd_opt.verification.program.instructions import DRAWS, FOREIGN, Head, Program
+from autograd_opt.verification.result.verdict import Counterexample
+from autograd_opt.verification.semantics.domain import Outside, TooLarge
+from autograd_opt.verification.semantics.evaluate import evaluate
+
+POOLS: tuple[tuple[Fraction, ...], ...] = (
+    tuple(map(Fraction, (0, 1, -1, 2))),
+    tuple(Fraction(k, 2) for k in (1, 2, 3, 5)),
+    tuple(Fraction(k, 2) for k in (-3, -2, -1, 1, 2, 3, 4)),
+    tuple(Fraction(k, 7) for k in range(-15, 16)),
+    (Fraction(0),),
+    (Fraction(1),),
+)
+
+SHRINK = 12
+"""Tensors of a counterexample that are tried as constants."""
+
+
+def refute(
+    original: Program,
+    optimized: Program,
+    goals: Sequence[tuple[str, int | None, int | None]],
+    *,
+    names: Mapping[int, str],
+    budget: int = 2_000_000,
+    seconds: float = 10.0,
+    seed: int = 0,
+    nodes: Any = None,
+    tries: int = 24,
+) -> Counterexample | str:
+    """Look for a point where a goal has two values; a readable one where that is possible.
+
+    Returns
+    -------
+    Counterexample, or a line that says why there is none.
+    """
+    deadline = time.monotonic() + seconds
+    last = "no difference was found"
+    total = budget
+    with_precision = flint.ctx.prec
+    flint.ctx.prec = PRECISION
+    try:
+        for attempt in range(tries):
+            pool = POOLS[attempt % len(POOLS)]
+            point: dict[str, Any] = {}
+            D = Rational(total, deadline)
+            for some in (goals, *([g] for g in goals if len(goals) > 1)):
+                try:
+                    found = evaluate_at(D, original, optimized, some, pool, seed * 1000 + attempt, names, nodes, point)
+                except Outside as error:
+                    last = str(error)
+                    continue
+                if found is not None:
+
+                    def again(D: Rational, fixed: dict[str, Fraction], made: dict[str, Any], goal: Any = found[0],
+                              pool: Any = pool, key: int = seed * 1000 + attempt) -> Any:
+                        only = [g for g in goals if g[0] == goal]
+                        return evaluate_at(D, original, optimized, only, pool, key, names, nodes, made, fixed)
+
+                    (goal, element, a, b), point = shrunk(again, found, point, total - D.spent, deadline)
+                    kind = "effect" if any(k.startswith(("draw", "memory")) for k in point) else "value"
+                    return Counterexample(kind, goal, element, point, bounds(a), bounds(b))
+                if some is goals:
+                    break
+            total -= D.spent
+        return last
+    except TooLarge as error:
+        return f"{last} ({error})"
+    finally:
+        flint.ctx.prec = with_precision
+
+
+def shrunk(
+    again: Callable[..., Any], found: Any, point: dict[str, Any], budget: int, deadline: float
+) -> tuple[Any, dict[str, Any]]:
+    """The same difference where as many tensors as possible are one number all over: 0, else 1."""
+    fixed: dict[str, Fraction] = {}
+    large = [name for name, value in point.items() if isinstance(value, list) and not name.startswith("seed")]
+    for name in large[:SHRINK]:
+        for number in (Fraction(0), Fraction(1)):
+            smaller: dict[str, Any] = {}
+            D = Rational(budget, deadline)
+            try:
+                other = again(D, {**fixed, name: number}, smaller)
+            except (Outside, TooLarge):
+                other = None
+            budget -= D.spent
+            if other is not None:
+                fixed[name] = number
+                found, point = other, smaller
+                break
+    return found, point
+
+
+def evaluate_at(
+    D: Rational,
+    original: Program,
+    optimized: Program,
+    goals: Any,
+    pool: Sequence[Fraction],
+    key: int,
+    names: Mapping[int, str],
+    nodes: Any,
+    point: dict[str, Any],
+    fixed: Mapping[str, Fraction] = MappingProxyType({}),
+) -> Any:
+    """The first element that differs at one random point, or None; `fixed` names what is one number all over."""
+    made: dict[Any, Any] = {}
+
+    def free(position: int, head: Head, shape: tuple[int, ...]) -> Any:
+        if (head.op, head.effect) in made:
+            return made[head.op, head.effect]
+        if head.op not in ("leaf", "seed") and head.op not in DRAWS | FOREIGN:
+            raise Outside(f"{head.op} has no meaning")
+        given = integers(head, nodes, original)
+        if given is None:
+            word = hashlib.sha256(f"{key}|{head.op}|{head.effect}".encode()).digest()
+            rng = random.Random(word)
+            given = np.empty(shape, dtype=object)
+            one = head.op == "seed" and given.size == 1
+            given.reshape(-1)[:] = [Fraction(1) if one else rng.choice(pool) for _ in range(given.size)]
+            name = (
+                names.get(head.effect - 1, f"%{head.effect - 1}")
+                if head.op == "leaf"
+                else f"seed {head.effect - 1}"
+                if head.op == "seed"
+                else f"{'draw' if head.op in DRAWS else 'memory written'} %{head.effect - 1}"
+            )
+            if name in fixed:
+                given.fill(fixed[name])
+            point[name] = nested(given)
+        made[head.op, head.effect] = given
+        return given
+
+    a = evaluate(D, original, [x for _, x, _ in goals if x is not None], free)
+    b = evaluate(D, optimized, [y for _, _, y in goals if y is not None], free)
+    for goal, x, y in goals:
+        left = None if x is None else np.asarray(a[x], dtype=object)
+        right = None if y is None else np.asarray(b[y], dtype=object)
+        some = right if left is None else left
+        if some is None:
+            continue
+        left = np.full(some.shape, Fraction(0), dtype=object) if left is None else left
+        right = np.full(some.shape, Fraction(0), dtype=object) if right is None else right
+        if left.shape != right.shape:
+            continue
+        for element in np.ndindex(left.shape):
+            if apart(left[element], right[element]):
+                return goal, element, left[element], right[element]
+    return None
+
+
+def nested(values: Any) -> Any:
+    return (
+        [nested(v) for v in values]
+        if isinstance(values, np.ndarray) and values.ndim
+        else str(values.item() if isinstance(values, np.ndarray) else values)
+    )

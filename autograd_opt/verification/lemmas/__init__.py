@@ -1,0 +1,1 @@
+"""sympy's proofs of rules and of linearity, composed by the checker."""

@@ -1,0 +1,239 @@
+"""The lemmas about one operator: its rule is the derivative, and it is linear where the checker says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import sympy
+import torch
+
+from autograd_opt.ops.table import OPS
+from autograd_opt.verification.lemmas.cases import CASES, Case
+from autograd_opt.verification.program.attribute_encoding import encode
+from autograd_opt.verification.program.calls import Untraceable
+from autograd_opt.verification.program.instruction_names import PULLBACK
+from autograd_opt.verification.program.instructions import Head, Vocabulary
+from autograd_opt.verification.program.linear import JOINTLY, LINEAR, joint_slots, slots
+from autograd_opt.verification.program.rule_traces import trace_rule
+from autograd_opt.verification.semantics.casework import by_cases
+from autograd_opt.verification.semantics.domain import Outside, TooLarge
+from autograd_opt.verification.semantics.evaluate import apply
+from autograd_opt.verification.semantics.operators import PULLBACKS
+from autograd_opt.verification.semantics.symbols import Symbols, fresh, is_zero
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One line of the table of lemmas."""
+
+    op: str
+    claim: str
+    status: str
+    detail: str = ""
+    seconds: float = 0.0
+
+    @property
+    def proved(self) -> bool:
+        return self.status == "proved"
+
+
+def attempt(op: str, claim: str, run: Callable[[], str], notes: Iterable[str] = ()) -> Proof:
+    """`run` says what is wrong, or nothing: then the claim is proved, where the notes are not 0."""
+    start = time.process_time()
+    try:
+        wrong = run()
+        status = "refuted" if wrong else "proved"
+        detail = wrong or (f"where {', '.join(sorted(notes))} is not 0" if notes else "")
+    except (Outside, Untraceable, TooLarge) as error:
+        status, detail = "undecided", str(error)
+    except Exception as error:  # a claim that cannot be run is not proved, and says why
+        status, detail = "undecided", f"{type(error).__name__}: {error}"
+    return Proof(op, claim, status, detail, time.process_time() - start)
+
+
+def prove(op: str) -> list[Proof]:
+    """The lemmas about one operator at small shapes, one after the other."""
+    out = []
+    for claim, run in (("gradient", gradient), ("linear", linearity), ("jointly", joint_linearity)):
+        if (claim == "linear" and op not in LINEAR) or (claim == "jointly" and op not in JOINTLY):
+            continue
+        if claim == "gradient" and not any(OPS[op].vjps) and OPS[op].joint is None:
+            continue
+        notes: set[str] = set()
+        out.append(attempt(op, claim, partial(first_wrong, run, op, notes), notes))
+    return out
+
+
+def first_wrong(run: Any, op: str, notes: set[str]) -> str:
+    """What is wrong in the first case where something is."""
+    return next(filter(None, (run(op, case, notes) for case in CASES[op])), "")
+
+
+def instance(op: str, case: Case) -> tuple[Vocabulary, list[int | None], list[Any]]:
+    """Vocabulary, operand types and symbols of a case."""
+    vocabulary = Vocabulary()
+    types: list[int | None] = []
+    args: list[Any] = []
+    for k, shape in enumerate(case.shapes):
+        if shape is None:
+            types.append(None)
+            args.append(None)
+        elif k in case.values:
+            value = case.values[k]
+            types.append(vocabulary.type(shape, torch.bool if value.dtype == bool else torch.int64, "cpu"))
+            args.append(value)
+        else:
+            types.append(vocabulary.type(shape, torch.float64, "cpu"))
+            args.append(fresh("xyzuvw"[k], shape, k in case.positive))
+    return vocabulary, types, args
+
+
+def coded(op: str, attributes: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    defaults = OPS[op].attributes
+    return tuple(
+        sorted((k, encode(v)) for k, v in attributes.items() if k not in defaults or encode(defaults[k]) != encode(v))
+    )
+
+
+def typed(vocabulary: Vocabulary, value: Any) -> int:
+    """The type of a computed value (a tuple for several outputs)."""
+    if isinstance(value, tuple):
+        return vocabulary.type(tuple((v.shape, torch.float64, "cpu") for v in value), None, None)
+    return vocabulary.type(value.shape, torch.float64, "cpu")
+
+
+def forward(
+    D: Symbols, op: str, case: Case, vocabulary: Vocabulary, types: Sequence[int | None], args: Sequence[Any]
+) -> tuple[Head, Any]:
+    """The operator's value, and its head."""
+    attributes = coded(op, case.attributes)
+    guess = next(t for t, s in zip(types, case.shapes, strict=True) if t is not None)
+    present = [a for a in args if a is not None]
+    kinds = [t for t in types if t is not None]
+    value = apply(D, vocabulary, Head(op, attributes, guess, True, 0), present, kinds)
+    number = vocabulary.head(op, attributes, typed(vocabulary, value), True, 0)
+    return vocabulary.heads[number], value
+
+
+def gradient(op: str, case: Case, notes: set[str]) -> str:
+    """Is the rule the derivative of <g, f(x)>, and linear in g?  The first difference, or an empty string."""
+
+    def run(D: Symbols) -> str:
+        vocabulary, types, args = instance(op, case)
+        head, ans = forward(D, op, case, vocabulary, types, args)
+        many = isinstance(ans, tuple)
+        if many:
+            g = [fresh(f"g{k}_", a.shape) for k, a in enumerate(ans)]
+            pairing = sum(((gk * ak).sum() for gk, ak in zip(g, ans, strict=True)), sympy.Integer(0))
+        else:
+            g = [fresh("g", np.shape(ans))]
+            pairing = np.asarray(g[0] * ans).sum()
+        needs = [
+            types[k] is not None and k not in case.values and (case.needs is None or k in case.needs)
+            for k in range(len(types))
+        ]
+        env: list[Any] = [*g, None if many else ans, *args]
+        kinds: list[Any] = [vocabulary.type(v.shape, torch.float64, "cpu") for v in g] + [head.type, *types]
+        if op in PULLBACKS:
+            reads = [k for k, e in enumerate(env) if e is not None]
+            of = ("#of", encode(op)), ("#operand", encode(0)), *head.attributes
+            pullback = Head(PULLBACK, of, head.type, False, 0)
+            env.append(apply(D, vocabulary, pullback, [env[k] for k in reads], [kinds[k] for k in reads]))
+            results = {0: len(env) - 1}
+        else:
+            template = trace_rule(vocabulary, OPS[op], head, types, needs, [True] * len(g) if many else None)
+            for number, refs in template.steps:
+                inner = vocabulary.heads[number]
+                env.append(apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs]))
+                kinds.append(inner.type)
+            results = dict(template.results)
+        gs = [s for part in g for s in part.reshape(-1)]
+        for k, need in enumerate(needs):
+            if not need:
+                continue
+            found = (
+                np.broadcast_to(np.asarray(env[results[k]], dtype=object), args[k].shape)
+                if k in results
+                else D.array(0, args[k].shape)
+            )
+            for x, e in zip(args[k].reshape(-1), found.reshape(-1), strict=True):
+                e = sympy.sympify(e)
+                expected = sympy.diff(pairing, x)
+                if not is_zero(D.settled(e - expected)):
+                    return f"d/d{x}: the rule gives {D.settled(e)}, the derivative is {D.settled(expected)}"
+                wrong = not_linear(D.settled(e), gs)
+                if wrong:
+                    return wrong
+        return ""
+
+    return by_cases(run, notes)
+
+
+def not_linear(e: Any, gs: list[Any]) -> str:
+    """Linear and homogeneous in the cotangent?"""
+    if not is_zero(e.subs(dict.fromkeys(gs, 0), simultaneous=True)):
+        return f"{e} is not 0 for a cotangent of 0"
+    for s in gs:
+        if s in e.free_symbols and not is_zero(sympy.diff(e, s, 2)):
+            return f"{e} is not linear in {s}"
+    for s in gs:
+        d = sympy.diff(e, s)
+        if any(t in sympy.expand(d).free_symbols for t in gs) and not all(is_zero(sympy.diff(d, t)) for t in gs):
+            return f"{e} is not linear in the cotangent"
+    return ""
+
+
+def linearity(op: str, case: Case, notes: set[str]) -> str:
+    """Is the operator linear where `checker.LINEAR` says so?"""
+
+    def run(D: Symbols) -> str:
+        vocabulary, types, args = instance(op, case)
+        kinds = [t for t in types if t is not None]
+        present = [a for a in args if a is not None]
+        head, _ = forward(D, op, case, vocabulary, types, args)
+        floating = [vocabulary.types[t].dtype == "float64" for t in kinds]
+        a, b = sympy.symbols("a b", real=True)
+        for slot in slots(head, floating):
+            u, v = fresh("s", present[slot].shape), fresh("t", present[slot].shape)
+
+            def at(value: Any, slot: int = slot) -> Any:
+                out = apply(D, vocabulary, head, [*present[:slot], value, *present[slot + 1 :]], kinds)
+                return out if isinstance(out, tuple) else (out,)
+
+            for whole, left, right in zip(at(a * u + b * v), at(u), at(v), strict=True):
+                for e in np.asarray(whole - a * left - b * right).reshape(-1):
+                    if not is_zero(D.settled(sympy.sympify(e))):
+                        return f"operand {slot}: {e} is not 0"
+        return ""
+
+    return by_cases(run, notes)
+
+
+def joint_linearity(op: str, case: Case, notes: set[str]) -> str:
+    """Is the operator linear in the operands of `checker.JOINTLY` taken together?"""
+
+    def run(D: Symbols) -> str:
+        vocabulary, types, args = instance(op, case)
+        kinds = [t for t in types if t is not None]
+        present = [a for a in args if a is not None]
+        head, _ = forward(D, op, case, vocabulary, types, args)
+        together = joint_slots(head, [vocabulary.types[t].dtype == "float64" for t in kinds])
+        a, b = sympy.symbols("a b", real=True)
+        u = {k: fresh(f"s{k}_", present[k].shape) for k in together}
+        v = {k: fresh(f"t{k}_", present[k].shape) for k in together}
+
+        def at(values: dict[int, Any]) -> Any:
+            return apply(D, vocabulary, head, [values.get(k, x) for k, x in enumerate(present)], kinds)
+
+        whole = at({k: a * u[k] + b * v[k] for k in together})
+        for e in np.asarray(whole - a * at(u) - b * at(v)).reshape(-1):
+            if not is_zero(D.settled(sympy.sympify(e))):
+                return f"together: {e} is not 0"
+        return ""
+
+    return by_cases(run, notes)

@@ -1,0 +1,1 @@
+"""Recorded graphs, rules and reverse sweeps as programs of plain instructions."""

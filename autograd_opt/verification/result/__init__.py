@@ -1,0 +1,1 @@
+"""Verdicts and budgets: what a verification answers and how it was asked."""

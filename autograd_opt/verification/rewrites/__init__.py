@@ -1,0 +1,1 @@
+"""Values taken from another computation, each proved on its own."""

@@ -1,0 +1,1 @@
+"""Number domains, and the meaning of each operator over any of them."""

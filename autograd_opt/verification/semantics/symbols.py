@@ -1,0 +1,174 @@
+"""The domain of sympy expressions, with cases at kinks; and how sympy is asked whether something is zero."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import sympy
+
+from autograd_opt.verification.semantics.domain import Domain, Outside
+
+CONSTANTS: dict[float, Any] = {
+    float(e): e
+    for e in (
+        sympy.log(2),
+        sympy.log(10),
+        2 / sympy.sqrt(sympy.pi),
+        -2 / sympy.sqrt(sympy.pi),
+        sympy.sqrt(sympy.pi) / 2,
+        sympy.sqrt(2) / 2,
+        1 / sympy.sqrt(2 * sympy.pi),
+        sympy.sqrt(2 * sympy.pi),
+        sympy.sqrt(2 / sympy.pi),
+        sympy.pi,
+        sympy.pi / 180,
+        180 / sympy.pi,
+        sympy.sqrt(2),
+        -sympy.sqrt(2),
+    )
+}
+CONSTANTS[2 / math.sqrt(math.pi)] = 2 / sympy.sqrt(sympy.pi)
+CONSTANTS[-2 / math.sqrt(math.pi)] = -2 / sympy.sqrt(sympy.pi)
+CONSTANTS[math.sqrt(math.pi) / 2] = sympy.sqrt(sympy.pi) / 2
+CONSTANTS[math.sqrt(2 * math.pi)] = sympy.sqrt(2 * sympy.pi)
+CONSTANTS[math.sqrt(0.5)] = sympy.sqrt(2) / 2
+CONSTANTS[math.sqrt(2 / math.pi)] = sympy.sqrt(2 / sympy.pi)
+"""Doubles that stand for irrational numbers in rules, read as those numbers."""
+FUNCTIONS = {
+    "asin": sympy.asin,
+    "acos": sympy.acos,
+    "atan": sympy.atan,
+    "lgamma": sympy.loggamma,
+    "digamma": sympy.digamma,
+    "erfinv": sympy.erfinv,
+    "erfc": sympy.erfc,
+    "sqrt": sympy.sqrt,
+}
+
+
+class NeedCase(Exception):
+    """The sign of this expression decides a branch."""
+
+    def __init__(self, difference: Any):
+        super().__init__(str(difference))
+        self.difference = difference
+
+
+class Symbols(Domain):
+    """sympy expressions; signs by assumption, or by the cases chosen so far.
+
+    With `named`, a double in a rule is read as the number it stands for: one of `CONSTANTS`,
+    or the simplest rational within a unit in its last place; without, as the rational it is.
+    """
+
+    def __init__(self, cases: tuple[tuple[Any, int], ...] = (), budget: int = 20_000, named: bool = True):
+        super().__init__()
+        self.named = named
+        self.budget = budget
+        self.substitutions: list[tuple[Any, Any]] = []
+        self.decided: dict[Any, int] = {}
+        self.generic: list[Any] = []
+        for difference, sign in cases:
+            self.assume(difference, sign)
+
+    def assume(self, difference: Any, sign: int) -> None:
+        """Solve `difference = sign * p`, p > 0, for one of its symbols.
+
+        Raises
+        ------
+        Outside : the difference is to be 0 and is not linear in any symbol with a constant factor.
+        """
+        e = sympy.expand(difference)
+        self.decided[e], self.decided[sympy.expand(-e)] = sign, -sign
+        d = sympy.expand(self.settled(difference))
+        for symbol in sorted(d.free_symbols, key=lambda s: (bool(s.is_positive), str(s))):
+            factor = sympy.diff(d, symbol)
+            if not factor.free_symbols and factor != 0:
+                p = sympy.Dummy("p", positive=True)
+                self.substitutions.append((symbol, sympy.expand((sign * p - (d - factor * symbol)) / factor)))
+                return
+        if sign == 0:
+            raise Outside(f"{difference} = 0")
+        self.generic.append(difference)
+
+    def settled(self, e: Any) -> Any:
+        """The expression under the cases chosen."""
+        for symbol, value in self.substitutions:
+            e = e.subs(symbol, value)
+        return e
+
+    def scalar(self, value: Any) -> Any:
+        if isinstance(value, (bool, np.bool_)):
+            return sympy.Integer(int(value))
+        if isinstance(value, (int, np.integer)):
+            return sympy.Integer(int(value))
+        if isinstance(value, Fraction):
+            return sympy.Rational(value.numerator, value.denominator)
+        if isinstance(value, float):
+            if self.named and value in CONSTANTS:
+                return CONSTANTS[value]
+            if math.isnan(value):
+                return sympy.nan
+            if math.isinf(value):
+                return sympy.oo if value > 0 else -sympy.oo
+            f = Fraction(value)
+            if self.named:
+                near = f.limit_denominator(10**7)
+                f = near if abs(near - f) <= Fraction(math.ulp(value)) else f
+            return sympy.Rational(f.numerator, f.denominator)
+        if isinstance(value, sympy.Expr):
+            return value
+        raise Outside(f"the number {value!r}")
+
+    def function(self, name: str, x: Any) -> Any:
+        if name.startswith("polygamma"):
+            return sympy.polygamma(int(name[9:]), x)
+        return FUNCTIONS.get(name, getattr(sympy, name, None))(x)  # type: ignore[misc]
+
+    def raised(self, x: Any, y: Any) -> Any:
+        return x**y
+
+    def sign(self, x: Any) -> int:
+        e = sympy.expand(x)
+        if e in self.decided:
+            return self.decided[e]
+        e = sympy.expand(self.settled(x))
+        if e in self.decided:
+            return self.decided[e]
+        if e.is_zero or e == 0:
+            return 0
+        if e.is_positive:
+            return 1
+        if e.is_negative:
+            return -1
+        raise NeedCase(x)
+
+
+def fresh(prefix: str, shape: tuple[int, ...], positive: bool | None = None, **assumptions: Any) -> Any:
+    """An array of real symbols named prefix0, prefix1, ..."""
+    out = np.empty(shape, dtype=object)
+    kind = {"positive": True} if positive else {"real": True}
+    out.reshape(-1)[:] = [
+        sympy.Symbol(f"{prefix}{k}" if out.size > 1 else prefix, **kind, **assumptions) for k in range(out.size)
+    ]
+    return out
+
+
+def is_zero(e: Any) -> bool:
+    """Does sympy show that the expression is 0?  Cheap means first; never a numeric guess."""
+    if e == 0:
+        return True
+    e = sympy.expand(e)
+    if e == 0:
+        return True
+    n = sympy.fraction(sympy.together(e))[0]
+    if sympy.expand(n) == 0 or sympy.expand(sympy.powsimp(sympy.expand(n))) == 0:
+        return True
+    r = e.rewrite(sympy.exp)
+    n = sympy.fraction(sympy.together(r))[0]
+    if sympy.expand(sympy.powsimp(sympy.expand(n))) == 0:
+        return True
+    return bool(sympy.simplify(e) == 0)

@@ -1,0 +1,1 @@
+"""Which engine is asked when; sympy end to end."""

@@ -1,0 +1,188 @@
+"""Pictures: what is shown, in every format."""
+
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import torch
+
+import autograd_opt as ao
+from autograd_opt import errors
+from autograd_opt.inspection.drawing import draw_comparison
+from autograd_opt.inspection.drawing.pictures import LIMIT, picture_of
+from autograd_opt.inspection.module_names import follow
+from autograd_opt.inspection.snapshot import scene_of
+from tests.inspection.programs import many, mixed
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed")
+
+
+def nodes_of(svg: str) -> dict[str, ET.Element]:
+    return {g.get("id", ""): g for g in ET.fromstring(svg).iter(f"{SVG}g") if "node" in (g.get("class") or "")}
+
+
+@graphviz
+def test_svg_shows_every_node_with_hover_and_state() -> None:
+    with mixed() as (graph, _):
+        text = graph.draw()
+        shown = nodes_of(text)
+        assert len(shown) == len(graph)
+    assert text.startswith("<svg")
+    assert "one value, written 3 times" in ET.tostring(shown["n2"], encoding="unicode")
+    states = {g.get("class") for g in shown.values()}
+    assert {"node leaf kept", "node constant kept", "node operation merged", "node operation pruned",
+            "node opaque kept"} <= states
+    struck = [g for g in shown.values() if "pruned" in (g.get("class") or "")]
+    assert all(any(t.get("text-decoration") == "line-through" for t in g.iter(f"{SVG}text")) for g in struck)
+
+
+def test_kinds_are_told_apart_by_shape() -> None:
+    with mixed() as (graph, _):
+        picture = picture_of(scene_of(graph), False)
+        lines = {line.split()[0]: line for line in graph.to_dot().splitlines() if " [label=" in line}
+    shapes = {b.kind: lines[b.id] for b in picture.boxes if not b.pinned}
+    assert "shape=hexagon" in lines[next(b.id for b in picture.boxes if b.pinned)]
+    assert "peripheries=2" in lines[next(b.id for b in picture.boxes if b.is_output)]
+    assert "shape=parallelogram" in shapes["opaque"]
+    assert "bold" in shapes["leaf"]
+    assert "dashed" in shapes["constant"]
+    assert "rounded" in shapes["operation"]
+
+
+def test_merged_nodes_have_one_colour() -> None:
+    with mixed() as (graph, _):
+        picture = picture_of(scene_of(graph), False)
+    groups = {b.group for b in picture.boxes if b.state == "merged" or b.id == "n2"}
+    assert len(groups) == 1
+
+
+@graphviz
+def test_files_by_ending(tmp_path: Path) -> None:
+    with mixed() as (graph, _):
+        for ending in (".svg", ".png", ".dot", ".mmd"):
+            path = graph.draw(tmp_path / f"g{ending}")
+            assert path.stat().st_size > 500
+            assert draw_comparison(graph, tmp_path / f"both{ending}").stat().st_size > path.stat().st_size
+        text = draw_comparison(graph)
+        with pytest.raises(errors.ArgumentError, match=r"\.svg, \.png, \.dot, \.mmd"):
+            graph.draw(tmp_path / "g.gif")
+    assert (tmp_path / "g.png").read_bytes().startswith(b"\x89PNG")
+    ET.fromstring(text)
+    assert "as written" in text
+    assert "optimized" in text
+    assert {"an2", "bn2"} <= nodes_of(text).keys()
+
+
+def test_without_graphviz_there_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVG and PNG are refused with where to get the program; Mermaid, DOT and the page need none."""
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with mixed() as (graph, _):
+        for draw in (graph.draw, lambda: graph.draw(tmp_path / "g.png"), lambda: draw_comparison(graph)):
+            with pytest.raises(errors.UnsupportedError, match=r"install graphviz.*Mermaid.*to_html.*test_draw"):
+                draw()
+        assert not list(tmp_path.iterdir())
+        for ending in (".dot", ".mmd"):
+            assert graph.draw(tmp_path / f"g{ending}").stat().st_size > 500
+        assert graph._repr_svg_() is None
+
+
+def test_mermaid_text() -> None:
+    with mixed() as (graph, _):
+        lines = graph.to_mermaid(optimized=True).splitlines()
+    assert lines[0] == "flowchart TD"
+    assert "  n0 --> n2" in lines
+    assert not any("n3" in line for line in lines)
+
+
+def test_large_graphs_are_drawn_in_blocks_without_cycles() -> None:
+    import rustworkx as rx
+    with many(200) as graph:
+        picture = picture_of(scene_of(graph), False)
+    assert len(picture.boxes) <= LIMIT
+    dag: rx.PyDiGraph[str, None] = rx.PyDiGraph()
+    index = {b.id: dag.add_node(b.id) for b in picture.boxes}
+    dag.add_edges_from([(index[a], index[b], None) for a, b, _, _ in picture.edges])
+    assert rx.is_directed_acyclic_graph(dag)
+
+
+def transformer(layers: int) -> torch.nn.Module:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    return torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+
+def test_a_followed_transformer_is_drawn_by_module() -> None:
+    model = transformer(3)
+    with ao.AutogradGraph(optimize=True) as graph:
+        follow(graph, model)
+        _y = model(torch.randn(2, 5, 8))
+        picture = picture_of(scene_of(graph), False)
+        text = graph.to_dot()
+    assert [f.title for f in picture.frames] == [f"TransformerEncoder.layers.{k}" for k in range(3)]
+    titles = {b.id: b.title for b in picture.boxes}
+    assert [titles[i] for i in picture.frames[2].boxes if titles[i] != "add"][:4] == \
+        ["self_attn", "norm1", "linear1", "relu"]
+    assert [titles[i] for f in picture.frames for i in f.boxes].count("add") == 6
+    assert re.findall(r'subgraph cluster\d { label="(.*?)"', text) == [f.title for f in picture.frames]
+    model(torch.randn(2, 5, 8))
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_layers_like_an_earlier_one_stay_whole_where_there_are_many() -> None:
+    model = transformer(12)
+    with ao.AutogradGraph(optimize=True) as graph:
+        follow(graph, model)
+        _y = model(torch.randn(2, 5, 8))
+        picture = picture_of(scene_of(graph), False)
+    assert [f.title for f in picture.frames] == ["TransformerEncoder.layers.0"]
+    whole = [b.title for b in picture.boxes if "like TransformerEncoder.layers.0" in b.detail]
+    assert whole == [f"TransformerEncoder.layers.{k}" for k in range(1, 12)]
+
+
+def test_a_model_that_nobody_follows_is_divided_where_parameters_are_read() -> None:
+    model = transformer(2)
+    with ao.AutogradGraph(optimize=True) as graph:
+        _y = model(torch.randn(2, 5, 8))
+        picture = picture_of(scene_of(graph), False)
+    assert "graph.follow(model) names modules" in picture.caption
+    assert "4 nodes: linear, relu" in [b.detail for b in picture.boxes]
+
+
+def test_boxes_tell_numbers_and_names_of_parameters() -> None:
+    model = torch.nn.Linear(2, 1)
+    with ao.AutogradGraph() as graph:
+        graph.follow(model)
+        _y = (2 - model(torch.ones(3, 2)) ** 3).sum(0)
+        titles = [b.title for b in picture_of(scene_of(graph), False).boxes]
+        names = [node["name"] for node in graph.to_dict()["nodes"]]
+    assert titles == ["%0 constant", "%1 weight", "%2 bias", "%3 linear", "%4 pow 3", "%5 rsub 2", "%6 sum 0"]
+    assert names[:4] == ["", "weight", "bias", ""]
+
+
+def test_a_picture_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("autograd_opt.inspection.drawing.dot.node", stopped)
+    with mixed() as (graph, _), pytest.raises(KeyboardInterrupt):
+        graph.draw(tmp_path / "g.dot")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_of_no_blocks_is_refused(limit: int, optimize: bool, tmp_path: Path) -> None:
+    x = ao.tensor([1.0, 2.0])
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        y = x
+        for _ in range(LIMIT + 10):
+            y = y.sin()
+        for draw in (lambda limit: graph.draw(tmp_path / "g.dot", limit=limit), graph.to_dot, graph.to_mermaid,
+                     lambda limit: draw_comparison(graph, tmp_path / "g.dot", limit=limit)):
+            with pytest.raises(errors.ArgumentError, match=rf"limit={limit}: choose a whole number from 1 .*test_draw"):
+                draw(limit=limit)
+            assert draw(limit=1)

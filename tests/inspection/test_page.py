@@ -1,0 +1,157 @@
+"""The HTML page: complete in one file, right in a real browser."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import autograd_opt as ao
+from autograd_opt.inspection.formulas import formulas_of
+from autograd_opt.inspection.page import levels, notebook_html, to_html
+from autograd_opt.ops.table import OPS
+from tests.inspection.programs import many, mixed
+
+BROWSER = next((b for b in ("chromium", "chromium-browser", "google-chrome") if shutil.which(b)), None)
+
+
+def data_of(text: str) -> dict[str, object]:
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert match is not None
+    return dict(json.loads(match.group(1)))
+
+
+def test_the_page_needs_no_network(tmp_path: Path) -> None:
+    with mixed() as (graph, _):
+        text = to_html(graph)
+        assert to_html(graph, tmp_path / "g.html").read_text(encoding="utf-8") == text
+    assert not re.search(r"(src|href)=|https?:|@import|fetch\(", text)
+
+
+def test_every_node_is_there_with_rule_and_group() -> None:
+    with mixed() as (graph, _):
+        data = data_of(to_html(graph))
+        assert len(data["nodes"]) == len(graph)  # type: ignore[arg-type]
+    nodes: list[dict[str, object]] = data["nodes"]  # type: ignore[assignment]
+    assert nodes[5]["rule"] == {"x": "g * H(y)", "y": "g * H(x)"}
+    assert nodes[2]["merged"] == [2, 3, 11] or len(nodes[2]["merged"]) == 3  # type: ignore[arg-type]
+    assert set(data["optimized"]) < set(data["written"])  # type: ignore[call-overload]
+
+
+def test_text_in_attributes_cannot_end_the_script() -> None:
+    with ao.AutogradGraph(name="</script><b>") as graph:
+        _y = ao.tensor([1.0]) * 2
+        text = to_html(graph)
+    assert text.count("</script>") == 2
+    assert data_of(text)["title"] == "graph '</script><b>'"
+
+
+def test_every_operator_has_a_readable_formula() -> None:
+    for name in ("add", "mul", "exp", "matmul", "sum", "where", "log_softmax"):
+        formulas = formulas_of(OPS[name])
+        assert formulas
+        assert all(text and "not at hand" not in text for text in formulas.values())
+
+
+@pytest.mark.parametrize("program", ["dot", None])
+def test_notebook_html(program: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if program is None:
+        monkeypatch.setattr(shutil, "which", lambda name: None)
+    elif shutil.which(program) is None:
+        pytest.skip("graphviz is not installed")
+    with mixed() as (graph, _):
+        assert ("<svg" if program else "flowchart TD") in notebook_html(graph)
+    assert "closed" in notebook_html(graph)
+
+
+def test_a_hundred_thousand_levels_need_no_recursion() -> None:
+    n = 100_000
+    level = levels([str(i) for i in range(n)], [(str(i), str(i + 1)) for i in range(n - 1)])
+    assert level[str(n - 1)] == n - 1
+
+
+CLICKS = """
+<script>
+const seen = {}, type = (field, text) => { field.value = text; field.dispatchEvent(new Event("input")); };
+const press = (type, i) => {
+  const area = canvas.getBoundingClientRect(), [x, y] = layout[i];
+  const place = {clientX: area.left + dx + scale * x, clientY: area.top + dy + scale * y};
+  canvas.dispatchEvent(new PointerEvent(type, place));
+};
+type($("search"), "sum f32[1]");
+seen.found = [...hits];
+$("search").dispatchEvent(new KeyboardEvent("keydown", {key: "Enter"}));
+seen.chosen = $("details").querySelector("h2").textContent;
+type($("search"), "");
+$("fit").click();
+addEventListener("error", e => e.preventDefault());     // a synthetic pointer cannot be captured
+press("pointerdown", 5); press("pointerup", 5);
+seen.clicked = $("details").textContent;
+const before = scale;
+canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: -200, clientX: 300, clientY: 300}));
+seen.zoomed = scale > before;
+$("optimized").click();
+seen.nodes = Object.keys(layout).length;
+[...$("details").querySelectorAll("a")][0].click();
+seen.followed = chosen;
+document.body.dataset.seen = JSON.stringify(seen);
+</script>
+"""
+
+
+def dom(page: Path, fragment: str = "") -> str:
+    """What a real browser makes of a page."""
+    run = subprocess.run(
+        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{page}{fragment}"],
+        capture_output=True, text=True, timeout=120, check=False)
+    assert "data-ready" in run.stdout, run.stderr[-500:]
+    return run.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+def test_search_click_zoom_and_the_optimized_view_in_a_browser(tmp_path: Path) -> None:
+    with mixed() as (graph, _):
+        text = to_html(graph)
+        sums = [n["index"] for n in graph.to_dict()["nodes"] if n["op"] == "sum" and n["type"] == "f32[1]"]
+        left = graph.optimized().num_nodes()
+    page = tmp_path / "g.html"
+    page.write_text(text.replace("</body>", CLICKS + "</body>"), encoding="utf-8")
+    match = re.search(r'data-seen="([^"]*)"', dom(page))
+    assert match is not None
+    seen = json.loads(html.unescape(match.group(1)))
+    assert seen["found"] == sums
+    assert seen["chosen"].startswith(f"%{sums[0]} = sum(")
+    for part in ("%5 = mul(%3, %4)", "f32[2]", "cotangent of x: g * H(y)"):
+        assert part in seen["clicked"]
+    assert seen["zoomed"]
+    assert seen["nodes"] == left
+    assert seen["followed"] == 2         # %3, the operand that was clicked, is led to %2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+def test_the_page_opens_at_the_view_that_was_asked_for(tmp_path: Path) -> None:
+    with mixed() as (graph, _):
+        left = graph.optimized().num_nodes()
+        path = to_html(graph, tmp_path / "g.html", optimized=True)
+    assert f"{left} nodes" in dom(path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+def test_five_thousand_nodes_open_in_a_browser(tmp_path: Path) -> None:
+    with many(1000) as graph:
+        assert len(graph) > 5000 - 1
+        to_html(graph, tmp_path / "g.html")
+    begin = time.perf_counter()
+    text = dom(tmp_path / "g.html", "#7")
+    ready = re.search(r'data-ready="(\d+)"', text)
+    assert ready is not None
+    print(f"ready after {ready.group(1)} ms, {time.perf_counter() - begin:.2f} s with the browser's own start")
+    assert "<h2>%7 = " in text
+    assert "5001 nodes" in text
