@@ -233,7 +233,8 @@ def collected() -> None:
 
 NAMES: dict[str, Any] = {
     f.__name__: f
-    for f in (laid, ramp, spin, spent, train, carried, wrapped, printed, leaves_below, Held, Duck, Labelled, tied, collected)
+    for f in (laid, ramp, spin, spent, train, carried, wrapped, printed, leaves_below, Held, Duck, Labelled, tied,
+              collected)
 }
 NAMES.update(imported_grad=GRAD, imported_backward=BACKWARD, functools=functools,
              edge=torch.autograd.graph.get_gradient_edge)

@@ -7,6 +7,7 @@ import hypothesis
 import pytest
 import torch
 
+from autograd_opt.abi import switches
 from autograd_opt.graph import node
 from autograd_opt.record import recorder
 
@@ -18,11 +19,23 @@ FOUND_AGAIN = frozenset("""
 """Tests that count records, or values found again: when dead records are dropped, known values are forgotten."""
 
 
+THEMSELVES = {
+    "module_call": """test_torchs_modules_are_called_without_frames test_calls_are_short_again_when_torchs_call_is_back
+        test_while_a_trace_maps_modules_torch_calls_them""".split(),
+    "tensor_info": """test_a_function_that_says_something_else_is_not_used
+        test_each_function_is_compared_with_its_property""".split(),
+}
+"""An acceleration -> the tests of it, which are left out where it is switched off."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    names = {name for part in switches.OFF for name in THEMSELVES.get(part, ())}
     if os.environ.get("AUTOGRAD_OPT_COMPACT"):
-        left_out = [item for item in items if item.name.partition("[")[0] in FOUND_AGAIN]
+        names |= FOUND_AGAIN
+    left_out = [item for item in items if item.name.partition("[")[0] in names]
+    if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item.name.partition("[")[0] not in FOUND_AGAIN]
+        items[:] = [item for item in items if item.name.partition("[")[0] not in names]
 
 
 def pytest_configure() -> None:

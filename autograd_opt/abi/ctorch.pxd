@@ -259,6 +259,7 @@ cdef extern from *:
         int (*into[16])(void *, void *);         /* in the memory of the first */
         int (*products[4])(void *, void *, void *);
         PyObject *kinds_of_tensors[3];           /* the classes without a behaviour of their own */
+        PyObject *start;                         /* `ao_start` where Python is asked about all */
     } ao_reads;
     static ao_reads *ao_r;                       /* one for all modules; each sets it when it is imported */
 
@@ -377,7 +378,15 @@ cdef extern from *:
         /* a result that torch's kernel has written in place is unwritten to the user: version 0, if only `holders` know it */
         void *counter;
         volatile uint32_t *version;
-        if (!AO_PLAIN(t) || (counter = *ao_r->version(AO_TENSOR(t))) == NULL) return 0;
+        if (!AO_PLAIN(t)) {
+            if (ao_r->plain == NULL && ao_r->start != NULL && Py_REFCNT(t) <= holders) {
+                PyObject *done = PyObject_CallFunctionObjArgs(ao_r->start, t, NULL);
+                if (done == NULL) PyErr_Clear();     /* an inference tensor, say, which has no version */
+                Py_XDECREF(done);
+            }
+            return 0;
+        }
+        if ((counter = *ao_r->version(AO_TENSOR(t))) == NULL) return 0;
         version = (volatile uint32_t *)((char *)counter + ao_r->counter);
         if (*version != 0 && Py_REFCNT(t) <= holders && ao_tensors_over(t) == 1
                 && *(volatile uint32_t *)(*(char **)AO_TENSOR(t) + AO_OWNERS) == 1) *version = 0;

@@ -321,6 +321,9 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
             if not call.grad and call.is_input(outputs[i]):
                 outputs[i] = unrelated(outputs[i], call.is_dirty(outputs[i]))
         return outputs
+    for i in tracked:
+        if call.is_dirty(outputs[i]) and call.is_input(outputs[i]):
+            outputs[i].grad = None               # as in torch: it was that of the value before
     operands = tuple(args[i] for i in positions)
     metas = {i: (outputs[i].shape, outputs[i].dtype, outputs[i].device) for i in tensors}
     ctx._places = tuple(tracked), len(outputs)

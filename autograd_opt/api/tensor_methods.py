@@ -245,8 +245,13 @@ def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
 def as_subclass(self: Tensor, cls: Any) -> Any:
     """`Tensor.as_subclass`, which no mode sees, with the gradient followed or the call refused."""
     if nodes.get_recording() is None or torch._C._is_torch_function_all_disabled() \
-            or not torch.is_grad_enabled() or not references.requires_grad(self):
+            or not references.requires_grad(self):
         return Base.as_subclass(self, cls)
+    if not torch.is_grad_enabled():
+        with torch._C.DisableTorchFunction():
+            view = Base.as_subclass(self, cls)
+            views.set_apart(view, self)
+        return view
     if cls is Tensor or cls is CustomTensor:
         return call_route(torch.ops.aten.alias, (self,), {})
     raise errors.UnsupportedError(errors.at(

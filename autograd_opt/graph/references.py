@@ -1,7 +1,7 @@
 """ReferenceManager: who is held strongly, who only weakly, and how `.grad` is written.
 
-Strongly held: leaves that require grad and that a living record reads, what a rule saved, values kept for reuse within a
-budget.  Every other intermediate is known by a borrowed pointer that its own finalizer
+Strongly held: leaves that require grad and that a living record reads, what a rule saved, values kept for reuse within
+a budget.  Every other intermediate is known by a borrowed pointer that its own finalizer
 clears (see `node.pyx`); constants are held by weak references.
 """
 

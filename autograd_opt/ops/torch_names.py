@@ -159,8 +159,13 @@ BY_OPERANDS: dict[str, Callable[[Any], str]] = {
     "clamp": lambda node: numbered("clamp", int(node.operands[1] is None and node.operands[2] is None)),
     **dict.fromkeys(["masked_fill", "lerp", "index_fill"], operand(2)),
     **dict.fromkeys(["rsub", "copysign"], number(1)), "scatter": number(2), "fill": filled,
+<<<<<<< ours
     "xlogy": either("Xlogy"), "xlog1py": either("SpecialXlog1Py"), "pow": raised, "matmul": multiplied,
     "linear": affine,
+=======
+    "xlogy": either("Xlogy"), "xlog1py": either("SpecialXlog1Py"),
+    "pow": raised, "matmul": multiplied, "linear": affine,
+>>>>>>> theirs
     **{f"conv{kind}{n}d": convolved for kind in ("", "_transpose") for n in (1, 2, 3)},
 }
 """Where the name depends on what the operands are."""
@@ -205,7 +210,9 @@ def output_number(node: Any) -> int:
     source = node.operands[0] if node.operands else None
     if not node.requires_grad or (source is not None and source.op.name in SEPARATE):
         return 0
-    return int(node.raw_attributes["i"])
+    number = node.raw_attributes["i"]
+    numbers = None if source is None else (source.raw_attributes or {}).get("numbers")
+    return int(number if numbers is None else numbers[number])
 
 
 def install() -> None:

@@ -204,7 +204,8 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if found[0].requires_grad:
             before[id(target)]._copy_of = found[0]  # type: ignore[attr-defined]
         move(OPAQUE, [nodes.handle_of(t) if t is not target else found[0] for t in operands], operands,
-             described(call), target, base, (call, [before.get(id(t), t) for t in operands]), reshapes=name in RESHAPING)
+             described(call), target, base, (call, [before.get(id(t), t) for t in operands]),
+             reshapes=name in RESHAPING)
     return target
 
 

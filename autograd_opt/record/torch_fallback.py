@@ -260,7 +260,10 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
         node = recorder.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, operands))
         node.view = True if tracked[0]._is_view() else None
     elif tracked:
-        recorder.record_multi(OPAQUE_MULTI, tuple(operands), described(call), tracked, True, (call, operands))
+        attributes, numbers = described(call), tuple(e.output_nr for e in call.edges)
+        if numbers != tuple(range(len(numbers))):           # results of several nodes of torch's
+            attributes["numbers"] = numbers
+        recorder.record_multi(OPAQUE_MULTI, tuple(operands), attributes, tracked, True, (call, operands))
     return results
 
 

@@ -92,6 +92,29 @@ def test_dropping_a_branch_frees_what_it_saved(optimize):
 
 
 @OPTIMIZE
+@pytest.mark.parametrize("make", [ao.tensor, lambda t: t.requires_grad_()])
+def test_a_leaf_dies_with_what_reads_it(optimize, make):
+    """An input of a step that requires grad goes when its user lets go, in a context that stays open."""
+    w = torch.ones(3, requires_grad=True)
+    with ao.AutogradGraph(optimize=optimize):
+        for _ in range(3):
+            x = make(torch.ones(3))
+            ref = weakref.ref(x)
+            loss = (x * w).sum()
+            del x
+            assert ref() is not None
+            loss.backward()
+            del loss
+            assert ref() is None
+        x = make(torch.ones(3))
+        for k in (1, 2):                            # let go, and taken up again
+            (x * w).sum().backward()
+            assert torch.equal(x.grad, k * torch.ones(3))
+        x.backward(torch.ones(3))
+        assert torch.equal(x.grad, 3 * torch.ones(3))
+
+
+@OPTIMIZE
 def test_attributes_end_with_the_users_tensor(optimize):
     """A value that a rule keeps is no tensor of the user's any more, whatever names other tensors have."""
     class Tag:

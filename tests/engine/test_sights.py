@@ -284,6 +284,43 @@ def order_in_products(new):
     return order
 
 
+@sights("test_post_accumulate_grad_hook_ordering")
+def order_of_leaves_used_before(new):
+    """A leaf gets its gradient when its last cotangent has come, whenever the graph has met it first."""
+    order = []
+    leaf = writer(new, order)
+    a, b, c = leaf("a"), leaf("b"), leaf("c")
+    (a * b * c).sum().backward()
+    for product in (lambda: c * b * a, lambda: (b * 2) + (a * c), lambda: (a * b).sin() * (a * 3),
+                    lambda: b + a + c * b):
+        order.append("|")
+        product().sum().backward()
+    order.append("|")
+    torch.stack([c, a, b, leaf("d"), leaf("e")]).sum().backward()
+    return order
+
+
+@sights("test_post_accumulate_grad_hook_ordering")
+def a_hook_frees_gradients_in_time(new):
+    """Gradients that hooks free as they come are never all there at once."""
+    alive, most = set(), [0]
+
+    def freed(t):
+        alive.add(id(t))
+        most[0] = max(most[0], sum(p.grad is not None for p in params))
+        t.grad = None
+
+    params = [new(torch.ones(2, dtype=torch.double)) for _ in range(4)]
+    for p in params:
+        p.register_post_accumulate_grad_hook(freed)
+    for _ in range(3):
+        x = torch.ones(2, dtype=torch.double)
+        for p in params:
+            x = (x * p).sin()
+        x.sum().backward()
+    return most
+
+
 def test_order_in_a_network() -> None:
     """A hook that steps and frees each gradient sees the Parameters in torch's order."""
     net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 3, bias=False),

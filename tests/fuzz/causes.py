@@ -35,7 +35,7 @@ def shared_gradients(program: Program) -> frozenset[str]:
 
 
 def written_through(program: Program) -> frozenset[str]:
-    """The variables whose memory is, in torch eager, also that of a leaf's `.grad`: what is added there reaches them."""
+    """The variables in whose memory, in torch eager, a leaf's `.grad` lies: what is added there reaches them."""
     env = environment(make_inputs("plain"))
     torch.manual_seed(0)
     with warnings.catch_warnings(), contextlib.suppress(Exception):
@@ -54,6 +54,13 @@ def told(program: Program, mode: Mode | None) -> list[tuple[int, str]]:
         return eager(program).told
     with graphs(mode) as session:
         return execute(program, make_inputs(mode["kind"]), session=session).told
+
+
+def held_as_saved(program: Program, modes: tuple[Mode, ...]) -> bool:
+    """Do all tell the same once torch eager saves aliases, and so holds no tensor object of the user's?"""
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
+        theirs = told(program, None)
+    return all(told(program, mode) == theirs for mode in modes)
 
 
 def counted_alike(program: Program, place: int, name: str, modes: tuple[Mode, ...]) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.fuzz.causes import chaotic, counted_alike, fed, shared_gradients, written_through
+from tests.fuzz.causes import chaotic, counted_alike, fed, held_as_saved, shared_gradients, written_through
 from tests.fuzz.oracle import MODES, differs
 from tests.programs import Program
 
@@ -78,6 +78,9 @@ def told_by(program: Program, message: str) -> tuple[int, str]:
 def starting(program: Program, message: str) -> bool:
     """Do versions that differ grow alike from where the variable is made?"""
     place, statement = told_by(program, message)
+    if ".clone()" in statement:          # of an inference tensor torch counts the copy
+        lines = [*program.statements[:place], statement.replace(".clone()", ".mul(1)")]
+        return differs(Program(lines)) is None
     name = re.search(r"(\w+)(\.\w+\([^()]*\))?\)?\._version", statement)
     return name is not None and counted_alike(program, place, name.group(1), MODES)
 
@@ -90,16 +93,23 @@ def between(program: Program, message: str) -> bool:
         return False
     name = found.group(1)
     made = [line for line in program.statements[:place] if re.search(rf"\b{name}(, \w+)* = ", line)]
-    if "next_functions" not in statement and not (made and re.search(r"vmap\(|func\.", made[-1])):
+    if "next_functions" not in statement and not (made and re.search(r"vmap\(|func\.|block_diag\(", made[-1])):
         return False
     return differs(Program([*program.statements[:place], f"tell(leaves_below({name}))"])) is None
+
+
+def saved(program: Program, message: str) -> bool:
+    """Do both agree on what is alive once torch saves aliases?"""
+    place, _ = told_by(program, message)
+    return held_as_saved(Program(program.statements[:place + 1]), MODES)
 
 
 def leaking(program: Program, message: str) -> bool:
     """Do both agree when pack hooks give back another tensor than the one that they got?"""
     text = "saved_tensors_hooks(lambda t: t.detach(),"
     return differs(Program([
-        re.sub(r"saved_tensors_hooks\(lambda t: t,", text, line).replace("lambda t: (t, t._", "lambda t: (t.detach(), t._")
+        re.sub(r"saved_tensors_hooks\(lambda t: t,", text, line).replace(
+            "lambda t: (t, t._", "lambda t: (t.detach(), t._")
         for line in program.statements
     ])) is None
 
@@ -173,25 +183,34 @@ KNOWN = (
         between,
     ),
     Known(
-        "a pack hook that returns the tensor itself: in torch a result saved so is never freed, not by the collector either",
+        "a tensor object that torch's graph holds as saved (the indices of a sort); here it holds the value alone",
+        r"told by .*alive\(\).*\[.*False.*instead of",
+        r"alive\(\)",
+        "u, v = (s * y).sort(0)\nwatch(v); del v; alive()",
+        saved,
+    ),
+    Known(
+        "a pack hook that returns the tensor itself: in torch a result saved so is never freed",
         r"told by .*alive\(\)",
         r"saved_tensors_hooks\(lambda t: \(?t,",
         "with graph.saved_tensors_hooks(lambda t: t, lambda t: t): v = s.prod()\nwatch(v); del v; alive()",
         leaking,
     ),
     Known(
-        "a checkpoint around a Function without setup_context in a run inside vmap: torch computes it again in there and "
-        "refuses, here it is computed outside",
+        "a checkpoint around a Function without setup_context in a run inside vmap: torch computes it again in there "
+        "and refuses, here it is computed outside",
         r"torch raises .*must override the setup_context staticmethod",
         r"(?s)checkpoint\(.*vmap\(",
         "v = checkpoint(lambda t: Square.apply(t) * 2, s, use_reentrant=False)\n"
-        "u = torch.vmap(lambda g: torch.autograd.grad(v, s, g, retain_graph=True)[0])(torch.ones(3, dtype=torch.float64))",
+        "u = torch.vmap(lambda g: torch.autograd.grad(v, s, g, retain_graph=True)[0])("
+        "torch.ones(3, dtype=torch.float64))",
     ),
     Known(
         "torch adds to a .grad that lies in the memory of the leaf itself, and so writes the leaf",
         r": \w+ is",
         r"detach\(\)",
-        "v = torch.view_as_real(z)\ntorch.autograd.backward([v], [v.detach()], retain_graph=True)\n(v.sum() * 2).backward()",
+        "v = torch.view_as_real(z)\n"
+        "torch.autograd.backward([v], [v.detach()], retain_graph=True)\n(v.sum() * 2).backward()",
         through_gradient,
     ),
     Known(

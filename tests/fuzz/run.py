@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import warnings
 from collections.abc import Callable
@@ -81,7 +82,17 @@ def execute(program: Program, inputs: dict[str, Tensor],
             after: Callable[[int, dict[str, Any]], None] = lambda k, env: None,
             session: Session | None = None) -> Outcome:
     """Run the statements until one raises, then look at everything; `after` each, its number and the variables."""
-    env = environment(dict(inputs), session)
+    collects = gc.isenabled()
+    gc.disable()                        # what is alive depends on the program alone, which calls the collector itself
+    try:
+        return executed(program, environment(dict(inputs), session), after)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def executed(program: Program, env: dict[str, Any], after: Callable[[int, dict[str, Any]], None]) -> Outcome:
+    """`execute`, with the collector switched off."""
     out = Outcome()
     torch.manual_seed(0)
     with warnings.catch_warnings():

@@ -885,6 +885,64 @@ FOUND = {
         u, v = Both.apply(c, f)
         y.grad_fn; graph.register_multi_grad_hook([y, v], see_all('y:3'))
         a, b = torch.autograd.grad(v.sum() * 2, [z, u], allow_unused=True, retain_graph=True)""",
+    # ----- what lives, and for how long -----
+    "a leaf that no living record reads": """
+        u = laid(y.detach(), 'permuted').requires_grad_()
+        (u.sum() * 2 + z.abs().sum() * 3).backward()
+        watch(u); del u; alive()""",
+    "the output of a Function that carries no gradient": """
+        u, v, a = function('several unmaterialized').apply(w)
+        watch(v); del v; alive()""",
+    "an operand that a Function has marked as dirty": """
+        u = function('dirty').apply(d * 1, s)
+        watch(u); del u; alive()""",
+    # ----- views made where no gradient is followed -----
+    "a view made under no_grad is a leaf in a later graph": """
+        with torch.no_grad(): u = y[..., None]
+        fresh()
+        tell([u.requires_grad, u.is_leaf])""",
+    "a view made in inference mode, of a result in hidden memory": """
+        u = F.instance_norm(ramp(2, 4, 3, 2).requires_grad_(), weight=ramp(4).requires_grad_())
+        with torch.inference_mode(): v = u.view(-1)
+        tell([v.requires_grad, v.is_leaf])""",
+    "a view whose base requires grad since is read in a later graph": """
+        with torch.inference_mode(): u = c.view(-1)
+        c.requires_grad = True
+        fresh()
+        v = function('setup unmaterialized').apply(u, None, 'text', 3)
+        tell([u.requires_grad, u.is_leaf, v.requires_grad])""",
+    "a pooled constant is no view": """
+        u = F.max_pool1d(d.reshape(1, 1, -1), 2)
+        u.detach_()""",
+    # ----- gradients that vmap computes -----
+    "an unused gradient is a view": """
+        u = torch.vmap(lambda v: torch.autograd.grad(z, f, v, create_graph=True, materialize_grads=True,\
+ retain_graph=True)[0])(torch.ones_like(z)[None].expand(3, *z.shape))
+        tell([u._is_view(), u.stride()])""",
+    "a cotangent that is handed on is what was given": """
+        u = torch.vmap(lambda v: torch.autograd.grad(f + s, f, v, create_graph=True)[0])(torch.ones_like(f)[None]\
+.expand(3, *f.shape))
+        u.tanh_()""",
+    "a run does not come to an operand that no derivative leads to": """
+        u = func.jacrev(lambda t: t * t.sin() * s)(w)
+        v = torch.vmap(lambda v: torch.autograd.grad(u, s, v, create_graph=True,\
+ retain_graph=True)[0])(torch.ones_like(u)[None].expand(3, *u.shape))
+        s.register_hook(see('s'))
+        v.sum().backward()""",
+    # ----- hooks -----
+    "the first gradient of several leaves, one of which the graph has used before": """
+        (s * 2 + z.abs().sum() * 3).backward()
+        graph.register_multi_grad_hook([s, w], see('s:7'), mode='any')
+        (s * 2 + F.elu(f, 0.5).sum() * 3 + y.sum() * 4 + w.clamp(-0.5, 0.5).sum() * 5).backward()""",
+    "a hook of a root that was written under no_grad, where nothing leads to the target": """
+        u = f.logsumexp(0)
+        with torch.no_grad(): u.mul_(2)
+        u.register_hook(lambda g: [])
+        v, = torch.autograd.grad(u, [z], allow_unused=True)""",
+    "an operand that a Function returns in two places": """
+        u, v = checkpoint(lambda t, n, q: (t, q), d, 2, d, use_reentrant=True)
+        a, b = checkpoint(lambda t, n, q: (t, q), f, 2, f, use_reentrant=True)
+        (a.sum() * 2 + b.sum() * 3).backward()""",
 }
 
 

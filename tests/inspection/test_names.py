@@ -35,6 +35,52 @@ torch.linalg.det(x); torch.linalg.qr(x)[0]; (x * 1).add_(1); written(x); torch.l
 """
 
 
+EDGES = """
+x + 1; 1 - x; x * 2; x ** 2; 2 ** x; x ** w; x % 2; x.fmod(w); x.clamp(0, 1); x.clamp(w); x.clamp_min(0); x.copysign(2.)
+x.lerp(w, 0.5); x.lerp(w, w); x.xlogy(2.); torch.xlogy(2., x); torch.where(x > 0, x, 0.); torch.where(x > 0, x, w)
+x.masked_fill(x > 0, 1.); x.masked_fill(x > 0, b[0]); x.masked_select(x > 0); x.masked_scatter(x > 0, w)
+x[I2]; x[I2, I2]; x.take(I2); x.index_select(0, I2); x.gather(0, I2[None]); x.index_fill(0, I2, 1.); x.put(I2, b[:2])
+x.scatter(0, I2[None], 2.); x.scatter(0, I2[None], w); x.index_add(0, I2, w[:2]); x.index_put((I2,), b)
+F.embedding(I2, w)
+F.nll_loss(x, torch.tensor([0, 1, 2])); F.batch_norm(x, None, None, b, b, True); F.dropout(x, 0.5); F.prelu(x, b[:1])
+F.binary_cross_entropy(x.sigmoid(), w.detach().sigmoid()); x.tensor_split(3)[1]; x.split(1)[1]; x.max(0)[1]; x.sort()[1]
+(x * 1).zero_(); (x * 1).fill_(2.); (x * 1).fill_(b[0]); (x * 1).copy_(w); (x * 1).t_(); (x * 1).unsqueeze_(0)
+(x * 1).clamp_(0, 1); (x * 1).normal_(); (x * 1).bernoulli_(0.5); part(x, lambda y: y[0].mul_(2))
+part(x, lambda y: y.view(9).zero_()); part(x, lambda y: y.t().add_(w)); part(x, lambda y: y.__setitem__(..., 0.))
+x @ b; x.mv(b); part(x, lambda y: y.__setitem__(0, b))
+"""
+
+
+def part(x, write):
+    y = x * 1
+    write(y)
+    return y
+
+
+def sight_of(call):
+    torch.manual_seed(1)
+    found = eval(call, {**globals(), **dict(zip("xwb", three(), strict=True))})
+    function = found.grad_fn
+    edges = function and [(below and below.name(), number) for below, number in function.next_functions]
+    return function and function.name(), edges, found.output_nr
+
+
+@pytest.mark.parametrize("call", [c.strip() for line in EDGES.strip().splitlines() for c in line.split(";")])
+def test_a_call_has_torchs_edges(call):
+    theirs = sight_of(call)
+    for optimize in (False, True):
+        with ao.AutogradGraph(optimize=optimize):
+            assert sight_of(call) == theirs
+
+
+@pytest.mark.parametrize("call", ["z.real", "z.imag", "torch.imag(z)", "F.linear(z.real.expand(2, 3), z.imag)"])
+def test_parts_of_complex_numbers_have_torchs_names(call):
+    z = torch.randn(3, dtype=torch.complex64, requires_grad=True)
+    theirs = eval(call, globals(), {"z": z}).grad_fn.name()
+    with ao.AutogradGraph():
+        assert eval(call, globals(), {"z": z}).grad_fn.name() == theirs
+
+
 def three():
     torch.manual_seed(0)
     return [torch.randn(n, requires_grad=True) for n in ((3, 3), (3, 3), (3,))]

@@ -23,6 +23,16 @@ cpdef bint resizable(object t) except -1:
     return known != 0 if known >= 0 else ao_method0(get_resizable, ao_method0(get_storage, t)) is True
 
 
+def _start(t):
+    """`ao_start` by torch's Python interface."""
+    if ao_get_int(get_version, t) > 0 and ao_strided(t) and ao_uses(use_count, t) == 1 and sole_owner(t):
+        torch._C._autograd._unsafe_set_version_counter((t,), (0,))
+
+
+cdef object start_asked = _start
+ao_reads_here.start = <PyObject *>start_asked
+
+
 cdef enum:
     MEMORY = 72                          # bytes of the object for a piece of memory that are looked through: it is no smaller
 

@@ -60,6 +60,7 @@ cdef extern from *:
         void *into[16]
         void *products[4]
         PyObject *kinds_of_tensors[3]
+        PyObject *start
     ao_reads ao_reads_here
 
 ctypedef int (*int32_read)(void *, int32_t *)

@@ -361,6 +361,9 @@ cdef class Tape:
         that graph, one that no run may come to."""
         cdef Node made
         if not node.flags & REQUIRES_GRAD:
+            if node.view is not None and not self.late:
+                from autograd_opt.graph.references import base_requires_grad
+                self.late = base_requires_grad(t)        # which it may have come to since
             return self.leaf(t)
         if node.op.name == "view_apart":         # whatever its base is here, no gradient goes through it
             from autograd_opt.record.views import apart
