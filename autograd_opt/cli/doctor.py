@@ -67,7 +67,8 @@ def calls() -> dict[str, Callable[[Tensor, Tensor], Any]]:
         "bmm": lambda x, y: x[None].bmm(y[None]), "cat": lambda x, y: torch.cat([x, y]),
         "stack": lambda x, y: torch.stack([x, y]),
         "flip": lambda x, y: x.flip(0),
-        **{name: first(getattr(torch, name), 1) for name in ("logsumexp", "softmax", "log_softmax", "cumsum", "cumprod")},
+        **{name: first(getattr(torch, name), 1)
+           for name in ("logsumexp", "softmax", "log_softmax", "cumsum", "cumprod")},
     }
     found: dict[str, Callable[[Tensor, Tensor], Any]] = {}
     for name in UNARY:

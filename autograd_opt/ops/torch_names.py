@@ -159,13 +159,8 @@ BY_OPERANDS: dict[str, Callable[[Any], str]] = {
     "clamp": lambda node: numbered("clamp", int(node.operands[1] is None and node.operands[2] is None)),
     **dict.fromkeys(["masked_fill", "lerp", "index_fill"], operand(2)),
     **dict.fromkeys(["rsub", "copysign"], number(1)), "scatter": number(2), "fill": filled,
-<<<<<<< ours
-    "xlogy": either("Xlogy"), "xlog1py": either("SpecialXlog1Py"), "pow": raised, "matmul": multiplied,
-    "linear": affine,
-=======
     "xlogy": either("Xlogy"), "xlog1py": either("SpecialXlog1Py"),
     "pow": raised, "matmul": multiplied, "linear": affine,
->>>>>>> theirs
     **{f"conv{kind}{n}d": convolved for kind in ("", "_transpose") for n in (1, 2, 3)},
 }
 """Where the name depends on what the operands are."""
