@@ -109,15 +109,9 @@ cdef extern from *:
             return PyDict_SetItem(*place, name, Py_None);
         return ao_strip(o);
     }
-    static CYTHON_INLINE PyObject *ao_try_attr(PyObject *o, PyObject *name) {
-        /* a plain instance attribute or NULL without an exception; torch.Tensor uses the
-           generic lookup, which is what this calls directly */
-        PyObject *r = PyObject_GenericGetAttr(o, name);
-        if (r == NULL) PyErr_Clear();
-        return r;
-    }
     static CYTHON_INLINE PyObject *ao_silent_attr(PyObject *o, PyObject *name) {
-        /* the same for the collector of cycles: nothing is allocated, no exception made */
+        /* a plain instance attribute or NULL: nothing is allocated, no exception made, also for the
+           collector of cycles; torch.Tensor uses the generic lookup, which is what this calls directly */
     #if PY_VERSION_HEX >= 0x030D0000
         PyObject *r = NULL;
         if (Py_TYPE(o)->tp_getattro == PyObject_GenericGetAttr && PyObject_GetOptionalAttr(o, name, &r) < 0) PyErr_Clear();
@@ -125,6 +119,11 @@ cdef extern from *:
     #else
         return _PyObject_GenericGetAttrWithDict(o, name, NULL, 1);
     #endif
+    }
+    static CYTHON_INLINE PyObject *ao_try_attr(PyObject *o, PyObject *name) {
+        PyObject *r = ao_silent_attr(o, name);
+        if (r == NULL && PyErr_Occurred()) PyErr_Clear();
+        return r;
     }
     static CYTHON_INLINE PyObject *ao_referent(PyObject *reference) {
         /* what a weak reference leads to, borrowed from whoever owns it; NULL where it is gone */
@@ -266,6 +265,7 @@ cdef extern from *:
     #define AO_TENSOR(t) ((void *)((char *)(t) + sizeof(PyObject)))
     #define AO_PLAIN(t) (*(void **)*(void **)AO_TENSOR(t) == ao_r->plain)      /* not nested, sparse, batched ... */
 
+    static CYTHON_INLINE int ao_plain(PyObject *t) { return AO_PLAIN(t); }
     static CYTHON_INLINE PyObject *ao_dtype(PyObject *t) {
         int32_t k;
         if (AO_PLAIN(t) && ao_r->dtype(AO_TENSOR(t), &k) == 0 && (uint32_t)k < 64 && ao_r->kinds[k] != NULL) {
@@ -554,6 +554,7 @@ cdef extern from *:
     long long ao_version(object t)
     bint ao_is_neg(object question, object t) except -1
     bint ao_is_zero(object question, object t) except -1
+    bint ao_plain(object t)
     bint ao_is_inference(object question, object t) except -1
     long long ao_tensors_over(object t)
     int ao_start(object t, Py_ssize_t holders)

@@ -71,7 +71,7 @@ cdef class Op:
     cdef readonly int hot
     cdef readonly bint differentiable    # has any rule
     cdef readonly bint several   # has rules for more than one operand
-    cdef public object keeps     # node -> whether a result of the operand's type is the operand, or None
+    cdef public object keeps     # is a result of the operand's type the operand?  True, None, or a function of the node
     cdef public bint unit        # with the number 1 the result is the operand
     cdef public uint32_t lean        # what the rules do not need where the second operand is a number
     cdef public bint functions   # calls the backward of a Function, which may be sent no cotangent at all
@@ -107,6 +107,7 @@ cdef class Node:
     cdef Py_ssize_t live         # alive consumers + (tensor alive)
     cdef uint32_t v0, v1
     cdef int lasti               # with `code`: the source position
+    cdef uint32_t site           # where it was numbered without a gradient, see `learn` in the recorder; 0 elsewhere
     cdef object code
 
 cdef class Leads:

@@ -14,11 +14,14 @@ NUMBER = (int, float)
 
 
 # ----- joining -----
-@decompose("torch._VF.broadcast_tensors")
+@decompose("torch.broadcast_tensors torch._VF.broadcast_tensors")
 def broadcast_tensors(*tensors: Any) -> Any:
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tuple(tensors[0])
-    shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+    shapes = [t.shape for t in tensors]
+    if all(shape == shapes[0] for shape in shapes):
+        return tuple(tensors)
+    shape = torch.broadcast_shapes(*shapes)
     return tuple(t if t.shape == shape else t.expand(shape) for t in tensors)
 
 

@@ -232,6 +232,7 @@ METADATA = frozenset("""
     new_empty new_empty_strided new_zeros new_ones new_full new_tensor scalar_tensor
     eq ne lt le gt ge __eq__ __ne__ __lt__ __le__ __gt__ __ge__ isnan isinf isfinite isclose logical_and logical_or
     logical_not logical_xor argmax argmin argsort searchsorted bucketize nonzero count_nonzero all any isposinf isneginf
+    _is_all_true _is_any_true _is_zerotensor _has_compatible_shallow_copy_type
     bitwise_and bitwise_or bitwise_xor bitwise_not __and__ __or__ __xor__ __invert__ histc unique
     greater greater_equal less less_equal not_equal isreal isin signbit multinomial
 """.split())

@@ -19,11 +19,6 @@ UNIT = ("mul", "div")
 """With the number 1, for real floating dtypes; `x + 0.0` is not among them: it makes 0.0 of -0.0."""
 
 
-def always(node: Any) -> bool:
-    """A result of the operand's type is the operand."""
-    return True
-
-
 def in_order(node: Any) -> bool:
     """Does this permutation leave every axis in its place?"""
     n = len(node.shape)
@@ -33,7 +28,7 @@ def in_order(node: Any) -> bool:
 def install() -> None:
     """Tell the operators; done once at import."""
     for name in (*ROW_MAJOR, *BROADCAST, *COPIES):
-        OPS[name].keeps = always
+        OPS[name].keeps = True
     OPS["permute"].keeps = in_order
     for name in UNIT:
         OPS[name].unit = True

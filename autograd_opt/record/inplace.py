@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.nn import init
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autograd_opt import errors
@@ -346,3 +347,12 @@ def to_shape(g: Tensor, shape: Any) -> Tensor:
 
 
 special(Tensor.__setitem__)(setitem)
+
+
+@special(init.uniform_, init.normal_, init.constant_, init.kaiming_uniform_)
+def fill_parameter(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Run an initializer of torch's whole: it writes its tensor under no_grad."""
+    if not args:
+        kwargs = dict(kwargs)
+        args = (kwargs.pop("tensor"),)
+    return recorder.written(func, args, kwargs)  # type: ignore[no-any-return]

@@ -1,7 +1,6 @@
 """Shorter ways from torch's functions to the mode.
 
-Built-in functions with a line in the operator table (`torch.sin`, `torch.nn.functional.linear`)
-and the operators of plain tensors get an entry of their own at the first graph, and keep it
+Built-in functions (`torch.sin`, `torch.nn.functional.linear`), methods and the operators of plain tensors get an entry of their own at the first graph, and keep it
 (`core/direct.pxi`).
 
 Functions such as `torch.nn.functional.relu` hand a call to a mode through
@@ -26,10 +25,15 @@ from autograd_opt.ops.table import CALLS, SPELLINGS
 MODULES: tuple[Any, ...] = (torch.nn.functional, torch.functional, torch._tensor, torch.autograd)
 
 FACTORIES = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.zeros_like, torch.ones_like,
-             torch.is_complex, torch.is_floating_point)
+             torch.is_complex, torch.is_floating_point, torch._C._set_grad_enabled)
 """Functions whose results have no history; they are common in modules and optimizers."""
 
 
+PLACES = (torch._C._VariableFunctions, torch._C._nn, torch._C._linalg, torch._C._fft, torch._C._special)
+
+
 def functions() -> list[Any]:
-    """The built-in functions of the operator table, and those that make constants."""
-    return [f for table in (CALLS, SPELLINGS, FACTORIES) for f in table if type(f) is types.BuiltinFunctionType]
+    """The built-in functions of torch's that take tensors."""
+    found = [f for table in (CALLS, SPELLINGS, FACTORIES) for f in table if type(f) is types.BuiltinFunctionType]
+    every = (getattr(place, name) for place in PLACES for name in dir(place) if not name.startswith("__"))
+    return found + [f for f in every if type(f) is types.BuiltinFunctionType]

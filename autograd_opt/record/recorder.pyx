@@ -11,7 +11,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch.utils._device import DeviceContext, _device_constructors
 
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
@@ -19,7 +19,7 @@ from autograd_opt.abi.ctorch cimport (
     ao_builtin0, ao_call, ao_casts, ao_dtype, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t,
     ao_get, ao_grad_on, ao_innermost_mode, ao_is_inference, ao_is_view, ao_is_zero, ao_direct_linear, ao_direct_nll,
     ao_knows_modes, ao_linear, ao_method, ao_method0, ao_mode_count, ao_needs_grad, ao_nll, ao_on_cpu, ao_own,
-    ao_pair, ao_single, ao_strided, ao_start, ao_try_attr, ao_use_reads,
+    ao_pair, ao_plain, ao_single, ao_strided, ao_set_type, ao_start, ao_try_attr, ao_use_reads,
 )
 from autograd_opt.graph.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, MULTI, MOVES, NEEDS_ANS,
@@ -41,7 +41,7 @@ cdef object DType = torch.dtype
 cdef object Size = torch.Size
 cdef object is_view = base.__dict__["_is_view"]
 cdef object is_zero = base.__dict__["_is_zerotensor"]
-cdef object get_requires_grad = base.__dict__["requires_grad"]
+cdef object get_requires_grad = ao_own(base.__dict__["requires_grad"])
 cdef object NODE = "_node"
 cdef object MARK = "_requires_grad"
 cdef object get_data = base.__dict__["data"]
@@ -105,6 +105,7 @@ def install(custom, Op output, dict ops, slow):
 
 include "core/direct.pxi"
 include "core/reads.pxi"
+include "core/unrecorded.pxi"
 include "core/calls.pxi"
 include "core/shortcut.pxi"
 include "core/constants.pxi"

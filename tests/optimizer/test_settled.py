@@ -44,9 +44,9 @@ def program(draw: random.Random, a: Tensor, b: Tensor) -> Tensor:
 @pytest.mark.parametrize("seed", range(60))
 def test_a_settled_graph_has_the_leaders_of_the_passes(seed: int) -> None:
     draw = random.Random(seed)
-    a, b = ao.tensor(torch.rand(5)), ao.tensor(torch.rand(5))
+    a, b = ao.tensor(torch.rand(5), requires_grad=True), ao.tensor(torch.rand(5), requires_grad=True)
     with ao.AutogradGraph(optimize=True) as graph:
-        out = program(draw, a, b)
+        out = program(draw, a, b) * a            # a node, also where no gradient reaches the rest
         found = merging.run_passes(graph.tape, [out._node.index], graph.pipeline)[1].leader.tolist()
         if graph.tape.settled():
             assert leaders(graph) == found

@@ -197,7 +197,7 @@ cdef struct Known:
     PyObject *code
     bint internal
 
-cdef Known _known[2048]                  # code objects by address: is it torch's or ours?
+cdef Known _known[16384]                 # code objects by address: is it torch's or ours?
 cdef dict _codes = {}                    # keeps them alive, so that an address stays one object's
 
 

@@ -8,7 +8,7 @@ cdef object current_source(Node node):
     cdef Known *known
     while frame != NULL:
         code = ao_frame_code(frame)
-        known = &_known[(<size_t>code >> 5) & 2047]
+        known = &_known[(<size_t>code >> 5) & 16383]
         if known.code != code:
             from autograd_opt.errors import internal
             known.internal = internal((<object>code).co_filename)

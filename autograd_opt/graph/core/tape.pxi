@@ -810,7 +810,7 @@ cdef class Tape:
         if at is None or (node.flags | at.flags) & (NO_MERGE | ESCAPED) or at.dtype is not node.dtype \
                 or at.device is not node.device or (at.flags ^ node.flags) & REQUIRES_GRAD or at.shape != node.shape:
             return 0
-        if node.op.keeps is not None and not node.op.keeps(node):
+        if node.op.keeps is not None and node.op.keeps is not True and not node.op.keeps(node):
             return 0
         with torch._C.DisableTorchFunction():
             value = at.value if at.tensor == NULL else <object>at.tensor

@@ -258,7 +258,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     if flags & SPARSE:
         return WHOLE
     req = grad and op.differentiable and flags & REQUIRES_GRAD and not without_history(op, operands)
-    if tape.optimize and exact and op.flags & PURE:
+    if tape.optimize and exact and op.flags & PURE and not (req and settled_after(MORE_MISSES)):
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
         found = e != NULL and e.first != NULL
         if found and not op.flags & VIEW:
@@ -361,6 +361,8 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             r._made = node.version
     if e == NULL and tape.optimize:
         node.vn = fresh_vn()
+        if not req:
+            learn(node, None)
     else:
         numbered(tape, node, e, moves)
         if op.keeps is not None and tape.optimize:

@@ -194,6 +194,7 @@ cpdef bint denormals_survive():
 def forget_places():
     """Forget what graphs have learned about the places where they are opened."""
     missed.clear()
+    forget_sites()
 
 
 def innermost_graph():

@@ -86,6 +86,13 @@ cdef object route(PyObject *function, PyObject *args, PyObject *kwargs):
             return (<Chosen>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
         if type(handler) is Raw:
             return run_raw(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
+        if type(handler) is Write:
+            return (<Write>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
+        if handler is None and classify is not None:
+            handler = handlers[func] = classify(func)
+        if handler is opaque_route and not ao_casts(any_autocast) and (kwargs == NULL or "out" not in <dict>kwargs) \
+                and none_follows(<Tape>tp, <tuple>args, <dict>kwargs if kwargs != NULL else None, grad_on()):
+            return unrecorded(<Tape>tp, func, <tuple>args, <dict>kwargs if kwargs != NULL else None)
     return ao_enter_torch(func, args, kwargs)
 
 
@@ -144,33 +151,23 @@ cdef extern from *:
         return ao_former(f, a, nf, names);
     }
     typedef PyObject *const *ao_arguments;
-    static PyObject *(*ao_overwrite)(PyObject *, ao_arguments, size_t, PyObject *);
-    static PyObject *ao_write_entry(PyObject *f, PyObject *const *a, size_t nf, PyObject *names) {
-        if (PyVectorcall_NARGS(nf) > 0) {
-            PyObject *r = ao_overwrite(f, a, nf, names);
-            if (r != Py_None) return r;
-            Py_DECREF(r);
-        }
-        return ao_former(f, a, nf, names);
-    }
-    enum { AO_OPERATOR, AO_MEASURE, AO_WRITE };
+    enum { AO_OPERATOR, AO_MEASURE };
     static int ao_take_method(PyObject *f, int kind) {
         PyMethodDescrObject *d = (PyMethodDescrObject *)f;
         if (!Py_IS_TYPE(f, &PyMethodDescr_Type) || d->vectorcall == NULL) return 0;
         if (d->d_method->ml_flags != (METH_VARARGS | METH_KEYWORDS)) return 0;
-        if (d->vectorcall == ao_operator_entry || d->vectorcall == ao_measure_entry || d->vectorcall == ao_write_entry) return 0;
+        if (d->vectorcall == ao_operator_entry || d->vectorcall == ao_measure_entry) return 0;
         if (ao_former == NULL) ao_former = d->vectorcall;
         if (ao_former != d->vectorcall) return 0;
-        d->vectorcall = kind == AO_MEASURE ? ao_measure_entry : kind == AO_WRITE ? ao_write_entry : ao_operator_entry;
+        d->vectorcall = kind == AO_MEASURE ? ao_measure_entry : ao_operator_entry;
         return 1;
     }
     """
     object (*ao_operate)(PyObject *, PyObject *, PyObject *)
     object (*ao_measure)(PyObject *, PyObject *, PyObject *)
     ctypedef PyObject **ao_arguments
-    object (*ao_overwrite)(PyObject *, ao_arguments, size_t, PyObject *)
     object ao_former(object f, ao_arguments a, size_t nf, PyObject *names)
-    int AO_OPERATOR, AO_MEASURE, AO_WRITE
+    int AO_OPERATOR, AO_MEASURE
     int ao_take_method(object f, int kind)
 
     size_t PY_VECTORCALL_ARGUMENTS_OFFSET
@@ -201,47 +198,9 @@ cdef object measure(PyObject *function, PyObject *t, PyObject *argument):
         leave(<Tape>tp, switch)
 
 
-cdef object overwrite(PyObject *function, ao_arguments a, size_t nf, PyObject *names):
-    """`t.add_(x)` and the like where gradients are off; None where torch has to be asked."""
-    cdef PyObject *tp = recording()
-    cdef object r, switch
-    cdef Py_ssize_t i, n = <Py_ssize_t>(nf & ~PY_VECTORCALL_ARGUMENTS_OFFSET)
-    if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>a[0]) or grad_on() or not mode_innermost():
-        return None
-    if names != NULL:
-        n += len(<tuple>names)
-    for i in range(1, n):
-        if foreign(<object>a[i]):
-            return None
-    if (<Tape>tp).optimize:
-        for i in range(n):
-            lend(<object>a[i])
-    switch = enter(<Tape>tp)
-    try:
-        r = ao_former(<object>function, a, nf, names)
-        wrote(<object>a[0])
-        return r
-    finally:
-        leave(<Tape>tp, switch)
-
-
-cdef list in_place_methods():
-    """Methods of tensors whose route is a `Write`."""
-    cdef list found = []
-    for name, f in base.__dict__.items():
-        if name.endswith("_") and (not name.endswith("__") or name.startswith("__i")) and type(f) is MethodDescriptor:
-            handler = handlers.get(f)
-            if handler is None:
-                handler = handlers[f] = classify(f)
-            if type(handler) is Write:
-                found.append(f)
-    return found
-
-
 def take_methods():
     """Give methods of plain tensors the entries above; how many were taken."""
-    global ao_operate, ao_measure, ao_overwrite
-    ao_operate, ao_measure, ao_overwrite = operate, measure, overwrite
+    global ao_operate, ao_measure
+    ao_operate, ao_measure = operate, measure
     operators.update({base.__dict__[name]: KERNELS[op] for op, name in DUNDER.items() if op in ("add", "sub", "mul", "div")})
-    return sum([ao_take_method(f, AO_OPERATOR) for f in operators]) + ao_take_method(base.__dict__["size"], AO_MEASURE) \
-        + sum([ao_take_method(f, AO_WRITE) for f in in_place_methods()])
+    return sum([ao_take_method(f, AO_OPERATOR) for f in operators]) + ao_take_method(base.__dict__["size"], AO_MEASURE)

@@ -227,16 +227,20 @@ cdef object fast_binary(Kernel k, object a, object b):
         if req and ao_is_inference(is_inference, a) and nb is not None and ao_is_inference(is_inference, b):
             req = False
         if tape.optimize:
+            if not req and settled():
+                return ao_pair(k.direct, k.descr, a, (b,))
             kind |= (req << 3) | (<uint64_t>op.id << 8)
-            if nb is not None and op.flags & COMMUTATIVE and kb < na.vn:
+            if req and settled_after(MORE_MISSES):
+                e = NULL
+            elif nb is not None and op.flags & COMMUTATIVE and kb < na.vn:
                 e = tape.find(kb, na.vn, kind)
             else:
                 e = tape.find(na.vn, kb, kind)
-            if e.first != NULL and nb is not None and (<Node>e.first).in0.vn != na.vn and len(<tuple>na.shape) \
+            if e != NULL and e.first != NULL and nb is not None and (<Node>e.first).in0.vn != na.vn and len(<tuple>na.shape) \
                     and len(<tuple>nb.shape) and a.stride() != b.stride():
                 e = tape.find(na.vn, kb, kind | (1 << 7))   # operands in another order: equal values, another layout
                 tape.layouts = True
-            if e.first != NULL:
+            if e != NULL and e.first != NULL:
                 r = reuse(tape, op, <Node>e.first, req)
                 cloned = r is not None and not tape.moved
             moves = tape.moves
@@ -313,21 +317,23 @@ cdef inline int numbered(Tape tape, Node node, Entry *e, Py_ssize_t moves) excep
     if e != NULL and tape.moves != moves:
         node.vn = fresh_vn()
         return 0
-    return finish(tape, node, e)
+    return finish(tape, node, e, tape.optimize)
 
 
-cdef inline int finish(Tape tape, Node node, Entry *e) except -1:
+cdef inline int finish(Tape tape, Node node, Entry *e, bint optimize) except -1:
     """Give the node its value number, or that of the first node with the same key."""
     cdef Node first
     if e == NULL:
-        node.vn = 0
+        node.vn = fresh_vn() if optimize else 0
         return 0
     if e.first == NULL:
         node.vn = fresh_vn()
         e.first = node.holder = <PyObject *>node
         tape.used += 1
+        learn(node, None)
         return 0
     first = <Node>e.first
+    learn(node, first)
     node.vn = first.vn
     if first.flags & (DEAD | SPENT):         # the number outlives its value; the leader does not
         e.first = node.holder = <PyObject *>node
@@ -381,9 +387,14 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
         kind = grad << 2
         req = grad and na.flags & REQUIRES_GRAD != 0 and not ao_is_inference(is_inference, a)
         if tape.optimize:
+            if not req and settled():
+                r = ao_single(k.direct, k.descr, a)
+                ao_start(r, 1)
+                return r
             kind |= (req << 3) | (<uint64_t>op.id << 8)
-            e = tape.find(na.vn, 0, kind)
-            if e.first != NULL:
+            if not req or not settled_after(MORE_MISSES):
+                e = tape.find(na.vn, 0, kind)
+            if e != NULL and e.first != NULL:
                 r = reuse(tape, op, <Node>e.first, req)
                 cloned = r is not None and not tape.moved
             moves = tape.moves

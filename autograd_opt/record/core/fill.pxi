@@ -196,6 +196,8 @@ cdef object record_outputs(Tape tape, Op op, list nodes, tuple operands, dict at
     if not tape.plain:
         pack_saved(tape, parent, None)
     parent.vn = fresh_vn()
+    if not req:
+        learn(parent, None)
     if tape.sources:
         current_source(parent)
     metas = []

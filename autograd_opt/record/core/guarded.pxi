@@ -30,7 +30,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
     if flags & SPARSE:
         return WHOLE
     req = grad and op.differentiable and flags & REQUIRES_GRAD
-    keyed = tape.optimize and exact and tape.plain and op.flags & PURE and not op.flags & MULTI
+    keyed = tape.optimize and exact and tape.plain and op.flags & PURE and not op.flags & MULTI \
+        and not (req and settled_after(MORE_MISSES))
     if keyed:
         e = key_of_all(tape, op, nodes, operands, attrs, req, grad)
         if e != NULL and e.first != NULL and not op.flags & VIEW:
@@ -83,6 +84,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             pack_saved(tape, node, r)
         if e == NULL and tape.optimize:
             node.vn = fresh_vn()
+            if not req:
+                learn(node, None)
         else:
             numbered(tape, node, e, moves)
         if op.keeps is not None and e != NULL:

@@ -82,13 +82,55 @@ cdef object read_property(PyObject *t, void *place):
 cdef object read_gradient(PyObject *t, void *place):
     """`t.grad` of a tensor that nothing has recorded; for any other it has a meaning of its own inside a graph."""
     cdef PyObject *node
-    if type(<object>t) is not Parameter and type(<object>t) is not Tensor:
+    if recording() == NULL or type(<object>t) is not Parameter and type(<object>t) is not Tensor:
         return ao_former_get(t, place)
     node = ao_try_attr(<object>t, NODE)
     if node == NULL:
         return read_property(t, place)
     Py_DECREF(<object>node)
     return ao_former_get(t, place)
+
+
+cdef object leaf_to_read(PyObject *t):
+    """The tape whose mode would be asked about `t`, if nothing can have computed `t`; None where torch has to be asked."""
+    cdef Tape tape
+    cdef PyObject *p
+    if recording() == NULL or not ordinary(<object>t) or not ao_plain(<object>t) or ao_is_view(<object>t):
+        return None
+    p = ao_try_attr(<object>t, NODE)
+    if p != NULL:
+        found = <object>p
+        Py_DECREF(found)
+        if found is not None and not (<Node>found).flags & LEAF:
+            return None
+    return ours_to_read(t)
+
+
+cdef object read_is_leaf(PyObject *t, void *place):
+    return ao_former_get(t, place) if leaf_to_read(t) is None else True
+
+
+cdef object read_grad_fn(PyObject *t, void *place):
+    return ao_former_get(t, place) if leaf_to_read(t) is None else None
+
+
+cdef object read_retains_grad(PyObject *t, void *place):
+    return ao_former_get(t, place) if leaf_to_read(t) is None else bool(getattr(<object>t, RETAINS, False))
+
+
+cdef object read_requires_grad(PyObject *t, void *place):
+    cdef PyObject *p
+    if leaf_to_read(t) is None:
+        return ao_former_get(t, place)
+    p = ao_try_attr(<object>t, MARK)
+    if p != NULL:
+        found = <object>p
+        Py_DECREF(found)
+        return bool(found)
+    return bool(ao_needs_grad(<object>t))
+
+
+cdef object RETAINS = "_retains_grad"
 
 
 cdef int pass_write(PyObject *t, PyObject *value, void *place) except -1:
@@ -130,4 +172,8 @@ def take_reads():
     ao_answer = answer
     return sum([ao_take_property(p, read_property, pass_write) for p in plain_reads | {base.__dict__["_version"]}]) \
         + ao_take_property(base.__dict__["grad"], read_gradient, clear_property) \
+        + ao_take_property(base.__dict__["is_leaf"], read_is_leaf, pass_write) \
+        + ao_take_property(base.__dict__["grad_fn"], read_grad_fn, pass_write) \
+        + ao_take_property(base.__dict__["retains_grad"], read_retains_grad, pass_write) \
+        + ao_take_property(base.__dict__["requires_grad"], read_requires_grad, pass_write) \
         + sum([ao_take_question(base.__dict__[name]) for name in QUESTIONS])

@@ -72,10 +72,15 @@ cdef class Recorded:
         tp = recording()
         if tp == NULL:
             return func(*args, **kwargs)
+        tape = <Tape>tp
         if kwargs and kwargs.get("out") is not None:
+            r = into(tape, func, args, kwargs)
+            if r is not None:
+                return r
             lent(args, kwargs)
             return self.fallback(func, args, kwargs)
-        tape = <Tape>tp
+        if idle(tape, args, kwargs):
+            return unrecorded(tape, func, args, kwargs)
         if self.plan is not None and not (self.n and not kwargs and len(args) == self.n):
             bound = self.plan.bind(args, kwargs)
             if bound is not None and self.kernel is not None and self.kernel.arity == 1 and not bound[1]:
@@ -119,10 +124,17 @@ cdef class Chosen:
     cdef object run(self, object func, tuple args, dict kwargs):
         cdef PyObject *tp = recording()
         cdef Tape tape
-        cdef object name, route, switch
+        cdef object name, route, switch, r
         if tp == NULL:
             return func(*args, **kwargs)
         tape = <Tape>tp
+        if not ao_casts(any_autocast):
+            if kwargs and kwargs.get("out") is not None:
+                r = into(tape, func, args, kwargs)
+                if r is not None:
+                    return r
+            elif idle(tape, args, kwargs):
+                return unrecorded(tape, func, args, kwargs)
         switch = enter(tape)
         try:
             name = self.pick(*args, **kwargs)
@@ -153,8 +165,23 @@ cdef class Decomposed:
         return self.run(func, args, kwargs)
 
     cdef object run(self, object func, tuple args, dict kwargs):
-        if self.cast and ao_casts(any_autocast):
-            return self.whole(func, args, kwargs)
+        cdef PyObject *tp = recording()
+        cdef Tape tape
+        cdef Py_ssize_t found
+        if ao_casts(any_autocast):
+            return self.whole(func, args, kwargs) if self.cast else self.decomposed(func, args, kwargs)
+        if tp == NULL or not none_follows(<Tape>tp, args, kwargs, grad_on()):
+            return self.decomposed(func, args, kwargs)
+        tape = <Tape>tp
+        if not tape.optimize or settled():
+            return unrecorded(tape, func, args, kwargs, True)
+        found = tape.hits + tape.recomputed
+        try:
+            return self.decomposed(func, args, kwargs)
+        finally:
+            learn_function(tape.hits + tape.recomputed != found)
+
+    cdef object decomposed(self, object func, tuple args, dict kwargs):
         # a body that hands its own arguments back to the mode under the same name is taken whole
         for before in self.running:
             if len(before) == len(args) and all([a is b for a, b in zip(before, args)]):
@@ -252,6 +279,8 @@ def torch_function(self, func, types, args=(), kwargs=None):
         return (<Decomposed>handler).run(func, args, kwargs)
     if type(handler) is Write:
         return (<Write>handler).run(func, args, kwargs)
+    if handler is opaque_route and kwargs.get("out") is None and none_follows_here(args, kwargs):
+        return unrecorded(active_tape(), func, args, placed(func, kwargs))
     lent(args, kwargs)
     if type(handler) is Raw:
         return run_raw(func, args, kwargs)

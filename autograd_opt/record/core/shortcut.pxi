@@ -56,6 +56,7 @@ cdef int begin_shortcuts() except -1:
         if "vectorcall" not in parts_off:
             take(shortcut_functions())
             take_methods()
+            take_meetings()
         if "getset" not in parts_off:
             take_reads()
         if "module_call" not in parts_off:

@@ -87,15 +87,5 @@ cdef Op SLICE = None
 
 
 cdef object t_getitem(object self, object index):
-    """`self[index]`: straight to its operator where the index makes a view."""
-    cdef PyObject *tp = recording()
-    if tp == NULL or (<Tape>tp).guarded or overridden() or ao_casts(any_autocast):
-        return getitem(self, index)
-    if type(index) is tuple:
-        for entry in index:
-            if not basic(entry):
-                return getitem(self, index)
-        return apply(SLICE, getitem, (self, index), None, (self,), {"index": index})
-    if basic(index):
-        return apply(SLICE, getitem, (self, index), None, (self,), {"index": (index,)})
-    return getitem(self, index)
+    cdef object r = item_of(<PyObject *>self, <PyObject *>index)
+    return getitem(self, index) if r is PAST else r

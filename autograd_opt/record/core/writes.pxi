@@ -62,7 +62,52 @@ cdef class Write:
         return self.run(func, args, kwargs)
 
     cdef object run(self, object func, tuple args, dict kwargs):
-        if recording() != NULL and not grad_on():
+        if recording() != NULL and (not grad_on() or (type(func) is MethodDescriptor or type(func) is BuiltinFunction)
+                                    and unfollowed(<Tape>recording(), args, kwargs)):
             return written(func, args, kwargs)
         lent(args, kwargs)
         return self.handler(func, args, kwargs)
+
+
+cdef object BuiltinFunction = type(len)
+
+
+cdef inline bint own_tensor(object t) except -1:
+    """An ordinary tensor that is no view: a write to it is seen by nobody else."""
+    return ordinary(t) and ao_plain(t) and not ao_is_view(t)
+
+
+cdef bint unfollowed(Tape tape, tuple args, dict kwargs) except -1:
+    """Does no gradient follow a write to the first argument, or to the tensors of that list?"""
+    if not args or ao_casts(any_autocast):
+        return False
+    if type(args[0]) is list or type(args[0]) is tuple:
+        for t in args[0]:
+            if not own_tensor(t):
+                return False
+    elif not own_tensor(args[0]):
+        return False
+    return none_follows(tape, args, kwargs, True)
+
+
+cdef object into(Tape tape, object func, tuple args, dict kwargs):
+    """A call with `out=`, a tensor, that no gradient follows; None where more has to be asked."""
+    cdef object out = kwargs["out"], before, r, switch
+    if not ordinary(out) or not ao_plain(out) or ao_casts(any_autocast) or not none_follows(tape, args, kwargs, grad_on()):
+        return None
+    if tape.optimize:
+        lend(args)
+        lend(kwargs)
+    switch = enter(tape)
+    try:
+        if is_shared_copy(out):
+            out.data_ptr()                       # memory that a clone shares cannot be given another size
+        before = shape_of(out)
+        r = ao_call(func, args, kwargs)
+        wrote(out)
+        if shape_of(out) != before:
+            from autograd_opt.api.tensor_methods import remade
+            remade(out, None)
+        return r
+    finally:
+        leave(tape, switch)
