@@ -1,7 +1,7 @@
 """Shorter ways from torch's functions to the mode.
 
-Built-in functions (`torch.sin`, `torch.nn.functional.linear`), methods and the operators of plain tensors get an entry of their own at the first graph, and keep it
-(`core/direct.pxi`).
+Built-in functions (`torch.sin`, `torch.nn.functional.linear`), methods, indexing and the operators of plain tensors
+get an entry of their own at the first graph, and keep it (`core/direct.pxi`, `core/unrecorded.pxi`).
 
 Functions such as `torch.nn.functional.relu` hand a call to a mode through
 `torch.overrides.handle_torch_function`, at 3 to 5 microseconds each.  While at least one

@@ -96,15 +96,55 @@ class OpaqueCall:
     and outputs that torch does not need are not kept alive.
     """
 
-    __slots__ = ("edges", "hooked", "inputs", "name", "repeats")
+    __slots__ = ("edges", "hooked", "inputs", "name", "places", "repeats")
 
     def __init__(self, name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]):
         self.name, self.inputs, self.repeats = name, inputs, False
         self.hooked = C._autograd._top_saved_tensors_default_hooks(True) is not None
         self.edges = [torch.autograd.graph.get_gradient_edge(o) for o in outputs if leads_on(o)]
+        self.places: Any = None
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
+
+    def called(self, gs: list[torch.Tensor], outs: list[Any]) -> list[torch.Tensor | None] | None:
+        """The cotangents of the inputs by a call of torch's node; None where it takes torch's engine."""
+        if self.places is None:
+            self.places = self.of_one_node()
+        if not self.places:
+            return None
+        node: Any = self.edges[0].node
+        given: list[Any] = [None] * self.places[0]
+        for edge, g in zip(outs, gs, strict=True):
+            given[edge.output_nr] = g
+        with torch_autograd(grad=False):
+            found = node(*given)
+        found = found if isinstance(found, tuple) else (found,)
+        out: list[Any] = [None] * len(self.inputs)
+        for i, g in zip(self.places[1], found, strict=True):
+            if g is None or i < 0:
+                continue
+            x = self.inputs[i]
+            if out[i] is not None or g.shape != x.shape or g.dtype is not x.dtype or g.layout is not x.layout \
+                    or g.device != x.device:
+                return None
+            out[i] = g
+        return out
+
+    def of_one_node(self) -> Any:
+        """(number of outputs, the input behind each cotangent) of torch's node, if it is the only one; else False."""
+        node: Any = self.edges[0].node
+        if self.hooked or any(e.node is not node for e in self.edges) or not callable(node) \
+                or node.name() == "CppFunction" or not node.next_functions or not hasattr(node, "_input_metadata"):
+            return False            # without a next one it is a leaf's own
+        places = {id(x): i for i, x in enumerate(self.inputs)}
+        behind = []
+        for below, _ in node.next_functions:
+            variable = getattr(below, "variable", None)
+            if below is not None and id(variable) not in places:
+                return False
+            behind.append(-1 if below is None else places[id(variable)])
+        return len(node._input_metadata), behind
 
     def keeps_nothing(self) -> bool:
         """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
@@ -150,6 +190,10 @@ def pull_back(g: Any, extra: Any, task: Any) -> list[Any]:
         with torch_autograd():
             call.repeats = call.keeps_nothing()
     if not task.create_graph:
+        if task.batch is None:
+            found = call.called(gs, outs)
+            if found is not None:
+                return found
         with torch_autograd():
             return reached(call, outs, GRAD(outs, call.inputs, gs, retain_graph=True, allow_unused=True))
     tracked = [p for p in gs if p.requires_grad]

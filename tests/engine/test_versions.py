@@ -33,8 +33,8 @@ SAVED = frozenset("""
 """.split())
 """Known gap, where a gradient is followed: the kernel's writes are counted here, of what the rule saves."""
 COUNTED = frozenset("""
-    as_strided_scatter fft.ifft fft.ihfftn histogramdd linalg.multi_dot linalg.tensorinv linalg.tensorsolve
-    matrix_exp nn.functional.batch_norm nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose2d
+    fft.ifft histogramdd
+    nn.functional.batch_norm nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose2d
     nn.functional.conv_transpose3d nn.functional.linear nonzero repeat_interleave sparse.sampled_addmm stft
     to_sparse
 """.split())

@@ -110,9 +110,10 @@ cpdef wrote(t):
     if tape is None:
         return
     tape.changes += 1
-    if tape.sources and t.layout is STRIDED_LAYOUT:
-        tape.note_write(t)
     entry = tape.leaves.get(id(t))
+    # nothing recorded can lie in memory that only this tensor, which is not recorded, knows
+    if tape.sources and (entry is not None or type(t) is CustomTensor or ao_tensors_over(t) != 1) and ao_strided(t):
+        tape.note_write(t)
     if entry is not None:
         (<Node>entry).flags |= WROTE
     elif not tape.optimize and type(t) is CustomTensor:

@@ -187,11 +187,13 @@ cdef object fast_binary(Kernel k, object a, object b):
     if not tape.plain or tape.guarded or not ordinary(a):
         return None
     grad = grad_on()
-    if tape.optimize and not grad:
+    if tape.optimize and not grad and not ((ordinary(b) or type(b) is float or type(b) is int) and settled()):
         return None
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
     try:
+        if tape.optimize and not grad:
+            return ao_pair(k.direct, k.descr, a, (b,))
         if not tape.optimize and not tracked(tape, a):
             if not ordinary(b):
                 return ao_pair(k.direct, k.descr, a, (b,)) if type(b) is float or type(b) is int else None
@@ -372,12 +374,12 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     if not tape.plain or tape.guarded or not ordinary(a) or not asked and ao_casts(any_autocast):
         return None
     grad = grad_on()
-    if tape.optimize and not grad:
+    if tape.optimize and not grad and not settled():
         return None
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
     try:
-        if not tape.optimize and not tracked(tape, a):
+        if not grad and tape.optimize or not tape.optimize and not tracked(tape, a):
             r = ao_single(k.direct, k.descr, a)
             ao_start(r, 1)
             return r

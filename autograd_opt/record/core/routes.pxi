@@ -170,11 +170,12 @@ cdef class Decomposed:
         cdef Py_ssize_t found
         if ao_casts(any_autocast):
             return self.whole(func, args, kwargs) if self.cast else self.decomposed(func, args, kwargs)
-        if tp == NULL or not none_follows(<Tape>tp, args, kwargs, grad_on()):
+        # what Python code does one by one is looked at one by one: only so are its views and versions those of eager mode
+        if tp == NULL or type(func) is not BuiltinFunction and type(func) is not MethodDescriptor or not none_follows(<Tape>tp, args, kwargs, grad_on()):
             return self.decomposed(func, args, kwargs)
         tape = <Tape>tp
         if not tape.optimize or settled():
-            return unrecorded(tape, func, args, kwargs, True)
+            return unrecorded(tape, func, args, kwargs)
         found = tape.hits + tape.recomputed
         try:
             return self.decomposed(func, args, kwargs)
@@ -249,10 +250,33 @@ cdef object ask_strangers(object func, tuple types, tuple args, dict kwargs):
     return NotImplemented                # torch says that nobody takes the call
 
 
+cdef object OpOverload = torch._ops.OpOverload
+cdef object OpOverloadPacket = torch._ops.OpOverloadPacket
 cdef object equals = Tensor.__eq__        # the one operator whose second operand torch does not look at before a mode
 cdef object Wrapper = type(Tensor.dtype.__get__)
 cdef set plain_reads = {base.__dict__[name] for name in "shape dtype device ndim layout is_nested is_sparse is_cuda is_cpu is_meta \
 is_quantized is_mkldnn is_mps is_xpu itemsize nbytes names".split() if name in base.__dict__}
+
+
+cdef dict known_operators = {}           # id of an operator of `torch.ops`, which `handlers` holds -> its handler
+
+
+cdef inline object handler_of(object func):
+    """The route of a callable; those of `torch.ops` are hashed in Python, and found by what they are."""
+    cdef object handler, kind = type(func)
+    if kind is OpOverload or kind is OpOverloadPacket:
+        handler = known_operators.get(<size_t><PyObject *>func)
+        if handler is not None:
+            return handler
+    handler = handlers.get(func)
+    if handler is None:
+        handler = handlers[func] = classify(func)
+    if kind is OpOverload or kind is OpOverloadPacket:
+        for known in handlers:
+            if known is func:
+                known_operators[<size_t><PyObject *>func] = handler
+                break
+    return handler
 
 
 def torch_function(self, func, types, args=(), kwargs=None):
@@ -266,9 +290,7 @@ def torch_function(self, func, types, args=(), kwargs=None):
     if func is equals and len(args) == 2 and foreign_kind(args[1]) and type(args[1]) is not tuple \
             and type(args[1]) is not list and recording() != NULL and functions_enabled():
         return ask_strangers(Tensor.eq, (type(args[1]),), args, kwargs)
-    handler = handlers.get(func)
-    if handler is None:
-        handler = handlers[func] = classify(func)
+    handler = handler_of(func)
     if kwargs is None:
         kwargs = {}
     if type(handler) is Recorded:

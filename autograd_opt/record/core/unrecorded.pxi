@@ -76,11 +76,8 @@ cdef bint none_follows_here(tuple args, dict kwargs) except -1:
     return tp != NULL and not ao_casts(any_autocast) and none_follows(<Tape>tp, args, kwargs, grad_on())
 
 
-cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs, bint whole=False):
-    """The call of torch's own, for arguments that `idle` has looked at.
-
-    `whole`: it is Python code of torch's, which may return a view of what it has computed.
-    """
+cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs):
+    """The call of torch's own, for arguments that `idle` has looked at."""
     cdef object r, switch
     if tape.optimize:
         lend(args)
@@ -92,7 +89,7 @@ cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs, bint who
     try:
         r = ao_call(func, args, kwargs if kwargs else None)
         made(tape, r, args, kwargs)
-        return shown_views(r, args, kwargs, whole)
+        return shown_views(r, args, kwargs)
     finally:
         leave(tape, switch)
 
@@ -106,23 +103,23 @@ cdef inline int made(Tape tape, object r, tuple args, dict kwargs) except -1:
     return 0
 
 
-cdef inline object shown_views(object r, tuple args, dict kwargs, bint whole=False):
+cdef inline object shown_views(object r, tuple args, dict kwargs):
     """The result as eager mode shows it, with a note of the views in it, since their base may come to require grad."""
     if type(r) is Tensor or type(r) is CustomTensor:
-        return noted_view(r, r, args, kwargs, whole) if ao_is_view(r) else r
+        return noted_view(r, r, args, kwargs) if ao_is_view(r) else r
     if isinstance(r, (tuple, list)) and len(r) and (type(r[0]) is Tensor or type(r[0]) is CustomTensor) and ao_is_view(r[0]):
-        return noted_view(r, r[0], args, kwargs, whole)
+        return noted_view(r, r[0], args, kwargs)
     return r
 
 
-cdef object noted_view(object r, object first, tuple args, dict kwargs, bint whole=False):
+cdef object noted_view(object r, object first, tuple args, dict kwargs):
     cdef object below = ao_get(get_base, first)
     cdef Tape tape
     for x in args:
         if first is x:
             return r                             # the operand itself
     if not lies_in(below, args) and not (kwargs and lies_in(below, tuple(kwargs.values()))):
-        return r if whole else shown(r)
+        return shown(r)
     tape = active_tape()
     if not grad_on() and tape is not None and tracked(tape, below):
         set_apart(r)
@@ -208,7 +205,7 @@ cdef int learn(Node node, Node first) noexcept:
 
 
 cdef int learn_function(bint found) noexcept:
-    """`learn` for a function of torch's in Python, in which some call found a value or none did."""
+    """`learn` for a function of torch's that is recorded as several calls: has one of them found a value?"""
     cdef Site *s = site_here(True)
     if s != NULL:
         s.misses = 0 if found else s.misses + (s.misses < MORE_MISSES)
@@ -216,12 +213,14 @@ cdef int learn_function(bint found) noexcept:
 
 
 def skipped_calls():
-    """How many calls were not numbered because nothing was ever found where they stand, in this process."""
+    """How many calls stood where nothing was ever found, since places were forgotten: all but a few were not numbered."""
     return skipped
 
 
 cdef int forget_sites() except -1:
+    global skipped
     cdef Py_ssize_t i
+    skipped = 0
     for i in range(4096):
         sites[i].misses = 0
     return 0
