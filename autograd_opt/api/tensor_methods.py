@@ -26,6 +26,7 @@ from autograd_opt.ops import torch_names
 from autograd_opt.record import recorder, views
 from autograd_opt.record.dispatch import call as call_route
 from autograd_opt.record.dispatch import special
+from autograd_opt.record.leaves import history, meta, remade
 
 Tensor = torch.Tensor
 Base = torch._C.TensorBase
@@ -133,19 +134,6 @@ def give_to_torch(t: Tensor) -> None:
         t.__dict__.pop(name, None)
     t.__class__ = Tensor
     Base.requires_grad.__set__(t, True)  # type: ignore[attr-defined]
-
-
-def history(t: Tensor) -> Any:
-    """The node that computed `t`, as far as gradients go; None for what torch calls a leaf."""
-    node = t.__dict__.get("_node")
-    tape: Any = nodes.get_recording()
-    with torch._C.DisableTorchFunction():
-        if tape is not None and (
-                tape.late if node is None or node.is_leaf or not node.requires_grad else node.view is not None) \
-                and t._is_view():
-            views.require_unwritten(t, node)
-            node = views.origin(nodes.handle_of(t))     # its base may have been written, or require grad by now
-    return None if node is None or node.is_leaf or not node.requires_grad or views.leads_nowhere(node) else node
 
 
 @special(getter("is_leaf"))
@@ -332,11 +320,6 @@ def dlpack(func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.run_raw(func, args, kwargs)
 
 
-def meta(t: Any) -> tuple[Any, ...]:
-    """What torch stores, also of a lazy parameter, whose class refuses to tell."""
-    return tuple(vars(Base)[name].__get__(t) for name in ("shape", "dtype", "device"))
-
-
 @special(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.share_memory_, setter("data"),
          Tensor.resize_, Tensor.resize_as_)
 def memory(func: Any, args: Any, kwargs: Any) -> Any:
@@ -354,21 +337,6 @@ def memory(func: Any, args: Any, kwargs: Any) -> Any:
                 escaped(args[0])
             return args[0] if func is not setter("data") else None
     return recorder.run_raw(func, args, kwargs)
-
-
-def remade(t: Tensor, kind: tuple[Any, ...]) -> bool:
-    """After a call that may have given `t` another shape, type or device than `kind`: has it made a leaf anew?
-
-    What was recorded so far keeps the leaf of its time.
-    """
-    nodes.wrote(t)
-    if meta(t) == kind or history(t) is not None:
-        return False
-    needs = references.requires_grad(t)
-    nodes.become_leaf(t)
-    if type(t) is CustomTensor:
-        t._requires_grad = needs
-    return True
 
 
 def set_(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -231,7 +231,7 @@ def draw_anyway(name: str, target: Tensor, options: tuple[Any, ...]) -> None:
 
 def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`out=`: refused, as in torch, where an argument requires grad."""
-    from autograd_opt.api import tensor_methods
+    from autograd_opt.record import leaves as of_leaves
     leaves, _ = tree_flatten((args, kwargs))
     with torch._C.DisableTorchFunction():
         found = [nodes.handle_of(t) for t in leaves if isinstance(t, Tensor)]
@@ -244,10 +244,10 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         outs = [t for t in (given if isinstance(given, (tuple, list)) else (given,)) if isinstance(t, Tensor)]
         for t in outs:
             t.data_ptr()                    # memory that a clone shares cannot be given another size
-        kinds = [tensor_methods.meta(t) for t in outs]
+        kinds = [of_leaves.meta(t) for t in outs]
         result = func(*args, **kwargs)
         for t, kind in zip(outs, kinds, strict=True):
-            tensor_methods.remade(t, kind)
+            of_leaves.remade(t, kind)
         return result
 
 

@@ -122,7 +122,7 @@ cdef object noted_view(object r, object first, tuple args, dict kwargs):
         return shown(r)
     tape = active_tape()
     if not grad_on() and tape is not None and tracked(tape, below):
-        set_apart(r)
+        set_apart(r, args[0] if args and isinstance(args[0], Tensor) else None)
     else:
         note_view(r)
     return r

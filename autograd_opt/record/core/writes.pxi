@@ -106,7 +106,7 @@ cdef object into(Tape tape, object func, tuple args, dict kwargs):
         r = ao_call(func, args, kwargs)
         wrote(out)
         if shape_of(out) != before:
-            from autograd_opt.api.tensor_methods import remade
+            from autograd_opt.record.leaves import remade
             remade(out, None)
         return r
     finally:

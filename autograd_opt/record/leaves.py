@@ -1,0 +1,48 @@
+"""Leaves: which tensors torch calls so, and leaves that are made anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt.graph import node as nodes
+from autograd_opt.graph import references
+from autograd_opt.graph.tensor import CustomTensor
+from autograd_opt.record import views
+
+Tensor = torch.Tensor
+Base = torch._C.TensorBase
+
+
+def history(t: Tensor) -> Any:
+    """The node that computed `t`, as far as gradients go; None for what torch calls a leaf."""
+    node = t.__dict__.get("_node")
+    tape: Any = nodes.get_recording()
+    with torch._C.DisableTorchFunction():
+        if tape is not None and (
+                tape.late if node is None or node.is_leaf or not node.requires_grad else node.view is not None) \
+                and t._is_view():
+            views.require_unwritten(t, node)
+            node = views.origin(nodes.handle_of(t))     # its base may have been written, or require grad by now
+    return None if node is None or node.is_leaf or not node.requires_grad or views.leads_nowhere(node) else node
+
+
+def meta(t: Any) -> tuple[Any, ...]:
+    """What torch stores, also of a lazy parameter, whose class refuses to tell."""
+    return tuple(vars(Base)[name].__get__(t) for name in ("shape", "dtype", "device"))
+
+
+def remade(t: Tensor, kind: tuple[Any, ...]) -> bool:
+    """After a call that may have given `t` another shape, type or device than `kind`: has it made a leaf anew?
+
+    What was recorded so far keeps the leaf of its time.
+    """
+    nodes.wrote(t)
+    if meta(t) == kind or history(t) is not None:
+        return False
+    needs = references.requires_grad(t)
+    nodes.become_leaf(t)
+    if type(t) is CustomTensor:
+        t._requires_grad = needs
+    return True
