@@ -113,16 +113,20 @@ cdef inline object shown_views(object r, tuple args, dict kwargs):
 
 
 cdef object noted_view(object r, object first, tuple args, dict kwargs):
-    cdef object below = ao_get(get_base, first)
+    cdef object below = ao_get(get_base, first), source
     cdef Tape tape
+    cdef bint follows_none
     for x in args:
         if first is x:
             return r                             # the operand itself
     if not lies_in(below, args) and not (kwargs and lies_in(below, tuple(kwargs.values()))):
         return shown(r)
     tape = active_tape()
-    if not grad_on() and tape is not None and tracked(tape, below):
-        set_apart(r, args[0] if args and isinstance(args[0], Tensor) else None)
+    source = args[0] if args and is_tensor(args[0]) else None
+    follows_none = grad_on() or tape is None or not tracked(tape, below) and (source is None or not tracked(tape, source))
+    below = None                                 # whether a base is hidden memory is told by its references
+    if not follows_none:
+        set_apart(r, source)
     else:
         note_view(r)
     return r
