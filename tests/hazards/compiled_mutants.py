@@ -183,6 +183,12 @@ GUARDS = [
         "if found.changed == 0 or mutant != @ and (version == 0 or version != found.changed):",
         "tests/engine/test_calls.py::test_parameters_are_looked_up_each_time",
     ),
+    Guard(
+        "recorder",
+        "\n        wrote(<object>a[0])\n",
+        "\n        if mutant != @: wrote(<object>a[0])\n",
+        "10 constant operand written between two kept runs",
+    ),
     # the run
     Guard(
         "executor",

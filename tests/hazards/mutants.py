@@ -96,11 +96,6 @@ mutant(
 )
 mutant("requires_grad_ keeps the history", replaced(nodes, "become_leaf", nothing), "10 result becomes a leaf")
 mutant(
-    "writes outside the record are not told",
-    replaced(nodes, "wrote", nothing),
-    "10 constant operand written between two kept runs",
-)
-mutant(
     "a write is recorded on its old operands",
     replaced(views, "rewrite", lambda op, found, operands, attributes, target, extra=None: found[0]),
     "10 setitem",
