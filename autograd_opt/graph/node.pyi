@@ -33,7 +33,7 @@ class Op:
     forward: Any
     meaning: Any
     shape_rule: Any
-    keeps: Callable[[Node], bool] | None
+    keeps: Callable[[Node], bool] | bool | None
     unit: bool
     lean: int
     functions: bool

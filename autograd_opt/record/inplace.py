@@ -355,4 +355,4 @@ def fill_parameter(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if not args:
         kwargs = dict(kwargs)
         args = (kwargs.pop("tensor"),)
-    return recorder.written(func, args, kwargs)  # type: ignore[no-any-return]
+    return recorder.written(func, args, kwargs)

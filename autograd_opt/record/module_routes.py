@@ -29,7 +29,7 @@ FACTORIES = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, tor
 """Functions whose results have no history; they are common in modules and optimizers."""
 
 
-PLACES = (torch._C._VariableFunctions, torch._C._nn, torch._C._linalg, torch._C._fft, torch._C._special)
+PLACES = tuple(vars(torch._C)[name] for name in ("_VariableFunctions", "_nn", "_linalg", "_fft", "_special"))
 
 
 def functions() -> list[Any]:
