@@ -9,21 +9,27 @@ cdef inline bint ordinary(object t):
     return type(t) is CustomTensor or type(t) is Tensor or type(t) is Parameter
 
 
+cdef inline Node computed(object t):
+    """The node that has computed `t`; None for a leaf, and for a tensor that no graph knows."""
+    cdef PyObject *p = ao_try_attr(t, NODE)
+    cdef object found
+    if p == NULL:
+        return None
+    found = <object>p
+    Py_DECREF(found)
+    return None if found is None or (<Node>found).flags & LEAF else <Node>found
+
+
 cdef inline bint tracked(Tape tape, object t) except -1:
     """Does `t` require grad?  Asked before anything is registered for it."""
-    cdef PyObject *p
+    cdef Node node
     if type(t) is not CustomTensor:
         if ao_needs_grad(t):
             return True
         # a view made before its base took part in a recorded write
         return tape.late and t._is_view() and handle(tape, t).flags & REQUIRES_GRAD != 0
-    p = ao_try_attr(t, NODE)
-    if p != NULL:
-        found = <object>p
-        Py_DECREF(found)
-        if found is not None and not (<Node>found).flags & LEAF:
-            return (<Node>found).flags & REQUIRES_GRAD != 0
-    return getattr(t, MARK, False)
+    node = computed(t)
+    return getattr(t, MARK, False) if node is None else node.flags & REQUIRES_GRAD != 0
 
 
 cdef inline Node seen(Tape tape, Op op, object t):

@@ -93,16 +93,9 @@ cdef object read_gradient(PyObject *t, void *place):
 
 cdef object leaf_to_read(PyObject *t):
     """The tape whose mode would be asked about `t`, if nothing can have computed `t`; None where torch has to be asked."""
-    cdef Tape tape
-    cdef PyObject *p
-    if recording() == NULL or not ordinary(<object>t) or not ao_plain(<object>t) or ao_is_view(<object>t):
+    if recording() == NULL or not ordinary(<object>t) or not ao_plain(<object>t) or ao_is_view(<object>t) \
+            or computed(<object>t) is not None:
         return None
-    p = ao_try_attr(<object>t, NODE)
-    if p != NULL:
-        found = <object>p
-        Py_DECREF(found)
-        if found is not None and not (<Node>found).flags & LEAF:
-            return None
     return ours_to_read(t)
 
 

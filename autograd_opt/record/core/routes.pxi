@@ -258,7 +258,8 @@ cdef set plain_reads = {base.__dict__[name] for name in "shape dtype device ndim
 is_quantized is_mkldnn is_mps is_xpu itemsize nbytes names".split() if name in base.__dict__}
 
 
-cdef dict known_operators = {}           # id of an operator of `torch.ops`, which `handlers` holds -> its handler
+cdef dict known_operators = {}           # id of an operator of `torch.ops` -> its handler
+cdef list kept_operators = []            # these operators, so that an address stays one object's
 
 
 cdef inline object handler_of(object func):
@@ -272,10 +273,8 @@ cdef inline object handler_of(object func):
     if handler is None:
         handler = handlers[func] = classify(func)
     if kind is OpOverload or kind is OpOverloadPacket:
-        for known in handlers:
-            if known is func:
-                known_operators[<size_t><PyObject *>func] = handler
-                break
+        kept_operators.append(func)
+        known_operators[<size_t><PyObject *>func] = handler
     return handler
 
 

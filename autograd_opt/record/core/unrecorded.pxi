@@ -16,25 +16,8 @@ cdef inline bint follows(Tape tape, object x, bint grad) except -1:
     if kind is Tensor or kind is Parameter:
         return not ao_plain(x) or grad and (ao_needs_grad(x) or tape.late and ao_is_view(x))
     if kind is CustomTensor:
-        return custom_follows(tape, x, grad)
+        return not ao_plain(x) or grad and (tape.late and ao_is_view(x) or tracked(tape, x))
     return not (kind is int or kind is float or x is None or kind is bool) and inside_follows(tape, x, grad)
-
-
-cdef bint custom_follows(Tape tape, object x, bint grad) except -1:
-    cdef PyObject *p
-    if not ao_plain(x):
-        return True
-    if not grad:
-        return False
-    if tape.late and ao_is_view(x):
-        return True
-    p = ao_try_attr(x, NODE)
-    if p != NULL:
-        found = <object>p
-        Py_DECREF(found)
-        if found is not None and not (<Node>found).flags & LEAF:
-            return (<Node>found).flags & REQUIRES_GRAD != 0
-    return getattr(x, MARK, False)
 
 
 cdef bint inside_follows(Tape tape, object x, bint grad) except -1:
@@ -79,28 +62,16 @@ cdef bint none_follows_here(tuple args, dict kwargs) except -1:
 cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs):
     """The call of torch's own, for arguments that `idle` has looked at."""
     cdef object r, switch
-    if tape.optimize:
-        lend(args)
-        if kwargs:
-            lend(kwargs)
+    lend_all(tape, args, kwargs)
     if not args or not is_tensor(args[0]):
         kwargs = placed(func, kwargs)
     switch = enter(tape)
     try:
         r = ao_call(func, args, kwargs if kwargs else None)
-        made(tape, r, args, kwargs)
+        started(r)
         return shown_views(r, args, kwargs)
     finally:
         leave(tape, switch)
-
-
-cdef inline int made(Tape tape, object r, tuple args, dict kwargs) except -1:
-    """What `started` does."""
-    if type(r) is Tensor or type(r) is CustomTensor:
-        ao_start(r, 1)
-    elif isinstance(r, (tuple, list)):
-        started(r)
-    return 0
 
 
 cdef inline object shown_views(object r, tuple args, dict kwargs):
@@ -300,26 +271,32 @@ cdef extern from *:
     object ao_go_on(PyObject *f, ao_arguments a, size_t nf, PyObject *names)
     int ao_take_meeting(object f)
     int ao_take_slots(object type, object (*item)(PyObject *, PyObject *), int (*assign)(PyObject *, PyObject *, PyObject *) except -1)
+    object ao_former_item(object t, object index)
+    int ao_former_assign(object t, object index, object value) except -1
 
 cdef object PAST = object()
 ao_past = <PyObject *>PAST
 cdef object detach_method = base.__dict__["detach"]
-cdef object opaque_route = None          # opaque.handler
+cdef object opaque_route = None          # torch_fallback.handler
+
+
+cdef inline PyObject *open_to(object t) except? NULL:
+    """The tape that answers for what is done to `t` itself; NULL where torch has to be asked."""
+    cdef PyObject *tp = recording()
+    return NULL if tp == NULL or (<Tape>tp).guarded or not ordinary(t) or not mode_innermost() else tp
 
 
 cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names):
     """A method called on a tensor while a graph records; PAST where torch has to be asked."""
-    cdef PyObject *tp = recording()
+    cdef PyObject *tp = open_to(<object>a[0])
     cdef Tape tape
     cdef object func, handler, kind, r, switch
     cdef Py_ssize_t i, n
     cdef bint grad, raw
-    if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>a[0]) or not mode_innermost():
+    if tp == NULL:
         return PAST
     tape, func = <Tape>tp, <object>function
-    handler = handlers.get(func)
-    if handler is None:
-        handler = handlers[func] = classify(func)
+    handler = handler_of(func)
     kind = type(handler)
     n = <Py_ssize_t>(nf & ~PY_VECTORCALL_ARGUMENTS_OFFSET)
     if names != NULL:
@@ -343,7 +320,7 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
             switch = enter(tape)
             try:
                 r = ao_go_on(function, a, nf, names)
-                made(tape, r, None, None)
+                started(r)
                 if type(r) is Tensor and not ao_is_view(r) or type(r) is bool or type(r) is int:
                     return r
                 if raw:
@@ -403,12 +380,11 @@ cdef object detached(Tape tape, object t):
 
 cdef object item_of(PyObject *tensor, PyObject *key):
     """`t[index]` for any tensor; PAST where torch has to be asked."""
-    cdef PyObject *tp = recording()
-    cdef Tape tape
     cdef object t = <object>tensor, index = <object>key, handler
-    cdef tuple args
+    cdef PyObject *tp = open_to(t)
+    cdef Tape tape
     cdef bint grad
-    if tp == NULL or (<Tape>tp).guarded or not ordinary(t) or not mode_innermost() or ao_casts(any_autocast):
+    if tp == NULL or ao_casts(any_autocast):
         return PAST
     tape = <Tape>tp
     grad = grad_on()
@@ -436,29 +412,20 @@ cdef object unrecorded_item(Tape tape, object t, object index):
         lend(t)
     switch = enter(tape)
     try:
-        r = former_item(t, index)
+        r = ao_former_item(t, index)
         ao_start(r, 1)
         return noted_view(r, r, (t,), None) if ao_is_view(r) else r
     finally:
         leave(tape, switch)
 
 
-cdef extern from *:
-    object ao_former_item(object t, object index)
-    int ao_former_assign(object t, object index, object value) except -1
-
-
-cdef inline object former_item(object t, object index):
-    return ao_former_item(t, index)
-
-
 cdef int assign_item(PyObject *tensor, PyObject *key, PyObject *what) except -1:
     """`t[index] = value` that no gradient follows: 1 where it is done, 0 where torch has to be asked."""
-    cdef PyObject *tp = recording()
-    cdef Tape tape
     cdef object t = <object>tensor, index = <object>key, value = <object>what, switch
+    cdef PyObject *tp = open_to(t)
+    cdef Tape tape
     cdef bint grad
-    if tp == NULL or (<Tape>tp).guarded or not ordinary(t) or not mode_innermost() or ao_casts(any_autocast):
+    if tp == NULL or ao_casts(any_autocast):
         return 0
     tape = <Tape>tp
     grad = grad_on()

@@ -23,13 +23,20 @@ cdef int lend(object x) except -1:
     return 0
 
 
-cpdef lent(args, kwargs):
-    """These arguments are about to be given to a function that is not in the operator table."""
-    cdef Tape tape = active_tape()
-    if tape is not None and tape.optimize:
+cdef inline int lend_all(Tape tape, object args, object kwargs) except -1:
+    """`lend` the arguments of a call, where values are kept for reuse."""
+    if tape.optimize:
         lend(args)
         if kwargs:
             lend(kwargs)
+    return 0
+
+
+cpdef lent(args, kwargs):
+    """These arguments are about to be given to a function that is not in the operator table."""
+    cdef Tape tape = active_tape()
+    if tape is not None:
+        lend_all(tape, args, kwargs)
 
 
 cpdef object written(object func, tuple args, object kwargs):
@@ -95,9 +102,7 @@ cdef object into(Tape tape, object func, tuple args, dict kwargs):
     cdef object out = kwargs["out"], before, r, switch
     if not ordinary(out) or not ao_plain(out) or ao_casts(any_autocast) or not none_follows(tape, args, kwargs, grad_on()):
         return None
-    if tape.optimize:
-        lend(args)
-        lend(kwargs)
+    lend_all(tape, args, kwargs)
     switch = enter(tape)
     try:
         if is_shared_copy(out):
