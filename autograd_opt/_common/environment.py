@@ -92,9 +92,7 @@ def check_python(found: tuple[int, ...], free_threaded: bool = False) -> None:
     ImportError: autograd_opt needs a Python from 3.11 to 3.13; this is 3.14
     """
     if not OLDEST_PYTHON <= found < FIRST_UNTESTED_PYTHON:
-        newest = (FIRST_UNTESTED_PYTHON[0], FIRST_UNTESTED_PYTHON[1] - 1)
-        raise ImportError(
-            f"autograd_opt needs a Python from {_dotted(OLDEST_PYTHON)} to {_dotted(newest)}; this is {_dotted(found)}")
+        raise ImportError(f"autograd_opt needs a Python from {tested_pythons()}; this is {_dotted(found)}")
     if free_threaded:
         raise ImportError("autograd_opt needs a Python with the global interpreter lock; this is a free-threaded build")
 
@@ -115,6 +113,24 @@ def check_torch(version: str) -> None:
         warnings.warn(
             f"torch {version} is newer than {_dotted(NEWEST_TORCH)}, the newest that autograd_opt was tested with: "
             "it runs without its accelerations; `autograd-opt doctor` says more", RuntimeWarning, stacklevel=4)
+
+
+def tested_pythons() -> str:
+    """The oldest and the newest Python that this release was tested with.
+
+    >>> tested_pythons()
+    '3.11 to 3.13'
+    """
+    return f"{_dotted(OLDEST_PYTHON)} to {FIRST_UNTESTED_PYTHON[0]}.{FIRST_UNTESTED_PYTHON[1] - 1}"
+
+
+def tested_torches() -> str:
+    """The oldest and the newest torch that this release was tested with.
+
+    >>> tested_torches()
+    '2.12 to 2.14'
+    """
+    return f"{_dotted(OLDEST_TORCH)} to {_dotted(NEWEST_TORCH)}"
 
 
 def newer_than_tested(version: str) -> bool:

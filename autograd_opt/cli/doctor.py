@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import autograd_opt as ao
-from autograd_opt._common.environment import COMPILED, FIRST_UNTESTED_PYTHON, NEWEST_TORCH, OLDEST_PYTHON, OLDEST_TORCH
+from autograd_opt._common.environment import COMPILED, tested_pythons, tested_torches
 from autograd_opt.abi import symbols
 from autograd_opt.abi.switches import OFF, PARTS
 from autograd_opt.cli.main import FAILED
@@ -110,10 +110,10 @@ def answers(call: Callable[[Tensor, Tensor], Any], graph: Any) -> list[Tensor]:
     return [kept, *(torch.zeros(()) if t.grad is None else t.grad for t in (x, y))]
 
 
-def wrong_operators() -> dict[str, str]:
+def wrong_operators(operators: dict[str, Callable[[Tensor, Tensor], Any]]) -> dict[str, str]:
     """The operators whose value or gradient is not torch's -> what is wrong."""
     wrong: dict[str, str] = {}
-    for name, call in calls().items():
+    for name, call in operators.items():
         try:
             expected, found = answers(call, torch.enable_grad()), answers(call, ao.AutogradGraph(optimize=True))
             gap = max(float((a - b).abs().max()) if a.shape == b.shape else float("inf")
@@ -146,13 +146,11 @@ def versions() -> dict[str, str]:
     import importlib.util
     missing = [name for name in (*COMPILED, "autograd_opt.abi.kernels") if importlib.util.find_spec(name) is None]
     variables = {k: v for k, v in sorted(os.environ.items()) if k.startswith("AUTOGRAD_OPT_")}
-    newest = (FIRST_UNTESTED_PYTHON[0], FIRST_UNTESTED_PYTHON[1] - 1)
     return {
         "autograd_opt": ao.__version__,
-        "Python": f"{platform.python_version()} ({platform.python_implementation()}), tested with "
-                  f"{'.'.join(map(str, OLDEST_PYTHON))} to {'.'.join(map(str, newest))}",
-        "torch": f"{torch.__version__}, tested with "
-                 f"{'.'.join(map(str, OLDEST_TORCH))} to {'.'.join(map(str, NEWEST_TORCH))}",
+        "Python": f"{platform.python_version()} ({platform.python_implementation()}), "
+                  f"tested with {tested_pythons()}",
+        "torch": f"{torch.__version__}, tested with {tested_torches()}",
         **{package: version_of(package) for package in ("numpy", "sympy", "rustworkx")},
         "machine": f"{sysconfig.get_platform()}, threads: {torch.get_num_threads()}",
         "built for it": "all compiled modules" if not missing else f"without {', '.join(missing)}",
@@ -180,18 +178,20 @@ def doctor(as_json: bool) -> None:
 
     The text belongs in a bug report.  Exit code 1 when a check fails.
     """
-    wrong, verdict = wrong_operators(), proof()
+    operators = calls()
+    wrong, verdict = wrong_operators(operators), proof()
     right = not wrong and verdict == "proved"
-    found = {"versions": versions(), "accelerations": parts(), "operators": {"checked": len(calls()), "wrong": wrong},
-             "proof": verdict, "right": right}
+    tables = {"versions": versions(), "accelerations": parts()}
+    found = {**tables, "operators": {"checked": len(operators), "wrong": wrong}, "proof": verdict, "right": right}
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
-        for title, rows in (("versions", versions()), ("accelerations", parts())):
-            click.echo(f"{title}")
+        for title, rows in tables.items():
+            click.echo(title)
             for name, text in rows.items():
                 click.echo(f"  {name:<16}{text}{'  (' + PARTS[name] + ')' if name in PARTS else ''}")
-        click.echo(f"checks\n  {len(calls()) - len(wrong)} of {len(calls())} operators as in torch\n  proof: {verdict}")
+        right_ones = len(operators) - len(wrong)
+        click.echo(f"checks\n  {right_ones} of {len(operators)} operators as in torch\n  proof: {verdict}")
         for name, text in wrong.items():
             click.echo(f"  WRONG {name}: {text}")
         click.echo("Send all of this with a bug report, and the shortest program that shows the problem." if right else

@@ -16,7 +16,21 @@ LOCK = lasting_lock()
 """Held while a watch numbers and counts."""
 
 
-class Beside(TorchDispatchMode):
+class Unwrapped(TorchDispatchMode):
+    """A mode that torch's compiler neither wraps nor takes into account."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """A compiled region stays compiled; its inner operations are not seen."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """The handler is called as it is: torch's wrapper around it would cost more than it does."""
+        return False
+
+
+class Beside(Unwrapped):
     """What a watch sees of one thread beside that which entered it."""
 
     def __init__(self, watch: Any) -> None:
@@ -24,15 +38,6 @@ class Beside(TorchDispatchMode):
         self.watch = watch
         self.sequences: dict[int, Any] = {}
         """Places by autograd's numbers, which each thread counts for itself."""
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """As the watch."""
-        return True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types or not self.watch.running:

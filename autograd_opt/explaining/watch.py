@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+from torch.utils._python_dispatch import _pop_mode, _push_mode
 
 from autograd_opt import errors
 from autograd_opt._common.arguments import named, real
@@ -27,7 +27,7 @@ from autograd_opt.explaining import purity, threads
 from autograd_opt.explaining.budget import Timer, idle_cost, inside_dispatch
 from autograd_opt.explaining.call_sites import Place, Places
 from autograd_opt.explaining.keys import Key, written_reason
-from autograd_opt.explaining.threads import LOCK
+from autograd_opt.explaining.threads import LOCK, Unwrapped
 from autograd_opt.explaining.value_ids import Memory, Values, content_of
 
 Tensor = torch.Tensor
@@ -112,7 +112,7 @@ def modes() -> list[Any]:
     return [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]
 
 
-class Watch(TorchDispatchMode):
+class Watch(Unwrapped):
     """What `explain()` returns: a context that watches, then a report of what was found.
 
     Attributes
@@ -147,16 +147,6 @@ class Watch(TorchDispatchMode):
         self.running = self.tired = self.inside = self._looking = False
 
     # Life -----------------------------------------------------------------------------
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """A compiled region stays compiled; its inner operations are not seen."""
-        return True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """The handler is called as it is: torch's wrapper around it would cost more than it does."""
-        return False
-
     def __enter__(self) -> Watch:
         if self.running:
             raise errors.GraphError(errors.at("this explain() is already open: make another one, ao.explain()"))

@@ -117,19 +117,16 @@ define("rad2deg", "x", E, "torch.rad2deg T.rad2deg", x=lambda g: g * 57.29577951
 define("ldexp", "x, y", E, "torch.ldexp T.ldexp",
        x=lambda g, y: g * H(torch.pow(2.0, y)), y=lambda g, ans: g * H(ans) * 0.6931471805599453)
 # ----- extrema: ties share half -----
-define("maximum", "x, y", E, "torch.maximum T.maximum",
-       x=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x < y, 0),
-       y=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x > y, 0))
-define("minimum", "x, y", E, "torch.minimum T.minimum",
-       x=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x > y, 0),
-       y=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x < y, 0))
+LARGER: dict[str, Any] = {
+    "x": lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x < y, 0),
+    "y": lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x > y, 0),
+}
+SMALLER: dict[str, Any] = {"x": LARGER["y"], "y": LARGER["x"]}
+define("maximum", "x, y", E, "torch.maximum T.maximum", **LARGER)
+define("minimum", "x, y", E, "torch.minimum T.minimum", **SMALLER)
 if TIES_SHARE:
-    define("fmax", "x, y", E, "torch.fmax T.fmax",
-           x=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x < y, 0),
-           y=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x > y, 0))
-    define("fmin", "x, y", E, "torch.fmin T.fmin",
-           x=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x > y, 0),
-           y=lambda g, x, y: torch.where(x == y, g / 2, g).masked_fill(x < y, 0))
+    define("fmax", "x, y", E, "torch.fmax T.fmax", **LARGER)
+    define("fmin", "x, y", E, "torch.fmin T.fmin", **SMALLER)
 else:
     define("fmax", "x, y", E, "torch.fmax T.fmax",
            x=lambda g, x, y: masked((x >= y) | y.isnan(), g), y=lambda g, x, y: masked(~((x >= y) | y.isnan()), g))

@@ -19,6 +19,7 @@ from autograd_opt.graph import node as nodes
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
 from autograd_opt.record import recorder, views
 from autograd_opt.record.dispatch import call, special
+from autograd_opt.record.leaves import meta, remade
 
 Tensor = torch.Tensor
 
@@ -231,7 +232,6 @@ def draw_anyway(name: str, target: Tensor, options: tuple[Any, ...]) -> None:
 
 def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`out=`: refused, as in torch, where an argument requires grad."""
-    from autograd_opt.record import leaves as of_leaves
     leaves, _ = tree_flatten((args, kwargs))
     with torch._C.DisableTorchFunction():
         found = [nodes.handle_of(t) for t in leaves if isinstance(t, Tensor)]
@@ -244,10 +244,10 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         outs = [t for t in (given if isinstance(given, (tuple, list)) else (given,)) if isinstance(t, Tensor)]
         for t in outs:
             t.data_ptr()                    # memory that a clone shares cannot be given another size
-        kinds = [of_leaves.meta(t) for t in outs]
+        kinds = [meta(t) for t in outs]
         result = func(*args, **kwargs)
         for t, kind in zip(outs, kinds, strict=True):
-            of_leaves.remade(t, kind)
+            remade(t, kind)
         return result
 
 

@@ -17,14 +17,20 @@ from tests.scene import environment
 Tensor = torch.Tensor
 
 
-def shared_gradients(program: Program) -> frozenset[str]:
-    """The variables whose `.grad` is, in torch eager, in the memory of another tensor's `.grad` at the end."""
+def left_by(program: Program) -> dict[str, Any]:
+    """The variables of a program in torch eager, as far as it comes."""
     env = environment(make_inputs("plain"))
     torch.manual_seed(0)
     with warnings.catch_warnings(), contextlib.suppress(Exception):
         warnings.simplefilter("ignore")
         for code in program.code:
             exec(code, env)
+    return env
+
+
+def shared_gradients(program: Program) -> frozenset[str]:
+    """The variables whose `.grad` is, in torch eager, in the memory of another tensor's `.grad` at the end."""
+    env = left_by(program)
     owners: dict[int, set[int]] = {}
     found: dict[str, int] = {}
     for name, t in env.items():
@@ -36,12 +42,7 @@ def shared_gradients(program: Program) -> frozenset[str]:
 
 def written_through(program: Program) -> frozenset[str]:
     """The variables in whose memory, in torch eager, a leaf's `.grad` lies: what is added there reaches them."""
-    env = environment(make_inputs("plain"))
-    torch.manual_seed(0)
-    with warnings.catch_warnings(), contextlib.suppress(Exception):
-        warnings.simplefilter("ignore")
-        for code in program.code:
-            exec(code, env)
+    env = left_by(program)
     tensors = {n: t for n, t in env.items() if isinstance(t, Tensor) and t.layout is torch.strided}
     gradients = {t.grad.untyped_storage()._cdata for t in tensors.values()
                  if t.is_leaf and t.grad is not None and t.grad.layout is torch.strided}
