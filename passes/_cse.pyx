@@ -4,7 +4,7 @@ One forward sweep of hash-consing. A node is its key and the leaders of its
 operands; an open-addressing table holds one node of each kind seen so far. The
 hash only says where to look: the full content decides. Should the hash fail
 (more than a few probes a node), the sweep begins again with another, drawn at
-random. `cse_py.py` says the same in plain Python.
+random. `cse.py` says the same in plain Python.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t

@@ -1,7 +1,7 @@
 """Dead nodes: what neither an output nor an effect needs.
 
 Operands come before their users, so one backward sweep settles reachability.
-`prune_py.py` says the same in plain Python.
+`prune.py` says the same in plain Python.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t

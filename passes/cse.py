@@ -1,4 +1,4 @@
-"""The twin of `cse.pyx`: what common subexpressions are, in plain Python."""
+"""The twin of `_cse.pyx`: what common subexpressions are, in plain Python."""
 
 from autograd_opt.passes.effort import Effort, degenerate_hash_forced
 from autograd_opt.passes.flags import COMMUTATIVE, NEVER_MERGES

@@ -1,4 +1,4 @@
-"""The twin of `prune.pyx`: which nodes are needed, in plain Python."""
+"""The twin of `_prune.pyx`: which nodes are needed, in plain Python."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray

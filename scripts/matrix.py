@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "build" / "matrix"
 PAGE = ROOT / "docs" / "matrix.md"
 CELLS = [(python, torch) for python in ("3.11", "3.12", "3.13") for torch in ("2.12.1", "2.13.0", "2.14.1")]
-"""Python and torch of each cell; the newest torch that has been run is `NEWEST_TORCH` in `_environment.py`."""
+"""Python and torch of each cell; the newest torch that has been run is `NEWEST_TORCH` in `_common/environment.py`."""
 PACKAGES = """
     setuptools>=77 cython>=3.1,<4 numpy>=2.0 sympy>=1.13 rustworkx>=0.17 matplotlib>=3.9 rich>=13 click>=8.1
     filelock typing_extensions networkx jinja2 fsspec scikit-learn>=1.5

@@ -2,7 +2,7 @@
 
 Their results get the operand's value number while they are recorded, which makes the keys of all that follows
 those of the operand: `x.view(x.shape).sin()` is `x.sin()`.  That the bits are the operand's is a line here and a
-lemma in `verify/identities.py`, which does not read these lines.
+lemma in `verification/rewrites/identities.py`, which does not read these lines.
 """
 
 from __future__ import annotations

@@ -1,25 +1,19 @@
 """Verification: proved, refuted or undecided, for every optimization.
 
-The entry point is `verify`. The folder, in reading order:
+The entry point is `verify`. The packages, in reading order:
 
-    bits, ir, reading          a recorded graph as plain data
-    words, tracer, rules       gradient rules run on traces, once per signature
-    users, unlike              the user's own rules: refused whatever they catch, and run in each way that runs ask them
-    sweep                      values and reverse sweep of a graph as one program
-    linear, numbering, sums    what may be distributed; value numbers; equality of combinations
-    simulation, checker        the proof: every optimized cotangent is a sum of original ones
-    domain, computing, moving  number domains, and the words that meanings are written in
-    meaning, evaluate          what every operator means, over any domain; programs run over one
-    field                      exact evaluation modulo a prime: finds differences, proves nothing
-    intervals, points          rational points with rigorous bounds: refutes
-    symbols, casework          sympy as a domain; kinks by cases
-    cases, claims, lemmas      sympy's proofs of every rule and every linearity that the checker composes
-    sympy_engine, expressions, spelling   elementwise gradients of small graphs: compared, and printed
-    task, search, verifier     which engine is asked when
-    verdict, parsed, frozen, certificate   what is answered; saved with its graph, read, and verified again
-    known                      proofs of this process, by everything that they have read
-    shelf, versions            proofs of lemmas, kept in files for the next process
-    budget, leaders, asserting, cli
+    result            verdicts and budgets: what is answered, and how it was asked
+    program           a recorded graph as plain instructions; gradient rules, users' rules too, traced once per
+                      signature; values and reverse sweep of a graph as one program
+    semantics         number domains, and what every operator means over any of them; sympy as a domain, kinks by cases
+    lemmas            sympy's proofs of every rule and every linearity that the checker composes
+    cache             proofs of this process, by everything that they have read; proofs of lemmas, kept in files
+    checker           the proof: every optimized cotangent is a sum of original ones
+    rewrites          a node replaced by another computation: both are compared
+    counterexample    evaluation modulo a prime, which finds differences; rational points with rigorous bounds: refutes
+    strategies        which engine is asked when; elementwise gradients of small graphs, compared and printed
+
+`serialize` and `certificate` save an answer with its graph, and verify it again; `asserting` serves tests.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 # Torch casts in a kernel that is registered for the operator and the device, and keeps the casts of float32
 # leaves until the outermost autocast of any thread ends, so that a weight used twice is cast once and its
 # cotangents are added in the lower precision.  Here the cast is a node of its own, kept just as long.  What the
-# table cannot say so is taken whole, as one call that torch differentiates (`opaque.py`).
+# table cannot say so is taken whole, as one call that torch differentiates (`torch_fallback.py`).
 
 cdef object autocast_on = torch.is_autocast_enabled
 cdef object autocast_dtype = torch.get_autocast_dtype
