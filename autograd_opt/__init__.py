@@ -9,12 +9,13 @@
 tensor([ 8., 12.])
 """
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from autograd_opt._common import environment as _environment
 
 if not TYPE_CHECKING and _environment.reads_command_line():
-    from autograd_opt._common.environment import load_for as __getattr__  # noqa: F401  (PEP 562)
+    from autograd_opt._common.environment import load_for as __getattr__  # PEP 562
 else:
     _environment.check()
     from autograd_opt.api import wiring as _wiring
@@ -40,6 +41,12 @@ else:
     from autograd_opt.inspection.drawing import draw_comparison
 
     _wiring.install()
+
+    def __getattr__(name: str) -> Any:
+        """Import `autograd_opt.verify` when it is first asked for."""
+        if name == "verify":
+            return importlib.import_module("autograd_opt.verify")
+        raise AttributeError(f"module 'autograd_opt' has no attribute {name!r}")
 
 __version__ = "0.1.0"
 __all__ = [

@@ -55,6 +55,13 @@ def test_a_missing_torch_is_named() -> None:
     assert done.stderr.splitlines()[-1].startswith("ImportError: autograd_opt needs torch 2.12")
 
 
+def test_proofs_are_reached_from_the_package_alone() -> None:
+    program = ("import sys, autograd_opt as ao; assert 'autograd_opt.verify' not in sys.modules\n"
+               "print(ao.verify.Status.PROVED, hasattr(ao, 'nothing'))")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "False"
+
+
 def build(**environment: str) -> subprocess.CompletedProcess[str]:
     """Start a build of the extensions; it is expected to stop before it compiles."""
     program = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", environment.pop("OUT")]
