@@ -288,6 +288,7 @@ def test_gradients_are_cleared_past_the_mode() -> None:
     assert x.grad is None
 
 
+@pytest.mark.filterwarnings("ignore:Named tensors and all their associated APIs")
 def test_descriptors_stay_what_they_are() -> None:
     assert type(torch.Tensor.dtype).__name__ == "getset_descriptor"
     assert torch.Tensor.dtype.__get__ in torch.overrides.get_testing_overrides()

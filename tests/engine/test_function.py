@@ -11,7 +11,7 @@ from torch.autograd import Function, grad
 from torch.autograd.function import once_differentiable
 
 import autograd_opt as ao
-from tests.engine.behaviour import caught, group, messages
+from tests.engine.behaviour import caught, group, messages, worded
 from tests.engine.functions import Cube, Fails
 
 function = group("custom Function")
@@ -1037,7 +1037,7 @@ def returned(cls, view, twice):
     try:
         o, p = cls.apply(a, b)
     except RuntimeError as error:
-        return str(error)[:60]
+        return worded(error)[1][:60]
     found = torch.autograd.grad((o * 2).sum() + (p * p).sum(), [x, y], create_graph=twice, allow_unused=True)
     if twice:
         sum(g.square().sum() for g in found if g is not None).backward()
