@@ -59,8 +59,7 @@ def zero(g: Any) -> Any:
 
 def nothing(g: Any) -> Any:
     """Zeros that stay zero whatever they are multiplied by; torch has them, without memory, for numbers."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    if isinstance(g, torch.Tensor) and g.layout is torch.strided and not wrapped(g):
+    if isinstance(g, torch.Tensor) and g.layout is torch.strided:
         return torch._efficientzerotensor(g.shape, dtype=g.dtype, device=g.device)
     return torch.zeros_like(g)
 

@@ -280,6 +280,10 @@ FOUND = {
     # ----- values -----
     "the gradient of sgn is zero whatever it is multiplied by": """
         ((x * inf).sgn().sum() + x.sum()).backward()""",
+    "in a batched run, too": """
+        v = (d * f / (d - d)).sgn()
+        u, = torch.autograd.grad(v, [f], torch.stack([v.detach(), v.detach()]), is_grads_batched=True)
+        t = torch.vmap(lambda g: torch.autograd.grad((f * inf).sgn(), [f], g)[0])(torch.ones(2, 3))""",
     "also in a recorded run": """
         v = (x * inf).sgn()
         a, b = torch.autograd.grad(v.sum() + (y * s).sum(), [x, s], create_graph=True)
