@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import re
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
@@ -245,12 +246,14 @@ def generate(choices: Choices, length: int = 20, wide: bool = False, kinds: Coll
     grad_mode = torch.is_grad_enabled()
     torch.manual_seed(0)
     try:
-        table = select(choices, wide, kinds)
-        for _ in range(choices.integer(4, length)):
-            if not choose(choices, table)(writer):
-                break
-        else:
-            FINAL(writer)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")      # torch gives many of them once: as errors they would drop a statement once
+            table = select(choices, wide, kinds)
+            for _ in range(choices.integer(4, length)):
+                if not choose(choices, table)(writer):
+                    break
+            else:
+                FINAL(writer)
     finally:
         torch.set_grad_enabled(grad_mode)
         torch.set_rng_state(state)
