@@ -247,7 +247,7 @@ def generate(choices: Choices, length: int = 20, wide: bool = False, kinds: Coll
     torch.manual_seed(0)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")      # torch gives many of them once: as errors they would drop a statement once
+            warnings.simplefilter("ignore")      # as errors, those that torch gives once would drop a statement once
             table = select(choices, wide, kinds)
             for _ in range(choices.integer(4, length)):
                 if not choose(choices, table)(writer):
