@@ -10,7 +10,7 @@ tensor([ 8., 12.])
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autograd_opt._common import environment as _environment
 
@@ -42,11 +42,14 @@ else:
 
     _wiring.install()
 
-    def __getattr__(name: str) -> Any:
-        """Import `autograd_opt.verify` when it is first asked for."""
-        if name == "verify":
-            return importlib.import_module("autograd_opt.verify")
-        raise AttributeError(f"module 'autograd_opt' has no attribute {name!r}")
+    if TYPE_CHECKING:       # a checker that saw `__getattr__` would take every name for one of the package's
+        from autograd_opt import verify as verify
+    else:
+        def __getattr__(name: str) -> object:
+            """Import `autograd_opt.verify` when it is first asked for."""
+            if name == "verify":
+                return importlib.import_module("autograd_opt.verify")
+            raise AttributeError(f"module 'autograd_opt' has no attribute {name!r}")
 
 __version__ = "0.1.0"
 __all__ = [

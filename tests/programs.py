@@ -177,7 +177,8 @@ class Writer:
         Returns whether the program goes on.
         """
         try:
-            exec(compile(statement, "<program>", "exec"), self.env)
+            with warnings.catch_warnings(action="ignore"):   # as errors, those given once would drop a statement once
+                exec(compile(statement, "<program>", "exec"), self.env)
         except Exception:
             if self.maybe(20):
                 self.statements.append(statement)
@@ -246,14 +247,12 @@ def generate(choices: Choices, length: int = 20, wide: bool = False, kinds: Coll
     grad_mode = torch.is_grad_enabled()
     torch.manual_seed(0)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")      # as errors, those that torch gives once would drop a statement once
-            table = select(choices, wide, kinds)
-            for _ in range(choices.integer(4, length)):
-                if not choose(choices, table)(writer):
-                    break
-            else:
-                FINAL(writer)
+        table = select(choices, wide, kinds)
+        for _ in range(choices.integer(4, length)):
+            if not choose(choices, table)(writer):
+                break
+        else:
+            FINAL(writer)
     finally:
         torch.set_grad_enabled(grad_mode)
         torch.set_rng_state(state)

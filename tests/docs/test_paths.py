@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.docs.loading import ROOT
+
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
 NAMED = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.(?:pyx|pxd|pxi|pyi|py|h|md|toml|yml))?)`")
 FOLDERS = ("autograd_opt", "passes", "tests", "benchmarks", "scripts", "docs", "examples")

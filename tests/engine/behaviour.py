@@ -119,21 +119,20 @@ class Leaves:
 
 
 REWORDED = {
-    "grad requires non-empty inputs.": (RuntimeError, "`inputs` argument to `grad()` cannot be empty."),
-    "One of the differentiated Tensors appears": (RuntimeError, "The differentiated Tensor at index 0 appears"),
-    "Output 0 of UnbindBackward0 is a view": (RuntimeError, "Output 0 of Unbind is a view"),
-    "An input that has been returned as-is as output is being saved":
-        (RuntimeError, "A input that has been returned as-is as output is being saved"),
+    "grad requires non-empty inputs.": "`inputs` argument to `grad()` cannot be empty.",
+    "One of the differentiated Tensors appears": "The differentiated Tensor at index 0 appears",
+    "Output 0 of UnbindBackward0 is a view": "Output 0 of Unbind is a view",
+    "An input that has been returned as-is": "A input that has been returned as-is",
 }
-"""Errors of torch 2.12 as torch has worded them since 2.13."""
+"""How errors of torch 2.12 begin, and how torch has worded them since 2.13, where each is a RuntimeError."""
 
 
 def worded(error: Exception) -> tuple[type, str]:
     """The class of an error and its text, as torch has had them since 2.13."""
     text = " ".join(str(error).split())
-    for old, (kind, new) in REWORDED.items() if VERSION < (2, 13) else ():
+    for old, new in REWORDED.items() if VERSION < (2, 13) else ():
         if text.startswith(old):
-            return kind, new + text.removeprefix(old)
+            return RuntimeError, new + text.removeprefix(old)
     return type(error), text
 
 

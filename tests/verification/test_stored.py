@@ -123,6 +123,6 @@ def test_a_damaged_file_of_lemmas_is_as_good_as_none(monkeypatch, tmp_path):
 def test_a_version_is_what_the_package_says_loaded_or_not(monkeypatch, name):
     monkeypatch.delitem(sys.modules, "sympy", raising=False)
     said, installed = version_of.__wrapped__(name), importlib.metadata.version(name)
-    assert said.partition("+")[0] == installed.partition("+")[0]       # installers may leave out the build: +cu130
+    assert installed in (said, said.partition("+")[0])       # a wheel may not name the build that torch names: +cu130
     monkeypatch.undo()
     assert version_of.__wrapped__(name) == importlib.import_module(name).__version__
