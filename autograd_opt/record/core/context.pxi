@@ -3,6 +3,9 @@
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
 
+cdef extern from "Python.h":
+    PyObject *PyThreadState_GetDict()
+
 cdef extern from *:
     """
     static AO_THREAD PyObject *ao_innermost = NULL;    /* the graph that records in this thread; `open_graphs` holds it */
@@ -18,6 +21,8 @@ cdef object references_of = None         # references.ReferenceManager
 cdef object pipeline_of = None           # graph.pipeline_of
 cdef object checked_options = None       # options.checked
 cdef object plain_pipeline = None        # the pipeline without passes of the user's, not exact
+cdef object is_finalizing = sys.is_finalizing
+cdef object mode_count = torch._C._len_torch_function_stack
 cdef object NO_VERDICTS = deque(maxlen=0)
 cdef int64_t graphs = 0                  # made in this process
 cdef dict open_graphs = {}               # thread -> the graph that records there
@@ -26,6 +31,33 @@ cdef dict missed = {}
 # the most that its program would have had alive at once; both in bytes.
 
 cdef Py_ssize_t ALLOWANCE = 16 << 20     # bytes held only for reuse, at most, unless the user says otherwise
+
+
+cdef class ThreadEnd:
+    """Leave the graphs that a thread leaves open, while Python still runs in it.
+
+    A thread's own dictionary holds it.  Without it torch would let go of the mode after the thread's Python has ended,
+    which ends the process.
+    """
+    cdef unsigned long thread
+
+    def __del__(self):
+        if self.thread != PyThread_get_thread_ident() or is_finalizing():
+            return                           # the interpreter ends, and no graph is used again
+        while ao_innermost != NULL:
+            (<Context>ao_innermost).__exit__()
+        while mode_count():
+            pop()                            # the user's, among which the graphs' own may have been
+
+
+cdef int watch_thread_end() except -1:
+    """Let a `ThreadEnd` run when this thread ends."""
+    cdef ThreadEnd end
+    cdef dict own = <dict>PyThreadState_GetDict()
+    if ThreadEnd not in own:
+        end = own[ThreadEnd] = ThreadEnd.__new__(ThreadEnd)
+        end.thread = PyThread_get_thread_ident()
+    return 0
 
 
 cdef class Context:
@@ -104,6 +136,7 @@ cdef class Context:
             self.guard = Guard()             # torch's own autograd is passed over from here on
             self.guard.__enter__()
             push(MODE)
+            watch_thread_end()
             tape.modes = ao_mode_count()
             begin_shortcuts()
         else:
