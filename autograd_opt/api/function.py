@@ -195,7 +195,7 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = [nodes.handle_of(args[i]) for i in positions]
         enabled = torch.is_grad_enabled()
         versions = [version_of(args[i]) for i in positions]
-        old_base = {i: views.base_of(args[i]) for i in positions}
+        old_base = {i: None if views.unseen(args[i]) else views.base_of(args[i]) for i in positions}
     by_position = dict(zip(positions, found, strict=True))
     needs = tuple(i in by_position and by_position[i].requires_grad for i in range(len(args)))
     ctx = Context(needs)
@@ -273,6 +273,9 @@ def mark_written(call: Call, outputs: list[Any], tracked: list[int]) -> None:
         if base is not None and is_leaf(base[1]):
             raise errors.InplaceError(errors.at(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation."))
+        if t._is_view():
+            views.protect(t, node, node if base is None else base[1])
+            views.refuse_making(t)
     if not all(any(t is o for o in outputs) for t in dirty):
         raise errors.GraphError(errors.at(
             "Some elements marked as dirty during the forward method were not returned as output. The inputs that are "
@@ -331,11 +334,18 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
     attributes = {"function": call.function.__name__}
     if len(tracked) == 1:
         (i,) = tracked
-        base = next((call.old_base[p] for p in positions if args[p] is outputs[i]), None)
+        found = list(call.found)
+        base = None
+        for place, p in enumerate(positions):
+            if args[p] is outputs[i]:
+                views.adopt(args[p], found[place])
+                base = call.old_base[p] or views.base_of(args[p])
+                if base is not None:
+                    found[place] = views.past_hooks(found[place], (*base, args[p]))
         if base is None:
-            node = views.rewrite(FUNCTION, call.found, operands, attributes, outputs[i], extra)
+            node = views.rewrite(FUNCTION, found, operands, attributes, outputs[i], extra)
         else:
-            node = recorder.record_value(FUNCTION, call.found, operands, attributes, outputs[i], extra)
+            node = recorder.record_value(FUNCTION, found, operands, attributes, outputs[i], extra)
             views.after_write(base, node, outputs[i])
         ctx._connect({i: node})
         return outputs

@@ -78,7 +78,7 @@ def protect(view: Tensor, node: Any, base_node: Any) -> None:
         return
     step = node
     while step is not None and step is not base_node and (step.view is not None or step.op.name == "output"):
-        refuse_origin(step)
+        refuse_origin(step, node)
         step = step.operands[0] if step.operands else None
     if base_node.requires_grad and (leads_nowhere(node) or (not node.requires_grad and (
             node.is_leaf or node.operands[0] is base_node))):
@@ -95,6 +95,11 @@ def hidden(view: Tensor) -> bool:
     if "_adopted" in base.__dict__:
         return True
     return "_node" not in base.__dict__ and sys.getrefcount(base) <= 3       # torch, `base`, the argument
+
+
+def unseen(t: Tensor) -> bool:
+    """Is `t` a view of memory that only torch knows, and that no write has reached?"""
+    return t._is_view() and hidden(t) and "_adopted" not in t._base.__dict__
 
 
 PLAIN = frozenset(["unsafe_chunk", "unsafe_split"])
@@ -135,7 +140,7 @@ def adopt(target: Tensor, node: Any) -> None:
     torch's kernels compute a stack, say, in memory of another shape and return a view of it.
     The write has to reach that tensor, and every view of it.
     """
-    if not hidden(target):
+    if not target._is_view() or not hidden(target):
         return
     base: Any = target._base
     if "_node" in base.__dict__:
@@ -200,24 +205,24 @@ def refuse_making(view: Tensor) -> None:
     refuse_by_mode(view, "it, its base or another view of its base is being or has been")
 
 
-def refuse_origin(node: Any) -> None:
-    """Refuse a write through a view that a multi-view or custom function returned."""
-    maker, number = (node.operands[0], node.raw_attributes["i"]) if node.op.name == "output" else (node, 0)
-    called = (maker.raw_attributes or {}).get("call", maker.op.name)
-    if called in MULTI_VIEWS:
-        raise errors.InplaceError(errors.at(
-            f"Output {number} of {called.title()} is a view and is being modified inplace. This view is the output "
-            "of a function that returns multiple views. Such functions do not allow the output views to be modified "
-            "inplace. You should replace the inplace operation by an out-of-place one."
-        ))
-    if maker.op.name.startswith("function"):
-        raise errors.InplaceError(errors.at(
-            f"Output {number} of {maker.name().removesuffix('Backward')} is a view and is being modified inplace. "
+def refuse_origin(node: Any, written: Any) -> None:
+    """Refuse a write to `written`, a view of what a multi-view or custom function returned as `node`, or that itself."""
+    maker = node.operands[0] if node.op.name == "output" else node
+    if (maker.raw_attributes or {}).get("call", maker.op.name) in MULTI_VIEWS:
+        reason = (
+            "This view is the output of a function that returns multiple views. Such functions do not allow the output "
+            "views to be modified inplace. You should replace the inplace operation by an out-of-place one.")
+    elif maker.op.name.startswith("function"):
+        reason = (
             "This view was created inside a custom Function (or because an input was returned as-is) and the autograd "
             "logic to handle view+inplace would override the custom backward associated with the custom Function, "
             "leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the "
-            "custom Function."
-        ))
+            "custom Function.")
+    else:
+        return
+    number = written.raw_attributes["i"] if written.op.name == "output" else 0
+    name = written.name().rstrip("0123456789").removesuffix("Backward")
+    raise errors.InplaceError(errors.at(f"Output {number} of {name} is a view and is being modified inplace. {reason}"))
 
 
 def late(t: Tensor, own: bool = False) -> Any:

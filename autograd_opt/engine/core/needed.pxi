@@ -86,9 +86,13 @@ cdef int lead(Tape tape, Leads found, unsigned char mark, bint merge) except -1:
     cdef Node node, leader
     cdef int64_t i = -1, n = found.high - found.low
     cdef bint leads
+    cdef uint64_t eight
     while i + 1 < n:
         i += 1
-        while i + 8 <= n and (<uint64_t *>(found.marks + i))[0] == 0:
+        while i + 8 <= n:
+            memcpy(&eight, found.marks + i, 8)
+            if eight != 0:
+                break
             i += 8
         if i >= n:
             break
