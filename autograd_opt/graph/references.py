@@ -82,7 +82,7 @@ def requires_grad(t: Tensor) -> bool:
 def base_requires_grad(t: Tensor) -> bool:
     """Is `t` a view of a tensor that requires grad?"""
     with torch._C.DisableTorchFunction():
-        base = t._base if nodes.get_recording() is not None and t._is_view() else None
+        base = t._base if t._is_view() else None
         return base is not None and requires_grad(base)
 
 

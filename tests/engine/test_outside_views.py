@@ -40,3 +40,34 @@ def test_as_in_torch(name, write, optimize):
     expected = outcome(MAKE[name], write, contextlib.nullcontext())
     assert expected != "refused" or write != "unwritten"
     assert outcome(MAKE[name], write, ao.AutogradGraph(optimize=optimize)) == expected
+
+
+def views_of_a_leaf(context):
+    """What is said of views made under no_grad, and before their base required grad, after and outside a context."""
+    seen = []
+    for late in (False, True):
+        w = torch.arange(6.0)
+        if late:
+            view = w[:4]
+            w.requires_grad_()
+        else:
+            w.requires_grad_()
+            with torch.no_grad():
+                view = w[:4]
+        seen.append((view.requires_grad, view.is_leaf, view.grad_fn, repr(view)))
+        with context():
+            result = view * 2
+            made = torch.arange(6.0).requires_grad_() if not late else w
+            with torch.no_grad():
+                other = made[1:]
+        for t in (view, other):
+            seen.append((t.requires_grad, t.is_leaf, t.grad_fn, repr(t)))
+        seen.append((result.requires_grad, result.is_leaf))
+        w.requires_grad_(False)
+        seen.append((view.requires_grad, view.is_leaf, repr(view)))
+    return seen
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_view_requires_grad_with_its_base_after_the_context(optimize):
+    assert views_of_a_leaf(lambda: ao.AutogradGraph(optimize=optimize)) == views_of_a_leaf(contextlib.nullcontext)
