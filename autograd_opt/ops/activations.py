@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.errors import UnsupportedError
 from autograd_opt.ops.helpers import H, masked, zero
 from autograd_opt.ops.table import ELEMENTWISE, PURE, REDUCES, define, spell
 from autograd_opt.record.recorder import Plan
@@ -104,6 +105,12 @@ def softplus_bend(h: Any, g: Any, x: Any, *, beta: Any, threshold: Any) -> Any:
     return A.sigmoid_backward(h * g, (x * beta).sigmoid()) * (x * beta < threshold) * beta
 
 
+def hardsigmoid_again(h: Any) -> Any:
+    """Refuse a second derivative, as torch, which has none."""
+    raise UnsupportedError("derivative for aten::hardsigmoid_backward is not implemented: for second derivatives write "
+                           "the function as `torch.nn.functional.relu6(x + 3) / 6`")
+
+
 # ----- with a fused backward kernel -----
 define("tanh", "x", E, "torch.tanh T.tanh", x=lambda g, ans: A.tanh_backward(g, ans))
 define("tanh_backward", "g, y", E, "torch.ops.aten.tanh_backward", meaning=lambda g, y: g * H(1 - y * y),
@@ -165,7 +172,9 @@ define("relu6", "x", E, "torch._C._nn.relu6", x=lambda g, x: A.hardtanh_backward
 define("hardtanh_backward", "g, x, min_val=-1.0, max_val=1.0", E, "torch.ops.aten.hardtanh_backward",
        meaning=lambda g, x, *, min_val, max_val: masked((x > min_val) & (x < max_val), g),
        g=lambda h, x, *, min_val, max_val: A.hardtanh_backward(h, x, min_val, max_val), x=zero)
-define("hardsigmoid", "x", E, "torch._C._nn.hardsigmoid", x=lambda g, x: masked((x > -3) & (x < 3), g / 6))
+define("hardsigmoid", "x", E, "torch._C._nn.hardsigmoid", x=lambda g, x: A.hardsigmoid_backward(g, x))
+define("hardsigmoid_backward", "g, x", E, "torch.ops.aten.hardsigmoid_backward",
+       meaning=lambda g, x: masked((x > -3) & (x < 3), g / 6), g=hardsigmoid_again, x=hardsigmoid_again)
 define("hardswish", "x", E, "torch._C._nn.hardswish", x=lambda g, x: A.hardswish_backward(g, x))
 define("hardswish_backward", "g, x", E, "torch.ops.aten.hardswish_backward", meaning=hardswish_back,
        g=lambda h, x: A.hardswish_backward(h, x), x=lambda h, g, x: masked((x > -3) & (x < 3), h * g / 3))

@@ -113,7 +113,8 @@ def tensordot(a: Any, b: Any, dims_a: Any, dims_b: Any) -> Any:
     free_b = [d for d in range(b.ndim) if d not in dims_b]
     if not free_a and not free_b and a.ndim:         # in torch's order of summation
         a, b = a.permute(dims_a), b.permute(dims_b)
-        return torch.dot(a.flatten(), b.flatten()) if a.is_contiguous() and b.is_contiguous() else (a * b).sum()
+        whole = torch.dot(a.flatten(), b.flatten()) if a.is_contiguous() and b.is_contiguous() else (a * b).sum()
+        return whole.view(())
     shape = [a.shape[d] for d in free_a] + [b.shape[d] for d in free_b]
     inner = torch.Size([a.shape[d] for d in dims_a]).numel()
     rows, columns = (torch.Size(s).numel() for s in (shape[:len(free_a)], shape[len(free_a):]))

@@ -192,7 +192,18 @@ for _name in ("amax", "amin"):
            x=lambda g, x, ans, *, dim, keepdim: where_extreme(g, x, ans, dim, keepdim))
 
 
-def define_picked(name: str, attributes: str, calls: str, function: Callable[..., Any]) -> None:
+def bind_sort(x: Any, *order: Any, **named: Any) -> Any:
+    """torch takes `stable` where the axis and the direction are named, too."""
+    names = ("dim", "descending")
+    given = dict(zip(names, order, strict=False))
+    if len(order) > 2 or (order and "stable" in named) or given.keys() & named.keys() \
+            or named.keys() - {*names, "stable"}:
+        raise TypeError("torch has no such call")
+    return (x,), {"dim": -1, "descending": False, "stable": False, **given, **named}
+
+
+def define_picked(name: str, attributes: str, calls: str, function: Callable[..., Any],
+                  bind: Callable[..., Any] | None = None) -> None:
     """An operator that returns (values, indices); the rule reads the indices."""
     def kernel(x: Any, **found: Any) -> Any:
         result = function(x, **found)
@@ -201,7 +212,7 @@ def define_picked(name: str, attributes: str, calls: str, function: Callable[...
     def rule(g: Any, x_shape: Any, extra: Any, node: Any) -> Any:
         found = {**node.op.attributes, **node.attributes}
         return put_back(g.parts[0], x_shape, extra, found.get("dim", -1), found.get("keepdim", True))
-    define(name, f"x, {attributes}", R | MULTI, calls, forward=function, kernel=kernel, x=rule)
+    define(name, f"x, {attributes}", R | MULTI, calls, forward=function, kernel=kernel, bind=bind, x=rule)
 
 
 def scan_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -220,7 +231,7 @@ for _name in ("max", "min"):
 define_picked("max_dim", "dim=0, keepdim=False", "", torch.max)
 define_picked("min_dim", "dim=0, keepdim=False", "", torch.min)
 define_picked("sort", "dim=-1, descending=False, *, stable=False", "torch.sort T.sort",
-              lambda x, dim, descending, stable: torch.sort(x, stable=stable, dim=dim, descending=descending))
+              lambda x, dim, descending, stable: torch.sort(x, stable=stable, dim=dim, descending=descending), bind_sort)
 define_picked("topk", "k=1, dim=-1, largest=True, sorted=True", "torch.topk T.topk", torch.topk)
 define_picked("kthvalue", "k=1, dim=-1, keepdim=False", "torch.kthvalue T.kthvalue", torch.kthvalue)
 define_picked("mode", "dim=-1, keepdim=False", "torch.mode T.mode", torch.mode)

@@ -918,6 +918,24 @@ FOUND = {
     "a pooled constant is no view": """
         u = F.max_pool1d(d.reshape(1, 1, -1), 2)
         u.detach_()""",
+    # ----- calls -----
+    "sort takes `stable` only where the axis is named": """
+        u = (d * w).sort(dim=-1, stable=True)[0]
+        v = (d * w).sort(-1, stable=True)[0]""",
+    "the same of the function": """
+        u = torch.sort(x, stable=True, descending=True)[0]
+        v = torch.sort(x, -1, True, stable=True)[0]""",
+    "a product over all axes is a view": """
+        v = torch.tensordot(w, w, w.dim())
+        u = torch.tensordot(s[None], s[None], 1)
+        tell([v.grad_fn.name(), u.grad_fn.name(), printed(v, True)])""",
+    "the first derivative of hardsigmoid requires grad": """
+        v, = torch.autograd.grad(F.hardsigmoid(x).sum(), [x], create_graph=True)
+        tell(v.requires_grad)
+        F.hardsigmoid(s).backward()""",
+    "there is no second one": """
+        v, = torch.autograd.grad(F.hardsigmoid(x).sum(), [x], create_graph=True)
+        u, = torch.autograd.grad((v * v).sum(), [x])""",
     # ----- gradients that vmap computes -----
     "an unused gradient is a view": """
         u = torch.vmap(lambda v: torch.autograd.grad(z, f, v, create_graph=True, materialize_grads=True,\
