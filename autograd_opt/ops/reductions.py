@@ -231,7 +231,8 @@ for _name in ("max", "min"):
 define_picked("max_dim", "dim=0, keepdim=False", "", torch.max)
 define_picked("min_dim", "dim=0, keepdim=False", "", torch.min)
 define_picked("sort", "dim=-1, descending=False, *, stable=False", "torch.sort T.sort",
-              lambda x, dim, descending, stable: torch.sort(x, stable=stable, dim=dim, descending=descending), bind_sort)
+              lambda x, dim, descending, stable: torch.sort(x, stable=stable, dim=dim, descending=descending),
+              bind_sort)
 define_picked("topk", "k=1, dim=-1, largest=True, sorted=True", "torch.topk T.topk", torch.topk)
 define_picked("kthvalue", "k=1, dim=-1, keepdim=False", "torch.kthvalue T.kthvalue", torch.kthvalue)
 define_picked("mode", "dim=-1, keepdim=False", "torch.mode T.mode", torch.mode)
