@@ -56,3 +56,9 @@ ALGORITHMS_WORST_BAR: Bar = (1.25, False, None, False)
 """Most that any of the whole programs may take, as a share of torch eager."""
 OPTIMIZING_BAR: Bar = (1.03, False, None, False)
 """Most that `optimize=True` may take, as a share of the same program recorded as written."""
+WORLD_MEDIAN_BAR: Bar = (1.05, False, 0.9, False)
+"""Most that the median of the public packages' steps may take, as a share of torch eager."""
+WORLD_P90_BAR: Bar = (1.3, False, None, False)
+"""Most that nine tenths of them may take."""
+WORLD_WORST_BAR: Bar = (1.5, False, None, False)
+"""Most that any of them may take."""

@@ -51,7 +51,11 @@ def measure_algorithm(label: str, settings: Settings, on_round: Tick = lambda *_
     """Time one program under torch eager, recorded as written, and optimized."""
     torch.set_default_dtype(torch.float64)
     warnings.simplefilter("ignore")
-    workload = workload_of(ALGORITHMS[label])
+    return timed(label, workload_of(ALGORITHMS[label]), settings, on_round)
+
+
+def timed(label: str, workload: Workload, settings: Settings, on_round: Tick) -> Row:
+    """The row of a workload under torch eager, recorded as written, and optimized."""
     variants = [Variant(EAGER, workload, workload.step)]
     variants += [Variant(name, workload, recorded(workload, optimize=name == ON)) for name in WAYS]
     times = measure(variants, settings.repeats, on_round)
@@ -65,7 +69,7 @@ def labels(groups: Sequence[str] = ()) -> list[str]:
 
 def ratios(rows: Sequence[Row], way: str) -> list[float]:
     """Times beside torch eager, smallest first."""
-    return sorted(row["times"][way]["ratio"] for row in rows if "error" not in row)
+    return sorted(row["times"][way]["ratio"] for row in rows if "times" in row)
 
 
 def ninth_decile(values: Sequence[float]) -> float:
@@ -82,13 +86,14 @@ def summary(rows: Sequence[Row]) -> Grid:
             faster = sum(ratio < 1 for ratio in found) / len(found)
             lines.append([title, *(f"{x:.2f}" for x in (statistics.median(found), ninth_decile(found), found[-1])),
                           f"{faster:.0%}"])
-    return Grid(f"{len(rows)} programs, torch eager = 1", ("", "median", "p90", "worst", "faster"), lines)
+    count = sum("times" in row for row in rows)
+    return Grid(f"{count} programs, torch eager = 1", ("", "median", "p90", "worst", "faster"), lines)
 
 
-def grids(rows: list[Row]) -> list[Grid]:
+def grids(rows: list[Row], caption: str = CAPTION) -> list[Grid]:
     """The summary, then every program."""
     lines = [cells(row) for row in sorted(rows, key=lambda row: row.get("times", {}).get(ON, {}).get("ratio", 9e9))]
-    return [summary(rows), Grid("Every program", ("program", "torch eager", *WAYS.values()), lines, CAPTION)]
+    return [summary(rows), Grid("Every program", ("program", "torch eager", *WAYS.values()), lines, caption)]
 
 
 def cells(row: Row) -> list[str]:
@@ -96,6 +101,8 @@ def cells(row: Row) -> list[str]:
     title = row["name"].replace("_", " ")
     if "error" in row:
         return [title, f"failed: {row['error']}", "", ""]
+    if "missing" in row:
+        return [title, "not installed", "", ""]
     shown = [f"{t['ratio']:.2f} ({t['spread'][0]:.2f}–{t['spread'][1]:.2f})" for t in (row["times"][w] for w in WAYS)]
     return [title, f"{row['times'][EAGER]['seconds'] * 1e3:.1f} ms", *shown]
 
@@ -105,7 +112,7 @@ def checks(rows: list[Row]) -> list[Check]:
     found = ratios(rows, ON)
     if not found:
         return []
-    over = [row["times"][ON]["ratio"] / row["times"][OFF]["ratio"] for row in rows if "error" not in row]
+    over = [row["times"][ON]["ratio"] / row["times"][OFF]["ratio"] for row in rows if "times" in row]
     return [Check("algorithms", "median time / torch eager", statistics.median(found), *bars.ALGORITHMS_MEDIAN_BAR),
             Check("algorithms", "worst time / torch eager", found[-1], *bars.ALGORITHMS_WORST_BAR),
             Check("algorithms", "worst time optimized / as written", max(over), *bars.OPTIMIZING_BAR)]
