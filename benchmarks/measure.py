@@ -114,11 +114,11 @@ def difference(found: list[Tensor], expected: list[Tensor]) -> float:
     A tensor much smaller than all others is rounding noise (the gradient of a bias before a
     normalization, say): its entries are taken for at least `NOISE` of the largest of all.
     """
-    largest = [float(b.abs().max().nan_to_num()) for b in expected]
+    largest = [float(b.abs().max().nan_to_num()) if b.numel() else 0.0 for b in expected]
     worst = 0.0
     for a, b, own in zip(found, expected, largest, strict=True):
         scale = max(own, NOISE * max(largest)) or 1.0
-        gap = float((a - b).abs().max()) / scale
+        gap = float((a - b).abs().max()) / scale if b.numel() else 0.0
         worst = max(worst, float("inf") if gap != gap else gap)
     return worst
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autograd_opt.benchmarks import packages
+from autograd_opt.benchmarks import measure, packages
 from autograd_opt.benchmarks.jobs import Settings
 from autograd_opt.benchmarks.measure import OFF, ON
 from autograd_opt.benchmarks.world import WORLD, Entry, outcome, training, updated
@@ -45,6 +45,10 @@ def test_a_step_is_timed_in_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     row = packages.measure_step(put(monkeypatch, lambda: training(net, lambda: net(x).square().mean())), ONCE)
     assert {OFF, ON} < set(row["times"])
     assert [check.name for check in packages.checks([row])] == ["world"] * 3
+
+
+def test_a_gradient_without_entries_is_equal() -> None:
+    assert measure.difference([torch.ones(0), torch.ones(2)], [torch.ones(0), torch.ones(2)]) == 0
 
 
 def test_the_loss_has_to_be_equal(monkeypatch: pytest.MonkeyPatch) -> None:
