@@ -12,6 +12,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport fabs, frexp
+from libc.string cimport memcpy
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from autograd_opt.abi.ctorch cimport (

@@ -375,8 +375,9 @@ def grown(optimize, where, steps):
 @pytest.mark.parametrize("where", ["inside", "outside"])
 @OPTIMIZE
 def test_training_does_not_grow(optimize, where, steps):
-    """`with` inside the loop, and around the whole of it; in a process of its own, which holds nothing of other tests."""
-    code = ("import json; from tests import conftest; from tests.engine import test_lifetime; conftest.pytest_configure(); "
+    """`with` inside the loop, and around the whole of it; in a process of its own, without what other tests left."""
+    code = ("import json; from tests import conftest; from tests.engine import test_lifetime; "
+            "conftest.pytest_configure(); "
             f"print(json.dumps(test_lifetime.grown({optimize}, {where!r}, {steps})))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
