@@ -206,7 +206,7 @@ def refuse_making(view: Tensor) -> None:
 
 
 def refuse_origin(node: Any, written: Any) -> None:
-    """Refuse a write to `written`, a view of what a multi-view or custom function returned as `node`, or that itself."""
+    """Refuse a write to `written`, a view of what a multi-view or custom function returned as `node`, or that one."""
     maker = node.operands[0] if node.op.name == "output" else node
     if (maker.raw_attributes or {}).get("call", maker.op.name) in MULTI_VIEWS:
         reason = (

@@ -60,8 +60,22 @@ def test_every_rule_is_exercised() -> None:
     assert sorted(wanted - SEEN - UNKNOWN_TO_TORCH) == []
 
 
-UNKNOWN_TO_TORCH = {("logit_backward", "g"), ("logit_backward", "x")}
+UNKNOWN_TO_TORCH = {("logit_backward", "g"), ("logit_backward", "x"),
+                    ("hardsigmoid_backward", "g"), ("hardsigmoid_backward", "x")}
 """Rules of kernels that torch itself does not differentiate; each has a test of its own."""
+
+
+def test_a_second_derivative_of_hardsigmoid_is_refused_as_in_torch() -> None:
+    def twice() -> None:
+        x = torch.tensor([0.5, 4.0], requires_grad=True)
+        first, = torch.autograd.grad(torch.nn.functional.hardsigmoid(x).sum(), x, create_graph=True)
+        assert first.requires_grad
+        torch.autograd.grad(first.sum(), x)
+
+    with pytest.raises(RuntimeError, match="hardsigmoid_backward is not implemented"):
+        twice()
+    with ao.AutogradGraph(), pytest.raises(RuntimeError, match="hardsigmoid_backward is not implemented"):
+        twice()
 
 
 def test_the_backward_kernel_of_logit_is_differentiated() -> None:
