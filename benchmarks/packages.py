@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import warnings
 from collections.abc import Sequence
-from importlib import metadata
 
 import torch
 
@@ -26,9 +25,8 @@ CAPTION = (
 def measure_step(label: str, settings: Settings, on_round: Tick = lambda *_: None) -> Row:
     """Time one package's step; a package that is not installed is a row without times."""
     entry = WORLD[label]
-    try:
-        version = metadata.version(entry.package)
-    except metadata.PackageNotFoundError:
+    version = entry.version()
+    if version is None:
         note = f"{entry.package} is not installed: pip install -c constraints.txt \".[world]\""
         return {"name": label, "missing": entry.package, "notes": [note]}
     warnings.simplefilter("ignore")

@@ -269,13 +269,15 @@ def mark_written(call: Call, outputs: list[Any], tracked: list[int]) -> None:
         if is_leaf(node):
             raise errors.InplaceError(errors.at(
                 "a leaf Variable that requires grad has been used in an in-place operation."))
-        base = call.old_base[i]
-        if base is not None and is_leaf(base[1]):
+        views.adopt(t, node)
+        base = call.old_base[i] = call.old_base[i] or views.base_of(t)
+        if base is None:
+            continue
+        if is_leaf(base[1]):
             raise errors.InplaceError(errors.at(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation."))
-        if t._is_view():
-            views.protect(t, node, node if base is None else base[1])
-            views.refuse_making(t)
+        views.protect(t, node, base[1])
+        views.refuse_making(t)
     if not all(any(t is o for o in outputs) for t in dirty):
         raise errors.GraphError(errors.at(
             "Some elements marked as dirty during the forward method were not returned as output. The inputs that are "
@@ -334,14 +336,10 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
     attributes = {"function": call.function.__name__}
     if len(tracked) == 1:
         (i,) = tracked
-        found = list(call.found)
-        base = None
-        for place, p in enumerate(positions):
-            if args[p] is outputs[i]:
-                views.adopt(args[p], found[place])
-                base = call.old_base[p] or views.base_of(args[p])
-                if base is not None:
-                    found[place] = views.past_hooks(found[place], (*base, args[p]))
+        base = next((call.old_base[p] for p in positions if args[p] is outputs[i]), None)
+        found = call.found if base is None else [
+            views.past_hooks(n, base) if args[p] is outputs[i] else n
+            for n, p in zip(call.found, positions, strict=True)]
         if base is None:
             node = views.rewrite(FUNCTION, found, operands, attributes, outputs[i], extra)
         else:

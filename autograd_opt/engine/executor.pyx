@@ -12,8 +12,8 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport fabs, frexp
-from libc.string cimport memcpy
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from autograd_opt.abi.ctorch cimport (
     ao_builtin0, ao_casts, ao_contiguous, ao_dtype, ao_get, ao_is_leaf, ao_is_neg, ao_is_view, ao_is_zero, ao_method,

@@ -325,8 +325,8 @@ def require_unwritten(t: Tensor, node: Any) -> None:
 
 
 def base_of(t: Tensor) -> Any:
-    """(base, its node) when `t` is a view, else None."""
-    return (t._base, nodes.handle_of(t._base)) if t._is_view() and t._base is not None else None
+    """(base, its node, `t`) when `t` is a view, else None."""
+    return (t._base, nodes.handle_of(t._base), t) if t._is_view() and t._base is not None else None
 
 
 def before_write(target: Tensor) -> Any:
@@ -339,7 +339,7 @@ def before_write(target: Tensor) -> Any:
             f"an in-place write through a view of another dtype ({base.dtype} seen as {target.dtype}) is not "
             "supported: write to the base"
         ))
-    return base, nodes.handle_of(base), target
+    return base_of(target)
 
 
 def after_write(base: Any, part: Any, target: Tensor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
 
 from torch import Tensor, nn
@@ -19,6 +20,13 @@ class Entry:
 
     package: str
     make: Make
+
+    def version(self) -> str | None:
+        """The version that is installed, or None."""
+        try:
+            return metadata.version(self.package)
+        except metadata.PackageNotFoundError:
+            return None
 
 
 WORLD: dict[str, Entry] = {}

@@ -16,6 +16,12 @@ def labelled(count=32):
     return torch.randn(count, 8), torch.randint(0, 4, (count,))
 
 
+def classifier(optimizer):
+    """Steps of an optimizer on a small classifier."""
+    net, (x, y) = small(), labelled()
+    return updated(net, optimizer, lambda: nn.functional.cross_entropy(net(x), y))
+
+
 @of("higher")
 def inner_loop():
     import higher
@@ -104,24 +110,21 @@ def spikes():
 def shampoo():
     from torch_optimizer import Shampoo
 
-    net, (x, y) = small(), labelled()
-    return updated(net, lambda p: Shampoo(p, 1e-2), lambda: nn.functional.cross_entropy(net(x), y))
+    return classifier(lambda p: Shampoo(p, 1e-2))
 
 
 @of("torch-optimizer")
 def diff_grad():
     from torch_optimizer import DiffGrad
 
-    net, (x, y) = small(), labelled()
-    return updated(net, lambda p: DiffGrad(p, 1e-2), lambda: nn.functional.cross_entropy(net(x), y))
+    return classifier(lambda p: DiffGrad(p, 1e-2))
 
 
 @of("lion-pytorch")
 def lion():
     from lion_pytorch import Lion
 
-    net, (x, y) = small(), labelled()
-    return updated(net, lambda p: Lion(p, 1e-3), lambda: nn.functional.cross_entropy(net(x), y))
+    return classifier(lambda p: Lion(p, 1e-3))
 
 
 @of("ema-pytorch")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -72,16 +71,8 @@ def test_an_optimizer_starts_each_step_from_the_same_place() -> None:
     assert all(map(torch.equal, first, workload.step()))
 
 
-def installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("label", sorted(label for label, entry in WORLD.items() if installed(entry.package)))
+@pytest.mark.parametrize("label", sorted(label for label, entry in WORLD.items() if entry.version()))
 @pytest.mark.filterwarnings("ignore")
 def test_steps_of_installed_packages_are_equal(label: str) -> None:
     assert set(packages.measure_step(label, ONCE)["times"]) > {OFF, ON}

@@ -6,18 +6,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
-
-
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.mark_dirty(x)
-        return x.mul_(2)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 2
-
+from tests.named import Doubled
 
 VIEWS = {
     "base": lambda b: b,
@@ -28,6 +17,7 @@ VIEWS = {
     "view of stack": lambda b: torch.stack([b, b]).view(3, 4),
     "split": lambda b: b.split(2, 1)[0],
     "unbind": lambda b: b.unbind(0)[0],
+    "unbind of stack": lambda b: torch.stack([b, b]).unbind(0)[0],
     "row": lambda b: b[0].unsqueeze(0),
 }
 WRITES = {
