@@ -338,7 +338,7 @@ def resident():
 
 
 def grown(optimize, where, steps):
-    """Kilobytes, tensors and other objects that the second half of a training adds to the first."""
+    """Kilobytes that the second half of a training adds to the first; tensors and other objects that both add."""
     gc.disable()
     torch.manual_seed(0)
     w = ao.tensor(torch.randn(8, 8) * 0.1)
@@ -362,10 +362,12 @@ def grown(optimize, where, steps):
                 with ao.AutogradGraph(optimize=optimize):
                     step()
 
+    loop(300)
+    tensors, objects = len(live_tensors()), len(gc.get_objects())
+    loop(steps // 2)                     # fills what the lists of all objects have left of the heap when they went
+    before = resident()
     loop(steps // 2)
-    tensors, objects, before = len(live_tensors()), len(gc.get_objects()), resident()
-    loop(steps // 2)
-    after = resident()                   # before the counts, whose lists of all objects take memory
+    after = resident()
     return [after - before, len(live_tensors()) - tensors, len(gc.get_objects()) - objects]
 
 
