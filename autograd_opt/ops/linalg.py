@@ -76,7 +76,7 @@ def inv_back(g: Any, ans: Any, node: Any) -> Any:
         kept = waiting(LOGDET, node.operands[0])
         if kept is not None:
             kept[-1].append((ans, ans._version))
-    return -(T(ans) @ g @ T(ans))
+    return -(T(ans) @ (g @ T(ans)))
 
 
 def solve_again(a: Any, g: Any, factors: Any, left: bool = True) -> Any:
