@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import re
 import shutil
@@ -25,9 +26,8 @@ SWITCH = "cdef int mutant = 0\n\n\ndef set_mutant(int k):\n    global mutant\n  
 
 @dataclass
 class Guard:
-    """`right` occurs once in `module`.pyx with its includes; `switched` opens it where `mutant` is its number, @."""
+    """`right` occurs once in the compiled modules; `switched` opens it where `mutant` is its number, @."""
 
-    module: str
     right: str
     switched: str
     killer: str
@@ -36,80 +36,67 @@ class Guard:
 GUARDS = [
     # what may be handed out
     Guard(
-        "node",
         "if node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
         "if mutant != @ and node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
         "10 value of inference mode written",
     ),
     Guard(
-        "node",
         "if tape.escaped and tape.shares_escaped(t):\n        node.mark",
         "if mutant != @ and tape.escaped and tape.shares_escaped(t):\n        node.mark",
         "10 dlpack of a value that a rule reads",
     ),
     Guard(
-        "node",
         "if tape.escaped and not unseen(tape, operand):",
         "if mutant != @ and tape.escaped and not unseen(tape, operand):",
         "10 dlpack of an operand after two functions",
     ),
     Guard(
-        "node",
         "if t is None or version_of(t) != node.version:",
         "if t is None or mutant != @ and version_of(t) != node.version:",
         "11 constants are two objects",
     ),
     Guard(
-        "recorder",
         "return ao_method0(lazy_clone, value)",
         "return base.detach(value) if mutant == @ else ao_method0(lazy_clone, value)",
         "11 two outputs are two objects",
     ),
     Guard(
-        "recorder",
         "if found and not op.flags & VIEW:",
         "if found and (mutant == @ or not op.flags & VIEW):",
         "12 two views of one base",
     ),
     # the key
     Guard(
-        "recorder",
         "memcpy(&kb, &number, 8)",
         "memcpy(&kb, &number, 8)\n            kb = <int64_t>number if mutant == @ else kb",
         "03 signed zeros multiply",
     ),
     Guard(
-        "recorder",
         "if nb is not None and op.flags & COMMUTATIVE and kb < na.vn:",
         "if nb is not None and (mutant == @ or op.flags & COMMUTATIVE) and kb < na.vn:",
         "16 difference order, equal shapes",
     ),
     Guard(
-        "recorder",
         "and a.stride() != b.stride()",
         "and mutant != @ and a.stride() != b.stride()",
         "16 strides of a commuted sum",
     ),
     Guard(
-        "recorder",
-        "kind = (<uint64_t>op.id << 8) | GENERAL |",
-        "kind = (0 if mutant == @ else <uint64_t>op.id << 8) | GENERAL |",
+        "cdef uint64_t kind = (<uint64_t>op.id << 8) | GENERAL |",
+        "cdef uint64_t kind = (0 if mutant == @ else <uint64_t>op.id << 8) | GENERAL |",
         "06 another operator",
     ),
     Guard(
-        "recorder",
-        "GENERAL | (req << 3) | (grad << 2)",
-        "GENERAL | (0 if mutant == @ else (req << 3) | (grad << 2))",
+        "(req << 3) | (grad << 2)\n    if wide",
+        "(0 if mutant == @ else (req << 3) | (grad << 2))\n    if wide",
         "09 no_grad value held",
     ),
     Guard(
-        "recorder",
         "kind |= default_number()",
         "kind |= 0 if mutant == @ else default_number()",
         "04 default dtype",
     ),
     Guard(
-        "recorder",
         "kind |= (rest & LOW) << 24\n    if changes and second < first:\n        first, second = second, first\n"
         "    while True:\n        e = tape.find(first, second, kind)\n"
         "        if e.first == NULL:\n            return e\n        if same_rest(",
@@ -120,108 +107,91 @@ GUARDS = [
     ),
     # what a write does to a value
     Guard(
-        "node",
         "if tape.optimize:\n                    if version_of(t) != node.version:",
         "if tape.optimize:\n                    if mutant != @ and version_of(t) != node.version:",
         "10 write to an intermediate under no_grad",
     ),
     Guard(
-        "node",
-        "if version != now.version or",
-        "if mutant != @ and version != now.version or",
+        "if version != now.version",
+        "if mutant != @ and version != now.version",
         "10 through detach of a leaf",
     ),
     Guard(
-        "node",
         "or node.flags & (ESCAPED | WROTE):\n",
         "or mutant != @ and node.flags & (ESCAPED | WROTE):\n",
         "10 through .data of a leaf",
     ),
     Guard(
-        "node",
         "if self.optimize and (borrowed(t) or self.escaped and self.shares_escaped(t)):\n                node.flags",
         "if self.optimize and (mutant != @ and borrowed(t) or "
         "self.escaped and self.shares_escaped(t)):\n                node.flags",
         "10 memory of numpy",
     ),
     Guard(
-        "node",
         "t.untyped_storage()._cdata in self.escaped",
         "mutant != @ and t.untyped_storage()._cdata in self.escaped",
         "10 numpy of a detached alias",
     ),
     Guard(
-        "node",
         "if entry is not None and mark != bool(",
         "if mutant != @ and entry is not None and mark != bool(",
         "09 requires_grad between twins, then used",
     ),
     # what may merge before a run
-    Guard("node", "never = PINNED |", "never = (0 if mutant == @ else PINNED) |", "23 retain on both, kept graph"),
+    Guard("never = PINNED |", "never = (0 if mutant == @ else PINNED) |", "23 retain on both, kept graph"),
     Guard(
-        "node",
         "if captured is not None and (node.index in captured or",
         "if mutant != @ and captured is not None and (node.index in captured or",
         "23 gradient at one twin",
     ),
     Guard(
-        "node",
         "if not intact(leader) or not intact(node) or narrows(node):",
         "if mutant != @ and (not intact(leader) or not intact(node) or narrows(node)):",
         "10 written constant operand of the first twin",
     ),
     Guard(
-        "node",
         "if end(node.in0) is end(leader.in0) and",
         "if mutant == @ or end(node.in0) is end(leader.in0) and",
         "23 hook below merged consumers",
     ),
     # calls of modules
     Guard(
-        "recorder",
         "if version == 0 or version != found.changed:",
         "if found.changed == 0 or mutant != @ and (version == 0 or version != found.changed):",
         "tests/engine/test_calls.py::test_parameters_are_looked_up_each_time",
     ),
     Guard(
-        "recorder",
         "\n        wrote(<object>a[0])\n",
         "\n        if mutant != @: wrote(<object>a[0])\n",
         "10 constant operand written between two kept runs",
     ),
     # the run
     Guard(
-        "executor",
         "if (node.flags & FRESH or Py_REFCNT(old) == 2",
         "if (mutant == @ or node.flags & FRESH or Py_REFCNT(old) == 2",
         "28 shared cotangent buffers",
     ),
     Guard(
-        "executor",
         "if not self.retain and self.own:\n            self.tape.spend(node)",
         "if not self.retain and (mutant == @ or self.own):\n            self.tape.spend(node)",
         "28 first twin after a run through the second",
     ),
     Guard(
-        "executor",
         "if not self.retain and self.own:\n                self.tape.spend_twin(node, self.id",
         "if mutant != @ and not self.retain and self.own:\n                self.tape.spend_twin(node, self.id",
         "28 second run through a twin",
     ),
     Guard(
-        "executor",
         "and version_of(t) != node.v0:",
         "and mutant != @ and version_of(t) != node.v0:",
         "10 saved operand written",
     ),
     Guard(
-        "executor",
         "and version_of(t) != node.v1:",
         "and mutant != @ and version_of(t) != node.v1:",
         "10 second saved operand written",
     ),
     Guard(
-        "executor",
         "and version_of(t) != versions[i] and reads_again(node):",
         "and mutant != @ and version_of(t) != versions[i] and reads_again(node):",
         "10 saved number of three operands written",
@@ -229,47 +199,54 @@ GUARDS = [
 ]
 
 
-PLACES = {"node": "graph/node.pyx", "recorder": "record/recorder.pyx", "executor": "engine/executor.pyx"}
-"""The compiled modules below the package."""
-
-
 def whole(path: Path) -> str:
     """The text of a module with the files that it includes in their places."""
     return re.sub(r'^include "(.+)"$', lambda m: (path.parent / m[1]).read_text(), path.read_text(), flags=re.MULTILINE)
 
 
-def opened(source: str, module: str) -> str:
-    """The module's text with a switch at each of its conditions, which are numbered after the guards."""
-    spans = []
+def compiled() -> dict[Path, str]:
+    """The compiled modules of the package, by their paths below it, and the text of each."""
+    package = ROOT / "autograd_opt"
+    return {path.relative_to(package): whole(path) for path in sorted(package.rglob("*.pyx"))}
+
+
+def place(sources: dict[Path, str], text: str) -> Path:
+    """The module that has `text`, once."""
+    found = [path for path, source in sources.items() for _ in range(source.count(text))]
+    if len(found) != 1:
+        raise LookupError(f"the compiled modules have {len(found)} times {text!r}: update the mutants that quote it")
+    return found[0]
+
+
+def mutated() -> dict[Path, str]:
+    """The modules with a switch at each guard, numbered from 1, and at each condition, numbered after them."""
+    sources = compiled()
+    spans: dict[Path, list[tuple[int, int, str]]] = {}
+    for number, guard in enumerate(GUARDS, 1):
+        path = place(sources, guard.right)
+        start = sources[path].index(guard.right)
+        spans.setdefault(path, []).append((start, start + len(guard.right), guard.switched.replace("@", str(number))))
     for number, c in enumerate(CONDITIONS, len(GUARDS) + 1):
-        if c.module == module:
-            if source.count(c.context) != 1 or c.context.count(c.part) != 1:
-                raise LookupError(f"{module}.pyx has {source.count(c.context)} times {c.context!r}, which has "
-                                  f"{c.context.count(c.part)} times {c.part!r}: update conditions.py")
-            start = source.index(c.context) + c.context.index(c.part)
-            spans.append((start, start + len(c.part), c.switched(number)))
+        path = place(sources, c.context)
+        if c.context.count(c.part) != 1:
+            raise LookupError(f"{c.context!r} has {c.context.count(c.part)} times {c.part!r}: update conditions.py")
+        start = sources[path].index(c.context) + c.context.index(c.part)
+        spans.setdefault(path, []).append((start, start + len(c.part), c.switched(number)))
+    return {path: switched(sources[path], found) for path, found in spans.items()}
+
+
+def switched(source: str, spans: list[tuple[int, int, str]]) -> str:
+    """`source` with each span replaced."""
     for start, stop, text in sorted(spans, reverse=True):
         source = source[:start] + text + source[stop:]
-    return source
-
-
-def mutated(source: str, module: str) -> str:
-    """The module's text with a switch at each of its guards and conditions."""
-    source = opened(source, module)
-    for number, guard in enumerate(GUARDS, 1):
-        if guard.module == module:
-            if source.count(guard.right) != 1:
-                raise LookupError(
-                    f"{module}.pyx has {source.count(guard.right)} times {guard.right!r}: update compiled_mutants.py"
-                )
-            source = source.replace(guard.right, guard.switched.replace("@", str(number)))
     start = source.index("\ncdef ") + 1
     return source[:start] + SWITCH + source[start:]
 
 
 def build(folder: Path) -> None:
     """Compile the package with a switch at every guard."""
-    ignore = shutil.ignore_patterns("__pycache__", *(f"{m}.*.so" for m in ("node", "recorder", "executor")))
+    sources = mutated()
+    ignore = shutil.ignore_patterns("__pycache__", *(f"{path.stem}.*.so" for path in sources))
     shutil.copytree(ROOT / "autograd_opt", folder / "autograd_opt", ignore=ignore)
     shutil.copytree(ROOT / "passes", folder / "passes", ignore=shutil.ignore_patterns("__pycache__", "*.pyx"))
     shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
@@ -277,9 +254,8 @@ def build(folder: Path) -> None:
     for name in ("pyproject.toml", "README.md"):
         shutil.copy2(ROOT / name, folder / name)
     (folder / "setup.py").write_text((ROOT / "setup.py").read_text().replace("-O3", "-O0"))
-    for module in ("node", "recorder", "executor"):
-        path = folder / "autograd_opt" / PLACES[module]
-        path.write_text(mutated(whole(path), module))
+    for path, text in sources.items():
+        (folder / "autograd_opt" / path).write_text(text)
     done = subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--inplace"], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -329,25 +305,27 @@ def compare_case(name: str) -> None:
     compare(program(name), MODES)
 
 
+def compiled_names() -> list[str]:
+    """The names of the compiled modules."""
+    return [".".join(("autograd_opt", *path.with_suffix("").parts)) for path in compiled()]
+
+
 def main(words: list[str]) -> int:
     """Print the guards that nothing misses (of those whose text or killer has one of `words`); run inside the copy."""
     import torch
 
     import tests.hazards.mutants
-    from autograd_opt.engine import executor
-    from autograd_opt.graph import node
-    from autograd_opt.record import recorder
 
     assert tests.hazards.mutants.MODES
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     gc.freeze()                                  # tests call the collector: what is imported need not be looked at
-    modules = {"node": node, "recorder": recorder, "executor": executor}
-    whole_guards = [(g.module, g.right.splitlines()[0], g.killer) for g in GUARDS]
-    parts = [(c.module, c.part, c.killer) for c in CONDITIONS]
+    modules = [module for module in map(importlib.import_module, compiled_names()) if hasattr(module, "set_mutant")]
+    whole_guards = [(g.right.splitlines()[0], g.killer) for g in GUARDS]
+    parts = [(c.part, c.killer) for c in CONDITIONS]
     alive: list[str] = []
     sound: dict[str, bool] = {}
-    for k, (module, guard, killer) in enumerate([*whole_guards, *parts], 1):
+    for k, (guard, killer) in enumerate([*whole_guards, *parts], 1):
         if words and not any(word in f"{guard} {killer}" for word in words):
             continue
         run = killed_by(killer)
@@ -356,10 +334,12 @@ def main(words: list[str]) -> int:
         if not sound[killer]:
             alive.append(f"{killer!r} fails with every guard in place")
             continue
-        modules[module].set_mutant(k)
+        for module in modules:
+            module.set_mutant(k)
         if survives(run):
-            alive.append(f"{module}: {guard!r} is not missed by {killer!r}")
-        modules[module].set_mutant(0)
+            alive.append(f"{guard!r} is not missed by {killer!r}")
+        for module in modules:
+            module.set_mutant(0)
     print("\n".join(alive))
     return len(alive)
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 @dataclass
 class Condition:
-    """`part`, once in `context`, which is once in `module`: left out, or (`holds`) always true, where broken.
+    """`part`, once in `context`, which is once in the compiled modules.
 
-    `killer` is a test, by file and name, or a case of `cases.py`.
+    Broken, it is left out, or (`holds`) always true.  `killer` is a test, by file and name, or a case of `cases.py`.
     """
 
-    module: str
     context: str
     part: str
     killer: str
@@ -29,9 +28,9 @@ class Condition:
 CONDITIONS: list[Condition] = []
 
 
-def conditions(module: str, context: str, *parts: tuple[str, str], holds: bool = False) -> None:
+def conditions(context: str, *parts: tuple[str, str], holds: bool = False) -> None:
     """Add conditions of one place: pairs of a part and its killer."""
-    CONDITIONS.extend(Condition(module, context, part, killer, holds) for part, killer in parts)
+    CONDITIONS.extend(Condition(context, part, killer, holds) for part, killer in parts)
 
 
 LEFT = "tests/optimizer/test_left_over.py::"
@@ -52,17 +51,14 @@ FUSED = "tests/ops/test_fused.py::"
 
 # ----- values handed out again as they are -----------------------------------------------------------
 conditions(
-    "node",
     "if holder.flags & (KEPT | NEEDS_ANS) != KEPT or holder.value is not value or holder.op.kernel is not None:",
     ("holder.op.kernel is not None", LEFT + "test_what_a_kernel_keeps_for_its_rule_comes_with_it"),
 )
 conditions(
-    "node",
     "if (<PyObject *>holder.value).ob_refcnt != 2:",
     ("(<PyObject *>holder.value).ob_refcnt != 2", LEFT + "test_what_was_read_off_the_graph_is_not_handed_out"),
 )
 conditions(
-    "node",
     "if not ao_strided(t) or not sole_owner(t) or ao_uses(use_count, t) != 1 or version_of(t) != 0 \\\n"
     "            or ao_needs_grad(t) or tape.escaped and tape.shares_escaped(t) or not ao_again(t):",
     ("not sole_owner(t)", LEFT + "test_memory_that_another_thread_sees_is_not_handed_out"),
@@ -70,7 +66,6 @@ conditions(
     ("tape.escaped and tape.shares_escaped(t)", LEFT + "test_a_changed_tensor_is_not_handed_out"),
 )
 conditions(
-    "node",
     "return first is not None and first.spare is None and first.vn == node.vn \\\n"
     "        and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | PINNED | INNER | SAME) \\\n"
     "        and not first.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | DEAD) \\\n"
@@ -82,12 +77,10 @@ conditions(
     holds=True,
 )
 conditions(
-    "recorder",
     "if tape is not None and not tape.guarded and isinstance(<object>t, Tensor):",
     ("tape is not None", LEFT + "test_constant_memory_that_others_see_is_not_handed_out"),
 )
 conditions(
-    "recorder",
     "if value is not None and (op.kernel is None or not req or extra_of(<Node>first.holder) is not None):",
     ("op.kernel is None or not req or extra_of(<Node>first.holder) is not None",
      LEFT + "test_what_a_kernel_keeps_for_its_rule_comes_with_it"),
@@ -96,14 +89,12 @@ conditions(
 
 # ----- operands in either order ----------------------------------------------------------------------
 conditions(
-    "recorder",
     "cdef bint changes = count == 2 and na is not None and nb is not None and not op.hot and op.commutes(attrs)",
     ("not op.hot", REGISTERED + "test_products_of_complex_numbers_keep_their_order"),
     ("op.commutes(attrs)", REGISTERED + "test_operands_in_either_order_are_one_value_where_they_commute"),
     holds=True,
 )
 conditions(
-    "recorder",
     "or not laid_out_apart(operands[0], operands[1]):",
     ("not laid_out_apart(operands[0], operands[1])",
      REGISTERED + "test_operands_in_another_order_keep_the_layout_that_they_give"),
@@ -112,56 +103,47 @@ conditions(
 
 # ----- what is kept, and let go ----------------------------------------------------------------------
 conditions(
-    "node",
     "if not old.flags & KEPT:\n"
     "                continue",
     ("not old.flags & KEPT", RETENTION + "test_the_peak_does_not_rise"),
 )
 conditions(
-    "node",
     "if not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD):",
     ("not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD)",
      RETENTION + "test_the_learned_advance_does_not_raise_the_peak"),
     holds=True,
 )
 conditions(
-    "node",
     "if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or first.holder == NULL:",
     ("size > limit", RETENTION + "test_a_written_clone_saves_nothing"),
 )
 conditions(
-    "node",
     "if heir.flags & CLONE and heir.tensor != NULL:",
     ("heir.flags & CLONE and heir.tensor != NULL", RETENTION + "test_a_shared_value_outlives_its_first_tensor"),
 )
 
 # ----- numbers kept as tensors -----------------------------------------------------------------------
 conditions(
-    "node",
     "if dtype is not _f32 and dtype is not _f64:\n"
     "        return (number,)",
     ("dtype is not _f32 and dtype is not _f64", NUMBERS + "test_bits_are_torchs"),
 )
 conditions(
-    "node",
     "if -SMALLEST < real < SMALLEST and real != 0.0:",
     ("-SMALLEST < real < SMALLEST and real != 0.0",
      NUMBERS + "test_a_small_number_is_flushed_or_not_as_the_thread_is_set_now"),
 )
 conditions(
-    "node",
     "if not ao_strided(t) or <Py_ssize_t>ao_builtin0(dispatch_modes) != 0:",
     ("<Py_ssize_t>ao_builtin0(dispatch_modes) != 0", NUMBERS + "test_a_mode_below_sees_the_number"),
 )
 conditions(
-    "node",
     "if n.bits == bits and n.kind == <PyObject *>kind and n.dtype == <PyObject *>dtype:",
     ("n.bits == bits", NUMBERS + "test_numbers_give_way_to_others"),
     ("n.kind == <PyObject *>kind", NUMBERS + "test_a_number_is_told_apart_by_its_type_and_by_the_type_of_the_tensor"),
     holds=True,
 )
 conditions(
-    "recorder",
     "if nb is None and k.numbers and na.device is CPU:",
     ("k.numbers", NUMBERS + "test_powers_take_the_number"),
     holds=True,
@@ -169,52 +151,44 @@ conditions(
 
 # ----- cotangents that a kernel has just made --------------------------------------------------------
 conditions(
-    "executor",
     "node.flags |= FRESH | SOLID if fresh == FILLED else FRESH",
     ("fresh == FILLED", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
     holds=True,
 )
 conditions(
-    "executor",
     "if wanted:\n"
     "            self.fresh = self.solid = False",
     ("wanted", NATIVE + "test_captured_cotangents_are_the_users"),
 )
 conditions(
-    "executor",
     "if not solid:\n"
     "        if not ao_contiguous(",
     ("not solid", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
 )
 conditions(
-    "executor",
     "if not ao_contiguous(g) or ao_is_neg(is_neg, g) \\\n"
     "                or ao_is_zero(is_zero, g) or shape_of(g) != shape_of(t):",
     ("not ao_contiguous(g)", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
 )
 conditions(
-    "executor",
     "if not sole or not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype:",
     ("not ao_contiguous(t)", ENTRY + "test_first_gradients_are_memory_of_their_own"),
 )
 
 # ----- the entries of torch's own callables ----------------------------------------------------------
 conditions(
-    "recorder",
     "return ao_innermost_mode() == <PyObject *>MODE",
     ("ao_innermost_mode() == <PyObject *>MODE",
      DIRECT + "test_gradients_are_cleared_past_the_mode"),
     holds=True,
 )
 conditions(
-    "recorder",
     "if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>a) or not mode_innermost() \\\n"
     "            or ao_casts(any_autocast) or foreign(<object>b):",
     ("foreign(<object>b)", FUNCTIONS + "test_it_is_asked_and_what_it_computes_is_recorded"),
     ("not mode_innermost()", DIRECT + "test_operators_of_plain_tensors_come_to_a_mode_of_the_users_first"),
 )
 conditions(
-    "recorder",
     "if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>t) or not mode_innermost():\n"
     "        return None\n"
     "    switch",
@@ -223,12 +197,10 @@ conditions(
 
 # ----- the short way of an ordinary backward ---------------------------------------------------------
 conditions(
-    "executor",
     "if tape is None or recording() != <PyObject *>tape or not is_custom(t) or ao_builtin0(anomaly_enabled) is True:",
     ("ao_builtin0(anomaly_enabled) is True", ENTRY + "test_other_graphs_do_not"),
 )
 conditions(
-    "executor",
     "graph is None or graph.anomaly or tape.merging "
     "or tape.optimize and (graph.verify_each or not graph.default_passes)",
     ("graph.anomaly", ENTRY + "test_other_graphs_do_not"),
@@ -237,18 +209,15 @@ conditions(
     ("not graph.default_passes", ENTRY + "test_other_graphs_do_not"),
 )
 conditions(
-    "executor",
     "if stack is None or stack or not isinstance(node, Node) or not ran(tape, t, <Node>node, stack):",
     ("stack is None or stack", ENTRY + "test_first_gradients_are_memory_of_their_own"),
 )
 conditions(
-    "executor",
     "if not usual_root(tape, t, node):\n"
     "            return False",
     ("not usual_root(tape, t, node)", ENTRY + "test_other_roots_do_not"),
 )
 conditions(
-    "executor",
     "return node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 and node.view is None \\\n"
     "        and node.flags & (LEAF | REQUIRES_GRAD | ESCAPED) == REQUIRES_GRAD and node.op.hot != NONE \\\n"
     "        and len(<tuple>node.shape) == 0 and is_float(node.dtype) and version_of(t) == node.version",
@@ -259,12 +228,10 @@ conditions(
     holds=True,
 )
 conditions(
-    "executor",
     "if root.op.hot != NLL or root.hooks is not None or root.device is not CPU:",
     ("root.hooks is not None", ENTRY + "test_no_hook_gets_the_seed_that_runs_share"),
 )
 conditions(
-    "executor",
     "if grads is True:\n"
     "            set_grad_enabled(False)",
     ("grads is True", ENTRY + "test_hooks_run_with_gradients_off"),
@@ -272,26 +239,22 @@ conditions(
 
 # ----- operands that are no tensors, and lists that the caller keeps -----------------------------------
 conditions(
-    "recorder",
     "and not foreigners(<tuple>args, <dict>kwargs if kwargs != NULL else None):",
     ("not foreigners(<tuple>args, <dict>kwargs if kwargs != NULL else None)",
      FUNCTIONS + "test_it_is_asked_and_what_it_computes_is_recorded"),
     holds=True,
 )
 conditions(
-    "recorder",
     "or not mode_innermost() or foreign(relevant_args):",
     ("foreign(relevant_args)", FUNCTIONS + "test_it_is_asked_and_what_it_computes_is_recorded"),
 )
 conditions(
-    "recorder",
     "return own(value) if changeable(value) else value",
     ("changeable(value)", LISTS + "test_a_list_that_is_written_after_the_call"),
 )
 
 # ----- a composed loss -------------------------------------------------------------------------------
 conditions(
-    "recorder",
     'if tp == NULL or len(args) != 2 or len(kwargs) != 6 or kwargs.get("label_smoothing") != 0 \\\n'
     '                or kwargs.get("size_average") is not None or kwargs.get("reduce") is not None \\\n'
     "                or ao_casts(any_autocast):",
@@ -300,14 +263,12 @@ conditions(
     ("ao_casts(any_autocast)", LOSS + "test_autocast_casts_it_as_one"),
 )
 conditions(
-    "recorder",
     "if reduction is None or ignored is None or not is_tensor(x) or not is_tensor(target):",
     ("reduction is None", LOSS + "test_errors_of_torch"),
 )
 
 # ----- parameters, met for the first time ------------------------------------------------------------
 conditions(
-    "node",
     "if self.optimize and (node.device is CPU or ao_get(get_meta, t) is not True) \\\n"
     "                    and not resizable(t):",
     ("not resizable(t)", LEAVES + "test_described_as_they_are"),
@@ -315,13 +276,11 @@ conditions(
 
 # ----- whether the passes have anything to find ------------------------------------------------------
 conditions(
-    "node",
     "if node.flags & (PINNED | NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | SAME):",
     ("node.flags & (PINNED | NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | SAME)",
      SETTLED + "test_in_doubt_the_passes_decide"),
 )
 conditions(
-    "node",
     "if not op.flags & PURE or op.flags & (MULTI | VIEW) or op is OUTPUT_OP or node.more is not None \\\n"
     "                or node.view is not None:",
     ("node.more is not None", SETTLED + "test_in_doubt_the_passes_decide"),
@@ -330,13 +289,11 @@ conditions(
 # ----- calls of torch's modules ----------------------------------------------------------------------
 CHANGED = CALLS + "test_classes_that_were_changed_do_what_they_say_now"
 conditions(
-    "recorder",
     "if self.version != 0 and ao_type_version(kind) == self.version:",
     ("ao_type_version(kind) == self.version", CHANGED + "[weight]"),
     holds=True,
 )
 conditions(
-    "recorder",
     "if kind.__call__ is not wrapped_call_impl or kind._call_impl is not call_impl "
     "or kind.forward is not self.forward \\\n"
     "                or kind.__getattr__ is not module_getattr or kind._compiled_call_impl is not None \\\n"
@@ -349,23 +306,19 @@ conditions(
     ("kind.__getattribute__ is not object.__getattribute__", CHANGED + "[attributes]"),
 )
 conditions(
-    "recorder",
     "if self.how == SEQUENTIAL and kind.__iter__ is not sequential_iter:",
     ("kind.__iter__ is not sequential_iter", CHANGED + "[iteration]"),
 )
 conditions(
-    "recorder",
     'if self.how == LINEAR and (hasattr(kind, "weight") or hasattr(kind, "bias")):',
     ('hasattr(kind, "weight")', CHANGED + "[weight]"),
     ('hasattr(kind, "bias")', CHANGED + "[bias]"),
 )
 conditions(
-    "recorder",
     "        if PyDict_GetItemWithError(<object>own, name) != NULL:\n            return NULL",
     ("PyDict_GetItemWithError(<object>own, name) != NULL", CALLS + "test_a_forward_of_the_objects_own_is_called"),
 )
 conditions(
-    "recorder",
     'found.plain = PyDict_GetItemWithError(<object>own, "weight") == NULL and '
     'PyDict_GetItemWithError(<object>own, "bias") == NULL',
     ('PyDict_GetItemWithError(<object>own, "weight") == NULL',
@@ -375,49 +328,41 @@ conditions(
     holds=True,
 )
 conditions(
-    "recorder",
     "return empty(&_globals) and not ao_traced()",
     ("empty(&_globals)", CALLS + "test_global_hooks_are_called"),
     ("not ao_traced()", CALLS + "test_profilers_and_modes_see_the_calls"),
     holds=True,
 )
 conditions(
-    "recorder",
     'if PyDict_GetItemWithError(trace_names, "_trace_module_map") != <PyObject *>None:',
     ('PyDict_GetItemWithError(trace_names, "_trace_module_map") != <PyObject *>None',
      CALLS + "test_while_a_trace_maps_modules_torch_calls_them"),
 )
 conditions(
-    "recorder",
     "if version == 0 or _traces != version:",
     ("version == 0 or _traces != version", CALLS + "test_while_a_trace_maps_modules_torch_calls_them"),
 )
 conditions(
-    "recorder",
     "if layer is None or own == NULL or not layer.intact() or not unwatched():",
     ("not layer.intact()", CALLS + "test_what_is_replaced_is_called"),
     ("not unwatched()", CALLS + "test_global_hooks_are_called"),
 )
 conditions(
-    "recorder",
     "if found == NULL or not empty(found):",
     ("not empty(found)", CALLS + "test_hooks_of_a_module_are_called"),
 )
 conditions(
-    "recorder",
     "if layer.how != FORWARD and len(<tuple>args) == 1 and (named == NULL or PyDict_Size(<object>named) == 0):",
     ("len(<tuple>args) == 1", CALLS + "test_other_ways_to_call"),
     ("(named == NULL or PyDict_Size(<object>named) == 0)", CALLS + "test_other_ways_to_call"),
     holds=True,
 )
 conditions(
-    "recorder",
     "        elif mode_innermost():\n            if layer.how == LINEAR:",
     ("mode_innermost()", CALLS + "test_profilers_and_modes_see_the_calls"),
     holds=True,
 )
 conditions(
-    "recorder",
     'if not found.plain or found.parameters == NULL or foreign(x) \\\n'
     '            or PyDict_GetItemWithError(functional_names, "linear") != <PyObject *>linear_function:',
     ("not found.plain", CALLS + "test_attributes_of_an_object_come_before_its_parameters"),
@@ -425,13 +370,11 @@ conditions(
      CALLS + "test_what_is_replaced_is_called"),
 )
 conditions(
-    "recorder",
     'if layer.names.get(layer.name) is not layer.function or own.get("inplace", False) is not False:',
     ("layer.names.get(layer.name) is not layer.function", CHANGED + "[relu]"),
     ('own.get("inplace", False) is not False', CALLS + "test_other_ways_to_call"),
 )
 conditions(
-    "recorder",
     'if not kind.__module__.startswith("torch.nn.modules."):',
     ('not kind.__module__.startswith("torch.nn.modules.")', CALLS + "test_torchs_modules_are_called_without_frames"),
 )
@@ -444,7 +387,6 @@ AGREES = (
     "        and ao_is_leaf(t) == t.is_leaf and ao_is_view(t) == t._is_view() and ao_needs_grad(t) == t.requires_grad"
 )
 conditions(
-    "node",
     AGREES,
     ("ao_dtype(t) is t.dtype", READS + "[dtype-device]"),
     ("ao_strided(t) == (t.layout is torch.strided)", READS + "[layout-device]"),
@@ -458,25 +400,21 @@ conditions(
 # ----- the long short-term memory --------------------------------------------------------------------
 OTHER = FUSED + "test_what_is_no_fused_lstm_is_torchs"
 conditions(
-    "recorder",
     "or not fused(input) or ao_get(get_ndim, input) != 3 or onednn_enabled() is not True:",
     ("onednn_enabled() is not True", OTHER),
 )
 conditions(
-    "recorder",
     "if len(params) != (4 if has_biases else 2) * num_layers * (2 if rest[2] else 1) "
     "or ao_method0(get_count, input) == 0:",
     ("len(params) != (4 if has_biases else 2) * num_layers * (2 if rest[2] else 1)", OTHER),
     ("ao_method0(get_count, input) == 0", OTHER),
 )
 conditions(
-    "recorder",
     "return is_tensor(t) and ao_dtype(t) is FLOAT32 and ao_on_cpu(t) and ao_strided(t)",
     ("ao_dtype(t) is FLOAT32", OTHER),
     holds=True,
 )
 conditions(
-    "recorder",
     'if attributes["num_layers"] != 1 or attributes["bidirectional"] or not attributes["has_biases"]:',
     ('attributes["num_layers"] != 1', FUSED + "test_lstm_has_torch_s_bits"),
     ('attributes["bidirectional"]', FUSED + "test_lstm_has_torch_s_bits"),
@@ -486,31 +424,26 @@ conditions(
 # ----- gradients that are written the short way ------------------------------------------------------
 WRITTEN = "tests/engine/test_written_gradients.py::"
 conditions(
-    "executor",
     "if ao_get(get_hooks, t) is not None or ao_get(get_post_hooks, t) is not None:\n        return False\n    dtype",
     ("ao_get(get_hooks, t) is not None", WRITTEN + "test_hooks_set_before_the_graph_is_opened"),
     ("ao_get(get_post_hooks, t) is not None", WRITTEN + "test_hooks_set_before_the_graph_is_opened"),
 )
 conditions(
-    "executor",
     "if type(old) is not Tensor or not ao_strided(old):\n            return False\n        acquire()",
     ("not ao_strided(old)", WRITTEN + "test_a_sparse_gradient_that_is_there_already"),
 )
 conditions(
-    "executor",
     "if node.hooks is None and g is not None and not self.create_graph \\\n"
     "                        and write_grad(",
     ("not self.create_graph", WRITTEN + "test_recorded_runs_write_into_no_gradient"),
     holds=True,
 )
 conditions(
-    "executor",
     "if not sole or not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype:\n        return False",
     ("not sole", WRITTEN + "test_no_gradient_shares_memory_with_another"),
     ("ao_get(get_grad_dtype, t) is not dtype", WRITTEN + "test_a_gradient_of_another_type"),
 )
 conditions(
-    "executor",
     "if not fresh and not sole_owner(g):",
     ("not sole_owner(g)", WRITTEN + "test_no_gradient_shares_memory_with_another"),
 )
