@@ -30,7 +30,6 @@ from autograd_opt.record.leaves import history, meta, remade
 
 Tensor = torch.Tensor
 Base = torch._C.TensorBase
-ESCAPED, NO_MERGE = 512, 2048
 
 
 def getter(name: str) -> Any:
@@ -292,9 +291,9 @@ def escaped(t: Any) -> None:
             node = t.__dict__.get("_node")
             if node is None or node.is_leaf:
                 if not (tape.late and t._is_view()):    # a view that nothing has read yet stays so
-                    nodes.handle_of(t).mark(ESCAPED | NO_MERGE)
+                    nodes.handle_of(t).mark(nodes.EXPOSED | nodes.NO_MERGE)
             elif node.index >= 0:
-                node.mark(ESCAPED | NO_MERGE)
+                node.mark(nodes.EXPOSED | nodes.NO_MERGE)
 
 
 def refuse_grad(t: Tensor, what: str) -> None:

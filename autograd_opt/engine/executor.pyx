@@ -22,10 +22,11 @@ from autograd_opt.abi.ctorch cimport (
     ao_use_reads,
 )
 from autograd_opt.graph.node cimport (
-    AGAIN, DEAD, ESCAPED, FIX0, FIX1, FIXN, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE, OVERWRITTEN,
-    OWN, PINNED, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SOLID, SPARSE, SPENT, Node, Op, is_custom, is_float,
-    live_value, Tape, Vjp, Leads, active_tape, awaits, followed, handle, leads_on, number_arguments, same_device,
-    set_paused, shape_of, sole_owner, value_of, version_of,
+    AGAIN, CONTIGUOUS, DEAD, EXPOSED, FREED, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE,
+    OVERWRITTEN, PINNED, REACHED_DIRECTLY, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0,
+    UNBROADCAST1, UNBROADCASTN, Leads, Node, Op, Tape, Vjp, active_tape, awaits, followed, handle, is_custom,
+    is_float, leads_on, live_value, number_arguments, same_device, set_paused, shape_of, sole_owner, unbroadcast,
+    value_of, version_of,
 )
 from autograd_opt import errors
 from autograd_opt.graph.hooks import at_root
@@ -139,13 +140,13 @@ cdef class GraphTask:
         if self.merge and node.flags & MERGED:
             if self.needed is not None and not leads_on(self.needed, node.leader.index):
                 return None              # as written, this run does not come here either
-            if node.flags & SPENT and node.task != self.id and not stateless(node):
+            if node.flags & FREED and node.task != self.id and not stateless(node):
                 raise errors.freed(node)
             if not self.retain and self.own:
                 self.tape.spend_twin(node, self.id, self.needed)
             node = node.leader
         elif self.own:
-            node.flags |= OWN
+            node.flags |= REACHED_DIRECTLY
         if self.needed is not None and not self.leads(node):
             return None
         if node.index < 0:
@@ -167,15 +168,15 @@ cdef class GraphTask:
             node.cotangent = <PyObject *>g
             node.task = self.id
             node.live += 1               # pending: what it saved must not go
-            node.flags &= ~<uint32_t>(FRESH | SOLID)
+            node.flags &= ~<uint32_t>(FRESH | CONTIGUOUS)
             if fresh:
-                node.flags |= FRESH | SOLID if fresh == FILLED else FRESH
+                node.flags |= FRESH | CONTIGUOUS if fresh == FILLED else FRESH
             return 0 if self.due is not None and node.index in self.waiting else push(&self.frontier, node.index)
         if node.task == self.id:
             old = <object>node.cotangent
             if g is None:
                 return 0
-            node.flags &= ~<uint32_t>SOLID
+            node.flags &= ~<uint32_t>CONTIGUOUS
             if old is None:
                 Py_INCREF(g)
                 node.cotangent = <PyObject *>g
@@ -221,8 +222,8 @@ cdef class GraphTask:
             node.cotangent = NULL
             Py_DECREF(g)
             self.fresh = node.flags & FRESH != 0
-            self.solid = node.flags & SOLID != 0
-            node.flags &= ~<uint32_t>(FRESH | SOLID)
+            self.solid = node.flags & CONTIGUOUS != 0
+            node.flags &= ~<uint32_t>(FRESH | CONTIGUOUS)
             return g
         self.fresh = self.solid = False
         return self.overflow.pop(node.index)
@@ -238,10 +239,10 @@ cdef class GraphTask:
             self.frontier.count -= 1
             if self.frontier.heap[self.frontier.count] < self.tape.n:
                 node = <Node>self.tape.nodes[self.frontier.heap[self.frontier.count]]
-                node.flags &= ~<uint32_t>OWN
+                node.flags &= ~<uint32_t>REACHED_DIRECTLY
                 self.tape.decrement(node)
                 if node.task == self.id and node.cotangent != NULL:
-                    node.flags &= ~<uint32_t>(FRESH | SOLID)
+                    node.flags &= ~<uint32_t>(FRESH | CONTIGUOUS)
                     g = <object>node.cotangent
                     node.cotangent = NULL
                     Py_DECREF(g)
@@ -419,8 +420,8 @@ cdef class GraphTask:
     cdef int step(self, Node node, object g) except -1:
         """Run the hooks of `node`, then its rule, and send the results on."""
         cdef Op op = node.op
-        self.own = bool(node.flags & OWN)
-        node.flags &= ~<uint32_t>OWN
+        self.own = bool(node.flags & REACHED_DIRECTLY)
+        node.flags &= ~<uint32_t>REACHED_DIRECTLY
         cdef bint wanted = self.captures is not None and node.index in self.captures, further = False
         if wanted:
             self.fresh = self.solid = False
@@ -441,9 +442,9 @@ cdef class GraphTask:
                 self.accumulator(self, node, g, Py_REFCNT(g) <= 2)   # 2: `visit`, and this frame
             return 0
         self.executed += 1
-        if node.flags & DEAD and not node.flags & SPENT and not stateless(node):
+        if node.flags & DEAD and not node.flags & FREED and not stateless(node):
             raise errors.dropped(node)
-        if node.flags & SPENT and not stateless(node):
+        if node.flags & FREED and not stateless(node):
             raise errors.freed(node)
         try:
             if self.needed is not None and op.several:
@@ -510,7 +511,7 @@ cdef class GraphTask:
             result = self.call(node, vjp, g)
             if self.anomaly:
                 errors.check_nan(result, node, i)
-            self.send_fixed(node, other, result, node.flags & (FIX0 if i == 0 else FIX1 if i == 1 else FIXN))
+            self.send_fixed(node, other, result, node.flags & unbroadcast(i))
         return 0
 
     cdef int pass_nothing(self, Node node, Op op) except -1:
@@ -573,8 +574,7 @@ cdef class GraphTask:
             if i < len(results) and results[i] is not NotImplemented:      # an operand that nothing leads to
                 if self.anomaly:
                     errors.check_nan(results[i], node, i)
-                self.send_fixed(node, other, results[i],
-                                node.flags & (FIX0 if i == 0 else FIX1 if i == 1 else FIXN))
+                self.send_fixed(node, other, results[i], node.flags & unbroadcast(i))
         return 0
 
     cdef int send_fixed(self, Node node, Node operand, object g, uint32_t fix) except -1:
@@ -607,7 +607,7 @@ cdef class GraphTask:
         if self.merge and parent.flags & MERGED:         # while this output of it was not merged: its twin is gone
             if self.needed is not None and not leads_on(self.needed, parent.leader.index):
                 return 0
-            if parent.flags & SPENT and parent.task != self.id and not stateless(parent):
+            if parent.flags & FREED and parent.task != self.id and not stateless(parent):
                 raise errors.freed(parent)
             if not self.retain and self.own:
                 self.tape.spend_twin(parent, self.id, self.needed)
@@ -631,7 +631,7 @@ cdef class GraphTask:
             parent.live += 1
             push(&self.frontier, parent.index)
         if self.own:
-            parent.flags |= OWN
+            parent.flags |= REACHED_DIRECTLY
         old = whole.parts[i]
         if g is not None:
             whole.parts[i] = g if old is None else self.add(old, g)

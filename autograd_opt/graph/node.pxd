@@ -22,33 +22,37 @@ cdef enum OpFlag:
 # What a node is (Node.flags).
 cdef enum NodeFlag:
     LEAF = 1
-    REQUIRES_GRAD = 2
-    SPENT = 4            # a backward run has released what the node saved
-    DEAD = 8             # neither its tensor nor a consumer is alive
-    NEEDS_ANS = 16       # the rule reads the output
-    SCALAR0 = 32         # operand 0 is the Python number in x0
-    SCALAR1 = 64
-    FIX0 = 128           # the cotangent of operand 0 must be brought to its shape/dtype
-    FIX1 = 256
-    ESCAPED = 512        # memory visible outside torch: value never reused
-    OVERWRITTEN = 1024   # the tensor now belongs to a newer node
-    NO_MERGE = 2048
-    PINNED = 4096        # keeps its own cotangent: hooks, retain_grad, named
-    COUNTED = 8192       # the output is part of Tape.alive_bytes
-    KEPT = 262144        # `value` is kept for reuse
-    CLONE = 524288       # the tensor is a copy-on-write clone, which cost no memory so far
-    OWN = 131072         # this run has reached the node itself, not only its twins
-    MERGED = 65536       # cotangents go to `leader` instead; set by Tape.resolve
-    TOUCHED = 2097152    # a leaf used since the last compaction
-    WROTE = 32768        # a leaf whose memory was written since its last use
-    PACKED = 1048576     # `value` is what a pack hook made of the output
-    FIXN = 16384         # FIX0 for any operand of three or more
-    FRESH = 4194304         # the pending cotangent is memory of its run's own: sums may be made in it
-    SOLID = 268435456       # FRESH memory that a kernel has just filled: contiguous, and what its bits say
-    SAME = 8388608       # the value is the operand's own, bit for bit: the node has its number
-    INNER = 33554432     # the tensor is a rule's own: the user has never seen it, and never will
-    NOWHERE = 67108864   # requires grad, as torch says of a view of what does, and leads to nobody
-    SPARSE = 134217728   # the tensor has no strides: what is computed from it is torch's to differentiate
+    REQUIRES_GRAD = 1 << 1
+    FREED = 1 << 2               # a backward run has released what the node saved
+    DEAD = 1 << 3                # neither its tensor nor a consumer is alive
+    NEEDS_ANS = 1 << 4           # the rule reads the output
+    SCALAR0 = 1 << 5             # operand 0 is the Python number in x0
+    SCALAR1 = 1 << 6
+    UNBROADCAST0 = 1 << 7        # the cotangent of operand 0 must be brought to its shape and dtype
+    UNBROADCAST1 = 1 << 8
+    EXPOSED = 1 << 9             # memory visible outside torch: value never reused
+    OVERWRITTEN = 1 << 10        # the tensor now belongs to a newer node
+    NO_MERGE = 1 << 11
+    PINNED = 1 << 12             # keeps its own cotangent: hooks, retain_grad, named
+    COUNTED = 1 << 13            # the output is part of Tape.alive_bytes
+    UNBROADCASTN = 1 << 14       # UNBROADCAST0 for any operand of three or more
+    WROTE = 1 << 15              # a leaf whose memory was written since its last use
+    MERGED = 1 << 16             # cotangents go to `leader` instead; set by Tape.resolve
+    REACHED_DIRECTLY = 1 << 17   # this run has reached the node itself, not only its twins
+    KEPT = 1 << 18               # `value` is kept for reuse
+    CLONE = 1 << 19              # the tensor is a copy-on-write clone, which cost no memory so far
+    PACKED = 1 << 20             # `value` is what a pack hook made of the output
+    TOUCHED = 1 << 21            # a leaf used since the last compaction
+    FRESH = 1 << 22              # the pending cotangent is memory of its run's own: sums may be made in it
+    SAME = 1 << 23               # the value is the operand's own, bit for bit: the node has its number
+    INNER = 1 << 25              # the tensor is a rule's own: the user has never seen it, and never will
+    NOWHERE = 1 << 26            # requires grad, as torch says of a view of what does, and leads to nobody
+    SPARSE = 1 << 27             # the tensor has no strides: what is computed from it is torch's to differentiate
+    CONTIGUOUS = 1 << 28         # FRESH memory that a kernel has just filled: contiguous, and what its bits say
+
+cdef inline uint32_t unbroadcast(Py_ssize_t i) noexcept:
+    """The flag that says this of operand i."""
+    return UNBROADCAST0 if i == 0 else UNBROADCAST1 if i == 1 else UNBROADCASTN
 
 cdef class Vjp:
     cdef readonly object fn
@@ -151,7 +155,7 @@ cdef class Tape:
     cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
     cdef dict writes             # storage -> (weak reference, code, instruction) of its latest unrecorded write
     cdef Py_ssize_t writes_due   # so many are looked through for memory that is gone
-    cdef public dict escaped     # storage -> storage object, of memory visible outside torch
+    cdef public dict exposed     # storage -> storage object, of memory visible outside torch
     cdef int missed(self, Node node) except -1
     cdef public Py_ssize_t missed_bytes, saved_bytes, kept_bytes, peak_kept_bytes
     cdef Py_ssize_t allowance

@@ -8,6 +8,12 @@ from typing_extensions import disjoint_base
 
 from autograd_opt.engine.runs import Metadata
 
+EXPOSED: int
+NO_MERGE: int
+NOWHERE: int
+OVERWRITTEN: int
+PINNED: int
+
 SINGLES: tuple[str, ...]
 PAIRS: tuple[str, ...]
 INTO: tuple[str, ...]
@@ -157,7 +163,7 @@ class Tape:
     merging: int
     changes: int
     seeds: dict[Any, Tensor]
-    escaped: dict[int, Any]
+    exposed: dict[int, Any]
     missed_bytes: int
     steady: bool
     saved_bytes: int
@@ -171,7 +177,7 @@ class Tape:
     def __len__(self) -> int: ...
     def node(self, i: int) -> Node: ...
     def snapshot(self) -> list[Node]: ...
-    def shares_escaped(self, t: Tensor) -> bool: ...
+    def shares_exposed(self, t: Tensor) -> bool: ...
     def escape(self, t: Tensor) -> Any: ...
     def note_write(self, t: Tensor) -> None: ...
     def locate_write(self, node: Node, t: Tensor) -> None: ...

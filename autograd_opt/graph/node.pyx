@@ -85,6 +85,9 @@ cdef Op OUTPUT_OP = None
 cdef Op WRITTEN_OP = None
 cdef Op ELSEWHERE_OP = None
 
+# Python code reads these flags by the same names.
+globals().update(EXPOSED=EXPOSED, NO_MERGE=NO_MERGE, NOWHERE=NOWHERE, OVERWRITTEN=OVERWRITTEN, PINNED=PINNED)
+
 include "core/metadata.pxi"
 include "core/memory.pxi"
 include "core/node.pxi"

@@ -15,7 +15,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from autograd_opt.graph.node cimport (
-    ESCAPED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SAME, SCALAR0, SCALAR1, Node, Op, Tape, deeper, shallower,
+    EXPOSED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SAME, SCALAR0, SCALAR1, Node, Op, Tape, deeper, shallower,
 )
 
 cdef extern from "Python.h":
@@ -191,7 +191,7 @@ cdef class Structure:
             self.reserve(HEADER)
         row = self.row + self.n
         row[0] = (<int64_t>node.op.id << 32) | (SAME_PLACE if same_place else 0) | shaped | (
-            node.flags & (LEAF | REQUIRES_GRAD | PINNED | NO_MERGE | ESCAPED | SAME | SCALAR0 | SCALAR1))
+            node.flags & (LEAF | REQUIRES_GRAD | PINNED | NO_MERGE | EXPOSED | SAME | SCALAR0 | SCALAR1))
         if node.more is None:            # two operands in one word; a longer list has a negative one for its length
             row[1] = <int64_t>(0 if node.in0 is None else node.in0.index + 1) << 32 \
                 | (0 if node.in1 is None else node.in1.index + 1)

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
+from autograd_opt.graph.node import EXPOSED, NO_MERGE, OVERWRITTEN, PINNED
 from autograd_opt.inspection import program_text
 from autograd_opt.inspection.attributes import attribute_difference
 from autograd_opt.inspection.snapshot import Scene
+from autograd_opt.ops.table import COMMUTATIVE, PURE, VIEW
 from autograd_opt.optimizer import merging
 
-PURE, COMMUTATIVE, VIEW = 4, 2, 8
-ESCAPED, NO_MERGE, PINNED = 512, 2048, 4096
 WRITES = frozenset({"written", "view_place", "view_region", "inplace_overwrite"})
 LARGEST_COMPARED = 1 << 20
 """Elements of two leaves that are compared to find that they hold the same values."""
@@ -237,7 +237,7 @@ def bars(node: Any) -> Iterator[Difference]:
     name = program_text.operator_text(node)
     if node.flags & PINNED:
         yield Difference("hook", f"%{node.index} is pinned by a hook or retain_grad: it keeps its own cotangent")
-    if node.flags & ESCAPED:
+    if node.flags & EXPOSED:
         yield Difference("escaped", f"the memory of %{node.index} was handed out (numpy, dlpack, a pointer): "
                                     "its value is never reused")
     if node.flags & NO_MERGE:
@@ -280,7 +280,7 @@ def is_write(node: Any) -> bool:
     if node.op.name in WRITES:
         return True
     operands = node.operands
-    return bool(operands) and operands[0] is not None and bool(operands[0].flags & 1024)
+    return bool(operands) and operands[0] is not None and bool(operands[0].flags & OVERWRITTEN)
 
 
 # All pairs of a graph -------------------------------------------------------------------

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from autograd_opt.graph.node import PINNED
+
 SHORT = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
     "complex64": "c64", "complex128": "c128", "complex32": "c32", "bool": "bool", "uint8": "u8",
@@ -25,8 +27,6 @@ SHORT = {
 """dtype name -> the word printed for it."""
 LONGEST = 60
 """Characters of one attribute value; more are left out in the middle."""
-PINNED = 4096
-"""Flag of a node whose own cotangent is seen by a hook or `retain_grad`."""
 
 
 def dtype_text(dtype: Any) -> str:

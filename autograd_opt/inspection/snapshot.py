@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autograd_opt.graph.node import PINNED
 from autograd_opt.inspection import program_text
 from autograd_opt.optimizer import merging
 from autograd_opt.passes import PassReport
@@ -136,7 +137,7 @@ def item_of(node: Any, leader: int, alive: bool, is_output: bool, module: str, n
 
 def is_pinned(node: Any) -> bool:
     """Does a hook or `retain_grad` keep this node's own cotangent?"""
-    return bool(node.flags & program_text.PINNED)
+    return bool(node.flags & PINNED)
 
 
 def kind_of(node: Any) -> str:

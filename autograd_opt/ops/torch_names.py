@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from autograd_opt.graph.node import OVERWRITTEN
 from autograd_opt.ops.table import OPS
 
-OVERWRITTEN = 1024
 RENAMED = dict(pair.split(":", 1) for pair in """
 H:TransposeBackward0 mH:TransposeBackward0 mT:TransposeBackward0 T:PermuteBackward0 movedim:PermuteBackward0
 attention:UnsafeViewBackward0 attention_dropout:UnsafeViewBackward0

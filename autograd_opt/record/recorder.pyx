@@ -22,11 +22,11 @@ from autograd_opt.abi.ctorch cimport (
     ao_pair, ao_plain, ao_single, ao_strided, ao_set_type, ao_start, ao_try_attr, ao_use_reads,
 )
 from autograd_opt.graph.node cimport (
-    CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, ESCAPED, FIX0, FIX1, FIXN, HIDES, INNER, LEAF, MULTI, MOVES, NEEDS_ANS,
-    NO_MERGE, OTHERS, OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, SPENT, VARIADIC,
-    VIEW, WROTE, Entry, Node, Op, Tape, active_tape, attach, awaits, current_source, deeper, encode,
-    encode_attributes, fresh_vn, handle, is_float, known_value, left_over, new_node, number_arguments, recording,
-    release_handle, same_device, set_paused, shallower, shape_of, version_of, wrote,
+    CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, EXPOSED, FREED, HIDES, INNER, LEAF, MOVES, MULTI, NEEDS_ANS, NO_MERGE,
+    OTHERS, OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1,
+    UNBROADCASTN, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape, active_tape, attach, awaits, current_source, deeper,
+    encode, encode_attributes, fresh_vn, handle, is_float, known_value, left_over, new_node, number_arguments,
+    recording, release_handle, same_device, set_paused, shallower, shape_of, version_of, wrote,
 )
 
 from autograd_opt.graph.node cimport PACKED

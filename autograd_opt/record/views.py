@@ -23,7 +23,6 @@ from autograd_opt.ops.table import ONCE, PURE, VIEW, define
 from autograd_opt.record import recorder
 
 Tensor = torch.Tensor
-OVERWRITTEN, NOWHERE = 1024, 1 << 26
 MULTI_VIEWS = frozenset("unbind split split_with_sizes chunk".split())
 
 
@@ -254,7 +253,7 @@ def late(t: Tensor, own: bool = False) -> Any:
     while first.operands and first.operands[0] is not None:
         below = first.operands[0]
         start = origin(below)
-        if not (first.op is WRITTEN or below.flags & OVERWRITTEN or (start.is_leaf and start.tensor is base)):
+        if not (first.op is WRITTEN or below.flags & nodes.OVERWRITTEN or (start.is_leaf and start.tensor is base)):
             return None                         # an operation, not a write
         if not below.requires_grad:
             refuse_making(t)
@@ -282,7 +281,7 @@ def apart(t: Tensor, unrecorded: bool) -> Any:
     if node is None or not node.requires_grad:
         return None
     fresh = rewrite(APART, [node], (base,), {**geometry(t, base), "unrecorded": unrecorded}, t)
-    fresh.mark(NOWHERE)
+    fresh.mark(nodes.NOWHERE)
     fresh.view = True
     return fresh
 

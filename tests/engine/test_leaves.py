@@ -11,7 +11,7 @@ from torch import Tensor
 
 import autograd_opt as ao
 
-ESCAPED = 512
+EXPOSED = 512
 MEMORY = np.ones(4, dtype=np.float32)
 
 KINDS: dict[str, Callable[[], Tensor]] = {
@@ -36,7 +36,7 @@ def test_described_as_they_are(kind: str) -> None:
         assert node.is_leaf
         assert node.requires_grad == t.requires_grad
         assert node.tensor is t
-        assert bool(node.flags & ESCAPED) == kind.endswith("numpy")
+        assert bool(node.flags & EXPOSED) == kind.endswith("numpy")
         assert (graph.tape.hits == 1) == (not kind.endswith("numpy"))
         if t.requires_grad:
             (y + z).sum().backward()

@@ -36,18 +36,18 @@ class Guard:
 GUARDS = [
     # what may be handed out
     Guard(
-        "if node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
-        "if mutant != @ and node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):\n        return None",
+        "if node.flags & (EXPOSED | OVERWRITTEN | NO_MERGE):\n        return None",
+        "if mutant != @ and node.flags & (EXPOSED | OVERWRITTEN | NO_MERGE):\n        return None",
         "10 value of inference mode written",
     ),
     Guard(
-        "if tape.escaped and tape.shares_escaped(t):\n        node.mark",
-        "if mutant != @ and tape.escaped and tape.shares_escaped(t):\n        node.mark",
+        "if tape.exposed and tape.shares_exposed(t):\n        node.mark",
+        "if mutant != @ and tape.exposed and tape.shares_exposed(t):\n        node.mark",
         "10 dlpack of a value that a rule reads",
     ),
     Guard(
-        "if tape.escaped and not unseen(tape, operand):",
-        "if mutant != @ and tape.escaped and not unseen(tape, operand):",
+        "if tape.exposed and not unseen(tape, operand):",
+        "if mutant != @ and tape.exposed and not unseen(tape, operand):",
         "10 dlpack of an operand after two functions",
     ),
     Guard(
@@ -117,19 +117,19 @@ GUARDS = [
         "10 through detach of a leaf",
     ),
     Guard(
-        "or node.flags & (ESCAPED | WROTE):\n",
-        "or mutant != @ and node.flags & (ESCAPED | WROTE):\n",
+        "or node.flags & (EXPOSED | WROTE):\n",
+        "or mutant != @ and node.flags & (EXPOSED | WROTE):\n",
         "10 through .data of a leaf",
     ),
     Guard(
-        "if self.optimize and (borrowed(t) or self.escaped and self.shares_escaped(t)):\n                node.flags",
+        "if self.optimize and (borrowed(t) or self.exposed and self.shares_exposed(t)):\n                node.flags",
         "if self.optimize and (mutant != @ and borrowed(t) or "
-        "self.escaped and self.shares_escaped(t)):\n                node.flags",
+        "self.exposed and self.shares_exposed(t)):\n                node.flags",
         "10 memory of numpy",
     ),
     Guard(
-        "t.untyped_storage()._cdata in self.escaped",
-        "mutant != @ and t.untyped_storage()._cdata in self.escaped",
+        "t.untyped_storage()._cdata in self.exposed",
+        "mutant != @ and t.untyped_storage()._cdata in self.exposed",
         "10 numpy of a detached alias",
     ),
     Guard(

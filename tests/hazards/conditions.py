@@ -60,15 +60,15 @@ conditions(
 )
 conditions(
     "if not ao_strided(t) or not sole_owner(t) or ao_uses(use_count, t) != 1 or version_of(t) != 0 \\\n"
-    "            or ao_needs_grad(t) or tape.escaped and tape.shares_escaped(t) or not ao_again(t):",
+    "            or ao_needs_grad(t) or tape.exposed and tape.shares_exposed(t) or not ao_again(t):",
     ("not sole_owner(t)", LEFT + "test_memory_that_another_thread_sees_is_not_handed_out"),
     ("version_of(t) != 0", LEFT + "test_what_another_thread_has_changed_is_not_handed_out"),
-    ("tape.escaped and tape.shares_escaped(t)", LEFT + "test_a_changed_tensor_is_not_handed_out"),
+    ("tape.exposed and tape.shares_exposed(t)", LEFT + "test_a_changed_tensor_is_not_handed_out"),
 )
 conditions(
     "return first is not None and first.spare is None and first.vn == node.vn \\\n"
-    "        and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | PINNED | INNER | SAME) \\\n"
-    "        and not first.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | DEAD) \\\n"
+    "        and not node.flags & (NO_MERGE | EXPOSED | OVERWRITTEN | PINNED | INNER | SAME) \\\n"
+    "        and not first.flags & (NO_MERGE | EXPOSED | OVERWRITTEN | FREED | DEAD) \\\n"
     "        and (first.tensor != NULL or first.value is not None) and node.op.kernel is None \\\n"
     "        and type(clone) is CustomTensor and not ao_has_weakrefs(clone)",
     ("first.vn == node.vn", LEFT + "test_a_leader_by_a_pass_of_the_users_is_not_given_a_value_of_another_number"),
@@ -108,8 +108,8 @@ conditions(
     ("not old.flags & KEPT", RETENTION + "test_the_peak_does_not_rise"),
 )
 conditions(
-    "if not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD):",
-    ("not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD)",
+    "if not old.flags & NEEDS_ANS or old.flags & (FREED | DEAD):",
+    ("not old.flags & NEEDS_ANS or old.flags & (FREED | DEAD)",
      RETENTION + "test_the_learned_advance_does_not_raise_the_peak"),
     holds=True,
 )
@@ -151,7 +151,7 @@ conditions(
 
 # ----- cotangents that a kernel has just made --------------------------------------------------------
 conditions(
-    "node.flags |= FRESH | SOLID if fresh == FILLED else FRESH",
+    "node.flags |= FRESH | CONTIGUOUS if fresh == FILLED else FRESH",
     ("fresh == FILLED", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
     holds=True,
 )
@@ -219,10 +219,10 @@ conditions(
 )
 conditions(
     "return node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 and node.view is None \\\n"
-    "        and node.flags & (LEAF | REQUIRES_GRAD | ESCAPED) == REQUIRES_GRAD and node.op.hot != NONE \\\n"
+    "        and node.flags & (LEAF | REQUIRES_GRAD | EXPOSED) == REQUIRES_GRAD and node.op.hot != NONE \\\n"
     "        and len(<tuple>node.shape) == 0 and is_float(node.dtype) and version_of(t) == node.version",
     ("node.tape_id == tape.id", ENTRY + "test_a_root_of_an_outer_graph_does_not"),
-    ("node.flags & (LEAF | REQUIRES_GRAD | ESCAPED) == REQUIRES_GRAD", ENTRY + "test_other_roots_do_not"),
+    ("node.flags & (LEAF | REQUIRES_GRAD | EXPOSED) == REQUIRES_GRAD", ENTRY + "test_other_roots_do_not"),
     ("len(<tuple>node.shape) == 0", ENTRY + "test_other_roots_do_not"),
     ("version_of(t) == node.version", ENTRY + "test_other_roots_do_not"),
     holds=True,
@@ -276,8 +276,8 @@ conditions(
 
 # ----- whether the passes have anything to find ------------------------------------------------------
 conditions(
-    "if node.flags & (PINNED | NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | SAME):",
-    ("node.flags & (PINNED | NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | SAME)",
+    "if node.flags & (PINNED | NO_MERGE | EXPOSED | OVERWRITTEN | FREED | SAME):",
+    ("node.flags & (PINNED | NO_MERGE | EXPOSED | OVERWRITTEN | FREED | SAME)",
      SETTLED + "test_in_doubt_the_passes_decide"),
 )
 conditions(

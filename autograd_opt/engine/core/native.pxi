@@ -111,9 +111,9 @@ cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except 
     cdef object t, x, y
     if hot == MUL:
         if r1:
-            pass_product(task, node, b, g, saved(node, 0), FIX1, not r0)
+            pass_product(task, node, b, g, saved(node, 0), UNBROADCAST1, not r0)
         if r0:
-            pass_product(task, node, a, g, saved(node, 1), FIX0, True)
+            pass_product(task, node, a, g, saved(node, 1), UNBROADCAST0, True)
     elif hot == NEG:
         pass_negated(task, node, a, g, 0, owns(task, g))
     elif hot == DIV:
@@ -131,9 +131,9 @@ cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except 
                     return 0
                 ao_into(IDIV_K, idiv, t, (y,))
             ao_into(IMUL_K, imul, t, (g,))
-            pass_negated(task, node, b, t, FIX1, True)
+            pass_negated(task, node, b, t, UNBROADCAST1, True)
         if r0:
-            pass_quotient(task, node, a, g, saved(node, 1), FIX0, True)
+            pass_quotient(task, node, a, g, saved(node, 1), UNBROADCAST0, True)
     else:
         if node.attrs is not None:
             alpha = attribute(node, "alpha")
@@ -141,11 +141,11 @@ cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except 
                 return 0
         if r1:
             if hot == ADD:
-                pass_on(task, node, b, g, FIX1, task.fresh and not r0)
+                pass_on(task, node, b, g, UNBROADCAST1, task.fresh and not r0)
             else:
-                pass_negated(task, node, b, g, FIX1, not r0 and owns(task, g))
+                pass_negated(task, node, b, g, UNBROADCAST1, not r0 and owns(task, g))
         if r0:
-            pass_on(task, node, a, g, FIX0, task.fresh and not (r1 and hot == ADD))
+            pass_on(task, node, a, g, UNBROADCAST0, task.fresh and not (r1 and hot == ADD))
     return 1
 
 
@@ -166,23 +166,23 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
             t = ao_into(IMUL_K, imul, ao_method(power, t, (node.x1 - 1,)), (node.x1,))
         t = ao_into(IMUL_K, imul, t, (g,))
     elif hot == EXP:
-        pass_product(task, node, a, g, answer(task, node), FIX0, True)
+        pass_product(task, node, a, g, answer(task, node), UNBROADCAST0, True)
         return 1
     elif hot == LOG:
-        pass_quotient(task, node, a, g, saved(node, 0), FIX0, True)
+        pass_quotient(task, node, a, g, saved(node, 0), UNBROADCAST0, True)
         return 1
     elif hot == SIN or hot == COS:
         t = saved(node, 0)
         known = value_of(task.tape, partner(hot), a)
         if known is not None and hot == SIN:
-            pass_product(task, node, a, g, known, FIX0, True)
+            pass_product(task, node, a, g, known, UNBROADCAST0, True)
             return 1
         if known is not None:
             t = times(turns_into(task, node, g, known), g, (known,))
         else:
             t = ao_into(IMUL_K, imul, (ao_single(COS_K, cosine, t) if hot == SIN else ao_single(SIN_K, sine, t)), (g,))
         if hot == COS:
-            pass_negated(task, node, a, t, FIX0, True)
+            pass_negated(task, node, a, t, UNBROADCAST0, True)
             return 1
     elif hot == SQRT:
         t = answer(task, node)
@@ -193,7 +193,7 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
     elif hot == RECIPROCAL:
         t = answer(task, node)
         t = ao_into(IMUL_K, imul, ao_pair(MUL_K, mul, t, (t,)), (g,))
-        pass_negated(task, node, a, t, FIX0, True)
+        pass_negated(task, node, a, t, UNBROADCAST0, True)
         return 1
     elif hot == ABS:
         t = ao_into(IMUL_K, imul, ao_method0(signum, saved(node, 0)), (g,))
@@ -207,7 +207,7 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
         t = softmax_backward(g, answer(task, node), attribute(node, "dim"), node.dtype)
     else:
         t = log_softmax_backward(g, answer(task, node), attribute(node, "dim"), node.dtype)
-    pass_on(task, node, a, t, FIX0, True)
+    pass_on(task, node, a, t, UNBROADCAST0, True)
     return 1
 
 
@@ -219,7 +219,7 @@ cdef bint tensor_like(object y) except -1:
 cdef int native_bend(GraphTask task, Node node, int hot, object h) except -1:
     """The rules of tanh and sigmoid once more: of g * (1 - y * y) and of g * (1 - y) * y."""
     cdef object t, y
-    if node.flags & (FIX0 | FIX1) or node.in0 is None or node.in1 is None:
+    if node.flags & (UNBROADCAST0 | UNBROADCAST1) or node.in0 is None or node.in1 is None:
         return 0
     y = saved(node, 1)
     if task.wants(node.in1):
@@ -289,7 +289,7 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
             index = (slice(None),) * (attribute(node, "dim") % len(<tuple>a.shape)) + (start,)
         pass_place(task, node, a, g, index, own)
         return 1
-    pass_on(task, node, a, g, FIX0, fresh)
+    pass_on(task, node, a, g, UNBROADCAST0, fresh)
     return 1
 
 
@@ -370,7 +370,7 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
         elif n == 2:
             pass_mm(task, node, b, rows(x), rows(g), True)
         else:
-            pass_on(task, node, b, ao_method(matmul, ao_get(get_mT, x), (g,)), FIX1, True)
+            pass_on(task, node, b, ao_method(matmul, ao_get(get_mT, x), (g,)), UNBROADCAST1, True)
     if task.wants(a):
         x = saved(node, 1)
         if m == 2 and n == 2 and turned_view(a):
@@ -378,7 +378,7 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
         elif m == 2 and n == 2:
             pass_mm(task, node, a, g, ao_method0(t_method, x))
         else:
-            pass_on(task, node, a, ao_method(matmul, g, (ao_get(get_mT, x),)), FIX0, True)
+            pass_on(task, node, a, ao_method(matmul, g, (ao_get(get_mT, x),)), UNBROADCAST0, True)
     return 1
 
 
@@ -435,7 +435,7 @@ cdef int native_several(GraphTask task, Node node, int hot, object g) except -1:
             return 0
         flat = g if len(<tuple>node.shape) == 2 else rows(g)
         if task.wants(operands[2]):
-            pass_on(task, node, operands[2], flat, FIXN, False)
+            pass_on(task, node, operands[2], flat, UNBROADCASTN, False)
         if task.wants(operands[1]):
             x = saved(node, 0)
             if turned_view(operands[1]):
@@ -470,21 +470,21 @@ cdef int native_several(GraphTask task, Node node, int hot, object g) except -1:
             else:
                 pass_mm(task, node, operands[1], g, ao_method0(t_method, w))
         if task.wants(operands[0]):
-            pass_on(task, node, operands[0], g, FIX0, False)
+            pass_on(task, node, operands[0], g, UNBROADCAST0, False)
         return 1
     if hot == WHERE:
         x = saved(node, 0)
         if task.wants(operands[2]):
-            pass_on(task, node, operands[2], where(x, zero_of(node.dtype, node.device), g), FIXN, True)
+            pass_on(task, node, operands[2], where(x, zero_of(node.dtype, node.device), g), UNBROADCASTN, True)
         if task.wants(operands[1]):
-            pass_on(task, node, operands[1], where(x, g, zero_of(node.dtype, node.device)), FIX1, True)
+            pass_on(task, node, operands[1], where(x, g, zero_of(node.dtype, node.device)), UNBROADCAST1, True)
         return 1
     dim = attribute(node, "dim")
     if hot == STACK:
         parts = ao_method(unbind, g, (dim,))
         for i in range(len(operands) - 1, -1, -1):
             if task.wants(operands[i]):
-                pass_on(task, node, operands[i], parts[i], FIX0 if i == 0 else FIX1 if i == 1 else FIXN, False)
+                pass_on(task, node, operands[i], parts[i], unbroadcast(i), False)
         return 1
     start = 0
     for other in operands:
@@ -497,7 +497,7 @@ cdef int native_several(GraphTask task, Node node, int hot, object g) except -1:
         start -= length
         if task.wants(other):
             pass_on(task, node, other, ao_method(narrow, g, (dim, start, length)),
-                         FIX0 if i == 0 else FIX1 if i == 1 else FIXN, False)
+                         unbroadcast(i), False)
     return 1
 
 
@@ -546,7 +546,8 @@ cdef int native_parts(GraphTask task, Node node, int hot, object g) except -1:
                 zeros[shape] = ao_method(new_zeros, parts[only], (shape,))
             joined[i] = zeros[shape]
     # torch's kernel returns a view of memory that eager mode does not show
-    pass_on(task, node, a, ao_get(get_data, stack(joined, dim)) if hot == UNBIND else cat(joined, dim), FIX0, True)
+    whole = ao_get(get_data, stack(joined, dim)) if hot == UNBIND else cat(joined, dim)
+    pass_on(task, node, a, whole, UNBROADCAST0, True)
     return 1
 
 

@@ -116,29 +116,29 @@ cdef int recorded_arithmetic(GraphTask task, Node node, int hot, object g) excep
     cdef object y
     if hot == MUL:
         if r1:
-            emit(task, node, b, two(task, "mul", g, read(task, node, 0)), FIX1)
+            emit(task, node, b, two(task, "mul", g, read(task, node, 0)), UNBROADCAST1)
         if r0:
-            emit(task, node, a, two(task, "mul", g, read(task, node, 1)), FIX0)
+            emit(task, node, a, two(task, "mul", g, read(task, node, 1)), UNBROADCAST0)
     elif hot == NEG:
-        emit(task, node, a, one(task, "neg", g), FIX0)
+        emit(task, node, a, one(task, "neg", g), UNBROADCAST0)
     elif hot == DIV:
         if r1:
             if a is None:
                 return 0
             y = read(task, node, 1)
             y = two(task, "mul", one(task, "neg", g), two(task, "div", two(task, "div", read(task, node, 0), y), y))
-            emit(task, node, b, y, FIX1)
+            emit(task, node, b, y, UNBROADCAST1)
         if r0:
-            emit(task, node, a, two(task, "div", g, read(task, node, 1)), FIX0)
+            emit(task, node, a, two(task, "div", g, read(task, node, 1)), UNBROADCAST0)
     else:
         if node.attrs is not None:
             alpha = attribute(node, "alpha")
             if type(alpha) is not int or alpha != 1:
                 return 0
         if r1:
-            emit(task, node, b, g if hot == ADD else one(task, "neg", g), FIX1)
+            emit(task, node, b, g if hot == ADD else one(task, "neg", g), UNBROADCAST1)
         if r0:
-            emit(task, node, a, g, FIX0)
+            emit(task, node, a, g, UNBROADCAST0)
     return 1
 
 
@@ -170,7 +170,7 @@ cdef int recorded_function(GraphTask task, Node node, int hot, object g) except 
         g = bent(task, hot == TANH, g, answer(task, node))
     else:
         return 0
-    emit(task, node, a, g, FIX0)
+    emit(task, node, a, g, UNBROADCAST0)
     return 1
 
 
@@ -192,9 +192,9 @@ cdef int recorded_bend(GraphTask task, Node node, int hot, object h) except -1:
             t = two(task, "mul", h, two(task, "mul", two(task, "mul", y, -2), read(task, node, 0)))
         else:
             return 0
-        emit(task, node, node.in1, t, FIX1)
+        emit(task, node, node.in1, t, UNBROADCAST1)
     if task.wants(node.in0):
-        emit(task, node, node.in0, bent(task, hot == TANH_BACK, h, y), FIX0)
+        emit(task, node, node.in0, bent(task, hot == TANH_BACK, h, y), UNBROADCAST0)
     return 1
 
 
@@ -227,7 +227,7 @@ cdef int recorded_shape(GraphTask task, Node node, int hot, object g) except -1:
         return recorded_place(task, node, hot, g, a.shape)
     elif hot != COPY or node.op.flags & REDUCES and not len(<tuple>node.shape):
         return 0
-    emit(task, node, a, g, FIX0)
+    emit(task, node, a, g, UNBROADCAST0)
     return 1
 
 
@@ -266,7 +266,7 @@ cdef int recorded_place(GraphTask task, Node node, int hot, object g, object sha
     else:
         g = record(task.tape, operator("slice_backward"), slice_backward, (g, shape, dim, *entry), (g,),
                    {"shape": shape, "dim": dim, "start": entry[0], "end": entry[1], "step": entry[2]})
-    emit(task, node, node.in0, g, FIX0)
+    emit(task, node, node.in0, g, UNBROADCAST0)
     return 1
 
 
@@ -276,9 +276,9 @@ cdef int recorded_matmul(GraphTask task, Node node, object g) except -1:
     if a is None or b is None or len(<tuple>a.shape) != 2 or len(<tuple>b.shape) != 2 or a.dtype is not b.dtype:
         return 0
     if task.wants(b):
-        emit(task, node, b, product_second(task, b, g, read(task, node, 0)), FIX1)
+        emit(task, node, b, product_second(task, b, g, read(task, node, 0)), UNBROADCAST1)
     if task.wants(a):
-        emit(task, node, a, product_first(task, a, g, read(task, node, 1)), FIX0)
+        emit(task, node, a, product_first(task, a, g, read(task, node, 1)), UNBROADCAST0)
     return 1
 
 
@@ -323,31 +323,31 @@ cdef int recorded_several(GraphTask task, Node node, int hot, object g) except -
             start += length
         for i in range(len(operands) - 1, -1, -1):
             if parts[i] is not None:
-                emit(task, node, operands[i], parts[i], FIX0 if i == 0 else FIX1 if i == 1 else FIXN)
+                emit(task, node, operands[i], parts[i], unbroadcast(i))
         return 1
     if hot == LINEAR:
         if len(<tuple>(<Node>operands[0]).shape) != 2 or len(<tuple>(<Node>operands[1]).shape) != 2:
             return 0
         if task.wants(operands[2]):
-            emit(task, node, operands[2], g, FIXN)
+            emit(task, node, operands[2], g, UNBROADCASTN)
         if task.wants(operands[1]):
-            emit(task, node, operands[1], product_second(task, operands[1], read(task, node, 0), g), FIX1)
+            emit(task, node, operands[1], product_second(task, operands[1], read(task, node, 0), g), UNBROADCAST1)
         if task.wants(operands[0]):
             x = read(task, node, 1)
             if turned_view(operands[0]):
                 x = turned_result(task, product(task, turned(task, x), turned(task, g)))
             else:
                 x = product(task, g, x)
-            emit(task, node, operands[0], x, FIX0)
+            emit(task, node, operands[0], x, UNBROADCAST0)
         return 1
     if attribute(node, "alpha") != 1 or attribute(node, "beta") != 1:
         return 0
     if task.wants(operands[2]):
-        emit(task, node, operands[2], product_second(task, operands[2], g, read(task, node, 1)), FIXN)
+        emit(task, node, operands[2], product_second(task, operands[2], g, read(task, node, 1)), UNBROADCASTN)
     if task.wants(operands[1]):
-        emit(task, node, operands[1], product_first(task, operands[1], g, read(task, node, 2)), FIX1)
+        emit(task, node, operands[1], product_first(task, operands[1], g, read(task, node, 2)), UNBROADCAST1)
     if task.wants(operands[0]):
-        emit(task, node, operands[0], g, FIX0)
+        emit(task, node, operands[0], g, UNBROADCAST0)
     return 1
 
 

@@ -268,7 +268,7 @@ cdef bint stateless(Node node):
         if n is not None and awaits(node.op, n):
             mask |= node.op.needs(i)
             asked = True
-    if asked and (node.op.flags & ONCE and node.flags & SPENT or node.saved_more is None and reads_extra(node.op)):
+    if asked and (node.op.flags & ONCE and node.flags & FREED or node.saved_more is None and reads_extra(node.op)):
         return False
     if node.op.hot != MUL and node.op.hot != DIV:        # whose number torch saves as a tensor
         for i, other in enumerate(node.operands):
@@ -279,7 +279,7 @@ cdef bint stateless(Node node):
 
 def runs_again(Node node):
     """Can the rules of `node` run, in spite of an earlier run that freed what they had saved?"""
-    return not node.flags & SPENT or stateless(node)
+    return not node.flags & FREED or stateless(node)
 
 
 cdef object operand_shape(object g):

@@ -177,15 +177,15 @@ cdef tuple flat_arrays(Tape tape):
             flag |= 4 | 16
         if op.flags & COMMUTATIVE and node.in0 is not None and node.in1 is not None and commutes(node):
             flag |= 8
-        if node.flags & (NO_MERGE | ESCAPED) or node.in0 is not None and node.in0.flags & ESCAPED \
-                or node.in1 is not None and node.in1.flags & ESCAPED:
+        if node.flags & (NO_MERGE | EXPOSED) or node.in0 is not None and node.in0.flags & EXPOSED \
+                or node.in1 is not None and node.in1.flags & EXPOSED:
             flag |= 32
         if node.more is not None:
             for other in node.more:
                 if other is not None:
                     edges[m] = <int>other.index
                     m += 1
-                    if other.flags & ESCAPED:
+                    if other.flags & EXPOSED:
                         flag |= 32
         else:
             if node.in0 is not None:

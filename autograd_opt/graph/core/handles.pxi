@@ -24,8 +24,9 @@ cdef object current_source(Node node):
 
 cdef bint usual_leaf(Tape tape, Node node, object t) except -1:
     """Is `node`, which `t` points to, its leaf on `tape`, with nothing changed since it was last used?"""
-    if node.tape_id != tape.id or node.index < 0 or node.view is not None or tape.late or tape.escaped or not tape.optimize \
-            or is_weak(node.value) or node.flags & (REQUIRES_GRAD | TOUCHED | ESCAPED | WROTE) != REQUIRES_GRAD | TOUCHED:
+    cdef uint32_t flags = node.flags & (REQUIRES_GRAD | TOUCHED | EXPOSED | WROTE)
+    if node.tape_id != tape.id or node.index < 0 or node.view is not None or tape.late or tape.exposed \
+            or not tape.optimize or is_weak(node.value) or flags != REQUIRES_GRAD | TOUCHED:
         return False
     return version_of(t) == node.version and getattr(t, MARK, False) is True
 
@@ -63,9 +64,9 @@ cdef Node handle(Tape tape, object t):
                 if tape.optimize:
                     if version_of(t) != node.version:
                         return tape.rewritten(node, t)
-                    if tape.escaped and not node.flags & ESCAPED and tape.shares_escaped(t):
-                        node.mark(ESCAPED | NO_MERGE)
-                    if node.flags & ESCAPED:
+                    if tape.exposed and not node.flags & EXPOSED and tape.shares_exposed(t):
+                        node.mark(EXPOSED | NO_MERGE)
+                    if node.flags & EXPOSED:
                         node.vn = fresh_vn()
                 return node
     return tape.leaf(t)
@@ -156,10 +157,10 @@ cdef int tensor_died(Node node, object tensor) except -1:
     if node.flags & PACKED:
         tape.decrement(node)
         return 0
-    wanted = node.flags & NEEDS_ANS and not node.flags & SPENT and node.live > 1
+    wanted = node.flags & NEEDS_ANS and not node.flags & FREED and node.live > 1
     if node.flags & CLONE or node.flags & COUNTED and not wanted:
         tape.lost(node, wanted)
-    kept = tape.optimize and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN) and tape.keep(node)
+    kept = tape.optimize and not node.flags & (NO_MERGE | EXPOSED | OVERWRITTEN) and tape.keep(node)
     if wanted or kept:
         if ao_has_weakrefs(tensor):
             tensor = torch._C.TensorBase.detach(tensor)

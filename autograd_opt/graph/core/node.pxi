@@ -132,7 +132,7 @@ cdef class Node:
 
     @property
     def spent(self):
-        return bool(self.flags & SPENT)
+        return bool(self.flags & FREED)
 
     @property
     def alive(self):
@@ -282,7 +282,7 @@ cdef class Node:
         if self.saved_more is not None and self.attrs is not None and "function" in self.attrs \
                 and not name.startswith("__"):
             return getattr(self.saved_more[2][1], name)
-        if name == "saved_tensors" and self.op.functions and self.flags & SPENT:
+        if name == "saved_tensors" and self.op.functions and self.flags & FREED:
             from autograd_opt.errors import freed
             raise freed(self)
         raise AttributeError(f"a node of {self.op.name!r} has no attribute {name!r}")

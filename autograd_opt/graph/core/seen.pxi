@@ -82,7 +82,7 @@ cdef bint see(Structure s, list nodes, Py_ssize_t i, dict ops, PyObject **latest
             return False
         latest[op.id & 255] = <PyObject *>op
     s.push(<int64_t>op.id << 32 | (0 if node.hooks is None else HOOKED) | (
-        node.flags & (LEAF | REQUIRES_GRAD | PINNED | NO_MERGE | ESCAPED | SCALAR0 | SCALAR1)))
+        node.flags & (LEAF | REQUIRES_GRAD | PINNED | NO_MERGE | EXPOSED | SCALAR0 | SCALAR1)))
     s.push(<int64_t><size_t><PyObject *>node.dtype)
     s.push(<int64_t><size_t><PyObject *>node.device)
     if node.more is None:

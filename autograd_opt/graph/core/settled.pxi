@@ -14,7 +14,7 @@ cdef bint is_settled(Tape tape) except -1:
     for i in range(tape.n):
         node = <Node>tape.nodes[i]
         op = node.op
-        if node.flags & (PINNED | NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | SAME):
+        if node.flags & (PINNED | NO_MERGE | EXPOSED | OVERWRITTEN | FREED | SAME):
             return False
         if node.flags & LEAF:
             if node.view is not None:

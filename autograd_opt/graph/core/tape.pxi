@@ -16,7 +16,7 @@ cdef int spend_below(Node other, list stack, Leads needed) except -1:
     if other.flags & MERGED:
         stack.append(other)
     else:
-        other.flags |= OWN
+        other.flags |= REACHED_DIRECTLY
     return 0
 
 
@@ -126,7 +126,7 @@ cdef class Tape:
         self.trash = []
         self.leaves = {}
         self.ring = deque()
-        self.escaped, self.seeds, self.writes, self.abroad = {}, {}, {}, {}
+        self.exposed, self.seeds, self.writes, self.abroad = {}, {}, {}, {}
         self.guard = torch._C.DisableTorchFunction()
         _tapes[self.id] = <size_t><PyObject *>self
         if optimize:
@@ -196,7 +196,7 @@ cdef class Tape:
             mark = bool(getattr(t, MARK, False))
         else:
             mark = ao_needs_grad(t)
-            if mark and entry is None and not self.late and not self.escaped:
+            if mark and entry is None and not self.late and not self.exposed:
                 node = self.parameter(t)
                 if node is not None:
                     self.leaves[key] = node
@@ -220,8 +220,8 @@ cdef class Tape:
             node = new_node(LEAF_OP)
             node.flags = LEAF
             self.describe(node, t)
-            if self.optimize and (borrowed(t) or self.escaped and self.shares_escaped(t)):
-                node.flags |= ESCAPED | NO_MERGE
+            if self.optimize and (borrowed(t) or self.exposed and self.shares_exposed(t)):
+                node.flags |= EXPOSED | NO_MERGE
             self.append(node)
             self.leaves[key] = node
             if type(t) is CustomTensor:
@@ -237,11 +237,11 @@ cdef class Tape:
         node.flags |= TOUCHED
         if entry is None or not (self.optimize or node.flags & WROTE):
             return node if node.view is None else <Node>node.view
-        if self.escaped and not node.flags & ESCAPED and self.shares_escaped(t):
-            node.mark(ESCAPED | NO_MERGE)
+        if self.exposed and not node.flags & EXPOSED and self.shares_exposed(t):
+            node.mark(EXPOSED | NO_MERGE)
         now = node if node.view is None else <Node>node.view
         version = version_of(t)
-        if version != now.version or node.flags & (ESCAPED | WROTE):
+        if version != now.version or node.flags & (EXPOSED | WROTE):
             node.flags &= ~<uint32_t>WROTE
             node.view = self.above(node, t)
             if now is not node:
@@ -271,7 +271,7 @@ cdef class Tape:
             node.shape = ao_shape(t)
             if self.optimize and (node.device is CPU or ao_get(get_meta, t) is not True) \
                     and not resizable(t):
-                node.flags |= ESCAPED | NO_MERGE
+                node.flags |= EXPOSED | NO_MERGE
         except RuntimeError:             # a nested tensor has no shape, a sparse one no storage
             return None
         node.dtype = ao_dtype(t)
@@ -281,21 +281,21 @@ cdef class Tape:
         self.append(node)
         return node
 
-    def shares_escaped(self, t):
+    def shares_exposed(self, t):
         """Does `t` lie in memory that is visible outside torch?"""
-        return t.layout is STRIDED_LAYOUT and t.untyped_storage()._cdata in self.escaped
+        return t.layout is STRIDED_LAYOUT and t.untyped_storage()._cdata in self.exposed
 
     def escape(self, t):
         """The memory of `t` can change unseen from now on."""
         self.changes += 1
         if t.layout is STRIDED_LAYOUT:
             storage = t.untyped_storage()
-            self.escaped[storage._cdata] = storage
+            self.exposed[storage._cdata] = storage
 
     cdef Node above(self, Node below, object t):
         """A `written` node for the present memory of the leaf `t`."""
         cdef Node node = new_node(WRITTEN_OP)
-        node.flags = below.flags & (REQUIRES_GRAD | ESCAPED)
+        node.flags = below.flags & (REQUIRES_GRAD | EXPOSED)
         node.in0 = below
         below.live += 1
         node.live = 1                    # held by its leaf
@@ -377,8 +377,8 @@ cdef class Tape:
             made = new_node(ELSEWHERE_OP)
             self.describe(made, t)
             made.flags = REQUIRES_GRAD
-            if self.optimize and (borrowed(t) or self.escaped and self.shares_escaped(t)):
-                made.flags |= ESCAPED | NO_MERGE
+            if self.optimize and (borrowed(t) or self.exposed and self.shares_exposed(t)):
+                made.flags |= EXPOSED | NO_MERGE
             made.saved_more = ([], [], node, None)
             if self.sources:
                 current_source(made)
@@ -386,7 +386,7 @@ cdef class Tape:
             self.append(made)
             self.abroad[id(t)] = (weakref.ref(t), made)
         made.flags |= TOUCHED
-        if made.flags & ESCAPED:
+        if made.flags & EXPOSED:
             made.vn = fresh_vn()
         return made
 
@@ -489,9 +489,9 @@ cdef class Tape:
 
     cdef void spend(self, Node node) noexcept:
         """A freeing backward run has executed `node`: drop what it saved."""
-        if node.flags & (SPENT | LEAF):
+        if node.flags & (FREED | LEAF):
             return
-        node.flags |= SPENT
+        node.flags |= FREED
         self.changes += 1                # a leader that is spent can lead no more
         if not (node.op.flags & VARIADIC and node.saved_more is not None and nothing_saved(node.saved_more[2])):
             self.release(node)
@@ -504,7 +504,7 @@ cdef class Tape:
         stack = [node]
         while stack:
             twin = <Node>stack.pop()
-            if twin.flags & SPENT:
+            if twin.flags & FREED:
                 continue
             self.spend(twin)
             twin.task = task             # spent by this run, which may come here again
@@ -551,7 +551,7 @@ cdef class Tape:
                     if node.hooks is not None:
                         self.trash.append(node.hooks)
                         node.hooks = None
-                    if not node.flags & SPENT or node.saved_more is not None:
+                    if not node.flags & FREED or node.saved_more is not None:
                         self.release(node)
                     self.unlink(node)
             item = None
@@ -609,7 +609,7 @@ cdef class Tape:
         self.counting, self.expected = True, expected
         for i in range(self.n):
             node = <Node>self.nodes[i]
-            if node.tensor != NULL or node.value is not None and node.flags & NEEDS_ANS and not node.flags & SPENT:
+            if node.tensor != NULL or node.value is not None and node.flags & NEEDS_ANS and not node.flags & FREED:
                 self.count(node)
 
     cdef int count(self, Node node) except -1:
@@ -688,7 +688,7 @@ cdef class Tape:
                 continue                         # it was handed out again
             self.kept_bytes -= self.nbytes(old.shape, old.dtype)
             old.flags &= ~<uint32_t>KEPT
-            if not old.flags & NEEDS_ANS or old.flags & (SPENT | DEAD):
+            if not old.flags & NEEDS_ANS or old.flags & (FREED | DEAD):
                 old.value = old.spare = None
                 self.inherit(old)
         return 0
@@ -732,9 +732,9 @@ cdef class Tape:
             target = None
             if view[i] != i:
                 target = <Node>self.nodes[view[i]]
-                if target.flags & (DEAD | SPENT):
+                if target.flags & (DEAD | FREED):
                     target = heirs.get(view[i])
-                    if target is None and not node.flags & (DEAD | SPENT):
+                    if target is None and not node.flags & (DEAD | FREED):
                         heirs[view[i]] = node
             self.lead(node, target)
         self.changes += 1
@@ -781,12 +781,12 @@ cdef class Tape:
         one node: a merge below that was refused refuses those above it.
         """
         cdef Node leader = node.leader
-        cdef uint32_t never = PINNED | NO_MERGE | ESCAPED | DEAD | OVERWRITTEN
+        cdef uint32_t never = PINNED | NO_MERGE | EXPOSED | DEAD | OVERWRITTEN
         if node.flags & SAME and leader is end(operand_of(node)):
             # handed on as the rule would; the cotangent of the operand is the same whole, whichever way its parts come
-            return not ((node.flags | leader.flags) & (never | SPENT) or leader.index < 0
+            return not ((node.flags | leader.flags) & (never | FREED) or leader.index < 0
                         or captured is not None and node.index in captured) and intact(node)
-        if (node.flags | leader.flags) & (never | SPENT) or leader.index < 0 or leader.index >= node.index:
+        if (node.flags | leader.flags) & (never | FREED) or leader.index < 0 or leader.index >= node.index:
             return 0
         if captured is not None and (node.index in captured or leader.index in captured):
             return 0
@@ -807,7 +807,7 @@ cdef class Tape:
         What is found by this number later looks to the user as if it had been computed from `r`.
         """
         cdef Node at = operand_of(node)
-        if at is None or (node.flags | at.flags) & (NO_MERGE | ESCAPED) or at.dtype is not node.dtype \
+        if at is None or (node.flags | at.flags) & (NO_MERGE | EXPOSED) or at.dtype is not node.dtype \
                 or at.device is not node.device or (at.flags ^ node.flags) & REQUIRES_GRAD or at.shape != node.shape:
             return 0
         if node.op.keeps is not None and node.op.keeps is not True and not node.op.keeps(node):
@@ -998,12 +998,12 @@ cdef class Tape:
                     node.view = None
             node.in0 = node.in1 = node.leader = None
             node.more = None
-            node.flags = (node.flags | SPENT) & ~<uint32_t>COUNTED
+            node.flags = (node.flags | FREED) & ~<uint32_t>COUNTED
             node.holder = NULL
             Py_XDECREF(node.cotangent)
             node.cotangent = NULL
         self.ring.clear()
-        self.escaped.clear()
+        self.exposed.clear()
         self.seeds.clear()
         self.writes.clear()
         self.abroad.clear()

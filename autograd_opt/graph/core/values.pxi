@@ -30,7 +30,7 @@ cdef bint narrows(Node node) except -1:
 cdef object live_value(Tape tape, Node node):
     """The unchanged value of `node`, or None."""
     cdef object t
-    if node.flags & (ESCAPED | OVERWRITTEN | NO_MERGE):
+    if node.flags & (EXPOSED | OVERWRITTEN | NO_MERGE):
         return None
     if node.tensor != NULL:
         t = <object>node.tensor
@@ -38,8 +38,8 @@ cdef object live_value(Tape tape, Node node):
         t = node.value() if is_weak(node.value) else node.value
     if t is None or version_of(t) != node.version:
         return None
-    if tape.escaped and tape.shares_escaped(t):
-        node.mark(ESCAPED | NO_MERGE)        # seen from outside through another tensor over its memory
+    if tape.exposed and tape.shares_exposed(t):
+        node.mark(EXPOSED | NO_MERGE)        # seen from outside through another tensor over its memory
         return None
     return t
 
@@ -75,7 +75,7 @@ cdef object left_over(Tape tape, Node first, object value):
         t = holder.value
         tape.moved = True
     if not ao_strided(t) or not sole_owner(t) or ao_uses(use_count, t) != 1 or version_of(t) != 0 \
-            or ao_needs_grad(t) or tape.escaped and tape.shares_escaped(t) or not ao_again(t):
+            or ao_needs_grad(t) or tape.exposed and tape.shares_exposed(t) or not ao_again(t):
         return None
     if tape.moved:
         holder.value = None
@@ -88,8 +88,8 @@ cdef bint given_up(Tape tape, Node node, object clone) except -1:
     """May the dying tensor of `node`, a clone of its leader's value, be handed out for that value again?"""
     cdef Node first = node.leader
     return first is not None and first.spare is None and first.vn == node.vn \
-        and not node.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | PINNED | INNER | SAME) \
-        and not first.flags & (NO_MERGE | ESCAPED | OVERWRITTEN | SPENT | DEAD) \
+        and not node.flags & (NO_MERGE | EXPOSED | OVERWRITTEN | PINNED | INNER | SAME) \
+        and not first.flags & (NO_MERGE | EXPOSED | OVERWRITTEN | FREED | DEAD) \
         and (first.tensor != NULL or first.value is not None) and node.op.kernel is None \
         and type(clone) is CustomTensor and not ao_has_weakrefs(clone)
 
@@ -97,7 +97,7 @@ cdef bint given_up(Tape tape, Node node, object clone) except -1:
 cdef bint unseen(Tape tape, Node operand) except -1:
     """Is the operand's memory known, and visible only inside torch?"""
     t = <object>operand.tensor if operand.tensor != NULL else operand.value
-    return t is not None and not tape.shares_escaped(t)
+    return t is not None and not tape.shares_exposed(t)
 
 
 cdef object value_of(Tape tape, Op op, Node operand):
@@ -106,7 +106,7 @@ cdef object value_of(Tape tape, Op op, Node operand):
     cdef Entry *e
     if not tape.optimize or operand is None or operand.tape_id != tape.id or not is_float(operand.dtype):
         return None
-    if tape.escaped and not unseen(tape, operand):
+    if tape.exposed and not unseen(tape, operand):
         return None
     kind = (<uint64_t>op.id << 8) | (<uint64_t>(operand.flags & REQUIRES_GRAD != 0) << 3) | 4      # 4: under grad mode
     for route in (0, 64):                # recorded as a hot operator, or in general
@@ -133,7 +133,7 @@ def waiting(Op op, Node operand):
     if e.first == NULL:
         return None
     node = <Node>e.first
-    if node.cotangent == NULL or node.flags & SPENT or node.saved_more is None:
+    if node.cotangent == NULL or node.flags & FREED or node.saved_more is None:
         return None
     return node.saved_more[2]
 
@@ -142,7 +142,7 @@ def value_number(t):
     """The number of the value that `t` had when it was last used, 0 where it may have another one now."""
     cdef Tape tape = active_tape()
     cdef Node node
-    if tape is None or not tape.optimize or tape.escaped or tape.late:
+    if tape is None or not tape.optimize or tape.exposed or tape.late:
         return 0
     found = tape.leaves.get(id(t))
     if found is None and type(t) is CustomTensor:
@@ -151,18 +151,18 @@ def value_number(t):
         return 0
     node = <Node>found
     if node.tape_id != tape.id or node.view is not None or version_of(t) != node.version \
-            or node.flags & (ESCAPED | NO_MERGE | WROTE | OVERWRITTEN):
+            or node.flags & (EXPOSED | NO_MERGE | WROTE | OVERWRITTEN):
         return 0
     return node.vn
 
 
 cdef bint intact(Node node) except -1:
-    """Is everything that the rules of `node` have saved unwritten, and not escaped?"""
+    """Is everything that the rules of `node` have saved unwritten, and not exposed?"""
     if node.x0 is not None and not node.flags & SCALAR0:
-        if node.in0.flags & ESCAPED or version_of(node.x0) != node.v0:
+        if node.in0.flags & EXPOSED or version_of(node.x0) != node.v0:
             return False
     if node.x1 is not None and not node.flags & SCALAR1:
-        if node.in1.flags & ESCAPED or version_of(node.x1) != node.v1:
+        if node.in1.flags & EXPOSED or version_of(node.x1) != node.v1:
             return False
     if node.flags & NEEDS_ANS:
         value = <object>node.tensor if node.tensor != NULL else node.value
@@ -173,7 +173,7 @@ cdef bint intact(Node node) except -1:
             return False
         for other, t, version in zip(node.more, node.saved_more[0], node.saved_more[1]):
             if other is not None and t is not None:
-                if (<Node>other).flags & ESCAPED or version_of(t) != version:
+                if (<Node>other).flags & EXPOSED or version_of(t) != version:
                     return False
     return True
 

@@ -188,7 +188,7 @@ cdef object inner_view(Tape tape, Op op, object func, object t):
             e = key_of(tape, op, 1, n, None, None, (t,), None, grad_on() and n.flags & REQUIRES_GRAD != 0, grad_on())
             if e != NULL and e.first != NULL:
                 node = <Node>(<Node>e.first).holder
-                if node.flags & INNER and not node.flags & (DEAD | SPENT | ESCAPED | NO_MERGE | OVERWRITTEN | PINNED) \
+                if node.flags & INNER and not node.flags & (DEAD | FREED | EXPOSED | NO_MERGE | OVERWRITTEN | PINNED) \
                         and node.tensor != NULL and version_of(<object>node.tensor) == node.version:
                     return <object>node.tensor
         r = apply_few(tape, op, func, (t,), None, (t,), None, True)
@@ -204,7 +204,7 @@ cdef object inner_view(Tape tape, Op op, object func, object t):
 cdef object whole_value(Node node):
     """The tensor of a node, if it is there and nobody has written it; else None."""
     cdef object t
-    if node is None or node.flags & (ESCAPED | NO_MERGE | OVERWRITTEN | WROTE) or node.view is not None:
+    if node is None or node.flags & (EXPOSED | NO_MERGE | OVERWRITTEN | WROTE) or node.view is not None:
         return None
     if node.flags & LEAF:
         t = node.value
@@ -216,7 +216,7 @@ cdef object whole_value(Node node):
 
 cdef inline uint32_t save(Tape tape, Node n, object t) except? 4294967295:
     """The version under which `t` is saved; what `handle` has checked is not asked again."""
-    return n.version if tape.optimize and not n.flags & ESCAPED else saved_version(t)
+    return n.version if tape.optimize and not n.flags & EXPOSED else saved_version(t)
 
 
 cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
@@ -314,21 +314,21 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     node.version = version_of(r)
     flags = CLONE if cloned else 0
     if tape.optimize and not grad and ao_is_inference(is_inference, r):
-        flags |= ESCAPED | NO_MERGE          # without a version counter a write goes unseen
+        flags |= EXPOSED | NO_MERGE          # without a version counter a write goes unseen
     if req:
         flags |= REQUIRES_GRAD
         if na is not None and awaits(op, na):
             mask = op.need0
             if op.flags & (ELEMENTWISE | REDUCES) and (na.dtype is not dtype or na.shape != shape):
-                flags |= FIX0
+                flags |= UNBROADCAST0
         if nb is not None and awaits(op, nb):
             mask |= op.need1
             if op.flags & (ELEMENTWISE | REDUCES) and (nb.dtype is not dtype or nb.shape != shape):
-                flags |= FIX1
+                flags |= UNBROADCAST1
         if nc is not None and awaits(op, nc):
             mask |= op.needs(2)
             if op.flags & (ELEMENTWISE | REDUCES) and (nc.dtype is not dtype or nc.shape != shape):
-                flags |= FIXN
+                flags |= UNBROADCASTN
         if nb is None:
             mask &= ~op.lean
         if mask >> 31:

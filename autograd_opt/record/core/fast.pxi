@@ -264,18 +264,18 @@ cdef object fast_binary(Kernel k, object a, object b):
             node.shape = na.shape
         elif len(<tuple>nb.shape) == 0 and len(<tuple>na.shape):
             node.shape = na.shape            # one object for equal shapes: they are compared by identity first
-            mask |= FIX1
+            mask |= UNBROADCAST1
         elif len(<tuple>na.shape) == 0 and len(<tuple>nb.shape):
             node.shape = nb.shape
-            mask |= FIX0
+            mask |= UNBROADCAST0
         elif nb.shape == na.shape:
             node.shape = na.shape
         else:
             node.shape = shape_of(r)
             if nb.shape != node.shape:
-                mask |= FIX1
+                mask |= UNBROADCAST1
             if na.shape != node.shape:
-                mask |= FIX0
+                mask |= UNBROADCAST0
         node.dtype = na.dtype
         node.device = na.device
         node.flags = mask
@@ -343,7 +343,7 @@ cdef inline int finish(Tape tape, Node node, Entry *e, bint optimize) except -1:
     first = <Node>e.first
     learn(node, first)
     node.vn = first.vn
-    if first.flags & (DEAD | SPENT):         # the number outlives its value; the leader does not
+    if first.flags & (DEAD | FREED):         # the number outlives its value; the leader does not
         e.first = node.holder = <PyObject *>node
     else:
         node.leader = first

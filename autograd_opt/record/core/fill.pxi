@@ -71,7 +71,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
             node.device = device_of(op, nodes, r)
             node.version = version_of(r)
             if tape.optimize and not grad_on() and ao_is_inference(is_inference, r):
-                node.flags |= ESCAPED | NO_MERGE         # without a version counter a write goes unseen
+                node.flags |= EXPOSED | NO_MERGE         # without a version counter a write goes unseen
             if is_float(node.dtype) or node.dtype.is_floating_point or node.dtype.is_complex:
                 if req:
                     node.flags |= REQUIRES_GRAD
@@ -99,11 +99,11 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
                         fix = 7              # written in place: the rules compute in the wider type
                         break
         if fix & 1:
-            node.flags |= FIX0
+            node.flags |= UNBROADCAST0
         if fix & 2:
-            node.flags |= FIX1
+            node.flags |= UNBROADCAST1
         if fix & 4:
-            node.flags |= FIXN
+            node.flags |= UNBROADCASTN
         if count <= 2 and extra is None and not op.flags & VARIADIC:
             if count > 0:
                 node.in0 = nodes[0]
@@ -228,7 +228,7 @@ cdef Node output_of(Tape tape, Node parent, Py_ssize_t i, object t, bint req):
         node.device = same_device(ao_get(get_device, t))
         node.version = version_of(t)
         if tape.optimize and not grad_on() and ao_is_inference(is_inference, t):
-            node.flags |= ESCAPED | NO_MERGE
+            node.flags |= EXPOSED | NO_MERGE
         if req and (is_float(node.dtype) or node.dtype.is_floating_point or node.dtype.is_complex):
             node.flags |= REQUIRES_GRAD
     finally:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from autograd_opt.graph.node import PINNED
 from autograd_opt.verification.program.instructions import Malformed
-
-PINNED = 4096
 
 
 def followed(nodes: Sequence[Any], where: dict[int, int], kept: Collection[int] = ()) -> list[int]:
