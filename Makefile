@@ -1,9 +1,12 @@
-# Each target is enough on a machine with Python 3.11, 3.12 or 3.13 and a C compiler: it makes .venv,
+# Each target is enough on a machine with Python 3.11 to 3.14 and a C compiler: it makes .venv,
 # installs the pinned torch, builds, and runs.
 #
 #   make demo     train on real digits, then optimize a step with repeated work
 #   make test     the whole test suite
 #   make debug    tests under a build whose compiled code checks bounds, None and initialization (ARGS=tests/engine for some)
+#   make address  tests of engine and optimizer under AddressSanitizer; make undefined: under UBSan (both want gcc)
+#   make plain    tests without accelerations; make switches: tests of the engine with each of them off by itself
+#   make dev      tests of engine and optimizer in Python's development mode, with its debug allocator and all warnings as errors
 #   make hashes   tests with all hashes equal, so that only full comparisons tell keys apart
 #   make compact  tests with dead records dropped at every append, which finds what is dropped while somebody needs it
 #   make bench    every table of docs/results (make bench SECTIONS="times chain" for some, ARGS=--resume to go on)
@@ -18,8 +21,8 @@
 # Without a GPU the CPU build of torch is much smaller: let pip find it first.
 
 # the first that runs, not the first that is there: version managers leave commands for what is not chosen
-PYTHONS := python3.11 python3.12 python3.13 python3
-SUITS := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
+SUITS := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
 ifndef PYTHON
 PYTHON := $(firstword $(foreach p,$(PYTHONS),$(shell $(p) -c '$(SUITS)' 2>/dev/null && echo $(p))))
 endif
@@ -32,7 +35,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 SOURCES := $(wildcard $(foreach kind,pyx pxd pxi,autograd_opt/*/*.$(kind) autograd_opt/*/*/*.$(kind) passes/*.$(kind)))
 
-.PHONY: demo test debug hashes compact bench figures opinfo layouts matrix lint docs clean
+.PHONY: demo test debug hashes compact plain switches address undefined dev bench figures opinfo layouts matrix lint docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/autograd-opt demo $(ARGS)
@@ -40,11 +43,14 @@ demo: $(VENV)/.built
 test: $(VENV)/.built
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
-debug hashes: $(VENV)/.built
+debug hashes plain: $(VENV)/.built
 	$(BIN)/python scripts/variant.py $@ -q -n auto -m "not slow and not long and not gpu" $(ARGS)
 
 compact: $(VENV)/.built
 	$(BIN)/python scripts/variant.py $@ -q -n auto -m "not slow and not long and not gpu" $(or $(ARGS),$(COMPACTED))
+
+address undefined dev switches: $(VENV)/.built
+	$(BIN)/python scripts/variant.py $@ -q -n auto -m "not slow and not long and not gpu" $(or $(ARGS),tests/engine tests/optimizer)
 
 # What fails is a line in the tables; the figures are filled in all the same.
 bench: $(VENV)/.benched
@@ -75,8 +81,8 @@ docs: $(VENV)/.documented
 	$(BIN)/python -m pytest -q tests/docs
 
 $(VENV)/.built: pyproject.toml setup.py constraints.txt $(SOURCES)
-	@test -n "$(PYTHON)" || { echo "no Python from 3.11 to 3.13 on the PATH: install one or pass PYTHON=/path/to/it" >&2; exit 1; }
-	@$(PYTHON) -c '$(SUITS)' || { echo "$(PYTHON) is not a Python from 3.11 to 3.13: pass PYTHON=/path/to/one" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "no Python from 3.11 to 3.14 on the PATH: install one or pass PYTHON=/path/to/it" >&2; exit 1; }
+	@$(PYTHON) -c '$(SUITS)' || { echo "$(PYTHON) is not a Python from 3.11 to 3.14: pass PYTHON=/path/to/one" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) and building: minutes, most of them torch"
 	$(PIP) -e ".[demo,test]"

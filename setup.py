@@ -12,8 +12,10 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CCompilerError, ExecError, PlatformError
 
-OLDEST, FIRST_UNTESTED = (3, 11), (3, 14)
+OLDEST, FIRST_UNTESTED = (3, 11), (3, 15)
 DEBUG = os.environ.get("AUTOGRAD_OPT_DEBUG_BUILD") == "1"
+SANITIZER = os.environ.get("AUTOGRAD_OPT_SANITIZER", "")
+"""A sanitizer of the compiler's, `address` or `undefined`: `scripts/variant.py` builds and runs tests with it."""
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": DEBUG,
@@ -49,12 +51,14 @@ def compiled_modules() -> list[Extension]:
     for source in sorted(places):
         first, *rest = source.with_suffix("").parts
         name = ".".join([FOLDERS.get(first, first), *rest])
-        flags = ["-O1", "-g"] if DEBUG else ["-O3"]
-        if os.name == "posix" and not DEBUG:
+        flags = ["-O1", "-g"] if DEBUG or SANITIZER else ["-O3"]
+        sanitizer = [f"-fsanitize={SANITIZER}", "-fno-sanitize-recover=undefined"] if SANITIZER else []
+        if os.name == "posix" and "-g" not in flags:
             flags.append("-g0")  # Python's own flags ask for debug symbols: two thirds of a wheel
         if name in OPTIONAL and os.name == "posix":
             flags.append("-std=c++17")
-        module = Extension(name, [str(source)], extra_compile_args=flags, optional=name in OPTIONAL)
+        module = Extension(name, [str(source)], extra_compile_args=flags + sanitizer, extra_link_args=sanitizer,
+                           optional=name in OPTIONAL)
         # The passes' loops run without the interpreter lock, which the error of a None needs.
         module.cython_directives = {"nonecheck": DEBUG and first == "autograd_opt"}
         extensions.append(module)

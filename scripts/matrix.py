@@ -3,6 +3,7 @@
     python scripts/matrix.py                                every cell of CELLS, then the table
     python scripts/matrix.py --cell 3.13:2.14.1             one cell; its results replace those of its last run
     python scripts/matrix.py --steps import demo engine     some steps of each cell
+    python scripts/matrix.py --cell 3.13:2.15.0 --brief     import, demo, doctor and some tests; the page stays as it is
     python scripts/matrix.py --table                        the table alone, from the results at hand
 
 A Python is found as `python3.13`, or below `--pythons` (a folder as pyenv's, with `3.13.0/bin/python`).  Each Python
@@ -25,6 +26,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -34,20 +36,24 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "build" / "matrix"
 PAGE = ROOT / "docs" / "matrix.md"
-CELLS = [(python, torch) for python in ("3.11", "3.12", "3.13") for torch in ("2.12.1", "2.13.0", "2.14.1")]
+CELLS = [(python, torch) for python in ("3.11", "3.12", "3.13", "3.14")
+         for torch in ("2.12.1", "2.13.0", "2.14.1", "2.15.0")]
 """Python and torch of each cell; the newest torch that has been run is `NEWEST_TORCH` in `_common/environment.py`."""
-PACKAGES = """
-    setuptools>=77 cython>=3.1,<4 numpy>=2.0 sympy>=1.13 rustworkx>=0.17 matplotlib>=3.9 rich>=13 click>=8.1
-    filelock typing_extensions networkx jinja2 fsspec scikit-learn>=1.5
-    pytest>=8.4 pytest-randomly>=3.16 pytest-xdist>=3.6 hypothesis>=6.130 expecttest>=0.2
-""".split()
-"""What this package, torch and the tests import, without torch's CUDA libraries."""
+TORCH_IMPORTS = ["filelock", "typing_extensions", "networkx", "jinja2", "fsspec"]
+"""What torch imports, without its CUDA libraries."""
 PYTEST = ["-m", "pytest", "-q", "-p", "no:randomly", "-m", "not slow and not long and not gpu"]
 REFUSALS = {"cudaGetDeviceCount": 100, "cuInit": 100, "nvmlInit_v2": 999}
 """Functions of the empty libraries that say more than 0: there is no device, there is no driver."""
 
 
 # ----- environments -----
+def packages() -> list[str]:
+    """What this package and its tests need, and what torch does, without torch."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["dependencies"] + project["optional-dependencies"]["test"] + TORCH_IMPORTS
+    return [name for name in dict.fromkeys(wanted) if not name.startswith("torch>")]
+
+
 def run(command: list[str], log: Path, environment: dict[str, str] | None = None, limit: float = 3600) -> int:
     """Run a command in this checkout with its output in a file; its exit code, 124 where it takes too long."""
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -72,16 +78,13 @@ def interpreter(version: str, pythons: Path | None) -> str | None:
 
 
 @functools.cache
-def environment_of(version: str, folder: Path, pythons: Path | None) -> Path | None:
-    """A virtual environment of this Python with all but torch in it, this checkout built in place; its Python."""
+def environment_of(version: str, folder: Path, made: str) -> Path | None:
+    """A virtual environment of the Python `made` with all but torch in it, this checkout built in place; its Python."""
     python = folder / f"py{version}" / "bin" / "python"
     if not python.exists():
-        made = interpreter(version, pythons)
-        if made is None:
-            return None
         if run([made, "-m", "venv", str(folder / f"py{version}")], RESULTS / f"{version}-venv.log"):
             return None
-        if run([str(python), "-m", "pip", "install", "-q", *PACKAGES], RESULTS / f"{version}-packages.log"):
+        if run([str(python), "-m", "pip", "install", "-q", *packages()], RESULTS / f"{version}-packages.log"):
             shutil.rmtree(folder / f"py{version}")
             return None
     here = list((folder / f"py{version}").glob("lib/python*/site-packages/autograd_opt-*.dist-info"))
@@ -250,24 +253,36 @@ STEPS: dict[str, Step] = {
     "operators": operators,
 }
 """Name of a step -> what does it, given Python, variables and the file for its output."""
+BRIEF: dict[str, Step] = {name: STEPS[name] for name in ("import", "demo", "doctor", "optimizer")} | {
+    "sample": tests(*(f"tests/engine/test_{name}.py" for name in (
+        "backward", "views", "inplace", "function", "hooks", "weak_references", "monitoring", "metadata"))),
+}
+"""The steps of `--brief`, minutes where all steps take a quarter of an hour."""
 
 
-def cell(version: str, torch: str, steps: list[str], folder: Path, pythons: Path | None) -> None:
-    """Run the steps of one cell; its results are lines of JSON, one a step."""
+def cell(version: str, torch: str, steps: dict[str, Step], folder: Path, pythons: Path | None) -> bool:
+    """Run the steps of one cell, and keep each outcome in a file of JSON for the page; False if something failed."""
     name = f"{version}-{torch}"
-    python = environment_of(version, folder, pythons)
+    made = interpreter(version, pythons)
+    if made is None:
+        print(f"{name}: this machine has no Python {version}", flush=True)
+        return True
+    python = environment_of(version, folder, made)
     environment = None if python is None else torch_of(python, torch)
     if python is None or environment is None:
-        print(f"{name}: {'no such Python, or no build' if python is None else 'no such torch'}", flush=True)
-        return
-    for step in steps:
+        print(f"{name}: {'not built' if python is None else 'no such torch'}, see {RESULTS}", flush=True)
+        return False
+    right = True
+    for step, does in steps.items():
         begin = time.monotonic()
-        outcome = STEPS[step](str(python), environment, RESULTS / name / f"{step}.log")
+        outcome = does(str(python), environment, RESULTS / name / f"{step}.log")
         outcome.seconds = round(time.monotonic() - begin, 1)
         said = {"python": version, "torch": torch, "step": step, "date": str(date.today()), **asdict(outcome)}
         (RESULTS / name / f"{step}.json").write_text(json.dumps(said))
         print(f"{name} {step}: {outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped "
               f"({outcome.seconds:.0f} s)", *outcome.names[:40], sep="\n  ", flush=True)
+        right = right and not outcome.failed
+    return right
 
 
 # ----- the table -----
@@ -310,16 +325,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cell", action="append", metavar="PYTHON:TORCH", help="these cells instead of all")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
+    parser.add_argument("--brief", action="store_true", help=f"{', '.join(BRIEF)}; the page is not written")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "environments", help="where environments lie")
     parser.add_argument("--pythons", type=Path, default=Path.home() / ".pyenv" / "versions", help="a folder of Pythons")
     parser.add_argument("--table", action="store_true", help="write the table alone")
     options = parser.parse_args()
-    cells = [tuple(c.split(":")) for c in options.cell] if options.cell else CELLS
-    for version, torch in () if options.table else cells:
-        pythons = options.pythons if options.pythons.exists() else None
-        cell(version, torch, options.steps, options.folder.resolve(), pythons)
-    PAGE.write_text(table(), encoding="utf-8")
-    return int(any(json.loads(file.read_text())["failed"] for file in RESULTS.glob("*/*.json")))
+    cells = [(c.partition(":")[0], c.partition(":")[2]) for c in options.cell] if options.cell else CELLS
+    steps = BRIEF if options.brief else {name: STEPS[name] for name in options.steps}
+    pythons = options.pythons if options.pythons.exists() else None
+    failed = [] if options.table else \
+        [v for v, t in cells if not cell(v, t, steps, options.folder.resolve(), pythons)]
+    if not options.brief:
+        PAGE.write_text(table(), encoding="utf-8")
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

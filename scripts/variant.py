@@ -1,10 +1,16 @@
 """Run tests in a checkout that is built, or runs, another way.
 
     python scripts/variant.py debug [pytest arguments]     bounds, None and initialization are checked in compiled code
+    python scripts/variant.py address [pytest arguments]   AddressSanitizer: memory that is used when it is gone
+    python scripts/variant.py undefined [pytest arguments] UBSan: what C leaves undefined
     python scripts/variant.py hashes [pytest arguments]    all hashes are equal: only full comparisons tell keys apart
     python scripts/variant.py compact [pytest arguments]   dead records are dropped at every append
+    python scripts/variant.py plain [pytest arguments]     no acceleration: torch's public interface alone
+    python scripts/variant.py switches [pytest arguments]  once for each acceleration, which is off
+    python scripts/variant.py dev [pytest arguments]       Python's development mode: its debug allocator, all warnings
 
-`debug` builds in build/debug, which the next run goes on with; the others run this build, here.  Exit code: pytest's.
+The first three build in build/KIND, which the next run goes on with; the others run this build, here.  The exit code is
+pytest's.
 """
 
 from __future__ import annotations
@@ -17,11 +23,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DEBUG = ROOT / "build" / "debug"
+BUILDS = {
+    "debug": ({"AUTOGRAD_OPT_DEBUG_BUILD": "1"}, ""),
+    # torch's own libraries leak at exit; Python's allocator hides what it hands out again
+    "address": ({"AUTOGRAD_OPT_SANITIZER": "address", "PYTHONMALLOC": "malloc",
+                 "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}, "libasan.so"),
+    "undefined": ({"AUTOGRAD_OPT_SANITIZER": "undefined", "UBSAN_OPTIONS": "print_stacktrace=1"}, "libubsan.so"),
+}
+"""Variants with a build of their own -> their variables, and the library that is loaded before all others."""
 APART = {".git", ".asv", "build", "dist", "_build", "demo-output", "jupyter_execute", "__pycache__", ".hypothesis",
          *(f".{tool}_cache" for tool in ("pytest", "mypy", "ruff"))}
-HERE = {"hashes": "AUTOGRAD_OPT_DEGENERATE_HASH", "compact": "AUTOGRAD_OPT_COMPACT"}
-"""Variants of this build -> the variable that asks for them."""
+HERE = {"hashes": {"AUTOGRAD_OPT_DEGENERATE_HASH": "1"}, "compact": {"AUTOGRAD_OPT_COMPACT": "1"},
+        "plain": {"AUTOGRAD_OPT_PLAIN": "1"}, "dev": {"PYTHONDEVMODE": "1", "PYTHONWARNINGS": "error"}}
+"""Variants of this build -> the variables that ask for them."""
 FOLDERS = {"passes": "autograd_opt/passes", "benchmarks": "autograd_opt/benchmarks"}
 """Folders at the top -> where an installed package has them."""
 
@@ -60,16 +74,30 @@ def run(command: list[str], folder: Path, **environment: str) -> int:
     return subprocess.run([sys.executable, *command], cwd=folder, env=variables, check=False).returncode
 
 
+def accelerations() -> list[str]:
+    """The names of the accelerations that can be switched off."""
+    program = "from autograd_opt.abi.switches import PARTS; print(*PARTS)"
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
+                          check=True).stdout.split()
+
+
 def main(kind: str, arguments: list[str]) -> int:
     """Build and test; the exit code."""
+    pytest = ["-m", "pytest", *arguments]
     if kind in HERE:
-        return run(["-m", "pytest", *arguments], ROOT, **{HERE[kind]: "1"})
-    copied(DEBUG)
-    built = run(["setup.py", "-q", "build_ext", "--inplace"], DEBUG, AUTOGRAD_OPT_DEBUG_BUILD="1")
-    return built or run(["-m", "pytest", *arguments], DEBUG)
+        return run(pytest, ROOT, **HERE[kind])
+    if kind == "switches":
+        return max([run(pytest, ROOT, AUTOGRAD_OPT_PLAIN=name) for name in accelerations()])
+    folder, (variables, library) = ROOT / "build" / kind, BUILDS[kind]
+    copied(folder)
+    built = run(["setup.py", "-q", "build_ext", "--inplace"], folder, **variables)
+    if library:
+        variables["LD_PRELOAD"] = subprocess.run(["gcc", f"-print-file-name={library}"], capture_output=True, text=True,
+                                                 check=True).stdout.strip()
+    return built or run(pytest, folder, **variables)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in ("debug", *HERE):
+    if len(sys.argv) < 2 or sys.argv[1] not in ("switches", *BUILDS, *HERE):
         sys.exit(__doc__)
     sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -42,6 +42,7 @@ cdef extern from *:
 cdef extern from "Python.h":
     int PyObject_GenericSetAttr(object o, object name, object value) except -1
     Py_ssize_t Py_REFCNT(object o)
+    Py_ssize_t references "Py_REFCNT"(PyObject *o)
     bint is_weak "PyWeakref_CheckRefExact"(object o)
     bint PyErr_ExceptionMatches(PyObject *kind)
     void PyErr_Clear()

@@ -55,8 +55,8 @@ conditions(
     ("holder.op.kernel is not None", LEFT + "test_what_a_kernel_keeps_for_its_rule_comes_with_it"),
 )
 conditions(
-    "if (<PyObject *>holder.value).ob_refcnt != 2:",
-    ("(<PyObject *>holder.value).ob_refcnt != 2", LEFT + "test_what_was_read_off_the_graph_is_not_handed_out"),
+    "if references(<PyObject *>holder.value) != 2:",
+    ("references(<PyObject *>holder.value) != 2", LEFT + "test_what_was_read_off_the_graph_is_not_handed_out"),
 )
 conditions(
     "if not ao_strided(t) or not sole_owner(t) or ao_uses(use_count, t) != 1 or version_of(t) != 0 \\\n"

@@ -13,7 +13,7 @@ from autograd_opt._common import environment
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("version", ["2.12.1", "2.13.0", "2.13.4+cpu", "2.14.0a0+git1234"])
+@pytest.mark.parametrize("version", ["2.12.1", "2.13.0", "2.13.4+cpu", "2.15.0", "2.14.0a0+git1234"])
 def test_tested_versions_of_torch_pass(version: str) -> None:
     environment.check_torch(version)
 
@@ -25,7 +25,7 @@ def test_older_versions_of_torch_are_refused(version: str) -> None:
 
 
 def test_a_torch_newer_than_tested_runs_plainly_with_a_warning() -> None:
-    with pytest.warns(RuntimeWarning, match="torch 3.0 is newer than 2.14"):
+    with pytest.warns(RuntimeWarning, match="torch 3.0 is newer than 2.15"):
         environment.check_torch("3.0")
     program = ("import torch; torch.__version__ = torch.version.__version__ = '2.99.0'\n"
                "import autograd_opt as ao; from autograd_opt.abi import switches\n"
@@ -37,9 +37,9 @@ def test_a_torch_newer_than_tested_runs_plainly_with_a_warning() -> None:
     assert "without its accelerations" in done.stderr
 
 
-@pytest.mark.parametrize("version", [(3, 10), (3, 14), (4, 0)])
+@pytest.mark.parametrize("version", [(3, 10), (3, 15), (4, 0)])
 def test_other_pythons_are_refused(version: tuple[int, int]) -> None:
-    with pytest.raises(ImportError, match=r"needs a Python from 3.11 to 3.13"):
+    with pytest.raises(ImportError, match=r"needs a Python from 3.11 to 3.14"):
         environment.check_python(version)
 
 

@@ -866,7 +866,7 @@ cdef class Tape:
             node = <Node>self.nodes[i]
             if known[i] >= 0:
                 by_leaf = node.op is WRITTEN_OP and node.in0 is not None and node.in0.view is node
-                if self.nodes[i].ob_refcnt - 2 > known[i] or node.live > by_leaf \
+                if references(self.nodes[i]) - 2 > known[i] or node.live > by_leaf \
                         or node.flags & TOUCHED and not compacts_always:
                     known[i] = KEPT_RECORD
                 elif by_leaf:                    # its leaf makes another one when it is used again
@@ -927,7 +927,7 @@ cdef class Tape:
             self.count_reference(node.in1, known)
             self.count_reference(node.leader, known)
             more = <PyObject *>node.more
-            if node.more is not None and more.ob_refcnt == 1:
+            if node.more is not None and references(more) == 1:
                 for other in node.more:
                     self.count_reference(<Node>other, known)
             if node.flags & LEAF:

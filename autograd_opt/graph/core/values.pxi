@@ -70,7 +70,7 @@ cdef object left_over(Tape tape, Node first, object value):
         holder = <Node>first.holder
         if holder.flags & (KEPT | NEEDS_ANS) != KEPT or holder.value is not value or holder.op.kernel is not None:
             return None
-        if (<PyObject *>holder.value).ob_refcnt != 2:    # the node's, and the caller's
+        if references(<PyObject *>holder.value) != 2:    # the node's, and the caller's
             return None
         t = holder.value
         tape.moved = True
