@@ -299,3 +299,14 @@ def test_exact_runs_solve_as_torch_does() -> None:
         after(x).backward()
     after(y).backward()
     assert torch.equal(x.grad, y.grad)
+
+
+@pytest.mark.parametrize("size", [4, 5, 30])
+def test_an_inverse_has_the_derivative_of_torch_to_the_last_bit(size: int) -> None:
+    x = torch.rand(size, size, dtype=torch.float64) + size * torch.eye(size, dtype=torch.float64)
+    g = torch.rand_like(x)
+    inside, outside = x.clone().requires_grad_(), x.clone().requires_grad_()
+    with ao.AutogradGraph(optimize="exact"):
+        torch.linalg.inv(inside).backward(g)
+    torch.linalg.inv(outside).backward(g)
+    assert torch.equal(inside.grad, outside.grad)
