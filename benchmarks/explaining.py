@@ -82,7 +82,7 @@ def compared(label: str, folder: str, settings: Settings, on_round: Tick) -> Row
         "whole": statistics.median(whole), "results": len(results),
         "operations": found["operations"], "repeated": found["repeated"],
         "share": found["repeated_seconds"] / found["seconds"] if found["seconds"] else 0.0,
-        "watched": found["watched_seconds"] / found["total_seconds"],
+        "watched": found["watched_share"],
         "findings": [{"advice": f["advice"], "count": f["count"], "seconds": f["seconds"]}
                      for f in found["findings"][:SHOWN]],
     }
@@ -122,7 +122,7 @@ def grids(rows: list[Row]) -> list[Grid]:
         Grid("Cost of watching", HEADINGS, costs,
              "Processor time of each script's own work, median over pairs of runs, quartiles in parentheses; whole "
              "process: what a user waits for with `explain`, `python script.py` = 1, imports and report included; "
-             "watched: share of the time; of kernel time: of what was watched, the part that repeats."),
+             "watched: share of the operations, estimated; of kernel time: of that, what repeats."),
         Grid("What was found", ("script", "advice", "operations", "kernel time"), advice,
              f"The first {SHOWN} findings of the last run of each script."),
     ]

@@ -31,7 +31,7 @@ def explain_command(script: str, arguments: tuple[str, ...], as_module: bool, bu
                     html: Path | None) -> None:
     """Run a torch SCRIPT, unchanged, and list the work it does twice.
 
-    Each finding names the lines that ask for the same value, how often, and the kernel time and
+    Each finding names the lines that ask for the same value, how often, and the processor time and
     memory that sharing would save.  The script's results are the same as without.  The exit
     code is the script's own.
     """

@@ -1,23 +1,47 @@
-"""One sentence on what to change, read off the source: names, loops, calls."""
+"""One sentence on what to change: it names only expressions whose values were seen to be equal."""
 
 from __future__ import annotations
 
 import ast
 import functools
-import re
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from autograd_opt.explaining.call_sites import Spot
+from autograd_opt.explaining.executions import DERIVATIVE, EXPRESSION, MODULE, OPERATION, Pair, Site, loops_of
+
+LOOPS = (ast.For, ast.While, ast.AsyncFor)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+LONGEST = 60
+"""Characters of an expression that is printed whole."""
+CALLBACKS = frozenset({"map", "filter", "reduce", "next", "sum", "list", "tuple", "sorted", "max", "min", "zip", "any",
+                       "all", "enumerate", "dict", "set"})
+"""Functions of Python's own that run the program's in turns: what these compute is not their value."""
+EXPRESSION_NODES = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Attribute, ast.ListComp)
+
+
+Reached = dict[Spot, list[Site]]
+"""For each expression, the sites of the chains of calls that lead to it."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The sentence on a finding, and what it names."""
+
+    sentence: str
+    action: str
+    site: Site
+    places: tuple[str, ...]
+    expressions: tuple[str, ...] = ()
 
 
 @functools.lru_cache(maxsize=256)
 def tree_of(file: str) -> ast.Module | None:
     """The parsed file, or None where it cannot be read."""
+    import linecache
     try:
-        with open(file, encoding="utf-8") as stream:
-            return ast.parse(stream.read())
-    except (OSError, SyntaxError, ValueError):
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
         return None
 
 
@@ -26,135 +50,299 @@ def holding(file: str, line: int, kinds: tuple[type[ast.AST], ...]) -> list[Any]
     tree = tree_of(file)
     found = [node for node in (ast.walk(tree) if tree is not None else ())
              if isinstance(node, kinds) and node.lineno <= line <= (node.end_lineno or 0)]  # type: ignore[attr-defined]
-    return sorted(found, key=lambda node: node.lineno)
+    return sorted(found, key=lambda node: (node.lineno, -node.end_lineno))
 
 
-def enclosing(file: str, line: int, kinds: tuple[type[ast.AST], ...]) -> ast.AST | None:
-    """The innermost node of `kinds` that holds a line."""
-    return next(reversed(holding(file, line, kinds)), None)
+def names(node: ast.AST | None, kind: type[ast.expr_context]) -> set[str]:
+    """The names that a piece of the program reads or assigns."""
+    return set() if node is None else {
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, kind)}
 
 
-LOOPS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-
-
-RUNS = re.compile(r"\.backward\(|autograd\.grad\(")
-"""Calls that start a backward run."""
-
-
-def loop_at(spot: Spot) -> int | None:
-    """Line of the innermost loop, within the spot's own function, that the spot does not depend on."""
-    function = enclosing(spot.file, spot.line, FUNCTIONS)
-    first = function.lineno if function is not None else 0  # type: ignore[attr-defined]
-    carried = names_read(spot.text) & stored(statement_of(spot))
-    for loop in reversed(holding(spot.file, spot.line, LOOPS)):
-        if loop.lineno < first:
-            break
-        # the iterable of a loop is computed once
-        if isinstance(loop, (ast.For, ast.AsyncFor)) and loop.lineno == spot.line and loop.body[0].lineno > spot.line:
-            continue
-        if not carried and not names_read(spot.text) & targets(loop):
-            return int(loop.lineno)
-        carried = carried - stored(loop, but=statement_of(spot))
-    return None
-
-
-def statement_of(spot: Spot) -> ast.AST | None:
-    """The statement of a spot that may assign something."""
-    return enclosing(spot.file, spot.line, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr))
-
-
-def names_read(text: str) -> set[str]:
-    """The names that an expression reads."""
+def expression_of(site: Site) -> ast.expr | None:
+    """The expression of a site, if sharing its value is all that leaving it out would change."""
+    if site.kind != EXPRESSION or site.spot is None or not site.spot.text:
+        return None
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        found = ast.parse(site.spot.text, mode="eval").body
     except (SyntaxError, ValueError):
-        return set()
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        return None
+    if not isinstance(found, EXPRESSION_NODES):
+        return None                      # a loop's iterable, a statement
+    if isinstance(found, ast.Call):
+        function = found.func
+        if (function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")) in CALLBACKS \
+                and site.callee is not None:
+            return None
+    return None if site.callee is not None and passes_on(site.callee) else found
 
 
-def stored(node: ast.AST | None, but: ast.AST | None = None) -> set[str]:
-    """The names that are assigned in a piece of the program, one statement left out."""
-    found, open_nodes = set[str](), [node] if node is not None else []
-    while open_nodes:
-        at = open_nodes.pop()
-        if at is but:
-            continue
-        if isinstance(at, ast.Name) and isinstance(at.ctx, ast.Store):
-            found.add(at.id)
-        open_nodes += ast.iter_child_nodes(at)
+@functools.lru_cache(maxsize=1024)
+def passes_on(code: Any) -> bool:
+    """True if a function yields, or returns one of its arguments as it is: its value is more than it computes."""
+    if code.co_flags & 0x2A0:            # generators and coroutines
+        return True
+    arguments = set(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount])
+    for node in holding(code.co_filename, code.co_firstlineno, FUNCTIONS):
+        if node.lineno == code.co_firstlineno and not isinstance(node, ast.Lambda):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Return) and part.value is not None:
+                    values = part.value.elts if isinstance(part.value, (ast.Tuple, ast.List)) else [part.value]
+                    if any(isinstance(v, ast.Name) and v.id in arguments for v in values):
+                        return True
+    return False
+
+
+def text_of(spot: Spot) -> str:
+    """An expression, shortened in the middle where it is long."""
+    text = spot.text
+    return f"`{text if len(text) <= LONGEST else text[:40] + ' … ' + text[-15:]}`"
+
+
+def name_of(site: Site) -> str:
+    """An expression as the name that it is assigned to, where that is its only value nearby, else as written."""
+    spot = site.spot
+    assert spot is not None
+    for node in holding(spot.file, spot.line, (ast.Assign,)):
+        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) and ast.unparse(node.value) == normal(spot):
+            name = node.targets[0].id
+            scope = next(reversed(holding(spot.file, spot.line, (*LOOPS, *FUNCTIONS))), None)
+            if scope is not None and sum(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
+                                         for n in ast.walk(scope)) == 1:
+                return f"`{name} = {spot.text}`" if len(spot.text) + len(name) < LONGEST else f"`{name}`"
+    return text_of(spot)
+
+
+def normal(spot: Spot) -> str:
+    """An expression's text, written as Python writes it."""
+    return ast.unparse(ast.parse(spot.text, mode="eval"))
+
+
+def loop_to_leave(site: Site, moved: frozenset[str]) -> tuple[int, str, int] | None:
+    """The loop before which a site's value can be computed: levels up, file and line.
+
+    `moved` are the expressions that are computed there, too.
+    """
+    if not site.constant:
+        return None
+    levels = [s for s in site.upwards() if s.kind == EXPRESSION]
+    found = None
+    for level in sorted({level for level, _ in site.constant}):
+        if level >= len(levels) or levels[level].spot is None:
+            break
+        spot = levels[level].spot
+        assert spot is not None
+        begins = {begin for at, begin in site.constant if at == level}
+        free = names(expression_of(site), ast.Load) if level == 0 else set[str]()
+        for begin, source in reversed(source_loops(levels[level], spot)):      # innermost first
+            if begin not in begins or not free <= known_before(source, moved, free):
+                break
+            found = (level, spot.file, source.lineno)
+        if found is not None and found[0] == level:
+            return found
     return found
 
 
-def targets(loop: Any) -> set[str]:
-    """The names that a loop runs through."""
-    heads = [g.target for g in loop.generators] if hasattr(loop, "generators") else [getattr(loop, "target", None)]
-    return set().union(*(stored(head) for head in heads))
+def known_before(source: ast.AST, moved: frozenset[str], free: set[str]) -> set[str]:
+    """Those of the names `free` that have their value before a loop, or get it from what is moved there."""
+    stores: dict[str, int] = {}
+    for node in ast.walk(source):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            stores[node.id] = stores.get(node.id, 0) + 1
+    early = {name for name in free if name not in stores}
+    for node in ast.walk(source):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) \
+                and stores.get(node.targets[0].id) == 1 \
+                and (isinstance(node.value, ast.Constant) or ast.unparse(node.value) in moved):
+            early.add(node.targets[0].id)
+    return early
 
 
-def subject(spot: Spot) -> str:
-    """What a spot computes: the expression itself, or the name it is assigned to."""
-    if spot.text and len(spot.text) <= 50 and spot.text.endswith(")"):
-        return f"`{spot.text}`"
-    return assigned(spot) or (f"`{spot.text}`" if 0 < len(spot.text) <= 50 else "this")
+def source_loops(site: Site, spot: Spot) -> list[tuple[int, Any]]:
+    """The loops around a site in its own function, outermost first: first instruction and source."""
+    code = site.code
+    if code is None or code.co_name in ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>"):
+        return []
+    inner = [begin for begin, end in loops_of(code) if begin <= spot.instruction <= end]
+    functions = holding(spot.file, spot.line, FUNCTIONS)
+    first = functions[-1].lineno if functions else 0
+    around = [loop for loop in holding(spot.file, spot.line, LOOPS)
+              if loop.lineno >= first and not (loop.lineno == spot.line and loop.body[0].lineno > spot.line
+                                               and not isinstance(loop, ast.While))]
+    return list(zip(inner, around, strict=True)) if len(inner) == len(around) else []
 
 
-def assigned(spot: Spot) -> str:
-    """The names that a spot's statement assigns, or nothing."""
-    statement = statement_of(spot)
-    if not isinstance(statement, ast.Assign):
+def advise(group: list[Pair], windows: int, reached: Reached) -> Advice:
+    """The sentence for the pairs of one cause."""
+    used = {p for pair in group for p in pair.uses}
+    last = [pair for pair in group if pair not in used] or group
+    main = max(last, key=lambda p: (p.count, sum(row[1] for row in p.rows.values())))
+    if main.site.within(DERIVATIVE) is not None:
+        return backward(main, group)
+    if main.site.spot is None:
+        text = "torch itself repeats this; nothing in the user's code asks for it"
+        return Advice(text, "note", main.site, ("torch",))
+    if main.site.kind != EXPRESSION or expression_of(main.site) is None:
+        return part(main, group)
+    named = [p for p in outermost(group) if expression_of(p.site) is not None]
+    named.sort(key=lambda p: (p is not main, p.site.spot.line if p.site.spot is not None else 0))
+    return loop(named, reached) if main.first is main.site else reuse([p for p in named if p in last], windows, reached)
+
+
+def outermost(pairs: list[Pair]) -> list[Pair]:
+    """Pairs whose expression is no part of another's on the same line."""
+    def within(a: Pair, b: Pair) -> bool:
+        one, other = a.site.spot, b.site.spot
+        return (one is not None and other is not None and (one.file, one.line) == (other.file, other.line)
+                and len(one.text) < len(other.text) and one.text in other.text)
+
+    return [p for p in pairs if not any(within(p, q) for q in pairs if q is not p)]
+
+
+def part(main: Pair, group: list[Pair]) -> Advice:
+    """Work that repeats inside an expression which as a whole does not."""
+    site = main.site.expression
+    if site is None or site.spot is None:
+        return Advice("nothing in the user's code asks for this again", "note", main.site, (str(main.site.spot),))
+    inside = list(dict.fromkeys(p.site.name for p in group if p.site.kind in (OPERATION, MODULE)))
+    what = ", ".join(f"`{name}`" for name in inside[:4]) + (" …" if len(inside) > 4 else "")
+    what = f"{what} inside {text_of(site.spot)}" if what else text_of(site.spot)
+    where = str(site.spot)
+    other = main.first.expression
+    if other is not None and other is not site and other.spot is not None and other.spot is not site.spot:
+        tail = f"computes what {text_of(other.spot)} at {other.spot} computed before"
+    else:
+        tail = "computes on values that it had before"
+    runs = max(main.site.executions, main.count)
+    return Advice(f"{what} at {where} {tail}, in {main.count - main.written:,} of {runs:,} runs: keep these results "
+                  "where they can be kept", "note", main.site, (where,))
+
+
+def always(pair: Pair, windows: int) -> bool:
+    """True if every execution of the site repeats the latest of the other one."""
+    return not pair.written and pair.latest == pair.count >= pair.site.executions - (windows - 1)
+
+
+def gradients(pairs: list[Pair]) -> str:
+    """What to mind where gradients flow through one value in several backward runs."""
+    return "; its gradients are asked for in several backward runs: all but the last need retain_graph=True" \
+        if any(p.across or (p.first is p.site and p.site.across) for p in pairs) else ""
+
+
+def under(spot: Spot, first: int) -> str:
+    """The contexts between a loop and an expression, which has to stay in them."""
+    items = [ast.unparse(item) for node in holding(spot.file, spot.line, (ast.With,)) if node.lineno > first
+             for item in node.items]
+    return f", also under `with {', '.join(items)}`" if items else ""
+
+
+def listed(words: list[str]) -> str:
+    """Words as a list in a sentence."""
+    words = list(dict.fromkeys(words))
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def keep(pair: Pair) -> Advice:
+    """Results that come up again now and then."""
+    spot, first = pair.site.spot, pair.first.spot
+    assert spot is not None
+    assert first is not None
+    before = "it had before" if pair.first is pair.site else f"{text_of(first)} at {first} had before"
+    return Advice(
+        f"{spot} computes {text_of(spot)} on values {before} in {pair.count - pair.written:,} of "
+        f"{max(pair.site.executions, pair.count):,} runs: keep the results that are needed again{gradients([pair])}",
+        "keep", pair.site, (str(spot),) if first is spot else (str(first), str(spot)), (spot.text,))
+
+
+def reuse(pairs: list[Pair], windows: int, reached: Reached) -> Advice:
+    """One value that several places ask for."""
+    main = pairs[0]
+    spot, first = main.site.spot, main.first.spot
+    assert spot is not None
+    assert first is not None
+    if not all(always(p, windows) and expression_of(p.first) is not None for p in pairs):
+        return keep(main)
+    tail = gradients(pairs)
+    what = listed([text_of(p.site.spot) for p in pairs if p.site.spot is not None])
+    if first is spot:
+        calls = [s for s in (caller(main.first, main.site), caller(main.site, main.first)) if s is not None]
+        if len(calls) < 2:
+            return keep(main)
+        return Advice(f"{what} at {spot} has the same value when it is reached from {calls[0]} and from {calls[1]}: "
+                      f"compute it once and hand it to both{tail}", "note", main.site,
+                      (str(calls[0]), str(calls[1])), (spot.text,))
+    if not (alone(main.first, reached) and alone(main.site, reached)):
+        return Advice(f"{what} at {spot}{via(main.site, reached)} has the value of {text_of(first)} at "
+                      f"{first}{via(main.first, reached)}: compute it once and hand it over{tail}", "note", main.site,
+                      (str(first), str(spot)), (spot.text,))
+    source = listed([text_of(p.first.spot) for p in pairs if p.first.spot is not None])
+    where = f"{spot}, where it is {what}" if source != what else str(spot)
+    return Advice(f"compute {source} once, at {first}, and use it at {where}{tail}", "reuse", main.site,
+                  (str(first), str(spot)), tuple(p.site.spot.text for p in pairs if p.site.spot is not None))
+
+
+def alone(site: Site, reached: Reached) -> bool:
+    """True if one chain of calls leads to an expression: a change there is for this value alone."""
+    return site.spot is not None and len(reached.get(site.spot, ())) <= 1
+
+
+def via(site: Site, reached: Reached) -> str:
+    """The innermost call by which a site's chain is told from the others to the same expression."""
+    if alone(site, reached):
         return ""
-    names = ", ".join(ast.unparse(t).strip("()") for t in statement.targets)
-    return f"`{names}`" if len(names) <= 40 else ""
+    calls = [s for s in site.chain()[:-1] if len(reached.get(s, ())) <= 1] or list(site.chain()[:-1])[:1]
+    return f" (when it is reached from {calls[-1]})" if calls else ""
 
 
-def advise(chains: Sequence[tuple[Spot, ...]], loop: bool, rows: Sequence[Any], windows: int = 1) -> str:
-    """The sentence for one finding; nothing is known to repeat what ran before its window."""
-    spots = [chain[-1] for chain in chains if chain]
-    if not spots:
-        return "torch itself repeats this; nothing in the user's code asks for it"
-    first = spots[0]
-    derivatives = sum(row.count for row in rows if row.place.spots and row.place.spots[-1].backward)
-    if 2 * derivatives >= sum(row.count for row in rows):
-        return backward_advice(chains, loop)
-    if loop:
-        return loop_advice(chains[0], rows, windows)
-    if len({(s.file, s.line) for s in spots}) == 1:
-        return f"{first} asks for the same value {len(spots)} times: compute it once and use the result"
-    others = ", ".join(dict.fromkeys(map(str, spots[1:])))
-    return f"compute {subject(first)} once, at {first}, and use it at {others}"
+def caller(site: Site, other: Site) -> Spot | None:
+    """Where the chain of calls of a site first differs from that of another one."""
+    mine, its = site.chain(), other.chain()
+    return next((s for k, s in enumerate(mine) if k >= len(its) or its[k] is not s), None)
 
 
-def loop_advice(chain: tuple[Spot, ...], rows: Sequence[Any], windows: int) -> str:
-    """Where to move what a loop repeats."""
-    inner = chain[-1]
-    if RUNS.search(inner.text):
-        return f"the backward run at {inner} repeats this each time; nothing in the code asks for it"
-    places = {id(row.place): row.place for row in rows}
-    runs, repeats = sum(place.count for place in places.values()), sum(row.count for row in rows)
-    if 2 * repeats < runs - len(places) * (windows - 1):         # no loop can be left behind
-        what = f"`{inner.text}`" if 0 < len(inner.text) <= 50 else "this"
-        return f"{inner} computes {what} on values it had before in {repeats:,} of {runs:,} runs: keep the results"
-    what = assigned(inner) or subject(inner)
-    line = loop_at(inner)
-    if line is not None:
-        return f"compute {what} once, before the loop at {str(inner).rsplit(':', 1)[0]}:{line}"
-    for spot in reversed(chain[:-1]):
-        line = loop_at(spot)
-        if line is not None:
-            outer = f"{str(spot).rsplit(':', 1)[0]}:{line}"
-            return f"compute {what} once, outside the loop at {outer}, and keep it for {inner}"
-    return f"compute {what} at {inner} once and keep it: it is asked for again and again with the same operands"
+def loop(pairs: list[Pair], reached: Reached) -> Advice:
+    """One value that a loop asks for again."""
+    main = pairs[0]
+    spot = main.site.spot
+    assert spot is not None
+    moved = frozenset(normal(p.site.spot) for p in pairs if p.site.spot is not None)
+    loops = {loop_to_leave(p.site, moved) for p in pairs}
+    place = loops.pop() if len(loops) == 1 else None
+    if place is None or any(p.written for p in pairs):
+        return keep(main)
+    level, file, line = place
+    where = f"{Spot(file, line, '', 0)}"
+    pairs = sorted(pairs, key=lambda p: p.site.spot.line if p.site.spot is not None else 0)
+    what = listed([name_of(p.site) for p in pairs])
+    tail = under(spot, line) + gradients(pairs)
+    texts = tuple(p.site.spot.text for p in pairs if p.site.spot is not None)
+    everywhere = level == 0 and all(loop_to_leave(site, moved) == place for p in pairs if p.site.spot is not None
+                                    for site in reached[p.site.spot])
+    if not everywhere and not all(alone(p.site, reached) for p in pairs):
+        return Advice(f"{what} at {spot}{via(main.site, reached)} has one value throughout the loop at {where}: "
+                      f"compute it once and hand it over{tail}", "note", main.site, (str(spot),), texts)
+    if level == 0:
+        return Advice(f"compute {what} once, before the loop at {where}{tail}", "hoist", main.site, (str(spot),), texts)
+    return Advice(f"compute {what} once, outside the loop at {where}, and keep it for {spot}{tail}", "hoist", main.site,
+                  (str(spot),), texts)
 
 
-def backward_advice(chains: Sequence[tuple[Spot, ...]], loop: bool) -> str:
-    """Work that gradients repeat."""
-    lines = [next((s for s in reversed(chain) if not s.backward), chain[-1]) for chain in chains if chain]
-    places = list(dict.fromkeys(map(str, lines)))
-    if len(places) > 1:
-        return (f"the backward runs at {', '.join(places)} share this work: ask for these gradients in one call, "
-                "or run them in one AutogradGraph(optimize=True)")
-    if loop:
-        return f"the backward run at {places[0]} computes this anew each time, from operands that do not change"
-    return (f"the backward run at {places[0]} computes the same twice for different operands: "
-            "an AutogradGraph(optimize=True) around it shares it")
+def backward(main: Pair, group: list[Pair]) -> Advice:
+    """Work that derivatives repeat."""
+    derivative = main.site.within(DERIVATIVE)
+    assert derivative is not None
+    run = derivative.parent.expression if derivative.parent is not None else None
+    other = main.first.within(DERIVATIVE)
+    first = other.parent.expression if other is not None and other.parent is not None else main.first.expression
+    here = str(run.spot) if run is not None and run.spot is not None else "an unknown line"
+    there = str(first.spot) if first is not None and first.spot is not None else here
+    lines = listed([str(p.site.spot) for p in group if p.site.spot is not None])
+    if all(p.one_run == p.count for p in group):
+        sentence = f"the backward run at {here} computes this more than once on the same values, in the {lines}"
+    elif here != there:
+        sentence = f"the backward runs at {there} and {here} compute this on the same values, in the {lines}"
+    else:
+        again = sum(p.count - p.one_run for p in group)
+        sentence = f"the backward run at {here} computes this again on values of an earlier run, {again:,} times"
+    places = (there, here) if here != there else (here,)
+    return Advice(sentence, "note", main.site, places)

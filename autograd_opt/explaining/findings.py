@@ -1,24 +1,22 @@
-"""What was repeated, gathered so that a reader can act on it: one finding for each place to change.
+"""What was repeated, gathered so that a reader can act on it: one finding for each cause.
 
-Two runs of an operation have each a chain of spots, outermost first.  Where the chains differ,
-their common inner end is left off: what remains ends in the two calls that ask for the same.
-Where they are equal, a loop repeats the work; the outermost spot inside a loop below which
-everything is repeated is the one to move.
+Repeats are counted at the outermost expression that repeats as a whole. Those whose operands are results of
+other repeats have the same cause, and are gathered with them.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import linecache
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from autograd_opt.explaining.advice import advise, loop_at
-from autograd_opt.explaining.call_sites import Place, Spot
-from autograd_opt.explaining.watch import LEAST, Miss, Row, Watch
+from autograd_opt.explaining.advice import Advice, Reached, advise
+from autograd_opt.explaining.call_sites import Spot
+from autograd_opt.explaining.executions import DERIVATIVE, EXPRESSION, OPERATION, Pair, Site
+from autograd_opt.explaining.watch import LEAST, Miss, Watch
 
-SHARE = 0.95
-"""Part of the operations below a spot that must repeat for the spot to stand for them all."""
 MOST = 100
 
 
@@ -44,10 +42,13 @@ class Finding:
     ----------
     places : the calls or lines that ask for the same value, the first run first.
     loop : the places are one, repeated by a loop.
-    count, seconds, bytes : operations that sharing would save, their kernel time, and the
+    count, seconds, bytes : operations that sharing would save, their processor time, and the
         memory of their results.
     lines : the operations, most time first.
     advice : one sentence.
+    action : what the sentence says: "reuse" a value at other places, "hoist" it out of a loop, "keep" results that
+        come up again, or "note" what no change of the expressions named would save.
+    expressions : the expressions that are equal, as written.
     chain : from the program's outermost line to the repeated one.
     """
 
@@ -58,6 +59,8 @@ class Finding:
     bytes: int
     lines: tuple[Line, ...]
     advice: str
+    action: str
+    expressions: tuple[str, ...]
     chain: tuple[str, ...]
 
 
@@ -81,10 +84,13 @@ class Findings:
     near_misses: tuple[NearMiss, ...]
     operations: int
     seconds: float
-    """Kernel time of the operations watched."""
+    """Processor time of the operations watched, each operator's first call left out."""
+    first_seconds: float
+    """Processor time of these first calls."""
     own_seconds: float
     total_seconds: float
-    watched_seconds: float
+    watched_share: float
+    """Part of the operations that were watched, estimated by the time that the others took."""
     windows: int
     written_after: int
     """Repeats left out because their result is written afterwards."""
@@ -98,7 +104,7 @@ class Findings:
 
     @property
     def repeated_seconds(self) -> float:
-        """Their kernel time."""
+        """Their processor time."""
         return sum(f.seconds for f in self.findings)
 
     @property
@@ -125,92 +131,99 @@ class Findings:
 
 
 def findings_of(watch: Watch) -> Findings:
-    """Gather the rows of a watch."""
-    # what an optimizer's step repeats is torch's own affair
-    rows = [row for row in watch.rows.values()
-            if not row.different and row.count > row.written and not row.place.in_optimizer]
-    heads = repeated_spots(watch.places.interned.values())
-    gathered: dict[Any, list[Row]] = defaultdict(list)
-    for row in rows:
-        gathered[site(row, heads)].append(row)
-    found = [finding(key, members, watch.windows) for key, members in gathered.items()]
+    """Gather the pairs of a watch."""
+    # what an optimizer's step or this library repeats is their own affair, and so is the seed of a backward run
+    pairs = [p for p in watch.executions.pairs.values() if p.count > p.written and p.site.inside is None
+             and not (p.site.kind == OPERATION and p.site.parent is not None and p.site.parent.runs)]
+    reached = watch.executions.reached()
+    found = [finding(group, watch.windows, reached) for group in grouped(pairs, reached) if worth(group)]
     found.sort(key=lambda f: (-f.seconds, f.places))
     return Findings(
         tuple(found[:MOST]), near_misses_of(watch.misses.values()),
-        watch.operations + watch.operations_beside, watch.seconds + watch.seconds_beside, watch.own_seconds,
-        watch.total_seconds, watch.watched_seconds, watch.windows, sum(row.written for row in watch.rows.values()),
+        watch.operations + watch.operations_beside, watch.seconds + watch.seconds_beside, watch.first_seconds,
+        watch.own_seconds, watch.total_seconds, watch.watched_share, watch.windows,
+        sum(pair.written for pair in watch.executions.pairs.values()),
     )
 
 
-def repeated_spots(places: Iterable[Place]) -> set[tuple[Spot, ...]]:
-    """Chains below which (nearly) every operation repeats another or is repeated."""
-    count: Counter[tuple[Spot, ...]] = Counter()
-    covered: Counter[tuple[Spot, ...]] = Counter()
-    for place in places:
-        for depth in range(1, len(place.spots) + 1):
-            chain = place.spots[:depth]
-            count[chain] += place.count
-            covered[chain] += place.covered
-    return {chain for chain, n in count.items() if n and covered[chain] >= SHARE * n}
+SELDOM = 0.1
+"""Part of the runs of an expression below which their repeats are no finding: values come up again by chance."""
+
+FEW = 20
+"""Runs of an expression that are too few to say so."""
 
 
-def site(row: Row, heads: set[tuple[Spot, ...]]) -> Any:
-    """What a finding is gathered by: is it a loop, and the chain to the place that is to change."""
-    a, b = row.first.spots, row.place.spots
-    if a == b and b:
-        calls = (b[:n] for n in range(1, len(b)) if b[:n] in heads)
-        head = next((c for c in calls if not c[-1].installed and loop_at(c[-1]) is not None), b)
-        # the operations of one line are moved together
-        return True, head[:-1], head[-1].file, head[-1].line, head[-1].backward
-    return False, differing(a, b)[0]
+def worth(group: list[Pair]) -> bool:
+    """True unless repeats are a small part of the runs of each expression."""
+    return any(pair.count - pair.written >= SELDOM * (pair.site.executions - FEW) for pair in group)
 
 
-def differing(a: tuple[Spot, ...], b: tuple[Spot, ...]) -> tuple[tuple[Spot, ...], tuple[Spot, ...]]:
-    """Both chains without their common inner end; an inner end that is all of one keeps a spot."""
-    n = 0
-    while n < min(len(a), len(b)) - 1 and a[-1 - n] == b[-1 - n]:
-        n += 1
-    return (a[:len(a) - n], b[:len(b) - n]) if n else (a, b)
+def context(pair: Pair) -> Any:
+    """What pairs of one cause have in common beside it."""
+    def around(site: Site) -> Site | None:
+        inner = site.expression
+        return inner.parent if inner is not None and inner is site else inner
+
+    derivative = pair.site.within(DERIVATIVE)
+    if derivative is not None:
+        outer = derivative.parent
+        return "backward", outer, pair.first.within(DERIVATIVE) is derivative, pair.one_run == pair.count
+    return pair.first is pair.site, around(pair.first), around(pair.site), pair.site.kind == EXPRESSION
 
 
-def finding(key: Any, rows: list[Row], windows: int = 1) -> Finding:
-    """One finding from its rows."""
-    loop, chain = key[0], key[1]
-    if loop:
-        chain = rows[0].place.spots[:len(chain) + 1]
-    saved = [(row, row.count - row.written, row.seconds * (row.count - row.written) / row.count) for row in rows]
-    others: Counter[tuple[Spot, ...]] = Counter()
-    for row, count, _ in saved:
-        if not loop:
-            others[differing(row.first.spots, row.place.spots)[1]] += count
-    chains = [chain, *sorted(others, key=lambda c: tuple((s.file, s.line, s.instruction) for s in c))]
-    places = []
-    for c in chains:
-        text = str(c[-1]) if c else "outside any user code"
-        if text not in places or not loop:
-            places.append(text)
+def grouped(pairs: list[Pair], reached: Reached) -> list[list[Pair]]:
+    """Pairs of one cause: of one context, connected by results that are operands, or of one line."""
+    leader: dict[Pair, Pair] = {pair: pair for pair in pairs}
+
+    def find(pair: Pair) -> Pair:
+        while leader[pair] is not pair:
+            leader[pair] = pair = leader[leader[pair]]
+        return pair
+
+    contexts = {pair: context(pair) for pair in pairs}
+    together: dict[Any, Pair] = {}
+    for pair in pairs:
+        for used in pair.uses:
+            if used in leader and contexts[used] == contexts[pair]:
+                leader[find(pair)] = find(used)
+        spot, other = pair.site.spot, pair.first.spot
+        line: Any = (contexts[pair], spot and (spot.file, spot.line), other and (other.file, other.line))
+        if contexts[pair][0] == "backward" or pair.site.kind != EXPRESSION:
+            line = (contexts[pair],)
+        elif pair.first is pair.site and spot is not None and all(site.constant for site in reached[spot]):
+            line = (spot,)               # in every chain of calls that leads there
+        leader[find(pair)] = find(together.setdefault(line, pair))
+    groups: dict[Pair, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        groups[find(pair)].append(pair)
+    return list(groups.values())
+
+
+def finding(group: list[Pair], windows: int, reached: Reached) -> Finding:
+    """One finding from the pairs of one cause."""
+    advice: Advice = advise(group, windows, reached)
     merged: dict[Any, list[Any]] = {}
-    for row, count, seconds in saved:
-        inner = row.place.innermost
-        entry = merged.setdefault((row.op, row.type, inner, row.place.module), [0, 0.0, 0])
-        entry[0] += count
-        entry[1] += seconds
-        entry[2] += row.bytes * count // row.count
-    lines = [
-        Line(op, type, str(inner) if inner else "?", source_line(inner), module, n, seconds, size)
-        for (op, type, inner, module), (n, seconds, size) in merged.items()
-    ]
+    for pair in group:
+        part = 1 - pair.written / pair.count
+        for key, (count, seconds, size) in pair.rows.items():
+            entry = merged.setdefault(key, [0.0, 0.0, 0.0])
+            entry[0] += part * count
+            entry[1] += part * seconds
+            entry[2] += part * size
+    lines = [Line(op, type, str(spot) if spot else "?", source_line(spot), module, max(1, round(n)), seconds,
+                  round(size))
+             for (op, type, spot, module), (n, seconds, size) in merged.items()]
     lines.sort(key=lambda line: (-line.seconds, line.source, line.op))
     return Finding(
-        tuple(places), loop, sum(line.count for line in lines), sum(line.seconds for line in lines),
-        sum(line.bytes for line in lines), tuple(lines), advise(chains, loop, rows, windows),
-        tuple(f"{s} in {s.function}" for s in chain),
+        advice.places, group[0].first is group[0].site, sum(line.count for line in lines),
+        sum(line.seconds for line in lines), sum(line.bytes for line in lines), tuple(lines),
+        advice.sentence, advice.action, advice.expressions,
+        tuple(f"{s} in {s.function}" for s in advice.site.chain()),
     )
 
 
 def source_line(spot: Spot | None) -> str:
     """The text of a line, as far as its file can be read."""
-    import linecache
     return linecache.getline(spot.file, spot.line).strip() if spot is not None else ""
 
 
@@ -218,8 +231,8 @@ def near_misses_of(misses: Iterable[Miss]) -> tuple[NearMiss, ...]:
     """Near misses by operator, places and reason, most time first."""
     gathered: dict[Any, list[Any]] = {}
     for miss in misses:
-        a, b = miss.first.innermost, miss.place.innermost
-        if a is None or b is None or miss.place.in_optimizer:
+        a, b = miss.first.spot, miss.site.spot
+        if a is None or b is None or miss.site.inside is not None:
             continue
         entry = gathered.setdefault((miss.op, str(a), str(b), miss.reason), [0, 0.0])
         entry[0] += miss.count

@@ -21,11 +21,14 @@ class Key:
     that the numbers of values and of attributes need nothing to tell them apart.
     """
 
-    __slots__ = ("exact", "memories", "parts", "values", "wheres")
+    __slots__ = ("exact", "grads", "memories", "parts", "recorded", "values", "wheres")
 
     def __init__(self, values: Values, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.values = values
         self.memories: list[Memory | None] = []
+        self.recorded = torch.is_grad_enabled()
+        self.grads = 0
+        """Which tensors gradients flow to: two bits for each, that of a leaf and that of another one."""
         self.wheres: list[int] = []
         self.parts: list[Any] = [kind.number]
         """What `exact` is made of, with None in the place of each tensor."""
@@ -47,6 +50,8 @@ class Key:
             memory = self.values.memory(value)
             self.memories.append(memory)
             self.parts.append(None)
+            if self.recorded:
+                self.grads = 4 * self.grads + ((1 if value.is_leaf else 2) if value.requires_grad else 0)
             if memory is None:
                 self.wheres.append(0)
                 exact.append(self.values.fresh())
@@ -112,8 +117,8 @@ def written_reason(key: Key) -> str | None:
     """Which operand was written since, by what and where; None for an optimizer's step."""
     for i, memory in enumerate(key.memories):
         if memory is not None and memory.writer is not None:
-            name, place = memory.writer
-            if place.in_optimizer or place.innermost is None:
+            name, site = memory.writer
+            if site.inside is not None or site.spot is None:
                 return None
-            return f"operand {i} was written between them by {name} at {place.innermost}"
+            return f"operand {i} was written between them by {name} at {site.spot}"
     return None

@@ -43,6 +43,8 @@ class Kind:
     """Positions of arguments that are written."""
     ignored: tuple[int, ...] = ()
     """Positions of arguments on which the result does not depend."""
+    in_place: bool = False
+    """True if an argument is written: the result has memory that is someone's own."""
     chance: tuple[str, int] | None = None
     """Name and position of the probability of a random operation."""
 
@@ -77,7 +79,7 @@ def classify(func: Any) -> Kind:
         return Kind(number, name, EFFECT, HIDDEN_WRITES[name], HIDDEN_WRITES[name])
     if torch.Tag.nondeterministic_seeded in func.tags:
         chance = next(((a.name, i) for i, a in enumerate(arguments) if a.name in RANDOM_UNLESS_ZERO), None)
-        return Kind(number, name, RANDOM, written, outs, chance)
+        return Kind(number, name, RANDOM, written, outs, chance=chance)
     if name in UNDEFINED_NAMES:
         return Kind(number, name, UNDEFINED, written, outs)
     if any("Tensor" not in str(a.type) and a.type.kind() == "ClassType" for a in arguments):
@@ -88,7 +90,7 @@ def classify(func: Any) -> Kind:
         return Kind(number, name, VIEW)
     if name in OVERWRITES:               # the value may repeat; the memory is someone's own
         return Kind(number, name, EFFECT, written, (*outs, 0))
-    return Kind(number, name, PURE, written, outs)
+    return Kind(number, name, PURE, written, outs, in_place=bool(written))
 
 
 def is_certain(kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

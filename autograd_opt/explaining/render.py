@@ -28,14 +28,15 @@ def summary(found: Findings) -> list[str]:
         return ["no torch operation was seen"]
     part = found.repeated_seconds / found.seconds if found.seconds else 0.0
     lines = [
-        f"{found.operations:,} operations watched, {seconds_text(found.seconds)} of kernel time; "
+        f"{found.operations:,} operations watched, {seconds_text(found.seconds)} of processor time; "
         f"{found.repeated:,} repeat another on the same values: {seconds_text(found.repeated_seconds)}, {part:.1%}",
     ]
-    share = found.watched_seconds / found.total_seconds if found.total_seconds else 1.0
     cost = f"watching cost {seconds_text(found.own_seconds)} in {seconds_text(found.total_seconds)}, {found.cost:.2f}×"
-    if found.windows > 1 or share < 0.98:
+    if found.first_seconds > 0:
+        cost += f"; first calls of operators, not counted: {seconds_text(found.first_seconds)}"
+    if found.windows > 1 or found.watched_share < 0.98:
         times = f" in {found.windows} windows" if found.windows > 1 else ""
-        cost += f"; {share:.0%} of the time was watched{times}, the rest ran at full speed"
+        cost += f"; about {found.watched_share:.0%} of the operations were watched{times}, the rest ran at full speed"
     lines.append(cost)
     if found.written_after:
         lines.append(f"left out: {found.written_after:,} repeats whose result is written afterwards")

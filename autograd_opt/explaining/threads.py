@@ -36,13 +36,12 @@ class Beside(Unwrapped):
     def __init__(self, watch: Any) -> None:
         super().__init__()
         self.watch = watch
-        self.sequences: dict[int, Any] = {}
-        """Places by autograd's numbers, which each thread counts for itself."""
+        self.course = watch.course()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types or not self.watch.running:
             return func(*args, **(kwargs or {}))
-        return self.watch.beside(self.sequences, func, args, kwargs or {})
+        return self.watch.beside(self.course, func, args, kwargs or {})
 
 
 class _Followed(threading.local):

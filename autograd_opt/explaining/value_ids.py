@@ -26,7 +26,7 @@ class Memory(StorageWeakRef):
     The first value in it lies in two fields, others in a table: most storages hold one value.
     """
 
-    __slots__ = ("contents", "locations", "maker", "others", "value", "where", "writer", "writes")
+    __slots__ = ("birth", "changed", "contents", "locations", "maker", "others", "value", "where", "writer", "writes")
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
         super().__init__(storage)
@@ -36,8 +36,12 @@ class Memory(StorageWeakRef):
         self.others: dict[int, int] | None = None
         self.locations: dict[int, int] | None = None
         self.contents: dict[int, int] | None = None
-        self.writer: Any = None          # (operator name, place) of the last write
-        self.maker: Any = None           # the row that counts the repeat that made it
+        self.birth = -1
+        """When an operation was seen to make it, by the count of operations."""
+        self.changed = -1
+        """When an operation was last seen to write it."""
+        self.writer: Any = None          # (operator name, site) of the last write
+        self.maker: Any = None           # the operation that made what it holds
 
     def value_at(self, where: int) -> int:
         """The number of what lies there; 0 where that is not known."""
@@ -100,13 +104,13 @@ class Values:
             return None
         memory = self.memories.get(storage._cdata)
         if memory is None:
-            if len(self.memories) >= self.limit:
-                self.sweep()
             memory = self.memories[storage._cdata] = Memory(storage)
         return memory
 
     def sweep(self) -> None:
-        """Forget storages that are gone."""
+        """Forget storages that are gone, where there are many."""
+        if len(self.memories) < self.limit:
+            return
         for address in [a for a, m in self.memories.items() if m.expired()]:
             del self.memories[address]
         self.limit = 2 * len(self.memories) + SWEEP
@@ -134,28 +138,27 @@ class Values:
             found = memory.locations[where] = self.fresh()
         return found
 
-    def give(self, t: torch.Tensor, value: int, maker: Any = None) -> tuple[Memory, int] | None:
+    def give(self, t: torch.Tensor, value: int, maker: Any, clock: int) -> tuple[Memory, int] | None:
         """Output `t` has the value `value`; an alias of what is known keeps its number."""
+        before = len(self.memories)
         memory = self.memory(t)
         if memory is None:
             return None
+        if len(self.memories) > before:
+            memory.birth = memory.changed = clock
         where = self.where(t)
         memory.set_value(where, value)
         if maker is not None:
             memory.maker = maker
         return memory, where
 
-    def written(self, t: torch.Tensor, writer: Any) -> Any:
-        """`t` was written: all values in its storage are gone.  Returns who made the storage."""
-        memory = self.memory(t)
-        if memory is None:
-            return None
+    def written(self, memory: Memory, writer: Any, clock: int) -> None:
+        """A storage was written: all values in it are gone."""
+        memory.changed = clock
         memory.writes += 1
         memory.where = memory.value = 0
         memory.others = memory.contents = None
         memory.writer = writer
-        maker, memory.maker = memory.maker, None
-        return maker
 
 
 def content_of(t: torch.Tensor, largest: int = SMALL) -> Any:

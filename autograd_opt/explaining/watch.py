@@ -25,10 +25,12 @@ from autograd_opt import errors
 from autograd_opt._common.arguments import named, real
 from autograd_opt.explaining import purity, threads
 from autograd_opt.explaining.budget import Timer, idle_cost, inside_dispatch
-from autograd_opt.explaining.call_sites import Place, Places
+from autograd_opt.explaining.executions import OPERATION, Course, Execution, Executions, Site
 from autograd_opt.explaining.keys import Key, written_reason
+from autograd_opt.explaining.locator import Locator
 from autograd_opt.explaining.threads import LOCK, Unwrapped
 from autograd_opt.explaining.value_ids import Memory, Values, content_of
+from autograd_opt.inspection.program_text import dtype_text
 
 Tensor = torch.Tensor
 MOST_KEYS = 50_000
@@ -37,8 +39,6 @@ FREE = 0.1
 """Seconds that watching may cost however short the program is: some thousands of operations."""
 REMEMBERED = 1024
 """Bytes of an output up to which its bits are kept for comparison."""
-HICCUP = 20.0
-"""A run this many times slower than the fastest was interrupted; it counts as that many."""
 COLD = 6.0
 """An operation of a program costs about this many times more to hand to Python than a small sum in a loop: it has more
 arguments, and Python and the program find the caches emptied. Measured on short scripts: 4 to 16 times."""
@@ -56,48 +56,35 @@ CHECKED = 3
 
 
 @dataclass(eq=False, slots=True)
-class Record:
-    """The first run of an operation."""
+class Miss:
+    """Near misses of one kind between two sites."""
 
-    values: tuple[int, ...]
-    place: Place
+    op: str
+    first: Site
+    site: Site
+    reason: str
+    count: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class Outcome:
+    """The output of an operation's first run."""
+
     memory: Memory
     where: int
     writes: int
     content: Any
-    """The bits of a small output."""
-    repeated: bool = False
+    """The bits of a small one."""
 
 
-@dataclass(eq=False, slots=True)
-class Row:
-    """All repeats of operations of one place by one operator at another place."""
-
-    op: str
-    first: Place
-    place: Place
-    type: str
-    count: int = 0
-    seconds: float = 0.0
-    least: float = float("inf")
-    bytes: int = 0
-    written: int = 0
-    """Repeats whose result was written afterwards: they need memory of their own."""
-    checked: int = 0
-    different: int = 0
-    """Compared repeats that held another value: not reported as repeats."""
-
-
-@dataclass(eq=False, slots=True)
-class Miss:
-    """Near misses of one kind between two places."""
-
-    op: str
-    first: Place
-    place: Place
-    reason: str
-    count: int = 0
-    seconds: float = 0.0
+def elsewhere(frame: FrameType | None) -> bool:
+    """True if the program is importing."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def clock_of_this_thread() -> int:
@@ -119,23 +106,33 @@ class Watch(Unwrapped):
     ----------
     budget : the cost of watching that is allowed, as a share of the program's own time.
     operations, seconds : kernel-level operations of the thread that entered it, and their time.
+    first_seconds : the time of each operator's first call, which is not part of `seconds`.
     operations_beside, seconds_beside : those of the threads that it started.
     own_seconds, total_seconds, watched_seconds : what watching cost, the time inside the
-        context, and the part of it in which operations were watched: processor time of the
-        thread that entered it, which other programs on the machine do not lengthen.
+        context, and the part of it in which operations were watched.
+
+    Every time is processor time of the thread that runs the operation, which other programs on
+    the machine do not lengthen.
     """
 
     def __init__(self, budget: float = 0.5) -> None:
         super().__init__()
         self.budget = real("budget", budget)
-        self.values, self.places = Values(), Places()
-        self.keys: dict[Any, Record] = {}
-        self.loose: dict[Any, Record] = {}
-        self.alike: dict[Any, Record] = {}
-        self.rows: dict[Any, Row] = {}
+        self.values, self.executions = Values(), Executions()
+        self.locator = Locator(self.executions)
+        self.courses: list[Course] = []
+        self.keys: dict[Any, Execution] = {}
+        self.loose: dict[Any, Execution] = {}
+        self.alike: dict[Any, Execution] = {}
+        self.checks: dict[Any, list[int]] = {}
+        """Of repeats between two sites, how many were compared, and how many were different."""
         self.misses: dict[Any, Miss] = {}
+        self.read: set[Any] = set()
+        """Keys of operations that give Python a number."""
+        self.met: set[int] = set()
+        """Operators that have run before: a first call prepares more than it computes."""
         self.operations = self.operations_beside = 0
-        self.seconds_beside = 0.0
+        self.seconds_beside = self.first_seconds = self.elsewhere_seconds = 0.0
         self.seconds = self.total_seconds = self.watched_seconds = 0.0
         self.windows = 1
         self.overhead = self.sampled_seconds = 0.0
@@ -143,7 +140,7 @@ class Watch(Unwrapped):
         self.collected_seconds = 0.0
         """The garbage collector's, where remembering sets it going, and those of taking the mode off and on."""
         self.idle_seconds = 0.0
-        """What the program spent elsewhere than in torch, for which nothing may be spent on watching."""
+        """What the watched program spent elsewhere than in torch, for which nothing may be spent on watching."""
         self.running = self.tired = self.inside = self._looking = False
 
     # Life -----------------------------------------------------------------------------
@@ -152,11 +149,13 @@ class Watch(Unwrapped):
             raise errors.GraphError(errors.at("this explain() is already open: make another one, ao.explain()"))
         self.overhead = COLD * idle_cost()
         self.running, self.tired = True, False
-        self.places.outside = sys._getframe(1).f_back
+        self.locator.outside = sys._getframe(1).f_back
+        self._course = self.course()
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._clock = clock_of_this_thread()
         self._begin = self._window = self._last = self.now()
         self._work, self._quiet = 0.0, -1.0
+        self._looked = self._begin
         self._below = modes()
         super().__enter__()
         self._outside = [flags[-1] for flags in self.flags()]
@@ -184,11 +183,18 @@ class Watch(Unwrapped):
             self.watched_seconds += now - self._window
         self.take_off()
         with LOCK:
-            for table in (self.keys, self.loose, self.alike):
-                table.clear()
-            self.values.forget()
-            self.places.names.clear()
-            self.places.outside = None
+            for course in self.courses:
+                self.locator.close(course, 1)
+            self.courses.clear()
+            self.forget()
+            self.locator.names.clear()
+            self.locator.unmark(sys._getframe(1))
+
+    def course(self) -> Course:
+        """The open executions of one more thread."""
+        course = Course(self.executions.root)
+        self.courses.append(course)
+        return course
 
     def watching(self) -> bool:
         """Is the mode the innermost one of this thread now?"""
@@ -200,6 +206,11 @@ class Watch(Unwrapped):
         if not self.tired or self._looking or not self.running or os.getpid() != self._process:
             return
         if torch._C._current_autograd_node() is not None:   # the engine restores the modes of its beginning
+            return
+        now, before = self.now(), self._looked
+        self._looked = now
+        if elsewhere(frame):
+            self.elsewhere_seconds += now - before
             return
         if inside_dispatch(frame, HANDLER):       # torch has taken the mode off itself while a handler runs
             return
@@ -287,7 +298,9 @@ class Watch(Unwrapped):
     def forget(self) -> None:
         """Memory may have been written unseen."""
         self.values.forget()
-        self.loose.clear()
+        self.executions.forget()
+        for table in (self.keys, self.loose, self.alike, self.read):
+            table.clear()
 
     # One operation --------------------------------------------------------------------
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -303,22 +316,23 @@ class Watch(Unwrapped):
         if timed:
             cost += time.thread_time()
         self.inside = False
-        start = time.perf_counter()
+        start = time.thread_time()
         result = func(*args, **kwargs)
-        seconds = time.perf_counter() - start
+        seconds = time.thread_time() - start
         if timed:
             cost -= time.thread_time()
         self.inside = True
         with LOCK:
-            self.record(kind, key, args, kwargs, result, seconds)
+            counted = self.record(kind, key, args, kwargs, result, seconds, self._course, sys._getframe(1))
         self.inside = False
         self.operations += 1
-        self.seconds += seconds
+        self.seconds += counted
+        self.first_seconds += seconds - counted
         if timed:
             self.charge(max(0.0, cost + time.thread_time() - self.collected_seconds))
         return result
 
-    def beside(self, sequences: dict[int, Place], func: Any, args: Any, kwargs: Any) -> Any:
+    def beside(self, course: Course, func: Any, args: Any, kwargs: Any) -> Any:
         """An operation of another thread, which has no budget: it is watched all along."""
         with LOCK:
             if self.tired and (now := self.now()) != self._quiet:
@@ -326,108 +340,134 @@ class Watch(Unwrapped):
                 self.forget()
             kind = purity.kind_of(func)
             key = Key(self.values, kind, args, kwargs)
-        start = time.perf_counter()
+        start = time.thread_time()
         result = func(*args, **kwargs)
-        seconds = time.perf_counter() - start
+        seconds = time.thread_time() - start
         with LOCK:
             if self.running:
-                self.record(kind, key, args, kwargs, result, seconds, sequences)
+                self.seconds_beside += self.record(kind, key, args, kwargs, result, seconds, course, sys._getframe(2))
                 self.operations_beside += 1
-                self.seconds_beside += seconds
         return result
 
     def charge(self, cost: float) -> None:
         """A timed operation is done: go on watching only where the budget allows it."""
         self.sampled_seconds += cost
         self.samples += 1
-        now, work = self.now(), self.seconds + self.own_seconds
+        now, work = self.now(), self.seconds + self.first_seconds + self.own_seconds
         self.idle_seconds += max(0.0, now - self._last - PAUSE - max(0.0, work - self._work))
         self._last, self._work = now, work
         if self.spare(now) < 0:
             self.tired = True
+            self._looked = now
             self.watched_seconds += now - self._window
             self._timer.soon()
 
     def record(self, kind: purity.Kind, key: Key, args: Any, kwargs: Any, result: Any, seconds: float,
-               sequences: dict[int, Place] | None = None) -> None:
-        """Give the outputs their numbers; count a repeat or a near miss."""
+               course: Course, frame: FrameType) -> float:
+        """Number the outputs, count a repeat or a near miss; the seconds that count: 0 for an operator's first call."""
         verdict = kind.verdict
         if verdict == purity.RANDOM and purity.is_certain(kind, args, kwargs):
             verdict = purity.PURE
-        place = self.places.here(sys._getframe(2), sequences)
+        e = self.locator.here(frame, course, key.exact)
+        executions = self.executions
         for i in kind.written:
-            self.wrote(args, kwargs, i, kind.name, place)
+            self.wrote(args, kwargs, i, kind.name, e)
+        if kind.number not in self.met:
+            self.met.add(kind.number)
+            seconds = 0.0
         outputs = [r for r in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(r, Tensor)]
-        if not outputs or verdict in (purity.UNKNOWN, purity.UNDEFINED, purity.EFFECT):
-            if verdict == purity.EFFECT:  # the value repeats although the call must not be left out
-                first = self.keys.get(key.exact)
-                if first is None or len(first.values) != len(outputs):
-                    self.number(key, kind, place, outputs)
-                else:
-                    for t, value in zip(outputs, first.values, strict=True):
-                        self.values.give(t, value)
-            return
-        if verdict == purity.RANDOM:
-            for t in outputs:
-                self.values.give(t, self.values.fresh())
-            return
-        place.count += verdict == purity.PURE
-        first = self.keys.get(key.exact)
-        if first is None or len(first.values) != len(outputs):
-            record = self.number(key, kind, place, outputs)
-            if record is not None and verdict == purity.PURE and not kind.written and key.memories:
-                self.near(kind, key, record, seconds)
-            return
-        row = None
-        if verdict == purity.PURE and any(t.numel() for t in outputs):
-            row = self.repeat(kind, first, place, outputs, seconds)
-            if row.different:
-                self.number(key, kind, place, outputs)
-                return
-        for t, value in zip(outputs, first.values, strict=True):
-            self.values.give(t, value, row)
+        if verdict == purity.UNKNOWN:
+            for around in course.open:
+                around.impure = True
+        if verdict in (purity.UNKNOWN, purity.UNDEFINED):
+            executions.novel(e)
+        elif not outputs:                # a number for Python, or nothing but a write
+            if key.exact not in self.read:
+                self.read.add(key.exact)
+                executions.novel(e)
+            executions.operation(e, key.exact, False, course.run)
+        else:
+            leaf = Execution(e.site.child((OPERATION, kind.name), OPERATION, name=kind.name), e, executions.clock)
+            leaf.closed, leaf.run = True, course.run
+            leaf.written = kind.in_place
+            leaf.grads = key.recorded, key.grads
+            leaf.gradients = bool(key.grads) and outputs[0].is_floating_point() and not kind.name.endswith("_like")
+            executions.operands(leaf, [(m.changed, m.maker) for m in key.memories if m is not None and m.changed >= 0])
+            if verdict == purity.RANDOM:
+                leaf.values = tuple([self.values.fresh() for _ in outputs])
+                for t, value in zip(outputs, leaf.values, strict=True):
+                    self.values.give(t, value, leaf, executions.clock)
+                executions.novel(e)
+            else:
+                self.compute(kind, verdict, key, outputs, seconds, leaf, e)
+            executions.operation(e, (kind.number, leaf.values, leaf.grads), leaf.gradients, course.run)
+        executions.clock += 1
+        self.values.sweep()
+        return seconds
 
-    def number(self, key: Key, kind: purity.Kind, place: Place, outputs: list[Tensor]) -> Record | None:
+    def compute(self, kind: purity.Kind, verdict: str, key: Key, outputs: list[Tensor], seconds: float,
+                leaf: Execution, e: Execution) -> None:
+        """One operation whose value follows from its operands."""
+        executions, pure = self.executions, verdict == purity.PURE
+        first = self.keys.get(key.exact)
+        if first is None or len(first.values) != len(outputs) \
+                or (pure and not self.holds(kind, first, leaf, outputs[0])):
+            self.number(key, leaf, outputs, verdict == purity.VIEW)
+            executions.novel(e)
+            if pure:
+                leaf.site.executions += 1
+                executions.follow(leaf, (key.exact, leaf.grads))
+                if not kind.written and key.memories and leaf.outcome is not None:
+                    self.near(kind, key, leaf, seconds)
+            return
+        leaf.values = first.values
+        for t, value in zip(outputs, first.values, strict=True):
+            self.values.give(t, value, None if verdict == purity.VIEW else leaf, executions.clock)
+        if not pure:
+            return
+        leaf.site.executions += 1
+        if first.grads != leaf.grads:
+            executions.novel(e)
+            executions.follow(leaf, (key.exact, leaf.grads))
+            self.miss(kind, first, leaf.site, "gradients flow to the operands of one of them only", seconds)
+        elif any(t.numel() for t in outputs):
+            leaf.first = first
+            leaf.makers = tuple([m.maker for m in key.memories if m is not None and m.maker is not None])
+            t, site = outputs[0], leaf.site
+            leaf.row = ((kind.name, f"{dtype_text(t.dtype)}[{', '.join(map(str, t.shape))}]", site.spot, site.module),
+                        seconds, sum(t.numel() * t.element_size() for t in outputs))
+            executions.follow(leaf, (key.exact, leaf.grads))
+            executions.repeated(leaf, e)
+
+    def number(self, key: Key, leaf: Execution, outputs: list[Tensor], view: bool) -> None:
         """The first run of a key."""
-        numbers = tuple([self.values.fresh() for _ in outputs])
-        given = self.values.give(outputs[0], numbers[0])
+        clock, maker = self.executions.clock, None if view else leaf
+        leaf.values = tuple([self.values.fresh() for _ in outputs])
+        given = self.values.give(outputs[0], leaf.values[0], maker, clock)
         for i in range(1, len(outputs)):
-            self.values.give(outputs[i], numbers[i])
+            self.values.give(outputs[i], leaf.values[i], maker, clock)
         if given is None:
-            return None
+            return
         memory, where = given
-        record = Record(numbers, place, memory, where, memory.writes, content_of(outputs[0], REMEMBERED))
+        leaf.outcome = Outcome(memory, where, memory.writes, content_of(outputs[0], REMEMBERED))
         if len(self.keys) >= MOST_KEYS:
             for old in list(self.keys)[:MOST_KEYS // 4]:
                 del self.keys[old]
             self.loose.clear()
             self.alike.clear()
-        self.keys[key.exact] = record
-        return record
+        self.keys[key.exact] = leaf
 
-    def repeat(self, kind: purity.Kind, first: Record, place: Place, outputs: list[Tensor], seconds: float) -> Row:
-        """Count an operation that has been run before on the same values."""
-        row = self.rows.get((kind.number, first.place, place))
-        if row is None:
-            t = outputs[0]
-            from autograd_opt.inspection.program_text import dtype_text
-            text = f"{dtype_text(t.dtype)}[{', '.join(map(str, t.shape))}]"
-            row = self.rows[kind.number, first.place, place] = Row(kind.name, first.place, place, text)
-        if row.checked < CHECKED:
-            same = self.compare(first, outputs[0])
+    def holds(self, kind: purity.Kind, first: Execution, leaf: Execution, t: Tensor) -> bool:
+        """True unless `t` was compared with the first run's output and differs."""
+        checked = self.checks.setdefault((kind.number, first.site, leaf.site), [0, 0])
+        if checked[0] < CHECKED:
+            same = self.compare(first.outcome, t)
             if same is not None:
-                row.checked += 1
-                row.different += not same
-        row.count += 1
-        row.least = min(row.least, seconds)
-        row.seconds += min(seconds, HICCUP * row.least)
-        row.bytes += sum(t.numel() * t.element_size() for t in outputs)
-        if first.place is place:
-            place.covered += 1 if first.repeated else 2
-            first.repeated = True
-        return row
+                checked[0] += 1
+                checked[1] += not same
+        return not checked[1]
 
-    def compare(self, first: Record, t: Tensor) -> bool | None:
+    def compare(self, first: Outcome, t: Tensor) -> bool | None:
         """Does `t` hold the bits of the first run's output?  None where those are gone."""
         if first.content is not None:
             return bool(content_of(t, REMEMBERED) == first.content)
@@ -445,44 +485,60 @@ class Watch(Unwrapped):
             other.set_(storage, offset, shape, stride)
             return bool(((other == t) | ((other != other) & (t != t))).all())
 
-    def wrote(self, args: Any, kwargs: Any, i: int, name: str, place: Place) -> None:
+    def wrote(self, args: Any, kwargs: Any, i: int, name: str, e: Execution) -> None:
         """Argument `i` was written."""
         target = args[i] if i < len(args) else None
         targets = [target] if i < len(args) else [v for k, v in kwargs.items() if k.startswith("out")]
         for t in targets:
             for one in t if isinstance(t, (list, tuple)) else (t,):
-                if isinstance(one, Tensor):
-                    maker = self.values.written(one, (name, place))
-                    if maker is not None:
-                        maker.written += 1
+                memory = self.values.memory(one) if isinstance(one, Tensor) else None
+                if memory is None:
+                    continue
+                self.values.written(memory, (name, e.site), self.executions.clock)
+                self.executions.wrote(memory.maker)
+                at: Execution | None = e
+                while at is not None:
+                    if memory.birth < at.begin:     # not its own
+                        at.impure = True
+                    at = at.parent
 
     # Near misses ------------------------------------------------------------------------
-    def near(self, kind: purity.Kind, key: Key, record: Record, seconds: float) -> None:
+    def near(self, kind: purity.Kind, key: Key, leaf: Execution, seconds: float) -> None:
         """Was this operation run before on the same memory, or on equal values elsewhere?"""
         location = key.by_location()
         first = self.loose.get(location)
         if first is not None:
             reason = written_reason(key)
             if reason is not None:
-                self.miss(kind, first, record.place, reason, seconds)
-        self.loose[location] = record
+                self.miss(kind, first, leaf.site, reason, seconds)
+        self.loose[location] = leaf
         content = key.by_content()
         if content is not None:
-            first = self.alike.setdefault(content[0], record)
-            if first is not record:
-                self.miss(kind, first, record.place, f"operand {content[1]} is another tensor with the same values",
+            first = self.alike.setdefault(content[0], leaf)
+            if first is not leaf:
+                self.miss(kind, first, leaf.site, f"operand {content[1]} is another tensor with the same values",
                           seconds)
 
-    def miss(self, kind: purity.Kind, first: Record, place: Place, reason: str, seconds: float) -> None:
+    def miss(self, kind: purity.Kind, first: Execution, site: Site, reason: str, seconds: float) -> None:
         """Count a near miss."""
-        found = self.misses.get((kind.number, first.place, place, reason))
+        found = self.misses.get((kind.number, first.site, site, reason))
         if found is None:
-            found = Miss(kind.name, first.place, place, reason)
-            self.misses[kind.number, first.place, place, reason] = found
+            found = Miss(kind.name, first.site, site, reason)
+            self.misses[kind.number, first.site, site, reason] = found
         found.count += 1
         found.seconds += seconds
 
     # Reading ------------------------------------------------------------------------------
+    @property
+    def watched_share(self) -> float:
+        """The part of the operations that were watched: the others are estimated by the time that they took."""
+        active = self.watched_seconds - self.idle_seconds - self.own_seconds
+        unseen = self.total_seconds - self.watched_seconds - self.elsewhere_seconds
+        if not self.operations or unseen <= 0:
+            return 1.0
+        active = max(active, self.seconds + self.first_seconds, 1e-9)
+        return active / (active + unseen)
+
     @property
     def report(self) -> Any:
         """What was found, as a `Findings`."""

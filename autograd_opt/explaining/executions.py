@@ -1,0 +1,437 @@
+"""Executions of expressions, modules and operations: which of them repeat another one as a whole.
+
+A site is one expression of the program in one chain of calls; an execution is one time that it
+runs. An execution repeats an earlier one if the operations below it had the same values in the
+same order. Repeats are counted at the outermost site that repeats as a whole.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from autograd_opt.explaining.call_sites import Spot
+
+EXPRESSION, MODULE, DERIVATIVE, OPTIMIZER, LIBRARY, OPERATION, ROOT = range(7)
+"""Kinds of sites."""
+MOST_KEYS = 50_000
+"""Values of executions remembered; the oldest quarter is forgotten beyond."""
+MOST_SITES = 8
+"""Sites remembered for one value."""
+
+
+def loops_of(code: CodeType) -> tuple[tuple[int, int], ...]:
+    """The loops of a function as ranges of instruction offsets, outermost first."""
+    ends: dict[int, int] = {}
+    for step in dis.get_instructions(code):
+        if "JUMP_BACKWARD" in step.opname and isinstance(step.argval, int):
+            ends[step.argval] = max(step.offset, ends.get(step.argval, 0))
+    return tuple(sorted(ends.items(), key=lambda loop: (loop[0], -loop[1])))
+
+
+class Activation:
+    """One activation of a frame: the mark that tells it from others at the same address.
+
+    It lies in the frame's `f_trace`, which nothing reads unless a debugger is set; then it is called once and gone.
+    """
+
+    __slots__ = ("at", "code", "entered", "loops")
+
+    def __init__(self, code: CodeType, loops: tuple[tuple[int, int], ...]) -> None:
+        self.code, self.loops = code, loops
+        self.at = -1
+        self.entered: dict[int, int] = {}
+        """For each loop by its first offset, the number of operations when it was last entered."""
+
+    def __call__(self, frame: Any, event: str, argument: Any) -> None:
+        """Answer a debugger that takes the mark for a trace function."""
+
+    def move(self, at: int, clock: int) -> None:
+        """Note that instruction `at` runs now."""
+        for begin, end in self.loops:
+            if begin <= at <= end and not begin <= self.at <= end:
+                self.entered[begin] = clock
+        self.at = at
+
+    def in_loop(self, at: int) -> bool:
+        """True if an instruction is part of a loop."""
+        return any(begin <= at <= end for begin, end in self.loops)
+
+
+@dataclass(eq=False, slots=True)
+class Site:
+    """One expression, module or operation in one chain of calls."""
+
+    kind: int
+    parent: Site | None
+    spot: Spot | None = None
+    name: str = ""
+    """Of a module its path, of an operation the operator."""
+    module: str = ""
+    inside: Site | None = None
+    """The innermost enclosing site of an optimizer's step or of this library, if no user's code stands in between."""
+    children: dict[Any, Site] = field(default_factory=dict, repr=False)
+    executions: int = 0
+    run: int = -1
+    """Backward runs before its first execution."""
+    across: bool = False
+    """True if gradients flow through executions with a backward run between."""
+    last_key: Any = None
+    last_begin: int = -1
+    constant: list[tuple[int, int]] | None = field(default=None, repr=False)
+    """Loops (levels up, first offset) in whose every run so far this site has had one value."""
+    code: CodeType | None = field(default=None, repr=False)
+    """The function in which an expression stands."""
+    runs: bool = False
+    """True if it calls `backward()`."""
+    callee: CodeType | None = field(default=None, repr=False)
+    """The Python function that the expression calls."""
+
+    def child(self, key: Any, kind: int, spot: Spot | None = None, name: str = "") -> Site:
+        """The site below this one, made when it is first met."""
+        found = self.children.get(key)
+        if found is None:
+            module = name if kind == MODULE else self.module
+            found = self.children[key] = Site(kind, self, spot or (self.spot if kind != ROOT else None), name, module)
+            if kind in (OPTIMIZER, LIBRARY):
+                found.inside = found
+            elif kind != EXPRESSION:
+                found.inside = self.inside
+        return found
+
+    def chain(self) -> tuple[Spot, ...]:
+        """The expressions from the outermost to this one."""
+        found: list[Spot] = []
+        for site in self.upwards():
+            if site.kind in (EXPRESSION, DERIVATIVE) and site.spot is not None:
+                found.append(site.spot)
+        return tuple(reversed(found))
+
+    def upwards(self) -> Iterator[Site]:
+        """This site and those around it, innermost first."""
+        site: Site | None = self
+        while site is not None:
+            yield site
+            site = site.parent
+
+    def within(self, kind: int) -> Site | None:
+        """The innermost site of a kind around this one, itself included."""
+        return next((site for site in self.upwards() if site.kind == kind), None)
+
+    @property
+    def expression(self) -> Site | None:
+        """The innermost expression, itself included."""
+        return self.within(EXPRESSION)
+
+
+@dataclass(eq=False, slots=True)
+class Pair:
+    """Executions of `site` that repeat one of `first`; the two are one site where a loop repeats it."""
+
+    first: Site
+    site: Site
+    count: int = 0
+    latest: int = 0
+    """Those that repeat the latest execution of `first`, not only an older one."""
+    one_run: int = 0
+    """Those in the same backward run as what they repeat."""
+    written: int = 0
+    """Those whose result, or the one that they repeat, is written afterwards: they need memory of their own."""
+    across: bool = False
+    """True if gradients flow through executions with a backward run between."""
+    rows: dict[Any, list[Any]] = field(default_factory=dict, repr=False)
+    """(operator, type, spot, module) → [count, seconds, bytes]."""
+    uses: set[Pair] = field(default_factory=set, repr=False)
+    """Pairs whose results are operands here."""
+
+
+class Execution:
+    """One time that a site runs."""
+
+    __slots__ = (
+        "activation",
+        "begin",
+        "child",
+        "closed",
+        "first",
+        "gradients",
+        "grads",
+        "impure",
+        "instruction",
+        "into",
+        "key",
+        "latest",
+        "leaves",
+        "makers",
+        "matched",
+        "novel",
+        "operands",
+        "operator",
+        "outcome",
+        "pair",
+        "parent",
+        "row",
+        "run",
+        "site",
+        "values",
+        "written",
+    )
+
+    def __init__(self, site: Site, parent: Execution | None, begin: int) -> None:
+        self.site, self.parent, self.begin = site, parent, begin
+        self.activation: Any = None
+        self.instruction = -1
+        self.child: Any = None
+        self.operator: Any = None        # the first operation's exact key
+        self.key: Any = 0
+        self.novel = self.impure = self.closed = self.written = self.gradients = False
+        self.leaves: list[Execution] = []
+        """Operations below it, as long as all of them are repeats."""
+        self.first: Execution | None = None
+        """What it repeats; `latest` is True if its site's latest execution has that value, too."""
+        self.latest = False
+        self.into: Execution | None = None
+        """The execution as a part of which this one was counted."""
+        self.pair: Pair | None = None
+        self.matched: dict[Pair, int] | None = None
+        self.operands: list[tuple[int, Any]] = []
+        """When and by which operation its operands were made, as long as the site may be moved out of a loop."""
+        self.makers: tuple[Execution, ...] = ()
+        self.row: Any = None
+        self.run = 0
+        # of an operation
+        self.values: tuple[int, ...] = ()
+        self.grads: Any = None
+        self.outcome: Any = None
+
+
+class Course:
+    """The open executions of one thread, outermost first, and where its derivatives belong."""
+
+    def __init__(self, site: Site) -> None:
+        self.root = Execution(site, None, -1)
+        self.root.novel = True
+        self.open = [self.root]
+        self.sequences: dict[int, Site] = {}
+        """Sites by autograd's numbers, which each thread counts for itself."""
+        self.run = 0
+        """Backward runs begun so far; `in_run` is True during one."""
+        self.in_run = False
+
+
+class Executions:
+    """Opens and closes executions, and counts those that repeat."""
+
+    def __init__(self) -> None:
+        self.root = Site(ROOT, None)
+        self.clock = 0
+        """Operations seen."""
+        self.pairs: dict[tuple[Site, Site], Pair] = {}
+        self.seen: dict[Any, list[Execution]] = {}
+        self.gap = 0
+        """The clock when watching was taken up again: what was before has other numbers."""
+
+    def reached(self) -> dict[Spot, list[Site]]:
+        """For each expression, the sites of the chains of calls that lead to it."""
+        found: dict[Spot, list[Site]] = {}
+        sites = [self.root]
+        while sites:
+            site = sites.pop()
+            sites += site.children.values()
+            if site.kind == EXPRESSION and site.spot is not None:
+                found.setdefault(site.spot, []).append(site)
+        return found
+
+    def forget(self) -> None:
+        """Drop what later executions could repeat: memory may have been written unseen."""
+        self.seen.clear()
+        self.gap = self.clock
+
+    def novel(self, e: Execution) -> None:
+        """Note that the executions from `e` outwards do what was not done before."""
+        at: Execution | None = e
+        while at is not None and not at.novel:
+            at.novel = True
+            leaves, at.leaves = at.leaves, []
+            for leaf in leaves:
+                self.settle(outermost(leaf))
+            at = at.parent
+
+    def operands(self, leaf: Execution, made: list[tuple[int, Any]]) -> None:
+        """Note when the operands of an operation were made, for each execution that has not made them itself."""
+        at: Execution | None = leaf
+        while at is not None:
+            if at.site.constant is None or at.site.constant:
+                at.operands += [one for one in made if one[0] < at.begin]
+            at = at.parent
+
+    def operation(self, e: Execution, step: Any, gradients: bool, run: int) -> None:
+        """Take an operation's operator, values and gradients into the keys of all that is open."""
+        at: Execution | None = e
+        while at is not None and at.site.kind != ROOT:
+            at.key = hash((at.key, step))
+            at.gradients |= gradients
+            at.run = run
+            at = at.parent
+
+    def repeated(self, leaf: Execution, e: Execution) -> None:
+        """Count an operation that repeats `leaf.first`, now or with what is around it."""
+        if e.novel:
+            self.settle(leaf)
+        else:
+            at: Execution | None = e
+            while at is not None and not at.novel:
+                at.leaves.append(leaf)
+                at = at.parent
+
+    def close(self, e: Execution) -> None:
+        """An execution has ended."""
+        e.closed = True
+        site = e.site
+        site.executions += 1
+        key = None if e.impure else e.key
+        if not e.impure and not e.novel and e.leaves:
+            first = self.earlier(e)
+            if first is not None:
+                self.match(e, first)
+        if key is not None:
+            if len(self.seen) >= MOST_KEYS:
+                for old in list(self.seen)[:MOST_KEYS // 4]:
+                    del self.seen[old]
+            known = self.seen.setdefault(key, [])
+            at = next((i for i, other in enumerate(known) if other.site is site), None)
+            if at is None and len(known) < MOST_SITES:
+                known.append(e)
+            elif at is not None and known[at].written:
+                known[at] = e
+        self.follow(e, key)
+        parent = e.parent
+        if parent is not None and parent.novel:
+            if e.first is not None:
+                self.settle(e)
+            else:
+                for leaf in e.leaves:
+                    self.settle(outermost(leaf))
+        e.leaves = []
+
+    def earlier(self, e: Execution) -> Execution | None:
+        """An execution with the values of `e`: of its own site, else of the same text, else the outermost one."""
+        site = e.site
+        found = [other for other in self.seen.get(e.key, ()) if not other.written]
+        own = next((other for other in found if other.site is site), None)
+        if own is not None:
+            return own
+        text = site.spot.text if site.spot is not None else ""
+        alike = [o for o in found if o.site.kind == site.kind and o.site.spot is not None and o.site.spot.text == text]
+        return alike[-1] if alike else found[-1] if found else None
+
+    def match(self, e: Execution, first: Execution) -> None:
+        """An execution repeats `first` as a whole."""
+        e.first = first
+        inside = set[int]()
+        makers: list[Execution] = []
+        for leaf in e.leaves:
+            top = outermost(leaf)
+            inside.add(id(leaf))
+            if top is not e:
+                top.into = e
+                if top is not leaf:
+                    top.row, top.makers = None, ()
+        for leaf in e.leaves:
+            makers += [m for m in leaf.makers if id(m) not in inside]
+        e.makers = tuple(makers)
+        e.row = e.leaves
+
+    def settle(self, e: Execution) -> None:
+        """Count a repeat at its own site: nothing around it repeats as a whole."""
+        first = e.first
+        if first is None or e.pair is not None:
+            return
+        pair = self.pairs.get((first.site, e.site))
+        if pair is None:
+            pair = self.pairs[first.site, e.site] = Pair(first.site, e.site)
+        e.pair = pair
+        pair.count += 1
+        pair.latest += e.latest
+        pair.one_run += first.run == e.run
+        pair.across |= e.gradients and first.run != e.run
+        if first.matched is None:
+            first.matched = {}
+        first.matched[pair] = first.matched.get(pair, 0) + 1
+        if e.written or first.written:
+            pair.written += 1
+        leaves = e.row if isinstance(e.row, list) else [e]
+        for key, seconds, size in [leaf.row for leaf in leaves]:
+            row = pair.rows.get(key)
+            if row is None:
+                row = pair.rows[key] = [0, 0.0, 0]
+            row[0] += 1
+            row[1] += seconds
+            row[2] += size
+        for maker in e.makers:
+            used = outermost(maker).pair
+            if used is not None and used is not pair:
+                pair.uses.add(used)
+        for leaf in (e, *leaves):        # else each holds all that was before it
+            leaf.makers, leaf.row = (), None
+
+    def follow(self, e: Execution, key: Any) -> None:
+        """Compare with the site's execution before, and note in which loops its value changes."""
+        site, first = e.site, e.first
+        if site.run < 0:
+            site.run = e.run
+        site.across |= e.gradients and site.run != e.run
+        if first is not None:
+            e.latest = first.site.last_key == key
+        if site.constant is None:
+            site.constant = [(level, begin) for level, (activation, at) in enumerate(frames(e))
+                             for begin, end in activation.loops if begin <= at <= end]
+        elif site.constant and (key is None or site.last_key != key) and site.last_begin >= self.gap:
+            levels = list(frames(e))
+            site.constant = [
+                (level, begin) for level, begin in site.constant
+                if level < len(levels) and levels[level][0].entered.get(begin, -1) > site.last_begin]
+        if site.constant and e.operands:
+            levels = list(frames(e))
+            site.constant = [
+                (level, begin) for level, begin in site.constant
+                if level < len(levels) and stable(e, begin, levels[level][0].entered.get(begin, -1))]
+        e.operands = []
+        site.last_key, site.last_begin = key, e.begin
+
+    def wrote(self, maker: Execution | None) -> None:
+        """What an operation made is written after it: neither it nor what has ended around it can be shared."""
+        at = maker
+        while at is not None and at.closed:
+            if not at.written:
+                at.written = True
+                if at.pair is not None:
+                    at.pair.written += 1
+                for pair, n in (at.matched or {}).items():
+                    pair.written += n
+            at = at.parent
+
+
+def stable(e: Execution, begin: int, entered: int) -> bool:
+    """True if the operands were there before a loop was entered, or are made anew in it with one value."""
+    return all(when < entered or (maker is not None and not maker.written and any(
+        other == begin for _, other in maker.site.constant or ())) for when, maker in e.operands)
+
+
+def outermost(e: Execution) -> Execution:
+    """The execution as a part of which another one is counted."""
+    while e.into is not None:
+        e = e.into
+    return e
+
+
+def frames(e: Execution) -> Iterator[tuple[Activation, int]]:
+    """The activations around an execution with the instruction of each, innermost first."""
+    at: Execution | None = e
+    while at is not None:
+        if at.site.kind == EXPRESSION:
+            yield at.activation, at.instruction
+        at = at.parent

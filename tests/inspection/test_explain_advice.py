@@ -1,0 +1,300 @@
+"""Advice is taken literally: random scripts are changed as `explain` says, and have to compute the same."""
+
+from __future__ import annotations
+
+import ast
+import math
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from autograd_opt.explaining import explain
+from autograd_opt.explaining.findings import Finding, Findings
+
+START = """
+import torch
+torch.manual_seed(0)
+a, b, c, d = torch.rand(3), torch.rand(3), torch.rand(3), torch.rand(3)
+w = torch.rand(3, requires_grad=True)
+def f(x, y):
+    return (x * y).sin() + x.exp()
+def g(x, k):
+    z = x.cos()
+    z.mul_(k)
+    return z + 1
+def h(x, y):
+    x.add_(y.exp())
+    return x.sin()
+def p(x, y):
+    return x.exp(), y
+def q(x):
+    s = torch.zeros(3)
+    for t in (x, x):
+        s = f(t, s)
+    return s
+class State:
+    k = 0
+    def next(self):
+        self.k += 1
+        return a[self.k % 2].exp()
+state = State()
+"""
+END = "\nRESULT = [v.tolist() for v in (a, b, c, d, w)] + [None if w.grad is None else w.grad.tolist()]\n"
+
+
+def script(seed: int) -> str:
+    """A small program with loops, functions, in-place writes, gradients and branches."""
+    r = random.Random(seed)
+    lines: list[str] = []
+
+    def name() -> str:
+        return r.choice("abcd")
+
+    def operand() -> str:
+        return r.choice([*"abcd", *"abcd", "w", "c.detach()", f"{name()}[:]"])
+
+    def expression() -> str:
+        x, y = operand(), operand()
+        return r.choice([
+            f"{x}.exp()", f"{x} * {y}", f"({x} + {y}).tanh()", f"f({x}, {y})", f"f({x}, {y})",
+            f"g({x}, {r.choice('23')})",
+            f"q({x})", f"p({x}, {y})[{r.choice('01')}]", "torch.ones(3)", f"h({name()}, {y}).detach()", f"{x}.clone()",
+            f"sum({x}.exp() for _ in range(2))", f"[{x}.exp() + k for k in range(2)][1]", f"{x} * i", "state.next()",
+            f"torch.stack([{x}, {y}]).logsumexp(0)", f"{x}.sum() * {y}",
+        ])
+
+    def block(depth: int, margin: str) -> None:
+        for _ in range(r.randint(2, 5)):
+            kind = r.random()
+            if kind < 0.15 and depth < 3:
+                lines.append(f"{margin}for {'ijk'[depth - 1] if depth else 'i'} in range({r.randint(2, 3)}):")
+                block(depth + 1, margin + "    ")
+            elif kind < 0.22:
+                lines.append(f"{margin}with torch.no_grad():")
+                lines.append(f"{margin}    {name()} = {expression()}")
+            elif kind < 0.3:
+                lines.append(f"{margin}if i {r.choice(['==', '!='])} 1:")
+                lines.append(f"{margin}    {name()} = {expression()}")
+            elif kind < 0.4:
+                lines.append(f"{margin}{name()}.detach().mul_(0.5)")
+            elif kind < 0.5:
+                lines.append(f"{margin}(w * {expression()}).sum().backward()")
+            elif kind < 0.55:
+                lines.append(f"{margin}with torch.no_grad():")
+                lines.append(f"{margin}    w.sub_(0.1)")
+            else:
+                lines.append(f"{margin}{name()} = {expression()}")
+
+    lines.append("i = 0")
+    block(0, "")
+    lines.append("for i in range(3):")
+    block(1, "    ")
+    return START + "\n".join(lines) + END
+
+
+def run(text: str, file: Path, watched: bool) -> tuple[Any, Findings | None]:
+    """The results of a program, and what was found."""
+    file.write_text(text)
+    code, world = compile(text, str(file), "exec"), dict[str, Any]({"__name__": "__main__"})
+    if not watched:
+        exec(code, world)
+        return world["RESULT"], None
+    with explain(budget=1e9) as e:
+        exec(code, world)
+    return world["RESULT"], e.report
+
+
+HELPERS = """
+_kept = {}
+def _put(key, value):
+    _kept[key] = value
+    return value
+def _once(key, compute):
+    if key not in _kept:
+        _kept[key] = compute()
+    return _kept[key]
+"""
+
+
+class Change(ast.NodeTransformer):
+    """Replaces an expression on one line."""
+
+    def __init__(self, line: int, text: str, by: str) -> None:
+        self.line, self.text, self.by, self.done = line, text, by, 0
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.expr) and node.lineno == self.line and ast.unparse(node) == self.text:
+            self.done += 1
+            return ast.parse(self.by.format(self.text), mode="eval").body
+        return self.generic_visit(node)
+
+
+class Before(ast.NodeTransformer):
+    """Puts statements before the loop at a line."""
+
+    def __init__(self, line: int, text: str) -> None:
+        self.line, self.text, self.done = line, text, 0
+
+    def visit_For(self, node: ast.For) -> Any:
+        self.generic_visit(node)
+        if node.lineno == self.line:
+            self.done += 1
+            return [*ast.parse(self.text).body, node]
+        return node
+
+
+def changed(text: str, finding: Finding) -> str | None:
+    """The program with the advice taken; None where it does not say what to replace."""
+    tree = ast.parse(text)
+    normal = [ast.unparse(ast.parse(e, mode="eval")) for e in finding.expressions]
+    if finding.action == "reuse" and "compute it once and hand it" not in finding.advice and len(normal) == 1:
+        first, second = (int(place.rpartition(":")[2]) for place in finding.places)
+        source = re.match(r"compute `(.*?)` once, at", finding.advice)
+        assert source is not None
+        made = ast.unparse(ast.parse(source[1], mode="eval"))
+        steps: list[Any] = [Change(second, normal[0], "_kept['key']"), Change(first, made, "_put('key', {})")]
+        if first == second:
+            return None                  # which of two on one line is not said
+    elif finding.action == "hoist":
+        loop = re.search(r"the loop at [^ ]*:(\d+)", finding.advice)
+        assert loop is not None
+        line = int(loop[1])
+        place = int(finding.places[0].rpartition(":")[2])
+        if len(normal) != 1:
+            return None
+        context = re.search(r"also under `(with .*?)`", finding.advice)
+        if "before the loop" in finding.advice and context is not None:
+            steps = [Change(place, normal[0], "_moved"), Before(line, f"{context[1]}:\n    _moved = {normal[0]}")]
+        elif "before the loop" in finding.advice:
+            steps = [Change(place, normal[0], "_moved"), Before(line, f"_moved = {normal[0]}")]
+        else:
+            steps = [Change(place, normal[0], "_once('key', lambda: {})"), Before(line, "_kept.clear()")]
+    else:
+        return None
+    for step in steps:
+        tree = step.visit(tree)
+        if step.done != 1:
+            return None                  # the text stands there twice
+    result = HELPERS + ast.unparse(ast.fix_missing_locations(tree))
+    if "retain_graph" in finding.advice:
+        result = result.replace(".backward()", ".backward(retain_graph=True)")
+    return result
+
+
+def alike(one: Any, other: Any) -> bool:
+    """True if lists are equal but for the order in which gradients are summed."""
+    if isinstance(one, list):
+        return len(one) == len(other) and all(alike(a, b) for a, b in zip(one, other, strict=True))
+    return one is other or one == other or (one is not None and other is not None and (
+        (math.isnan(one) and math.isnan(other)) or math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-6)))
+
+
+TAKEN = {"reuse": 0, "hoist": 0}
+
+
+def take(seed: int, folder: Path) -> None:
+    text = script(seed)
+    try:
+        bare, _ = run(text, folder / "bare.py", False)
+    except (RuntimeError, IndexError):   # what torch forbids
+        return
+    seen, found = run(text, folder / f"s{seed}.py", True)
+    assert repr(seen) == repr(bare)
+    assert found is not None
+    for finding in found.findings:
+        assert finding.count > 0
+        other = changed(text, finding)
+        if other is None:
+            continue
+        TAKEN[finding.action] += 1
+        try:
+            result, _ = run(other, folder / "changed.py", False)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {finding.advice}: {error}") from error
+        assert alike(result, bare), f"seed {seed}: {finding.advice}"
+    assert found.repeated_seconds <= found.seconds
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_advice_taken_literally_changes_no_result(first: int, tmp_path: Path) -> None:
+    before = dict(TAKEN)
+    for seed in range(first, first + 50):
+        take(seed, tmp_path)
+    assert TAKEN["reuse"] > before["reuse"]
+    assert TAKEN["hoist"] > before["hoist"]
+
+
+@pytest.mark.slow
+def test_advice_taken_literally_changes_no_result_at_length(tmp_path: Path) -> None:
+    for seed in range(1_000, 3_000):
+        take(seed, tmp_path)
+
+
+SOFTMIN = """
+import torch
+def softmin(eps, C, h):
+    return -eps * (h - C / eps).logsumexp(1)
+C = torch.rand(30, 30)
+for step in range(5):
+    x = torch.rand(30)
+    D = C * x
+    f = softmin(0.1, D, x)
+    g = softmin(0.1, D, x + f)
+RESULT = 0
+"""
+PARAMETRIZED = """
+import torch
+from torch import nn
+cell = nn.RNNCell(8, 8)
+torch.nn.utils.parametrizations.orthogonal(cell, "weight_hh")
+x = torch.randn(6, 16, 8)
+opt = torch.optim.SGD(cell.parameters(), 0.1)
+for step in range(5):
+    s = torch.zeros(16, 8)
+    for t in x:
+        s = cell(t, s)
+    opt.zero_grad()
+    s.square().sum().backward()
+    opt.step()
+RESULT = 0
+"""
+
+
+def test_a_call_with_other_arguments_is_not_the_same_value(tmp_path: Path) -> None:
+    found = run(SOFTMIN, tmp_path / "softmin.py", True)[1]
+    assert found is not None
+    (finding,) = found.findings
+    assert finding.expressions == ("C / eps",)
+    assert "softmin(" not in finding.advice
+
+
+def test_a_state_is_not_named_as_what_repeats(tmp_path: Path) -> None:
+    found = run(PARAMETRIZED, tmp_path / "cell.py", True)[1]
+    assert found is not None
+    assert not any("`s`" in f.advice or "compute `cell" in f.advice for f in found.findings)
+    first = max(found.findings, key=lambda f: f.count if "matrix_exp" in str(f.lines) else 0)
+    assert "`ParametrizedRNNCell.parametrizations.weight_hh` inside `cell(t, s)`" in first.advice
+
+
+def test_the_reason_of_a_repeat_within_one_backward_run(tmp_path: Path) -> None:
+    plain = PARAMETRIZED.replace('torch.nn.utils.parametrizations.orthogonal(cell, "weight_hh")\n', "")
+    found = run(plain, tmp_path / "plain.py", True)[1]
+    assert found is not None
+    advice = [f.advice for f in found.findings if f.lines[0].source.startswith("derivative")]
+    assert advice
+    assert all("more than once on the same values" in text for text in advice)
+
+
+def test_one_finding_for_one_cause(tmp_path: Path) -> None:
+    text = ("import torch\nx = torch.rand(9)\nfor _ in range(4):\n    y = x.exp()\n    z = y * 2\n    u = z.sin() + y\n"
+            "RESULT = 0\n")
+    found = run(text, tmp_path / "cause.py", True)[1]
+    assert found is not None
+    (finding,) = found.findings
+    assert finding.count == 12
+    assert "`y = x.exp()`" in finding.advice
+    assert torch.is_grad_enabled()
