@@ -24,6 +24,7 @@ else:
     from autograd_opt.api.functional import grad, hessian, hvp, jacobian, jvp, value_and_grad, vhp, vjp
     from autograd_opt.api.gradcheck import GradcheckError, gradcheck, gradgradcheck
     from autograd_opt.api.graph import AutogradGraph, autograd_graph
+    from autograd_opt.api.optimize import optimize
     from autograd_opt.api.register import register_op, register_pass
     from autograd_opt.errors import (
         ArgumentError,
@@ -77,6 +78,7 @@ __all__ = [
     "hvp",
     "jacobian",
     "jvp",
+    "optimize",
     "register_op",
     "register_pass",
     "tensor",

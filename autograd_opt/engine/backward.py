@@ -411,11 +411,15 @@ def input_nodes(inputs: Sequence[Any]) -> list[Any]:
 
 
 def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[Any] | None,
-            retain: bool, create_graph: bool, accumulate: bool, batch: Batch | None = None) -> list[Any]:
-    """Optimize if asked for, then run one GraphTask; leaves every mode as it was."""
+            retain: bool, create_graph: bool, accumulate: bool, batch: Batch | None = None,
+            handed_on: bool = False) -> list[Any]:
+    """Optimize if asked for, then run one GraphTask; leaves every mode as it was.
+
+    `handed_on`: the gradients of leaves go on in torch's engine, which calls the hooks of the leaves.
+    """
     if runs.too_deep():
         return nested_backward.on_fresh_thread(
-            execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate, batch)
+            execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate, batch, handed_on)
     graph = tape.graph()
     # What a recorded run computes can be differentiated with respect to each twin, so it stays as written.
     merge = False                           # a run inside a run leaves the outer one's merges as they are
@@ -432,6 +436,7 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
     anomaly = bool(graph is not None and graph.anomaly) or torch.is_anomaly_enabled()
     task.anomaly = anomaly and (torch.is_anomaly_check_nan_enabled() or not torch.is_anomaly_enabled())
     run = runs.Run(task, roots, inputs, accumulate)
+    run.handed_on = handed_on
     stack = runs.stack()
     stack.append(run)
     tape.fixed += 1                         # hooks of targets and callbacks come after the engine's loop
@@ -507,7 +512,7 @@ def arrive(run: runs.Run, node: Any, g: Tensor | None, sole: bool) -> Any:
             if node.hooks is not None:
                 node.hooks.prepare(node, g, run.task)
         return g
-    return run_leaf_hooks(node.tensor, g, run.task) if node.is_leaf else g
+    return run_leaf_hooks(node.tensor, g, run.task) if node.is_leaf and not run.handed_on else g
 
 
 def called(node: Any) -> bool:

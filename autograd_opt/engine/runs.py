@@ -35,12 +35,13 @@ FIRST_ID = 1 << 40
 class Run:
     """One backward run: what it started from, what it was asked for, what comes at its end."""
 
-    __slots__ = ("_leaves", "_reached", "accumulates", "callbacks", "node", "roots", "targets", "task")
+    __slots__ = ("_leaves", "_reached", "accumulates", "callbacks", "handed_on", "node", "roots", "targets", "task")
 
     def __init__(self, task: Any, roots: list[Any], targets: list[Any] | None, accumulates: bool):
         self.task, self.roots, self.targets, self.accumulates = task, roots, targets, accumulates
         self.callbacks: list[Callable[[], Any]] = []
         self.node: Any = None
+        self.handed_on = False              # is it part of a run of torch's engine, to which its results go?
         self._reached: set[int] | None = None
         self._leaves: dict[int, Any] | None = None
 
@@ -236,7 +237,9 @@ class Engine(type(torch.autograd.Variable._execution_engine)):  # type: ignore[m
     def is_checkpoint_valid(self) -> bool:
         """Re-entrant checkpoints need a run that accumulates into every leaf."""
         run = current()
-        return bool(super().is_checkpoint_valid()) if run is None else run.accumulates and run.targets is None
+        if run is None or run.handed_on:
+            return bool(super().is_checkpoint_valid())
+        return run.accumulates and run.targets is None
 
 
 _original: dict[str, Callable[..., Any]] = {}

@@ -43,10 +43,15 @@ def writes(func: Any, name: str) -> bool:
         (name.startswith("__i") and name.endswith("__") and name not in ("__index__", "__int__", "__invert__"))
 
 
+def has_history(t: Tensor) -> bool:
+    """True if torch has computed the tensor, which a graph takes for a leaf."""
+    return type(t) is Tensor and not torch._C.TensorBase.is_leaf.__get__(t)  # type: ignore[attr-defined]
+
+
 def protect(target: Tensor, node: Any, tracked: bool) -> None:
     """Refuse, with torch's errors, a write that the gradient cannot follow; `tracked`: is it to be recorded?"""
     node = nodes.handle_of(target, False) or node
-    if node.is_leaf and node.requires_grad:
+    if node.is_leaf and node.requires_grad and not has_history(target):
         raise errors.InplaceError(errors.at(
             "a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"
@@ -55,7 +60,7 @@ def protect(target: Tensor, node: Any, tracked: bool) -> None:
         if tracked:
             views.adopt(target, node)
         base_node = nodes.handle_of(target._base, False) or nodes.handle_of(target._base)
-        if base_node.is_leaf if base_node.requires_grad else node.requires_grad:
+        if base_node.is_leaf and not has_history(target._base) if base_node.requires_grad else node.requires_grad:
             raise errors.InplaceError(errors.at(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation. "
                 "Use torch.no_grad() to update it, or write to a clone()"

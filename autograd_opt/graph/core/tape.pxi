@@ -188,7 +188,7 @@ cdef class Tape:
         the leaf still belongs; so it gets a node of its own, with the identity as its rule.
         """
         cdef Node node, now
-        cdef bint mark
+        cdef bint mark, history
         cdef uint32_t version
         key = <size_t><PyObject *>t
         entry = self.leaves.get(key)
@@ -203,7 +203,8 @@ cdef class Tape:
                     return node
         if entry is not None and mark != bool((<Node>entry).flags & REQUIRES_GRAD):
             entry = None                 # what was recorded so far keeps the flag of its time
-        if (self.late or mark and entry is None and type(t) is not CustomTensor) and t._is_view():
+        history = mark and self.histories and type(t) is not CustomTensor and not ao_is_leaf(t)
+        if not history and (self.late or mark and entry is None and type(t) is not CustomTensor) and t._is_view():
             from autograd_opt.record.views import late, own_flag
             node = late(t, mark and (type(t) is CustomTensor or own_flag(t)))
             if node is not None:
@@ -211,7 +212,7 @@ cdef class Tape:
         if entry is not None:
             node = <Node>entry
         else:
-            if mark and type(t) is not CustomTensor and not ao_is_leaf(t):
+            if mark and not history and type(t) is not CustomTensor and not ao_is_leaf(t):
                 from autograd_opt.record.views import refuse_foreign
                 refuse_foreign(t)
                 mark = False                 # for this use

@@ -66,8 +66,10 @@ cdef class Context:
     cdef public object thread, pipeline, allowance, name, planned, verdicts, _dag
     cdef public bint optimize, exact, default_passes, verify_each, anomaly, sources
     cdef readonly int64_t number
+    cdef public object place             # what graphs opened at one place have learned is known by it; by default the line
     cdef Context outer
-    cdef object place, guard, manager, results
+    cdef int paused                      # was recording paused in the thread that this graph was opened in?
+    cdef object guard, manager, results
 
     def configure(self, optimize, passes, verify, anomaly, name, allowance, sources):
         """Take what the user has asked for; the parameters are those of `AutogradGraph`."""
@@ -117,9 +119,10 @@ cdef class Context:
         tape = Tape(self.optimize, self.sources, ALLOWANCE if allowance is None else <Py_ssize_t>allowance)
         tape.advance = allowance is not None
         if self.optimize:
-            frame = ao_frame()
-            self.place = ((<object>ao_frame_code(frame)).co_filename, ao_frame_lasti(frame))
-            ao_frame_done(frame)
+            if self.place is None or type(self.place) is tuple:
+                frame = ao_frame()
+                self.place = ((<object>ao_frame_code(frame)).co_filename, ao_frame_lasti(frame))
+                ao_frame_done(frame)
             if missed and allowance is None:
                 known = missed.get(self.place)
                 if known is not None:
@@ -130,24 +133,50 @@ cdef class Context:
         tape.plain = saving_hooks() == 0
         self.manager = None
         self.tape = tape
-        ident = PyThread_get_thread_ident()
-        outer = <Context>ao_innermost if ao_innermost != NULL else None
-        if outer is None:
-            self.guard = Guard()             # torch's own autograd is passed over from here on
-            self.guard.__enter__()
-            push(MODE)
-            watch_thread_end()
-            tape.modes = ao_mode_count()
-            begin_shortcuts()
-        else:
-            tape.modes = (<Tape>outer.tape).modes
-        self.outer = outer
-        self.thread = ident
-        set_innermost_graph(self)
-        set_active_tape(tape)
+        self.begin(ao_innermost == NULL)
         return self
 
+    cdef int begin(self, bint guarded) except -1:
+        """Let the tape record in this thread; `guarded`: torch's own autograd is to be passed over from here on."""
+        cdef Context outer = <Context>ao_innermost if ao_innermost != NULL else None
+        if guarded:
+            self.guard = Guard()
+            self.guard.__enter__()
+        if outer is None:
+            push(MODE)
+            watch_thread_end()
+            (<Tape>self.tape).modes = ao_mode_count()
+            begin_shortcuts()
+        else:
+            (<Tape>self.tape).modes = (<Tape>outer.tape).modes
+        self.outer = outer
+        self.thread = PyThread_get_thread_ident()
+        set_innermost_graph(self)
+        set_active_tape(self.tape)
+        return 0
+
     def __exit__(self, *exc):
+        self.end()
+        if self.optimize:
+            self.remember()
+        self._release()
+
+    def suspend(self):
+        """Leave the graph, and keep its nodes for `resume`."""
+        set_paused(self.paused)
+        self.end()
+        if self.optimize:
+            self.remember()
+            self.tape.forget_values()
+
+    def resume(self):
+        """Enter the graph that `suspend` has left, in whichever thread, also within a run of another graph."""
+        (<Tape>self.tape).plain = saving_hooks() == 0
+        self.begin(True)
+        self.paused = set_paused(0)
+
+    cdef int end(self) except -1:
+        """Let the tape record in this thread no more."""
         cdef Context top, above
         ident = PyThread_get_thread_ident()
         if self.thread is None or ao_innermost == NULL:
@@ -172,15 +201,14 @@ cdef class Context:
             set_active_tape(None)
             end_shortcuts()
             pop()
-            self.guard.__exit__(None, None, None)
-            self.guard = None
         else:
             set_innermost_graph(top)
             set_active_tape(top.tape)
+        if self.guard is not None:
+            self.guard.__exit__(None, None, None)
+            self.guard = None
         self.thread = None
-        if self.optimize:
-            self.remember()
-        self._release()
+        return 0
 
     cpdef int _release(self) except -1:
         """Let the nodes go, and what was made of them."""

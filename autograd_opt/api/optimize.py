@@ -1,0 +1,78 @@
+"""optimize: one line that lets a function or a module of any torch program be recorded and optimized."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import torch
+
+from autograd_opt import errors
+from autograd_opt.api.region_modules import optimized_module, through
+from autograd_opt.api.regions import Region
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def optimize(function: F, /, *, optimize: bool | str = True, passes: Any = None, verify: bool = False,
+             anomaly: bool = False, name: str | None = None, allowance: int | None = None,
+             sources: bool = True) -> F: ...
+
+
+@overload
+def optimize(function: None = None, /, *, optimize: bool | str = True, passes: Any = None, verify: bool = False,
+             anomaly: bool = False, name: str | None = None, allowance: int | None = None,
+             sources: bool = True) -> Callable[[F], F]: ...
+
+
+def optimize(function: Any = None, /, **options: Any) -> Any:
+    """Make every call of a function or module a region: recorded, optimized, one node of torch's own graph.
+
+    Parameters
+    ----------
+    function : a function, or a `torch.nn.Module`, which stays the same object; without it a decorator is returned.
+    options : those of `AutogradGraph`, with `optimize=True` by default.
+
+    Returns
+    -------
+    The function that goes through the region, or the module given. Results are ordinary tensors: gradients go on in
+    torch's own graph, to the histories of arguments and to parameters. Under `no_grad`, inside an `AutogradGraph` or
+    another region, under saved-tensor hooks and inside transforms the function runs as written.
+
+    Raises
+    ------
+    ArgumentTypeError : something that cannot be called, a class, or an async function; an unknown option.
+    UnsupportedError : a TorchScript module.
+
+    >>> import torch, autograd_opt as ao
+    >>> net = ao.optimize(torch.nn.Linear(2, 1))
+    >>> loss = net(torch.ones(3, 2)).sum()
+    >>> loss.backward()
+    >>> net.weight.grad
+    tensor([[3., 3.]])
+    """
+    if function is None:
+        Region({"optimize": True, **options})
+        return functools.partial(optimize, **options)
+    region = Region({"optimize": True, **options})
+    if isinstance(function, torch.nn.Module):
+        return optimized_module(function, region)
+    if not callable(function) or isinstance(function, type) or inspect.iscoroutinefunction(function) \
+            or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise errors.ArgumentTypeError(errors.at(
+            f"ao.optimize takes a function or a torch.nn.Module, not {kind(function)}: give it a function that "
+            "computes tensors when it is called"
+        ))
+    return through(region, function)
+
+
+def kind(function: Any) -> str:
+    """How messages call what cannot be optimized."""
+    if isinstance(function, type):
+        return f"the class {function.__name__}"
+    if callable(function):
+        return f"{function.__qualname__}, which computes when it is awaited or iterated over"
+    return f"a value of type {type(function).__name__}"

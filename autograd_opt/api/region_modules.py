@@ -1,0 +1,78 @@
+"""Modules whose `forward` is a region: the same object, of a subclass of its class that goes by the same name.
+
+So a module keeps its parameters, attributes, hooks and state dict; the hooks of the module itself run outside of the
+region, as torch's own. A copy or a pickle of it is optimized as well.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from autograd_opt import errors
+from autograd_opt.api.regions import Region
+
+NAME = "_autograd_opt_region"
+
+
+def optimized_module(module: torch.nn.Module, region: Region) -> torch.nn.Module:
+    """`module` itself, whose calls go through `region` from now on."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise errors.UnsupportedError(errors.at(
+            f"ao.optimize was given {type(module).__name__}, whose operations are TorchScript's and are not seen one "
+            "by one: optimize the module that it was made of"
+        ))
+    if isinstance(module, DistributedDataParallel):
+        optimized_module(module.module, region)
+        return module
+    vars(module)[NAME] = region
+    kind: Any = type(module)
+    if "forward" in vars(module):               # put there by another library, in front of the class's
+        vars(module)["forward"] = through(region, vars(module)["forward"])
+    elif not hasattr(kind, "_autograd_opt_base"):
+        module.__class__ = optimized_class(kind)
+    return module
+
+
+def through(region: Region, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, whose calls go through `region`."""
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return region(function, args, kwargs)
+
+    return call
+
+
+@functools.cache
+def optimized_class(base: Any) -> type[torch.nn.Module]:
+    """The subclass of `base` whose `forward` goes through the region of the instance."""
+    original: Any = base.forward
+    kind: Any = type(base)
+
+    @functools.wraps(original)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        region = vars(self).get(NAME)
+        return original(self, *args, **kwargs) if region is None else region(original, (self, *args), kwargs)
+
+    def __reduce_ex__(self: Any, protocol: Any) -> Any:
+        reduced: Any = base.__reduce_ex__(self, protocol)
+        make, args, *state = reduced
+        return restored, (make, tuple(base if a is type(self) else a for a in args)), *state
+
+    return kind(base.__name__, (base,), {
+        "__doc__": base.__doc__, "__module__": base.__module__, "__qualname__": base.__qualname__,
+        "__reduce_ex__": __reduce_ex__, "_autograd_opt_base": base, "forward": forward,
+    })
+
+
+def restored(make: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """An instance of an optimized class, made as one of its base is; its state follows."""
+    made = make(*args)
+    kind: Any = type(made)
+    if not hasattr(kind, "_autograd_opt_base"):
+        made.__class__ = optimized_class(kind)
+    return made

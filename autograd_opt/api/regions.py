@@ -1,0 +1,290 @@
+"""Regions: calls recorded in a graph of their own, each of which is one node of torch's graph.
+
+A call records the function in a new `AutogradGraph`, leaves the graph, and makes one
+`torch.autograd.Function` of it: its inputs are the leaves that the recording has met
+(parameters, and tensors that torch has computed), its outputs the tensors that the function
+returns. When torch's engine reaches that node, the graph is entered again for one backward run,
+and the cotangents of the leaves go on in torch's graph, to histories and accumulators.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.autograd import forward_ad
+
+from autograd_opt import errors
+from autograd_opt.api import region_results
+from autograd_opt.api.graph import AutogradGraph
+from autograd_opt.engine import backward as engine
+from autograd_opt.engine import torch_engine
+from autograd_opt.engine.batched import Batch
+from autograd_opt.graph import node as nodes
+from autograd_opt.graph.tensor import CustomTensor
+
+C: Any = torch._C
+Tensor = torch.Tensor
+detach = torch.Tensor.detach
+hooks_in_place = C._autograd._top_saved_tensors_default_hooks
+transform_level = C._functorch.maybe_current_level
+keeps_graph = C._autograd._get_current_graph_task_keep_graph
+numbers = itertools.count(1)
+
+
+def runs_as_written() -> bool:
+    """True if a call here is torch's own: nothing follows it, a graph records it, or torch looks at its operations."""
+    return not C.is_grad_enabled() or nodes.get_active() is not None or C._len_torch_dispatch_stack() > 0 \
+        or hooks_in_place(True) is not None or transform_level() is not None or forward_ad._current_level >= 0 \
+        or C._get_tracing_state() is not None
+
+
+class Region:
+    """What the calls of one optimized function have in common."""
+
+    def __init__(self, options: dict[str, Any]):
+        self.options = options
+        self.place = f"region {next(numbers)}"
+        AutogradGraph(**options)            # refuses options that are wrong
+
+    def __reduce__(self) -> Any:
+        """A copy learns by itself what it need not keep."""
+        return type(self), (self.options,)
+
+    def __call__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of `function(*args, **kwargs)`, with a history of one node."""
+        if runs_as_written():
+            return function(*args, **kwargs)
+        graph = AutogradGraph(**self.options)
+        graph.place = self.place
+        graph.__enter__()
+        try:
+            graph.tape.histories = True
+            result = function(*args, **kwargs)
+            call = Call(graph)
+            outputs, originals = call.results(result)
+        except BaseException:
+            give_back(graph)
+            raise
+        graph.suspend()
+        made = dict(zip(map(id, originals), call.published(outputs), strict=True))
+        if not made:
+            return result
+        return region_results.exchanged(result, lambda t: made.get(id(t), t))
+
+
+def give_back(graph: AutogradGraph) -> None:
+    """Leave a graph whose function has failed; what it has written holds values without a history."""
+    try:
+        for t in nodes.boundary(graph.tape)[2]:
+            nodes.hand_over(graph.tape, t)
+    finally:
+        graph.__exit__()
+
+
+class Call:
+    """One recorded call, as its node in torch's graph holds it."""
+
+    __slots__ = ("alone", "freed", "graph", "held", "inputs", "leaves", "lock", "outputs", "roots", "written")
+
+    def __init__(self, graph: AutogradGraph):
+        self.graph = graph
+        self.lock = threading.RLock()
+        self.alone = True                   # is no other node of torch's, its derivative say, of the same graph?
+        self.freed: set[int] = set()
+        self.roots: list[Any] = []
+        self.leaves: list[Any] = []
+        self.inputs: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+        self.written: list[Tensor] = []
+        self.held: Any = None
+
+    def __del__(self) -> None:
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Hold the results' nodes no more: what no other node of torch's holds is freed."""
+        held, self.held = self.held, None
+        if held is not None:
+            held.__exit__()
+
+    def results(self, result: Any) -> tuple[list[Tensor], Sequence[Tensor]]:
+        """(tensors to hand out, the recorded ones they stand for); called while the graph is open."""
+        tape = self.graph.tape
+        self.leaves, self.inputs, written = nodes.boundary(tape)
+        with C.DisableTorchFunction():
+            for t in self.inputs:
+                if type(t) is CustomTensor and "_requires_grad" in t.__dict__:
+                    refuse_leaf(t)
+            found: dict[int, CustomTensor] = {}
+            region_results.exchanged(result, lambda t: found.setdefault(id(t), t))
+            for t in written:
+                found.pop(id(t), None)
+            originals = list(found.values())
+            known = [nodes.handle_of(t) for t in originals]
+            changed = [nodes.handle_of(t) for t in written]
+            others = [nodes.hand_over(tape, t) for t in written]
+            outputs = handed_out(originals, self.inputs)
+            self.roots = [*known, *changed]
+            self.written = [t for t, n in zip(written, changed, strict=True) if n.requires_grad]
+            self.held = nodes.Held(self.roots)
+            self.held.__enter__()
+            del others
+        return outputs, originals
+
+    def published(self, outputs: list[Tensor]) -> list[Tensor]:
+        """The outputs, each with this call as its history where it requires grad; called outside of the graph."""
+        count = len(outputs)
+        follows = [n.requires_grad and n.op != "view_apart" for n in self.roots]
+        chosen = [i for i in range(count) if follows[i]]
+        self.roots = [n for n, on in zip(self.roots, follows, strict=True) if on]
+        tracked = [outputs[i] for i in chosen] + self.written
+        if not tracked:
+            return outputs
+        self.outputs = tracked
+        results = apply_region(self, *self.inputs)
+        self.outputs = self.written = self.inputs = []
+        nodes.loosen(self.graph.tape, self.leaves)
+        for i, t in zip(chosen, results, strict=False):
+            outputs[i] = t
+        return outputs
+
+    def pulled_back(self, node: Any, cotangents: tuple[Any, ...]) -> list[Any]:
+        """The cotangents of the leaves; `node` is torch's."""
+        recorded = C.is_grad_enabled()
+        retain = keeps_graph() or recorded
+        targets = [n if executes(f) else None for n, (f, _) in zip(self.leaves, node.next_functions, strict=True)]
+        wanted = [n for n in targets if n is not None]
+        live = [(n, g) for n, g in zip(self.roots, cotangents, strict=True) if g is not None]
+        if not live or not wanted:
+            return [None] * len(targets)
+        with self.lock:
+            if not self.alone and not retain:
+                self.free_later(live)
+            found = self.run(live, wanted, retain or not self.alone, recorded)
+        if len(wanted) == len(targets):
+            return found
+        left = iter(found)
+        return [None if n is None else next(left) for n in targets]
+
+    def free_later(self, live: list[tuple[Any, Tensor]]) -> None:
+        """Let no later run of torch's engine start at these results; this one may come to the graph again."""
+        for node, _ in live:
+            if id(node) in self.freed:
+                raise errors.freed(node)
+
+        def free() -> None:
+            self.freed.update(id(node) for node, _ in live)
+            if len(self.freed) == len(self.roots):
+                self.let_go()
+
+        torch.autograd.Variable._execution_engine.queue_callback(free)
+
+    def run(self, live: list[tuple[Any, Tensor]], wanted: list[Any], retain: bool, recorded: bool) -> list[Any]:
+        """One backward run over the graph, entered again for it."""
+        graph = self.graph
+        inside = nodes.get_active() is graph.tape
+        if not inside:
+            graph.resume()
+        call = None
+        try:
+            roots, given = [n for n, _ in live], [g for _, g in live]
+            given, levels = torch_engine.outside(given)
+            found = batch_run(graph.tape, roots, given, wanted, retain, recorded, levels) if levels else engine.execute(
+                graph.tape, roots, given, wanted, retain, recorded, False, handed_on=True)
+            if graph.tape.twins and not levels:
+                found = engine.own_memory(graph.tape, roots, given, wanted, found, recorded)
+            if recorded:
+                call = Call(graph)
+                call.alone = self.alone = False
+                outputs, originals = call.results(found)
+        finally:
+            if not inside:
+                graph.suspend()
+        if call is None:
+            return found
+        made = dict(zip(map(id, originals), call.published(outputs), strict=True))
+        return [made.get(id(g), g) for g in found]
+
+
+def batch_run(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any], retain: bool, recorded: bool,
+              levels: list[torch_engine.Level]) -> list[Any]:
+    """One run for all slices of cotangents that are batches of these levels of `vmap`."""
+    sizes = [level.size for level in levels]
+    with temporarily_clear_interpreter_stack():
+        cotangents = [g.reshape(math.prod(sizes), *g.shape[len(sizes):]) for g in cotangents]
+        if recorded:
+            found = engine.in_slices(tape, roots, cotangents, targets, retain, recorded)
+        else:
+            found = engine.execute(tape, roots, cotangents, targets, retain, recorded, False,
+                                   Batch(math.prod(sizes)), handed_on=True)
+    return [None if g is None else torch_engine.entered(g, levels, sizes) for g in found]
+
+
+def executes(function: Any) -> bool:
+    """True if the run of torch's engine that is under way comes to `function`."""
+    if function is None:
+        return False
+    try:
+        return bool(executes_node(function))
+    except RuntimeError:                    # a leaf, whose gradient the run is asked for
+        return True
+
+
+executes_node = C._will_engine_execute_node
+
+
+class OptimizedRegion(torch.autograd.Function):
+    """A region in torch's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, *leaves: Tensor) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.call = call
+        dirty = [t for t in call.written if t.requires_grad]
+        if dirty:
+            ctx.mark_dirty(*dirty)
+        return tuple(call.outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        return (None, *ctx.call.pulled_back(ctx, cotangents))
+
+
+# past what torch's own `apply` does for transforms and for functions with a `setup_context`
+apply_region = super(torch.autograd.Function, OptimizedRegion).apply
+
+
+def handed_out(results: Sequence[Tensor], leaves: list[Tensor]) -> list[Tensor]:
+    """Ordinary tensors over the memory of results.
+
+    Views of a leaf, and of each other, stay views, which torch does not let a program write if it cannot follow.
+    """
+    if not any(t._is_view() for t in results):
+        return [detach(t) for t in results]
+    bases: dict[int, Tensor] = {t.untyped_storage()._cdata: t for t in leaves if t.layout is torch.strided}
+    out = []
+    with torch.no_grad():
+        for t in results:
+            storage = t.untyped_storage()._cdata if t.layout is torch.strided else 0
+            base = bases.get(storage)
+            if base is not None and base.dtype is t.dtype and not (t.is_conj() or t.is_neg()):
+                out.append(base.as_strided(t.shape, t.stride(), t.storage_offset()))
+            else:
+                out.append(detach(t))
+                if storage:
+                    bases[storage] = out[-1]
+    return out
+
+
+def refuse_leaf(t: Tensor) -> None:
+    """Refuse a leaf that torch's graph does not know of."""
+    raise errors.UnsupportedError(errors.at(
+        f"a tensor made by autograd_opt.tensor, of shape {list(t.shape)}, was used in a region: torch's graph, of "
+        "which a region is a node, has no place for its gradient; make it with torch.tensor(..., requires_grad=True)"
+    ))
