@@ -182,11 +182,11 @@ cdef Node new_node(Op op):
 
 cdef int attach(Tape tape, Node node, object tensor) except -1:
     """Make `tensor` a CustomTensor whose handle is `node`, and append the node."""
+    if not ao_strided(tensor):           # before it has our class, whose properties torch.compile would trace
+        node.flags |= SPARSE
     if type(tensor) is PlainTensor:
         ao_set_type(tensor, CustomTensor)
     PyObject_GenericSetAttr(tensor, NODE, node)
-    if not ao_strided(tensor):
-        node.flags |= SPARSE
     node.tensor = <PyObject *>tensor
     node.live = 1
     if tape.counting:
