@@ -256,14 +256,17 @@ class AutogradGraph(Context):
         """
         if self.released is not None:
             released_history.refuse(self, roots, inputs)
-        if not roots or not self.optimize or (self.exact and self.default_passes):
+        if not roots or not self.optimize:
+            return False
+        if self.exact and self.default_passes:
+            if self.verify_each:
+                self._proved_as_written(roots, interior(inputs))
             return False
         usual = self.default_passes and not self.verify_each
         if usual and (self.tape.merging == 0 or not last):
             return bool(self.tape.merging)
         if self.default_passes and self.tape.merging == 0:     # as without proofs: nothing repeats, so no pass runs
-            captured = interior(inputs)
-            self._proved(np.arange(len(self.tape)), None, roots, captured, self._seen(roots, captured), True)
+            self._proved_as_written(roots, interior(inputs))
             return False
         place = plan_cache.place_in_program(roots[0])
         if usual and inputs is None and place.new >= plan_cache.CHANGING and self.tape.settled():
@@ -290,10 +293,14 @@ class AutogradGraph(Context):
             return None
         return [n.index for n in self.tape.snapshot() if n.is_leaf and n.requires_grad] + list(captured)
 
-    def _seen(self, roots: Sequence[Any], captured: Sequence[int]) -> Any:
-        """What a proof for this run reads."""
+    def _seen(self, roots: Sequence[Any], captured: Sequence[int], led: bool = False) -> Any:
+        """What a proof for this run reads; `led`: also whose values are reused."""
         from autograd_opt.verification.cache import memory_cache
-        return memory_cache.seen(self.tape.snapshot(), roots, self._goals(captured))
+        return memory_cache.seen(self.tape.snapshot(), roots, self._goals(captured), led)
+
+    def _proved_as_written(self, roots: Sequence[Any], captured: Sequence[int]) -> None:
+        """Give the verdict on a run whose sums stay as written, though values may be reused."""
+        self._proved(np.arange(len(self.tape)), None, roots, captured, self._seen(roots, captured, self.exact), True)
 
     def _proved(self, leader: Any, alive: Any, roots: Sequence[Any], captured: Sequence[int], seen: Any,
                 as_written: bool = False) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html as markup
 import json
+import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,11 +152,22 @@ def verify_command(script: str, arguments: tuple[str, ...], as_module: bool, as_
     options_behind("verify", OWN_OPTIONS, script, arguments)
     require_script(script, as_module)
 
+    def work() -> int:
+        return verified(script, arguments, as_module, as_json, html, Budget(seconds=seconds), limit)
+
+    code = to_its_end(work) if sys.stdout is sys.__stdout__ else work()
+    if code:
+        sys.exit(code)
+
+
+def verified(script: str, arguments: tuple[str, ...], as_module: bool, as_json: bool, html: Path | None,
+             budget: Budget, limit: int) -> int:
+    """Run the script, print what is found, and return the exit code."""
     def show(label: str, v: Verification) -> None:
         click.echo(line(label, v), err=as_json)
 
     with stdout_to_stderr(as_json):
-        with watching(Budget(seconds=seconds), limit, show) as found:
+        with watching(budget, limit, show) as found:
             code = run(script, arguments, as_module)
         sys.stdout.flush()
     if html is not None:
@@ -163,5 +176,45 @@ def verify_command(script: str, arguments: tuple[str, ...], as_module: bool, as_
     click.echo(json.dumps(found.to_dict(), default=str) if as_json else found.summary())
     if code:
         click.echo(f"{script} ended with exit code {code}: what it would have run after that is not verified", err=True)
-    if code or not found.proved:
-        sys.exit(code or 1)
+    return code or int(not found.proved)
+
+
+def to_its_end(work: Callable[[], int]) -> int:
+    """The exit code of work in a process of its own; 1 where that ends before it has said that it is done.
+
+    A script that leaves through `os._exit(0)`, or replaces its process, would pass otherwise.
+    """
+    if not hasattr(os, "fork"):
+        return work()
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reads)
+        code = 1
+        try:
+            code = work()
+            os.write(writes, b"done")
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):
+                    stream.flush()
+            os._exit(code)
+    os.close(writes)
+    while True:
+        try:
+            _, status = os.waitpid(child, 0)
+            break
+        except KeyboardInterrupt:                # the script has been interrupted as well
+            continue
+    code = os.waitstatus_to_exitcode(status)
+    with os.fdopen(reads, "rb", closefd=True) as end:
+        os.set_blocking(end.fileno(), False)     # something that the script has started may hold the other end
+        done = end.read() == b"done"
+    if done or code > 0:
+        return code
+    click.echo("the script left before its end: nothing is said of what it ran", err=True)
+    return 128 - code if code else 1

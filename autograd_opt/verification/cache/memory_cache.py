@@ -4,11 +4,12 @@ A key is a row of all that a proof reads of the recorded nodes (`core/seen.pxi`)
 and meanings, what the passes decided, and how it was asked.  Keys are compared in full, a hash only says where
 to look; equal keys make equal programs, so the hashes in a verdict are those of the graph that it is handed out
 for.  What looked at values of tensors is not kept: a refutation, and whatever comes after the search for one.
+A proof that a user's rule had a part in is kept with what that rule reads (`rule_state`), and holds while it is that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 
 from autograd_opt.graph.structure import Structure, seen_by_proofs
 from autograd_opt.optimizer.plan_cache import Plans
+from autograd_opt.verification.cache.rule_state import state_of
 from autograd_opt.verification.program import reading
 from autograd_opt.verification.result.budget import How
 from autograd_opt.verification.result.verdict import Status, Verification
@@ -57,13 +59,26 @@ def as_bytes(numbers: Any) -> bytes | None:
 
 def find(key: Key | None) -> Verification | None:
     """The verdict that was kept; `stats["seconds"]` is what its proof took."""
-    return None if key is None else PROOFS.find(*key)
+    kept = None if key is None else PROOFS.find(*key)
+    if kept is None:
+        return None
+    found, rules = kept
+    if any(state_of(op) != state for op, state in rules):
+        PROOFS.drop(*key)
+        return None
+    return found  # type: ignore[no-any-return]
 
 
-def keep(key: Key | None, found: Verification, rows: int = 1) -> None:
-    """Remember an answer that no value of a tensor has decided; `rows`: what it takes of memory, in rows of its key."""
-    if key is not None and found.status is Status.PROVED and "searched" not in found.stats:
-        PROOFS.keep(*key, rows * key[1].nodes, found.with_stats(known=True))
+def keep(key: Key | None, found: Verification, rows: int = 1, users: Iterable[Any] = ()) -> None:
+    """Remember an answer that no value of a tensor has decided.
+
+    `rows`: what it takes of memory, in rows of its key; `users`: the operators of the user's whose rules it is about.
+    """
+    if key is None or found.status is not Status.PROVED or "searched" in found.stats:
+        return
+    rules = [(op, state_of(op)) for op in users]
+    if all(state is not None for _, state in rules):
+        PROOFS.keep(*key, rows * key[1].nodes, (found.with_stats(known=True), rules))
 
 
 def forget() -> None:

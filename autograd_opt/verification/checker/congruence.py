@@ -54,7 +54,8 @@ def answer(key: Key | None, task: Task, how: How) -> Verification | None:
     stats = {"nodes": len(task.nodes), "merged": len(task.merged)}
     original, optimized = digests(key, task)
     return Verification(
-        Status.PROVED, "bitwise" if bits else "real", SCOPE, conditions(found.used, bits),
+        Status.PROVED, "bitwise" if bits else "real", SCOPE,
+        conditions(found.used, bits, task.differentiator.read_rules),
         trust=trust(() if bits else (h.op for h in found.used if h.op in LINEAR)),
         stats={**stats, "seconds": time.perf_counter() - start},
         goals=tuple([Verdict(goal, Status.PROVED, e) for goal, e in zip(task.goals, exact, strict=True)]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,9 +18,10 @@ import numpy as np
 import torch
 
 from autograd_opt.verification.cache.memory_cache import Key
-from autograd_opt.verification.program.instructions import Vocabulary
+from autograd_opt.verification.checker.numbering import numbering
+from autograd_opt.verification.program.instructions import Program, Vocabulary
 from autograd_opt.verification.program.reading import Recorded, Row, convert, kept, restored
-from autograd_opt.verification.result.verdict import Status, Verdict, Verification
+from autograd_opt.verification.result.verdict import Reason, Status, Verdict, Verification, undecided
 from autograd_opt.verification.strategies.task import BITWISE, SCOPE, goals_of, trust
 
 
@@ -33,12 +35,27 @@ def answer(key: Key | None, nodes: Sequence[Any], roots: Sequence[Any], leaves: 
     wanted = [i for i, n in enumerate(nodes) if n.is_leaf and n.requires_grad] if leaves is None else list(leaves)
     if not reached(nodes, outputs, wanted):
         return None
+    other = reused_otherwise(nodes)
+    if other is not None:
+        return undecided(Reason.UNDERIVED, f"the value of %{other} is another node's, which is not shown to be equal")
     digest: Any = Digest(functools.partial(read_again, kept(nodes)), range(len(nodes)), outputs, wanted, key)
     goals = tuple([Verdict(goal, Status.PROVED, "bitwise") for goal in goals_of(wanted, outputs)])
     stats = {"nodes": len(nodes), "merged": 0, "as written": True,
              "seconds": time.perf_counter() - start}
     return Verification(Status.PROVED, "bitwise", SCOPE, BITWISE, trust=trust(), stats=stats, goals=goals,
                         original=digest, optimized=digest, engine="structural")
+
+
+def reused_otherwise(nodes: Sequence[Any]) -> int | None:
+    """The first node whose value was taken from a node that has not its value number, so perhaps not its bits."""
+    if all(n.leader is None for n in nodes):
+        return None
+    recorded = convert(nodes, Vocabulary())
+    places = [tuple([o for o in p if o is not None]) for p in recorded.operands]
+    (numbers,) = numbering([Program(recorded.vocabulary, recorded.heads, places, array("q"))])
+    where = {id(n): i for i, n in enumerate(nodes)}
+    return next((i for i, n in enumerate(nodes)
+                 if n.leader is not None and id(n.leader) in where and numbers[where[id(n.leader)]] != numbers[i]), None)
 
 
 def is_same(key: Key, n: int) -> bool:

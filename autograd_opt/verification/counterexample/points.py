@@ -17,6 +17,7 @@ from typing import Any
 
 import flint
 import numpy as np
+import torch
 
 from autograd_opt.verification.counterexample.intervals import PRECISION, Rational, apart, bounds
 from autograd_opt.verification.counterexample.prime_field import integers
@@ -58,12 +59,13 @@ def refute(
     """
     deadline = time.monotonic() + seconds
     last = "no difference was found"
+    frozen = holds_frozen(nodes, original, optimized)
     total = budget
     with_precision = flint.ctx.prec
     flint.ctx.prec = PRECISION
     try:
         for attempt in range(tries):
-            pool = POOLS[attempt % len(POOLS)]
+            pool = () if frozen and not attempt else POOLS[attempt % len(POOLS)]
             point: dict[str, Any] = {}
             D = Rational(total, deadline)
             for some in (goals, *([g] for g in goals if len(goals) > 1)):
@@ -72,6 +74,8 @@ def refute(
                 except Outside as error:
                     last = str(error)
                     continue
+                if found is not None and frozen and attempt:
+                    return f"{found[0]} differs elsewhere, with masks as recorded, which may be computed"
                 if found is not None:
 
                     def again(D: Rational, fixed: dict[str, Fraction], made: dict[str, Any], goal: Any = found[0],
@@ -79,7 +83,9 @@ def refute(
                         only = [g for g in goals if g[0] == goal]
                         return evaluate_at(D, original, optimized, only, pool, key, names, nodes, made, fixed)
 
-                    (goal, element, a, b), point = shrunk(again, found, point, total - D.spent, deadline)
+                    if not frozen:
+                        found, point = shrunk(again, found, point, total - D.spent, deadline)
+                    goal, element, a, b = found
                     kind = "effect" if any(k.startswith(("draw", "memory")) for k in point) else "value"
                     return Counterexample(kind, goal, element, point, bounds(a), bounds(b))
                 if some is goals:
@@ -90,6 +96,31 @@ def refute(
         return f"{last} ({error})"
     finally:
         flint.ctx.prec = with_precision
+
+
+def holds_frozen(nodes: Any, *programs: Program) -> bool:
+    """True if a mask is a leaf whose run is at hand: it may be computed of other leaves' values in that run."""
+    leaves = {head for p in programs for head in map(p.vocabulary.heads.__getitem__, set(p.heads)) if head.op == "leaf"}
+    return nodes is not None and all(nodes[h.effect - 1].tensor is not None for h in leaves) and any(
+        p.vocabulary.types[h.type].dtype == "bool" for h in leaves for p in programs[:1])
+
+
+def recorded(head: Head, nodes: Any, shape: tuple[int, ...]) -> Any:
+    """The values of a leaf in the run, exactly.
+
+    Raises
+    ------
+    Outside : one is not finite.
+    """
+    tensor = nodes[head.effect - 1].tensor
+    with torch._C.DisableTorchFunction():
+        values = tensor.detach().cpu().double().reshape(-1).tolist()
+    out = np.empty(shape, dtype=object)
+    try:
+        out.reshape(-1)[:] = [Fraction(v) for v in values]
+    except (ValueError, OverflowError):
+        raise Outside("a value that is not finite") from None
+    return out
 
 
 def shrunk(
@@ -140,7 +171,10 @@ def evaluate_at(
             rng = random.Random(word)
             given = np.empty(shape, dtype=object)
             one = head.op == "seed" and given.size == 1
-            given.reshape(-1)[:] = [Fraction(1) if one else rng.choice(pool) for _ in range(given.size)]
+            if not pool and head.op == "leaf":
+                given = recorded(head, nodes, shape)
+            else:
+                given.reshape(-1)[:] = [Fraction(1) if one else rng.choice(pool or POOLS[2]) for _ in range(given.size)]
             name = (
                 names.get(head.effect - 1, f"%{head.effect - 1}")
                 if head.op == "leaf"

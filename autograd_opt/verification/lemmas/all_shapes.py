@@ -28,6 +28,7 @@ from autograd_opt.verification.semantics.domain import Outside
 from autograd_opt.verification.semantics.evaluate import traced_formula
 from autograd_opt.verification.semantics.indexed_sums import ONE, Entry, variable
 from autograd_opt.verification.semantics.numeric_ops import cast
+from autograd_opt.verification.semantics.real_numbers import require_real
 from autograd_opt.verification.semantics.symbolic_shapes import (
     HALF,
     Sized,
@@ -198,6 +199,7 @@ class Instance:
     def apply(self, head: Head, args: Sequence[Sized], types: Sequence[int]) -> Sized:
         """The value of one instruction, numbers at operand places included."""
         values = head.values()
+        require_real(self.vocabulary, head, types)
         if head.op == FULL:
             return expanded(constant(self.sizes.value(values["value"])), self.sizes.shape(self.vocabulary.types[head.type].shape or ()))
         table = OPS.get(head.op)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import sympy
+import torch
 
 from autograd_opt.ops.table import OPS
 from autograd_opt.verification.cache.cache_files import cache_folder, contents, put
@@ -54,7 +55,8 @@ def sources() -> bytes:
 def fingerprint(op: str) -> str:
     """A hash of everything a proof about this operator depends on."""
     h = hashlib.sha256(sources())
-    h.update(f"{sympy.__version__}|{op}|{CASES[op]!r}|{LINEAR.get(op)}|{JOINTLY.get(op)}".encode())
+    h.update(formulas(tuple([(name, o.meaning) for name, o in OPS.items() if o.meaning is not None])))
+    h.update(f"{sympy.__version__}|{torch.__version__}|{op}|{CASES[op]!r}|{LINEAR.get(op)}|{JOINTLY.get(op)}".encode())
     for case in CASES[op]:
         try:
             vocabulary, types, args = instance(op, case)
@@ -67,6 +69,12 @@ def fingerprint(op: str) -> str:
                 if vjp is not None:
                     h.update(source_of(vjp.fn).encode())
     return h.hexdigest()
+
+
+@functools.lru_cache(8)
+def formulas(meanings: tuple[tuple[str, Any], ...]) -> bytes:
+    """What the operator table says that fused kernels compute: rules call them."""
+    return "".join([f"{name}|{source_of(fn)}" for name, fn in meanings]).encode()
 
 
 def source_of(fn: Any) -> str:

@@ -53,6 +53,8 @@ class Differentiator:
         self.recorded = recorded
         self.templates: dict[Any, Template | None] = {}
         self.users: dict[Any, Any] = {}      # as TRACED: what a rule of the user's reads may be another thing later
+        self.read_rules: dict[Any, None] = {}
+        """Operators of the user's whose rules were traced."""
         self.unsupported: dict[str, str] = {}
         self.drawing: set[str] = set()
 
@@ -230,6 +232,8 @@ class Differentiator:
             if traced.draws:
                 self.drawing.add(op.name)
             return None
+        if users:
+            self.read_rules[op] = None
         steps, results = traced
         strange = [h.op for h, _, _ in steps if not understood(h.op)]
         if strange:

@@ -155,9 +155,9 @@ FOR_ALL_SIZES = frozenset(
     unsqueeze view view_as where where_method""".split()
 )
 """Operators whose linearity is proved for all sizes; a proof that meets another one says so."""
-TRUSTED = frozenset(
-    "clone contiguous output to cast to_float to_double to_half to_bfloat16 imag view_as_real view_as_complex".split()
-)
+CASTS = frozenset("to cast to_float to_double to_half to_bfloat16".split())
+"""A cast rounds, which real arithmetic allows, and overflows, which it does not know."""
+TRUSTED = CASTS | frozenset("clone contiguous output imag view_as_real view_as_complex".split())
 """Copies, casts, choices of an output and complex numbers as pairs: linear without a lemma."""
 VIEWED = frozenset({"as_strided", "view_region", "view_erase", "view_embed"})
 EXACT_BITS = 8

@@ -90,7 +90,7 @@ def check(
             continue
         kept = {k for k in goals if not recorded.nodes[k].is_leaf}
         pairs = list(pairs_of(recorded, leader, r, target, kept))
-        answer = next((a for a in map(KNOWN.get, map(key_of, pairs)) if a is not None and a.equal), None)
+        answer = next((a for a in map(known, pairs) if a is not None and a.equal), None)
         if answer is None and not late:
             answer, late = ask(pairs, deadline - time.monotonic(), limit)
         if answer is None or not answer.equal:
@@ -109,18 +109,20 @@ def ask(pairs: Sequence[tuple[Program, Program]], seconds: float, limit: int) ->
     """The first positive answer about one of the pairs, in a process that is ended in time."""
     from autograd_opt.verification.rewrites import local  # sympy is loaded here, and before its processes start
 
-    known = [KNOWN.get(key_of(p)) for p in pairs]
-    equal = next((a for a in known if a is not None and a.equal), None)
+    found_before = [known(p) for p in pairs]
+    equal = next((a for a in found_before if a is not None and a.equal), None)
     if equal is not None:                # found by another thread since the caller has looked
         return equal, ""
-    pairs = [p for p, a in zip(pairs, known, strict=True) if a is None]
-    last: Answer | None = next((a for a in known if a is not None), None)
+    pairs = [p for p, a in zip(pairs, found_before, strict=True) if a is None]
+    last: Answer | None = next((a for a in found_before if a is not None), None)
     found = results(lambda pair: local.compare(pair[0], pair[1], limit), pairs, seconds)
     try:
         for pair, answer in zip(pairs, found, strict=True):
             if len(KNOWN) >= KNOWN_LIMIT:
                 KNOWN.clear()
-            last = KNOWN[key_of(pair)] = answer
+            last = answer
+            if not any(map(of_users, pair)):
+                KNOWN[key_of(pair)] = answer
             if answer.equal:
                 break
     except Late as error:
@@ -128,6 +130,17 @@ def ask(pairs: Sequence[tuple[Program, Program]], seconds: float, limit: int) ->
     finally:
         found.close()  # type: ignore[attr-defined]
     return last, ""
+
+
+def known(pair: tuple[Program, Program]) -> Answer | None:
+    """The answer about this pair that was found before; what a user's operator means may be another thing now."""
+    return None if any(map(of_users, pair)) else KNOWN.get(key_of(pair))
+
+
+def of_users(program: Program) -> bool:
+    """True if an operator of the user's has a part in the program."""
+    heads = program.vocabulary.heads
+    return any(heads[h].op in OPS and OPS[heads[h].op] in USERS for h in set(program.heads))
 
 
 def key_of(pair: tuple[Program, Program]) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from autograd_opt.verification.program.tracer import Tracer
 from autograd_opt.verification.program.user_rules import ran
 from autograd_opt.verification.semantics.domain import Array, Domain, Outside
 from autograd_opt.verification.semantics.operators import MEANING, PULLBACKS
+from autograd_opt.verification.semantics.real_numbers import require_real
 
 
 def known(op: str) -> bool:
@@ -28,6 +29,7 @@ def apply(D: Domain, vocabulary: Vocabulary, head: Head, args: Sequence[Array], 
     """The value of one instruction."""
     if head.unread:
         raise Outside(f"{head.op} has an attribute that cannot be read")
+    require_real(vocabulary, head, types)
     if head.op == FULL:
         return D.array(head.value("value"), vocabulary.types[head.type].shape or ())
     if head.op == CONSTANT:

@@ -87,13 +87,13 @@ def scattered(D: Domain, x: Any, index: Any, src: Array, dim: int = 0) -> Array:
 
 def index_added(D: Domain, x: Any, index: Any, source: Array, dim: int = 0, alpha: Any = 1) -> Array:
     shape = x if isinstance(x, tuple) else x.shape
-    out = accumulate(D, shape, (slice(None),) * dim + (index,), D.scale(alpha, source))
+    out = accumulate(D, shape, (slice(None),) * (dim % max(1, len(shape))) + (index,), D.scale(alpha, source))
     return out if isinstance(x, tuple) else D.add(x, out)
 
 
 def index_copied(D: Domain, x: Any, index: Any, source: Array, dim: int = 0) -> Array:
     out = D.array(0, x) if isinstance(x, tuple) else x.copy()
-    out[(slice(None),) * dim + (index,)] = source
+    out[(slice(None),) * (dim % max(1, out.ndim)) + (index,)] = source
     return out
 
 

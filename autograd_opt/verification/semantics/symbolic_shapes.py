@@ -38,6 +38,28 @@ HALF = Fraction(1, 2)
 _bound = itertools.count()
 
 
+class Forced(Outside):
+    """Two sizes have to be one, or the operation is none."""
+
+    def __init__(self, one: Any, other: Any):
+        super().__init__(f"sizes that do not fit: {one} and {other}")
+        self.pair = one, other
+
+
+def require_same(one: Dim, other: Dim) -> None:
+    """Hold two dimensions to be one.
+
+    Raises
+    ------
+    Forced : they are of one elementary size each, and of two symbols.
+    Outside : of several.
+    """
+    if one != other:
+        if len(one) == len(other) == 1:
+            raise Forced(one[0], other[0])
+        raise Outside(f"sizes that do not fit: {one} and {other}")
+
+
 @dataclass(frozen=True)
 class Sized:
     """A tensor: shape, and the entry at indices, one tuple of names per dimension."""
@@ -105,10 +127,10 @@ def broadcast(*shapes: Shape) -> Shape:
     padded = [((),) * (rank - len(s)) + s for s in shapes]
     out = []
     for dims in zip(*padded, strict=True):
-        real = {d for d in dims if d}
-        if len(real) > 1:
-            raise Outside(f"shapes that do not broadcast: {shapes}")
-        out.append(real.pop() if real else ())
+        real = [d for d in dims if d]
+        for d in real[1:]:
+            require_same(real[0], d)
+        out.append(real[0] if real else ())
     return tuple(out)
 
 
@@ -151,8 +173,10 @@ def sum_to(x: Sized, shape: Shape) -> Sized:
 
 def reshaped(x: Sized, shape: Shape) -> Sized:
     """The same elements in the same order: elementary sizes are regrouped, never split."""
-    if flat(x.shape) != flat(shape):
+    if len(flat(x.shape)) != len(flat(shape)):
         raise Outside(f"a view of {x.shape} as {shape}")
+    for one, other in zip(flat(x.shape), flat(shape), strict=True):
+        require_same((one,), (other,))
 
     def at(place: Place) -> Entry:
         names = iter(flat(place))
@@ -175,6 +199,9 @@ def swapped(x: Sized, a: int, b: int) -> Sized:
 
 
 def expanded(x: Sized, shape: Shape) -> Sized:
+    for have, want in zip(x.shape, shape[len(shape) - len(x.shape):], strict=True):
+        if have:
+            require_same(have, want)
     return Sized(shape, lambda place: seen(x, place))
 
 

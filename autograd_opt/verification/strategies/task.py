@@ -16,7 +16,7 @@ from autograd_opt.verification.program.instruction_names import PULLBACK
 from autograd_opt.verification.program.instructions import DRAWS, Head, Malformed, Program, Released, Vocabulary
 from autograd_opt.verification.program.kernels import KERNELS
 from autograd_opt.verification.program.leaders import PINNED, followed, resolve
-from autograd_opt.verification.program.linear import FOR_ALL_SIZES, JOINTLY, LINEAR, TRUSTED, is_kernel
+from autograd_opt.verification.program.linear import CASTS, FOR_ALL_SIZES, JOINTLY, LINEAR, TRUSTED, is_kernel
 from autograd_opt.verification.program.reading import Recorded, convert
 from autograd_opt.verification.result.budget import Budget
 from autograd_opt.verification.result.verdict import Reason, Status, Verdict, Verification, undecided
@@ -37,10 +37,12 @@ def trust(lemmas: Iterable[str] = ()) -> dict[str, Any]:
     return {**versions(), "lemmas": sorted(set(lemmas))}
 
 
-def conditions(used: Collection[Head], bitwise: bool = False) -> tuple[str, ...]:
-    """What a proof presupposes that has used the linearity of these."""
+def conditions(used: Collection[Head], bitwise: bool = False, rules: Iterable[Any] = ()) -> tuple[str, ...]:
+    """What a proof presupposes that has used the linearity of these, and these operators' rules of the user's."""
+    stable = sorted({op.name for op in rules})
+    users = (f"rules do in each run what they did when they were traced: {', '.join(stable)}",) if stable else ()
     if bitwise:
-        return BITWISE
+        return (*BITWISE, *users)
     out = ["real arithmetic: sums may round differently"]
     private = sorted(
         {
@@ -55,7 +57,9 @@ def conditions(used: Collection[Head], bitwise: bool = False) -> tuple[str, ...]
         out.append(f"linear at all sizes, proved at small ones: {', '.join(small)}")
     if private:
         out.append(f"torch's own derivatives are linear: {', '.join(private)}")
-    return tuple(out)
+    if not linear.isdisjoint(CASTS):
+        out.append(f"casts only round, none overflows: {', '.join(sorted(linear & CASTS))}")
+    return (*out, *users)
 
 
 class Task:
@@ -170,7 +174,7 @@ class Task:
             return undecided(Reason.ONLY_REAL, "equal over the reals; sums are taken in another order", **common)
         from autograd_opt.verification.strategies.search import search
 
-        return search(self, engines, budget, assume, seed, outcome, common)
+        return search(self, engines, budget, assume, seed, outcome, common, exact)
 
     def names(self) -> dict[int, str]:
         """How counterexamples call the leaves."""
@@ -221,7 +225,7 @@ class Task:
 
     def conditions(self, bitwise: bool) -> tuple[str, ...]:
         """What a proof presupposes."""
-        return conditions(() if bitwise else self.used(), bitwise)
+        return conditions(() if bitwise else self.used(), bitwise, self.differentiator.read_rules)
 
     def used(self) -> list[Head]:
         """What the two programs are made of."""

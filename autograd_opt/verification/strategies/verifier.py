@@ -146,7 +146,7 @@ def decide(key: memory_cache.Key | None, question: Question, save: str | Path | 
         found = replace(found, recorded=contents(made[0], how))
         found.to_json(save)
     else:
-        memory_cache.keep(key, found, 1 if seen is None else 3)
+        memory_cache.keep(key, found, 1 if seen is None else 3, made[0].differentiator.read_rules if made else ())
     return found
 
 
