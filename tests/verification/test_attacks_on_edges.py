@@ -307,7 +307,7 @@ def test_what_a_rule_reads_is_told_or_it_is_proved_each_time():
     FACTOR.pop()
     assert state(lambda g: g * inner()) is not None
     unreadable = [RULE, lambda g: eval("g"), lambda g: g * RULE.on,
-                  lambda g: os.environ, lambda g: globals(), gradient]
+                  lambda g: os.environ, lambda g: globals()]
     assert [state(rule) for rule in unreadable] == [None] * len(unreadable)
     before = state(lambda g: g * k)
     assert state(lambda g: g * k) != before          # another code object, though of the same text
@@ -330,17 +330,17 @@ def test_a_run_whose_sums_stay_as_written_has_a_verdict():
 
 
 def test_a_value_taken_from_another_operation_is_seen(monkeypatch):
-    from autograd_opt.verification.checker.unchanged import reused_otherwise
+    from autograd_opt.verification.checker import unchanged
 
     x = leaf(3)
     with ao.AutogradGraph(optimize=True) as graph:
         y = x.exp() * x.exp() + x.sin()
         nodes = graph.tape.snapshot()
         assert any(n.leader is not None for n in nodes)
-        assert reused_otherwise(nodes) is None
+        assert unchanged.reused_otherwise(nodes) is None
         merged = next(n for n in nodes if n.leader is not None)
-        monkeypatch.setattr("autograd_opt.verification.checker.unchanged.numbering", lambda ps: [list(range(len(nodes)))])
-        assert reused_otherwise(nodes) == merged.index
+        monkeypatch.setattr(unchanged, "numbering", lambda programs: [list(range(len(nodes)))])
+        assert unchanged.reused_otherwise(nodes) == merged.index
         del y
 
 

@@ -54,7 +54,7 @@ def of(value: Any, above: list[Any]) -> Any:
     if isinstance(value, FunctionType):
         return value.__module__, value.__qualname__ if library(value.__module__) and not value.__closure__ else \
             of_function(value, above)
-    if isinstance(value, type) or isinstance(value, (BuiltinFunctionType, MethodDescriptorType)):
+    if isinstance(value, (type, BuiltinFunctionType, MethodDescriptorType)):
         return id(value)
     if isinstance(value, ModuleType):
         if not library(value.__name__):

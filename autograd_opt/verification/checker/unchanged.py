@@ -37,7 +37,7 @@ def answer(key: Key | None, nodes: Sequence[Any], roots: Sequence[Any], leaves: 
         return None
     other = reused_otherwise(nodes)
     if other is not None:
-        return undecided(Reason.UNDERIVED, f"the value of %{other} is another node's, which is not shown to be equal")
+        return undecided(Reason.UNDERIVED, f"%{other} has another node's value, which is not shown to be equal")
     digest: Any = Digest(functools.partial(read_again, kept(nodes)), range(len(nodes)), outputs, wanted, key)
     goals = tuple([Verdict(goal, Status.PROVED, "bitwise") for goal in goals_of(wanted, outputs)])
     stats = {"nodes": len(nodes), "merged": 0, "as written": True,
