@@ -14,7 +14,7 @@ from autograd_opt.errors import ArgumentError, ArgumentTypeError, at
 from autograd_opt.verification.program.instructions import Malformed
 from autograd_opt.verification.result.budget import ENGINES, Budget, How, budget_of
 from autograd_opt.verification.result.parse_verdict import broken, entries, names_among, numbers, parse, texts
-from autograd_opt.verification.result.verdict import Reason, Verification, undecided
+from autograd_opt.verification.result.verdict import Reason, Status, Verification, undecided
 from autograd_opt.verification.serialize import DAMAGE, freeze, thaw
 from autograd_opt.verification.strategies.task import Task
 from autograd_opt.verification.strategies.verifier import asked, verify
@@ -69,9 +69,13 @@ def replay(
     return replace(found, recorded=v.recorded)
 
 
-def contents(task: Task, how: How) -> dict[str, Any]:
-    """What a file holds beside the verdict."""
+def contents(task: Task, how: How, found: Verification) -> dict[str, Any]:
+    """What a file holds beside the verdict; `derivation` is what `check_certificate.py` reads."""
+    from autograd_opt.verification.derivation import derivation
+
+    derived = found.status is Status.PROVED and found.engine in ("structural", "linear")
     return {
+        "derivation": derivation(task) if derived else None,
         **freeze(task.recorded),
         "roots": task.roots,
         "wanted": task.leaves,

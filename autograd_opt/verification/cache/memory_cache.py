@@ -60,13 +60,14 @@ def as_bytes(numbers: Any) -> bytes | None:
 def find(key: Key | None) -> Verification | None:
     """The verdict that was kept; `stats["seconds"]` is what its proof took."""
     kept = None if key is None else PROOFS.find(*key)
-    if kept is None:
+    if key is None or kept is None:
         return None
-    found, rules = kept
+    found: Verification = kept[0]
+    rules: list[tuple[Any, Any]] = kept[1]
     if any(state_of(op) != state for op, state in rules):
         PROOFS.drop(*key)
         return None
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def keep(key: Key | None, found: Verification, rows: int = 1, users: Iterable[Any] = ()) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autograd_opt.verification.checker.linear_combinations import Combo, OutOfBudget
+from autograd_opt.verification.checker.linear_combinations import OutOfBudget
 from autograd_opt.verification.checker.numbering import numbering
 from autograd_opt.verification.checker.propagate import Simulation
 from autograd_opt.verification.program.instructions import Program
@@ -85,7 +85,7 @@ def check(
     outcome.equal = [False] * len(pairs)
     try:
         first = checker.run(original)
-        claims = claims_of(original, optimized, leader, first, checker)
+        claims = checker.combined(original, optimized, claimed_sums(original, optimized, leader), first)
         rejected: list[tuple[int, str]] = []
         second = checker.run(optimized, claims, rejected)
         outcome.failed += [(optimized.origin[p], text) for p, text in rejected]
@@ -102,10 +102,8 @@ def check(
     return outcome
 
 
-def claims_of(
-    original: Program, optimized: Program, leader: Sequence[int], states: list[Any], checker: Simulation
-) -> dict[int, Combo]:
-    """For every whole cotangent of the optimized sweep: the sum of the members' original ones.
+def claimed_sums(original: Program, optimized: Program, leader: Sequence[int]) -> dict[int, list[int]]:
+    """For every node with a whole cotangent in the optimized sweep: positions of the original ones that it sums.
 
     Views are not merged, though what reads equal ones may be.  Where that has happened, the cotangent is the sum of
     what the members of all readers have sent.
@@ -114,24 +112,7 @@ def claims_of(
     for i in original.cotangents:
         members.setdefault(leader[i], []).append(i)
     parts = {node: [original.cotangents[i] for i in members.get(node, ())] for node in optimized.cotangents}
-    parts |= sent_elsewhere(original, optimized, leader, members)
-    types = [h.type for h in checker.vocabulary.heads]
-    claims: dict[int, Combo] = {}
-    for node, position in optimized.cotangents.items():
-        combo: Combo = {}
-        for where in parts[node]:
-            state = states[where]
-            if type(state) is dict and len(state) > 1:
-                state = checker.name(state, types[original.heads[where]])
-            for vn, k in ((state, 1),) if type(state) is int else state.items():
-                total = combo.get(vn, 0) + k
-                if total:
-                    combo[vn] = total
-                else:
-                    del combo[vn]
-        if combo:
-            claims[position] = combo
-    return claims
+    return parts | sent_elsewhere(original, optimized, leader, members)
 
 
 def sent_elsewhere(

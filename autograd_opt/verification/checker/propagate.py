@@ -119,6 +119,28 @@ class Simulation(Sums):
             push(state)
         return states
 
+    def combined(
+        self, original: Program, optimized: Program, sums: dict[int, list[int]], states: list[Any]
+    ) -> dict[int, Combo]:
+        """The claims: by position of an optimized cotangent, the combination of original values that it is to be."""
+        types = [h.type for h in self.vocabulary.heads]
+        claims: dict[int, Combo] = {}
+        for node, position in optimized.cotangents.items():
+            combo: Combo = {}
+            for where in sums[node]:
+                state = states[where]
+                if type(state) is dict and len(state) > 1:
+                    state = self.name(state, types[original.heads[where]])
+                for vn, k in ((state, 1),) if type(state) is int else state.items():
+                    total = combo.get(vn, 0) + k
+                    if total:
+                        combo[vn] = total
+                    else:
+                        del combo[vn]
+            if combo:
+                claims[position] = combo
+        return claims
+
     def plus(self, a: Any, b: Any, sign: int, type_: int) -> Any:
         """a + sign*b, named at once so that long sums cost no copying."""
         if type(a) is dict and len(a) != 1:

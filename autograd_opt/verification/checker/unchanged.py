@@ -37,7 +37,7 @@ def answer(key: Key | None, nodes: Sequence[Any], roots: Sequence[Any], leaves: 
         return None
     other = reused_otherwise(nodes)
     if other is not None:
-        return undecided(Reason.UNDERIVED, f"%{other} has another node's value, which is not shown to be equal")
+        return undecided(Reason.UNDERIVED, f"%{other} has a value of another node, not shown equal")
     digest: Any = Digest(functools.partial(read_again, kept(nodes)), range(len(nodes)), outputs, wanted, key)
     goals = tuple([Verdict(goal, Status.PROVED, "bitwise") for goal in goals_of(wanted, outputs)])
     stats = {"nodes": len(nodes), "merged": 0, "as written": True,
@@ -54,8 +54,8 @@ def reused_otherwise(nodes: Sequence[Any]) -> int | None:
     places = [tuple([o for o in p if o is not None]) for p in recorded.operands]
     (numbers,) = numbering([Program(recorded.vocabulary, recorded.heads, places, array("q"))])
     where = {id(n): i for i, n in enumerate(nodes)}
-    return next((i for i, n in enumerate(nodes)
-                 if n.leader is not None and id(n.leader) in where and numbers[where[id(n.leader)]] != numbers[i]), None)
+    taken = [(i, where.get(id(n.leader), i)) for i, n in enumerate(nodes) if n.leader is not None]
+    return next((i for i, to in taken if numbers[i] != numbers[to]), None)
 
 
 def is_same(key: Key, n: int) -> bool:

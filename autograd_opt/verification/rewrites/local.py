@@ -108,7 +108,7 @@ class Evaluator(Instance):
     def __init__(self, vocabulary: Vocabulary, sizes: Labels):
         self.vocabulary = vocabulary
         self.sizes = sizes  # type: ignore[assignment]
-        self.leaves: dict[Any, Any] = {}
+        self.named: dict[str, Any] = {}
 
     def values(self, program: Program) -> list[Any]:
         """All values of the program."""
@@ -123,9 +123,9 @@ class Evaluator(Instance):
                 if shape is None:
                     raise Outside("several outputs")
                 name = f"{head.op}{head.effect}"
-                if name not in self.leaves:
-                    self.leaves[name] = leaf(name, self.sizes.shape(shape))
-                out.append(self.leaves[name])
+                if name not in self.named:
+                    self.named[name] = leaf(name, self.sizes.shape(shape))
+                out.append(self.named[name])
             else:
                 out.append(self.apply(head, [out[r] for r in refs], [types[r] for r in refs]))
         return out

@@ -143,7 +143,7 @@ def decide(key: memory_cache.Key | None, question: Question, save: str | Path | 
     if save is not None and made:
         from autograd_opt.verification.certificate import contents
 
-        found = replace(found, recorded=contents(made[0], how))
+        found = replace(found, recorded=contents(made[0], how, found))
         found.to_json(save)
     else:
         memory_cache.keep(key, found, 1 if seen is None else 3, made[0].differentiator.read_rules if made else ())
