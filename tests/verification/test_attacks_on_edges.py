@@ -18,7 +18,7 @@ from autograd_opt.passes import PassResult, register_pass
 from autograd_opt.verification.cache.rule_state import state_of
 from autograd_opt.verification.lemmas import prover
 from autograd_opt.verification.strategies.task import SCOPE
-from autograd_opt.verify import Status
+from autograd_opt.verify import Budget, Status
 
 Z = torch.complex(torch.tensor([1.0, 2.0]).double(), torch.tensor([3.0, 4.0]).double())
 
@@ -190,7 +190,9 @@ def test_sizes_that_coincide_are_no_law(name):
     refused(fn, leaf(4, 5))
 
 
-def test_sizes_that_have_to_be_equal_are():
+def test_sizes_that_have_to_be_equal_are(monkeypatch):
+    monkeypatch.setattr("test_attacks.BUDGET", Budget(seconds=60, sympy_seconds=60))
+
     def fn(x, y):
         a, b = (x @ y).sum(), (x.sum(0) * y.sum(1)).sum()
         return a.sin() + b * b, a, b
