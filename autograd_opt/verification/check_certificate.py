@@ -94,7 +94,7 @@ class Derivation:
         self.rules = {(head, tuple(types)): (kind, detail, lemma) for head, types, kind, detail, lemma in data["rules"]}
         self.table: dict[Any, int] = {}
         self.sums: dict[int, dict[int, Any]] = {}
-        self.over: dict[int, tuple[Any, tuple[int, ...], int]] = {}
+        self.over: dict[int, tuple[Any, tuple[int, ...], int, list[int]]] = {}
         self.terms: dict[int, dict[int, Any]] = {}
         self.depth: dict[int, int] = {}
 
@@ -135,8 +135,7 @@ class Derivation:
     def walk(self, which: int, original: list[dict[int, Any]]) -> list[dict[int, Any]]:
         """The combination at every instruction; at claims, that of the claim."""
         heads, operands = self.programs[which]
-        states: list[dict[int, Any]] = []
-        own: set[int] = set()
+        states, own = list[dict[int, Any]](), set[int]()
         for k, (h, places) in enumerate(zip(heads, operands, strict=True)):
             where = f"{('original', 'optimized')[which]} instruction {k} ({self.heads[h][0]} of {places})"
             if any(not 0 <= p < k for p in places) or (self.heads[h][4] and h in own):
@@ -148,7 +147,8 @@ class Derivation:
             for factor, position in self.claims.get(k, ()) if which else ():
                 if position < 0 or self.heads[self.programs[0][0][position]][2] != self.heads[h][2]:
                     raise Wrong(f"{where} is claimed to be a sum of values of another type")
-                add(claimed, {self.name(original[position]): 1}, Fraction(factor))
+                terms = original[position]
+                add(claimed, terms if len(terms) == 1 else {self.name(terms): 1}, Fraction(factor))
             if which and k in self.claims and not self.same(state, claimed):
                 raise Wrong(f"{where} is not the claimed sum {self.claims[k]} of original values")
             states.append(claimed if which and k in self.claims else state)
@@ -206,7 +206,7 @@ class Derivation:
         found = self.table.setdefault((head, reads), len(self.table))
         inner = next((s for s in slots if reads[s] in self.sums or reads[s] in self.over), None)
         if inner is not None and found not in self.over:
-            self.over[found] = head, reads, inner
+            self.over[found] = head, reads, inner, slots
             self.depth[found] = 1 + self.depth[reads[inner]]
         return found
 
@@ -248,10 +248,10 @@ class Derivation:
             n = self.over[n][1][self.over[n][2]]
         terms = self.sums[n] if n in self.sums else self.terms[n]
         for n in reversed(path):
-            head, reads, s = self.over[n]
+            head, reads, s, slots = self.over[n]
             out: dict[int, Any] = {}
             for term, coefficient in terms.items():
-                add(out, {self.function(head, (*reads[:s], term, *reads[s + 1:]), [s]): coefficient}, 1)
+                add(out, {self.function(head, (*reads[:s], term, *reads[s + 1:]), slots): coefficient}, 1)
             terms = self.terms[n] = out
         return terms
 

@@ -85,28 +85,28 @@ def statement(op: str, word: str, detail: tuple[int, ...]) -> tuple[list[list[st
     if op in ("cat", "stack"):
         cases = (Case(((1,),) * len(detail), {"dim": 0}),)
     for case in cases:
-        vocabulary, types, args = instance(op, case)
-        present = [a for a in args if a is not None]
-        floating = [a.dtype == object for a in present]
         values: list[str] = []
+        symbols: list[list[str]] = []
         try:
-            head, _ = forward(Symbols(tuple([(s, 1) for a in present if a.dtype == object for s in a.reshape(-1)])),
-                              op, case, vocabulary, types, args)
-            fits = set(detail) <= set(slots(head, floating)) if word == "linear" else \
-                joint_slots(head, floating) == detail
-            if fits:
-                by_cases(functools.partial(collect, op, case, values), set())
+            wrong = by_cases(functools.partial(collect, op, case, word, detail, symbols, values), set())
         except (Outside, TooLarge, ValueError, TypeError, LookupError):
             continue
-        if fits and values:
-            return [[str(s) for s in a.reshape(-1)] if a.dtype == object else [] for a in present], values
+        if not wrong and values:
+            return symbols, values
     return None
 
 
-def collect(op: str, case: Case, values: list[str], D: Symbols) -> str:
-    """Add the elements of the result in one case of its kinks."""
+def collect(op: str, case: Case, word: str, detail: tuple[int, ...], symbols: list[list[str]], values: list[str],
+            D: Symbols) -> str:
+    """Add the elements of the result in one case of its kinks; why the instance is none of this lemma."""
     vocabulary, types, args = instance(op, case)
-    _, value = forward(D, op, case, vocabulary, types, args)
+    head, value = forward(D, op, case, vocabulary, types, args)
+    present = [a for a in args if a is not None]
+    floating = [a.dtype == object for a in present]
+    fits = set(detail) <= set(slots(head, floating)) if word == "linear" else joint_slots(head, floating) == detail
+    if not fits:
+        return "it is linear otherwise"
+    symbols[:] = [[str(s) for s in a.reshape(-1)] if a.dtype == object else [] for a in present]
     for part in value if isinstance(value, tuple) else (value,):
         values += [str(e) for e in np.asarray(part, dtype=object).reshape(-1) if str(e) not in values]
     return ""

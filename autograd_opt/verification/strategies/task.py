@@ -196,7 +196,8 @@ class Task:
                 )
             if not (pure[i] or self.is_free(i)):
                 return Reason.EFFECT, f"{self.line(i)} is merged into {self.line(to)}, but is not a pure function"
-            if not (pure[to] or self.is_free(to)):
+            reads = [self.leader[o] for o in self.recorded.operands[i] if o is not None]
+            if not (pure[to] or self.is_free(to) or reads == [to]):      # a copy of what was written may be that
                 return Reason.EFFECT, f"{self.line(i)} is merged into {self.line(to)}, which is not a pure function"
         if self.alive is not None:
             needed = self.needed()
