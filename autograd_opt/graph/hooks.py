@@ -281,9 +281,18 @@ def own_node(t: Tensor, node: Any) -> Any:
     return origin(nodes.handle_of(t) if nodes.get_active() is not None else node)
 
 
+def read(t: Tensor) -> Any:
+    """The node of `t`; a view whose base has come to require grad is given the one that it has now."""
+    from autograd_opt.graph.references import base_requires_grad
+    node = t.__dict__.get("_node")
+    if node is None or node.is_leaf or node.requires_grad or node.view is None or nodes.get_active() is None:
+        return node
+    return nodes.handle_of(t) if base_requires_grad(t) else node
+
+
 def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
     """`t.register_hook(fn)` inside a context."""
-    node = t.__dict__.get("_node")
+    node = read(t)
     if node is not None and node.op == "view_apart":
         return add(t.__dict__.setdefault("_leaf_hooks", OrderedDict()), fn)     # nothing ever arrives there
     if node is not None and not node.is_leaf:
@@ -300,7 +309,7 @@ def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
 
 def register_post_accumulate(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
     """`t.register_post_accumulate_grad_hook(fn)` inside a context."""
-    node = t.__dict__.get("_node")
+    node = read(t)
     if node is not None and node.op == "view_apart":
         return add(t.__dict__.setdefault("_post_hooks", OrderedDict()), fn)
     if node is not None and not node.is_leaf:

@@ -164,6 +164,14 @@ class OpaqueCall:
         return True
 
 
+    def can_keep_nothing(self) -> bool:
+        """True if torch's functions for this call are one of a class that saves no tensor."""
+        node: Any = self.edges[0].node
+        kind: Any = type(node)
+        return node.name() != "CppFunction" and all(e.node is node for e in self.edges) and not saved_by(kind) \
+            and all(f is None or f.name().endswith("AccumulateGrad") for f, _ in node.next_functions)
+
+
 @functools.cache
 def saved_by(kind: Any) -> tuple[str, ...]:
     """The names of the tensors that torch's functions of this class can save."""
@@ -176,7 +184,7 @@ def held(value: Any) -> bool:
     return any(held(v) for v in value) if isinstance(value, (tuple, list)) else value is not None
 
 
-def pull_back(g: Any, extra: Any, task: Any) -> list[Any]:
+def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
     """The cotangents of an opaque call's operands."""
     call, operands = extra
     parts = g.parts if hasattr(g, "parts") else [g]
@@ -197,6 +205,8 @@ def pull_back(g: Any, extra: Any, task: Any) -> list[Any]:
         with torch_autograd():
             return reached(call, outs, GRAD(outs, call.inputs, gs, retain_graph=True, allow_unused=True))
     tracked = [p for p in gs if p.requires_grad]
+    if operands is None:
+        operands = [connected(x.detach(), n) for x, n in zip(call.inputs, node.operands, strict=True)]
     with torch_autograd():
         copies = [p.detach().requires_grad_(p.requires_grad) for p in gs]
         grads = GRAD(outs, call.inputs, copies, create_graph=True, allow_unused=True)
@@ -300,14 +310,15 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
     results = [apart(o) if o.requires_grad and not on else alias(o, operands, views)
                for o, on in zip(outputs, leading, strict=True)]
     tracked = [r for r, on in zip(results, leading, strict=True) if on]
+    kept = operands if not call.edges or not call.can_keep_nothing() else None      # nothing holds them for the user
     if len(tracked) == 1:
-        node = recorder.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, operands))
+        node = recorder.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, kept))
         node.view = True if tracked[0]._is_view() else None
     elif tracked:
         attributes, numbers = described(call), tuple(e.output_nr for e in call.edges)
         if numbers != tuple(range(len(numbers))):           # results of several nodes of torch's
             attributes["numbers"] = numbers
-        recorder.record_multi(OPAQUE_MULTI, tuple(operands), attributes, tracked, True, (call, operands))
+        recorder.record_multi(OPAQUE_MULTI, tuple(operands), attributes, tracked, True, (call, kept))
     return results
 
 
@@ -343,6 +354,9 @@ def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return out
     originals = {id(t): t for t, n in zip(tensors, found or (), strict=False) if n.requires_grad}
     if not originals:
+        if any(t.layout is not torch.strided for t in tensors):     # below autograd, kernels count their own writes
+            with torch_autograd(grad=False):
+                return func(*args, **kwargs)
         return recorder.run_raw(func, args, kwargs)
     with torch_autograd():
         unique = {k: detached(t).requires_grad_() for k, t in originals.items()}

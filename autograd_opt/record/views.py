@@ -37,9 +37,7 @@ def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: di
     hooks = None if old is None or old.is_leaf or op is WRITTEN else origin(old).hooks
     node = recorder.record_write(op, found, operands, attributes, target, extra, versions)
     if found and found[0] is not None and not found[0].requires_grad and node.requires_grad:
-        tape: Any = nodes.get_active()
-        if hasattr(tape, "late"):
-            tape.late = True
+        nodes.base_became_late(target)
     if hooks is not None and hooks.retain and not reshapes:
         hooks.retain = False
         hooks_of(node).retain, hooks_of(node).owner = True, hooks.owner
@@ -250,6 +248,9 @@ def late(t: Tensor, own: bool = False) -> Any:
     if t.__dict__.get("_made") == t._version:           # under no_grad, of a view that nothing had read yet
         return None if own else apart(t, True)
     first = nodes.handle_of(base)
+    if first.op == "elsewhere":
+        refuse_making(t)
+        return attach_region(base, t, geometry(t, base))
     while first.operands and first.operands[0] is not None:
         below = first.operands[0]
         start = origin(below)
@@ -375,13 +376,14 @@ def attach_shaped(base: Tensor, view: Tensor, shape: Any) -> Any:
 
 def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     """The current node of a view whose memory has been written since its own was made."""
+    torchs = view._is_view() and hidden(view)               # before this frame holds the base, too
     base: Any = view._base
     if leads_nowhere(node) and not requires_grad(base):
         nodes.become_leaf(view)                             # its base has been detached since
         return nodes.handle_of(view)
     if torch.is_grad_enabled():
         require_unwritten(view, node)
-    if node.requires_grad and base is not None and "_adopted" not in base.__dict__ and hidden(view):
+    if node.requires_grad and base is not None and "_adopted" not in base.__dict__ and torchs:
         return same_history(tape, node, view)                                       # nobody can have written the base
     base_node = None if base is None else nodes.handle_of(base)
     if not node.requires_grad and not (tape.late and torch.is_grad_enabled()):      # no history before it is read
@@ -397,7 +399,7 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
         return attach_region(base, view, geometry(view, base))
     if base_node is not None and base_node.requires_grad and torch.is_grad_enabled():
         refuse_making(view)
-    if base_node is None or not base_node.requires_grad or (base_node.index < node.index and hidden(view)):
+    if base_node is None or not base_node.requires_grad or (base_node.index < node.index and torchs):
         fresh = same_history(tape, node, view)
     elif made_again(view, base) and tuple(node.shape) != view.shape:
         fresh = attach_shaped(base, view, node.shape)

@@ -71,3 +71,43 @@ def views_of_a_leaf(context):
 @pytest.mark.parametrize("optimize", [False, True])
 def test_a_view_requires_grad_with_its_base_after_the_context(optimize):
     assert views_of_a_leaf(lambda: ao.AutogradGraph(optimize=optimize)) == views_of_a_leaf(contextlib.nullcontext)
+
+
+def views_of_a_written_base(context, write):
+    """What views of a constant are in the next graph, where a graph has written their base by way of a leaf."""
+    base, s = torch.zeros(4), torch.tensor(2.0, requires_grad=True)
+    before = base[2:]
+    with context():
+        view, read, copy = base[1:], base[:3], base.clone()[1:]
+        read * 2
+        write(base, s)
+    del copy
+    seen = []
+    with context():
+        for t in (before, view, read):
+            with torch.no_grad():
+                seen.append((t * 2).requires_grad)
+            seen += [(t * 2).requires_grad, t.requires_grad, t.is_leaf, t[1:].requires_grad, t.detach().requires_grad]
+            seen.append((torch.zeros(1).add_(t.sum()).requires_grad, (t > 1).tolist(), t.grad_fn.name()))
+    return seen
+
+
+@pytest.mark.parametrize("optimize", [False, True, "exact"])
+@pytest.mark.parametrize("write", [
+    lambda base, s: base.add_(s), lambda base, s: base[3:].mul_(s), lambda base, s: base.__setitem__(0, s)])
+def test_a_write_is_seen_by_views_in_the_next_graph(write, optimize):
+    expected = views_of_a_written_base(contextlib.nullcontext, write)
+    assert views_of_a_written_base(lambda: ao.AutogradGraph(optimize=optimize), write) == expected
+
+
+def test_views_that_torch_refuses_in_the_next_graph():
+    base, s = torch.zeros(4), torch.tensor(2.0, requires_grad=True)
+    with ao.AutogradGraph():
+        half, _ = base.split(2)
+        with torch.no_grad():
+            view = base[1:]
+        base.add_(s)
+    with ao.AutogradGraph():
+        for t in (half, view):
+            with pytest.raises(RuntimeError, match="has been modified inplace"):
+                t * 2

@@ -101,7 +101,26 @@ def between(program: Program, message: str) -> bool:
 def saved(program: Program, message: str) -> bool:
     """Do both agree on what is alive once torch saves aliases?"""
     place, _ = told_by(program, message)
-    return held_as_saved(Program(program.statements[:place + 1]), MODES)
+    shorter = Program(program.statements[:place + 1])
+    return held_as_saved(shorter, MODES) or handed_as_copies(shorter)
+
+
+def handed_as_copies(program: Program) -> bool:
+    """Do both agree when transforms, inside which torch runs no hooks, get copies that nobody else has?"""
+    lines = []
+    for line in program.statements:
+        made, equals, call = line.rpartition(" = ")
+        transforms = "func." in call or "functional." in call
+        lines.append(made + equals + re.sub(r"\b(v\d+)\b", r"\1.clone()", call) if transforms else line)
+    return lines != program.statements and differs(Program(lines)) is None
+
+
+def staying(program: Program, message: str) -> bool:
+    """Do both agree when the program stays in one graph, and collects cycles before each look?"""
+    place, _ = told_by(program, message)
+    lines = [re.sub(r"(?<!collected\(\); )alive\(\)", "collected(); alive()", line).removeprefix("with outside(): ")
+             for line in program.statements[:place + 1] if line != "fresh()"]
+    return differs(Program(lines)) is None
 
 
 def leaking(program: Program, message: str) -> bool:
@@ -109,9 +128,26 @@ def leaking(program: Program, message: str) -> bool:
     text = "saved_tensors_hooks(lambda t: t.detach(),"
     return differs(Program([
         re.sub(r"saved_tensors_hooks\(lambda t: t,", text, line).replace(
-            "lambda t: (t, t._", "lambda t: (t.detach(), t._")
+            "lambda t: (t, t._", "lambda t: (t.detach(), t._").replace("save_on_cpu()", f"{text} lambda t: t)")
         for line in program.statements
     ])) is None
+
+
+def copied(program: Program, message: str) -> bool:
+    """Do both agree when what a transform returns is copied?"""
+    made = re.compile(r"^(.*\w+ = )((?:func|functional)\.(?:hessian|jacrev|jacfwd|jacobian)\(.*)$")
+    return differs(Program([made.sub(r"\1(\2).clone()", line) for line in program.statements])) is None
+
+
+def without_gradient(program: Program, message: str) -> bool:
+    """Do both agree when no second operand of a product requires grad?"""
+    product = re.compile(r" @ (\w+\([^()]*\)|\w+)")
+    return differs(Program([product.sub(r" @ \1.detach()", line) for line in program.statements])) is None
+
+
+def finite(program: Program, message: str) -> bool:
+    """Do both agree when no number is infinite?"""
+    return differs(Program([re.sub(r"\binf\b", "7.0", line) for line in program.statements])) is None
 
 
 def through_gradient(program: Program, message: str) -> bool:
@@ -190,9 +226,16 @@ KNOWN = (
         saved,
     ),
     Known(
+        "what a graph holds (also in cycles) ends where it is left; in torch it lives as long as its results do",
+        r"told by .*alive\(\).*\[.*False.*instead of",
+        r"(?s)(fresh\(\)|outside\(\)).*alive\(\)",
+        "v = tied('', w)\nwatch(v); del v\nfresh()\nalive()",
+        staying,
+    ),
+    Known(
         "a pack hook that returns the tensor itself: in torch a result saved so is never freed",
         r"told by .*alive\(\)",
-        r"saved_tensors_hooks\(lambda t: \(?t,",
+        r"saved_tensors_hooks\(lambda t: \(?t,|save_on_cpu",
         "with graph.saved_tensors_hooks(lambda t: t, lambda t: t): v = s.prod()\nwatch(v); del v; alive()",
         leaking,
     ),
@@ -212,6 +255,34 @@ KNOWN = (
         "v = torch.view_as_real(z)\n"
         "torch.autograd.backward([v], [v.detach()], retain_graph=True)\n(v.sum() * 2).backward()",
         through_gradient,
+    ),
+    Known(
+        "a Function whose backward sets requires_grad, in a run inside vmap: torch refuses, here it is called outside",
+        r"torch raises .*You are attempting to call Tensor.requires_grad_\(\).*this library None",
+        r"(?s)function\('[^']*(within|runs).*vmap\(",
+        "v = function('within').apply(y)\nu = torch.vmap(lambda g: torch.autograd.grad(v, y, g, retain_graph=True)[0])("
+        "torch.ones(3, 3, dtype=torch.float64))",
+    ),
+    Known(
+        "a matrix of derivatives, which in torch is one of several views, written without a record: torch refuses it",
+        r"(?s)torch raises .*a function that returns multiple views.*this library None",
+        r"(?s)(func|functional)\.(hessian|jacrev|jacfwd|jacobian)\(.*no_grad",
+        "v = func.hessian(lambda t: (t ** 3).sum() * s)(d)\nwith torch.no_grad(): v.mul_(2)\nv.sum().backward()",
+        copied,
+    ),
+    Known(
+        "the last bit of matrices in an unusual layout times a vector that requires grad, which torch computes as one",
+        r": v\d* is",
+        r" @ ",
+        "v = laid(ramp(2, 2, 3, 3), 'channels') @ y",
+        without_gradient,
+    ),
+    Known(
+        "a .grad of zeros that have no memory in torch: infinity times them is 0",
+        r"(?s)(\.grad|v\d+) is.*nan.*instead of",
+        r"(?s)inf.*sgn",
+        "v = function('runs').apply(x * inf, None, 'text', 3)\nv.sgn().sum().backward()",
+        finite,
     ),
     Known(
         "a number that is nothing but rounding: torch eager gives another when its inputs or gradients change by that",

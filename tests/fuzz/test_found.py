@@ -965,6 +965,48 @@ FOUND = {
         u, v = checkpoint(lambda t, n, q: (t, q), d, 2, d, use_reentrant=True)
         a, b = checkpoint(lambda t, n, q: (t, q), f, 2, f, use_reentrant=True)
         (a.sum() * 2 + b.sum() * 3).backward()""",
+    "the rule of a Function runs again, where it reads nothing that it had saved": """
+        v, u, t = function('attribute once several').apply(s)
+        (v * 3).backward()
+        (v * 2 + function('output unmaterialized').apply(v, v)).backward()""",
+    "but what it had saved is gone": """
+        v = function('').apply(x, y)
+        (v * 3).sum().backward()
+        v.grad_fn.saved_tensors""",
+    "the ctx keeps what the user has put there": """
+        v = function('attribute').apply(x, y * 1)
+        (v * 3).sum().backward()
+        watch(v.grad_fn.b)
+        alive()""",
+    "a constant that has been given another shape, after many records": """
+        v = copy.deepcopy(torch.autograd.grad(f.sum() * 2, [f], create_graph=True)[0])
+        spent(70)
+        (v * z[0]).abs().sum().backward()""",
+    "a gradient that nothing leads to has the leaf below it that torch has made": """
+        v = torch.vmap(lambda g: torch.autograd.grad(y * 2, w, g, create_graph=True, materialize_grads=True)[0])(\
+torch.ones(3, 3, dtype=torch.float64))
+        tell(len(v.grad_fn.next_functions))""",
+    "floor division holds no operand": """
+        v = x * 1
+        u = v // 2
+        watch(v); del v; alive()""",
+    "a dense copy of a sparse constant is no write": """
+        v = c.detach().to_sparse_csr()
+        u = w @ v.t()
+        t = v.to_dense()
+        tell(v._version)
+        u.sum().backward()""",
+    "hooks of a view whose base has come to require grad": """
+        v = d * 2
+        u = v[1:]
+        v.requires_grad_()
+        graph.register_multi_grad_hook([z, u], see('u'), mode='any')
+        u.register_post_accumulate_grad_hook(see('u'))
+        (u * 2 + v[1:]).sum().backward()""",
+    "what a transform returned keeps its history through a write without a record": """
+        v = func.grad(lambda t: t.prod())(y)
+        with torch.no_grad(): v.fill_(True)
+        (v.sum() * 5).backward()""",
 }
 
 

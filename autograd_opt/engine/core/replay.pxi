@@ -263,6 +263,8 @@ cdef bint stateless(Node node):
     cdef bint asked = False
     if node.index < 0:
         return False
+    if node.op.functions:                # its `ctx` refuses to give what it had saved
+        return node.saved_more is not None
     for i, other in enumerate(node.operands):
         n = other
         if n is not None and awaits(node.op, n):

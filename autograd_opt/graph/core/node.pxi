@@ -271,6 +271,8 @@ cdef class Node:
         """(node, output) for each operand that requires grad, (None, 0) for the others that torch shows."""
         if self.op is ELSEWHERE_OP and self.saved_more is not None:
             return (edge(<Node>self.saved_more[2]),)
+        if self.op.name == "opaque" and not self.operands and self.saved_more is not None:
+            return self.saved_more[2][0].edges[0].node.next_functions      # leaves that the call itself has made
         from autograd_opt.ops.torch_names import shown_operands
         return tuple([
             edge(n) if n is not None and (<Node>n).flags & REQUIRES_GRAD and (<Node>n).op != "view_apart" else (None, 0)

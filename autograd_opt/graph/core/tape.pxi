@@ -109,6 +109,29 @@ cdef class Memory:
             free_weak_ref(self.address)
 
 
+cdef dict late_bases = {}                # id -> weak reference to a tensor that came to require grad by a write
+
+
+def base_became_late(base):
+    """Let every graph, also those to come, look at the history of views that are older than that of their `base`."""
+    cdef size_t key = <size_t><PyObject *>base
+    late_bases[key] = weakref.ref(base, lambda _: late_bases.pop(key, None))
+    for address in _tapes.values():
+        (<Tape><PyObject *><size_t>address).late = True
+
+
+cdef bint any_late():
+    """True if such a tensor has a view that is alive, as far as the count of its memory tells."""
+    for key, reference in list(late_bases.items()):
+        base = reference()
+        if base is not None:
+            storage = base.untyped_storage()
+            if torch._C._storage_Use_Count(storage._cdata) > 2:           # `base` and `storage`
+                return True
+        late_bases.pop(key, None)
+    return False
+
+
 @cython.no_gc_clear
 cdef class Tape:
     """The staging area of one graph: nodes in record order, leaves, value table."""
@@ -121,6 +144,7 @@ cdef class Tape:
         self.sources = sources
         self.allowance = allowance
         self.plain = True
+        self.late = bool(late_bases) and any_late()
         self.capacity = 256
         self.nodes = <PyObject **>PyMem_Malloc(self.capacity * sizeof(PyObject *))
         self.trash = []
@@ -494,7 +518,11 @@ cdef class Tape:
             return
         node.flags |= FREED
         self.changes += 1                # a leader that is spent can lead no more
-        if not (node.op.flags & VARIADIC and node.saved_more is not None and nothing_saved(node.saved_more[2])):
+        if node.op.functions and node.saved_more is not None:
+            ctx = node.saved_more[2][1]  # it stays, with the user's attributes; so does the rule, which may read no more
+            self.trash.append(ctx._saved)
+            ctx._saved = None
+        elif not (node.op.flags & VARIADIC and node.saved_more is not None and nothing_saved(node.saved_more[2])):
             self.release(node)
 
     cdef void spend_twin(self, Node node, int64_t task, Leads needed) noexcept:
@@ -873,6 +901,7 @@ cdef class Tape:
                 elif by_leaf:                    # its leaf makes another one when it is used again
                     node.in0.view = None
                     node.in0.live -= 1
+                    node.in0.flags |= WROTE
             if known[i] == KEPT_RECORD:
                 self.keep_below(node, known)
         for i in range(n):
