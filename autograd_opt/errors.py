@@ -171,6 +171,15 @@ def foreign(t: Any) -> GraphError:
     ))
 
 
+def sharded() -> UnsupportedError:
+    """A module given to `fully_shard` was called in a graph."""
+    return UnsupportedError(at(
+        "a module given to fully_shard was called in an AutogradGraph or a region: hooks of torch's own engine gather "
+        "and free its parameters. Call ao.optimize(module) on it, outside of any context; the rest of the step stays "
+        "torch's"
+    ))
+
+
 def kind_of(t: Any) -> str:
     """How messages call a tensor that is not of torch's ordinary kinds."""
     if t.is_nested:

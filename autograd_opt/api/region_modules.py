@@ -7,6 +7,7 @@ region, as torch's own. A copy or a pickle of it is optimized as well.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -56,7 +57,9 @@ def optimized_class(base: Any) -> type[torch.nn.Module]:
     @functools.wraps(original)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         region = vars(self).get(NAME)
-        return original(self, *args, **kwargs) if region is None else region(original, (self, *args), kwargs)
+        if region is None or optimizes_parts(self, region):
+            return original(self, *args, **kwargs)
+        return region(original, (self, *args), kwargs)
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
         reduced: Any = base.__reduce_ex__(self, protocol)
@@ -67,6 +70,22 @@ def optimized_class(base: Any) -> type[torch.nn.Module]:
         "__doc__": base.__doc__, "__module__": base.__module__, "__qualname__": base.__qualname__,
         "__reduce_ex__": __reduce_ex__, "_autograd_opt_base": base, "forward": forward,
     })
+
+
+def optimizes_parts(module: torch.nn.Module, region: Region) -> bool:
+    """True if `fully_shard` was given parts of the module: then the region of each is what is optimized.
+
+    Hooks of torch's engine gather and free the parameters of such a part, between the region of one and of the next.
+    """
+    loaded = sys.modules.get("torch.distributed.fsdp")
+    sharded = getattr(loaded, "FSDPModule", None)
+    if sharded is None:
+        return False
+    parts = [part for part in module.modules() if part is not module and isinstance(part, sharded)]
+    for part in parts:
+        if NAME not in vars(part):
+            optimized_module(part, Region(region.options))
+    return bool(parts)
 
 
 def restored(make: Callable[..., Any], args: tuple[Any, ...]) -> Any:

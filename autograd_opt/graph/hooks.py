@@ -292,6 +292,8 @@ def read(t: Tensor) -> Any:
 
 def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
     """`t.register_hook(fn)` inside a context."""
+    if (getattr(fn, "__module__", None) or "").startswith("torch.distributed.fsdp"):
+        raise errors.sharded()
     node = read(t)
     if node is not None and node.op == "view_apart":
         return add(t.__dict__.setdefault("_leaf_hooks", OrderedDict()), fn)     # nothing ever arrives there
