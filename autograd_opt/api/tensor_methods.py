@@ -27,6 +27,7 @@ from autograd_opt.record import recorder, views
 from autograd_opt.record.dispatch import call as call_route
 from autograd_opt.record.dispatch import special
 from autograd_opt.record.leaves import history, meta, remade
+from autograd_opt.record.recorder import escaped
 
 Tensor = torch.Tensor
 Base = torch._C.TensorBase
@@ -251,7 +252,7 @@ def install() -> None:
     """Put in place what torch functions do not reach; done once at import."""
     Tensor.as_subclass = as_subclass  # type: ignore[assignment, method-assign]
     Tensor.set_ = set_  # type: ignore[assignment, method-assign]
-    recorder.take_exports(EXPORTS, escaped)
+    recorder.take_exports(EXPORTS)
     torch.nn.Parameter.__new__ = new_parameter  # type: ignore[method-assign]
 
 
@@ -280,20 +281,6 @@ def get_data(func: Any, args: Any, kwargs: Any) -> Tensor:
 # ----- memory that leaves torch -----
 EXPORTS = (torch._C._to_dlpack, torch._C._to_dlpack_versioned)
 """Built-in functions that no mode of torch functions sees: `torch.utils.dlpack.to_dlpack`, for one."""
-
-
-def escaped(t: Any) -> None:
-    """The memory of `t` can now change unseen: no value in it is ever reused."""
-    tape = nodes.get_active()
-    if isinstance(t, Tensor) and tape is not None:
-        with torch._C.DisableTorchFunction():
-            tape.escape(t)
-            node = t.__dict__.get("_node")
-            if node is None or node.is_leaf:
-                if not (tape.late and t._is_view()):    # a view that nothing has read yet stays so
-                    nodes.handle_of(t).mark(nodes.EXPOSED | nodes.NO_MERGE)
-            elif node.index >= 0:
-                node.mark(nodes.EXPOSED | nodes.NO_MERGE)
 
 
 def refuse_grad(t: Tensor, what: str) -> None:

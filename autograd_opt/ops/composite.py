@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.ops.helpers import H
+from autograd_opt.ops.helpers import H, broadcast_shape
 from autograd_opt.ops.neural import suggested
 from autograd_opt.ops.table import decompose
 
@@ -21,7 +21,7 @@ def broadcast_tensors(*tensors: Any) -> Any:
     shapes = [t.shape for t in tensors]
     if all(shape == shapes[0] for shape in shapes):
         return tuple(tensors)
-    shape = torch.broadcast_shapes(*shapes)
+    shape = broadcast_shape(shapes)
     return tuple(t if t.shape == shape else t.expand(shape) for t in tensors)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,18 @@ def primitive(function: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapper.primitive = True  # type: ignore[attr-defined]
     return wrapper
+
+
+def broadcast_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The shape that all of them are broadcast to; torch's error where there is none."""
+    wide = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for i, n in enumerate(shape, len(wide) - len(shape)):
+            if n != wide[i] and n != 1:
+                if wide[i] != 1:
+                    return tuple(torch.broadcast_shapes(*shapes))
+                wide[i] = n
+    return tuple(wide)
 
 
 def refuse(function: str, **operands: Any) -> None:

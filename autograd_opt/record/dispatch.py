@@ -46,7 +46,7 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     handler = HANDLERS.get(func)
     if handler is None:
         handler = HANDLERS[func] = classify(func)
-    if type(handler) not in TABLE:
+    if not isinstance(handler, recorder.Route):
         recorder.lent(args, kwargs)
     return handler(func, args, kwargs)
 
@@ -131,8 +131,6 @@ def replaced(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return call(known, args, kwargs)
 
 
-TABLE = (recorder.Recorded, recorder.Chosen, recorder.Decomposed, recorder.Write)
-"""Handlers that say themselves when a call is not in the table."""
 raw = recorder.Raw()
 """Run without recording: the result has no gradient."""
 

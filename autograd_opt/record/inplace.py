@@ -352,12 +352,4 @@ def to_shape(g: Tensor, shape: Any) -> Tensor:
 
 
 special(Tensor.__setitem__)(setitem)
-
-
-@special(init.uniform_, init.normal_, init.constant_, init.kaiming_uniform_)
-def fill_parameter(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Run an initializer of torch's whole: it writes its tensor under no_grad."""
-    if not args:
-        kwargs = dict(kwargs)
-        args = (kwargs.pop("tensor"),)
-    return recorder.written(func, args, kwargs)
+special(init.uniform_, init.normal_, init.constant_, init.kaiming_uniform_)(recorder.Fill())

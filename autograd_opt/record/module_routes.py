@@ -5,7 +5,7 @@ get an entry of their own at the first graph, and keep it (`core/direct.pxi`, `c
 
 Functions such as `torch.nn.functional.relu` hand a call to a mode through
 `torch.overrides.handle_torch_function`, at 3 to 5 microseconds each.  While at least one
-graph is open, in any thread, the four modules that make most of these calls use
+graph is open, in any thread, the modules that make most of these calls use
 `recorder.handle_torch_function` instead: it does the same in compiled code when the mode
 of this library is the innermost one, and calls torch's own otherwise.
 """
@@ -19,10 +19,12 @@ import torch
 import torch._tensor
 import torch.functional
 import torch.nn.functional
+import torch.overrides
 
 from autograd_opt.ops.table import CALLS, SPELLINGS
 
-MODULES: tuple[Any, ...] = (torch.nn.functional, torch.functional, torch._tensor, torch.autograd)
+MODULES: tuple[Any, ...] = (torch.nn.functional, torch.functional, torch._tensor, torch.autograd,
+                            torch.overrides)
 
 FACTORIES = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.zeros_like, torch.ones_like,
              torch.is_complex, torch.is_floating_point, torch._C._set_grad_enabled)

@@ -44,11 +44,17 @@ cpdef object run_raw(object func, object args, object kwargs):
     kwargs = placed(func, kwargs)
     switch = enter(tape)
     try:
+        func = binding_of(func)
         r = func(*args, **kwargs) if kwargs else func(*args)
         started(r)
         return r
     finally:
         leave(tape, switch)
+
+
+cdef inline object binding_of(object func):
+    """What an operator of `torch.ops` calls, whose Python code has looked at the arguments before it came to the mode."""
+    return func._op if type(func) in OPERATOR_KINDS else func
 
 
 cpdef int own_memory(object t) except -1:

@@ -59,7 +59,6 @@ cdef extern from *:
 
 
 cdef tuple BOTTOM = (0,)
-cdef object escaped = None               # tensor_api.escaped
 
 
 cdef inline bint mode_innermost() except -1:
@@ -80,16 +79,10 @@ cdef object route(PyObject *function, PyObject *args, PyObject *kwargs):
     if tp != NULL and not (<Tape>tp).guarded and mode_innermost() \
             and not foreigners(<tuple>args, <dict>kwargs if kwargs != NULL else None):
         handler = handlers.get(func)
-        if type(handler) is Recorded:
-            return (<Recorded>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
-        if type(handler) is Chosen:
-            return (<Chosen>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
-        if type(handler) is Raw:
-            return run_raw(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
-        if type(handler) is Write:
-            return (<Write>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
         if handler is None and classify is not None:
             handler = handlers[func] = classify(func)
+        if isinstance(handler, Route) and type(handler) is not Decomposed:
+            return (<Route>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
         if handler is opaque_route and not ao_casts(any_autocast) and (kwargs == NULL or "out" not in <dict>kwargs) \
                 and none_follows(<Tape>tp, <tuple>args, <dict>kwargs if kwargs != NULL else None, grad_on()):
             return unrecorded(<Tape>tp, func, <tuple>args, <dict>kwargs if kwargs != NULL else None)
@@ -104,10 +97,10 @@ cdef int export(PyObject *t) except -1:
     return 0
 
 
-def take_exports(functions, note):
-    """Let `note(tensor)` be called before each of these functions."""
-    global ao_route, ao_export, escaped
-    ao_route, ao_export, escaped = route, export, note
+def take_exports(functions):
+    """Let each of these functions note first that memory leaves torch."""
+    global ao_route, ao_export
+    ao_route, ao_export = route, export
     for f in functions:
         ao_take_export(f)
 

@@ -27,7 +27,7 @@ cdef inline bint tracked(Tape tape, object t) except -1:
         if ao_needs_grad(t):
             return True
         # a view made before its base took part in a recorded write
-        return tape.late and t._is_view() and handle(tape, t).flags & REQUIRES_GRAD != 0
+        return tape.late and ao_is_view(t) and handle(tape, t).flags & REQUIRES_GRAD != 0
     node = computed(t)
     return getattr(t, MARK, False) if node is None else node.flags & REQUIRES_GRAD != 0
 

@@ -10,6 +10,7 @@ cdef extern from *:
     typedef struct {
         PyGetSetDef shown;                           /* what the descriptor points to, itself as the closure */
         PyGetSetDef *former;
+        PyObject *getter;                            /* what torch hands a mode for it */
     } ao_property;
     static vectorcallfunc ao_former_question;        /* CPython's, for all methods without arguments */
     static PyObject *(*ao_answer)(PyObject *, PyObject *);
@@ -29,6 +30,7 @@ cdef extern from *:
         PyGetSetDef *former = ((ao_property *)place)->former;
         return former->set(t, value, former->closure);
     }
+    static CYTHON_INLINE PyObject *ao_getter(void *place) { return ((ao_property *)place)->getter; }
     static int ao_take_property(PyObject *f, PyObject *(*get)(PyObject *, void *), int (*set)(PyObject *, PyObject *, void *)) {
         PyGetSetDescrObject *d = (PyGetSetDescrObject *)f;
         ao_property *p;
@@ -40,6 +42,8 @@ cdef extern from *:
         p->shown.get = get;
         if (p->shown.set != NULL) p->shown.set = set;
         p->shown.closure = p;
+        p->getter = PyObject_GetAttrString(f, "__get__");
+        if (p->getter == NULL) return -1;
         d->d_getset = &p->shown;
         return 1;
     }
@@ -56,7 +60,8 @@ cdef extern from *:
     object (*ao_answer)(PyObject *, PyObject *)
     object ao_former_get(PyObject *t, void *place)
     int ao_former_set(PyObject *t, PyObject *value, void *place) except -1
-    int ao_take_property(object f, object (*get)(PyObject *, void *), int (*set)(PyObject *, PyObject *, void *) except -1)
+    PyObject *ao_getter(void *place)
+    int ao_take_property(object f, object (*get)(PyObject *, void *), int (*set)(PyObject *, PyObject *, void *) except -1) except -1
     int ao_take_question(object f)
 
 
@@ -130,13 +135,63 @@ cdef int pass_write(PyObject *t, PyObject *value, void *place) except -1:
     return ao_former_set(t, value, place)
 
 
-cdef int clear_property(PyObject *t, PyObject *value, void *place) except -1:
-    """`t.grad = None`; a tensor is a matter for the mode."""
+cdef object read_view(PyObject *t, void *place):
+    """`t.T` and the like: properties that are operations of the table."""
+    cdef object handler
+    if ours_to_read(t) is not None:
+        handler = handler_of(<object>ao_getter(place))
+        if type(handler) is Recorded:
+            return (<Recorded>handler).run(<object>ao_getter(place), (<object>t,), {})
+    return ao_former_get(t, place)
+
+
+cdef object read_data(PyObject *t, void *place):
+    """`t.data`, another tensor on the same memory, which is written unseen."""
+    cdef Tape tape = ours_to_read(t)
+    if tape is None:
+        return ao_former_get(t, place)
+    if tape.optimize:
+        escaped(<object>t)
+    switch = enter(tape)
+    try:
+        return ao_former_get(t, place)
+    finally:
+        leave(tape, switch)
+
+
+cpdef int escaped(object t) except -1:
+    """The memory of `t` can now change unseen: no value in it is ever reused."""
+    cdef Tape tape = active_tape()
+    cdef PyObject *p
+    cdef object node = None, switch
+    if tape is None or not isinstance(t, Tensor):
+        return 0
+    switch = enter(tape)
+    try:
+        tape.escape(t)
+        p = ao_try_attr(t, NODE)
+        if p != NULL:
+            node = <object>p
+            Py_DECREF(node)
+        if node is None or (<Node>node).flags & LEAF:
+            if not (tape.late and ao_is_view(t)):        # a view that nothing has read yet stays so
+                handle(tape, t).mark(EXPOSED | NO_MERGE)
+        elif (<Node>node).index >= 0:
+            (<Node>node).mark(EXPOSED | NO_MERGE)
+    finally:
+        leave(tape, switch)
+    return 0
+
+
+cdef int assign_gradient(PyObject *t, PyObject *value, void *place) except -1:
+    """`t.grad = value`, which is no operation."""
     cdef Tape tape = None
-    if value == <PyObject *>None:
+    if value == <PyObject *>None or value != NULL and ordinary(<object>value):
         tape = ours_to_read(t)
     if tape is None:
         return ao_former_set(t, value, place)
+    if tape.optimize:
+        lend(<object>value)
     switch = enter(tape)
     try:
         return ao_former_set(t, value, place)
@@ -164,7 +219,9 @@ def take_reads():
     global ao_answer
     ao_answer = answer
     return sum([ao_take_property(p, read_property, pass_write) for p in plain_reads | {base.__dict__["_version"]}]) \
-        + ao_take_property(base.__dict__["grad"], read_gradient, clear_property) \
+        + sum([ao_take_property(base.__dict__[name], read_view, pass_write) for name in ("T", "mT", "H", "mH", "real", "imag")]) \
+        + ao_take_property(base.__dict__["data"], read_data, pass_write) \
+        + ao_take_property(base.__dict__["grad"], read_gradient, assign_gradient) \
         + ao_take_property(base.__dict__["is_leaf"], read_is_leaf, pass_write) \
         + ao_take_property(base.__dict__["grad_fn"], read_grad_fn, pass_write) \
         + ao_take_property(base.__dict__["retains_grad"], read_retains_grad, pass_write) \

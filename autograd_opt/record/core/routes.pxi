@@ -32,7 +32,17 @@ def substitute(x, dict by_id):
 
 
 # The routes of the torch-function mode. ------------------------------------------------
-cdef class Recorded:
+cdef class Route:
+    """How a callable is run inside a context."""
+
+    def __call__(self, func, args, kwargs):
+        return self.run(func, args, kwargs)
+
+    cdef object run(self, object func, tuple args, dict kwargs):
+        raise NotImplementedError
+
+
+cdef class Recorded(Route):
     """How one operator is run: bound to operands and attributes, then recorded."""
     cdef Op op
     cdef object bind, rename, fallback, whole
@@ -48,9 +58,6 @@ cdef class Recorded:
         # where every positional argument is an operand there is nothing to bind
         self.n = 0 if op.attributes or op.flags & VARIADIC else len(op.operands)
         self.plan = None if op.flags & VARIADIC else getattr(bind, "plan", None)
-
-    def __call__(self, func, args, kwargs):
-        return self.run(func, args, kwargs)
 
     cdef object run(self, object func, tuple args, dict kwargs):
         cdef PyObject *tp
@@ -109,7 +116,7 @@ cdef class Recorded:
             return None
 
 
-cdef class Chosen:
+cdef class Chosen(Route):
     """How an overloaded callable is run: its arguments say which operator it is."""
     cdef object pick, route, fallback
     cdef dict routes
@@ -117,9 +124,6 @@ cdef class Chosen:
     def __init__(self, pick, route, fallback):
         self.pick, self.route, self.fallback = pick, route, fallback
         self.routes = {}
-
-    def __call__(self, func, args, kwargs):
-        return self.run(func, args, kwargs)
 
     cdef object run(self, object func, tuple args, dict kwargs):
         cdef PyObject *tp = recording()
@@ -151,7 +155,7 @@ cdef class Chosen:
         return (<Recorded>route).run(func, args, kwargs)
 
 
-cdef class Decomposed:
+cdef class Decomposed(Route):
     """Python code of torch's own, run with the mode on so that its calls are recorded one by one."""
     cdef object body, mode, whole
     cdef list running
@@ -160,9 +164,6 @@ cdef class Decomposed:
     def __init__(self, body, mode, whole, bint cast=False):
         self.body, self.mode, self.whole, self.cast = body, mode, whole, cast
         self.running = []
-
-    def __call__(self, func, args, kwargs):
-        return self.run(func, args, kwargs)
 
     cdef object run(self, object func, tuple args, dict kwargs):
         cdef PyObject *tp = recording()
@@ -200,11 +201,22 @@ cdef class Decomposed:
                     break
 
 
-cdef class Raw:
+cdef class Raw(Route):
     """Run without recording."""
 
-    def __call__(self, func, args, kwargs):
+    cdef object run(self, object func, tuple args, dict kwargs):
+        lent(args, kwargs)
         return run_raw(func, args, kwargs)
+
+
+cdef class Fill(Route):
+    """An initializer of torch's, written in Python, that writes the tensor it is given under no_grad."""
+
+    cdef object run(self, object func, tuple args, dict kwargs):
+        if not args:
+            kwargs = kwargs.copy()
+            args = (kwargs.pop("tensor"),)
+        return written(func, args, kwargs)
 
 
 cdef object push = torch._C._push_on_torch_function_stack
@@ -250,8 +262,7 @@ cdef object ask_strangers(object func, tuple types, tuple args, dict kwargs):
     return NotImplemented                # torch says that nobody takes the call
 
 
-cdef object OpOverload = torch._ops.OpOverload
-cdef object OpOverloadPacket = torch._ops.OpOverloadPacket
+cdef set OPERATOR_KINDS = {torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.TorchBindOpOverload}
 cdef object equals = Tensor.__eq__        # the one operator whose second operand torch does not look at before a mode
 cdef object Wrapper = type(Tensor.dtype.__get__)
 cdef set plain_reads = {base.__dict__[name] for name in "shape dtype device ndim layout is_nested is_sparse is_cuda is_cpu is_meta \
@@ -265,14 +276,15 @@ cdef list kept_operators = []            # these operators, so that an address s
 cdef inline object handler_of(object func):
     """The route of a callable; those of `torch.ops` are hashed in Python, and found by what they are."""
     cdef object handler, kind = type(func)
-    if kind is OpOverload or kind is OpOverloadPacket:
+    cdef bint known_by_place = kind is not MethodDescriptor and kind is not BuiltinFunction and kind in OPERATOR_KINDS
+    if known_by_place:
         handler = known_operators.get(<size_t><PyObject *>func)
         if handler is not None:
             return handler
     handler = handlers.get(func)
     if handler is None:
         handler = handlers[func] = classify(func)
-    if kind is OpOverload or kind is OpOverloadPacket:
+    if known_by_place:
         kept_operators.append(func)
         known_operators[<size_t><PyObject *>func] = handler
     return handler
@@ -292,19 +304,11 @@ def torch_function(self, func, types, args=(), kwargs=None):
     handler = handler_of(func)
     if kwargs is None:
         kwargs = {}
-    if type(handler) is Recorded:
-        return (<Recorded>handler).run(func, args, kwargs)
-    if type(handler) is Chosen:
-        return (<Chosen>handler).run(func, args, kwargs)
-    if type(handler) is Decomposed:
-        return (<Decomposed>handler).run(func, args, kwargs)
-    if type(handler) is Write:
-        return (<Write>handler).run(func, args, kwargs)
+    if isinstance(handler, Route):
+        return (<Route>handler).run(func, args, kwargs)
     if handler is opaque_route and kwargs.get("out") is None and none_follows_here(args, kwargs):
         return unrecorded(active_tape(), func, args, placed(func, kwargs))
     lent(args, kwargs)
-    if type(handler) is Raw:
-        return run_raw(func, args, kwargs)
     return handler(func, args, placed(func, kwargs))
 
 

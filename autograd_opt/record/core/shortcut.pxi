@@ -17,8 +17,8 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
     if tp == NULL or (<Tape>tp).guarded or not mode_innermost() or foreign(relevant_args):
         return original(public_api, relevant_args, *args, **kwargs)
     handler = handlers.get(public_api)
-    if type(handler) is Recorded:
-        return (<Recorded>handler).run(public_api, args, kwargs)
+    if type(handler) is Recorded or type(handler) is Fill:
+        return (<Route>handler).run(public_api, args, kwargs)
     if type(handler) is CrossEntropy:
         r = (<CrossEntropy>handler).record(args, kwargs)
         if r is not None:
@@ -53,12 +53,12 @@ cdef int begin_shortcuts() except -1:
     cdef dict names
     if not functions_taken:
         functions_taken = True
+        if "getset" not in parts_off:
+            take_reads()
         if "vectorcall" not in parts_off:
             take(shortcut_functions())
             take_methods()
             take_meetings()
-        if "getset" not in parts_off:
-            take_reads()
         if "module_call" not in parts_off:
             take_calls()
     elif "module_call" not in parts_off and calls_lost():

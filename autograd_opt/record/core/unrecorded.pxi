@@ -67,7 +67,7 @@ cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs):
         kwargs = placed(func, kwargs)
     switch = enter(tape)
     try:
-        r = ao_call(func, args, kwargs if kwargs else None)
+        r = ao_call(binding_of(func), args, kwargs if kwargs else None)
         started(r)
         return shown_views(r, args, kwargs)
     finally:
@@ -233,7 +233,9 @@ cdef extern from *:
             d->vectorcall = ao_method_entry;
             return 1;
         }
-        if (d->d_method->ml_flags == METH_NOARGS && d->vectorcall == ao_former_question) {
+        if (d->d_method->ml_flags == METH_NOARGS && d->vectorcall != ao_question_entry && d->vectorcall != ao_short_entry) {
+            if (ao_former_question == NULL) ao_former_question = d->vectorcall;
+            if (ao_former_question != d->vectorcall) return 0;
             d->vectorcall = ao_short_entry;
             return 1;
         }
@@ -277,6 +279,7 @@ cdef extern from *:
 cdef object PAST = object()
 ao_past = <PyObject *>PAST
 cdef object detach_method = base.__dict__["detach"]
+cdef object require_grad_method = base.__dict__["requires_grad_"]
 cdef object opaque_route = None          # torch_fallback.handler
 
 
@@ -305,8 +308,11 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
         return overwritten(tape, function, a, nf, n, names)
     raw = kind is Raw
     if not raw and kind is not Recorded and kind is not Chosen and handler is not opaque_route:
-        if func is detach_method and n == 1:
-            return detached(tape, <object>a[0])
+        if n == 1:
+            if func is detach_method:
+                return detached(tape, <object>a[0])
+            if func is require_grad_method and type(<object>a[0]) is Tensor:
+                return require_grad(tape, <object>a[0])
         return PAST
     grad = grad_on() and not raw
     for i in range(n):
@@ -362,6 +368,23 @@ cdef object overwritten(Tape tape, PyObject *function, ao_arguments a, size_t nf
         r = ao_go_on(function, a, nf, names)
         wrote(<object>a[0])
         return r
+    finally:
+        leave(tape, switch)
+
+
+cdef object require_grad(Tape tape, object t):
+    """`t.requires_grad_()` of a tensor that no graph knows; PAST where more has to be asked."""
+    cdef PyObject *p = ao_try_attr(t, NODE)
+    cdef object switch
+    if p != NULL:
+        Py_DECREF(<object>p)
+        return PAST
+    if not ao_plain(t) or not is_float(ao_dtype(t)) or ao_is_inference(is_inference, t):
+        return PAST
+    tape.late = True                         # there may be views of it
+    switch = enter(tape)
+    try:
+        return ao_method(require_grad_method, t, EMPTY)
     finally:
         leave(tape, switch)
 

@@ -58,15 +58,12 @@ cpdef object written(object func, tuple args, object kwargs):
         leave(tape, switch)
 
 
-cdef class Write:
+cdef class Write(Route):
     """The route of an in-place form: `handler` records it where gradients are on."""
     cdef object handler
 
     def __init__(self, handler):
         self.handler = handler
-
-    def __call__(self, func, args, kwargs):
-        return self.run(func, args, kwargs)
 
     cdef object run(self, object func, tuple args, dict kwargs):
         if recording() != NULL and (not grad_on() or (type(func) is MethodDescriptor or type(func) is BuiltinFunction)
