@@ -29,7 +29,7 @@ from autograd_opt.graph import references, released_history
 from autograd_opt.graph.hooks import retain_grad, run_leaf_hooks
 from autograd_opt.ops.table import MULTI, VIEW
 from autograd_opt.record.dispatch import MODE
-from autograd_opt.record.torch_fallback import saves_values
+from autograd_opt.record.opaque_calls import saves_values
 
 Tensor = torch.Tensor
 Tensors = Tensor | Sequence[Any]

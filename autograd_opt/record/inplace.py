@@ -157,7 +157,7 @@ def move(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[
 
 def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An in-place form without a rule: torch differentiates the write on a copy."""
-    from autograd_opt.record.torch_fallback import OPAQUE, OpaqueCall, described, detached, torch_autograd
+    from autograd_opt.record.torch_fallback import OPAQUE, described, detached, differentiated, torch_autograd
     leaves, spec = tree_flatten((args, kwargs))
     name = getattr(func, "__name__", "").partition(".")[0]
     with torch._C.DisableTorchFunction():
@@ -200,7 +200,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         out = func(*new_args, **new_kwargs)
         out = out if isinstance(out, Tensor) else copy
         wrt = [x for x in inputs.values() if x.requires_grad]
-        call = OpaqueCall(name, wrt, [out])
+        call = differentiated(name, wrt, [out])
     with torch._C.DisableTorchFunction():
         if name in RESHAPING or target.layout is not torch.strided:
             func(*args, **kwargs)

@@ -8,7 +8,6 @@ any order exist, and nothing is computed or drawn twice.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +18,8 @@ from autograd_opt import errors
 from autograd_opt.abi.original_functions import GRAD
 from autograd_opt.graph import node as nodes
 from autograd_opt.ops.table import MULTI, VARIADIC, define
-from autograd_opt.record import recorder
+from autograd_opt.record import opaque_calls, recorder
+from autograd_opt.record.opaque_calls import OpaqueCall, held, name_of, saved_fields
 from autograd_opt.record.saved_tensors import connected
 
 C = torch._C
@@ -89,99 +89,76 @@ GIVEN_BACK = frozenset("alpha_dropout feature_dropout feature_alpha_dropout cpu"
 """Calls that may return their operand as it is, and then ask nothing of it."""
 
 
-class OpaqueCall:
-    """One call differentiated by torch: its detached operands and the edges of its outputs.
+def differentiated(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> OpaqueCall:
+    """A call that torch has run under its own autograd."""
+    hooked = C._autograd._top_saved_tensors_default_hooks(True) is not None
+    return OpaqueCall(name, inputs, [torch.autograd.graph.get_gradient_edge(o) for o in outputs if leads_on(o)], hooked)
 
-    Edges, not the outputs: a view's own edge would be made anew after a write to its base,
-    and outputs that torch does not need are not kept alive.
-    """
 
-    __slots__ = ("edges", "hooked", "inputs", "name", "places", "repeats")
-
-    def __init__(self, name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]):
-        self.name, self.inputs, self.repeats = name, inputs, False
-        self.hooked = C._autograd._top_saved_tensors_default_hooks(True) is not None
-        self.edges = [torch.autograd.graph.get_gradient_edge(o) for o in outputs if leads_on(o)]
-        self.places: Any = None
-
-    def __repr__(self) -> str:
-        return f"torch.{self.name}"
-
-    def called(self, gs: list[torch.Tensor], outs: list[Any]) -> list[torch.Tensor | None] | None:
-        """The cotangents of the inputs by a call of torch's node; None where it takes torch's engine."""
-        if self.places is None:
-            self.places = self.of_one_node()
-        if not self.places:
+def called(call: OpaqueCall, gs: list[torch.Tensor], outs: list[Any]) -> list[torch.Tensor | None] | None:
+    """The cotangents of the inputs by a call of torch's node; None where it takes torch's engine."""
+    if call.places is None:
+        call.places = of_one_node(call)
+    if not call.places:
+        return None
+    node: Any = call.edges[0].node
+    given: list[Any] = [None] * call.places[0]
+    for edge, g in zip(outs, gs, strict=True):
+        given[edge.output_nr] = g
+    with torch_autograd(grad=False):
+        found = node(*given)
+    found = found if isinstance(found, tuple) else (found,)
+    out: list[Any] = [None] * len(call.inputs)
+    for i, g in zip(call.places[1], found, strict=True):
+        if g is None or i < 0:
+            continue
+        x = call.inputs[i]
+        if out[i] is not None or g.shape != x.shape or g.dtype is not x.dtype or g.layout is not x.layout \
+                or g.device != x.device:
             return None
-        node: Any = self.edges[0].node
-        given: list[Any] = [None] * self.places[0]
-        for edge, g in zip(outs, gs, strict=True):
-            given[edge.output_nr] = g
-        with torch_autograd(grad=False):
-            found = node(*given)
-        found = found if isinstance(found, tuple) else (found,)
-        out: list[Any] = [None] * len(self.inputs)
-        for i, g in zip(self.places[1], found, strict=True):
-            if g is None or i < 0:
-                continue
-            x = self.inputs[i]
-            if out[i] is not None or g.shape != x.shape or g.dtype is not x.dtype or g.layout is not x.layout \
-                    or g.device != x.device:
-                return None
-            out[i] = g
-        return out
-
-    def of_one_node(self) -> Any:
-        """(number of outputs, the input behind each cotangent) of torch's node, if it is the only one; else False."""
-        node: Any = self.edges[0].node
-        if self.hooked or any(e.node is not node for e in self.edges) or not callable(node) \
-                or node.name() == "CppFunction" or not node.next_functions or not hasattr(node, "_input_metadata"):
-            return False            # without a next one it is a leaf's own
-        places = {id(x): i for i, x in enumerate(self.inputs)}
-        behind = []
-        for below, _ in node.next_functions:
-            variable = getattr(below, "variable", None)
-            if below is not None and id(variable) not in places:
-                return False
-            behind.append(-1 if below is None else places[id(variable)])
-        return len(node._input_metadata), behind
-
-    def keeps_nothing(self) -> bool:
-        """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
-        if self.hooked:
-            return False                    # to look would call the hooks
-        stack, seen = [e.node for e in self.edges], set()
-        while stack:
-            function: Any = stack.pop()
-            if function is None or function in seen or function.name().endswith("AccumulateGrad"):
-                continue
-            seen.add(function)
-            kind: Any = type(function)
-            if function.name() == "CppFunction" or any(
-                    held(getattr(function, f"_saved_{n}", True)) for n in saved_by(kind)):
-                return False
-            stack += [f for f, _ in function.next_functions]
-        return True
+        out[i] = g
+    return out
 
 
-    def can_keep_nothing(self) -> bool:
-        """True if torch's functions for this call are one of a class that saves no tensor."""
-        node: Any = self.edges[0].node
-        kind: Any = type(node)
-        return node.name() != "CppFunction" and all(e.node is node for e in self.edges) and not saved_by(kind) \
-            and all(f is None or f.name().endswith("AccumulateGrad") for f, _ in node.next_functions)
+def of_one_node(call: OpaqueCall) -> Any:
+    """(number of outputs, the input behind each cotangent) of torch's node, if it is the only one; else False."""
+    node: Any = call.edges[0].node
+    if call.hooked or any(e.node is not node for e in call.edges) or not callable(node) \
+            or node.name() == "CppFunction" or not node.next_functions or not hasattr(node, "_input_metadata"):
+        return False            # without a next one it is a leaf's own
+    places = {id(x): i for i, x in enumerate(call.inputs)}
+    behind = []
+    for below, _ in node.next_functions:
+        variable = getattr(below, "variable", None)
+        if below is not None and id(variable) not in places:
+            return False
+        behind.append(-1 if below is None else places[id(variable)])
+    return len(node._input_metadata), behind
 
 
-@functools.cache
-def saved_by(kind: Any) -> tuple[str, ...]:
-    """The names of the tensors that torch's functions of this class can save."""
-    prefix = "_raw_saved_"
-    return tuple(name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix))
+def keeps_nothing(call: OpaqueCall) -> bool:
+    """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
+    if call.hooked:
+        return False                    # to look would call the hooks
+    stack, seen = [e.node for e in call.edges], set()
+    while stack:
+        function: Any = stack.pop()
+        if function is None or function in seen or function.name().endswith("AccumulateGrad"):
+            continue
+        seen.add(function)
+        kind: Any = type(function)
+        if function.name() == "CppFunction" or any(
+                held(getattr(function, n, True)) for n in saved_fields(kind)):
+            return False
+        stack += [f for f, _ in function.next_functions]
+    return True
 
 
-def held(value: Any) -> bool:
-    """Is a saved field a tensor, or are there any in it?"""
-    return any(held(v) for v in value) if isinstance(value, (tuple, list)) else value is not None
+def can_keep_nothing(call: OpaqueCall) -> bool:
+    """True if torch's functions for this call are one of a class that saves no tensor."""
+    node: Any = call.edges[0].node
+    return node.name() != "CppFunction" and all(e.node is node for e in call.edges) and not saved_fields(type(node)) \
+        and all(f is None or f.name().endswith("AccumulateGrad") for f, _ in node.next_functions)
 
 
 def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
@@ -196,10 +173,10 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
         raise NotImplementedError(f"{call.name} has no batching rule")
     if not task.retain:
         with torch_autograd():
-            call.repeats = call.keeps_nothing()
+            call.repeats = keeps_nothing(call)
     if not task.create_graph:
         if task.batch is None:
-            found = call.called(gs, outs)
+            found = called(call, gs, outs)
             if found is not None:
                 return found
         with torch_autograd():
@@ -215,7 +192,7 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
         inputs = [*zip(call.inputs, operands, strict=True), *zip([c for c in copies if c.requires_grad], tracked,
                                                                  strict=True)]
         inputs = [(x, t) for x, t in inputs if id(x) in below]      # as in torch, no run comes to the others
-        again = OpaqueCall(f"{call.name}_vjp", [x for x, _ in inputs], present)
+        again = differentiated(f"{call.name}_vjp", [x for x, _ in inputs], present)
     with C.DisableTorchFunction():
         results = iter(record(again, [traced(t) for _, t in inputs], present))
     return reached(call, outs, [None if x is None else next(results) for x in grads])
@@ -289,18 +266,7 @@ def alias(output: torch.Tensor, operands: list[torch.Tensor], views: bool = Fals
 
 def described(call: OpaqueCall) -> dict[str, Any]:
     """The attributes of its node: what was called, and the name of torch's last node for it."""
-    last = call.edges[0].node
-    name = last.name()
-    _saving.setdefault(name, name == "CppFunction" or bool(saved_by(type(last))))
-    return {"call": call.name, "torch": name}
-
-
-_saving: dict[str, bool] = {}
-
-
-def saves_values(name: str) -> bool:
-    """Can a node of torch's of this name, met as the last of a call, save tensors?"""
-    return _saving.get(name, True)
+    return {"call": call.name, "torch": name_of(call.edges[0].node)}
 
 
 def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.Tensor],
@@ -310,7 +276,7 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
     results = [apart(o) if o.requires_grad and not on else alias(o, operands, views)
                for o, on in zip(outputs, leading, strict=True)]
     tracked = [r for r, on in zip(results, leading, strict=True) if on]
-    kept = operands if not call.edges or not call.can_keep_nothing() else None      # nothing holds them for the user
+    kept = operands if not call.edges or not can_keep_nothing(call) else None      # nothing holds them for the user
     if len(tracked) == 1:
         node = recorder.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, kept))
         node.view = True if tracked[0]._is_view() else None
@@ -330,8 +296,8 @@ def detached(t: torch.Tensor) -> torch.Tensor:
     return d
 
 
-def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Record a call whole."""
+def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record a call whole, whatever its arguments and results are."""
     from autograd_opt.record import views
 
     if nodes.get_recording() is None:
@@ -361,21 +327,33 @@ def handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     with torch_autograd():
         unique = {k: detached(t).requires_grad_() for k, t in originals.items()}
         out = func(*recorder.substitute(args, unique), **recorder.substitute(kwargs, unique))
-        # a call that returns its argument returns the user's
-        given: dict[int, torch.Tensor] = {id(d): originals[k] for k, d in unique.items()}
+    return conclude(func, out, list(originals.values()), list(unique.values()))
+
+
+def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[torch.Tensor]) -> Any:
+    """Attach the nodes of a call that torch has run on `copies` of the operands; its result without torch's graph."""
+    name = getattr(func, "__name__", str(func))
+    # a call that returns its argument returns the user's
+    given: dict[int, torch.Tensor] = {id(d): t for d, t in zip(copies, originals, strict=True)}
+    with torch_autograd():
         results: list[torch.Tensor] = []
         recorder.collect(out, results)
         outputs = list({id(o): o for o in results if id(o) not in given}.values())
         for o in outputs:
             if o.requires_grad and nodes.unusual(o):
                 raise errors.unsupported_result(o, name)
-        call = OpaqueCall(name, list(unique.values()), outputs)
+        call = differentiated(name, copies, outputs)
     with C.DisableTorchFunction():
-        results = record(call, list(originals.values()), outputs)
+        results = record(call, originals, outputs)
     given.update((id(o), r) for o, r in zip(outputs, results, strict=True))
     return recorder.substitute(out, given)
 
 
-OPAQUE = define("opaque", "*tensors, call='', torch=''", VARIADIC, joint=pull_back, bind=lambda *a: (a, {}))
-OPAQUE_MULTI = define("opaque_multi", "*tensors, call='', torch=''", MULTI | VARIADIC, joint=pull_back,
+OPAQUE = define("opaque", "*tensors, call='', torch=''", VARIADIC, joint=opaque_calls.pull_back,
+                bind=lambda *a: (a, {}))
+OPAQUE_MULTI = define("opaque_multi", "*tensors, call='', torch=''", MULTI | VARIADIC, joint=opaque_calls.pull_back,
                       bind=lambda *a: (a, {}))
+
+handler = opaque_calls.Whole()
+"""The route of callables that are recorded whole."""
+opaque_calls.install(OPAQUE, general, conclude, pull_back, included_autograd)

@@ -27,8 +27,8 @@ from autograd_opt.graph.tensor import CustomTensor, marked
 from autograd_opt.record import dispatch
 from autograd_opt.record.saved_tensors import user_state
 from autograd_opt.record.torch_fallback import (
-    OpaqueCall,
     detached,
+    differentiated,
     excluded_autograd,
     record,
     torch_autograd,
@@ -107,7 +107,7 @@ class Capture(TorchFunctionMode):
         if not found:
             return [origins.get(id(t), t) for t in tensors]
         operands = self.below([*found.values()])
-        call = OpaqueCall(self.name, [s for _, s in operands], list(found.values()))
+        call = differentiated(self.name, [s for _, s in operands], list(found.values()))
         with recording_again(), C.DisableTorchFunction():
             results = record(call, [t for t, _ in operands], list(found.values()))
         origins.update(zip(found, results, strict=True))
@@ -145,7 +145,7 @@ class Capture(TorchFunctionMode):
                 found = list({id(o): o for o in results}.values())
                 operands = self.below(results)
                 operands += [(t, t) for t in inputs]
-                call = OpaqueCall(self.name, [s for _, s in operands], found)
+                call = differentiated(self.name, [s for _, s in operands], found)
         with C.DisableTorchFunction():
             results = record(call, [t for t, _ in operands], found, True)
             back.update((id(o), r) for o, r in zip(found, results, strict=True))

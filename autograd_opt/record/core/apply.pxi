@@ -5,7 +5,7 @@ cdef object linear_function = torch._C._nn.linear
 
 
 # Everything that has no hot path ------------------------------------------------------
-cdef inline object enter(Tape tape):
+cdef object enter(Tape tape):
     """Switch torch functions off; what `leave` needs: None where they are off already.
 
     The tape's own switch cannot be entered twice, so a region inside a region takes part in
@@ -23,7 +23,7 @@ cdef inline object enter(Tape tape):
     return switch
 
 
-cdef inline int leave(Tape tape, object switch) except -1:
+cdef int leave(Tape tape, object switch) except -1:
     if switch is None:
         return 0
     if switch is tape.guard:
@@ -52,7 +52,7 @@ cpdef object run_raw(object func, object args, object kwargs):
         leave(tape, switch)
 
 
-cdef inline object binding_of(object func):
+cdef object binding_of(object func):
     """What an operator of `torch.ops` calls, whose Python code has looked at the arguments before it came to the mode."""
     return func._op if type(func) in OPERATOR_KINDS else func
 
@@ -160,7 +160,7 @@ cdef bint given_back(Op op, object func, tuple args, dict kwargs, tuple operands
         return False                         # raised again where the call is recorded
 
 
-cdef inline bint is_tensor(object t):
+cdef bint is_tensor(object t) except -1:
     cdef object kind = type(t)
     return kind is CustomTensor or kind is Tensor or kind is Parameter or \
         not (t is None or kind is float or kind is int or kind is bool) and isinstance(t, Tensor)

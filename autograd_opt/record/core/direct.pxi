@@ -83,9 +83,6 @@ cdef object route(PyObject *function, PyObject *args, PyObject *kwargs):
             handler = handlers[func] = classify(func)
         if isinstance(handler, Route) and type(handler) is not Decomposed:
             return (<Route>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
-        if handler is opaque_route and not ao_casts(any_autocast) and (kwargs == NULL or "out" not in <dict>kwargs) \
-                and none_follows(<Tape>tp, <tuple>args, <dict>kwargs if kwargs != NULL else None, grad_on()):
-            return unrecorded(<Tape>tp, func, <tuple>args, <dict>kwargs if kwargs != NULL else None)
     return ao_enter_torch(func, args, kwargs)
 
 

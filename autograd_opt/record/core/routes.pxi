@@ -306,8 +306,6 @@ def torch_function(self, func, types, args=(), kwargs=None):
         kwargs = {}
     if isinstance(handler, Route):
         return (<Route>handler).run(func, args, kwargs)
-    if handler is opaque_route and kwargs.get("out") is None and none_follows_here(args, kwargs):
-        return unrecorded(active_tape(), func, args, placed(func, kwargs))
     lent(args, kwargs)
     return handler(func, args, placed(func, kwargs))
 

@@ -31,9 +31,12 @@ cdef bint inside_follows(Tape tape, object x, bint grad) except -1:
         finally:
             shallower()
         return False
-    if kind is slice:
-        return not plain_slice(x)
-    return kind not in plain_kinds
+    return not plain_argument(x)
+
+
+cdef bint plain_argument(object x) except -1:
+    """Is this an argument that holds no tensor and has no torch function?"""
+    return plain_slice(x) if type(x) is slice else type(x) in plain_kinds
 
 
 cdef bint none_follows(Tape tape, tuple args, dict kwargs, bint grad) except -1:
@@ -51,12 +54,6 @@ cdef bint none_follows(Tape tape, tuple args, dict kwargs, bint grad) except -1:
 cdef bint idle(Tape tape, tuple args, dict kwargs) except -1:
     """Is there nothing to record of a call with these arguments?"""
     return none_follows(tape, args, kwargs, grad_on()) and (not tape.optimize or settled())
-
-
-cdef bint none_follows_here(tuple args, dict kwargs) except -1:
-    """`none_follows` where a graph records and no autocast changes types."""
-    cdef PyObject *tp = recording()
-    return tp != NULL and not ao_casts(any_autocast) and none_follows(<Tape>tp, args, kwargs, grad_on())
 
 
 cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs):
@@ -334,7 +331,7 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
                 return shown_views(r, tuple([<object>a[i] for i in range(n)]), None)
             finally:
                 leave(tape, switch)
-    if kind is not Recorded and kind is not Chosen:
+    if raw:
         return PAST
     for i in range(n):
         if foreign(<object>a[i]):
@@ -345,9 +342,7 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
     if names != NULL:
         for i, name in enumerate(<tuple>names):
             kwargs[name] = <object>a[n + i]
-    if kind is Recorded:
-        return (<Recorded>handler).run(func, args, kwargs)
-    return (<Chosen>handler).run(func, args, kwargs)
+    return (<Route>handler).run(func, args, kwargs)
 
 
 cdef object overwritten(Tape tape, PyObject *function, ao_arguments a, size_t nf, Py_ssize_t n, PyObject *names):
