@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autograd_opt.ops.table import OPS
+from autograd_opt.verification.lemmas.cases import CASES
 from autograd_opt.verification.lemmas.claims import Proof
+from autograd_opt.verification.lemmas.drawn import stated
 from autograd_opt.verification.lemmas.prover import prove_all
 from autograd_opt.verification.program.kernels import KERNELS
 from autograd_opt.verification.program.linear import JOINTLY, LINEAR
@@ -42,7 +44,8 @@ def classes(proofs: Sequence[Proof]) -> dict[str, tuple[str, str, str, str]]:
             everywhere, small = found.get((name, f"{claim}, all sizes")), found.get((name, claim))
             wrong = next((p for p in (everywhere, small) if p is not None and p.status == "refuted"), None)
             grades.append(
-                "REFUTED" if wrong else ALL if everywhere and everywhere.proved else SMALL if small and small.proved
+                "REFUTED" if wrong else ALL if everywhere and everywhere.proved and (small is None or small.proved)
+                else SMALL if small and small.proved
                 else TESTED if claim == "gradient" or there else NONE
             )
         small = found.get((name, "gradient"))
@@ -52,8 +55,10 @@ def classes(proofs: Sequence[Proof]) -> dict[str, tuple[str, str, str, str]]:
 
 def table(proofs: Sequence[Proof]) -> str:
     """The table as markdown."""
-    rows = ["| operator | rule | rule is the derivative | linear | |", "|---|---|---|---|---|"]
-    rows += [f"| {name} | {' | '.join(row)} |" for name, row in classes(proofs).items()]
+    rows = ["| operator | rule | rule is the derivative | linear | | shown for |", "|---|---|---|---|---|---|"]
+    for name, row in classes(proofs).items():
+        shown = stated(name).replace("|", "\\|") if name in CASES and "proved" in row[1] else ""
+        rows.append(f"| {name} | {' | '.join(row)} | {shown} |")
     return "\n".join(rows)
 
 
@@ -73,7 +78,8 @@ def main() -> None:
     text = (
         "# Operators: what is proved of each\n\n"
         "Written by `python scripts/operator_table.py docs/operators.md`; what the words mean is in "
-        "[verification](verification.md).\n\n"
+        "[verification](verification.md). Proofs are about real numbers. *For all sizes*: at every size of the ranks,\n"
+        "attributes and dtypes that the last column names; *at small shapes*: for the instances there.\n\n"
         f"{summary(proofs)}\n\n{table(proofs)}\n"
     )
     if len(sys.argv) > 1:

@@ -12,13 +12,15 @@ import torch
 
 @dataclass(frozen=True)
 class Case:
-    """One instance of an operator: operand shapes, attributes, which operands are positive or integers."""
+    """One instance of an operator: operand shapes, attributes, which operands are positive, negative or integers."""
 
     shapes: tuple[Any, ...]
     attributes: dict[str, Any] = field(default_factory=dict)
     positive: tuple[int, ...] = ()
     values: dict[int, Any] = field(default_factory=dict)
     needs: tuple[int, ...] | None = None
+    negative: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float64
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -79,9 +81,10 @@ CASES: dict[str, tuple[Case, ...]] = {
     "soft_margin_loss": (on((2,), (2,), needs=(0,)),),
     "binary_cross_entropy_with_logits": (on((2,), (2,), None, None),),
     "layer_norm": (on((2, 3), (3,), (3,), normalized_shape=[3]),),
+    "group_norm": (on((1, 2, 2), (2,), (2,), num_groups=2), on((2, 2), None, None, num_groups=1, eps=0.5)),
     "nll_loss": (*[on((3, 2), (3,), *weight, values={1: np.array([1, 0, 1])}, needs=(0,), reduction=r, ignore_index=i)
-                   for weight in ((), ((2,),)) for r, i in ((1, -100), (1, 0), (2, 1), (0, 0))],
-                 on((3,), (), values={1: np.array(1)}, needs=(0,))),
+                   for weight in ((None,), ((2,),)) for r, i in ((1, -100), (1, 0), (2, 1), (0, 0))],
+                 on((3,), (), None, values={1: np.array(1)}, needs=(0,))),
     # ----- products -----
     "matmul": (on((2, 3), (3, 4)), on((3,), (3,)), on((2, 3), (3,)), on((3,), (3, 2)), on((2, 2, 3), (3, 2)),
                on((2, 1, 3), (2, 3, 2))),
@@ -139,3 +142,73 @@ CASES: dict[str, tuple[Case, ...]] = {
     "soft_margin_loss_backward": (on((), (2,), (2,), needs=(0, 1)),),
     "binary_cross_entropy_backward": (on((), (1,), (1,), None),),
 }
+
+
+FURTHER: dict[str, tuple[Case, ...]] = {
+    **each("add sub rsub", on((2,), (2,), alpha=-2), on((2,), (2,), alpha=0.5), on((), (2,)), on((1, 2), (2, 1))),
+    **each("mul div", on((2,), (2,)), on((), (2,)), on((1, 2), (2, 1)), on((1, 1, 2), (2, 1, 1))),
+    **each("addcmul addcdiv", on((2,), (2,), (2,)), on((2,), (2,), (2,), value=-0.5), on((2, 1), (1, 2), (2,))),
+    "lerp": (on((2, 1), (2,), (2,)), on((), (2,), (2,))),
+    **each("maximum minimum", on((2,), (2,)), on((1, 1, 2), (2,))),
+    "leaky_relu": (on((2,), negative_slope=0.5), on((2,), negative_slope=-0.25)),
+    "elu": (on((1,), alpha=0.5), on((1,), scale=2.0), on((1,), input_scale=2.0)), "celu": (on((1,)), on((1,), alpha=0.5)),
+    "softplus": (on((1,)), on((1,), beta=3, threshold=10)),
+    "threshold": (on((1,), threshold=1, value=2), on((1,), threshold=-1, value=0.5)),
+    "hardtanh": (on((1,), min_val=-2.0, max_val=0.5),), "softshrink": (on((1,), lambd=0.25), on((1,), lambd=2.0)),
+    "clamp": (on((1,), None, None, max=0), on((1,), None, None, min=-1.0)),
+    "polygamma": (on((1,), n=2), on((1,), n=3)),
+    "where": (on((1, 2), (2,), (), values={0: np.array([[True, False]])}, needs=(1, 2)),),
+    "masked_fill": (on((2,), (2,), None, values={1: np.array([False, True])}, needs=(0,), value=3),),
+    **each("sum mean", on(()), on((1,)), on((2,), dim=0), on((2, 1, 3), dim=1), on((2, 2, 1, 2), dim=(1, 3)),
+           on((2, 3), dim=0, keepdim=True), on((3, 2), dim=(0, 1)), on((2, 3), keepdim=True)),
+    "sum_to_size": (on((1, 2, 3), size=(2, 1)), on((2,), size=(1,)), on((2, 3), size=(2, 3)), on((2, 2, 2), size=(1, 1, 1))),
+    "logsumexp": (on((3,), dim=0), on((1, 2), dim=1), on((2, 1, 2), dim=(0, 2))),
+    **each("var std", on((2, 2), dim=0), on((4,), correction=2), on((2, 2), dim=(0, 1)), on((2, 2), correction=0)),
+    "cumsum": (on((3,), dim=0), on((3, 2), dim=0), on((1, 4), dim=1)), "prod": (on((2, 2), dim=1, positive=True), on((4,), positive=True)),
+    "vector_norm": (on((2, 2), dim=1, positive=True), on((2,), positive=True)),
+    **each("softmax log_softmax", on((3,), dim=0), on((1, 2), dim=1), on((2, 2, 1), dim=1)),
+    "glu": (on((2, 1), dim=0), on((4,), dim=0)),
+    "mse_loss": (on((3,), (3,)), on((1,), (1,)), on((2, 2), (2, 2)), on((), ())),
+    "smooth_l1_loss": (on((1,), (1,)), on((1,), (1,), reduction=2, beta=0.5), on((1,), (1,), reduction=0)),
+    "huber_loss": (on((1,), (1,)), on((1,), (1,), reduction=2, delta=0.5), on((1,), (1,), reduction=0)),
+    "soft_margin_loss": (on((2,), (2,), needs=(0,), reduction=2), on((1,), (1,), needs=(0,), reduction=0)),
+    "binary_cross_entropy_with_logits": (on((1,), (1,), None, None, reduction=2), on((2,), (2,), None, None, reduction=0)),
+    "layer_norm": (on((2, 2), None, None, normalized_shape=[2]), on((1, 2), (2,), None, normalized_shape=[2], eps=0.5),
+                   on((1, 2, 1), (2, 1), (2, 1), normalized_shape=[2, 1]), on((2, 2, 1), None, None, normalized_shape=[2, 1]), on((3,), (3,), (3,), normalized_shape=[3])),
+    "nll_loss": (on((2, 2), (2,), None, values={1: np.array([1, 0])}, needs=(0,)), on((1, 3), (1,), None, values={1: np.array([2])}, needs=(0,))),
+    "matmul": (on((2, 2), (2, 2)), on((1, 1), (1, 1)), on((2, 1), (1, 2)), on((1,), (1, 2)), on((2,), (2, 2, 1)), on((2, 2, 1), (1,)),
+               on((1, 2, 1, 2), (2, 2, 1)), on((2, 1, 1), (1, 1, 2))),
+    "mm": (on((2, 2), (2, 2)), on((1, 3), (3, 1))), "bmm": (on((1, 2, 2), (1, 2, 2)), on((3, 1, 2), (3, 2, 1))),
+    "mv": (on((2, 2), (2,)), on((1, 4), (4,))), **each("dot vdot", on((2,), (2,)), on((1,), (1,))), "outer": (on((2,), (2,)), on((1,), (3,))),
+    "linear": (on((2,), (3, 2), (3,)), on((1, 2, 2), (2, 2), (2,)), on((2, 1), (1, 1), None), on((2, 2), (2,), None)),
+    "addmm": (on((2,), (2, 1), (1, 2), alpha=-1), on((2, 2), (2, 2), (2, 2)), on((2, 2), (2, 2), (2, 2), beta=0.5)),
+    "baddbmm": (on((1, 2, 2), (1, 2, 2), (1, 2, 2)), on((2, 1, 1), (2, 1, 2), (2, 2, 1), beta=-2)),
+    "addbmm": (on((2, 2), (1, 2, 1), (1, 1, 2)), on((1, 1), (2, 1, 2), (2, 2, 1), alpha=3)),
+    "addmv": (on((2,), (2, 2), (2,)), on((1,), (1, 3), (3,), beta=-2)), "addr": (on((2, 2), (2,), (2,)), on((1, 2), (1,), (2,), alpha=-3)),
+    "trace": (on((3, 3)), on((1, 1)), on((2, 3))), **each("reshape view", on((4,), shape=(2, 2)), on((1, 2), shape=(2,)), on((1,), shape=())),
+    **each("ravel", on((4,)), on((1, 2, 2))), "flatten": (on((2, 1, 2), start_dim=0, end_dim=1), on((1, 2, 1, 2), start_dim=-2)),
+    "squeeze": (on((1, 2, 1)), on((2, 2), dim=(0,)), on((1,), dim=(0,))), "permute": (on((2, 2), dims=(1, 0)), on((2, 1, 2, 1), dims=(3, 1, -2, 0))),
+    **each("mT mH", on((2, 2)), on((2, 1, 3)), on((1, 2, 1, 2))), **each("T H t", on((2, 2)), on((1, 3))),
+    **each("expand broadcast_to", on((), size=(2,)), on((1, 2), size=(3, 2)), on((2, 1, 1), size=(2, 1, 2)), on((1,), size=(2, 2, 1, 1))),
+    **each("tril triu", on((2, 2), diagonal=-1), on((1, 3)), on((2, 2, 2)), on((4, 2), diagonal=-2)),
+    "flip": (on((3,), dims=(0,)), on((2, 2), dims=(0, 1)), on((2, 1, 2), dims=(2,))), "rot90": (on((2, 2), k=2, dims=(0, 1)), on((2, 2), k=3, dims=(0, 1)), on((2, 1, 2), k=-1, dims=(0, 2))),
+    "roll": (on((4,), shifts=2, dims=(0,)), on((2, 3), shifts=-1, dims=(0,)), on((2, 2), shifts=1)),
+    **each("repeat", on((2,), repeats=(2, 1)), on((1, 2), repeats=(1, 3)), on((2,), repeats=(4,))), "tile": (on((2,), dims=(3,)), on((2, 2), dims=(1, 2))),
+    "pad": (on((2,), pad=(2, 0), mode="constant"), on((2, 2), pad=(0, 1, 1, 0), mode="constant"), on((3,), pad=(-1, 0), mode="constant")),
+    "cat": (on((1,), (1,), (2,), dim=0), on((2, 2), (2, 2), dim=1)), "stack": (on((2,), (2,), dim=0), on((), (), (), dim=0)),
+    "narrow": (on((3,), dim=0, start=1, length=1), on((2, 2), dim=0, start=0, length=2)), "select": (on((2,), dim=0, index=1), on((2, 2), dim=0, index=-1)),
+    "slice": (on((4,), index=(slice(None, None, 2),)), on((2, 2), index=(slice(None), 0)), on((1, 3), index=(0, slice(1, None)))),
+    "index_select": (on((2,), (1,), values={1: np.array([1])}, dim=0, needs=(0,)), on((1, 3), (2,), values={1: np.array([2, 2])}, dim=1, needs=(0,))),
+    "gather": (on((2,), (4,), values={1: np.array([1, 0, 1, 1])}, dim=0, needs=(0,)), on((1, 3), (1, 2), values={1: np.array([[2, 2]])}, dim=1, needs=(0,))),
+    "index_add": (on((2, 2), (1,), (2, 1), values={1: np.array([1])}, dim=1, needs=(0, 2)), on((3,), (2,), (2,), values={1: np.array([0, 2])}, dim=0, alpha=-2, needs=(0, 2))),
+    "scatter_add": (on((1, 3), (1, 2), (1, 2), values={1: np.array([[2, 2]])}, dim=1, needs=(0, 2)), on((2,), (2,), (3,), values={1: np.array([1, 1])}, dim=0, needs=(0, 2))),
+    "conv1d": (on((1, 1, 5), (1, 1, 2), None, stride=[2], padding=[0], dilation=[2], groups=1), on((2, 1, 2), (2, 1, 1), (2,), stride=[1], padding=[1], dilation=[1], groups=1)),
+    "diagonal": (on((2, 2), offset=-1), on((2, 1, 2), offset=0, dim1=0, dim2=2)),
+    **each("conj conj_physical resolve_conj resolve_neg real", on(()), on((1, 2))),
+}
+"""Instances at which rules might branch: other values of attributes, coinciding, even and single sizes, other ranks."""
+NEGATIVE_TOO: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys("reciprocal sinc prod vector_norm".split(), (0,)), "xlogy": (0,), "xlog1py": (0,), "hypot": (0, 1),
+    "logaddexp": (0, 1), "atan2": (1,),
+}
+"""Operands that written instances take for positive, though the operator is defined below 0, too."""

@@ -13,15 +13,16 @@ import sympy
 import torch
 
 from autograd_opt.ops.table import OPS
-from autograd_opt.verification.lemmas.cases import CASES, Case
+from autograd_opt.verification.lemmas.cases import CASES, FURTHER, Case
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.calls import Untraceable
 from autograd_opt.verification.program.instruction_names import PULLBACK
 from autograd_opt.verification.program.instructions import Head, Vocabulary
+from autograd_opt.verification.program.kernels import KEPT
 from autograd_opt.verification.program.linear import JOINTLY, LINEAR, joint_slots, slots
 from autograd_opt.verification.program.rule_traces import trace_rule
 from autograd_opt.verification.semantics.casework import by_cases
-from autograd_opt.verification.semantics.domain import Outside, TooLarge
+from autograd_opt.verification.semantics.domain import Domain, Outside, TooLarge
 from autograd_opt.verification.semantics.evaluate import apply
 from autograd_opt.verification.semantics.operators import PULLBACKS
 from autograd_opt.verification.semantics.symbols import Symbols, fresh, is_zero
@@ -65,13 +66,42 @@ def prove(op: str) -> list[Proof]:
         if claim == "gradient" and not any(OPS[op].vjps) and OPS[op].joint is None:
             continue
         notes: set[str] = set()
-        out.append(attempt(op, claim, partial(first_wrong, run, op, notes), notes))
+        all_cases = first_wrong_gradient if claim == "gradient" else first_wrong
+        out.append(attempt(op, claim, partial(all_cases, run, op, notes), notes))
     return out
 
 
 def first_wrong(run: Any, op: str, notes: set[str]) -> str:
     """What is wrong in the first case where something is."""
-    return next(filter(None, (run(op, case, notes) for case in CASES[op])), "")
+    return next(filter(None, (run(op, case, notes) for case in (*CASES[op], *FURTHER.get(op, ())))), "")
+
+
+def first_wrong_gradient(run: Any, op: str, notes: set[str]) -> str:
+    """What is wrong at the first written or drawn instance where something is.
+
+    Where the rule is traced to what has been shown to be the derivative, sympy is not asked again.
+    """
+    from autograd_opt.verification.lemmas.drawn import cases_of, trace_of
+
+    shown = set()
+    for case in cases_of(op):
+        trace = trace_of(op, case)
+        if trace is not None and trace in shown:
+            continue
+        for recording in (False, True) if op in KEPT else (False,):      # where a rule may ask which of both it is
+            with torch.set_grad_enabled(recording):
+                wrong = run(op, case, notes)
+            if wrong:
+                return f"{wrong}, at {described(case)}"
+        shown.add(trace)
+    return ""
+
+
+def described(case: Case) -> str:
+    """An instance in words."""
+    said = [f"shapes {case.shapes}", *[f"{k}={v!r}" for k, v in case.attributes.items()]]
+    said += [f"operand {k} below 0" for k in case.negative]
+    return ", ".join(said + ([str(case.dtype)] if case.dtype is not torch.float64 else []))
 
 
 def instance(op: str, case: Case) -> tuple[Vocabulary, list[int | None], list[Any]]:
@@ -88,8 +118,8 @@ def instance(op: str, case: Case) -> tuple[Vocabulary, list[int | None], list[An
             types.append(vocabulary.type(shape, torch.bool if value.dtype == bool else torch.int64, "cpu"))
             args.append(value)
         else:
-            types.append(vocabulary.type(shape, torch.float64, "cpu"))
-            args.append(fresh("xyzuvw"[k], shape, k in case.positive))
+            types.append(vocabulary.type(shape, case.dtype, "cpu"))
+            args.append(fresh("xyzuvw"[k], shape, k in case.positive, k in case.negative))
     return vocabulary, types, args
 
 
@@ -100,15 +130,21 @@ def coded(op: str, attributes: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def typed(vocabulary: Vocabulary, value: Any) -> int:
+def typed(vocabulary: Vocabulary, value: Any, dtype: torch.dtype) -> int:
     """The type of a computed value (a tuple for several outputs)."""
     if isinstance(value, tuple):
-        return vocabulary.type(tuple((v.shape, torch.float64, "cpu") for v in value), None, None)
-    return vocabulary.type(value.shape, torch.float64, "cpu")
+        return vocabulary.type(tuple((v.shape, dtype, "cpu") for v in value), None, None)
+    return vocabulary.type(np.shape(value), dtype, "cpu")
+
+
+def wanted(case: Case, types: Sequence[int | None]) -> list[bool]:
+    """Which operands' cotangents the lemma is about."""
+    return [t is not None and k not in case.values and (case.needs is None or k in case.needs)
+            for k, t in enumerate(types)]
 
 
 def forward(
-    D: Symbols, op: str, case: Case, vocabulary: Vocabulary, types: Sequence[int | None], args: Sequence[Any]
+    D: Domain, op: str, case: Case, vocabulary: Vocabulary, types: Sequence[int | None], args: Sequence[Any]
 ) -> tuple[Head, Any]:
     """The operator's value, and its head."""
     attributes = coded(op, case.attributes)
@@ -116,7 +152,8 @@ def forward(
     present = [a for a in args if a is not None]
     kinds = [t for t in types if t is not None]
     value = apply(D, vocabulary, Head(op, attributes, guess, True, 0), present, kinds)
-    number = vocabulary.head(op, attributes, typed(vocabulary, value), True, 0)
+    value = value if isinstance(value, tuple) else np.asarray(value)
+    number = vocabulary.head(op, attributes, typed(vocabulary, value, case.dtype), True, 0)
     return vocabulary.heads[number], value
 
 
@@ -133,25 +170,25 @@ def gradient(op: str, case: Case, notes: set[str]) -> str:
         else:
             g = [fresh("g", np.shape(ans))]
             pairing = np.asarray(g[0] * ans).sum()
-        needs = [
-            types[k] is not None and k not in case.values and (case.needs is None or k in case.needs)
-            for k in range(len(types))
-        ]
+        needs = wanted(case, types)
         env: list[Any] = [*g, None if many else ans, *args]
-        kinds: list[Any] = [vocabulary.type(v.shape, torch.float64, "cpu") for v in g] + [head.type, *types]
-        if op in PULLBACKS:
-            reads = [k for k, e in enumerate(env) if e is not None]
+        kinds: list[Any] = [vocabulary.type(v.shape, case.dtype, "cpu") for v in g] + [head.type, *types]
+        template = trace_rule(vocabulary, OPS[op], head, types, needs, [True] * len(g) if many else None,
+                              kept=KEPT.get(op))
+        for number, refs in template.steps:
+            inner = vocabulary.heads[number]
+            made = apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs])
+            env.append(made if isinstance(made, tuple) else np.asarray(made))
+            kinds.append(inner.type)
+        results = dict(template.results)
+        if op in PULLBACKS:                      # what programs take its kernel for is the rule's, too
+            reads = [k for k, e in enumerate(env[: len(g) + 1 + len(args)]) if e is not None]
             of = ("#of", encode(op)), ("#operand", encode(0)), *head.attributes
             pullback = Head(PULLBACK, of, head.type, False, 0)
-            env.append(apply(D, vocabulary, pullback, [env[k] for k in reads], [kinds[k] for k in reads]))
-            results = {0: len(env) - 1}
-        else:
-            template = trace_rule(vocabulary, OPS[op], head, types, needs, [True] * len(g) if many else None)
-            for number, refs in template.steps:
-                inner = vocabulary.heads[number]
-                env.append(apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs]))
-                kinds.append(inner.type)
-            results = dict(template.results)
+            taken = apply(D, vocabulary, pullback, [env[k] for k in reads], [kinds[k] for k in reads])
+            for x, y in zip(np.asarray(taken).reshape(-1), np.asarray(env[results[0]]).reshape(-1), strict=True):
+                if not is_zero(D.settled(sympy.sympify(x - y))):
+                    return f"the rule gives {y}, and its kernel is taken to give {x}"
         gs = [s for part in g for s in part.reshape(-1)]
         for k, need in enumerate(needs):
             if not need:
@@ -202,6 +239,7 @@ def linearity(op: str, case: Case, notes: set[str]) -> str:
             u, v = fresh("s", present[slot].shape), fresh("t", present[slot].shape)
 
             def at(value: Any, slot: int = slot) -> Any:
+                value = np.asarray(value, dtype=object)
                 out = apply(D, vocabulary, head, [*present[:slot], value, *present[slot + 1 :]], kinds)
                 return out if isinstance(out, tuple) else (out,)
 
@@ -228,7 +266,7 @@ def joint_linearity(op: str, case: Case, notes: set[str]) -> str:
         v = {k: fresh(f"t{k}_", present[k].shape) for k in together}
 
         def at(values: dict[int, Any]) -> Any:
-            return apply(D, vocabulary, head, [values.get(k, x) for k, x in enumerate(present)], kinds)
+            return apply(D, vocabulary, head, [np.asarray(values.get(k, x)) for k, x in enumerate(present)], kinds)
 
         whole = at({k: a * u[k] + b * v[k] for k in together})
         for e in np.asarray(whole - a * at(u) - b * at(v)).reshape(-1):

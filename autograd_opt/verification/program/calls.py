@@ -53,7 +53,8 @@ def canonical(func: Any, args: Any, kwargs: Any) -> tuple[str, list[Any], dict[s
     if isinstance(name, str):
         try:
             operands, attributes = BINDERS[name](*args, **rename(kwargs, OPS[name].operands))
-            return name, *split(OPS[name].operands, operands, attributes, OPS[name].attributes)
+            if not any(isinstance(v, torch.Tensor) for v in attributes.values()):    # else as the call stands
+                return name, *split(OPS[name].operands, operands, attributes, OPS[name].attributes)
         except TypeError:
             pass
     name = name_of(func)

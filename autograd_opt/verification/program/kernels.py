@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 
 def standardized(x: Any, normalized_shape: Any, eps: float) -> tuple[Any, Any, tuple[int, ...]]:
     """(x - mean) / std, 1 / std, and the axes they are taken over."""
@@ -38,3 +40,31 @@ KERNELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "layer_norm": (layer_norm_x, layer_norm_weight, layer_norm_bias),
 }
 """Operator -> for each operand what its cotangent is, from (g, *operands, **attributes)."""
+
+
+# ----- what forward kernels keep for their backward -----
+def layer_norm_kept(x: Any, weight: Any, bias: Any, *, normalized_shape: Any, eps: float) -> tuple[Any, Any]:
+    """Mean and 1 / std, as `native_layer_norm` returns them."""
+    axes = tuple(range(-len(normalized_shape), 0))
+    return x.mean(axes, keepdim=True), standardized(x, normalized_shape, eps)[1]
+
+
+def group_norm_kept(x: Any, weight: Any, bias: Any, *, num_groups: int, eps: float) -> tuple[Any, Any, Any]:
+    """Mean and 1 / std of each group, and the memory format."""
+    grouped = x.reshape(x.shape[0], num_groups, -1)
+    centred = grouped - grouped.mean(-1, keepdim=True)
+    return grouped.mean(-1), ((centred * centred).mean(-1) + eps).rsqrt(), torch.contiguous_format
+
+
+def nll_loss_kept(x: Any, target: Any, weight: Any, *, reduction: int, ignore_index: int) -> Any:
+    """The total weight of the targets that count."""
+    counts = target != ignore_index
+    if weight is None:
+        return counts.sum().to(x.dtype)
+    return torch.where(counts, weight[target], 0.0).sum()          # of targets in range, as in the lemma
+
+
+KEPT: dict[str, Callable[..., Any]] = {
+    "layer_norm": layer_norm_kept, "group_norm": group_norm_kept, "nll_loss": nll_loss_kept,
+}
+"""Operator -> what its rule reads besides operands and result, from (*operands, **attributes); for lemmas."""

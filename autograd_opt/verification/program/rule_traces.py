@@ -19,7 +19,8 @@ from autograd_opt.verification.program.calls import Untraceable
 from autograd_opt.verification.program.instructions import Head, Vocabulary
 from autograd_opt.verification.program.tracer import Tracer
 
-PRIVATE = {7, 8, 9}
+EXTRA = 9
+PRIVATE = {7, 8, EXTRA}
 """Argument codes of rules that read the run or the node itself: nothing here can trace those."""
 
 
@@ -50,6 +51,7 @@ def arguments(
     ans: Callable[[], Any],
     operand: Callable[[int], Any],
     vocabulary: Vocabulary,
+    kept: Callable[[], Any] | None = None,
 ) -> tuple[list[Any], dict[str, Any]]:
     """What a rule is called with, by its argument codes."""
 
@@ -63,6 +65,9 @@ def arguments(
     args = [g]
     shape, dtype, _, parts_of_type = vocabulary.types[head.type]
     for code in vjp.codes:
+        if code == EXTRA and kept is not None:
+            args.append(kept())
+            continue
         if code in PRIVATE:
             raise Untraceable(f"the rule of {op.name} is private")
         if code >= 192:
@@ -171,8 +176,11 @@ def trace_rule(
     needs: Sequence[bool],
     parts: Sequence[bool] | None = None,
     tracer: Callable[[Vocabulary, int, str], Tracer] = Tracer,
+    kept: Callable[..., Any] | None = None,
 ) -> Template:
     """Run the rules of one signature, on the traces of such a tracer.
+
+    `kept` makes what the operator's kernel has kept for its rule, of the operands and attributes: for lemmas.
 
     Environment of the template: the cotangent (or one place per part), the output, the
     operands in order (absent ones too), then the steps.
@@ -214,10 +222,16 @@ def trace_rule(
             kinds = vocabulary.types[head.type].parts
             return Parts([above.value(kinds[k], k) if there else None for k, there in enumerate(parts)])
 
+    def extra() -> Any:
+        assert kept is not None
+        return kept(*[operand(k) for k in range(len(types))], **{**op.attributes, **{
+            k: v for k, v in head.values().items() if k in op.attributes}})
+
+    more = extra if kept is not None else None
     results: list[tuple[int, int]] = []
     with recording_paused(), above:
         if op.joint is not None:
-            args, kwargs = arguments(op.joint, op, head, types, needs, g(), ans, operand, vocabulary)
+            args, kwargs = arguments(op.joint, op, head, types, needs, g(), ans, operand, vocabulary, more)
             found = list(op.joint.fn(*args, **kwargs) or ())
             pairs = [(k, found[k] if k < len(found) else None) for k in range(len(types) - 1, -1, -1) if needs[k]]
             for k, value in pairs:
@@ -226,7 +240,7 @@ def trace_rule(
             for k in range(len(types) - 1, -1, -1):
                 if not needs[k] or k >= len(op.vjps) or op.vjps[k] is None:
                     continue
-                args, kwargs = arguments(op.vjps[k], op, head, types, needs, g(), ans, operand, vocabulary)
+                args, kwargs = arguments(op.vjps[k], op, head, types, needs, g(), ans, operand, vocabulary, more)
                 settle(above, vocabulary, results, k, types[k], op.vjps[k].fn(*args, **kwargs))
     return Template(tuple(above.steps), tuple(results))
 

@@ -139,6 +139,13 @@ def nll_back(D: Domain, g: Array, x: Array, target: Any, weight: Array | None = 
     return accumulate(D, flat.shape, (rows, classes), g).reshape(x.shape)
 
 
+def nll_kernel_back(D: Domain, g: Array, x: Array, target: Any, *more: Array, **a: Any) -> Array:
+    """The same as the kernel is called, with the total weight that the forward kernel has kept."""
+    weight, total = (more[0] if "#3" not in a else None), more[-1]
+    back = nll_back(D, g, x, target, weight, 2 if a["#4"] == 1 else a["#4"], a["#5"])
+    return D.div(back, total) if a["#4"] == 1 else back
+
+
 def nll_total(D: Domain, classes: Any, weight: Array | None) -> Array:
     """What a mean of the loss is divided by."""
     if not classes.size:

@@ -64,6 +64,41 @@ def layer_norm(D: Domain, x: Array, weight: Array | None = None, bias: Array | N
     return out if bias is None else D.add(out, bias)
 
 
+def layer_norm_back(D: Domain, g: Array, x: Array, mean: Array, rstd: Array, *more: Array, **a: Any) -> tuple[Any, ...]:
+    """aten::native_layer_norm_backward: the cotangents of input, weight and bias."""
+    weight = more[0] if "#5" not in a else None
+    axes = tuple(range(x.ndim - len(a["#2"]), x.ndim))
+    return normalized_back(D, g, D.mul(D.sub(x, mean), rstd), rstd, weight, axes, tuple(range(x.ndim - len(a["#2"]))))
+
+
+def normalized_back(D: Domain, g: Array, z: Array, rstd: Array, weight: Any, axes: Any, rest: Any) -> tuple[Any, ...]:
+    """Cotangents of input, weight and bias of z = (x - mean) rstd; weights vary along all axes but `rest`."""
+    h = g if weight is None else D.mul(g, weight)
+    back = D.sub(D.sub(h, mean(D, h, axes, True)), D.mul(z, mean(D, D.mul(h, z), axes, True)))
+    return D.mul(rstd, back), D.sum(D.mul(g, z), rest), D.sum(g, rest)
+
+
+def group_norm(D: Domain, x: Array, weight: Array | None = None, bias: Array | None = None, num_groups: int = 1,
+               eps: float = 1e-5) -> Array:
+    grouped = x.reshape(x.shape[0], num_groups, -1)
+    out = D.div(D.sub(grouped, mean(D, grouped, -1, True)),
+                D.call("sqrt", D.add(var(D, grouped, -1, 0, True), D.number(eps)))).reshape(x.shape)
+    channel = (-1, *[1] * (x.ndim - 2))
+    out = out if weight is None else D.mul(out, weight.reshape(channel))
+    return out if bias is None else D.add(out, bias.reshape(channel))
+
+
+def group_norm_back(D: Domain, g: Array, x: Array, mean_: Array, rstd: Array, *more: Array, **_: Any) -> Any:
+    """aten::native_group_norm_backward: the cotangents of input, weight and bias."""
+    rstd, mean_ = rstd[..., None], mean_[..., None]
+    each = (x.shape[0], rstd.shape[1], -1)
+    z = D.mul(D.sub(x.reshape(each), mean_), rstd)
+    h = g if not more else D.mul(g, more[0].reshape((-1, *[1] * (x.ndim - 2))))
+    back = normalized_back(D, h.reshape(each), z, rstd, None, (2,), ())[0]
+    rest = tuple(d for d in range(x.ndim) if d != 1)
+    return back.reshape(x.shape), D.sum(D.mul(g, z.reshape(x.shape)), rest), D.sum(g, rest)
+
+
 def reduce_loss(D: Domain, loss: Array, how: Any) -> Array:
     return mean(D, loss) if how in (1, "mean") else D.sum(loss, axes_of(None, loss.ndim)) if how in (2, "sum") else loss
 
@@ -149,8 +184,8 @@ def einsum(D: Domain, *xs: Array, equation: str = "", path: Any = None) -> Array
 def cumsum(D: Domain, x: Array, dim: int = 0, dtype: Any = None) -> Array:
     out = x.copy()
     for k in range(1, x.shape[dim]):
-        at = (slice(None),) * (dim % x.ndim)
-        out[(*at, k)] = D.add(out[(*at, k - 1)], x[(*at, k)])
+        before, at = [(*(slice(None),) * (dim % x.ndim), slice(j, j + 1)) for j in (k - 1, k)]
+        out[at] = D.add(out[before], x[at])
     return out
 
 

@@ -68,8 +68,13 @@ class Sized:
     at: Callable[[Place], Entry]
 
 
+SMALL = 16
+"""Numbers of a rule that are not sizes have numerators and denominators up to here; all sizes are larger by far."""
+POWERS = sorted(itertools.product((0, 1, 2, -1, -2), repeat=4), key=lambda powers: sum(map(abs, powers)))
+
+
 class Sizes:
-    """Symbols for primes: 101 is n, 101 * 103 is n * m."""
+    """Symbols for numbers without common divisors: 101 is n, 101 * 103 is n * m."""
 
     def __init__(self, primes: Sequence[int]):
         self.symbols = {p: sympy.Symbol("nmkl"[k], integer=True, positive=True) for k, p in enumerate(primes)}
@@ -95,13 +100,20 @@ class Sizes:
         f = Fraction(k).limit_denominator(10**7)
         if abs(f - Fraction(k)) > Fraction(abs(k)) / 2**50:
             raise Outside(f"the number {k!r}")
+        for powers in POWERS:            # a few sizes times a small number
+            rest = f
+            for size, power in zip(self.symbols, powers, strict=True):
+                rest *= Fraction(size) ** power
+            if abs(rest.numerator) <= SMALL and rest.denominator <= SMALL:
+                return sympy.Rational(rest.numerator, rest.denominator) * sympy.prod(
+                    [s ** -p for s, p in zip(self.symbols.values(), powers, strict=True)])
         return self.part(f.numerator) / self.part(f.denominator)
 
     def part(self, k: int) -> Any:
         out = sympy.Integer(1)
-        for prime, symbol in self.symbols.items():
-            while k and k % prime == 0:
-                k //= prime
+        for size, symbol in self.symbols.items():
+            while k and k % size == 0:
+                k //= size
                 out *= symbol
         return out * k
 

@@ -147,10 +147,11 @@ class Symbols(Domain):
         raise NeedCase(x)
 
 
-def fresh(prefix: str, shape: tuple[int, ...], positive: bool | None = None, **assumptions: Any) -> Any:
+def fresh(prefix: str, shape: tuple[int, ...], positive: bool = False, negative: bool = False,
+          **assumptions: Any) -> Any:
     """An array of real symbols named prefix0, prefix1, ..."""
     out = np.empty(shape, dtype=object)
-    kind = {"positive": True} if positive else {"real": True}
+    kind = {"positive": True} if positive else {"negative": True} if negative else {"real": True}
     out.reshape(-1)[:] = [
         sympy.Symbol(f"{prefix}{k}" if out.size > 1 else prefix, **kind, **assumptions) for k in range(out.size)
     ]

@@ -1,0 +1,140 @@
+"""Further instances of an operator, drawn from those that are written down: every branch that a rule might take.
+
+Ranks 0 to 4, sizes 1, even and odd, axes counted from either end, kept or not, operands below 0 where the operator is
+defined there, other values of each attribute, and the other floating dtypes.  What a rule is traced to at a drawn
+instance is mostly what it was traced to at a written one: sympy is asked again only where it is another program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from autograd_opt.ops.table import OPS
+from autograd_opt.verification.counterexample.prime_field import Field
+from autograd_opt.verification.lemmas.cases import CASES, FURTHER, NEGATIVE_TOO, Case
+from autograd_opt.verification.lemmas.claims import coded, forward, instance, wanted
+from autograd_opt.verification.lemmas.pointwise import acts_on_elements
+from autograd_opt.verification.program.calls import Untraceable
+from autograd_opt.verification.program.instructions import Head
+from autograd_opt.verification.program.kernels import KEPT
+from autograd_opt.verification.program.rule_traces import trace_rule
+from autograd_opt.verification.semantics.domain import Outside, TooLarge
+
+DTYPES = (torch.float32, torch.bfloat16)
+SHAPES = ((), (1,), (3,), (4,), (2, 1), (1, 2), (2, 1, 1), (1, 1, 2), (2, 1, 1, 1), (1, 1, 1, 2))
+"""Of operators on single elements; few elements, for sympy is asked where a rule looks at them."""
+AXES = ("dim", "dims", "dim0", "dim1", "source", "destination")
+LEADING = frozenset(
+    """sum mean logsumexp var std cumsum softmax log_softmax amax amin glu cat stack flip roll select narrow unsqueeze
+    squeeze index_select unbind chunk split split_with_sizes movedim transpose vector_norm prod""".split())
+"""Operators along an axis: those before it change nothing."""
+LARGEST = 12
+"""Elements of a drawn operand, at most."""
+
+
+def cases_of(op: str) -> Iterator[Case]:
+    """The written instances of an operator, then those that are drawn from them."""
+    written = (*CASES[op], *FURTHER.get(op, ()))
+    yield from written
+    seen = set(map(repr, written))
+    for case in written:
+        for other in (*reshaped(op, case), *axes(op, case), *signs(op, case), *dtypes(case)):
+            if repr(other) not in seen:
+                seen.add(repr(other))
+                yield other
+
+
+def reshaped(op: str, case: Case) -> Iterator[Case]:
+    """Other ranks and sizes of an operator on single elements, whose operands are of one shape."""
+    shapes = {s for s in case.shapes if s is not None}
+    if len(shapes) != 1 or len(next(iter(shapes))) != 1 or case.values:
+        return
+    vocabulary, types, _ = instance(op, case)
+    kinds = [t for t in types if t is not None]
+    if acts_on_elements(vocabulary, Head(op, coded(op, case.attributes), kinds[0], True, 0), kinds):
+        for shape in SHAPES:
+            yield replace(case, shapes=tuple([None if s is None else shape for s in case.shapes]))
+
+
+def axes(op: str, case: Case) -> Iterator[Case]:
+    """Axes counted from the end, one more in front, kept or not."""
+    rank = max((len(s) for s in case.shapes if s is not None), default=0)
+    rank += op in ("unsqueeze", "stack")
+    named = {k: v for k, v in case.attributes.items() if k in AXES and op != "tile" and "shape" not in case.attributes}
+
+    def shift(v: Any, by: int) -> Any:
+        return tuple([d + by for d in v]) if isinstance(v, (tuple, list)) else v + by
+
+    if named and all(d >= 0 for v in named.values() for d in (v if isinstance(v, (tuple, list)) else (v,))):
+        yield replace(case, attributes={**case.attributes, **{k: shift(v, -rank) for k, v in named.items()}})
+        for front in ((1,), (2,), (1, 1)) if op in LEADING and not case.values else ():
+            shapes = tuple([None if s is None else (*front, *s) for s in case.shapes])
+            if rank + len(front) <= 4 and all(s is None or np.prod(s) <= LARGEST for s in shapes):
+                moved = {k: shift(v, len(front)) for k, v in named.items()}
+                yield replace(case, shapes=shapes, attributes={**case.attributes, **moved})
+    if "keepdim" in OPS[op].attributes:
+        yield replace(case, attributes={**case.attributes, "keepdim": not case.attributes.get("keepdim", False)})
+
+
+def signs(op: str, case: Case) -> Iterator[Case]:
+    """Operands below 0, where the operator is defined there."""
+    for k in NEGATIVE_TOO.get(op, ()):
+        if k in case.positive:
+            yield replace(case, positive=tuple([p for p in case.positive if p != k]), negative=(k,))
+
+
+def dtypes(case: Case) -> Iterator[Case]:
+    if not any(isinstance(v, torch.dtype) for v in case.attributes.values()):
+        for dtype in DTYPES:
+            yield replace(case, dtype=dtype)
+
+
+def trace_of(op: str, case: Case) -> Any:
+    """What the rule is traced to, without the names of dtypes, and of shapes where it works element by element.
+
+    None where that cannot be told without sympy.
+    """
+    vocabulary, types, args = instance(op, case)
+    D = Field(1, 1 << 20)
+    numbers = [D.array(np.arange(3, a.size + 3), a.shape) if a is not None and a.dtype == object else a for a in args]
+    try:
+        head, value = forward(D, op, case, vocabulary, types, numbers)
+        many = isinstance(value, tuple)
+        template = trace_rule(vocabulary, OPS[op], head, types, wanted(case, types),
+                              [True] * len(value) if many else None, kept=KEPT.get(op))
+    except (Outside, TooLarge, Untraceable, TypeError, ValueError, LookupError, RuntimeError, ZeroDivisionError):
+        return None
+    kinds = [*([head.type] if not many else vocabulary.types[head.type].parts), head.type, *types]
+    single, steps = not many, []
+    for number, refs in template.steps:
+        inner = vocabulary.heads[number]
+        single = single and acts_on_elements(vocabulary, inner, [kinds[r] for r in refs])
+        attributes = tuple([(k, "d" if text.startswith("dtorch.") else text) for k, text in inner.attributes])
+        steps.append((inner.op, attributes, vocabulary.types[inner.type].shape, refs))
+        kinds.append(inner.type)
+    if single and acts_on_elements(vocabulary, head, [t for t in types if t is not None]):
+        return True, tuple([(o, a, r) for o, a, _, r in steps]), template.results, len(types)
+    return False, case.shapes, repr(case.attributes), tuple(steps), template.results
+
+
+def stated(op: str) -> str:
+    """For what the lemmas about an operator are shown, in words: ranks, sizes, signs, attributes, dtypes."""
+    cases = list(cases_of(op))
+    shapes = [s for c in cases for s in c.shapes if s is not None]
+    said = [f"ranks {', '.join(map(str, sorted({len(s) for s in shapes})))}",
+            f"sizes {', '.join(map(str, sorted({n for s in shapes for n in s}) or ['none']))}"]
+    above = {k for c in cases for k in c.positive} - {k for c in cases for k in c.negative}
+    said += [f"{OPS[op].operands[k]} > 0" for k in sorted(above) if k < len(OPS[op].operands)]
+    values: dict[str, dict[str, None]] = {}
+    for c in cases:
+        for k, v in c.attributes.items():
+            if k not in ("shape", "size", "sizes", "index", "normalized_shape", "equation", *AXES):
+                values.setdefault(k, {})[str(v)] = None
+    said += [f"{k} {', '.join(v)}" for k, v in values.items()]
+    kinds = sorted({str(c.dtype).removeprefix("torch.") for c in cases})
+    return "; ".join([*said, ", ".join(kinds)])
