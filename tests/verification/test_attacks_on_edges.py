@@ -219,6 +219,28 @@ def test_a_rule_of_the_users_that_counts_is_proved_for_its_shapes():
     assert found.status is not Status.PROVED or found.scope == "these shapes"
 
 
+# ----- axes -----
+AXES = {
+    "softmax": lambda x, dim: x.softmax(dim), "log_softmax": lambda x, dim: x.log_softmax(dim),
+    "sum": lambda x, dim: x.sum(dim), "mean": lambda x, dim: x.mean((dim,), keepdim=True),
+    "gather": lambda x, dim: x.gather(dim, torch.tensor([[0, 2], [1, 1], [2, 0]])),
+    "index_add": lambda x, dim: x.index_add(dim, torch.tensor([2, 0, 1]), x * 2),
+    "cumsum": lambda x, dim: x.cumsum(dim), "select": lambda x, dim: x.select(dim, 1),
+}
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_an_axis_is_one_from_either_end(name):
+    def fn(x, one, other):
+        a, b = AXES[name](x, one), AXES[name](x, other)
+        return (a.sin() * 2).sum() + (b * b).sum(), a, b
+
+    by_structure = ("structural", "linear")
+    assert forced(lambda x: fn(x, 1, -1), leaf(3, 3), engines=by_structure).status is Status.PROVED
+    assert forced(lambda x: fn(x, -2, 0), leaf(3, 3), engines=by_structure).status is Status.PROVED
+    refused(lambda x: fn(x, 0, -1), leaf(3, 3), engines=by_structure)
+
+
 # ----- rules -----
 class Clipped:
     on = False

@@ -199,7 +199,7 @@ def gradient(op: str, case: Case, notes: set[str]) -> str:
                 else D.array(0, args[k].shape)
             )
             for x, e in zip(args[k].reshape(-1), found.reshape(-1), strict=True):
-                e = sympy.sympify(e)
+                e = sympy.sympify(e.item() if isinstance(e, np.ndarray) else e)
                 expected = sympy.diff(pairing, x)
                 if not is_zero(D.settled(e - expected)):
                     return f"d/d{x}: the rule gives {D.settled(e)}, the derivative is {D.settled(expected)}"

@@ -29,6 +29,10 @@ class Recorded:
     unique: list[str]
 
 
+FROM_EITHER_END = frozenset(
+    """softmax log_softmax sum mean logsumexp var std cumsum prod amax amin glu gather scatter_add index_add index_copy
+    index_select narrow select unbind chunk split split_with_sizes cat vector_norm""".split())
+"""Operators whose attribute `dim` names axes of their first operand."""
 NOTHING: dict[Any, Any] = {}
 Row = tuple[Any, ...]
 """A node as `kept` writes it: operator, type, flags, places of the operands, attributes, numbers among the operands."""
@@ -149,7 +153,10 @@ def attribute_bits(
     defaults = op.attributes
     out = []
     for name in sorted(attributes):
-        text = encode(attributes[name], op.typed)
+        value = attributes[name]
+        if name == "dim" and op.name in FROM_EITHER_END and node.operands[0] is not None:
+            value = from_the_front(value, node.operands[0].shape)
+        text = encode(value, op.typed)
         if name not in defaults or encode(defaults[name], op.typed) != text:
             out.append((name, text))
     if len(places) > 2:
@@ -159,6 +166,14 @@ def attribute_bits(
                 if name not in attributes:
                     out.append((name, encode(number_of(node, k), op.typed)))
     return tuple(out)
+
+
+def from_the_front(dim: Any, shape: Any) -> Any:
+    """An axis of a tensor, or several, counted from the front: one attribute for one operation."""
+    rank = len(shape or ())
+    if type(dim) is int:
+        return dim + rank if -rank <= dim < 0 else dim
+    return tuple([from_the_front(d, shape) for d in dim]) if type(dim) in (tuple, list) else dim
 
 
 def readable(node: Any) -> bool:

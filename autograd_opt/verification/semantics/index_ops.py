@@ -18,7 +18,7 @@ MOVEMENTS: set[Meaning] = set()
 
 def place(D: Domain, g: Array, shape: Any = (), index: Any = ()) -> Array:
     out = D.array(0, shape)
-    out[index] = g
+    out[index] = g if np.ndim(g) else np.asarray(g).item()
     return out
 
 
@@ -60,8 +60,8 @@ def put(D: Domain, x: Array, value: Any, geometry: dict[str, Any]) -> Array:
 
 def overwritten(D: Domain, x: Array, value: Any, index: Any) -> Array:
     """x with the elements at `index` replaced."""
-    out = D.lift(x).copy()
-    out[index] = D.lift(value)
+    out, value = D.lift(x).copy(), D.lift(value)
+    out[index] = value if value.ndim else value.item()
     return out
 
 
