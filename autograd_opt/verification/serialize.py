@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from autograd_opt.graph.node import PINNED
 from autograd_opt.ops.table import OPS
 from autograd_opt.verification.program.attribute_encoding import decode
 from autograd_opt.verification.program.instructions import PURE, VIEW, Head, Malformed, Type, Vocabulary
-from autograd_opt.verification.program.leaders import PINNED
 from autograd_opt.verification.program.reading import Recorded
 from autograd_opt.verification.result.parse_verdict import numbers, of_type, texts
 

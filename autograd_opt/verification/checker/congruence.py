@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from autograd_opt.graph.node import PINNED
 from autograd_opt.verification.cache.memory_cache import Key
 from autograd_opt.verification.checker.additive import additive, symmetric
 from autograd_opt.verification.checker.numbering import bit_for_bit
 from autograd_opt.verification.checker.unchanged import Digest
 from autograd_opt.verification.program.instructions import MULTI, Head
-from autograd_opt.verification.program.leaders import PINNED
 from autograd_opt.verification.program.linear import LINEAR
 from autograd_opt.verification.program.reading import Recorded
 from autograd_opt.verification.program.rule_traces import Template

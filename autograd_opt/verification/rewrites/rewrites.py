@@ -17,11 +17,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+from autograd_opt.graph.node import PINNED
 from autograd_opt.ops.table import OPS, USERS
 from autograd_opt.verification.checker.additive import additive
 from autograd_opt.verification.program.adjoint import Differentiator
 from autograd_opt.verification.program.instructions import Program
-from autograd_opt.verification.program.leaders import PINNED
 from autograd_opt.verification.program.reading import Recorded
 from autograd_opt.verification.strategies.subprocess_limit import Late, results
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from autograd_opt.graph.node import PINNED
 from autograd_opt.verification.checker import checker
 from autograd_opt.verification.program.adjoint import Differentiator
 from autograd_opt.verification.program.instruction_names import PULLBACK
 from autograd_opt.verification.program.instructions import DRAWS, Head, Malformed, Program, Released, Vocabulary
 from autograd_opt.verification.program.kernels import KERNELS
-from autograd_opt.verification.program.leaders import PINNED, followed, resolve
+from autograd_opt.verification.program.leaders import followed, resolve
 from autograd_opt.verification.program.linear import CASTS, FOR_ALL_SIZES, JOINTLY, LINEAR, TRUSTED, is_kernel
 from autograd_opt.verification.program.reading import Recorded, convert
 from autograd_opt.verification.result.budget import Budget
