@@ -96,7 +96,7 @@ class Context:
                             f"operation: saved tensor {i} is at version {t._version}; expected version {version} "
                             "instead"
                         )
-                if i in self._output_nodes and torch.is_grad_enabled() and nodes.get_recording() is not None:
+                if i in self._output_nodes and nodes.get_recording() is not None:
                     t = revive(self._output_nodes[i], t)
             out.append(t)
         if self._clear_on_access:

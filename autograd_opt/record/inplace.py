@@ -276,7 +276,8 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if not makes_view(index):
         views.refuse_unread(x)
     node = nodes.handle_of(x) if torch.is_grad_enabled() else None
-    if node is not None and node.requires_grad and (node.is_leaf or views.leads_nowhere(node)):
+    own_leaf = node is not None and node.op == "opaque" and not node.operands       # that the call has made itself
+    if node is not None and node.requires_grad and (node.is_leaf or views.leads_nowhere(node) or own_leaf):
         raise errors.InplaceError(errors.at(
             "a view of a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"

@@ -1052,3 +1052,46 @@ def test_operands_saved_and_returned(cls, view, twice):
     for optimize in (False, True):
         with ao.AutogradGraph(optimize=optimize):
             assert returned(cls, view, twice) == expected
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["ctx", "setup_context"])
+@pytest.mark.parametrize("optimize", [False, True, "exact"])
+def test_a_saved_output_has_its_history_in_backward(optimize, apart):
+    """Functions differentiate at their output: torch gives it back as what it is, also where gradients are off."""
+    seen = []
+
+    class Root(Function):
+        @staticmethod
+        def forward(ctx, p):
+            y = p.sqrt()
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            (y,) = ctx.saved_tensors
+            seen.append((y.requires_grad, y.is_leaf, y.grad_fn is not None, torch.is_grad_enabled()))
+            with torch.enable_grad():
+                square = y * y
+            (slope,) = torch.autograd.grad(square, y, torch.ones_like(y), create_graph=torch.is_grad_enabled())
+            return g / slope
+
+    class Apart(Root):
+        forward = staticmethod(lambda p: p.sqrt())
+        setup_context = staticmethod(lambda ctx, inputs, output: ctx.save_for_backward(output))
+
+    def program():
+        found = []
+        for operand in (lambda p: p, lambda p: p * 1):
+            p = torch.tensor([1.0, 4.0], requires_grad=True)
+            (Apart if apart else Root).apply(operand(p)).sum().backward()
+            (g,) = torch.autograd.grad((Apart if apart else Root).apply(operand(p)).sum(), p, create_graph=True)
+            found += [p.grad.tolist(), g.tolist(), torch.autograd.grad(g.sum(), p)[0].tolist()]
+        return found
+
+    expected = program()
+    theirs = list(seen)
+    seen.clear()
+    with ao.AutogradGraph(optimize=optimize):
+        assert program() == expected
+    assert seen == theirs

@@ -24,10 +24,11 @@ MODES: tuple[Mode, ...] = (
 )
 
 
+LEFT = "a batched tensor has left its transform"
 QUIRKS = (
     "ZeroTensors are immutable",
     "saved tensor that has been detached in-place",
-    "a batched tensor has left its transform",
+    LEFT,
     "INTERNAL ASSERT FAILED",  # torch asks for a report of such an error
     "Expected isFloatingType(grad.scalar_type())",  # as of this one: a real operand of `where` beside a complex one
 )
@@ -83,6 +84,8 @@ def check(reference: Outcome, mine: Outcome, program: Program, label: str) -> No
 
     if any(quirk in str(reference.error) for quirk in QUIRKS):
         return
+    if LEFT in str(mine.error) and "Batching rule not implemented" in str(reference.error):
+        return                           # a hook of a batched run, which torch cannot run, has kept its cotangent
     if not same_end(reference, mine):
         fail(
             f"torch raises {reference.error!r} in statement {reference.stopped}, "

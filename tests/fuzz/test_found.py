@@ -1007,6 +1007,10 @@ torch.ones(3, 3, dtype=torch.float64))
         v = func.grad(lambda t: t.prod())(y)
         with torch.no_grad(): v.fill_(True)
         (v.sum() * 5).backward()""",
+    "an assignment to a view of a leaf that a transform has made": """
+        v = torch.vmap(lambda g: torch.autograd.grad(f, x, g, create_graph=True, materialize_grads=True)[0])(\
+torch.stack([torch.ones_like(f), f.detach()]))
+        v[i[:1] % 2] = inf""",
 }
 
 
