@@ -26,6 +26,7 @@ else:
     from autograd_opt.api.graph import AutogradGraph, autograd_graph
     from autograd_opt.api.optimize import optimize
     from autograd_opt.api.register import register_op, register_pass
+    from autograd_opt.engine.executor import GraphTask as GraphTask
     from autograd_opt.errors import (
         ArgumentError,
         AutogradOptError,
@@ -38,9 +39,12 @@ else:
         VerificationError,
     )
     from autograd_opt.explaining import explain
+    from autograd_opt.graph.references import ReferenceManager as ReferenceManager
     from autograd_opt.graph.tensor import CustomTensor, tensor
     from autograd_opt.inspection.drawing import draw_comparison
 
+    GraphExecutor = GraphTask
+    """The name of the backward run in the first design."""
     _wiring.install()
 
     if TYPE_CHECKING:       # a checker that saw `__getattr__` would take every name for one of the package's
@@ -51,6 +55,10 @@ else:
             if name == "verify":
                 return importlib.import_module("autograd_opt.verify")
             raise AttributeError(f"module 'autograd_opt' has no attribute {name!r}")
+
+        def __dir__() -> list[str]:
+            """List the public names: completion shows them alone."""
+            return sorted([*__all__, "verify", "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"])
 
 __version__ = "0.1.0"
 __all__ = [

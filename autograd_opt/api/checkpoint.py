@@ -8,13 +8,15 @@ reuse nor merged, so optimization never undoes the saving.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from torch.utils.checkpoint import checkpoint as _checkpoint
 
+R = TypeVar("R")
 
-def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: bool = True,
-               determinism_check: str = "default", **kwargs: Any) -> Any:
+
+def checkpoint(function: Callable[..., R], *args: Any, preserve_rng_state: bool = True,
+               determinism_check: str = "default", **kwargs: Any) -> R:
     """`function(*args, **kwargs)`, of which backward saves nothing but the arguments.
 
     Parameters
@@ -34,5 +36,5 @@ def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: boo
     >>> x.grad
     tensor([1.0000, 5.4366])
     """
-    return _checkpoint(function, *args, use_reentrant=False, preserve_rng_state=preserve_rng_state,
-                       determinism_check=determinism_check, **kwargs)
+    return cast(R, _checkpoint(function, *args, use_reentrant=False, preserve_rng_state=preserve_rng_state,
+                               determinism_check=determinism_check, **kwargs))

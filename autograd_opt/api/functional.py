@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, Protocol, cast, overload
 
 import torch
 from torch.autograd import functional as reference
@@ -25,6 +25,8 @@ from autograd_opt.graph import node as nodes
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
+Nested = Tensor | tuple["Nested", ...]
+"""A tensor, or tuples of them in the structure of the arguments."""
 
 
 @contextmanager
@@ -52,7 +54,18 @@ def released(x: Any) -> Any:
     return type(x)(released(e) for e in x) if isinstance(x, (tuple, list)) else x
 
 
-def product(name: str) -> Callable[..., Any]:
+class Product(Protocol):
+    """The call of `vjp`, `jvp`, `hvp` and `vhp`: the value of the function, and the product."""
+
+    @overload
+    def __call__(self, func: Function, inputs: Tensor, v: Tensor | None = ..., create_graph: bool = ...,
+                 strict: bool = ..., *, optimize: bool = ...) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def __call__(self, func: Function, inputs: tuple[Tensor, ...], v: Nested | None = ..., create_graph: bool = ...,
+                 strict: bool = ..., *, optimize: bool = ...) -> tuple[Nested, Nested]: ...
+
+
+def product(name: str) -> Product:
     """`vjp`, `jvp`, `hvp` or `vhp` of torch, computed by this library's graph."""
     function = getattr(reference, name)
 
@@ -64,7 +77,7 @@ def product(name: str) -> Callable[..., Any]:
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = DOCS[name] + PARAMETERS
-    return named(call)
+    return cast(Product, named(call))
 
 
 DOCS = {
@@ -114,6 +127,12 @@ PARAMETERS = """
 vjp, jvp, hvp, vhp = product("vjp"), product("jvp"), product("hvp"), product("vhp")
 
 
+@overload
+def jacobian(func: Function, inputs: Tensor, create_graph: bool = ..., strict: bool = ..., vectorize: bool = ...,
+             strategy: str = ..., *, optimize: bool = ...) -> Tensor: ...
+@overload
+def jacobian(func: Function, inputs: tuple[Tensor, ...], create_graph: bool = ..., strict: bool = ...,
+             vectorize: bool = ..., strategy: str = ..., *, optimize: bool = ...) -> tuple[Nested, ...]: ...
 @named
 def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
              strategy: str = "reverse-mode", *, optimize: bool = False) -> Any:
@@ -143,6 +162,13 @@ def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bo
     return released(result)
 
 
+@overload
+def hessian(func: Function, inputs: Tensor, create_graph: bool = ..., strict: bool = ..., vectorize: bool = ...,
+            outer_jacobian_strategy: str = ..., *, optimize: bool = ...) -> Tensor: ...
+@overload
+def hessian(func: Function, inputs: tuple[Tensor, ...], create_graph: bool = ..., strict: bool = ...,
+            vectorize: bool = ..., outer_jacobian_strategy: str = ..., *,
+            optimize: bool = ...) -> tuple[tuple[Tensor, ...], ...]: ...
 @named
 def hessian(func: Function, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
             outer_jacobian_strategy: str = "reverse-mode", *, optimize: bool = False) -> Any:
@@ -178,6 +204,15 @@ def check_strategy(name: str, strategy: str, create_graph: bool) -> None:
         ))
 
 
+@overload
+def value_and_grad(func: Function, argnums: int = ..., has_aux: Literal[False] = ..., *,
+                   optimize: bool = ...) -> Callable[..., tuple[Tensor, Tensor]]: ...
+@overload
+def value_and_grad(func: Function, argnums: tuple[int, ...], has_aux: Literal[False] = ..., *,
+                   optimize: bool = ...) -> Callable[..., tuple[Tensor, tuple[Tensor, ...]]]: ...
+@overload
+def value_and_grad(func: Function, argnums: int | tuple[int, ...] = ..., has_aux: bool = ..., *,
+                   optimize: bool = ...) -> Function: ...
 @named
 def value_and_grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
                    optimize: bool = False) -> Function:
@@ -225,6 +260,15 @@ def value_and_grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
     return call
 
 
+@overload
+def grad(func: Function, argnums: int = ..., has_aux: Literal[False] = ..., *,
+         optimize: bool = ...) -> Callable[..., Tensor]: ...
+@overload
+def grad(func: Function, argnums: tuple[int, ...], has_aux: Literal[False] = ..., *,
+         optimize: bool = ...) -> Callable[..., tuple[Tensor, ...]]: ...
+@overload
+def grad(func: Function, argnums: int | tuple[int, ...] = ..., has_aux: bool = ..., *,
+         optimize: bool = ...) -> Function: ...
 @named
 def grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
          optimize: bool = False) -> Function:

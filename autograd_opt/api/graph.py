@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import rustworkx as rx
 import torch
 
 from autograd_opt import errors
-from autograd_opt._common.arguments import named, refuse_unknown, whole
+from autograd_opt._common.arguments import named, refuse_unknown, whole, yes_or_no
 from autograd_opt.engine import backward as engine
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import released_history
@@ -22,6 +22,16 @@ from autograd_opt.optimizer import merging as optimize_
 from autograd_opt.optimizer import plan_cache
 from autograd_opt.passes import Pipeline
 from autograd_opt.record.recorder import Context
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from autograd_opt.api.kept import Snapshot
+    from autograd_opt.inspection.difference import PairExplanation
+    from autograd_opt.inspection.report import Report
+    from autograd_opt.inspection.snapshot import Item
+    from autograd_opt.verification.result.verdict import Verification
+    from autograd_opt.verification.strategies.expressions import GradientExpression
 
 UNWATCHED = "no memory was written outside the record, which a graph without optimize= does not watch for"
 
@@ -61,6 +71,8 @@ class AutogradGraph(Context):
         reuse saves.  By default as much as repeats turn out to need, learned from graph to
         graph opened at one place, 16 MiB at most, and only where the peak does not rise by it.
     sources : remember the user's file and line of every operation.
+    keep : hold a snapshot when the context is left, so that printing, drawing, reporting, iterating and indexing
+        work afterwards.
 
     Raises
     ------
@@ -80,7 +92,8 @@ class AutogradGraph(Context):
 
     def __init__(self, optimize: bool | str = False, *, passes: Any = None, verify: bool = False,
                  anomaly: bool = False, name: str | None = None, allowance: int | None = None,
-                 sources: bool = True):
+                 sources: bool = True, keep: bool = False):
+        self.keep = yes_or_no("keep", keep)
         self.configure(optimize, passes, verify, anomaly, name, allowance, sources)
         if verify:
             from autograd_opt.verification.result import versions
@@ -88,8 +101,15 @@ class AutogradGraph(Context):
             assert verifier                  # loaded now, so that no step waits for it
             versions.versions()
 
+    kept: Snapshot | None = None
+    """The snapshot of a graph made with `keep=True` that has been left."""
     released: Any = None
     """What `clear()` has released inside the context and tensors still hold: `autograd_opt.graph.released_history`."""
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.keep and self.thread == threading.get_ident():
+            self.kept = self.snapshot()
+        super().__exit__(*exc)
 
     # Copies --------------------------------------------------------------------------
     def __copy__(self) -> Self:
@@ -181,9 +201,58 @@ class AutogradGraph(Context):
         """Refuse to be looked at before the context is entered and after it is left."""
         if self.thread is None:
             raise errors.OutsideGraphError(errors.at(
-                f"{self.label} {self._state()}: draw, verify and read it inside its context, `with ... as graph:`"
+                f"{self.label} {self._state()}: draw, verify and read it inside its context, `with ... as graph:`, "
+                "or make it with keep=True"
             ))
         self.require_thread("used")
+
+    def _readable(self) -> AutogradGraph | Snapshot:
+        """The graph itself, or its snapshot where it has been left with `keep=True`."""
+        return self.kept if self.thread is None and self.kept is not None else self
+
+    @named
+    def snapshot(self, outputs: Any = None, *, verify: bool = False) -> Snapshot:
+        """Take the graph as plain data, which outlives it: it prints, draws, reports, is iterated over and indexed.
+
+        Parameters
+        ----------
+        outputs : what must be kept; default every result that nothing reads.
+        verify : prove the optimization now and hold the answer; without, the latest of `verify=True` is held.
+
+        Raises
+        ------
+        OutsideGraphError : the graph is not open.
+
+        >>> import autograd_opt as ao
+        >>> with ao.AutogradGraph(sources=False) as graph:
+        ...     y = ao.tensor([1.0]) * 2
+        ...     kept = graph.snapshot()
+        >>> print(kept)
+        %0 = leaf()  # f32[1]
+        %1 = mul(%0, 2)  # f32[1]
+        """
+        from autograd_opt.api.kept import Snapshot
+        self.require_open()
+        latest = self.verdicts[-1] if self.verify_each and self.verdicts else None
+        return Snapshot(self, outputs, self.verify(outputs) if verify else latest)
+
+    def __iter__(self) -> Iterator[nodes.Node | Item]:
+        """The nodes in the order of recording; after the context those of the snapshot."""
+        if self.thread is None and self.kept is not None:
+            return iter(self.kept)
+        self.require_open()
+        return iter(self.tape.snapshot())
+
+    @overload
+    def __getitem__(self, index: int) -> nodes.Node | Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[nodes.Node] | list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        """The node of a record number, or a list of nodes for a slice."""
+        if self.thread is None and self.kept is not None:
+            return self.kept[index]
+        self.require_open()
+        return self.tape.snapshot()[index]
 
     # Differentiation -----------------------------------------------------------------
     @named
@@ -218,7 +287,7 @@ class AutogradGraph(Context):
     @named
     def grad(self, outputs: Any, inputs: Any, grad_outputs: Any = None, *, retain_graph: bool | None = None,
              create_graph: bool = False, allow_unused: bool | None = None, is_grads_batched: bool = False,
-             materialize_grads: bool = False) -> tuple[Any, ...]:
+             materialize_grads: bool = False) -> tuple[Tensor, ...]:
         """The gradients of `outputs` with respect to `inputs`, as `torch.autograd.grad`, whose parameters it takes.
 
         Returns
@@ -320,10 +389,12 @@ class AutogradGraph(Context):
 
     # Reading the graph -----------------------------------------------------------------
     def __len__(self) -> int:
+        if self.thread is None and self.kept is not None:
+            return len(self.kept)
         return 0 if self.tape is None else len(self.tape)
 
     @property
-    def dag(self) -> rx.PyDiGraph[Any, int]:
+    def dag(self) -> rx.PyDiGraph[nodes.Node, int]:
         """The graph as written; payloads are nodes, edge payloads operand positions.
 
         A payload has `op`, `attributes`, `shape`, `dtype`, `device`, `requires_grad`, `is_leaf` and `source`, its line.
@@ -347,7 +418,7 @@ class AutogradGraph(Context):
         return self._dag[1]
 
     @named
-    def optimized(self, outputs: Any = None) -> rx.PyDiGraph[Any, int]:
+    def optimized(self, outputs: Any = None) -> rx.PyDiGraph[nodes.Node, int]:
         """A new DAG: what the passes leave of the graph for `outputs` (default: every sink).
 
         >>> import autograd_opt as ao
@@ -380,7 +451,7 @@ class AutogradGraph(Context):
         return [n.index for n in found]
 
     @named
-    def verify(self, outputs: Any = None, inputs: Any = None, **options: Any) -> Any:
+    def verify(self, outputs: Any = None, inputs: Any = None, **options: Any) -> Verification:
         """Prove that the optimized gradients equal the unoptimized ones.
 
         Returns a `Verification`: `proved`, `refuted` with a counterexample, or `undecided`
@@ -402,6 +473,8 @@ class AutogradGraph(Context):
         """
         from autograd_opt.verification import verify
         refuse_unknown("graph.verify", options, verify, DECIDED_HERE)
+        if self.thread is None and self.kept is not None:
+            return self.kept.verify()
         self.require_open()
         roots = self.root_numbers(outputs)
         wanted = None if inputs is None else engine.input_nodes(engine.as_tuple(inputs))
@@ -415,7 +488,7 @@ class AutogradGraph(Context):
 
     @named
     def gradient_expression(self, leaf: Tensor, optimized: bool = True, *, outputs: Any = None,
-                            names: dict[str, Any] | None = None, limit: int = 600) -> Any:
+                            names: dict[str, Any] | None = None, limit: int = 600) -> GradientExpression:
         """The gradient of `leaf` as sympy expressions, as written or optimized.
 
         Parameters
@@ -479,7 +552,7 @@ class AutogradGraph(Context):
         self.require_open()
         return bool(rx.is_directed_acyclic_graph(optimize_.dag_of(self.tape.snapshot())))
 
-    def topological_order(self) -> list[Any]:
+    def topological_order(self) -> list[nodes.Node]:
         """The nodes, operands before their users.
 
         >>> import autograd_opt as ao
@@ -493,7 +566,7 @@ class AutogradGraph(Context):
         return [dag[i] for i in rx.topological_sort(dag)]
 
     @named
-    def report(self, outputs: Any = None) -> Any:
+    def report(self, outputs: Any = None) -> Report:
         """Nodes before and after, what was merged and reused, and what it saved: a `Report`.
 
         `outputs` are what must be kept; default every result that nothing reads.  After the context has
@@ -507,11 +580,13 @@ class AutogradGraph(Context):
         >>> report.nodes, report.merged, report.groups[0].expression
         ((4, 3), 1, 'exp(%0)')
         """
+        if self.thread is None and self.kept is not None:
+            return self.kept.report()
         from autograd_opt.inspection.report import make_report
         return make_report(self, outputs)
 
     @named
-    def explain(self, a: Tensor, b: Tensor) -> Any:
+    def explain(self, a: Tensor, b: Tensor) -> PairExplanation:
         """Why two tensors are one value, or which part of their keys differs: a `PairExplanation`.
 
         Raises
@@ -531,8 +606,10 @@ class AutogradGraph(Context):
 
     def __str__(self) -> str:
         from autograd_opt.inspection.program_text import program
+        if self.thread is None and self.kept is not None:
+            return str(self.kept)
         if self.thread is None:
-            return f"{self.label} {self._state()}: print it inside its context"
+            return f"{self.label} {self._state()}: print it inside its context, or make it with keep=True"
         return program(self.tape.snapshot())
 
     def __repr__(self) -> str:
@@ -543,7 +620,7 @@ class AutogradGraph(Context):
     def to_dict(self, optimized: bool = False) -> dict[str, Any]:
         """The graph as plain data, ready for JSON: see `autograd_opt.inspection.program_text.to_dict`."""
         from autograd_opt.inspection.program_text import to_dict
-        return to_dict(self, optimized)
+        return to_dict(self._readable(), optimized)
 
     @named
     def to_dot(self, optimized: bool = False, *, limit: int | None = None) -> str:
@@ -556,7 +633,7 @@ class AutogradGraph(Context):
         '  n0 -> n1;'
         """
         from autograd_opt.inspection.drawing import to_dot
-        return to_dot(self, optimized, limit=limit)
+        return to_dot(self._readable(), optimized, limit=limit)
 
     @named
     def to_mermaid(self, optimized: bool = False, *, limit: int | None = None) -> str:
@@ -569,10 +646,10 @@ class AutogradGraph(Context):
         '  n1(["#37;1 mul 2<br/>f32[1]"])'
         """
         from autograd_opt.inspection.drawing import to_mermaid
-        return to_mermaid(self, optimized, limit=limit)
+        return to_mermaid(self._readable(), optimized, limit=limit)
 
     @named
-    def draw(self, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> Any:
+    def draw(self, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> str | Path:
         """A picture: SVG text, or a file by the ending of `path` (.svg, .png, .dot, .mmd).
 
         Parameters
@@ -587,16 +664,22 @@ class AutogradGraph(Context):
         UnsupportedError : SVG or PNG without the program `dot` of Graphviz.
         """
         from autograd_opt.inspection.drawing import draw
-        return draw(self, path, optimized, limit=limit)
+        return draw(self._readable(), path, optimized, limit=limit)
 
     @named
-    def to_html(self, path: Any = None, optimized: bool = False) -> Any:
+    def to_html(self, path: Any = None, optimized: bool = False) -> str | Path:
         """A self-contained page to browse the graph; `optimized` says which of its two views opens first.
 
         Without `path` its text is returned.
         """
         from autograd_opt.inspection.page import to_html
-        return to_html(self, path, optimized)
+        return to_html(self._readable(), path, optimized)
+
+    @named
+    def to_networkx(self, optimized: bool = False) -> Any:
+        """A `networkx.MultiDiGraph`: record numbers with the data of `to_dict`, edges with the operand's `position`."""
+        kept = self._readable()
+        return (self.snapshot() if kept is self else kept).to_networkx(optimized)
 
     def follow(self, *models: Any) -> Any:
         """Remember which module of these models records what, and their parameters' names, for pictures and pages.
@@ -620,11 +703,11 @@ class AutogradGraph(Context):
 
     def _repr_svg_(self) -> str | None:
         from autograd_opt.inspection.drawing import dot
-        return self.draw() if self.thread is not None and len(self) and dot.installed() else None
+        return str(self.draw()) if self.thread is not None and len(self) and dot.installed() else None
 
     def _repr_html_(self) -> str:
         from autograd_opt.inspection.page import notebook_html
-        return str(notebook_html(self))
+        return str(notebook_html(self._readable()))
 
 
 def autograd_graph(optimize: bool | str = False, **options: Any) -> AutogradGraph:

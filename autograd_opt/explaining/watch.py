@@ -16,7 +16,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import _pop_mode, _push_mode
@@ -31,6 +31,9 @@ from autograd_opt.explaining.locator import Locator
 from autograd_opt.explaining.threads import LOCK, Unwrapped
 from autograd_opt.explaining.value_ids import Memory, Values, content_of
 from autograd_opt.inspection.program_text import dtype_text
+
+if TYPE_CHECKING:
+    from autograd_opt.explaining.findings import Findings
 
 Tensor = torch.Tensor
 MOST_KEYS = 50_000
@@ -540,7 +543,7 @@ class Watch(Unwrapped):
         return active / (active + unseen)
 
     @property
-    def report(self) -> Any:
+    def report(self) -> Findings:
         """What was found, as a `Findings`."""
         from autograd_opt.explaining.findings import findings_of
         return findings_of(self)

@@ -46,6 +46,11 @@ class CustomTensor(torch.Tensor):
     _node: Any
     _requires_grad: bool
 
+    def __new__(cls, data: Any, dtype: torch.dtype | None = None, device: torch.device | str | None = None,
+                requires_grad: bool = True) -> CustomTensor:
+        """Make a leaf, as `autograd_opt.tensor` does."""
+        return tensor(data, dtype, device, requires_grad)
+
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Calls that no mode has taken: those outside any context compute as plain torch."""

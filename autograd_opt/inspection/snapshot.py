@@ -97,6 +97,9 @@ class Scene:
 
 def scene_of(graph: Any, outputs: Any = None) -> Scene:
     """Read `graph` and run its passes for `outputs` (default: what nothing else uses)."""
+    held = getattr(graph, "scene", None)
+    if isinstance(held, Scene):          # a snapshot
+        return held
     graph.require_open()
     if len(graph.tape) == 0:
         return Scene(graph.label, [], (), ())

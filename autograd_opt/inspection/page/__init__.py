@@ -48,6 +48,9 @@ def to_html(graph: Any, path: Any = None, optimized: bool = False) -> Any:
 
 def rules_of(graph: Any) -> dict[str, dict[str, str]]:
     """Gradient formulas by operator name, of the operators that the graph has."""
+    held: dict[str, dict[str, str]] | None = getattr(graph, "rules", None)
+    if held is not None:                 # a snapshot
+        return held
     nodes = graph.tape.snapshot() if graph.tape is not None else []
     ops = {n.op.name: n.op for n in nodes if not n.is_leaf}
     return {name: formulas_of(op) for name, op in sorted(ops.items())}
@@ -135,7 +138,7 @@ def place(row: list[str], wanted: dict[str, float], x: dict[str, float]) -> None
 
 def notebook_html(graph: Any) -> str:
     """What a notebook shows: the picture, as text in Mermaid's language without Graphviz, and the report below it."""
-    if graph.tape is None or not len(graph.tape):
+    if not len(graph):
         return f"<pre>{escape(repr(graph))}</pre>"
     picture = graph.draw() if dot.installed() else f'<pre class="mermaid">{escape(to_mermaid(graph))}</pre>'
     return f'<div style="overflow:auto;max-height:40em">{picture}</div>{graph.report()._repr_html_()}'

@@ -1,0 +1,140 @@
+"""A graph after its context: plain data, without tensors, that prints, draws and reports as the graph did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, overload
+
+from autograd_opt import errors
+from autograd_opt._common.arguments import named
+from autograd_opt.inspection import program_text
+from autograd_opt.inspection.report import Report, make_report
+from autograd_opt.inspection.snapshot import Item, Scene, scene_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from autograd_opt.verification.result.verdict import Verification
+
+
+class Snapshot:
+    """What `graph.snapshot()` returns, and a graph made with `keep=True` holds when it is left.
+
+    It holds operators, attributes, shapes, source lines, what was merged, and a verification where one was made; no
+    tensor and no node. It is iterated over and indexed as the graph is, by record number.
+
+    >>> import autograd_opt as ao
+    >>> x = ao.tensor([1.0])
+    >>> with ao.AutogradGraph(optimize=True, sources=False) as graph:
+    ...     y = x.exp() * x.exp()
+    ...     kept = graph.snapshot()
+    >>> print(kept)
+    %0 = leaf()  # f32[1]
+    %1 = exp(%0)  # f32[1]
+    %2 = exp(%0)  # f32[1], same as %1
+    %3 = mul(%1, %2)  # f32[1]
+    >>> [item.op for item in kept], kept[3].operands, kept.report().merged
+    (['leaf', 'exp', 'exp', 'mul'], (1, 2), 1)
+    """
+
+    def __init__(self, graph: Any, outputs: Any, verification: Verification | None) -> None:
+        self.scene: Scene = scene_of(graph, outputs)
+        self._text = program_text.program(graph.tape.snapshot())
+        self._report = make_report(graph, outputs)
+        self._verification = verification
+        from autograd_opt.inspection.page import rules_of
+        self.rules: dict[str, dict[str, str]] = rules_of(graph)
+
+    @property
+    def label(self) -> str:
+        """The graph's name in messages."""
+        return self.scene.name
+
+    def __len__(self) -> int:
+        return len(self.scene.items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.scene.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+        return self.scene.items[index]
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.label}: {len(self)} nodes>"
+
+    def report(self) -> Report:
+        """Nodes before and after, and what was merged."""
+        return self._report
+
+    def verify(self) -> Verification:
+        """The verification that was made with the snapshot.
+
+        Raises
+        ------
+        GraphError : none was made: a proof needs the graph itself.
+        """
+        if self._verification is None:
+            raise errors.GraphError(errors.at(
+                f"this snapshot of {self.label} was taken without a verification: take it by "
+                "graph.snapshot(verify=True), or verify the graph inside its context"
+            ))
+        return self._verification
+
+    @named
+    def to_dict(self, optimized: bool = False) -> dict[str, Any]:
+        """The graph as plain data, ready for JSON."""
+        return program_text.to_dict(self, optimized)
+
+    @named
+    def to_dot(self, optimized: bool = False, *, limit: int | None = None) -> str:
+        """The graph in Graphviz's language."""
+        from autograd_opt.inspection.drawing import to_dot
+        return to_dot(self, optimized, limit=limit)
+
+    @named
+    def to_mermaid(self, optimized: bool = False, *, limit: int | None = None) -> str:
+        """The graph in Mermaid's language."""
+        from autograd_opt.inspection.drawing import to_mermaid
+        return to_mermaid(self, optimized, limit=limit)
+
+    @named
+    def draw(self, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> str | Path:
+        """A picture: SVG text, or a file by the ending of `path` (.svg, .png, .dot, .mmd)."""
+        from autograd_opt.inspection.drawing import draw
+        return draw(self, path, optimized, limit=limit)
+
+    @named
+    def to_html(self, path: Any = None, optimized: bool = False) -> str | Path:
+        """A self-contained page to browse the graph."""
+        from autograd_opt.inspection.page import to_html
+        return to_html(self, path, optimized)
+
+    @named
+    def to_networkx(self, optimized: bool = False) -> Any:
+        """A `networkx.MultiDiGraph`: record numbers with the data of `to_dict`, edges with the operand's `position`.
+
+        Raises
+        ------
+        UnsupportedError : networkx is not installed.
+        """
+        try:
+            import networkx
+        except ImportError:
+            raise errors.UnsupportedError(errors.at("to_networkx needs networkx: pip install networkx")) from None
+        made = networkx.MultiDiGraph(name=self.label)
+        items = self.scene.optimized_items() if optimized else self.scene.items
+        made.add_nodes_from((item.index, item.to_dict()) for item in items)
+        made.add_edges_from((o, item.index, {"position": k}) for item in items
+                            for k, o in enumerate(item.operands) if o is not None)
+        return made
+
+    def _repr_html_(self) -> str:
+        from autograd_opt.inspection.page import notebook_html
+        return str(notebook_html(self))
