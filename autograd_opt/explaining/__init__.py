@@ -1,9 +1,9 @@
-"""Why two values are one, or not; and what a whole script computes twice.
+"""What a whole script computes twice.
 
-`pair` answers for two tensors of a graph.  The rest watches any torch program: `watch` is the
-mode that sees its operations, `values` numbers them, `purity` says which may be shared,
-`places` where in the user's code they were asked for, `findings` gathers what was repeated,
-`advice` says what to do about it, and `show` prints it.
+`watch` is the mode that sees a program's operations, `keys` and `value_ids` number their values, `purity` says which
+may be shared, `locator` and `call_sites` find the expressions that asked for them, `executions` compares the
+executions of expressions as a whole, `findings` gathers what was repeated, `advice` says what to do about it, and
+`render` prints it.  Why two tensors of a graph are one value is said by `inspection.difference`.
 """
 
 from __future__ import annotations
