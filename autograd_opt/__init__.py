@@ -22,6 +22,7 @@ else:
     from autograd_opt.api.checkpoint import checkpoint
     from autograd_opt.api.function import CustomFunction
     from autograd_opt.api.functional import grad, hessian, hvp, jacobian, jvp, value_and_grad, vhp, vjp
+    from autograd_opt.api.fx import optimize_fx
     from autograd_opt.api.gradcheck import GradcheckError, gradcheck, gradgradcheck
     from autograd_opt.api.graph import AutogradGraph, autograd_graph
     from autograd_opt.api.optimize import optimize
@@ -87,6 +88,7 @@ __all__ = [
     "jacobian",
     "jvp",
     "optimize",
+    "optimize_fx",
     "register_op",
     "register_pass",
     "tensor",

@@ -15,7 +15,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from autograd_opt import errors
-from autograd_opt.api.regions import Region
+from autograd_opt.abi import torch_private
+from autograd_opt.api.regions import NOT_COMPILED, Region
 
 NAME = "_autograd_opt_region"
 
@@ -45,6 +46,7 @@ def through(region: Region, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         return region(function, args, kwargs)
 
+    torch_private.not_compiled(call, NOT_COMPILED)
     return call
 
 
@@ -60,6 +62,8 @@ def optimized_class(base: Any) -> type[torch.nn.Module]:
         if region is None or optimizes_parts(self, region):
             return original(self, *args, **kwargs)
         return region(original, (self, *args), kwargs)
+
+    torch_private.not_compiled(forward, NOT_COMPILED)
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
         reduced: Any = base.__reduce_ex__(self, protocol)

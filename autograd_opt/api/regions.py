@@ -20,6 +20,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private
 from autograd_opt.api import region_results
 from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.engine import backward as engine
@@ -34,7 +35,9 @@ detach = torch.Tensor.detach
 hooks_in_place = C._autograd._top_saved_tensors_default_hooks
 transform_level = C._functorch.maybe_current_level
 keeps_graph = C._autograd._get_current_graph_task_keep_graph
+set_frame_callback = torch_private.frame_callback()
 numbers = itertools.count(1)
+NOT_COMPILED = "a call of what ao.optimize was given is recorded as it runs: torch.compile ends its graph before it"
 
 
 def runs_as_written() -> bool:
@@ -58,8 +61,16 @@ class Region:
 
     def __call__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of `function(*args, **kwargs)`, with a history of one node."""
-        if runs_as_written():
-            return function(*args, **kwargs)
+        before = set_frame_callback(None)
+        try:
+            if runs_as_written():
+                return function(*args, **kwargs)
+            return self.recorded(function, args, kwargs)
+        finally:
+            set_frame_callback(before)
+
+    def recorded(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a call, and make one node of it."""
         graph = AutogradGraph(**self.options)
         graph.place = self.place
         graph.__enter__()
@@ -76,6 +87,9 @@ class Region:
         if not made:
             return result
         return region_results.exchanged(result, lambda t: made.get(id(t), t))
+
+
+torch_private.not_compiled(Region.__call__, NOT_COMPILED)
 
 
 def give_back(graph: AutogradGraph) -> None:
