@@ -217,7 +217,7 @@ cdef extern from *:
         return PyType_SUPPORTS_WEAKREFS(Py_TYPE(o)) && *PyObject_GET_WEAKREFS_LISTPTR(o) != NULL;
     }
     /* What a tensor is, asked of torch's C interface instead of its Python one, which takes 15 times as long
-       (core/metadata.pxi).  The `at::Tensor` lies in the Python object, right behind its head. */
+       (`tensor_info.pyx`).  The `at::Tensor` lies in the Python object, right behind its head. */
     typedef struct {
         void *plain;                             /* the class of ordinary tensors; NULL where Python is asked about all */
         int (*dtype)(void *, int32_t *);
@@ -253,7 +253,7 @@ cdef extern from *:
         int (*threshold_into)(void *, void *);
         PyObject *(*nll)(void *, void *, void *, int64_t, int64_t, PyObject **);
         PyObject *(*nll_back)(void *, void *, void *, void *, int64_t, int64_t, void *);
-        PyObject *(*singles[16])(void *);        /* elementwise, by their places in the lists of core/metadata.pxi */
+        PyObject *(*singles[16])(void *);        /* elementwise, by their places in the lists of `kernel_names.py` */
         PyObject *(*pairs[16])(void *, void *);
         int (*into[16])(void *, void *);         /* in the memory of the first */
         int (*products[4])(void *, void *, void *);

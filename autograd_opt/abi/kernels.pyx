@@ -9,14 +9,14 @@ torch's exceptions Python's.
 
 torch's types are named nowhere: an `at::Tensor` is passed by its address and returned as one pointer that it
 consists of.  Where a symbol is missing, a result is another than the binding's, or this module was not built for want of
-a C++ compiler, the bindings are called (`symbols.py`, `core/metadata.pxi`).
+a C++ compiler, the bindings are called (`symbols.py`, `tensor_info.pyx`).
 """
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t
 
-from autograd_opt.graph.node import INTO, PAIRS, PRODUCTS, SINGLES
+from autograd_opt.abi.kernel_names import INTO, PAIRS, PRODUCTS, SINGLES
 
 cdef extern from *:
     """

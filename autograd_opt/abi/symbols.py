@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch.overrides import BaseTorchFunctionMode
 
+from autograd_opt.abi import tensor_info
+from autograd_opt.abi.kernel_names import PRODUCTS, SINGLES
 from autograd_opt.abi.switches import OFF
-from autograd_opt.graph import node
-from autograd_opt.record.dispatch import MODE
 
 NAMES = {
     "dtype": "aoti_torch_get_dtype",
@@ -49,7 +49,7 @@ KERNELS = {
 }
 """What `kernels.pyx` calls, by its symbols on Linux: the dispatcher's entries, and what a binding does around them."""
 ELEMENTWISE = {
-    **{name: f"_ZN2at4_ops{len(name)}{name}4callERKNS_6TensorE" for name in node.SINGLES},
+    **{name: f"_ZN2at4_ops{len(name)}{name}4callERKNS_6TensorE" for name in SINGLES},
     **{name: f"_ZN2at4_ops{len(name)}{name}4callERKNS_6TensorES4_" for name in ("tanh_backward", "sigmoid_backward")},
     "mul": "_ZN2at4_ops10mul_Tensor4callERKNS_6TensorES4_",
     "div": "_ZN2at4_ops10div_Tensor4callERKNS_6TensorES4_",
@@ -113,16 +113,17 @@ def install() -> bool:
     found = addresses() if "tensor_info" not in OFF else None
     if found is None:
         return False
-    node.install_modes(found["modes"], found["mode"], [MODE, BaseTorchFunctionMode(), MODE])
+    mode = BaseTorchFunctionMode()
+    tensor_info.install_modes(found["modes"], found["mode"], [mode, BaseTorchFunctionMode(), mode])
     try:
-        ready = node.install_reads(found, {dtype: torch.empty(0, dtype=dtype) for dtype in DTYPES}, samples())
+        ready = tensor_info.install_reads(found, {dtype: torch.empty(0, dtype=dtype) for dtype in DTYPES}, samples())
     except (AttributeError, RuntimeError, TypeError):        # another version of torch, which sets versions another way
-        node.use_reads(False)
+        tensor_info.use_reads(False)
         return False
     install_keys()
     install_memory()
     functions = kernels() if ready and "kernels" not in OFF else {}
-    node.install_kernels(functions)
+    tensor_info.install_kernels(functions)
     IN_USE.update(tensor_info=len(found) if ready else 0, kernels=len(functions))
     return ready
 
@@ -137,11 +138,12 @@ def install_keys() -> None:
     found = addresses(SWITCHES)
     if found is not None and sys.platform == "linux":
         casting = 2 * bits["AutocastPrivateUse1"] - bits["AutocastCPU"]      # the first and the last of a row
-        node.install_switches(found["recording"], found["excluded"], casting, ("cpu", "cuda", "xpu", "privateuseone"))
+        devices = "cpu", "cuda", "xpu", "privateuseone"
+        tensor_info.install_switches(found["recording"], found["excluded"], casting, devices)
     plain = torch.ones(2, device="cpu")
     with torch.inference_mode():
         untracked = torch.ones(2, device="cpu")
-    node.install_keys(bits["Negative"], bits["ZeroTensor"], bits["ADInplaceOrView"], [
+    tensor_info.install_keys(bits["Negative"], bits["ZeroTensor"], bits["ADInplaceOrView"], [
         plain, torch._neg_view(plain), torch._efficientzerotensor(3, device="cpu"),
         torch.zeros(2, dtype=torch.int64, device="cpu"), torch.zeros(4, dtype=torch.complex64, device="cpu").conj(),
         torch.empty(2, device="meta"), torch.nn.Parameter(plain), untracked])
@@ -153,7 +155,7 @@ def install_memory() -> None:
            for shape in ((), (3,), (2, 500), (0,))]
     others = [torch.frombuffer(bytearray(size), dtype=torch.uint8) for size in (1, 24, 64, 4000)]
     parts = [torch.ones(4, 5, device="cpu")[1:, 2], torch.nn.Parameter(torch.ones(2, device="cpu"))]
-    node.install_memory([*own, *others, *parts])
+    tensor_info.install_memory([*own, *others, *parts])
 
 
 def bound(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -162,7 +164,7 @@ def bound(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = getattr(torch.ops.aten, name).default(x, y)
         return found
     into = x + 0
-    return getattr(into, name)(*() if name in node.SINGLES else (x, y) if name in node.PRODUCTS else (y,))
+    return getattr(into, name)(*() if name in SINGLES else (x, y) if name in PRODUCTS else (y,))
 
 
 @torch.no_grad()

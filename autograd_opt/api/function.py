@@ -15,12 +15,13 @@ import torch
 from autograd_opt import errors
 from autograd_opt.abi import torch_private
 from autograd_opt.engine import batched
+from autograd_opt.engine.hooks import user_code
 from autograd_opt.graph import node as nodes
-from autograd_opt.graph import references
-from autograd_opt.graph.hooks import user_code
-from autograd_opt.graph.tensor import CustomTensor, mark, recorded_before, revive, tracked
+from autograd_opt.graph import references, refusals, view_history
+from autograd_opt.graph.tensor import CustomTensor, revive
 from autograd_opt.ops.table import MULTI, USERS, VARIADIC, define
 from autograd_opt.record import recorder, transforms, views
+from autograd_opt.record.outside import mark, recorded_before, tracked
 from autograd_opt.record.saved_tensors import Packed, pack
 
 Tensor = torch.Tensor
@@ -123,7 +124,7 @@ class Context:
                     f"{type(t).__name__}"
                 ))
             if grad and t.is_inference():
-                raise errors.inference_saved()
+                raise refusals.inference_saved()
             slots = [i for i, o in enumerate(outputs) if o is t]
             if slots:
                 self._slots[len(saved)] = slots[0]
@@ -277,7 +278,7 @@ def mark_written(call: Call, outputs: list[Any], tracked: list[int]) -> None:
             raise errors.InplaceError(errors.at(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation."))
         views.protect(t, node, base[1])
-        views.refuse_making(t)
+        view_history.refuse_making(t)
     if not all(any(t is o for o in outputs) for t in dirty):
         raise errors.GraphError(errors.at(
             "Some elements marked as dirty during the forward method were not returned as output. The inputs that are "
@@ -314,7 +315,7 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
             outputs[i] = plain(o.view_as(o)) if i in tracked else o.detach()     # another tensor in each place
         elif id(o) in replaced:
             outputs[i] = replaced[id(o)]
-        elif i in tracked and references.requires_grad(o) and not views.leads_nowhere(nodes.handle_of(o)):
+        elif i in tracked and references.requires_grad(o) and not view_history.leads_nowhere(nodes.handle_of(o)):
             outputs[i] = replaced[id(o)] = plain(o.detach())
     last = {id(outputs[i]): i for i in tracked}
     tracked = [i for i in tracked if last[id(outputs[i])] == i]     # a tensor returned twice: its last place

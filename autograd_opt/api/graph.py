@@ -605,7 +605,7 @@ class AutogradGraph(Context):
         return explain_pair(self, a, b)
 
     def __str__(self) -> str:
-        from autograd_opt.inspection.program_text import program
+        from autograd_opt.graph.program_text import program
         if self.thread is None and self.kept is not None:
             return str(self.kept)
         if self.thread is None:
@@ -618,8 +618,8 @@ class AutogradGraph(Context):
 
     @named
     def to_dict(self, optimized: bool = False) -> dict[str, Any]:
-        """The graph as plain data, ready for JSON: see `autograd_opt.inspection.program_text.to_dict`."""
-        from autograd_opt.inspection.program_text import to_dict
+        """The graph as plain data, ready for JSON: see `autograd_opt.inspection.snapshot.to_dict`."""
+        from autograd_opt.inspection.snapshot import to_dict
         return to_dict(self._readable(), optimized)
 
     @named

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from autograd_opt import errors
 from autograd_opt._common.arguments import named
-from autograd_opt.inspection import program_text
+from autograd_opt.graph import program_text
 from autograd_opt.inspection.report import Report, make_report
 from autograd_opt.inspection.snapshot import Item, Scene, scene_of
 

@@ -27,6 +27,7 @@ from autograd_opt.engine import backward as engine
 from autograd_opt.engine import torch_engine
 from autograd_opt.engine.batched import Batch
 from autograd_opt.graph import node as nodes
+from autograd_opt.graph import refusals
 from autograd_opt.graph.tensor import CustomTensor
 
 C: Any = torch._C
@@ -190,7 +191,7 @@ class Call:
         """Let no later run of torch's engine start at these results; this one may come to the graph again."""
         for node, _ in live:
             if id(node) in self.freed:
-                raise errors.freed(node)
+                raise refusals.freed(node)
 
         def free() -> None:
             self.freed.update(id(node) for node, _ in live)

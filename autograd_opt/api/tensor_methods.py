@@ -19,10 +19,9 @@ from autograd_opt.abi.original_functions import (
     TENSOR_BACKWARD,
 )
 from autograd_opt.engine import backward
-from autograd_opt.graph import hooks, references
+from autograd_opt.graph import hooks, references, torch_names, view_history
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph.tensor import CustomTensor
-from autograd_opt.ops import torch_names
 from autograd_opt.record import recorder, views
 from autograd_opt.record.dispatch import call as call_route
 from autograd_opt.record.dispatch import special
@@ -98,7 +97,7 @@ def requires_grad_(func: Any, args: Any, kwargs: Any) -> Tensor:
 def change_requires_grad(t: Tensor, value: bool) -> None:
     """Set the flag of a leaf; refuse what torch refuses."""
     node = t.__dict__.get("_node")
-    if node is not None and not node.is_leaf and node.requires_grad and not views.leads_nowhere(node):
+    if node is not None and not node.is_leaf and node.requires_grad and not view_history.leads_nowhere(node):
         if not value:
             raise errors.GraphError(errors.at(
                 "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
@@ -116,7 +115,7 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
             tape.late = True                    # there may be views of it
         if type(t) is CustomTensor:
             if node is not None and not node.is_leaf:
-                if not value and views.leads_nowhere(node):
+                if not value and view_history.leads_nowhere(node):
                     return
                 nodes.become_leaf(t)
             if value and tape is None and "_made_here" not in t.__dict__:
@@ -149,7 +148,7 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
         return None
     if nodes.get_active() is not None:
         node = nodes.origin(nodes.handle_of(t))
-    node = views.origin(node)
+    node = view_history.origin(node)
     return nodes.show(node.operands[0] if node.op.name == "output" and node.operands else node)
 
 
@@ -158,7 +157,7 @@ def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
     node = args[0].__dict__.get("_node")
     if node is None or node.is_leaf:
         return bool(args[0].__dict__.get("_retains_grad"))      # of a tensor that detach_ made a leaf
-    hooks_there = views.origin(node).hooks
+    hooks_there = view_history.origin(node).hooks
     return (hooks_there is not None and hooks_there.retain) or bool(args[0].__dict__.get("_retains_grad"))
 
 
@@ -169,7 +168,7 @@ def get_grad(func: Any, args: Any, kwargs: Any) -> Any:
     with torch._C.DisableTorchFunction():
         g = Base.grad.__get__(t)  # type: ignore[union-attr]
         if node is not None and node.requires_grad and not node.is_leaf and g is None \
-                and not views.leads_nowhere(node) and not get_retains_grad(func, args, kwargs):
+                and not view_history.leads_nowhere(node) and not get_retains_grad(func, args, kwargs):
             warnings.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "
                 "won't be populated during autograd.backward(). If you indeed want the .grad field to be populated "
@@ -217,7 +216,7 @@ def detach(func: Any, args: Any, kwargs: Any) -> Tensor:
 def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
     (t,) = args
     with torch._C.DisableTorchFunction():
-        if views.shown_as_view(t):
+        if view_history.shown_as_view(t):
             raise errors.GraphError(errors.at("Can't detach views in-place. Use detach() instead."))
         hooks.keep_hooks(t)
         if type(t) is CustomTensor:
@@ -381,12 +380,12 @@ def represent(func: Any, args: Any, kwargs: Any) -> str:
     """As torch prints it, with this library's grad_fn."""
     t = args[0]
     with torch._C.DisableTorchFunction():
-        node = views.origin(t.__dict__.get("_node"))
+        node = view_history.origin(t.__dict__.get("_node"))
         plain: Tensor = t.detach()
         if type(plain) is CustomTensor:
             plain.__class__ = Tensor  # type: ignore[assignment]
         text = Tensor.__repr__(plain, **kwargs)
-    if node is not None and not node.is_leaf and node.requires_grad and not views.leads_nowhere(node):
+    if node is not None and not node.is_leaf and node.requires_grad and not view_history.leads_nowhere(node):
         return with_suffix(text, f"grad_fn=<{node.name().rpartition('::')[2]}>")
     return with_suffix(text, "requires_grad=True") if references.requires_grad(t) else text
 

@@ -10,11 +10,10 @@ import torch
 from autograd_opt import ops
 from autograd_opt._common import arguments
 from autograd_opt.abi import switches, symbols
-from autograd_opt.api import function, graph, tensor_methods
+from autograd_opt.api import function, graph, tensor, tensor_methods, torch_functions
 from autograd_opt.engine import runs
-from autograd_opt.graph import node, references
+from autograd_opt.graph import node, references, torch_names
 from autograd_opt.graph.tensor import CustomTensor
-from autograd_opt.ops import torch_names
 from autograd_opt.ops.table import OPS, define
 from autograd_opt.record import (
     composed,
@@ -43,7 +42,8 @@ def general(name: str) -> Callable[..., Any]:
 def install() -> None:
     """Bind everything; importing the package calls this."""
     node.install(CustomTensor, LEAF, OUTPUT, views.WRITTEN, ELSEWHERE)
-    torch_names.install()
+    for name in torch_names.NAMED_EARLY:
+        OPS[name].named = True
     recorder.leave_out(switches.OFF)
     recorder.install(CustomTensor, OUTPUT, OPS, general)
     recorder.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.MODULES,
@@ -52,10 +52,12 @@ def install() -> None:
     symbols.install()
     identities.install()
     function.install()
+    torch_functions.install()
     modes.install()
     runs.install()
     transforms.install()
     tensor_methods.install()
+    tensor.install()
     dispatch.note_places()
     distributed.install()
 

@@ -14,7 +14,8 @@ import torch
 from torch.autograd.graph import GradientEdge
 
 from autograd_opt import errors
-from autograd_opt.engine import nested_backward, runs
+from autograd_opt.engine import nested_backward
+from autograd_opt.engine.accumulate import accumulate
 from autograd_opt.engine.batched import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
 from autograd_opt.engine.executor import (
     GraphTask,
@@ -24,9 +25,11 @@ from autograd_opt.engine.executor import (
     require_unwritten,
     runs_again,
 )
+from autograd_opt.engine.hooks import prepare, run_leaf_hooks
+from autograd_opt.engine.runs import too_deep
 from autograd_opt.graph import node as nodes
-from autograd_opt.graph import references, released_history
-from autograd_opt.graph.hooks import retain_grad, run_leaf_hooks
+from autograd_opt.graph import references, refusals, released_history, runs
+from autograd_opt.graph.hooks import retain_grad
 from autograd_opt.ops.table import MULTI, VIEW
 from autograd_opt.record.dispatch import MODE
 from autograd_opt.record.opaque_calls import saves_values
@@ -73,7 +76,7 @@ def root_nodes(tape: Any, roots: Sequence[Any]) -> list[Any]:
             if not references.requires_grad(root) and nodes.handle_of(root, False) is None:
                 raise without_graph(i)
         elif node.index < 0 and not node.is_leaf:
-            raise errors.freed(node)            # an edge whose node the graph has let go
+            raise refusals.freed(node)            # an edge whose node the graph has let go
         found.append(node)
     for i, root in enumerate(roots):
         if found[i] is None:
@@ -104,7 +107,7 @@ def edge_node(edge: Any) -> Any:
         return nodes.handle_of(leaf)
     tape = nodes.get_active()
     if inner.tape is not tape and tape is not None:
-        raise errors.graph_mismatch(inner, tape)
+        raise refusals.graph_mismatch(inner, tape)
     return inner if inner is edge else output_of(inner, edge.output_nr)
 
 
@@ -417,7 +420,7 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
 
     `handed_on`: the gradients of leaves go on in torch's engine, which calls the hooks of the leaves.
     """
-    if runs.too_deep():
+    if too_deep():
         return nested_backward.on_fresh_thread(
             execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate, batch, handed_on)
     graph = tape.graph()
@@ -447,7 +450,7 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
         runs.finish(run)
     except Exception as error:
         if anomaly:
-            errors.report_forward(error)
+            refusals.report_forward(error)
         raise
     finally:
         stack.pop()
@@ -473,7 +476,7 @@ def recorded_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
 def engine_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     """Execute; the results are the cotangents of the targets after their leaves' hooks."""
     run.task.calls = run.accumulates
-    results = run.task.run(run.roots, cotangents, run.targets, run.targets is None, references.accumulate)
+    results = run.task.run(run.roots, cotangents, run.targets, run.targets is None, accumulate)
     if run.targets is None:
         return results
     done: dict[int, Any] = {}
@@ -504,13 +507,13 @@ def arrive(run: runs.Run, node: Any, g: Tensor | None, sole: bool) -> Any:
     """What happens at a target, besides being captured; `sole`: nothing else holds the cotangent."""
     if run.accumulates:
         if node.is_leaf:
-            references.accumulate(run.task, node, g, sole)
+            accumulate(run.task, node, g, sole)
         elif not run.leads(node) and not called(node):      # torch executes such a node, and drops its results
             maker = node.operands[0] if node.op == "output" else node
             if not ends_in_a_view(maker) and not ends_without_values(maker):
                 require_executable(maker)
             if node.hooks is not None:
-                node.hooks.prepare(node, g, run.task)
+                prepare(node.hooks, node, g, run.task)
         return g
     return run_leaf_hooks(node.tensor, g, run.task) if node.is_leaf and not run.handed_on else g
 
@@ -523,7 +526,7 @@ def called(node: Any) -> bool:
 def require_executable(node: Any) -> None:
     """Refuse a node that has been freed, or of whose saved values one was written."""
     if not runs_again(node):
-        raise errors.freed(node)
+        raise refusals.freed(node)
     require_unwritten(node)
 
 
@@ -595,4 +598,4 @@ def in_slices(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: li
         return [together([row[j] for row in rows]) for j in range(len(targets))]
 
 
-install_entry(references.accumulate, shared_ones, own_memory, unused)
+install_entry(accumulate, shared_ones, own_memory, unused)

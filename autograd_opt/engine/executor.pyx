@@ -25,17 +25,21 @@ from autograd_opt.graph.node cimport (
     AGAIN, CONTIGUOUS, DEAD, EXPOSED, FREED, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE,
     OVERWRITTEN, PINNED, REACHED_DIRECTLY, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0,
     UNBROADCAST1, UNBROADCASTN, Leads, Node, Op, Tape, Vjp, active_tape, awaits, followed, handle, is_custom,
-    is_float, leads_on, live_value, number_arguments, same_device, set_paused, shape_of, sole_owner, unbroadcast,
+    is_float, leads_on, live_value, number_arguments, same_device, set_paused, shape_of, unbroadcast,
     value_of, version_of,
 )
 from autograd_opt import errors
-from autograd_opt.graph.hooks import at_root
+from autograd_opt.graph import refusals
+from autograd_opt.engine.hooks import after, at_root, before, prepare
 from autograd_opt.graph.node cimport NO_MERGE, PACKED, recording
-from autograd_opt.graph.node import INTO, PAIRS, PRODUCTS, SINGLES, reads_address
+from autograd_opt.abi.kernel_names import INTO, PAIRS, PRODUCTS, SINGLES
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.abi.tensor_info cimport sole_owner
 from autograd_opt.record.recorder cimport KERNELS, Kernel, fast_binary, fast_unary, inner_view, record
-from autograd_opt.engine.runs import ACCUMULATING, Run
-from autograd_opt.engine.runs import _local as running
-from autograd_opt.engine.runs import finish as finish_run
+from autograd_opt.engine.accumulate import ACCUMULATING
+from autograd_opt.graph.runs import Run
+from autograd_opt.graph.runs import _local as running
+from autograd_opt.graph.runs import finish as finish_run
 from autograd_opt.record.saved_tensors import ENTERED, Packed, unpack_extra
 
 cdef extern from "Python.h":
@@ -98,7 +102,7 @@ cdef class GraphTask:
     cdef readonly list captured
     cdef Leads needed            # which nodes to execute, or None for all
     cdef bint accumulate
-    cdef object accumulator      # references.accumulate
+    cdef object accumulator      # engine/accumulate.py
     cdef readonly Py_ssize_t executed
     cdef bint own                # is what sends now reached itself, or only through a twin?
     cdef public bint anomaly
@@ -141,7 +145,7 @@ cdef class GraphTask:
             if self.needed is not None and not leads_on(self.needed, node.leader.index):
                 return None              # as written, this run does not come here either
             if node.flags & FREED and node.task != self.id and not stateless(node):
-                raise errors.freed(node)
+                raise refusals.freed(node)
             if not self.retain and self.own:
                 self.tape.spend_twin(node, self.id, self.needed)
             node = node.leader
@@ -150,7 +154,7 @@ cdef class GraphTask:
         if self.needed is not None and not self.leads(node):
             return None
         if node.index < 0:
-            raise errors.freed(node)
+            raise refusals.freed(node)
         return node
 
     cdef int send(self, Node node, object g, int fresh) except -1:
@@ -430,7 +434,7 @@ cdef class GraphTask:
                 self.capture(node, g)
         if node.hooks is not None and not hooked_above(node):
             self.fresh = self.solid = False      # a hook may have kept it
-            g = node.hooks.before(node, g, self)
+            g = before(node.hooks, node, g, self)
         if wanted and not further:
             self.capture(node, g)
             return 0
@@ -443,9 +447,9 @@ cdef class GraphTask:
             return 0
         self.executed += 1
         if node.flags & DEAD and not node.flags & FREED and not stateless(node):
-            raise errors.dropped(node)
+            raise refusals.dropped(node)
         if node.flags & FREED and not stateless(node):
-            raise errors.freed(node)
+            raise refusals.freed(node)
         try:
             if self.needed is not None and op.several:
                 whole(self, node)
@@ -454,7 +458,7 @@ cdef class GraphTask:
             else:
                 self.with_hooks(node, op, g)
         except Exception as error:
-            errors.locate(error, node)
+            refusals.locate(error, node)
             raise
         if not self.retain and self.own:
             self.tape.spend(node)
@@ -465,7 +469,7 @@ cdef class GraphTask:
         """Differentiate a node whose own hooks see its cotangents before and after."""
         cdef Py_ssize_t i
         hooks = node.hooks
-        g = hooks.prepare(node, g, self)
+        g = prepare(hooks, node, g, self)
         if not hooks.post:
             self.differentiate(node, op, g)
             return 0
@@ -476,7 +480,7 @@ cdef class GraphTask:
         finally:
             self.collected = None
         operands = node.operands
-        results = hooks.after(self, tuple([collected.get(i) for i in range(len(operands))]), g, node)
+        results = after(hooks, node, tuple([collected.get(i) for i in range(len(operands))]), g, self)
         for i in range(len(operands) - 1, -1, -1):
             if i < len(results) and operands[i] is not None and (results[i] is not None or self.wants(<Node>operands[i])):
                 self.deliver(node, <Node>operands[i], results[i])
@@ -510,7 +514,7 @@ cdef class GraphTask:
             vjp = <Vjp>op.vjps[i]
             result = self.call(node, vjp, g)
             if self.anomaly:
-                errors.check_nan(result, node, i)
+                refusals.check_nan(result, node, i)
             self.send_fixed(node, other, result, node.flags & unbroadcast(i))
         return 0
 
@@ -573,7 +577,7 @@ cdef class GraphTask:
                 continue
             if i < len(results) and results[i] is not NotImplemented:      # an operand that nothing leads to
                 if self.anomaly:
-                    errors.check_nan(results[i], node, i)
+                    refusals.check_nan(results[i], node, i)
                 self.send_fixed(node, other, results[i], node.flags & unbroadcast(i))
         return 0
 
@@ -583,7 +587,7 @@ cdef class GraphTask:
         if g is None:
             return self.deliver(node, operand, None) if self.collected is None and self.wants(operand) else 0
         if self.anomaly:
-            errors.check_nan(g, node)
+            refusals.check_nan(g, node)
         if self.inplace and isinstance(g, Tensor) and ao_is_zero(is_zero, g):
             self.inplace = False             # zeros without memory, and what is made of them, cannot be written
         if fix or operand.dtype is not None and isinstance(g, Tensor) and dtype_of(g) is not operand.dtype:
@@ -608,14 +612,14 @@ cdef class GraphTask:
             if self.needed is not None and not leads_on(self.needed, parent.leader.index):
                 return 0
             if parent.flags & FREED and parent.task != self.id and not stateless(parent):
-                raise errors.freed(parent)
+                raise refusals.freed(parent)
             if not self.retain and self.own:
                 self.tape.spend_twin(parent, self.id, self.needed)
             parent = parent.leader
         if self.needed is not None and not self.leads(parent):
             return 0
         if parent.index < 0:
-            raise errors.freed(parent)
+            raise refusals.freed(parent)
         if parent.cotangent != NULL and parent.task == self.id:
             whole = <object>parent.cotangent
         elif parent.index in self.overflow:

@@ -1,4 +1,4 @@
-"""The backward runs that are under way in a thread, innermost last, and what torch asks of them.
+"""What torch asks of the backward run that is under way.
 
 torch's own Python code (multi-grad hooks, module hooks, callbacks) asks its engine about
 the current run through a few entry points; inside one of this library's runs they answer
@@ -8,110 +8,24 @@ for it, everywhere else they are torch's.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge
 
 from autograd_opt import errors
-from autograd_opt._common.locks import lasting_lock
-from autograd_opt.engine import accumulators
-from autograd_opt.engine.accumulators import Accumulator
+from autograd_opt.graph import accumulators
 from autograd_opt.graph import node as nodes
+from autograd_opt.graph.accumulators import Accumulator
+from autograd_opt.graph.runs import current, stack
 
-_local = threading.local()
-ACCUMULATING = lasting_lock()
-"""Held while a `.grad` is written: kernels let other threads run, which may share the leaf."""
 FRAMES = 0.4
 """A nested run that starts deeper than this part of the recursion limit continues in a thread of its own."""
 DEPTH = 40
 """As many nested runs share one thread at most."""
 FIRST_ID = 1 << 40
 """Task numbers start here, so that they never equal one of torch's."""
-
-
-class Run:
-    """One backward run: what it started from, what it was asked for, what comes at its end."""
-
-    __slots__ = ("_leaves", "_reached", "accumulates", "callbacks", "handed_on", "node", "roots", "targets", "task")
-
-    def __init__(self, task: Any, roots: list[Any], targets: list[Any] | None, accumulates: bool):
-        self.task, self.roots, self.targets, self.accumulates = task, roots, targets, accumulates
-        self.callbacks: list[Callable[[], Any]] = []
-        self.node: Any = None
-        self.handed_on = False              # is it part of a run of torch's engine, to which its results go?
-        self._reached: set[int] | None = None
-        self._leaves: dict[int, Any] | None = None
-
-    def executes(self, node: Any) -> bool:
-        """Does this run execute `node`?"""
-        if self._reached is None:
-            self._reached = self.reached()
-        return node.index in self._reached
-
-    def asked_for(self, node: Any) -> bool:
-        """Is `node`, or a result of the call it stands for, a target, and is it on a path from a root?"""
-        found = any(n is not None and (n is node or (n.op == "output" and n.operands[0] is node))
-                    for n in self.targets or ())
-        return found and self.comes_to(node)
-
-    def leads(self, node: Any) -> bool:
-        """Is `node` executed on the way to another target?"""
-        wanted = {n.index for n in self.targets or () if n is not None}
-        return any(n is not None and (n.index in wanted or self.executes(n)) for n in node.operands)
-
-    def comes_to(self, node: Any) -> bool:
-        """Is there a path from a root to `node`?"""
-        return node.index in self.below()
-
-    def own(self, node: Any) -> Any:
-        """The node of this run that `node` is, or that stands here for the leaf of another graph's, or of torch's."""
-        shown = node.node if type(node) is Accumulator else node
-        if isinstance(shown, nodes.Node) and shown.tape is self.roots[0].tape:
-            return shown
-        if self._leaves is None:
-            self._leaves = {id(n.tensor): n for n in self.below().values() if n.is_leaf}
-        leaf = accumulators.leaf_of(node)
-        found = self._leaves.get(id(leaf))
-        return found if found is not None and found.tensor is leaf else None
-
-    def below(self) -> dict[int, Any]:
-        """The nodes on a path from a root, by record number."""
-        seen: dict[int, Any] = {}
-        stack = list(self.roots)
-        while stack:
-            node = stack.pop()
-            if node.index in seen or node.index < 0:
-                continue
-            seen[node.index] = node
-            if node.op != "view_apart":                 # whose operand no gradient comes to
-                stack += [n for n in node.operands if n is not None and n.requires_grad]
-        return seen
-
-    def reached(self) -> set[int]:
-        """Record numbers on a path from a root, and to a target where there are any."""
-        seen = self.below()
-        if self.targets is None:
-            return set(seen)
-        wanted = {n.index for n in self.targets if n is not None}
-        leading: set[int] = set()
-        for index in sorted(seen):
-            if any(n is not None and (n.index in wanted or n.index in leading) for n in seen[index].operands):
-                leading.add(index)
-        return leading | (wanted & seen.keys()) if self.accumulates else leading
-
-
-def stack() -> list[Run]:
-    """The runs of this thread."""
-    return _local.__dict__.setdefault("stack", [])
-
-
-def current() -> Run | None:
-    """The innermost run of this thread."""
-    runs = _local.__dict__.get("stack")
-    return runs[-1] if runs else None
 
 
 def too_deep() -> bool:
@@ -125,14 +39,6 @@ def too_deep() -> bool:
     while frame is not None and count < limit:
         frame, count = frame.f_back, count + 1  # type: ignore[assignment]
     return count >= limit
-
-
-def finish(run: Run) -> None:
-    """Call the callbacks, also those that callbacks add."""
-    done = 0
-    while done < len(run.callbacks):
-        run.callbacks[done]()
-        done += 1
 
 
 # What torch's own Python code asks. ----------------------------------------------------
@@ -196,16 +102,6 @@ def recorded(t: Any) -> bool:
     if isinstance(t, GradientEdge):
         return isinstance(t.node, nodes.Node)
     return "_node" in t.__dict__ if isinstance(t, torch.Tensor) else False
-
-
-class Metadata(NamedTuple):
-    """What torch's Python code asks of one output of a node."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-    device: torch.device
-    is_nested_tensor: bool = False
-    is_cpp_nested_tensor: bool = False
 
 
 class Engine(type(torch.autograd.Variable._execution_engine)):  # type: ignore[misc]

@@ -10,7 +10,7 @@ from types import FrameType
 
 import torch
 
-from autograd_opt.inspection import program_text
+from autograd_opt._common import callsite
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -47,7 +47,7 @@ def short(file: str) -> str:
     """A file name as people write it: relative where it is below the working folder, else its last two parts."""
     if file.startswith("<"):
         return file
-    if (cell := program_text.cell_of(file)) is not None:
+    if (cell := callsite.cell_of(file)) is not None:
         return cell
     relative = os.path.relpath(file)
     if not relative.startswith(".."):

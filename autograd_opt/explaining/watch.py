@@ -30,7 +30,7 @@ from autograd_opt.explaining.keys import Key, written_reason
 from autograd_opt.explaining.locator import Locator
 from autograd_opt.explaining.threads import LOCK, Unwrapped
 from autograd_opt.explaining.value_ids import Memory, Values, content_of
-from autograd_opt.inspection.program_text import dtype_text
+from autograd_opt.graph.program_text import dtype_text
 
 if TYPE_CHECKING:
     from autograd_opt.explaining.findings import Findings

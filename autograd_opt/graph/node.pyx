@@ -7,7 +7,7 @@ recursion and without a reference cycle, while the graph as written stays readab
 """
 
 from array import array
-from collections import deque
+from collections import deque, namedtuple
 import struct
 import os
 import sys
@@ -21,12 +21,13 @@ from cpython.ref cimport Py_INCREF, Py_DECREF, Py_XDECREF
 from libc.string cimport memcpy, memset
 
 from autograd_opt.abi.ctorch cimport (
-    ao_again, ao_builtin0, ao_contiguous, ao_dtype, ao_forget, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done,
-    ao_frame_lasti, ao_frame_t, ao_get, ao_get_int, ao_grad_on, ao_has_weakrefs, ao_innermost_mode, ao_is_inference,
-    ao_is_leaf, ao_is_neg, ao_is_resizable, ao_is_view, ao_is_zero, ao_method, ao_method0, ao_needs_grad, ao_on_cpu,
-    ao_own, ao_put_aside, ao_raise_again, ao_raised, ao_referent, ao_set_type, ao_shape, ao_silent_attr, ao_start,
-    ao_strided, ao_strip, ao_tensors_over, ao_try_attr, ao_use_reads, ao_uses, ao_version,
+    ao_again, ao_builtin0, ao_dtype, ao_forget, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done,
+    ao_frame_lasti, ao_frame_t, ao_get, ao_get_int, ao_has_weakrefs, ao_is_inference, ao_is_leaf, ao_is_view,
+    ao_needs_grad, ao_on_cpu, ao_own, ao_put_aside, ao_raise_again, ao_raised, ao_referent, ao_set_type, ao_shape,
+    ao_silent_attr, ao_strided, ao_strip, ao_tensors_over, ao_try_attr, ao_use_reads, ao_uses, ao_version,
 )
+from autograd_opt.abi.tensor_info cimport resizable, sole_owner
+from autograd_opt.abi.tensor_info import reads_address, use_kinds
 cimport cython
 
 cdef extern from *:
@@ -55,23 +56,15 @@ cdef extern from "Python.h":
         unsigned long tp_flags
     int PyType_Modified(PyTypeObject *t)
 
+ao_use_reads(reads_address())
 cdef object _base = torch._C.TensorBase
 cdef object get_version = ao_own(_base.__dict__["_version"])
-cdef object get_shape = ao_own(_base.__dict__["shape"])
-cdef object get_dtype = ao_own(_base.__dict__["dtype"])
 cdef object get_device = ao_own(_base.__dict__["device"])
-cdef object get_requires_grad = ao_own(_base.__dict__["requires_grad"])
-cdef object get_is_leaf = ao_own(_base.__dict__["is_leaf"])
 cdef object get_inference = _base.__dict__["is_inference"]
 cdef object is_neg = _base.__dict__["is_neg"]
-cdef object is_zero = _base.__dict__["_is_zerotensor"]
-cdef object get_layout = ao_own(_base.__dict__["layout"])
-cdef object get_storage = _base.__dict__["untyped_storage"]
 cdef object use_count = _base.__dict__["_use_count"]
-cdef object is_view = _base.__dict__["_is_view"]
 cdef object get_meta = ao_own(_base.__dict__["is_meta"])
-cdef object get_cpu = ao_own(_base.__dict__["is_cpu"])
-cdef object get_resizable = torch._C.StorageBase.__dict__["resizable"]
+cdef object STRIDED_LAYOUT = torch.strided
 cdef object PlainTensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
 cdef object CustomTensor = None          # set by install()
@@ -89,8 +82,6 @@ cdef Op ELSEWHERE_OP = None
 # Python code reads these flags by the same names.
 globals().update(EXPOSED=EXPOSED, NO_MERGE=NO_MERGE, NOWHERE=NOWHERE, OVERWRITTEN=OVERWRITTEN, PINNED=PINNED)
 
-include "core/metadata.pxi"
-include "core/memory.pxi"
 include "core/node.pxi"
 include "core/active.pxi"
 include "core/handles.pxi"

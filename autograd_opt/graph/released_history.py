@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from autograd_opt import errors
 from autograd_opt.graph import node as nodes
+from autograd_opt.graph import refusals
 
 FEW = 256
 """Nodes up to which looking for those whose tensors have died costs next to nothing."""
@@ -102,7 +102,7 @@ def guard(tape: Any, node: Any) -> None:
     """Refuse runs over `tape` that lead to `node`, which stands for a tensor of another graph."""
     graph = None if tape.graph is None else tape.graph()
     if graph is None:
-        raise errors.graph_mismatch(node, tape)
+        raise refusals.graph_mismatch(node, tape)
     known = graph.released
     if known is None or known.tape != tape.id:
         known = Released(tape.id)
@@ -127,4 +127,4 @@ def refuse(graph: Any, roots: Sequence[Any], inputs: Sequence[Any] | None = None
         return
     node = graph.released.reached(graph.tape, roots, inputs, abroad)
     if node is not None:
-        raise errors.graph_mismatch(node, graph.tape) if node.op == "elsewhere" else errors.cleared(graph, node)
+        raise refusals.graph_mismatch(node, graph.tape) if node.op == "elsewhere" else refusals.cleared(graph, node)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from autograd_opt.graph import program_text
 from autograd_opt.graph.node import attribute_key
-from autograd_opt.inspection import program_text
 
 KEYLESS = "{} has no key: such a value is taken for equal to none"
 

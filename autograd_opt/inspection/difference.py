@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
+from autograd_opt.graph import program_text
 from autograd_opt.graph.node import EXPOSED, NO_MERGE, OVERWRITTEN, PINNED
-from autograd_opt.inspection import program_text
 from autograd_opt.inspection.attributes import attribute_difference
 from autograd_opt.inspection.snapshot import Scene
 from autograd_opt.ops.table import COMMUTATIVE, PURE, VIEW

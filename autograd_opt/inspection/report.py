@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any
 
-from autograd_opt.inspection import program_text
+from autograd_opt.graph import program_text
 from autograd_opt.inspection.snapshot import Item, Scene, scene_of
 
 

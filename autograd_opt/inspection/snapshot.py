@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autograd_opt._common.callsite import place_text
+from autograd_opt.graph import program_text
 from autograd_opt.graph.node import PINNED
-from autograd_opt.inspection import program_text
 from autograd_opt.optimizer import merging
 from autograd_opt.passes import PassReport
 
@@ -133,7 +134,7 @@ def item_of(node: Any, leader: int, alive: bool, is_output: bool, module: str, n
         dtype=None if several else str(node.dtype).removeprefix("torch."),
         device=None if node.device is None else str(node.device), bytes=0 if several else int(node.bytes),
         requires_grad=node.requires_grad, pinned=is_pinned(node),
-        source=node.source and program_text.place_text(node.source),
+        source=node.source and place_text(node.source),
         leader=leader, alive=alive, is_output=is_output, module=module, name=name, merged=merged,
     )
 
@@ -159,3 +160,27 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [jsonable(v) for v in value]
     return program_text.value_text(value)
+
+
+def to_dict(graph: Any, optimized: bool = False) -> dict[str, Any]:
+    """The graph as plain data, ready for JSON.
+
+    Parameters
+    ----------
+    optimized : what the passes leave, merged nodes listed with the node that stands for them.
+
+    Returns
+    -------
+    dict with `name`, `optimized`, `outputs` (record numbers) and `nodes`, a list of dicts with
+    `index`, `kind`, `op`, `attributes`, `operands` (record numbers, None for a Python number),
+    `shape`, `dtype`, `device`, `requires_grad`, `pinned`, `source`, `module`, `name`, `leader`, `alive`,
+    `merged`.
+    """
+    scene = scene_of(graph)
+    items = scene.optimized_items() if optimized else scene.items
+    return {
+        "name": graph.label,
+        "optimized": bool(optimized),
+        "outputs": sorted({scene.items[i].leader if optimized else i for i in scene.outputs}),
+        "nodes": [item.to_dict() for item in items],
+    }

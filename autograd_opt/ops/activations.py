@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from autograd_opt.errors import UnsupportedError
+from autograd_opt.ops.binding import Plan
 from autograd_opt.ops.helpers import H, masked, zero
 from autograd_opt.ops.table import ELEMENTWISE, PURE, REDUCES, define, spell
-from autograd_opt.record.recorder import Plan
 
 E = ELEMENTWISE | PURE
 A = torch.ops.aten

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from autograd_opt.ops.binding import Constant
 from autograd_opt.ops.table import ELEMENTWISE, MOVES, PURE, choose, define
-from autograd_opt.record.recorder import Constant
 
 BINARY = {
     "eq": "torch.eq T.eq T.__eq__", "ne": "torch.ne torch.not_equal T.ne T.not_equal T.__ne__",

@@ -275,10 +275,10 @@ def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
 def max_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False) -> Any:
     from autograd_opt.graph.references import requires_grad
-    from autograd_opt.record.recorder import run_raw
     if isinstance(input, torch.Tensor) and not (torch.is_grad_enabled() and requires_grad(input)):
         # torch's own kernel for it, whose result is no view
-        return run_raw(torch.max_pool1d, (input, kernel_size, stride or (), padding, dilation, ceil_mode), {})
+        with torch._C.DisableTorchFunction():
+            return torch.max_pool1d(input, kernel_size, stride or (), padding, dilation, ceil_mode)
     k, s, p, d = (v[0] if isinstance(v, (tuple, list)) and v else v
                   for v in (kernel_size, stride or kernel_size, padding, dilation))
     return torch.max_pool2d(input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode).squeeze(-2)

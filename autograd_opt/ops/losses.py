@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
+from autograd_opt.ops.binding import Plan, nll_loss_forward
 from autograd_opt.ops.helpers import masked, refuse, summed
 from autograd_opt.ops.table import PURE, REDUCES, decompose, define
-from autograd_opt.record.recorder import Plan, nll_loss_forward
 
 A = torch.ops.aten
 NN: Any = torch._C._nn

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from autograd_opt.ops.binding import Plan
 from autograd_opt.ops.helpers import refuse
 from autograd_opt.ops.table import PURE, REDUCES, choose, decompose, define, spell
-from autograd_opt.record.recorder import Plan
 
 A = torch.ops.aten
 EMPTY = inspect.Parameter.empty

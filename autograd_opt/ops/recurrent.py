@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from autograd_opt import errors
+from autograd_opt.graph import refusals
+from autograd_opt.ops.binding import OneLayer, bind_lstm, pick_lstm
 from autograd_opt.ops.table import MULTI, VARIADIC, choose, define
-from autograd_opt.record.recorder import OneLayer, bind_lstm, pick_lstm
 
 BACKWARD: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default._op
 FUSED: Any = torch.mkldnn_rnn_layer
@@ -79,7 +79,7 @@ def back(g: Any, needs: Any, values: Any, extra: Any, node: Any, *, has_biases: 
     """The layers in reverse, each by the fused backward kernel; recorded runs by the formula of the cells."""
     steps, last, version = extra
     if last._version != version:             # the output shares its memory
-        raise errors.modified(node, -1)
+        raise refusals.modified(node, -1)
     input, h, c, *params = values
     ways, each = 2 if bidirectional else 1, 4 if has_biases else 2
     size = node.operands[1].shape[2]

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from autograd_opt.graph.node import Op, Vjp
-from autograd_opt.record.recorder import Plan
+from autograd_opt.ops.binding import Plan
 
 ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ONCE, HIDES, AGAIN, OTHERS = (
     1 << k for k in range(13))

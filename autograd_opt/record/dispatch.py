@@ -17,6 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from autograd_opt import errors
+from autograd_opt.graph import refusals
 from autograd_opt.graph.node import get_recording
 from autograd_opt.ops.table import BINDERS, CALLS, DECOMPOSE, INPLACE, OPS, SPELLINGS, Binder, rename
 from autograd_opt.record import recorder
@@ -236,6 +237,6 @@ METADATA = frozenset("""
 """.split())
 """Names whose results never carry a gradient."""
 
-recorder.install_routes(HANDLERS, classify, MODE, errors.note_class)
+recorder.install_routes(HANDLERS, classify, MODE, refusals.note_class)
 
 __all__ = ["HANDLERS", "METADATA", "MODE", "RecorderMode", "call", "errors", "special"]

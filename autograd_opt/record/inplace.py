@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autograd_opt import errors
 from autograd_opt.graph import node as nodes
+from autograd_opt.graph import view_history
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
 from autograd_opt.record import recorder, views
 from autograd_opt.record.dispatch import call, special
@@ -67,7 +68,7 @@ def protect(target: Tensor, node: Any, tracked: bool) -> None:
             ))
         views.protect(target, node, base_node)
         if tracked:
-            views.refuse_making(target)
+            view_history.refuse_making(target)
 
 
 def handler(name: str) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]:
@@ -120,7 +121,7 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
         protect(target, found[0], True)
         mask = 0
         for i, n in enumerate(found):
-            if n is not None and n.requires_grad and not (op.several and views.leads_nowhere(n)):
+            if n is not None and n.requires_grad and not (op.several and view_history.leads_nowhere(n)):
                 mask |= op.saved_by(i)
         base = views.before_write(target)
         if base is not None:
@@ -157,7 +158,8 @@ def move(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[
 
 def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An in-place form without a rule: torch differentiates the write on a copy."""
-    from autograd_opt.record.torch_fallback import OPAQUE, described, detached, differentiated, torch_autograd
+    from autograd_opt.graph.thread_state import torch_autograd
+    from autograd_opt.record.torch_fallback import OPAQUE, described, detached, differentiated
     leaves, spec = tree_flatten((args, kwargs))
     name = getattr(func, "__name__", "").partition(".")[0]
     with torch._C.DisableTorchFunction():
@@ -277,7 +279,7 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         views.refuse_unread(x)
     node = nodes.handle_of(x) if torch.is_grad_enabled() else None
     own_leaf = node is not None and node.op == "opaque" and not node.operands       # that the call has made itself
-    if node is not None and node.requires_grad and (node.is_leaf or views.leads_nowhere(node) or own_leaf):
+    if node is not None and node.requires_grad and (node.is_leaf or view_history.leads_nowhere(node) or own_leaf):
         raise errors.InplaceError(errors.at(
             "a view of a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"

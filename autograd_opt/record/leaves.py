@@ -7,9 +7,8 @@ from typing import Any
 import torch
 
 from autograd_opt.graph import node as nodes
-from autograd_opt.graph import references
+from autograd_opt.graph import references, view_history
 from autograd_opt.graph.tensor import CustomTensor
-from autograd_opt.record import views
 
 Tensor = torch.Tensor
 Base = torch._C.TensorBase
@@ -23,9 +22,9 @@ def history(t: Tensor) -> Any:
         if tape is not None and (
                 tape.late if node is None or node.is_leaf or not node.requires_grad else node.view is not None) \
                 and t._is_view():
-            views.require_unwritten(t, node)
-            node = views.origin(nodes.handle_of(t))     # its base may have been written, or require grad by now
-    return None if node is None or node.is_leaf or not node.requires_grad or views.leads_nowhere(node) else node
+            view_history.require_unwritten(t, node)
+            node = view_history.origin(nodes.handle_of(t))     # its base may have been written, or require grad by now
+    return None if node is None or node.is_leaf or not node.requires_grad or view_history.leads_nowhere(node) else node
 
 
 def meta(t: Any) -> tuple[Any, ...]:

@@ -18,6 +18,8 @@ from torch.utils import checkpoint
 from torch.utils._pytree import tree_map
 
 from autograd_opt.graph import node as nodes
+from autograd_opt.graph import runs
+from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.record import recorder, saved_tensors
 
 C = torch._C
@@ -28,13 +30,12 @@ def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def call(value: Any) -> Any:
         if nodes.get_active() is None:
             return hook(value)
-        from autograd_opt.engine import runs
         run = runs.current()
         pairs = saved_tensors.ENTERED.pairs[:]
         try:
             if nodes.get_recording() is not None:
                 return hook(value)
-            from autograd_opt.record.torch_fallback import excluded_autograd
+            from autograd_opt.graph.thread_state import excluded_autograd
             with excluded_autograd(), saved_tensors.user_state():
                 return hook(value)
         finally:
@@ -55,7 +56,6 @@ class ThreadState(NamedTuple):
 
 def thread_state() -> ThreadState:
     """The calling thread's modes, as far as a backward run depends on them."""
-    from autograd_opt.engine import runs
     return ThreadState(
         C.is_grad_enabled(), C._autograd._top_saved_tensors_default_hooks(False),
         recorder.innermost_graph(), list(runs.stack()), nodes.get_recording() is None,
@@ -99,8 +99,6 @@ def install() -> None:
     for owner, names in TRACERS.items():
         for name in names:
             setattr(owner, name, unrecorded(getattr(owner, name)))
-    replace("UndefinedGrad", undefined_grad)
-    replace("DelayedError", delayed_error)
 
 
 # torch.jit.trace takes down what torch itself calls: every call, also one that a graph would not compute again.
@@ -120,7 +118,7 @@ def unrecorded(trace: Callable[..., Any]) -> Callable[..., Any]:
         args, kwargs = tree_map(plain, args), tree_map(plain, kwargs)
         if nodes.get_recording() is None:
             return trace(*args, **kwargs)
-        from autograd_opt.record.torch_fallback import torch_autograd
+        from autograd_opt.graph.thread_state import torch_autograd
         with torch_autograd(C.is_grad_enabled(), functions=True), without_modes():
             return trace(*args, **kwargs)
     return call
@@ -139,55 +137,6 @@ def without_modes() -> Iterator[None]:
 
 def plain(t: Any) -> Any:
     """A tensor of a graph as one of torch's own, on the same memory."""
-    from autograd_opt.graph.tensor import CustomTensor
     if type(t) is not CustomTensor:
         return t
     return t.detach().as_subclass(torch.Tensor).requires_grad_(t.requires_grad)
-
-
-# torch's own C functions for tests and for `once_differentiable`. -------------------------
-def replace(name: str, make: Callable[..., Any]) -> None:
-    """Let `torch._C._functions.<name>` give this library's function inside a context."""
-    original = getattr(C._functions, name)
-
-    def construct(cls: Any, *args: Any) -> Any:
-        return make(*args) if nodes.get_recording() is not None else original(*args)
-
-    setattr(C._functions, name, type(name, (), {"__new__": construct}))
-
-
-def undefined_grad() -> Callable[..., Any]:
-    """The identity, whose cotangent is None."""
-    from autograd_opt.api.function import CustomFunction
-
-    class UndefinedGrad(CustomFunction):
-        @staticmethod
-        def forward(ctx: Any, *tensors: Any) -> Any:
-            ctx.set_materialize_grads(False)
-            out = tuple(None if t is None else t.detach() for t in tensors)
-            return out[0] if len(out) == 1 else out
-
-        @staticmethod
-        def backward(ctx: Any, *cotangents: Any) -> Any:
-            return (None,) * len(cotangents)
-
-    return UndefinedGrad.apply
-
-
-def delayed_error(message: str | bytes, outputs: int) -> Callable[..., Any]:
-    """The identity, whose derivative raises `message`."""
-    from autograd_opt import errors
-    from autograd_opt.api.function import CustomFunction
-    text = message.decode() if isinstance(message, bytes) else message
-
-    class DelayedError(CustomFunction):
-        @staticmethod
-        def forward(ctx: Any, *tensors: Any) -> Any:
-            out = tuple(None if t is None else t.detach() for t in tensors)
-            return out[0] if len(out) == 1 else out
-
-        @staticmethod
-        def backward(ctx: Any, *cotangents: Any) -> Any:
-            raise errors.GraphError(text)
-
-    return DelayedError.apply

@@ -16,10 +16,11 @@ from autograd_opt.graph.node cimport (
     REQUIRES_GRAD, Node, Op, Tape, attach, current_source, fresh_vn, handle, is_float, recording, set_paused, shape_of,
 )
 from autograd_opt.record.recorder cimport (
-    Route, binding_of, enter, fill, is_tensor, leave, lent, none_follows, placed, plain_argument, unrecorded,
+    Route, binding_of, enter, fill, is_tensor, leave, lent, none_follows, plain_argument, unrecorded,
 )
 
-from autograd_opt.graph.node import reads_address
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.ops.binding cimport placed
 from autograd_opt.graph.tensor import CustomTensor
 
 ao_use_reads(reads_address())

@@ -24,7 +24,6 @@ cdef int leave(Tape tape, object switch) except -1
 cdef bint is_tensor(object t) except -1
 cdef object binding_of(object func)
 cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, object r, object extra=*)
-cdef object placed(object func, object kwargs)
 cdef bint none_follows(Tape tape, tuple args, dict kwargs, bint grad) except -1
 cdef bint plain_argument(object x) except -1
 cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs)

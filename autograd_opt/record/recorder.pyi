@@ -1,18 +1,10 @@
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from torch import Tensor
 from typing_extensions import disjoint_base
 
 from autograd_opt.graph.node import Node, Op, Tape
-
-@disjoint_base
-class Plan:
-    def __init__(
-        self, parameters: Sequence[tuple[str, Any, Any]], positional: int, collects: bool = False,
-        fixed: dict[str, Any] | None = None, lists: Sequence[str] = (), host: bool = False,
-        width: int = 0, real: bool = False,
-    ) -> None: ...
 
 @disjoint_base
 class Route:
@@ -23,11 +15,6 @@ class Recorded(Route):
     def __init__(
         self, op: Op, bind: Callable[..., Any], rename: Callable[..., Any], fallback: Callable[..., Any]
     ) -> None: ...
-
-@disjoint_base
-class Constant:
-    def __init__(self, *names: str) -> None: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 @disjoint_base
 class Chosen(Route):
@@ -44,11 +31,6 @@ def written(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 @disjoint_base
 class Write(Route):
     def __init__(self, handler: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None: ...
-
-@disjoint_base
-class OneLayer:
-    def __init__(self, whole: Callable[..., Any]) -> None: ...
-    def __call__(self, *operands: Any, **attributes: Any) -> Any: ...
 
 @disjoint_base
 class CrossEntropy:
@@ -108,16 +90,6 @@ def take(functions: Iterable[Any]) -> int: ...
 def take_methods() -> int: ...
 def take_reads() -> int: ...
 def own_memory(t: Any) -> int: ...
-def pick_lstm(
-    input: Any, hx: Any, params: Any, has_biases: Any = None, num_layers: Any = None, *rest: Any, **kwargs: Any
-) -> str | None: ...
-def nll_loss_forward(
-    x: Tensor, target: Tensor, weight: Tensor | None, *, reduction: int, ignore_index: int,
-) -> tuple[Tensor, Tensor]: ...
-def bind_lstm(
-    input: Any, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool,
-    bidirectional: bool, batch_first: bool,
-) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 def take_exports(functions: Iterable[Any]) -> None: ...
 def escaped(t: Any) -> int: ...
 def take_calls() -> int: ...

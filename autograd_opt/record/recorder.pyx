@@ -8,7 +8,6 @@ from weakref import ref as weakref
 
 import torch
 import torch.autograd.forward_ad as forward_ad
-from torch.utils._device import DeviceContext, _device_constructors
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -26,12 +25,15 @@ from autograd_opt.graph.node cimport (
     OTHERS, OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1,
     UNBROADCASTN, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape, active_tape, attach, awaits, current_source, deeper,
     encode, encode_attributes, fresh_vn, handle, is_float, known_value, left_over, new_node, number_arguments,
-    recording, release_handle, same_device, set_paused, shallower, shape_of, version_of, wrote,
+    recording, release_handle, same_device, set_paused, shallower, shape_of, tape_here, version_of, wrote,
 )
 
 from autograd_opt.graph.node cimport PACKED
+from autograd_opt.ops.binding cimport Plan, placed
 
-from autograd_opt.graph.node import PAIRS, SINGLES, reads_address, saving_hooks, set_active_tape, unusual
+from autograd_opt.abi.kernel_names import PAIRS, SINGLES
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.node import saving_hooks, set_active_tape, unusual
 
 ao_use_reads(reads_address())
 cdef object base = torch._C.TensorBase
@@ -67,13 +69,11 @@ include "core/apply.pxi"
 include "core/keys.pxi"
 include "core/guarded.pxi"
 include "core/fill.pxi"
-include "core/binding.pxi"
 include "core/autocast.pxi"
 include "core/routes.pxi"
 include "core/writes.pxi"
 include "core/composed.pxi"
 include "core/methods.pxi"
-include "core/lstm.pxi"
 include "core/slots.pxi"
 
 def install(custom, Op output, dict ops, slow):
@@ -108,6 +108,5 @@ include "core/reads.pxi"
 include "core/unrecorded.pxi"
 include "core/calls.pxi"
 include "core/shortcut.pxi"
-include "core/constants.pxi"
 include "core/context.pxi"
 include "core/options.pxi"

@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_map
 
 from autograd_opt import errors
 from autograd_opt.graph import node as nodes
+from autograd_opt.graph import refusals, runs
+from autograd_opt.graph.tensor import connected
 
 C = torch._C
 Tensor = torch.Tensor
@@ -70,7 +72,6 @@ class Packed:
 
     def value(self) -> Tensor:
         """Ask the unpack hook; under `create_graph` the result is connected to its node."""
-        from autograd_opt.engine import runs
         run = runs.current()
         recorded = run is not None and run.task.create_graph and self.node is not None and self.node.requires_grad
         t = self.plain()
@@ -83,7 +84,6 @@ class Packed:
 
     def plain(self) -> Tensor:
         """What the unpack hook gives; the same for every slice of a batch."""
-        from autograd_opt.engine import runs
         run = runs.current()
         with user_state(), run.task.batch.left() if run is not None and run.task.batch is not None else nullcontext():
             t = self.unpack(self.held)
@@ -121,24 +121,9 @@ def make_saved_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
         if nodes.get_recording() is None:
             return original(t, is_output)
         if t.is_inference():
-            raise errors.inference_saved()
+            raise refusals.inference_saved()
         return SavedTensor(t)
     return make
-
-
-def connected(t: Tensor, node: Any) -> Tensor:
-    """An alias of `t` whose gradient belongs to `node`."""
-    from autograd_opt.graph.tensor import CustomTensor
-    from autograd_opt.record import recorder, views
-    if node.tensor is t:
-        return t
-    with C.DisableTorchFunction():
-        alias = t.detach()
-        if type(alias) is Tensor:
-            alias.__class__ = CustomTensor
-        alias.__dict__.pop("_requires_grad", None)
-        recorder.record_write(views.WRITTEN, [node], (alias,), {}, alias)
-    return alias
 
 
 @contextmanager

@@ -8,77 +8,21 @@ any order exist, and nothing is computed or drawn twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from autograd_opt import errors
 from autograd_opt.abi.original_functions import GRAD
 from autograd_opt.graph import node as nodes
+from autograd_opt.graph import refusals, view_history
+from autograd_opt.graph.tensor import connected
+from autograd_opt.graph.thread_state import included_autograd, torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
 from autograd_opt.record import opaque_calls, recorder
 from autograd_opt.record.opaque_calls import OpaqueCall, held, name_of, saved_fields
-from autograd_opt.record.saved_tensors import connected
 
 C = torch._C
-
-
-class torch_autograd:
-    """Inside a context: torch's own autograd for one call, no recording, no torch functions.
-
-    With `functions=True` torch functions stay seen, for a mode that the caller puts in place.
-    """
-
-    __slots__ = ("functions", "grad", "guard", "included", "mode", "old")
-
-    def __init__(self, grad: bool = True, functions: bool = False):
-        self.grad, self.functions = grad, functions
-
-    def __enter__(self) -> None:
-        self.old = nodes.pause()
-        self.guard = C._EnableTorchFunction() if self.functions else C.DisableTorchFunction()
-        self.guard.__enter__()
-        self.included = included_autograd()
-        self.included.__enter__()
-        self.mode = C.is_grad_enabled()
-        C._set_grad_enabled(self.grad)
-
-    def __exit__(self, *exc: Any) -> None:
-        C._set_grad_enabled(self.mode)
-        self.included.__exit__(*exc)
-        self.guard.__exit__(*exc)
-        nodes.resume(self.old)
-
-
-_without: dict[int, Any] = {}
-
-
-def included_autograd() -> Any:
-    """A guard that undoes, for a while, the exclusion of autograd's dispatch keys."""
-    exclude = C._dispatch_tls_local_exclude_set()
-    raw = exclude.raw_repr()
-    without = _without.get(raw)
-    if without is None:
-        without = exclude
-        for key in AUTOGRAD_KEYS:
-            without = without.remove(key)
-        _without[raw] = without
-    return C._ForceDispatchKeyGuard(C._dispatch_tls_local_include_set(), without)
-
-
-@contextmanager
-def excluded_autograd() -> Iterator[None]:
-    """Inside a context: exclude autograd's dispatch keys again, where an opaque call had included them."""
-    exclude = C._dispatch_tls_local_exclude_set()
-    for key in AUTOGRAD_KEYS:
-        exclude = exclude.add(key)
-    with C._ForceDispatchKeyGuard(C._dispatch_tls_local_include_set(), exclude):
-        yield
-
-
-AUTOGRAD_KEYS = [k for name, k in C.DispatchKey.__members__.items() if name.startswith("Autograd")]
 
 
 BATCHED_WRONGLY = frozenset(["as_strided_scatter"])
@@ -231,8 +175,7 @@ def variables_of(stack: list[Any]) -> set[int]:
 
 def leads_on(output: torch.Tensor) -> bool:
     """Does a gradient of the output go anywhere?  None does from a view that torch made under no_grad."""
-    from autograd_opt.record import views
-    return output.requires_grad and (not output.is_leaf or not output._is_view() or views.own_flag(output))
+    return output.requires_grad and (not output.is_leaf or not output._is_view() or view_history.own_flag(output))
 
 
 def apart(output: torch.Tensor) -> torch.Tensor:
@@ -341,7 +284,7 @@ def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[to
         outputs = list({id(o): o for o in results if id(o) not in given}.values())
         for o in outputs:
             if o.requires_grad and nodes.unusual(o):
-                raise errors.unsupported_result(o, name)
+                raise refusals.unsupported_result(o, name)
         call = differentiated(name, copies, outputs)
     with C.DisableTorchFunction():
         results = record(call, originals, outputs)

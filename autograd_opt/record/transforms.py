@@ -23,15 +23,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 from autograd_opt import errors
 from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD
 from autograd_opt.graph import node as nodes
-from autograd_opt.graph.tensor import CustomTensor, marked
+from autograd_opt.graph.tensor import CustomTensor
+from autograd_opt.graph.thread_state import excluded_autograd, torch_autograd
 from autograd_opt.record import dispatch
+from autograd_opt.record.outside import marked
 from autograd_opt.record.saved_tensors import user_state
 from autograd_opt.record.torch_fallback import (
     detached,
     differentiated,
-    excluded_autograd,
     record,
-    torch_autograd,
     variables_below,
 )
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt.engine import runs
 from autograd_opt.graph import node as nodes
+from autograd_opt.graph import runs
 from tests.engine.functions import Square
 
 HOME = os.path.dirname(ao.__file__) + os.sep

@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
-from autograd_opt.abi import symbols
-from autograd_opt.graph import node
+from autograd_opt.abi import symbols, tensor_info
+from autograd_opt.abi.kernel_names import SINGLES
 
 
 @pytest.fixture
 def as_found() -> Iterator[None]:
     yield
-    node.install_kernels(symbols.kernels())
+    tensor_info.install_kernels(symbols.kernels())
 
 
 def step(weight: torch.Tensor | None, reduction: str, optimize: bool) -> list[torch.Tensor]:
@@ -41,7 +41,7 @@ def step(weight: torch.Tensor | None, reduction: str, optimize: bool) -> list[to
 def test_either_way_gives_the_same_bits(optimize: bool, reduction: str, weighted: bool) -> None:
     weight = torch.tensor([0.5, 1.0, 2.0, 0.25]) if weighted else None
     direct = step(weight, reduction, optimize)
-    node.install_kernels({})
+    tensor_info.install_kernels({})
     bound = step(weight, reduction, optimize)
     assert len(direct) == len(bound) == 5
     assert all(torch.equal(a, b) for a, b in zip(direct, bound, strict=True))
@@ -55,7 +55,7 @@ def elementwise(dtype: torch.dtype, optimize: bool) -> list[torch.Tensor]:
     with ao.AutogradGraph(optimize=optimize):
         u, v = x * y + x / (y + 0.5) - b.t(), (y.t() * b - 2.0).t()
         total = (u * v).sum() + (v / (1.0 + u * u)).mean() + (-u * 3).sum() + (x[1:] * y[:2] * x[:2]).sum()
-        for name in node.SINGLES:
+        for name in SINGLES:
             total = total + (getattr(torch, name)(x) * getattr(x * y + 0.25, name)()).sum()
         (first,) = torch.autograd.grad(total, x, create_graph=True)
         (first.tanh() * first.sigmoid()).sum().backward()
@@ -70,7 +70,7 @@ def test_elementwise_kernels_give_the_same_bits(dtype: torch.dtype, optimize: bo
         direct = elementwise(dtype, optimize)
     with Heard() as heard:
         elementwise(dtype, optimize)
-    node.install_kernels({})
+    tensor_info.install_kernels({})
     bound = elementwise(dtype, optimize)
     assert len(direct) == len(bound) == 5
     assert all(torch.equal(a, b) for a, b in zip(direct, bound, strict=True))
@@ -124,7 +124,7 @@ def test_each_function_alone_can_be_missing() -> None:
     assert len(functions) == 8 + len(symbols.ELEMENTWISE)
     expected = step(None, "mean", True)
     for left_out in functions:
-        node.install_kernels({name: f for name, f in functions.items() if name != left_out})
+        tensor_info.install_kernels({name: f for name, f in functions.items() if name != left_out})
         assert all(torch.equal(a, b) for a, b in zip(step(None, "mean", True), expected, strict=True))
 
 
@@ -144,7 +144,7 @@ class Heard(TorchDispatchMode):
 def test_a_dispatch_mode_hears_the_same() -> None:
     with Heard() as direct:
         step(None, "mean", True)
-    node.install_kernels({})
+    tensor_info.install_kernels({})
     with Heard() as bound:
         step(None, "mean", True)
     assert direct.names == bound.names
@@ -188,7 +188,7 @@ def test_errors_are_the_bindings() -> None:
         lambda: torch._C._nn.nll_loss(x, torch.tensor([0, 1, 1]), torch.ones(7)),
     ]
     for functions in ({}, symbols.kernels()):
-        node.install_kernels(functions)
+        tensor_info.install_kernels(functions)
         for call in calls:
             with pytest.raises((RuntimeError, IndexError)) as plain:
                 call()

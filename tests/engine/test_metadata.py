@@ -10,17 +10,16 @@ import torch
 import torch.nn.functional as F
 
 import autograd_opt as ao
-from autograd_opt.abi import symbols
-from autograd_opt.graph import node
+from autograd_opt.abi import symbols, tensor_info
 from autograd_opt.record.dispatch import MODE
 
 
 @pytest.fixture
 def as_found() -> Iterator[None]:
-    before = node.use_reads(True)
-    node.use_reads(before)
+    before = tensor_info.use_reads(True)
+    tensor_info.use_reads(before)
     yield
-    node.use_reads(before)
+    tensor_info.use_reads(before)
 
 
 def step(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, optimize: bool) -> tuple[list[str], list[object]]:
@@ -40,9 +39,9 @@ def step(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, optimize: bool) -> t
 def test_a_step_is_the_same_either_way(optimize: bool) -> None:
     torch.manual_seed(0)
     x, w, b = torch.randn(3, 5), torch.randn(4, 5, requires_grad=True), torch.randn(4, requires_grad=True)
-    node.use_reads(True)
+    tensor_info.use_reads(True)
     nodes, gradients = step(x, w, b, optimize)
-    node.use_reads(False)
+    tensor_info.use_reads(False)
     other_nodes, other_gradients = step(x, w, b, optimize)
     assert nodes == other_nodes
     assert all(torch.equal(a, c) for a, c in zip(gradients, other_gradients, strict=True))
@@ -54,10 +53,10 @@ def test_a_function_that_says_something_else_is_not_used() -> None:
     if found is None:
         pytest.skip("this build of torch does not export the functions, so there is nothing to refuse")
     dtypes = {torch.float32: torch.empty(0)}
-    assert node.install_reads(found, dtypes, symbols.samples()[:3])
+    assert tensor_info.install_reads(found, dtypes, symbols.samples()[:3])
     swapped = {**found, "leaf": found["view"], "view": found["leaf"]}
-    assert not node.install_reads(swapped, dtypes, symbols.samples()[:3])
-    assert not node.use_reads(False)
+    assert not tensor_info.install_reads(swapped, dtypes, symbols.samples()[:3])
+    assert not tensor_info.use_reads(False)
     assert symbols.install()
 
 
@@ -71,8 +70,8 @@ def test_each_function_is_compared_with_its_property(name: str, other: str) -> N
     if found is None:
         pytest.skip("this build of torch does not export the functions, so there is nothing to refuse")
     dtypes = {dtype: torch.empty(0, dtype=dtype) for dtype in symbols.DTYPES}
-    assert not node.install_reads({**found, name: found[other]}, dtypes, symbols.samples())
-    assert not node.use_reads(False)
+    assert not tensor_info.install_reads({**found, name: found[other]}, dtypes, symbols.samples())
+    assert not tensor_info.use_reads(False)
     assert symbols.install()
 
 
@@ -84,7 +83,7 @@ def test_a_torch_that_sets_versions_another_way_is_asked_through_python(monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(torch._C._autograd, "_unsafe_set_version_counter", other)
         assert not symbols.install()
-        assert not node.use_reads(False)
+        assert not tensor_info.use_reads(False)
     symbols.install()
 
 
@@ -92,7 +91,7 @@ def test_modes_that_are_told_wrongly_are_not_used() -> None:
     found = symbols.addresses()
     if found is None:
         pytest.skip("this build of torch does not export the functions, so there is nothing to refuse")
-    assert node.install_modes(found["modes"], found["mode"], [MODE])
+    assert tensor_info.install_modes(found["modes"], found["mode"], [MODE])
     x = torch.ones(2, requires_grad=True)
     with ao.AutogradGraph() as graph:
         torch.sin(x)
@@ -103,7 +102,7 @@ def test_modes_that_are_told_wrongly_are_not_used() -> None:
 def test_versions_shapes_and_dtypes_that_change() -> None:
     """Nothing is remembered of a tensor object: `.data` may give it another shape, memory and dtype."""
     for ready in (True, False):
-        node.use_reads(ready)
+        tensor_info.use_reads(ready)
         p = torch.nn.Parameter(torch.ones(2, 3))
         for value in (torch.ones(4), torch.full((2, 2), 3.0, dtype=torch.float64), torch.ones(1, 2, 3, 2, 1)):
             p.data = value
@@ -119,7 +118,7 @@ def test_versions_shapes_and_dtypes_that_change() -> None:
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.usefixtures("as_found")
 def test_unusual_tensors_are_read_by_properties() -> None:
-    node.use_reads(True)
+    tensor_info.use_reads(True)
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     sparse = torch.eye(3).to_sparse().requires_grad_()
     x = torch.ones(3, 3, requires_grad=True)
@@ -151,11 +150,11 @@ def test_dispatch_keys_are_found_only_where_they_say_what_torch_says() -> None:
         untracked = torch.ones(2)
     samples = [plain, torch._neg_view(plain), torch._efficientzerotensor(3), torch.zeros(2).int(), untracked]
     negative, zero, tracked = keys("Negative", "ZeroTensor", "ADInplaceOrView")
-    if not node.use_reads(True):
+    if not tensor_info.use_reads(True):
         pytest.skip("this build of torch does not export the functions")
-    assert node.install_keys(negative, zero, tracked, samples)
-    assert not node.install_keys(zero, negative, tracked, samples)
-    assert not node.install_keys(negative, zero, keys("CPU")[0], samples)
+    assert tensor_info.install_keys(negative, zero, tracked, samples)
+    assert not tensor_info.install_keys(zero, negative, tracked, samples)
+    assert not tensor_info.install_keys(negative, zero, keys("CPU")[0], samples)
 
 
 @pytest.mark.usefixtures("installed")
@@ -164,9 +163,9 @@ def test_switches_that_say_something_else_are_not_used() -> None:
     if found is None:
         pytest.skip("this build of torch does not export the functions")
     first, last, other = keys("AutocastCPU", "AutocastPrivateUse1", "Negative")
-    assert node.install_switches(found["recording"], found["excluded"], 2 * last - first, ["cpu", "cuda"])
-    assert not node.install_switches(found["recording"], found["excluded"], other, ["cpu"])
-    assert not node.install_switches(found["recording"], found["excluded"], first, ["cpu", "cuda"])
+    assert tensor_info.install_switches(found["recording"], found["excluded"], 2 * last - first, ["cpu", "cuda"])
+    assert not tensor_info.install_switches(found["recording"], found["excluded"], other, ["cpu"])
+    assert not tensor_info.install_switches(found["recording"], found["excluded"], first, ["cpu", "cuda"])
     assert not torch._C._is_any_autocast_enabled()  # type: ignore[attr-defined]
     assert torch.is_grad_enabled()
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from autograd_opt.abi import symbols
-from autograd_opt.graph import node
+from autograd_opt.abi import symbols, tensor_info
 
 KINDS: dict[str, Callable[[], torch.Tensor]] = {
     "new": lambda: torch.ones(3),
@@ -26,40 +25,40 @@ KINDS: dict[str, Callable[[], torch.Tensor]] = {
 
 @pytest.fixture(params=[True, False], ids=["objects", "python"])
 def said(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = node.use_reads(request.param)
+    before = tensor_info.use_reads(request.param)
     yield
-    node.use_reads(before)
+    tensor_info.use_reads(before)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("said")
 def test_a_tensor_shares_its_memory_with_views_alone(kind: str) -> None:
     t = KINDS[kind]()
-    assert node.sole_owner(t)
+    assert tensor_info.sole_owner(t)
     view = t.detach()
-    assert not node.sole_owner(t)
-    assert not node.sole_owner(view)
+    assert not tensor_info.sole_owner(t)
+    assert not tensor_info.sole_owner(view)
     del t
-    assert node.sole_owner(view)
+    assert tensor_info.sole_owner(view)
 
 
 @pytest.mark.usefixtures("said")
 def test_the_object_that_python_has_for_the_memory_is_no_tensor() -> None:
     t = torch.ones(3)
     memory = t.untyped_storage()
-    assert node.sole_owner(t)
+    assert tensor_info.sole_owner(t)
     del memory
-    assert node.sole_owner(t)
+    assert tensor_info.sole_owner(t)
     other = torch.empty(0).set_(t.untyped_storage())  # type: ignore[call-overload]
-    assert not node.sole_owner(t)
-    assert not node.sole_owner(other)
+    assert not tensor_info.sole_owner(t)
+    assert not tensor_info.sole_owner(other)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("said")
 def test_memory_of_others_cannot_grow(kind: str) -> None:
     t = KINDS[kind]()
-    assert node.resizable(t) == t.untyped_storage().resizable() == (kind != "bytes of others")
+    assert tensor_info.resizable(t) == t.untyped_storage().resizable() == (kind != "bytes of others")
 
 
 @pytest.fixture
@@ -70,14 +69,14 @@ def installed() -> Iterator[None]:
 
 @pytest.mark.usefixtures("installed")
 def test_places_are_used_only_where_they_are_the_only_ones() -> None:
-    if not node.use_reads(True):
+    if not tensor_info.use_reads(True):
         pytest.skip("this build of torch does not export the functions")
     own = [torch.empty(size) for size in (1, 7, 300)]
     others = [torch.frombuffer(bytearray(size), dtype=torch.uint8) for size in (3, 24, 500)]
-    assert node.install_memory([*own, *others])
-    assert not node.install_memory(own)                   # nothing tells which byte it is
-    assert not node.install_memory(others)
+    assert tensor_info.install_memory([*own, *others])
+    assert not tensor_info.install_memory(own)                   # nothing tells which byte it is
+    assert not tensor_info.install_memory(others)
     t = torch.ones(2)
-    assert node.sole_owner(t)
-    assert node.resizable(t)
-    assert not node.resizable(others[0])
+    assert tensor_info.sole_owner(t)
+    assert tensor_info.resizable(t)
+    assert not tensor_info.resizable(others[0])

@@ -20,9 +20,9 @@ import torch
 
 import autograd_opt as ao
 from autograd_opt.api import tensor_methods
-from autograd_opt.engine import backward
-from autograd_opt.graph import hooks, references
+from autograd_opt.engine import accumulate, backward, hooks
 from autograd_opt.graph import node as nodes
+from autograd_opt.graph import references, view_history
 from autograd_opt.ops.table import OPS, PURE, define
 from autograd_opt.optimizer import merging
 from autograd_opt.passes import COMMUTATIVE, EFFECT, LEAF, NOMERGE, PINNED, NodeTable
@@ -75,23 +75,25 @@ mutant(
 )
 mutant(
     "a view ignores writes to its base",
-    replaced(views, "refresh", lambda tape, node, view: (nodes.set_version(node, view), node)[1]),
+    replaced(view_history, "refresh", lambda tape, node, view: (nodes.set_version(node, view), node)[1]),
     "10 write to the base",
 )
 mutant(
     "an unseen write leaves the old value's number",
-    replaced(views, "rewritten", lambda node, t: (nodes.set_version(node, t), node)[1]),
+    replaced(view_history, "rewritten", lambda node, t: (nodes.set_version(node, t), node)[1]),
     "10 write to an intermediate under no_grad",
 )
 mutant(
     "views lie at the start of their base",
-    replaced(views, "geometry", lambda view, base, right=views.geometry: {**right(view, base), "offset": 0}),
+    replaced(
+        view_history, "geometry", lambda view, base, right=view_history.geometry: {**right(view, base), "offset": 0}
+    ),
     "12 slice with an offset",
 )
 mutant("leaves may be written", replaced(inplace, "protect", nothing), "10 leaf written")
 mutant(
     "outputs of unbind may be written",
-    lambda: _both(replaced(views, "protect", nothing), replaced(views, "refuse_making", nothing)),
+    lambda: _both(replaced(views, "protect", nothing), replaced(view_history, "refuse_making", nothing)),
     "22 write to one output of unbind",
 )
 mutant("requires_grad_ keeps the history", replaced(nodes, "become_leaf", nothing), "10 result becomes a leaf")
@@ -357,12 +359,12 @@ def a_grad_keeps_its_tensor() -> None:
 
 mutant(
     "a leaf's .grad is somebody else's tensor",
-    replaced(references, "own_copy", lambda g, t, sole=False: g),
+    replaced(accumulate, "own_copy", lambda g, t, sole=False: g),
     "28 two leaves, one cotangent",
 )
 mutant(
     "an existing .grad is replaced",
-    replaced(references, "add_to_grad", lambda t, g, *rest: setattr(t, "grad", g.detach().clone())),
+    replaced(accumulate, "add_to_grad", lambda t, g, *rest: setattr(t, "grad", g.detach().clone())),
     a_grad_keeps_its_tensor,
 )
 mutant("saved-tensor hooks are not noticed", replaced(nodes, "set_saving_hooks", nothing), saved_tensors_are_packed)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt.inspection import program_text
+from autograd_opt.graph import program_text
 from tests.inspection.programs import many, mixed
 
 GOLDEN = """\

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt import errors
+from autograd_opt._common import callsite
 from autograd_opt.cli import demo
 
 
@@ -18,9 +18,9 @@ def test_torch_and_the_library_are_passed_over() -> None:
         _y = torch.nn.Linear(2, 2)(torch.ones(1, 2))
         sources = {node["source"] for node in graph.to_dict()["nodes"] if node["op"] == "linear"}
     assert {str(source).rpartition(":")[0] for source in sources} == {__file__}
-    assert errors.internal(torch.nn.__file__)
-    assert errors.internal(errors.__file__)
-    assert not errors.internal(errors.__file__.replace("autograd_opt/errors.py", "autograd_opt_of_mine/train.py"))
+    assert callsite.internal(torch.nn.__file__)
+    assert callsite.internal(callsite.__file__)
+    assert not callsite.internal(callsite.__file__.replace("autograd_opt/_common/", "autograd_opt_of_mine/"))
 
 
 def test_the_demo_is_a_program_of_its_own() -> None:
@@ -41,5 +41,5 @@ def test_pythons_own_library_is_passed_over() -> None:
             copy.deepcopy({"saved": [red * 2]})
     assert {str(source).rpartition(":")[0] for source in sources} == {__file__}
     assert "test_sources.py" in str(error.value)
-    assert errors.internal(copy.__file__)
-    assert not errors.internal(copy.__file__.replace("copy.py", "site-packages/of_mine/train.py"))
+    assert callsite.internal(copy.__file__)
+    assert not callsite.internal(copy.__file__.replace("copy.py", "site-packages/of_mine/train.py"))

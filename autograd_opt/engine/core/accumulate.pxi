@@ -42,7 +42,7 @@ cdef object release = ACCUMULATING.release
 
 
 cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) except -1:
-    """`references.accumulate` where nothing is special: a contiguous leaf without hooks.
+    """`accumulate` (`engine/accumulate.py`) where nothing is special: a contiguous leaf without hooks.
 
     False where the general way must decide.  A first gradient is taken over without a copy
     when the run alone holds `g` and `g` alone its memory; of a `solid` one, which a kernel has

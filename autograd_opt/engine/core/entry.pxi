@@ -5,7 +5,7 @@
 #
 # Part of executor.pyx.
 
-cdef object accumulate_leaf = None       # references.accumulate
+cdef object accumulate_leaf = None       # engine/accumulate.py
 cdef object shared_ones = None           # backward.shared_ones
 cdef object own_memory = None            # backward.own_memory
 cdef object unused = None                # backward.unused

@@ -1,4 +1,4 @@
-# The rule of one fused layer of the long short-term memory, which `core/lstm.pxi` has run.
+# The rule of one fused layer of the long short-term memory, which `ops/binding.pyx` has run.
 #
 # Part of executor.pyx.
 

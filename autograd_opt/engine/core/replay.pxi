@@ -89,12 +89,12 @@ cdef object traced(GraphTask task, object t):
     origin = t.__dict__.get("_copy_of")
     if origin is None:
         return t
-    from autograd_opt.record.saved_tensors import connected
+    from autograd_opt.graph.tensor import connected
     return connected(t, origin)
 
 
 cdef object stale(Node node, int i):
-    raise errors.modified(node, i)
+    raise refusals.modified(node, i)
 
 
 cdef bint reads_again(Node node):
@@ -174,7 +174,7 @@ cdef object answer(GraphTask task, Node node):
         return None
     if node.flags & PACKED:
         if node.value is None:
-            raise errors.freed(node)
+            raise refusals.freed(node)
         return node.value.value()
     if node.flags & OVERWRITTEN:
         return stale(node, -1)
@@ -185,7 +185,7 @@ cdef object answer(GraphTask task, Node node):
         return t
     t = node.value
     if t is None:
-        raise errors.freed(node)
+        raise refusals.freed(node)
     if version_of(t) != node.version:
         return stale(node, -1)
     if task.create_graph:
@@ -236,7 +236,7 @@ cdef object argument(GraphTask task, Node node, int code):
         return node
     if code == 9:
         if node.saved_more is None:
-            raise errors.freed(node)
+            raise refusals.freed(node)
         if node.saved_more[3] is not None:
             for t, version in node.saved_more[3]:
                 if version_of(t) != version:

@@ -15,6 +15,15 @@ cdef PyObject *recording():
     return NULL if ao_paused else ao_active
 
 
+cdef Tape tape_here():
+    """The tape that records now; an error where none does."""
+    cdef PyObject *tp = recording()
+    if tp == NULL:
+        from autograd_opt.errors import OutsideGraphError, at
+        raise OutsideGraphError(at("an operation was to be recorded while no AutogradGraph records in this thread"))
+    return <Tape>tp
+
+
 cdef int set_paused(int value):
     global ao_paused
     cdef int old = ao_paused
@@ -45,6 +54,53 @@ cdef int release_handle(Tape tape, object t) except -1:
         PyObject_GenericSetAttr(t, NODE, None)
     tape.leaves.pop(id(t), None)
     return 0
+
+
+cdef Node over(Tape tape, Op op, Node below, dict attrs, object t):
+    """A node with the one operand `below`, of which its rule saves nothing, and with the metadata of `t`."""
+    cdef Node node = new_node(op)
+    node.attrs = attrs
+    with torch._C.DisableTorchFunction():
+        tape.describe(node, t)
+        if tape.optimize and not torch.is_grad_enabled() and ao_is_inference(get_inference, t):
+            node.flags |= EXPOSED | NO_MERGE         # without a version counter a write goes unseen
+    if below.flags & REQUIRES_GRAD and (node.dtype.is_floating_point or node.dtype.is_complex):
+        node.flags |= REQUIRES_GRAD
+    if not tape.plain:
+        node.flags |= NO_MERGE
+    if tape.sources:
+        current_source(node)
+    node.in0 = below
+    below.live += 1
+    return node
+
+
+def append_over(Op op, Node below, dict attrs, t):
+    """Append a node over `below` for a value that no tensor of the user's shows, with the metadata of `t`."""
+    cdef Tape tape = tape_here()
+    cdef Node node = over(tape, op, below, attrs, t)
+    tape.append(node)
+    return node
+
+
+def move(Op op, Node below, dict attrs, t):
+    """Move `t`, which has its value already, to a node of its own over `below`; returns the node."""
+    cdef Tape tape = tape_here()
+    cdef Node node = over(tape, op, below, attrs, t)
+    release_handle(tape, t)
+    attach(tape, node, t)
+    with torch._C.DisableTorchFunction():
+        if ao_is_view(t):
+            node.view = True
+    return node
+
+
+def continued(Node node, t):
+    """Let `t` belong to `node`, whose value it has in other memory; returns `t`."""
+    if type(t) is PlainTensor:
+        ao_set_type(t, CustomTensor)
+    move(WRITTEN_OP, node, None, t)
+    return t
 
 
 def set_version(Node node, t):

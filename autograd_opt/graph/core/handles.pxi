@@ -10,7 +10,7 @@ cdef object current_source(Node node):
         code = ao_frame_code(frame)
         known = &_known[(<size_t>code >> 5) & 16383]
         if known.code != code:
-            from autograd_opt.errors import internal
+            from autograd_opt._common.callsite import internal
             known.internal = internal((<object>code).co_filename)
             known.code = code
             _codes[<size_t>code] = <object>code
@@ -57,7 +57,7 @@ cdef Node handle(Tape tape, object t):
                     if version_of(t) != node.version:
                         return tape.refresh_view(node, t)
                     if tape.late and not node.flags & REQUIRES_GRAD:
-                        from autograd_opt.record.views import late
+                        from autograd_opt.graph.view_history import late
                         later = late(t)
                         if later is not None:
                             return later

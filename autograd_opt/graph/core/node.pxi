@@ -1,5 +1,9 @@
 # Op and Node: an entry of the table of operators, and one recorded operation.
 
+Metadata = namedtuple("Metadata", "shape dtype device is_nested_tensor is_cpp_nested_tensor", defaults=(False, False))
+"""What torch's Python code asks of one output of a node."""
+
+
 cdef class Vjp:
     """One operand's vector-Jacobian product and what it reads."""
 
@@ -243,7 +247,7 @@ cdef class Node:
             return (<Node>self.in0).name() if self.in0 is not None else "OutputBackward"
         if self.attrs is not None and "function" in self.attrs:
             return f"{self.attrs['function']}Backward"
-        from autograd_opt.ops.torch_names import torch_name
+        from autograd_opt.graph.torch_names import torch_name
         return torch_name(self)
 
     @property
@@ -254,7 +258,6 @@ cdef class Node:
     @property
     def _input_metadata(self):
         """Shape, dtype and device of each output, as torch's Python code asks for them."""
-        from autograd_opt.engine.runs import Metadata
         if self.op.flags & MULTI:
             return tuple([Metadata(*each) for each in self.shape])
         return (Metadata(self.shape, self.dtype, self.device),)
@@ -273,7 +276,7 @@ cdef class Node:
             return (edge(<Node>self.saved_more[2]),)
         if self.op.name == "opaque" and not self.operands and self.saved_more is not None:
             return self.saved_more[2][0].edges[0].node.next_functions      # leaves that the call itself has made
-        from autograd_opt.ops.torch_names import shown_operands
+        from autograd_opt.graph.torch_names import shown_operands
         return tuple([
             edge(n) if n is not None and (<Node>n).flags & REQUIRES_GRAD and (<Node>n).op != "view_apart" else (None, 0)
             for n in shown_operands(self)
@@ -285,7 +288,7 @@ cdef class Node:
                 and not name.startswith("__"):
             return getattr(self.saved_more[2][1], name)
         if name == "saved_tensors" and self.op.functions and self.flags & FREED:
-            from autograd_opt.errors import freed
+            from autograd_opt.graph.refusals import freed
             raise freed(self)
         raise AttributeError(f"a node of {self.op.name!r} has no attribute {name!r}")
 
@@ -300,7 +303,7 @@ cdef tuple edge(Node node):
     if node.op is ELSEWHERE_OP and node.saved_more is not None and node.attrs is None:
         node = <Node>node.saved_more[2]
     if node.op is OUTPUT_OP and node.in0 is not None:
-        from autograd_opt.ops.torch_names import output_number
+        from autograd_opt.graph.torch_names import output_number
         return (shown(node.in0), output_number(node))
     return (shown(node), 0)
 

@@ -229,7 +229,7 @@ cdef class Tape:
             entry = None                 # what was recorded so far keeps the flag of its time
         history = mark and self.histories and type(t) is not CustomTensor and not ao_is_leaf(t)
         if not history and (self.late or mark and entry is None and type(t) is not CustomTensor) and t._is_view():
-            from autograd_opt.record.views import late, own_flag
+            from autograd_opt.graph.view_history import late, own_flag
             node = late(t, mark and (type(t) is CustomTensor or own_flag(t)))
             if node is not None:
                 return node
@@ -237,7 +237,7 @@ cdef class Tape:
             node = <Node>entry
         else:
             if mark and not history and type(t) is not CustomTensor and not ao_is_leaf(t):
-                from autograd_opt.record.views import refuse_foreign
+                from autograd_opt.graph.view_history import refuse_foreign
                 refuse_foreign(t)
                 mark = False                 # for this use
             if type(t) is not PlainTensor and type(t) is not CustomTensor:
@@ -363,7 +363,7 @@ cdef class Tape:
         try:
             node.shape = ao_shape(t)
         except RuntimeError:             # a nested tensor has none
-            from autograd_opt.errors import unsupported_operand
+            from autograd_opt.graph.refusals import unsupported_operand
             raise unsupported_operand(t)
         node.dtype = ao_dtype(t)
         node.device = CPU if ao_on_cpu(t) else same_device(ao_get(get_device, t))
@@ -378,7 +378,7 @@ cdef class Tape:
         return [(node, node.tensor) for node in list(self.leaves.values()) if node.tensor is not None]
 
     def rewritten(self, Node node, t):
-        from autograd_opt.record.views import rewritten
+        from autograd_opt.graph.view_history import rewritten
         return rewritten(node, t)
 
     def adopt(self, t, Node node):
@@ -391,7 +391,7 @@ cdef class Tape:
                 self.late = base_requires_grad(t)        # which it may have come to since
             return self.leaf(t)
         if node.op.name == "view_apart":         # whatever its base is here, no gradient goes through it
-            from autograd_opt.record.views import apart
+            from autograd_opt.graph.view_history import apart
             found = apart(t, node.attrs["unrecorded"])
             return self.leaf(t) if found is None else found
         found = self.elsewhere(t)
@@ -425,7 +425,7 @@ cdef class Tape:
         return None if node.index < 0 or node.flags & DEAD else node
 
     def refresh_view(self, Node node, t):
-        from autograd_opt.record.views import refresh
+        from autograd_opt.graph.view_history import refresh
         return refresh(self, node, t)
 
     # Value table -------------------------------------------------------------------

@@ -194,10 +194,10 @@ def unusual(t):
 cdef int require_ordinary(object t) except -1:
     """Refuse a tensor whose class computes in a way of its own, below the recorder."""
     if unusual(t):
-        from autograd_opt.errors import unsupported_operand
+        from autograd_opt.graph.refusals import unsupported_operand
         raise unsupported_operand(t)
     if type(t) is not Parameter:
-        from autograd_opt.errors import note_class
+        from autograd_opt.graph.refusals import note_class
         note_class(type(t))
     return 0
 
@@ -215,8 +215,7 @@ def install(custom, Op leaf_op, Op output_op, Op written_op, Op elsewhere_op):
     """Tell this module the tensor class and its own operators; done once at import."""
     global CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP, ELSEWHERE_OP, traverse_tensor
     CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP, ELSEWHERE_OP = custom, leaf_op, output_op, written_op, elsewhere_op
-    for i, kind in enumerate((custom, PlainTensor, Parameter)):
-        ao_reads_here.kinds_of_tensors[i] = <PyObject *>kind         # which live as long as this module
+    use_kinds(custom, PlainTensor, Parameter)
     (<PyTypeObject *><PyObject *>custom).tp_finalize = finalize
     traverse_tensor = (<PyTypeObject *><PyObject *>_base).tp_traverse
     (<PyTypeObject *><PyObject *>_base).tp_traverse = traverse

@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass
 
-from autograd_opt.inspection import program_text
+from autograd_opt.graph import program_text
 from autograd_opt.inspection.snapshot import Item
 from autograd_opt.ops.table import OPS, VIEW
 

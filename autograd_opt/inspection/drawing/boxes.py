@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from autograd_opt.inspection import program_text
+from autograd_opt.graph import program_text
 from autograd_opt.inspection.snapshot import Item, Scene
 from autograd_opt.ops.table import OPS
 

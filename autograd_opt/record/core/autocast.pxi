@@ -154,7 +154,7 @@ cdef dict _probes = {}
 
 cdef object seal_of_casts(str device):
     """A weak reference to a cast in torch's own cache: it dies when that is cleared."""
-    from autograd_opt.record.torch_fallback import torch_autograd
+    from autograd_opt.graph.thread_state import torch_autograd
     with torch_autograd():
         probe = _probes.get(device)
         if probe is None:

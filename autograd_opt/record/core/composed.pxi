@@ -4,15 +4,6 @@ cdef object get_dimensions = ao_own(base.__dict__["ndim"])
 cdef object log_softmax_method = base.__dict__["log_softmax"]
 cdef object nll_function = torch._C._nn.nll_loss
 cdef object INT64 = torch.int64
-cdef object nll_forward = torch.ops.aten.nll_loss_forward.default._op
-
-
-def nll_loss_forward(x, target, weight, *, reduction, ignore_index):
-    """The loss, and the sum of the weights, which its backward reads."""
-    if type(reduction) is int and type(ignore_index) is int and is_tensor(x) and is_tensor(target) \
-            and (weight is None or is_tensor(weight)) and ao_direct_nll(x, target, weight):
-        return ao_nll(x, target, weight, reduction, ignore_index)
-    return nll_forward(x, target, weight, reduction, ignore_index)
 
 
 cdef class CrossEntropy:

@@ -56,19 +56,10 @@ cdef object clone_of(object value):
         return None
 
 
-cdef Tape tape_here():
-    """The tape that records now; an error where none does."""
-    cdef PyObject *tp = recording()
-    if tp == NULL:
-        from autograd_opt.errors import OutsideGraphError, at
-        raise OutsideGraphError(at("an operation was to be recorded while no AutogradGraph records in this thread"))
-    return <Tape>tp
-
-
 cdef uint32_t saved_version(object t) except? 4294967295:
     """The version of a tensor about to be saved; an inference tensor cannot be."""
     if ao_is_inference(is_inference, t):
-        from autograd_opt.errors import inference_saved
+        from autograd_opt.graph.refusals import inference_saved
         raise inference_saved()
     return version_of(t)
 

@@ -189,7 +189,7 @@ cdef object record_outputs(Tape tape, Op op, list nodes, tuple operands, dict at
     cdef Py_ssize_t i
     if not isinstance(r, (tuple, list)):
         if req and isinstance(r, Tensor):
-            from autograd_opt.errors import unsupported_result
+            from autograd_opt.graph.refusals import unsupported_result
             raise unsupported_result(r, op.name)
         return r
     parent = fill(tape, op, nodes, operands, attrs, req, None, extra)

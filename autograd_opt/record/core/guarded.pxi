@@ -70,7 +70,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 return r
         if type(r) is not Tensor and type(r) is not CustomTensor:
             if req:
-                from autograd_opt.errors import unsupported_result
+                from autograd_opt.graph.refusals import unsupported_result
                 raise unsupported_result(r, op.name)
             return r
         if not tape.optimize and not (r.is_floating_point() or r.is_complex()):
@@ -144,7 +144,7 @@ cdef int refuse(operands, str name) except -1:
     """Raise the error that is being handled, with the operation's name where a tensor's kind is the reason."""
     for t in operands:
         if unusual(t):
-            from autograd_opt.errors import unsupported_operand
+            from autograd_opt.graph.refusals import unsupported_operand
             raise unsupported_operand(t, name)
     raise
 

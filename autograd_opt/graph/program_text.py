@@ -11,12 +11,12 @@ nothing that changes from run to run (addresses, folders, times) is printed.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
+from autograd_opt._common.callsite import place_text
 from autograd_opt.graph.node import PINNED
 
 SHORT = {
@@ -55,20 +55,6 @@ def _type(shape: Any, dtype: Any, device: Any) -> str:
 def source_text(source: str | None) -> str:
     """`folder/file.py:12` as `file.py:12`, a line of a notebook's cell as `In[3]:12`."""
     return "" if source is None else os.path.basename(place_text(source))
-
-
-def place_text(source: str) -> str:
-    """`folder/file.py:12` as it is, a line of a notebook's cell as `In[3]:12`."""
-    file, _, line = source.rpartition(":")
-    cell = cell_of(file)
-    return source if cell is None else f"{cell}:{line}"
-
-
-def cell_of(file: str) -> str | None:
-    """`In[3]` for the name under which IPython compiles its third cell, else None."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
-    return f"In[{cells[file]}]" if file in cells else None
 
 
 def value_text(value: Any) -> str:
@@ -207,28 +193,3 @@ def excerpt(nodes: Sequence[Any], fault: Any, lines: int = 10) -> str:
     if first + lines < len(nodes):
         text.append("  …")
     return "\n".join(text)
-
-
-def to_dict(graph: Any, optimized: bool = False) -> dict[str, Any]:
-    """The graph as plain data, ready for JSON.
-
-    Parameters
-    ----------
-    optimized : what the passes leave, merged nodes listed with the node that stands for them.
-
-    Returns
-    -------
-    dict with `name`, `optimized`, `outputs` (record numbers) and `nodes`, a list of dicts with
-    `index`, `kind`, `op`, `attributes`, `operands` (record numbers, None for a Python number),
-    `shape`, `dtype`, `device`, `requires_grad`, `pinned`, `source`, `module`, `name`, `leader`, `alive`,
-    `merged`.
-    """
-    from autograd_opt.inspection.snapshot import scene_of
-    scene = scene_of(graph)
-    items = scene.optimized_items() if optimized else scene.items
-    return {
-        "name": graph.label,
-        "optimized": bool(optimized),
-        "outputs": sorted({scene.items[i].leader if optimized else i for i in scene.outputs}),
-        "nodes": [item.to_dict() for item in items],
-    }

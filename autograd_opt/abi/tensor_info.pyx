@@ -1,11 +1,29 @@
-# What a tensor is, asked of torch's C interface.
-#
-# torch's Python properties (`shape`, `dtype`, `_version`) ask for modes, prepare for warnings and make
-# an object, 0.1 microseconds each; recording one operation and running its rule needs a dozen of them.
-# torch exports the same answers as C functions (`aoti_torch_get_dtype`, stable by torch's word) and as
-# methods of C++ classes that take nothing but the tensor.  `symbols.py` looks them up; they are used
-# for ordinary tensors (by their C++ class: no nested, sparse or batched ones) where every one of them is
-# there and says of many kinds of tensors what Python says; the properties are asked of everything else.
+"""What a tensor is, and whose memory it lies in, asked of torch's C interface.
+
+torch's Python properties (`shape`, `dtype`, `_version`) ask for modes, prepare for warnings and make
+an object, 0.1 microseconds each; recording one operation and running its rule needs a dozen of them.
+torch exports the same answers as C functions (`aoti_torch_get_dtype`, stable by torch's word) and as
+methods of C++ classes that take nothing but the tensor.  `symbols.py` looks them up; they are used
+for ordinary tensors (by their C++ class: no nested, sparse or batched ones) where every one of them is
+there and says of many kinds of tensors what Python says; the properties are asked of everything else.
+
+torch tells whose memory a tensor lies in through a Python object for the memory, which is made for the question and then
+kept beside it.  The numbers themselves stand in the C++ objects; `install_memory` finds out where, and compares.
+
+The functions stand in one table, which every compiled module reads (`ao_r` in `ctorch.pxd`).
+"""
+
+import torch
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from autograd_opt.abi.ctorch cimport (
+    ao_contiguous, ao_dtype, ao_get_int, ao_grad_on, ao_innermost_mode, ao_is_inference, ao_is_leaf, ao_is_neg,
+    ao_is_resizable, ao_is_view, ao_is_zero, ao_method0, ao_needs_grad, ao_on_cpu, ao_own, ao_shape, ao_strided,
+    ao_tensors_over, ao_use_reads, ao_uses, ao_version,
+)
+from autograd_opt.abi.kernel_names import INTO, PAIRS, PRODUCTS, SINGLES
 
 cdef extern from "stdbool.h":
     ctypedef bint c_bool "bool"
@@ -66,21 +84,30 @@ cdef extern from *:
 ctypedef int (*int32_read)(void *, int32_t *)
 ctypedef PyObject **(*counter_read)(void *)
 
-SINGLES = ("neg", "exp", "log", "sin", "cos", "tanh", "sigmoid", "sqrt", "abs", "reciprocal", "relu")
-PAIRS = ("mul", "div", "tanh_backward", "sigmoid_backward", "add", "sub")
-INTO = ("mul_", "div_", "add_", "sub_")
-PRODUCTS = ("addcmul_", "addcdiv_")
-"""Elementwise kernels that are called by their C++ entry, by kind."""
-
+cdef object base = torch._C.TensorBase
+cdef object get_version = ao_own(base.__dict__["_version"])
+cdef object get_shape = ao_own(base.__dict__["shape"])
+cdef object get_dtype = ao_own(base.__dict__["dtype"])
+cdef object get_requires_grad = ao_own(base.__dict__["requires_grad"])
+cdef object get_is_leaf = ao_own(base.__dict__["is_leaf"])
+cdef object get_inference = base.__dict__["is_inference"]
+cdef object get_contiguous = base.__dict__["is_contiguous"]
+cdef object is_neg = base.__dict__["is_neg"]
+cdef object is_zero = base.__dict__["_is_zerotensor"]
+cdef object get_layout = ao_own(base.__dict__["layout"])
+cdef object get_storage = base.__dict__["untyped_storage"]
+cdef object use_count = base.__dict__["_use_count"]
+cdef object is_view = base.__dict__["_is_view"]
+cdef object get_cpu = ao_own(base.__dict__["is_cpu"])
+cdef object get_resizable = torch._C.StorageBase.__dict__["resizable"]
+cdef object kinds_of_tensors = ()        # kept alive here
 cdef object STRIDED_LAYOUT = torch.strided
 cdef void *_plain = NULL
-cdef tuple _descriptions = (
-    get_dtype, get_layout, get_cpu, get_shape, _base.__dict__["is_contiguous"], get_is_leaf, is_view, get_requires_grad)
 
 ao_use_reads(<size_t>&ao_reads_here)
 ao_reads_here.get_dtype, ao_reads_here.get_layout = <PyObject *>get_dtype, <PyObject *>get_layout
 ao_reads_here.get_cpu, ao_reads_here.get_shape = <PyObject *>get_cpu, <PyObject *>get_shape
-ao_reads_here.is_contiguous, ao_reads_here.get_leaf = <PyObject *>_descriptions[4], <PyObject *>get_is_leaf
+ao_reads_here.is_contiguous, ao_reads_here.get_leaf = <PyObject *>get_contiguous, <PyObject *>get_is_leaf
 ao_reads_here.is_view, ao_reads_here.get_grad = <PyObject *>is_view, <PyObject *>get_requires_grad
 ao_reads_here.STRIDED = <PyObject *>STRIDED_LAYOUT
 
@@ -88,6 +115,14 @@ ao_reads_here.STRIDED = <PyObject *>STRIDED_LAYOUT
 def reads_address():
     """Where the table of functions is, for the other compiled modules."""
     return <size_t>&ao_reads_here
+
+
+def use_kinds(*kinds):
+    """Take tensors of these three classes for ordinary ones, without a behaviour of their own."""
+    global kinds_of_tensors
+    kinds_of_tensors = kinds
+    for i, kind in enumerate(kinds):
+        ao_reads_here.kinds_of_tensors[i] = <PyObject *>kind
 
 
 def use_reads(bint ready):
@@ -257,3 +292,81 @@ cdef bint agrees(object t) except -1:
         and (t.layout is not torch.strided or ao_contiguous(t) == t.is_contiguous()) \
         and ao_is_leaf(t) == t.is_leaf and ao_is_view(t) == t._is_view() and ao_needs_grad(t) == t.requires_grad \
         and ao_version(t) == (-1 if version is None or t.layout is not torch.strided else version)
+
+
+# Whose memory a tensor lies in. -----------------------------------------------------------
+cdef object storage_uses = torch._C._storage_Use_Count
+cdef object _one = torch.zeros(1)
+cdef object SOLE = storage_uses(_one.untyped_storage()._cdata)
+"""What torch says of memory under a single tensor: it keeps the Python object for the memory once made, and counts it."""
+
+
+cpdef bint sole_owner(object t) except -1:
+    """Is the strided `t` the only tensor over its memory?"""
+    cdef long long owners = ao_tensors_over(t)
+    return owners == 1 if owners >= 0 else storage_uses(ao_method0(get_storage, t)._cdata) == SOLE
+
+
+cpdef bint resizable(object t) except -1:
+    """Is the memory of `t` torch's own?  numpy's, say, cannot grow."""
+    cdef int known = ao_is_resizable(t)
+    return known != 0 if known >= 0 else ao_method0(get_resizable, ao_method0(get_storage, t)) is True
+
+
+def _start(t):
+    """`ao_start` by torch's Python interface."""
+    if ao_get_int(get_version, t) > 0 and ao_strided(t) and ao_uses(use_count, t) == 1 and sole_owner(t):
+        torch._C._autograd._unsafe_set_version_counter((t,), (0,))
+
+
+cdef object start_asked = _start
+ao_reads_here.start = <PyObject *>start_asked
+
+
+cdef enum:
+    MEMORY = 72                          # bytes of the object for a piece of memory that are looked through: it is no smaller
+
+
+cdef bint all_say(list memories, list answers, int place):
+    """Is this byte of each object the answer?"""
+    for memory, answer in zip(memories, answers):
+        if (<unsigned char *><size_t>memory)[place] != <unsigned char>answer:
+            return False
+    return True
+
+
+cdef bint counts(object t) except -1:
+    """Are tensors over the memory of `t` and owners of `t` itself counted rightly, whatever Python has asked before?"""
+    cdef list views = []
+    for asked in (False, True):
+        for more in range(3):
+            n = ao_tensors_over(t)
+            if n != 1 + len(views) or ao_uses(use_count, t) != t._use_count():
+                return False
+            if asked and storage_uses(ao_method0(get_storage, t)._cdata) != <long long>SOLE + len(views):
+                return False
+            views.append(t.detach())
+    del views[:]
+    return ao_tensors_over(t) == 1 and ao_uses(use_count, t) == t._use_count()
+
+
+def install_memory(samples):
+    """Find where torch's objects tell whose memory is whose; whether that is right for all `samples`.
+
+    `samples`: strided tensors that nobody else shares, some in memory of others.
+    """
+    cdef int place
+    cdef list memories = [t.untyped_storage()._cdata for t in samples]
+    cdef list answers = [t.untyped_storage().resizable() for t in samples]
+    ao_reads_here.storage = ao_reads_here.resizable = 0
+    places = [8 * place for place in range(2, WORDS) if all(
+        [(<size_t *>(<void **>tensor_in(t))[0])[place] == <size_t>memory for t, memory in zip(samples, memories)])]
+    bytes_of = [place for place in range(16, MEMORY) if all_say(memories, answers, place)]
+    if ao_reads_here.plain == NULL or len(places) != 1 or len(bytes_of) != 1 or len(set(answers)) != 2:
+        return False
+    ao_reads_here.storage, ao_reads_here.resizable = places[0], bytes_of[0]
+    for size in (1, 5, 1000):
+        if not counts(torch.empty(size, device="cpu")):
+            ao_reads_here.storage = 0
+            return False
+    return True

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from autograd_opt.graph.node import OVERWRITTEN
-from autograd_opt.ops.table import OPS
 
 RENAMED = dict(pair.split(":", 1) for pair in """
 H:TransposeBackward0 mH:TransposeBackward0 mT:TransposeBackward0 T:PermuteBackward0 movedim:PermuteBackward0
@@ -210,8 +209,5 @@ def output_number(node: Any) -> int:
     numbers = None if source is None else (source.raw_attributes or {}).get("numbers")
     return int(number if numbers is None else numbers[number])
 
-
-def install() -> None:
-    """Tell the operators whose nodes are named before their operands are released; done once at import."""
-    for name in (*BY_OPERANDS, "output", "written"):
-        OPS[name].named = True
+NAMED_EARLY = (*BY_OPERANDS, "output", "written")
+"""Operators whose nodes are named before their operands are released."""

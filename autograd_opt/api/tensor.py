@@ -1,0 +1,123 @@
+"""What users call on a CustomTensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autograd_opt.abi.original_functions import (
+    BACKWARD,
+    REGISTER_HOOK,
+    REGISTER_POST_ACCUMULATE,
+    RETAIN_GRAD,
+    TENSOR_BACKWARD,
+)
+from autograd_opt.api.tensor_methods import assign_requires_grad, get_grad_fn, get_is_leaf, get_retains_grad
+from autograd_opt.engine import backward as engine
+from autograd_opt.engine.executor import backward_usual
+from autograd_opt.graph import hooks, references, released_history
+from autograd_opt.graph.node import get_recording
+from autograd_opt.graph.tensor import CustomTensor, tensor
+from autograd_opt.record import dispatch
+from autograd_opt.record.outside import outside
+from autograd_opt.record.transforms import enclosing
+
+
+# The methods of the class, which a context's mode would see at ten times the cost. --------
+def torch_function(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """Calls that no mode has taken: those outside any context compute as plain torch."""
+    if get_recording() is not None:
+        return dispatch.call(func, args, kwargs or {})
+    return outside(func, args, kwargs or {})
+
+
+def requires_grad(self: Any) -> bool:
+    node = self.__dict__.get("_node")
+    if node is not None and not node.is_leaf:
+        if node.view is None or (node.requires_grad and node.op != "view_apart"):
+            return bool(node.requires_grad)
+        return references.requires_grad(self)
+    return bool(self.__dict__.get("_requires_grad", False))
+
+
+def is_leaf(self: Any) -> bool:
+    node = self.__dict__.get("_node")
+    if node is None or node.is_leaf:
+        tape = get_recording()
+        if tape is None or not tape.late:
+            return True
+    elif node.requires_grad and node.view is None:
+        return False
+    return get_is_leaf(None, (self,), {})
+
+
+def backward(self: Any, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+             inputs: Any = None) -> None:
+    """Accumulate the gradients of this tensor into the leaves of its graph."""
+    if torch.Tensor.backward is not TENSOR_BACKWARD:
+        given = {"gradient": gradient, "retain_graph": retain_graph, "create_graph": create_graph, "inputs": inputs}
+        torch.Tensor.backward(self, **{k: v for k, v in given.items() if v is not None and v is not False})
+        return
+    if torch.autograd.backward is not BACKWARD:
+        torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+        return
+    if gradient is None and inputs is None and not retain_graph and create_graph is False \
+            and not (released_history.graphs and released_history.innermost()) and backward_usual(self):
+        return
+    if enclosing() is not None:
+        torch.Tensor.backward(self, gradient, retain_graph, create_graph, inputs)
+        return
+    engine.backward(self, None if gradient is None else (gradient,), retain_graph, create_graph, inputs)
+
+
+def register_hook(self: Any, hook: Any) -> Any:
+    """Call `hook(cotangent)` whenever a run has this tensor's cotangent; it may replace it."""
+    if torch.Tensor.register_hook is not REGISTER_HOOK:
+        return torch.Tensor.register_hook(self, hook)
+    return hooks.register_tensor_hook(self, hook)
+
+
+def register_post_accumulate_grad_hook(self: Any, hook: Any) -> Any:
+    """Call `hook(tensor)` after a run has written this leaf's `.grad`."""
+    if torch.Tensor.register_post_accumulate_grad_hook is not REGISTER_POST_ACCUMULATE:
+        return torch.Tensor.register_post_accumulate_grad_hook(self, hook)
+    return hooks.register_post_accumulate(self, hook)
+
+
+def retain_grad(self: Any) -> None:
+    """Let backward fill `.grad` although this is not a leaf."""
+    if torch.Tensor.retain_grad is not RETAIN_GRAD:
+        torch.Tensor.retain_grad(self)
+        return
+    hooks.retain_grad(self)
+
+
+def formatted(self: Any, format_spec: str) -> str:
+    """As of a tensor of torch's own class: `f"{loss:.3f}"` is that of its number."""
+    with torch._C.DisableTorchFunction():
+        if self.dim() == 0 and not self.is_meta:
+            return self.detach().item().__format__(format_spec)
+    return str(self) if not format_spec else object.__format__(self, format_spec)
+
+
+def reduced(self: Any, protocol: Any) -> Any:
+    with torch._C.DisableTorchFunction():
+        value = self.detach().as_subclass(torch.Tensor)
+        if self.__dict__.get("_made_here"):
+            return tensor, (value, None, None, self.requires_grad)
+        # What was computed travels as a value of torch's own type, a leaf where it arrives.
+        return value.requires_grad_(self.requires_grad).__reduce_ex__(protocol)
+
+
+def install() -> None:
+    """Give the class its methods; done once at import."""
+    custom: Any = CustomTensor
+    custom.__torch_function__ = classmethod(torch_function)
+    custom.requires_grad = property(requires_grad, lambda t, value: assign_requires_grad(t, bool(value)))
+    custom.is_leaf = property(is_leaf)
+    custom.grad_fn = property(lambda t: get_grad_fn(None, (t,), {}))
+    custom.retains_grad = property(lambda t: get_retains_grad(None, (t,), {}))
+    custom.__format__, custom.__reduce_ex__ = formatted, reduced
+    for method in (backward, register_hook, register_post_accumulate_grad_hook, retain_grad):
+        setattr(custom, method.__name__, method)

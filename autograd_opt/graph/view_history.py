@@ -1,0 +1,295 @@
+"""The history of a view: which node it has, and which it gets when it is read after its base was written.
+
+torch knows the base of every view (`_base`), its geometry and the version counter that all
+share.  A write through a view moves the base to a node that combines the base's old node
+with the written part (`record/views.py`); any view whose counter has moved on is then read off the base's new
+node, by geometry, the next time it is used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autograd_opt import errors
+from autograd_opt.graph import node as nodes
+from autograd_opt.graph import refusals
+from autograd_opt.graph.hooks import hooks_of
+from autograd_opt.graph.references import requires_grad
+from autograd_opt.graph.thread_state import torch_autograd
+
+Tensor = torch.Tensor
+WRITTEN: Any = None
+REGION: Any = None
+APART: Any = None
+CUT: Any = None
+
+
+def install(written: Any, region: Any, apart: Any, cut: Any) -> None:
+    """Take the operators of the nodes that views get (`record/views.py`); done once at import."""
+    global WRITTEN, REGION, APART, CUT
+    WRITTEN, REGION, APART, CUT = written, region, apart, cut
+
+
+def moved(target: Tensor, below: Any, make: Callable[[], Any], retains: bool = True) -> Any:
+    """Call `make`, which moves `target` to a node over `below`; if `retains`, `retain_grad` follows the write."""
+    old = target.__dict__.get("_node")
+    # a node without users drops its hooks
+    hooks = None if old is None or old.is_leaf or not retains else origin(old).hooks
+    node = make()
+    if below is not None and not below.requires_grad and node.requires_grad:
+        nodes.base_became_late(target)
+    if hooks is not None and hooks.retain:
+        hooks.retain = False
+        hooks_of(node).retain, hooks_of(node).owner = True, hooks.owner
+    return node
+
+
+def attach(op: Any, below: Any, attributes: dict[str, Any] | None, target: Tensor) -> Any:
+    """Move `target`, written already, to a node of `op` over `below`."""
+    return moved(target, below, lambda: nodes.move(op, below, attributes, target), op is not WRITTEN)
+
+
+def geometry(view: Tensor, base: Tensor) -> dict[str, Any]:
+    """Where `view` lies in `base` and how it reads its memory, as attributes of the operators below."""
+    return {
+        "size": tuple(view.shape), "stride": tuple(view.stride()),
+        "offset": view.storage_offset() - base.storage_offset() * base.element_size() // view.element_size(),
+        "base_size": tuple(base.shape), "base_stride": tuple(base.stride()),
+        "dtype": view.dtype, "base_dtype": base.dtype,
+        "conj": view.is_conj() != base.is_conj(), "neg": view.is_neg() != base.is_neg(),
+    }
+
+
+Making: Any = torch._C._autograd.CreationMeta
+making_of: Any = torch._C._autograd._get_creation_meta
+
+
+def hidden(view: Tensor) -> bool:
+    """Is the base of a view a tensor of torch's own, which no Python code has seen (as that of a stack)?"""
+    base: Any = view._base
+    if "_adopted" in base.__dict__:
+        return True
+    return "_node" not in base.__dict__ and sys.getrefcount(base) <= 3       # torch, `base`, the argument
+
+
+PLAIN = frozenset(["unsafe_chunk", "unsafe_split"])
+"""Calls whose results lie in the memory of their operand, and are views of nothing in eager mode."""
+
+
+def shown_as_view(t: Tensor) -> bool:
+    """Is `t` a view in eager mode, too?"""
+    if not t._is_view() or not hidden(t):
+        return t._is_view()
+    node = t.__dict__.get("_node")
+    if node is None or node.is_leaf:
+        return "_made" in t.__dict__ or not t.is_contiguous()
+    return (node.operands[0] if node.op.name == "output" else node).op.name not in PLAIN
+
+
+def origin(node: Any) -> Any:
+    """The node that computed a tensor, below those that stand for writes without a record."""
+    while node is not None and node.op is WRITTEN and node.operands:
+        node = node.operands[0]
+    return node
+
+
+def refuse_by_mode(view: Tensor, written: str = "is being") -> None:
+    """Refuse, in torch's words, a recorded write to the memory of a view that was made where none is recorded."""
+    if making_of(view) == Making.INFERENCE_MODE:
+        made, mode, now = "inference mode", "inference_mode", "in normal mode"
+    else:
+        made, mode, now = "no_grad mode", "no_grad", "with grad mode enabled"
+    raise errors.InplaceError(errors.at(
+        f"A view was created in {made} and {written} modified inplace {now}. Given that this use case is ambiguous "
+        "and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either "
+        f"both inside the {mode} block (if you don't want the inplace to be tracked) or both outside (if you want "
+        "the inplace to be tracked)."
+    ))
+
+
+def refuse_making(view: Tensor) -> None:
+    """Refuse a recorded write through a view that torch made in a way that does not allow it."""
+    making = making_of(view)
+    if making == Making.DEFAULT or not shown_as_view(view):
+        return
+    if making == Making.MULTI_OUTPUT_NODE:
+        raise errors.InplaceError(errors.at(
+            "This view, its base or another view of its base is being or has been modified inplace. It is the output "
+            "of a function that returns multiple views. Such functions do not allow the output views to be modified "
+            "inplace. You should replace the inplace operation by an out-of-place one."
+        ))
+    refuse_by_mode(view, "it, its base or another view of its base is being or has been")
+
+
+def leads_nowhere(node: Any) -> bool:
+    """Is this the node of a view that `apart` describes: a leaf to the user?"""
+    return node is not None and node.op is APART
+
+
+def require_unwritten(t: Tensor, node: Any) -> None:
+    """torch's refusal to say what a view made under no_grad is, once its memory has been written."""
+    base: Any = t._base
+    if leads_nowhere(node) and node.raw_attributes["unrecorded"] and t._version != node.version \
+            and requires_grad(base):
+        refuse_by_mode(t, "its base or another view of its base has been")
+
+
+def own_flag(t: Tensor) -> bool:
+    """Does a torch view that requires grad do so of its own, and not because its base does?"""
+    if not t.is_leaf:                   # read off its base by torch, after a write: here too
+        return t.grad_fn is None or not t.grad_fn.name().startswith("AsStrided")
+    with torch_autograd():
+        (edge, _), = t.view_as(t).grad_fn.next_functions  # type: ignore[union-attr]
+    return edge is not None
+
+
+def late(t: Tensor, own: bool = False) -> Any:
+    """A node for a view that was made before its base required grad; None where `t` is none, or a leaf of its `own`.
+
+    torch gives such a view its history when it is looked at after the base was written by
+    an operation that requires grad.
+    """
+    if not torch.is_grad_enabled():
+        return None
+    base: Any = t._base
+    node = None if base is None else base.__dict__.get("_node")
+    if node is None or node.is_leaf:
+        if base is None or not requires_grad(base):
+            return None
+        leaf: Any = torch._C.TensorBase.is_leaf
+        torchs = "_made" not in t.__dict__
+        unwritten = leaf.__get__(t) if torchs else t.__dict__["_made"] == t._version
+        if unwritten:
+            return None if own else apart(t, False)
+        if not (own and torchs):                # made by torch outside, and its base not written since
+            refuse_making(t)
+        return attach_region(base, t, geometry(t, base))
+    if not node.requires_grad:
+        return None
+    if t.__dict__.get("_made") == t._version:           # under no_grad, of a view that nothing had read yet
+        return None if own else apart(t, True)
+    first = nodes.handle_of(base)
+    if first.op == "elsewhere":
+        refuse_making(t)
+        return attach_region(base, t, geometry(t, base))
+    while first.operands and first.operands[0] is not None:
+        below = first.operands[0]
+        start = origin(below)
+        if not (first.op is WRITTEN or below.flags & nodes.OVERWRITTEN or (start.is_leaf and start.tensor is base)):
+            return None                         # an operation, not a write
+        if not below.requires_grad:
+            refuse_making(t)
+            return attach_region(base, t, geometry(t, base))
+        first = below
+    return None
+
+
+def refuse_foreign(t: Tensor) -> None:
+    """Refuse a tensor with a history of torch's own, unless that is the one of `late` and nothing is recorded now."""
+    base = t._base
+    if torch.is_grad_enabled() or base is None or not base.is_leaf:
+        raise refusals.foreign(t)
+
+
+def apart(t: Tensor, unrecorded: bool) -> Any:
+    """A node for a view of a tensor that requires grad, made where no gradient could be followed.
+
+    torch says that such a view requires grad, because its base does, and that it is a leaf,
+    because nothing computed it; gradients that arrive there reach nobody.  `unrecorded`:
+    was it made under no_grad, rather than before its base required grad?
+    """
+    base: Any = t._base
+    node = nodes.handle_of(base) if base is not None else None
+    if node is None or not node.requires_grad:
+        return None
+    fresh = attach(APART, node, {**geometry(t, base), "unrecorded": unrecorded}, t)
+    fresh.mark(nodes.NOWHERE)
+    fresh.view = True
+    return fresh
+
+
+def attach_region(base: Tensor, view: Tensor, where: dict[str, Any]) -> Any:
+    """A node that reads `view` off the base's current node."""
+    fresh = attach(REGION, nodes.handle_of(base), where, view)
+    fresh.view = True
+    return fresh
+
+
+def made_again(view: Tensor, base: Tensor) -> bool:
+    """Does torch make the history of a view anew by the functions that made it, rather than from its geometry?"""
+    return view.dtype is not base.dtype or view.is_conj() != base.is_conj() or view.is_neg() != base.is_neg()
+
+
+def attach_shaped(base: Tensor, view: Tensor, shape: Any) -> Any:
+    """`attach_region` for a view that had another shape when it was made: its gradient keeps that one."""
+    try:
+        where = geometry(view.detach().view(tuple(shape)), base)
+    except RuntimeError:                    # turned, say
+        return attach_region(base, view, geometry(view, base))
+    made = nodes.append_over(REGION, nodes.handle_of(base), where, view.detach().view(tuple(shape)))
+    fresh = attach(WRITTEN, made, None, view)
+    fresh.view = True
+    return fresh
+
+
+def refresh(tape: Any, node: Any, view: Tensor) -> Any:
+    """The current node of a view whose memory has been written since its own was made."""
+    torchs = view._is_view() and hidden(view)               # before this frame holds the base, too
+    base: Any = view._base
+    if leads_nowhere(node) and not requires_grad(base):
+        nodes.become_leaf(view)                             # its base has been detached since
+        return nodes.handle_of(view)
+    if torch.is_grad_enabled():
+        require_unwritten(view, node)
+    if node.requires_grad and base is not None and "_adopted" not in base.__dict__ and torchs:
+        return same_history(tape, node, view)                                       # nobody can have written the base
+    base_node = None if base is None else nodes.handle_of(base)
+    if not node.requires_grad and not (tape.late and torch.is_grad_enabled()):      # no history before it is read
+        if tape.optimize:
+            return rewritten(node, view)
+        nodes.set_version(node, view)
+        return node
+    if base_node is not None and not base_node.requires_grad and node.requires_grad:
+        cut = attach(CUT, node, geometry(view, base), view)     # its base has been detached since
+        cut.view = True
+        return cut
+    if leads_nowhere(node) and not node.raw_attributes["unrecorded"]:
+        return attach_region(base, view, geometry(view, base))
+    if base_node is not None and base_node.requires_grad and torch.is_grad_enabled():
+        refuse_making(view)
+    if base_node is None or not base_node.requires_grad or (base_node.index < node.index and torchs):
+        fresh = same_history(tape, node, view)
+    elif made_again(view, base) and tuple(node.shape) != view.shape:
+        fresh = attach_shaped(base, view, node.shape)
+    else:
+        fresh = attach_region(base, view, geometry(view, base))
+    if base_node is not None and base_node.requires_grad and making_of(view) != Making.DEFAULT and shown_as_view(view):
+        nodes.unsettle(fresh)               # gradients are off: what torch refuses is refused where they are on again
+    return fresh
+
+
+def same_history(tape: Any, node: Any, view: Tensor) -> Any:
+    """The node of a view that a write outside the record has given a new value, and nothing else."""
+    if tape.optimize:
+        return rewritten(node, view)
+    nodes.set_version(node, view)
+    return node
+
+
+def rewritten(node: Any, t: Tensor) -> Any:
+    """The node of a tensor whose memory was written without a record (under no_grad, say).
+
+    The gradient still flows to what computed it, as in torch; the value is a new one.  Where none flows, each write
+    stands on the value before the first: a chain of all of them would be as long as the training.
+    """
+    while node.op is WRITTEN and not node.requires_grad and not node.operands[0].requires_grad:
+        node = node.operands[0]
+    fresh = attach(WRITTEN, node, None, t)
+    tape: Any = nodes.get_active()
+    if tape is not None and tape.sources:
+        tape.locate_write(fresh, t)
+    return fresh
