@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from autograd_opt.abi import switches
-from autograd_opt.graph import node
+from autograd_opt.graph import tape as tapes
 from autograd_opt.record import recorder
 
 FOUND_AGAIN = frozenset("""
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_configure() -> None:
     torch.set_num_threads(1)
     os.environ["AUTOGRAD_OPT_CACHE"] = "off"
-    node.compact_always(bool(os.environ.get("AUTOGRAD_OPT_COMPACT")))        # `make compact`
+    tapes.compact_always(bool(os.environ.get("AUTOGRAD_OPT_COMPACT")))        # `make compact`
     # the same examples in each run, however slow the machine: `python -m tests.fuzz` looks for new ones
     hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True,
                                          suppress_health_check=[hypothesis.HealthCheck.too_slow])

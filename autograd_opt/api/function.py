@@ -16,8 +16,8 @@ from autograd_opt import errors
 from autograd_opt.abi import torch_private
 from autograd_opt.engine import batched
 from autograd_opt.engine.hooks import user_code
-from autograd_opt.graph import node as nodes
-from autograd_opt.graph import references, refusals, view_history
+from autograd_opt.graph import handles, references, refusals, view_history
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor, revive
 from autograd_opt.ops.table import MULTI, USERS, VARIADIC, define
 from autograd_opt.record import recorder, transforms, views
@@ -88,7 +88,7 @@ class Context:
         out = []
         for i, (t, version) in enumerate(self._saved):
             if type(t) is Packed:
-                t = t.seen_by_user() if nodes.get_recording() is not None else t.value()
+                t = t.seen_by_user() if tapes.get_recording() is not None else t.value()
             elif t is not None:
                 with torch._C.DisableTorchFunction():
                     if version_of(t) != version:
@@ -97,7 +97,7 @@ class Context:
                             f"operation: saved tensor {i} is at version {t._version}; expected version {version} "
                             "instead"
                         )
-                if i in self._output_nodes and nodes.get_recording() is not None:
+                if i in self._output_nodes and tapes.get_recording() is not None:
                     t = revive(self._output_nodes[i], t)
             out.append(t)
         if self._clear_on_access:
@@ -110,7 +110,7 @@ class Context:
         `outputs` has None for an operand returned as it is: it is saved as an operand, its alias is the output.
         """
         saved: list[tuple[Any, int]] = []
-        hooked = grad and nodes.saving_hooks() > 0
+        hooked = grad and tapes.saving_hooks() > 0
         for t in self._to_save:
             if t is None:
                 saved.append((None, 0))
@@ -129,7 +129,7 @@ class Context:
             if slots:
                 self._slots[len(saved)] = slots[0]
                 t = t.detach()
-            node = nodes.handle_of(t, False) if hooked and not slots else None
+            node = handles.handle_of(t, False) if hooked and not slots else None
             version = version_of(t)
             saved.append((pack(t, node) if hooked else t, version))
         self._saved = saved
@@ -176,9 +176,9 @@ class CustomFunction(torch.autograd.Function):
 
 def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`Function.apply`: this engine's inside a context, torch's outside."""
-    if nodes.get_recording() is None:
+    if tapes.get_recording() is None:
         result = _torch_apply(cls, *transforms.swapped(args), **kwargs)
-        if nodes.get_active() is None and torch.is_grad_enabled() and (followed := tracked(args)):
+        if tapes.get_active() is None and torch.is_grad_enabled() and (followed := tracked(args)):
             mark(result, set(map(id, args)), recorded_before(cls, followed), cls)
         return result
     return run(cls, args, kwargs)
@@ -193,7 +193,7 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = bound.args, bound.kwargs
     with torch._C.DisableTorchFunction():
         positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
-        found = [nodes.handle_of(args[i]) for i in positions]
+        found = [handles.handle_of(args[i]) for i in positions]
         enabled = torch.is_grad_enabled()
         versions = [version_of(args[i]) for i in positions]
         old_base = {i: None if views.unseen(args[i]) else views.base_of(args[i]) for i in positions}
@@ -202,7 +202,7 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     ctx = Context(needs)
     ctx._clear_on_access = bool(getattr(cls, "clear_saved_tensors_on_access", False))
     bases = [None if base is None else base[1] for base in old_base.values()]
-    with nodes.Held([*found, *bases]):      # the forward may detach its operands, write them, end other runs
+    with tapes.Held([*found, *bases]):      # the forward may detach its operands, write them, end other runs
         with torch.no_grad():
             if with_setup:
                 result = cls.forward(*args, **kwargs)
@@ -315,7 +315,7 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
             outputs[i] = plain(o.view_as(o)) if i in tracked else o.detach()     # another tensor in each place
         elif id(o) in replaced:
             outputs[i] = replaced[id(o)]
-        elif i in tracked and references.requires_grad(o) and not view_history.leads_nowhere(nodes.handle_of(o)):
+        elif i in tracked and references.requires_grad(o) and not view_history.leads_nowhere(handles.handle_of(o)):
             outputs[i] = replaced[id(o)] = plain(o.detach())
     last = {id(outputs[i]): i for i in tracked}
     tracked = [i for i in tracked if last[id(outputs[i])] == i]     # a tensor returned twice: its last place
@@ -323,7 +323,7 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
     if not call.grad or not tracked:
         for i in tensors:
             if call.is_dirty(outputs[i]):
-                nodes.wrote(outputs[i])
+                handles.wrote(outputs[i])
             if not call.grad and call.is_input(outputs[i]):
                 outputs[i] = unrelated(outputs[i], call.is_dirty(outputs[i]))
         return outputs

@@ -21,7 +21,7 @@ from autograd_opt import errors
 from autograd_opt._common.arguments import named
 from autograd_opt.abi.original_functions import GRAD
 from autograd_opt.api.graph import AutogradGraph
-from autograd_opt.graph import node as nodes
+from autograd_opt.graph import tape as tapes
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
@@ -32,7 +32,7 @@ Nested = Tensor | tuple["Nested", ...]
 @contextmanager
 def recording(optimize: bool, create_graph: bool = False, name: str = "") -> Iterator[None]:
     """The open graph, or one for this call."""
-    if nodes.get_active() is not None:
+    if tapes.get_active() is not None:
         yield
         return
     if create_graph:
@@ -46,7 +46,7 @@ def recording(optimize: bool, create_graph: bool = False, name: str = "") -> Ite
 
 def released(x: Any) -> Any:
     """Results without a handle on a graph that has been left."""
-    if nodes.get_active() is not None:
+    if tapes.get_active() is not None:
         return x
     if isinstance(x, Tensor):
         with torch._C.DisableTorchFunction():
@@ -238,7 +238,7 @@ def value_and_grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
 
     @functools.wraps(func)
     def call(*args: Any, **kwargs: Any) -> Any:
-        nested = nodes.get_active() is not None
+        nested = tapes.get_active() is not None
         with recording(optimize), torch.enable_grad():
             given = list(args)
             for k in places:

@@ -18,6 +18,8 @@ from autograd_opt._common.arguments import named, refuse_unknown, whole, yes_or_
 from autograd_opt.engine import backward as engine
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import released_history
+from autograd_opt.graph import tape as tapes
+from autograd_opt.graph.arrays import needs_no_passes
 from autograd_opt.optimizer import merging as optimize_
 from autograd_opt.optimizer import plan_cache
 from autograd_opt.passes import Pipeline
@@ -312,7 +314,7 @@ class AutogradGraph(Context):
     def require_active(self, what: str) -> None:
         """Refuse to differentiate while another graph, or none, is active in this thread."""
         self.require_thread("used")
-        if self.tape is None or nodes.get_active() is not self.tape:
+        if self.tape is None or tapes.get_active() is not self.tape:
             raise errors.OutsideGraphError(errors.at(
                 f"{what}() of {self.label} was called outside its context: call it inside `with ... as graph:`"
             ))
@@ -332,13 +334,13 @@ class AutogradGraph(Context):
                 self._proved_as_written(roots, interior(inputs))
             return False
         usual = self.default_passes and not self.verify_each
-        if usual and (self.tape.merging == 0 or not last):
-            return bool(self.tape.merging)
-        if self.default_passes and self.tape.merging == 0:     # as without proofs: nothing repeats, so no pass runs
+        if usual and (self.tape.merges.merging == 0 or not last):
+            return bool(self.tape.merges.merging)
+        if self.default_passes and self.tape.merges.merging == 0:     # as without proofs: no pass runs
             self._proved_as_written(roots, interior(inputs))
             return False
         place = plan_cache.place_in_program(roots[0])
-        if usual and inputs is None and place.new >= plan_cache.CHANGING and self.tape.settled():
+        if usual and inputs is None and place.new >= plan_cache.CHANGING and needs_no_passes(self.tape):
             return True
         captured = interior(inputs)
         outputs = [n.index for n in roots]

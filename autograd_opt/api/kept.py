@@ -9,7 +9,7 @@ from autograd_opt import errors
 from autograd_opt._common.arguments import named
 from autograd_opt.graph import program_text
 from autograd_opt.inspection.report import Report, make_report
-from autograd_opt.inspection.snapshot import Item, Scene, scene_of
+from autograd_opt.inspection.snapshot import Item, Scene, scene_of, to_dict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +90,7 @@ class Snapshot:
     @named
     def to_dict(self, optimized: bool = False) -> dict[str, Any]:
         """The graph as plain data, ready for JSON."""
-        return program_text.to_dict(self, optimized)
+        return to_dict(self, optimized)
 
     @named
     def to_dot(self, optimized: bool = False, *, limit: int | None = None) -> str:

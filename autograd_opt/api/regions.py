@@ -26,8 +26,8 @@ from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.engine import backward as engine
 from autograd_opt.engine import torch_engine
 from autograd_opt.engine.batched import Batch
-from autograd_opt.graph import node as nodes
-from autograd_opt.graph import refusals
+from autograd_opt.graph import boundary, handles, refusals
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 
 C: Any = torch._C
@@ -43,7 +43,7 @@ NOT_COMPILED = "a call of what ao.optimize was given is recorded as it runs: tor
 
 def runs_as_written() -> bool:
     """True if a call here is torch's own: nothing follows it, a graph records it, or torch looks at its operations."""
-    return not C.is_grad_enabled() or nodes.get_active() is not None or C._len_torch_dispatch_stack() > 0 \
+    return not C.is_grad_enabled() or tapes.get_active() is not None or C._len_torch_dispatch_stack() > 0 \
         or hooks_in_place(True) is not None or transform_level() is not None or forward_ad._current_level >= 0 \
         or C._get_tracing_state() is not None
 
@@ -96,8 +96,8 @@ torch_private.not_compiled(Region.__call__, NOT_COMPILED)
 def give_back(graph: AutogradGraph) -> None:
     """Leave a graph whose function has failed; what it has written holds values without a history."""
     try:
-        for t in nodes.boundary(graph.tape)[2]:
-            nodes.hand_over(graph.tape, t)
+        for t in boundary.boundary(graph.tape)[2]:
+            boundary.hand_over(graph.tape, t)
     finally:
         graph.__exit__()
 
@@ -131,7 +131,7 @@ class Call:
     def results(self, result: Any) -> tuple[list[Tensor], Sequence[Tensor]]:
         """(tensors to hand out, the recorded ones they stand for); called while the graph is open."""
         tape = self.graph.tape
-        self.leaves, self.inputs, written = nodes.boundary(tape)
+        self.leaves, self.inputs, written = boundary.boundary(tape)
         with C.DisableTorchFunction():
             for t in self.inputs:
                 if type(t) is CustomTensor and "_requires_grad" in t.__dict__:
@@ -141,13 +141,13 @@ class Call:
             for t in written:
                 found.pop(id(t), None)
             originals = list(found.values())
-            known = [nodes.handle_of(t) for t in originals]
-            changed = [nodes.handle_of(t) for t in written]
-            others = [nodes.hand_over(tape, t) for t in written]
+            known = [handles.handle_of(t) for t in originals]
+            changed = [handles.handle_of(t) for t in written]
+            others = [boundary.hand_over(tape, t) for t in written]
             outputs = handed_out(originals, self.inputs)
             self.roots = [*known, *changed]
             self.written = [t for t, n in zip(written, changed, strict=True) if n.requires_grad]
-            self.held = nodes.Held(self.roots)
+            self.held = tapes.Held(self.roots)
             self.held.__enter__()
             del others
         return outputs, originals
@@ -164,7 +164,7 @@ class Call:
         self.outputs = tracked
         results = apply_region(self, *self.inputs)
         self.outputs = self.written = self.inputs = []
-        nodes.loosen(self.graph.tape, self.leaves)
+        boundary.loosen(self.graph.tape, self.leaves)
         for i, t in zip(chosen, results, strict=False):
             outputs[i] = t
         return outputs
@@ -203,7 +203,7 @@ class Call:
     def run(self, live: list[tuple[Any, Tensor]], wanted: list[Any], retain: bool, recorded: bool) -> list[Any]:
         """One backward run over the graph, entered again for it."""
         graph = self.graph
-        inside = nodes.get_active() is graph.tape
+        inside = tapes.get_active() is graph.tape
         if not inside:
             graph.resume()
         call = None
@@ -212,7 +212,7 @@ class Call:
             given, levels = torch_engine.outside(given)
             found = batch_run(graph.tape, roots, given, wanted, retain, recorded, levels) if levels else engine.execute(
                 graph.tape, roots, given, wanted, retain, recorded, False, handed_on=True)
-            if graph.tape.twins and not levels:
+            if graph.tape.merges.twins and not levels:
                 found = engine.own_memory(graph.tape, roots, given, wanted, found, recorded)
             if recorded:
                 call = Call(graph)

@@ -17,7 +17,7 @@ from autograd_opt.api.tensor_methods import assign_requires_grad, get_grad_fn, g
 from autograd_opt.engine import backward as engine
 from autograd_opt.engine.executor import backward_usual
 from autograd_opt.graph import hooks, references, released_history
-from autograd_opt.graph.node import get_recording
+from autograd_opt.graph.tape import get_recording
 from autograd_opt.graph.tensor import CustomTensor, tensor
 from autograd_opt.record import dispatch
 from autograd_opt.record.outside import outside

@@ -19,8 +19,9 @@ from autograd_opt.abi.original_functions import (
     TENSOR_BACKWARD,
 )
 from autograd_opt.engine import backward
-from autograd_opt.graph import hooks, references, torch_names, view_history
+from autograd_opt.graph import handles, hooks, references, torch_names, view_history
 from autograd_opt.graph import node as nodes
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.record import recorder, views
 from autograd_opt.record.dispatch import call as call_route
@@ -110,14 +111,14 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
         if value and t.is_inference() and not torch.is_inference_mode_enabled():
             raise errors.GraphError(errors.at(
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed."))
-        tape: Any = nodes.get_active()
+        tape: Any = tapes.get_active()
         if tape is not None and value:
             tape.late = True                    # there may be views of it
         if type(t) is CustomTensor:
             if node is not None and not node.is_leaf:
                 if not value and view_history.leads_nowhere(node):
                     return
-                nodes.become_leaf(t)
+                handles.become_leaf(t)
             if value and tape is None and "_made_here" not in t.__dict__:
                 give_to_torch(t)
             else:
@@ -128,7 +129,7 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
 
 def give_to_torch(t: Tensor) -> None:
     """Make a constant that a graph has computed a leaf of torch's own: outside any context torch differentiates."""
-    nodes.become_leaf(t)
+    handles.become_leaf(t)
     for name in ("_node", "_requires_grad"):
         t.__dict__.pop(name, None)
     t.__class__ = Tensor
@@ -146,8 +147,8 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
     node = history(t)
     if node is None:
         return None
-    if nodes.get_active() is not None:
-        node = nodes.origin(nodes.handle_of(t))
+    if tapes.get_active() is not None:
+        node = nodes.origin(handles.handle_of(t))
     node = view_history.origin(node)
     return nodes.show(node.operands[0] if node.op.name == "output" and node.operands else node)
 
@@ -220,18 +221,18 @@ def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
             raise errors.GraphError(errors.at("Can't detach views in-place. Use detach() instead."))
         hooks.keep_hooks(t)
         if type(t) is CustomTensor:
-            nodes.become_leaf(t)
+            handles.become_leaf(t)
             t._requires_grad = False
             return t
-        if nodes.get_active() is not None:
-            nodes.become_leaf(t)
+        if tapes.get_active() is not None:
+            handles.become_leaf(t)
         Base.requires_grad.__set__(t, False)  # type: ignore[attr-defined]
         return t
 
 
 def as_subclass(self: Tensor, cls: Any) -> Any:
     """`Tensor.as_subclass`, which no mode sees, with the gradient followed or the call refused."""
-    if nodes.get_recording() is None or torch._C._is_torch_function_all_disabled() \
+    if tapes.get_recording() is None or torch._C._is_torch_function_all_disabled() \
             or not references.requires_grad(self):
         return Base.as_subclass(self, cls)
     if not torch.is_grad_enabled():
@@ -317,7 +318,7 @@ def memory(func: Any, args: Any, kwargs: Any) -> Any:
     if func in (setter("data"), Tensor.resize_, Tensor.resize_as_):
         with torch._C.DisableTorchFunction():
             kind = meta(args[0])
-            nodes.given_memory(args[0], lambda: func(*args, **kwargs))
+            handles.given_memory(args[0], lambda: func(*args, **kwargs))
             if remade(args[0], kind) or func is setter("data"):
                 escaped(args[0])
             return args[0] if func is not setter("data") else None
@@ -329,7 +330,7 @@ def set_(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
     What was recorded of a leaf so far belongs to the leaf that it was; its next use registers it anew.
     """
-    if nodes.get_recording() is None:
+    if tapes.get_recording() is None:
         return Base.set_(self, *args, **kwargs)
     with torch._C.DisableTorchFunction():
         leaf = references.requires_grad(self) and history(self) is None
@@ -340,10 +341,10 @@ def set_(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             ))
         escaped(self)
         Base.set_(self, *args, **kwargs)
-        nodes.wrote(self)
+        handles.wrote(self)
         escaped(self)                       # the other tensors over its new memory have counters of their own
         if leaf:
-            nodes.become_leaf(self)
+            handles.become_leaf(self)
             if type(self) is CustomTensor:
                 self._requires_grad = True
     return self

@@ -9,7 +9,7 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt.api.function import CustomFunction
-from autograd_opt.graph import node as nodes
+from autograd_opt.graph import tape as tapes
 
 C = torch._C
 
@@ -19,7 +19,7 @@ def replace(name: str, make: Callable[..., Any]) -> None:
     original = getattr(C._functions, name)
 
     def construct(cls: Any, *args: Any) -> Any:
-        return make(*args) if nodes.get_recording() is not None else original(*args)
+        return make(*args) if tapes.get_recording() is not None else original(*args)
 
     setattr(C._functions, name, type(name, (), {"__new__": construct}))
 

@@ -12,7 +12,7 @@ from autograd_opt._common import arguments
 from autograd_opt.abi import switches, symbols
 from autograd_opt.api import function, graph, tensor, tensor_methods, torch_functions
 from autograd_opt.engine import runs
-from autograd_opt.graph import node, references, torch_names
+from autograd_opt.graph import handles, node, references, torch_names
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.ops.table import OPS, define
 from autograd_opt.record import (
@@ -42,6 +42,7 @@ def general(name: str) -> Callable[..., Any]:
 def install() -> None:
     """Bind everything; importing the package calls this."""
     node.install(CustomTensor, LEAF, OUTPUT, views.WRITTEN, ELSEWHERE)
+    handles.install()
     for name in torch_names.NAMED_EARLY:
         OPS[name].named = True
     recorder.leave_out(switches.OFF)

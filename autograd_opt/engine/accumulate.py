@@ -9,7 +9,7 @@ import torch
 from autograd_opt import errors
 from autograd_opt._common.locks import lasting_lock
 from autograd_opt.engine.hooks import after, prepare, run_leaf_hooks, run_post_accumulate
-from autograd_opt.graph import node as nodes
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import requires_grad, set_grad
 from autograd_opt.graph.view_history import late
 
@@ -50,12 +50,12 @@ def refuse_interior(t: Tensor) -> None:
     with torch._C.DisableTorchFunction():
         if not t._is_view():
             return
-        recording = nodes.resume(0)          # the history is recorded as it is found
+        recording = tapes.resume(0)          # the history is recorded as it is found
         try:
             with torch.enable_grad():
                 moved = late(t, True) is not None
         finally:
-            nodes.resume(recording)
+            tapes.resume(recording)
     if moved:
         raise errors.GraphError("leaf variable has been moved into the graph interior: the memory of this view was "
                                 "written since it was made, and what it is a view of requires grad")

@@ -27,8 +27,9 @@ from autograd_opt.engine.executor import (
 )
 from autograd_opt.engine.hooks import prepare, run_leaf_hooks
 from autograd_opt.engine.runs import too_deep
+from autograd_opt.graph import handles, references, refusals, released_history, runs
 from autograd_opt.graph import node as nodes
-from autograd_opt.graph import references, refusals, released_history, runs
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.hooks import retain_grad
 from autograd_opt.ops.table import MULTI, VIEW
 from autograd_opt.record.dispatch import MODE
@@ -45,7 +46,7 @@ def as_tuple(x: Any) -> tuple[Any, ...]:
 
 def tape_for(roots: Sequence[Any], what: str) -> Any:
     """The tape that recorded the roots: the active one, or an error that says why not."""
-    tape = nodes.get_active()
+    tape = tapes.get_active()
     if tape is None:
         known = [root.__dict__.get("_node") for root in roots if isinstance(root, Tensor)]
         if any(n is not None and n.tape is not None for n in known):
@@ -73,14 +74,14 @@ def root_nodes(tape: Any, roots: Sequence[Any]) -> list[Any]:
                 raise errors.ArgumentTypeError(errors.at(
                     f"expected a Tensor to differentiate, got {type(root).__name__}"
                 ))
-            if not references.requires_grad(root) and nodes.handle_of(root, False) is None:
+            if not references.requires_grad(root) and handles.handle_of(root, False) is None:
                 raise without_graph(i)
         elif node.index < 0 and not node.is_leaf:
             raise refusals.freed(node)            # an edge whose node the graph has let go
         found.append(node)
     for i, root in enumerate(roots):
         if found[i] is None:
-            node = found[i] = nodes.handle_of(root)
+            node = found[i] = handles.handle_of(root)
             if not node.requires_grad or node.op == "view_apart":
                 raise without_graph(i)
     return found
@@ -104,8 +105,8 @@ def edge_node(edge: Any) -> Any:
             raise errors.GraphError(errors.at(
                 "a GradientEdge made by torch's own autograd was used in an AutogradGraph: make it inside the context"
             ))
-        return nodes.handle_of(leaf)
-    tape = nodes.get_active()
+        return handles.handle_of(leaf)
+    tape = tapes.get_active()
     if inner.tape is not tape and tape is not None:
         raise refusals.graph_mismatch(inner, tape)
     return inner if inner is edge else output_of(inner, edge.output_nr)
@@ -115,7 +116,7 @@ def output_of(node: Any, number: int) -> Any:
     """The node of one output of a multi-output node; the node itself for any other."""
     if not node.op.flags & MULTI:
         return node
-    tape: Any = nodes.get_active()
+    tape: Any = tapes.get_active()
     for index in range(node.index + 1, len(tape)):
         other = tape.node(index)
         if other.op.name == "output" and other.operands[0] is node and other.raw_attributes["i"] == number:
@@ -265,7 +266,7 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         results = execute(tape, found, cotangents, targets, retain, create_graph, False, batch)
         if outer is not None:
             results = [None if g is None else torch._add_batch_dim(g, 0, outer[0]) for g in results]
-    if tape.twins:
+    if tape.merges.twins:
         results = own_memory(tape, found, cotangents, targets, results, create_graph)
     for i, (t, g) in enumerate(zip(wanted, results, strict=True)):
         if g is None and materialize_grads:
@@ -402,11 +403,11 @@ def input_nodes(inputs: Sequence[Any]) -> list[Any]:
             raise errors.ArgumentTypeError(errors.at(f"expected Tensors as inputs, got {type(t).__name__}"))
         if not references.requires_grad(t):
             raise errors.GraphError(errors.at("One of the differentiated Tensors does not require grad"))
-        found = nodes.handle_of(t, False)
+        found = handles.handle_of(t, False)
         if found is not None and found.view is not None and not found.is_leaf and t._version != found.version:
-            found = nodes.handle_of(t)          # torch gives a view of written memory its history anew
+            found = handles.handle_of(t)          # torch gives a view of written memory its history anew
         elif t._is_view() and (found is None or found.is_leaf or not found.requires_grad):
-            found = nodes.handle_of(t)          # and its first history to one that nothing has read yet
+            found = handles.handle_of(t)          # and its first history to one that nothing has read yet
         while found is not None and found.op == "written":
             found = found.operands[0]           # a write without a record leaves the gradient where it was
         targets.append(None if found is not None and found.op == "view_apart" else found)
@@ -546,8 +547,8 @@ def ends_without_values(node: Any) -> bool:
 
 def numeric_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     """Execute on plain values: nothing is recorded but what hooks and functions record."""
-    was_paused = nodes.get_recording() is None
-    nodes.pause()
+    was_paused = tapes.get_recording() is None
+    tapes.pause()
     grad_mode = torch._C.is_grad_enabled()
     try:
         with torch._C.DisableTorchFunction():
@@ -557,7 +558,7 @@ def numeric_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
         with torch._C.DisableTorchFunction():
             torch._C._set_grad_enabled(grad_mode)
         if not was_paused:
-            nodes.resume(0)
+            tapes.resume(0)
 
 
 def batched_run(run: runs.Run, cotangents: list[Tensor]) -> list[Any]:

@@ -4,7 +4,8 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import disjoint_base
 
-from autograd_opt.graph.node import Node, Tape
+from autograd_opt.graph.node import Node
+from autograd_opt.graph.tape import Tape
 
 class Contribution:
     parts: list[Tensor | None]

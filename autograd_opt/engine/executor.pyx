@@ -22,16 +22,18 @@ from autograd_opt.abi.ctorch cimport (
     ao_use_reads,
 )
 from autograd_opt.graph.node cimport (
-    AGAIN, CONTIGUOUS, DEAD, EXPOSED, FREED, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NOWHERE, ONCE,
+    AGAIN, CONTIGUOUS, DEAD, EXPOSED, FREED, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NO_MERGE, NOWHERE, ONCE, PACKED,
     OVERWRITTEN, PINNED, REACHED_DIRECTLY, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0,
-    UNBROADCAST1, UNBROADCASTN, Leads, Node, Op, Tape, Vjp, active_tape, awaits, followed, handle, is_custom,
-    is_float, leads_on, live_value, number_arguments, same_device, set_paused, shape_of, unbroadcast,
-    value_of, version_of,
+    UNBROADCAST1, UNBROADCASTN, Leads, Node, Op, Vjp, awaits, followed, is_custom, leads_on, shape_of, unbroadcast,
+    version_of,
 )
+from autograd_opt.graph.handles cimport handle
+from autograd_opt.graph.plain_values cimport is_float, number_arguments, same_device
+from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused
+from autograd_opt.graph.values cimport live_value, value_of
 from autograd_opt import errors
 from autograd_opt.graph import refusals
 from autograd_opt.engine.hooks import after, at_root, before, prepare
-from autograd_opt.graph.node cimport NO_MERGE, PACKED, recording
 from autograd_opt.abi.kernel_names import INTO, PAIRS, PRODUCTS, SINGLES
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.abi.tensor_info cimport sole_owner
@@ -260,14 +262,14 @@ cdef class GraphTask:
         self.accumulator = accumulator
         cdef bint frees = not (self.retain or self.create_graph)
         self.tape.running += 1
-        self.tape.freeing += frees
-        if frees and self.tape.kept_bytes > 0:
-            self.tape.evict(self.tape.budget())
+        self.tape.retention.freeing += frees
+        if frees and self.tape.retention.kept_bytes > 0:
+            self.tape.retention.evict(self.tape.retention.budget())
         try:
             return self.execute(roots, cotangents, inputs)
         finally:
             self.tape.running -= 1
-            self.tape.freeing -= frees
+            self.tape.retention.freeing -= frees
             self.tape.floor = min(self.tape.floor, self.tape.n + 64)
 
     cdef object execute(self, list roots, list cotangents, inputs):

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
-from autograd_opt.graph import node as nodes
 from autograd_opt.graph import runs
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.hooks import NodeHooks, heard
 from autograd_opt.graph.references import set_grad
 from autograd_opt.graph.view_history import origin
@@ -196,13 +196,13 @@ def user_code(task: Any, node: Any = None) -> Iterator[None]:
         if task.create_graph:
             yield
             return
-        nodes.resume(0)
+        tapes.resume(0)
         grad_mode = torch._C.is_grad_enabled()
         try:
             with torch._C._EnableTorchFunction(), MODE:
                 yield
         finally:
-            nodes.pause()
+            tapes.pause()
             torch._C._set_grad_enabled(grad_mode)
     finally:
         ENTERED.changed(pairs, task)

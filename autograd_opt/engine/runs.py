@@ -17,6 +17,7 @@ from torch.autograd.graph import GradientEdge
 from autograd_opt import errors
 from autograd_opt.graph import accumulators
 from autograd_opt.graph import node as nodes
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.accumulators import Accumulator
 from autograd_opt.graph.runs import current, stack
 
@@ -76,7 +77,7 @@ def execution_order() -> list[Any]:
     run = current()
     if run is None:
         return _original["_current_graph_task_execution_order"]()
-    tape = nodes.get_active()
+    tape = tapes.get_active()
     return [tape.node(i) for i in sorted(run.reached(), reverse=True)]  # type: ignore[union-attr]
 
 

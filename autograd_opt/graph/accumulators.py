@@ -13,6 +13,7 @@ import torch
 from torch.autograd.graph import GradientEdge
 
 from autograd_opt.graph import node as nodes
+from autograd_opt.graph import tape as tapes
 
 _function_or_accumulator: Any = torch.autograd.graph._get_grad_fn_or_grad_acc
 
@@ -46,7 +47,7 @@ def torchs(node: Any) -> Any:
 
 def function_or_accumulator(t: Any) -> Any:
     """torch's `_get_grad_fn_or_grad_acc`; leaves of this library's class are found outside contexts too."""
-    if nodes.get_active() is None and type(t) is not GradientEdge and t.__dict__.get("_requires_grad") \
+    if tapes.get_active() is None and type(t) is not GradientEdge and t.__dict__.get("_requires_grad") \
             and t.grad_fn is None:
         return Accumulator(t, None)
     node = _function_or_accumulator(t)

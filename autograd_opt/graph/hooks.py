@@ -12,7 +12,8 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACCUMULATE
-from autograd_opt.graph import node as nodes
+from autograd_opt.graph import handles
+from autograd_opt.graph import tape as tapes
 
 Tensor = torch.Tensor
 _ids = itertools.count()
@@ -65,7 +66,7 @@ class NodeHooks:
 
 def heard(value: Any = None) -> Any:
     """Let the runs of the graph that records here write `.grad` in torch's order: a hook of a leaf sees it."""
-    tape: Any = nodes.get_active()
+    tape: Any = tapes.get_active()
     if tape is not None:
         tape.heard = True
     return value
@@ -88,16 +89,16 @@ def call_of(node: Any) -> str:
 def own_node(t: Tensor, node: Any) -> Any:
     """The node whose cotangent is the gradient of `t`: below those of writes without a record."""
     from autograd_opt.graph.view_history import origin
-    return origin(nodes.handle_of(t) if nodes.get_active() is not None else node)
+    return origin(handles.handle_of(t) if tapes.get_active() is not None else node)
 
 
 def read(t: Tensor) -> Any:
     """The node of `t`; a view whose base has come to require grad is given the one that it has now."""
     from autograd_opt.graph.references import base_requires_grad
     node = t.__dict__.get("_node")
-    if node is None or node.is_leaf or node.requires_grad or node.view is None or nodes.get_active() is None:
+    if node is None or node.is_leaf or node.requires_grad or node.view is None or tapes.get_active() is None:
         return node
-    return nodes.handle_of(t) if base_requires_grad(t) else node
+    return handles.handle_of(t) if base_requires_grad(t) else node
 
 
 def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:

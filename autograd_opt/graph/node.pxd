@@ -1,4 +1,4 @@
-"""Declarations shared by the compiled modules: Op, Vjp, Node, Tape."""
+"""What is recorded: operators, nodes and their flags."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -85,6 +85,11 @@ cdef class Op:
     cdef uint32_t needs(self, int i)
     cdef bint commutes(self, dict attrs) except -1
 
+cdef class TapeBase:
+    """What a node knows of the tape that recorded it."""
+    cdef readonly int64_t id
+    cdef public Py_ssize_t changes       # how often something changed that decides which nodes merge
+
 cdef class Node:
     # first, side by side in memory, what a walk over all nodes reads
     cdef readonly Op op
@@ -122,124 +127,38 @@ cdef inline bint leads_on(Leads leads, int64_t index) noexcept:
     """Is the node of this number a target of the run, or on a way to one?"""
     return leads.low <= index < leads.high and leads.marks[index - leads.low] & 1
 
-cdef struct Entry:
-    int64_t a
-    int64_t b
-    uint64_t kind
-    PyObject *first              # borrowed Node: the leader
+cdef object CustomTensor, PlainTensor, Parameter
+cdef object NODE, MARK           # names of a tensor's attributes: its node, and of a leaf whether it requires grad
+cdef Op LEAF_OP, OUTPUT_OP, WRITTEN_OP, ELSEWHERE_OP
 
-cdef class Tape:
-    cdef readonly int64_t id
-    cdef PyObject **nodes        # owned
-    cdef Py_ssize_t n, capacity, floor
-    cdef public bint optimize, consumed, sources
-    cdef public Py_ssize_t running   # backward runs under way: record numbers must not move
-    cdef public Py_ssize_t fixed     # others that hold record numbers
-    cdef Py_ssize_t moves        # how often entries of the value table were moved or forgotten
-    cdef bint moved              # the last value handed out again was the kept one itself, not a clone
-    cdef bint layouts            # a value was computed twice for its strides
-    cdef public bint histories   # a tensor that torch has computed is a leaf: its gradient goes on in torch's graph
-    cdef public bint late        # a tensor came to require grad by a write: its views may, too
-    cdef public bint heard       # leaves have hooks: they see the order in which leaves get their gradients
-    cdef public bint plain       # no saved-tensor hooks: fast paths allowed
-    cdef dict casts              # (id(leaf), grad mode) -> the leaf and its cast by autocast
-    cdef object cast_seal        # dies when torch forgets its own
-    cdef bint sweeping, guarded
-    cdef int64_t modes           # how many torch-function modes there were when its context began, its own the innermost
-    cdef list trash
-    cdef object guard            # disables torch functions around one kernel
-    cdef dict abroad             # id(tensor of another graph) -> (weak reference, the node that stands for it)
-    cdef dict leaves             # id(tensor) -> (leaf Node, tensor or weakref)
-    cdef public Py_ssize_t hits, recomputed, epoch, changes
-    cdef public Py_ssize_t twins, merging        # nodes with a leader; those that a cotangent may reach
-    cdef Py_ssize_t resolved, resolved_changes
-    cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
-    cdef dict writes             # storage -> (weak reference, code, instruction) of its latest unrecorded write
-    cdef Py_ssize_t writes_due   # so many are looked through for memory that is gone
-    cdef public dict exposed     # storage -> storage object, of memory visible outside torch
-    cdef int missed(self, Node node) except -1
-    cdef public Py_ssize_t missed_bytes, saved_bytes, kept_bytes, peak_kept_bytes
-    cdef Py_ssize_t allowance
-    cdef bint counting           # are the bytes of living outputs counted?
-    cdef Py_ssize_t alive_bytes, largest, expected
-    cdef Py_ssize_t freeing      # runs under way that free the graph
-    cdef readonly Py_ssize_t most_alive
-    cdef public bint steady      # values held for reuse give way to none that comes later
-    cdef public bint advance     # the whole allowance from the start, not only once it was missed
-    cdef public Py_ssize_t reused_bytes
-    cdef Entry *table
-    cdef size_t mask, used
-    cdef object ring             # deque of nodes whose value is kept for reuse
-    cdef public object graph     # weak reference to the AutogradGraph
-    cdef object last_shape, last_dtype
-    cdef Py_ssize_t last_bytes
-    cdef object other_shape, other_dtype
-    cdef Py_ssize_t other_bytes
-    cdef int append(self, Node node) except -1
-    cdef Node leaf(self, object t)
-    cdef Node above(self, Node below, object t)
-    cdef int describe(self, Node node, object t) except -1
-    cdef bint degenerate(self)
-    cdef Entry *find(self, int64_t a, int64_t b, uint64_t kind) except NULL
-    cdef int grow(self) except -1
-    cdef void decrement(self, Node node) noexcept
-    cdef void let_go(self, Node node) noexcept
-    cdef void release(self, Node node) noexcept
-    cdef void spend(self, Node node) noexcept
-    cdef void drain(self) noexcept
-    cdef void unlink(self, Node node) noexcept
-    cdef int keep(self, Node node) except -1
-    cdef int evict(self, Py_ssize_t limit) except -1
-    cdef Py_ssize_t budget(self) noexcept
-    cdef int count(self, Node node) except -1
-    cdef void uncount(self, Node node) noexcept
-    cdef int lost(self, Node node, bint wanted=*) except -1
-    cdef int inherit(self, Node node) except -1
-    cdef int forget_writes(self) except -1
-    cdef int compact(self) except -1
-    cdef int count_references(self, Py_ssize_t *known) except -1
-    cdef int count_reference(self, Node node, Py_ssize_t *known) except -1
-    cdef int keep_below(self, Node node, Py_ssize_t *known) except -1
-    cdef int keep_record(self, Node node, Py_ssize_t *known) except -1
-    cdef int forget_leaf(self, Node node) except -1
-    cpdef int clear(self) except -1
-    cdef Node parameter(self, object t)
-    cdef int resolve(self, dict captured) except -1
-    cdef void spend_twin(self, Node node, int64_t task, Leads needed) noexcept
-    cdef int lead(self, Node node, Node target) except -1
-    cdef int mergeable(self, Node node, dict captured) except -1
-    cdef int keep_number(self, Node node, object r) except -1
-    cdef Py_ssize_t nbytes(self, object shape, object dtype) except -1
-
-cdef int64_t fresh_vn()
-cdef Tape active_tape()
-cdef object known_value(Tape tape, Node first)
-cdef object live_value(Tape tape, Node node)
-cdef object left_over(Tape tape, Node first, object value)
-cdef object value_of(Tape tape, Op op, Node operand)
-cdef PyObject *recording()
-cdef Tape tape_here()
-cpdef wrote(t)
-cdef int set_paused(int value)
-cdef Node handle(Tape tape, object t)
+cdef int64_t fresh_vn() noexcept
+cdef dict tapes                  # id -> address of the Tape, while it lives
+cdef object tape_by_id(int64_t id)
 cdef Node new_node(Op op)
-cdef int attach(Tape tape, Node node, object tensor) except -1
 cdef object current_source(Node node)
 cdef int is_custom(object t)
 cdef uint32_t version_of(object t) except? 4294967295
 cdef object shape_of(object t)
-cdef object same_device(object device)
-cdef tuple number_arguments(object number, object t, object dtype)
-cdef bint is_float(object dtype)
+cdef Node shown(Node node)
+cdef bint narrows(Node node) except -1
+cdef bint intact(Node node) except -1
 
 cdef inline bint followed(Node operand):
     """Does a gradient go on from this operand?"""
     return operand is not None and (operand.flags & (REQUIRES_GRAD | NOWHERE)) == REQUIRES_GRAD
+
 cdef inline bint awaits(Op op, Node operand):
     """Does the rule of `op` for this operand ever run?  Where it does not, torch saves nothing for it."""
     return followed(operand) or not op.several and operand.flags & REQUIRES_GRAD != 0
-cdef int release_handle(Tape tape, object t) except -1
-cdef object encode(object v, bint typed=*)
-cdef object encode_attributes(object attrs, bint typed)
-cdef int deeper() except -1
-cdef void shallower() noexcept
+
+cdef inline Node end(Node node):
+    """Where the cotangent of `node` goes."""
+    return node.leader if node is not None and node.flags & MERGED else node
+
+cdef inline Node operand_of(Node node):
+    """The first operand that is a tensor."""
+    return node.in0 if node.in0 is not None else node.in1
+
+cdef inline bint commutes(Node node) except -1:
+    """May the two operands change places?  Not in `torch.add(x, y, alpha=2)`, which is x + 2 y."""
+    return node.op.commutes(node.attrs)

@@ -1,95 +1,567 @@
-"""Node and Tape: what is recorded, who keeps it alive, and how values are numbered.
+"""What is recorded: an entry of the table of operators, and one operation or leaf.
 
-A `Tape` owns its nodes in record order; a tensor owns only its own node.  How long saved
-tensors live is decided by a count in each node (alive consumers, plus one while the
+How long saved tensors live is decided by a count in each node (alive consumers, plus one while the
 node's tensor is alive), so a branch that the user drops is released at once, without
 recursion and without a reference cycle, while the graph as written stays readable.
 """
 
-from array import array
-from collections import deque, namedtuple
-import struct
-import os
-import sys
+from collections import namedtuple
 import weakref
 
 import torch
 
-from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_DECREF, Py_XDECREF
-from libc.string cimport memcpy, memset
+from cpython.ref cimport Py_XDECREF
+from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.abi.ctorch cimport (
-    ao_again, ao_builtin0, ao_dtype, ao_forget, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done,
-    ao_frame_lasti, ao_frame_t, ao_get, ao_get_int, ao_has_weakrefs, ao_is_inference, ao_is_leaf, ao_is_view,
-    ao_needs_grad, ao_on_cpu, ao_own, ao_put_aside, ao_raise_again, ao_raised, ao_referent, ao_set_type, ao_shape,
-    ao_silent_attr, ao_strided, ao_strip, ao_tensors_over, ao_try_attr, ao_use_reads, ao_uses, ao_version,
+    ao_dtype, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_get_int,
+    ao_own, ao_shape, ao_use_reads, ao_version,
 )
-from autograd_opt.abi.tensor_info cimport resizable, sole_owner
 from autograd_opt.abi.tensor_info import reads_address, use_kinds
+from autograd_opt.graph.plain_values cimport same_device
 cimport cython
 
-cdef extern from *:
-    """
-    static AO_THREAD PyObject *ao_active = NULL;   /* the Tape recording in this thread */
-    static AO_THREAD int ao_paused = 0;
-    static AO_THREAD int ao_saving_hooks = 0;      /* 1 while a pair of saved-tensor hooks is in place */
-    """
-    PyObject *ao_active
-    int ao_paused
-    int ao_saving_hooks
-
 cdef extern from "Python.h":
-    int PyObject_GenericSetAttr(object o, object name, object value) except -1
-    Py_ssize_t Py_REFCNT(object o)
-    Py_ssize_t references "Py_REFCNT"(PyObject *o)
-    bint is_weak "PyWeakref_CheckRefExact"(object o)
     bint PyErr_ExceptionMatches(PyObject *kind)
     void PyErr_Clear()
-    ctypedef void (*destructor)(PyObject *)
-    ctypedef int (*visitproc)(PyObject *, void *) noexcept
-    ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept
-    ctypedef struct PyTypeObject:
-        destructor tp_finalize
-        traverseproc tp_traverse
-        unsigned long tp_flags
-    int PyType_Modified(PyTypeObject *t)
 
 ao_use_reads(reads_address())
 cdef object _base = torch._C.TensorBase
 cdef object get_version = ao_own(_base.__dict__["_version"])
 cdef object get_device = ao_own(_base.__dict__["device"])
-cdef object get_inference = _base.__dict__["is_inference"]
-cdef object is_neg = _base.__dict__["is_neg"]
-cdef object use_count = _base.__dict__["_use_count"]
-cdef object get_meta = ao_own(_base.__dict__["is_meta"])
-cdef object STRIDED_LAYOUT = torch.strided
-cdef object PlainTensor = torch.Tensor
-cdef object Parameter = torch.nn.Parameter
-cdef object CustomTensor = None          # set by install()
-cdef object NODE = "_node"
-cdef object MARK = "_requires_grad"
+PlainTensor = torch.Tensor
+Parameter = torch.nn.Parameter
+CustomTensor = None                      # set by install(), as are the operators
+NODE = "_node"
+MARK = "_requires_grad"
+LEAF_OP = OUTPUT_OP = WRITTEN_OP = ELSEWHERE_OP = None
+tapes = {}
 cdef int64_t _vn = 0
-cdef int64_t _tape_ids = 0
-cdef dict _tapes = {}                    # id -> address of the Tape, while it lives
-cdef Py_ssize_t SMALL = 1 << 20          # bytes alive below which a peak is not worth a kernel
-cdef Op LEAF_OP = None
-cdef Op OUTPUT_OP = None
-cdef Op WRITTEN_OP = None
-cdef Op ELSEWHERE_OP = None
 
 # Python code reads these flags by the same names.
 globals().update(EXPOSED=EXPOSED, NO_MERGE=NO_MERGE, NOWHERE=NOWHERE, OVERWRITTEN=OVERWRITTEN, PINNED=PINNED)
 
-include "core/node.pxi"
-include "core/active.pxi"
-include "core/handles.pxi"
-include "core/leads.pxi"
-include "core/tape.pxi"
-include "core/attributes.pxi"
-include "core/numbers.pxi"
-include "core/arrays.pxi"
-include "core/settled.pxi"
-include "core/values.pxi"
-include "core/boundary.pxi"
+
+cdef int64_t fresh_vn() noexcept:
+    global _vn
+    _vn += 1
+    return _vn
+
+
+cdef object tape_by_id(int64_t id):
+    address = tapes.get(id)
+    return None if address is None else <object><PyObject *><size_t>address
+
+
+cdef int is_custom(object t):
+    return type(t) is CustomTensor
+
+
+cdef uint32_t version_of(object t) except? 4294967295:
+    cdef int64_t version = ao_version(t)
+    if version < 0:
+        version = ao_get_int(get_version, t)
+    if version < 0:                      # an inference tensor has no version counter
+        if not PyErr_ExceptionMatches(<PyObject *>RuntimeError):
+            PyErr_Clear()
+            return ao_get(get_version, t)
+        PyErr_Clear()
+        return 0
+    return <uint32_t>version
+
+
+cdef object shape_of(object t):
+    return ao_shape(t)
+
+
+cdef Node new_node(Op op):
+    cdef Node node = Node.__new__(Node)
+    node.op = op
+    node.index = -1
+    return node
+
+
+cdef struct Known:
+    PyObject *code
+    bint internal
+
+cdef Known _known[16384]                 # code objects by address: is it torch's or ours?
+cdef dict _codes = {}                    # keeps them alive, so that an address stays one object's
+
+
+cdef object current_source(Node node):
+    """Remember the position (code object, instruction) of the innermost frame of the user's."""
+    cdef ao_frame_t frame = ao_frame()
+    cdef PyObject *code
+    cdef Known *known
+    while frame != NULL:
+        code = ao_frame_code(frame)
+        known = &_known[(<size_t>code >> 5) & 16383]
+        if known.code != code:
+            from autograd_opt._common.callsite import internal
+            known.internal = internal((<object>code).co_filename)
+            known.code = code
+            _codes[<size_t>code] = <object>code
+        if not known.internal:
+            node.code = <object>code
+            node.lasti = ao_frame_lasti(frame)
+            ao_frame_done(frame)
+            return None
+        frame = ao_frame_back(frame)
+
+
+cdef class TapeBase:
+    pass
+
+
+Metadata = namedtuple("Metadata", "shape dtype device is_nested_tensor is_cpp_nested_tensor", defaults=(False, False))
+"""What torch's Python code asks of one output of a node."""
+
+
+cdef class Vjp:
+    """One operand's vector-Jacobian product and what it reads."""
+
+    def __init__(self, fn, tuple codes, tuple attributes, uint32_t needs):
+        self.fn, self.codes, self.attributes, self.needs = fn, codes, attributes, needs
+
+
+cdef class Op:
+    """One line of the operator table; `autograd_opt.ops.table` builds these."""
+
+    def __init__(self, str name, int id, tuple operands, dict attributes, uint32_t flags,
+                 list vjps, joint=None, forward=None, int hot=0, kernel=None):
+        self.name, self.id, self.operands, self.attributes = name, id, operands, attributes
+        self.flags, self.vjps, self.joint, self.forward = flags, vjps, joint, forward
+        self.hot, self.kernel = hot, kernel
+        self.differentiable = joint is not None or any([v is not None for v in vjps])
+        self.several = sum([v is not None for v in vjps]) > 1 or joint is not None and (
+            flags & VARIADIC != 0 or len(operands) > 1)
+        self.need0 = self.needs(0)
+        self.need1 = self.needs(1)
+
+    cdef uint32_t needs(self, int i):
+        if self.joint is not None:
+            return (<Vjp>self.joint).needs
+        if i >= len(self.vjps) or self.vjps[i] is None:
+            return 0
+        return (<Vjp>self.vjps[i]).needs
+
+    cdef bint commutes(self, dict attrs) except -1:
+        """May the two operands of a call with these attributes change places?"""
+        return self.flags & COMMUTATIVE and (attrs is None or attrs.get("alpha", 1) == 1)
+
+    def saved_by(self, int i):
+        """Bit mask of what the rule of operand `i` reads: bit k operand k, bit 31 the output."""
+        return self.needs(i)
+
+    def __str__(self):
+        return self.name
+
+    def __eq__(self, other):
+        return self is other or (isinstance(other, str) and other == self.name)
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __repr__(self):
+        return f"<Op {self.name}({', '.join(self.operands)})>"
+
+
+@cython.no_gc
+@cython.freelist(4096)
+@cython.final
+cdef class Node:
+    """One recorded operation, or one leaf; also what `tensor.grad_fn` returns."""
+
+    def __dealloc__(self):
+        Py_XDECREF(self.cotangent)
+
+    # What a node shows: the payload of the DAG.
+    @property
+    def attributes(self):
+        """Attribute name to value; Python-number operands appear under their operand's name."""
+        out = {}
+        if self.flags & SCALAR0:
+            out[self.op.operands[0]] = self.x0
+        if self.flags & SCALAR1:
+            out[self.op.operands[1]] = self.x1
+        if self.attrs is not None:
+            out.update(self.attrs)
+        return out
+
+    @property
+    def raw_attributes(self):
+        return self.attrs
+
+    @property
+    def operands(self):
+        """Operand nodes in order; None where the operand is a Python number or absent."""
+        if self.more is not None:
+            return self.more
+        n = len(self.op.operands)
+        if self.in0 is None and self.in1 is None and not self.flags & (SCALAR0 | SCALAR1):
+            return ()
+        return (self.in0,) if n == 1 else (self.in0, self.in1)
+
+    @property
+    def shape(self):
+        return self.shape
+
+    @property
+    def dtype(self):
+        return self.dtype
+
+    @property
+    def device(self):
+        return self.device
+
+    @property
+    def requires_grad(self):
+        return bool(self.flags & REQUIRES_GRAD)
+
+    @property
+    def is_leaf(self):
+        return bool(self.flags & LEAF)
+
+    @property
+    def is_constant(self):
+        return bool(self.flags & LEAF) and not self.flags & REQUIRES_GRAD
+
+    @property
+    def index(self):
+        return self.index
+
+    @property
+    def flags(self):
+        return self.flags
+
+    @property
+    def version(self):
+        """The version of the tensor's memory that this node stands for."""
+        return self.version
+
+    @property
+    def value_number(self):
+        return self.vn
+
+    @property
+    def leader(self):
+        return self.leader
+
+    @property
+    def spent(self):
+        return bool(self.flags & FREED)
+
+    @property
+    def alive(self):
+        return not self.flags & DEAD
+
+    @property
+    def hooks(self):
+        return self.hooks
+
+    @hooks.setter
+    def hooks(self, value):
+        self.hooks = value
+        if value is not None:
+            self.mark(PINNED)
+
+    @property
+    def view(self):
+        return self.view
+
+    @view.setter
+    def view(self, value):
+        self.view = value
+
+    @property
+    def tensor(self):
+        """The tensor this node belongs to, or None once it is gone."""
+        if self.flags & LEAF:
+            return self.value() if isinstance(self.value, weakref.ref) else self.value
+        return None if self.tensor == NULL else <object>self.tensor
+
+    @property
+    def source(self):
+        """`file:line` of the user's code, or None where it was not recorded."""
+        if self.code is None:
+            return None
+        line = None
+        for start, stop, number in self.code.co_lines():
+            if start <= self.lasti < stop:
+                line = number
+        return f"{self.code.co_filename}:{line}"
+
+    @property
+    def place(self):
+        """Where in the user's code: a code object and an offset, or None and 0."""
+        return self.code, 0 if self.code is None else self.lasti
+
+    @property
+    def same(self):
+        """Is the value the operand's own, bit for bit?"""
+        return bool(self.flags & SAME)
+
+    @property
+    def bytes(self):
+        """Bytes of the output; of several, nothing, since each has a node of its own."""
+        cdef Py_ssize_t n = 1
+        if self.dtype is None:
+            return 0
+        for d in self.shape:
+            n *= d
+        return n * self.dtype.itemsize
+
+    def saved_values(self):
+        """The tensors that this node's rules have saved and not yet released."""
+        out = [t for t in (self.x0, self.x1, self.value) if isinstance(t, PlainTensor)]
+        if self.saved_more is not None:
+            out.extend([t for t in self.saved_more[0] if isinstance(t, PlainTensor)])
+        return out
+
+    def register_hook(self, fn):
+        """Call `fn(grad_inputs, grad_outputs)` after this node's rule."""
+        from autograd_opt.graph.hooks import add, hooks_of
+        return add(hooks_of(self).post, fn)
+
+    def register_prehook(self, fn):
+        """Call `fn(grad_outputs)` before this node's rule."""
+        from autograd_opt.graph.hooks import add, hooks_of
+        return add(hooks_of(self).pre, fn)
+
+    @property
+    def metadata(self):
+        """A dict of the user's own, kept with the node."""
+        from autograd_opt.graph.hooks import hooks_of
+        return hooks_of(self).__dict__.setdefault("metadata", {})
+
+    def pin(self):
+        """Keep this node's own cotangent: it is never merged."""
+        self.mark(PINNED)
+
+    def mark(self, uint32_t flags):
+        cdef TapeBase tape = tape_by_id(self.tape_id)
+        self.flags |= flags
+        if tape is not None:
+            tape.changes += 1
+
+    def name(self):
+        """The operator's name, as `grad_fn.name()` gives it in torch."""
+        if type(self) is not Node:
+            return _names[type(self)]
+        if self.flags & LEAF:
+            return "torch::autograd::AccumulateGrad"
+        if self.op is ELSEWHERE_OP and self.attrs is not None:
+            return self.attrs["name"]
+        if self.op is ELSEWHERE_OP and self.saved_more is not None:
+            return origin_of(self).name()
+        if self.op is WRITTEN_OP and self.in0 is not None:
+            return self.in0.name()
+        if self.op is OUTPUT_OP:
+            return (<Node>self.in0).name() if self.in0 is not None else "OutputBackward"
+        if self.attrs is not None and "function" in self.attrs:
+            return f"{self.attrs['function']}Backward"
+        from autograd_opt.graph.torch_names import torch_name
+        return torch_name(self)
+
+    @property
+    def tape(self):
+        """The Tape that recorded this node; None once it is gone."""
+        return tape_by_id(self.tape_id)
+
+    @property
+    def _input_metadata(self):
+        """Shape, dtype and device of each output, as torch's Python code asks for them."""
+        if self.op.flags & MULTI:
+            return tuple([Metadata(*each) for each in self.shape])
+        return (Metadata(self.shape, self.dtype, self.device),)
+
+    @property
+    def variable(self):
+        """The tensor that a leaf's node accumulates into; no other node has this attribute, as in torch."""
+        if not self.flags & LEAF:
+            raise AttributeError(f"a node of {self.op.name!r} has no attribute 'variable'")
+        return getattr(self, 'tensor')
+
+    @property
+    def next_functions(self):
+        """(node, output) for each operand that requires grad, (None, 0) for the others that torch shows."""
+        if self.op is ELSEWHERE_OP and self.saved_more is not None:
+            return (edge(<Node>self.saved_more[2]),)
+        if self.op.name == "opaque" and not self.operands and self.saved_more is not None:
+            return self.saved_more[2][0].edges[0].node.next_functions      # leaves that the call itself has made
+        from autograd_opt.graph.torch_names import shown_operands
+        return tuple([
+            edge(n) if n is not None and (<Node>n).flags & REQUIRES_GRAD and (<Node>n).op != "view_apart" else (None, 0)
+            for n in shown_operands(self)
+        ])
+
+    def __getattr__(self, name):
+        """What a Function's forward has left on its `ctx`, which in torch is the node itself."""
+        if self.saved_more is not None and self.attrs is not None and "function" in self.attrs \
+                and not name.startswith("__"):
+            return getattr(self.saved_more[2][1], name)
+        if name == "saved_tensors" and self.op.functions and self.flags & FREED:
+            from autograd_opt.graph.refusals import freed
+            raise freed(self)
+        raise AttributeError(f"a node of {self.op.name!r} has no attribute {name!r}")
+
+    def __repr__(self):
+        return f"<{self.name()} %{self.index}>" if not self.flags & LEAF else f"<leaf %{self.index}>"
+
+
+cdef tuple edge(Node node):
+    """(function, number of its output), as torch shows an operand; a write without a record has none in torch."""
+    while node.op is WRITTEN_OP and node.in0 is not None:
+        node = node.in0
+    if node.op is ELSEWHERE_OP and node.saved_more is not None and node.attrs is None:
+        node = <Node>node.saved_more[2]
+    if node.op is OUTPUT_OP and node.in0 is not None:
+        from autograd_opt.graph.torch_names import output_number
+        return (shown(node.in0), output_number(node))
+    return (shown(node), 0)
+
+
+cdef Node origin_of(Node node):
+    """The node in another graph that this one, of operator `elsewhere`, stands for."""
+    while node.op is ELSEWHERE_OP and node.saved_more is not None:
+        node = <Node>node.saved_more[2]
+    return node
+
+
+def stand_in(t, Node origin, name):
+    """A node for `t`, which an operation outside any context has computed from the tensor of `origin`, a left graph's."""
+    cdef Node node = new_node(ELSEWHERE_OP)
+    node.shape, node.dtype, node.device = ao_shape(t), ao_dtype(t), same_device(ao_get(get_device, t))
+    node.version = version_of(t)
+    node.flags = REQUIRES_GRAD
+    node.saved_more = ([], [], origin, None)
+    node.attrs = {"name": name}
+    return node
+
+
+# What a user sees of a node is of a class with the name that torch's would have, as programs that draw a graph or
+# tell operations apart read it.  A node is of its class from the moment it is handed out, and so keeps its name when
+# its operands are released; those that nobody asks for stay what they are.
+cdef extern from *:
+    """
+    static int ao_allow_bases(PyObject *type, int allowed) {
+        if (allowed) ((PyTypeObject *)type)->tp_flags |= Py_TPFLAGS_BASETYPE;
+        else ((PyTypeObject *)type)->tp_flags &= ~Py_TPFLAGS_BASETYPE;
+        PyType_Modified((PyTypeObject *)type);
+        return 0;
+    }
+    /* A class made in Python expects objects that the collector knows, and that own their class: nodes do neither. */
+    static int ao_live_as(PyObject *type, PyObject *base) {
+        PyTypeObject *t = (PyTypeObject *)type, *b = (PyTypeObject *)base;
+        t->tp_flags &= ~(Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE);
+        t->tp_traverse = NULL;
+        t->tp_clear = NULL;
+        t->tp_new = NULL;
+        t->tp_alloc = b->tp_alloc;
+        t->tp_free = b->tp_free;
+        t->tp_dealloc = b->tp_dealloc;
+        t->tp_getattro = b->tp_getattro;
+        PyType_Modified(t);
+        return 0;
+    }
+    static int ao_be(PyObject *o, PyObject *type) {
+        Py_SET_TYPE(o, (PyTypeObject *)type);
+        return 0;
+    }
+    """
+    int ao_allow_bases(object type, int allowed)
+    int ao_live_as(object type, object base)
+    int ao_be(object o, object type)
+
+cdef dict _kinds = {}                    # (name, module) -> class, which lives as long as this module
+cdef dict _names = {}                    # class -> name
+
+
+cdef Node shown(Node node):
+    """`node`, from now on of the class that has its name."""
+    cdef object kind
+    if type(node) is not Node:
+        return node
+    name = node.name()
+    module = "torch.autograd.function" if node.attrs is not None and "function" in node.attrs else "builtins"
+    kind = _kinds.get((name, module))
+    if kind is None:
+        ao_allow_bases(Node, True)
+        try:
+            kind = type(Node)(name.rpartition("::")[2], (Node,), {"__slots__": (), "__module__": module})
+        finally:
+            ao_allow_bases(Node, False)
+        ao_live_as(kind, Node)
+        _names[kind] = name
+        kind = _kinds.setdefault((name, module), kind)
+    ao_be(node, kind)
+    return node
+
+
+def show(Node node):
+    """`node` as the user sees it: of a class that has the name of torch's."""
+    return None if node is None else shown(node)
+
+
+def origin(Node node):
+    """The node of another graph that `node` stands for; any other node itself."""
+    return origin_of(node)
+
+
+@cython.final
+cdef class Leads:
+    """The targets of a run, and the nodes on a way to one; asked by `leads_on`."""
+
+    def __cinit__(self, int64_t low, int64_t high):
+        self.low, self.high = low, max(low, high)
+        self.marks = <unsigned char *>PyMem_Calloc(self.high - low + 1, 1)
+        if self.marks == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        PyMem_Free(self.marks)
+
+
+# When one node may stand for another. ----------------------------------------------------
+cdef bint narrows(Node node) except -1:
+    """Does a gradient leave `node` in a wider type than its own?
+
+    Twins that round a float64 to float16, say, each send their cotangent on, to be summed where
+    the bits are, as torch does.
+    """
+    cdef Node x = node.in0
+    if x is None or x.dtype is None or node.dtype is None or x.dtype is node.dtype or not node.flags & x.flags & REQUIRES_GRAD:
+        return False
+    return torch.finfo(node.dtype).bits < torch.finfo(x.dtype).bits
+
+
+cdef bint intact(Node node) except -1:
+    """Is everything that the rules of `node` have saved unwritten, and not exposed?"""
+    if node.x0 is not None and not node.flags & SCALAR0:
+        if node.in0.flags & EXPOSED or version_of(node.x0) != node.v0:
+            return False
+    if node.x1 is not None and not node.flags & SCALAR1:
+        if node.in1.flags & EXPOSED or version_of(node.x1) != node.v1:
+            return False
+    if node.flags & NEEDS_ANS:
+        value = <object>node.tensor if node.tensor != NULL else node.value
+        if value is None or version_of(value) != node.version:
+            return False
+    if node.saved_more is not None:
+        if node.saved_more[3] is not None and any([version_of(t) != version for t, version in node.saved_more[3]]):
+            return False
+        for other, t, version in zip(node.more, node.saved_more[0], node.saved_more[1]):
+            if other is not None and t is not None:
+                if (<Node>other).flags & EXPOSED or version_of(t) != version:
+                    return False
+    return True
+
+
+def install(custom, Op leaf_op, Op output_op, Op written_op, Op elsewhere_op):
+    """Tell the compiled modules the tensor class and the operators of their own nodes; done once at import."""
+    global CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP, ELSEWHERE_OP
+    CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP, ELSEWHERE_OP = custom, leaf_op, output_op, written_op, elsewhere_op
+    use_kinds(custom, PlainTensor, Parameter)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from autograd_opt._common.arguments import whole
-from autograd_opt.graph import node as nodes
+from autograd_opt.graph import handles
 from autograd_opt.graph.thread_state import torch_autograd
 
 Tensor = torch.Tensor
@@ -46,20 +46,20 @@ class ReferenceManager:
     @property
     def kept_bytes(self) -> int:
         """Bytes held now only for reuse."""
-        return int(self.tape.kept_bytes)
+        return int(self.tape.retention.kept_bytes)
 
     @property
     def allowance(self) -> int:
         """Bytes that may be held only for reuse, before anything has been saved by it."""
-        return int(self.tape.allowance)
+        return int(self.tape.retention.allowance)
 
     @allowance.setter
     def allowance(self, value: int) -> None:
-        self.tape.allowance = whole("allowance", value)
+        self.tape.retention.allowance = whole("allowance", value)
 
     def release(self) -> None:
         """Drop every value held only for reuse."""
-        self.tape.forget_values()
+        self.tape.retention.forget_values()
 
 
 def requires_grad(t: Tensor) -> bool:
@@ -107,4 +107,4 @@ def set_grad(t: Tensor, g: Tensor) -> None:
         node = getattr(g, "_node", None)
         if node is not None and node.requires_grad:          # under create_graph: the copy has the history of `g`
             copy: Any = t.grad
-            nodes.continued(node, copy)
+            handles.continued(node, copy)

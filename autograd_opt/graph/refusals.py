@@ -18,8 +18,9 @@ from autograd_opt.errors import (
     UnsupportedError,
     at,
 )
-from autograd_opt.graph.node import get_active, origin
+from autograd_opt.graph.node import origin
 from autograd_opt.graph.program_text import excerpt
+from autograd_opt.graph.tape import get_active
 
 
 def source_of(node: Any) -> str:

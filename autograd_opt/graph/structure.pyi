@@ -1,9 +1,9 @@
-from types import ModuleType
-from typing import Any, final
+from typing import final
 
 from typing_extensions import disjoint_base
 
-from autograd_opt.graph.node import Node, Tape
+from autograd_opt.graph.node import Node
+from autograd_opt.graph.tape import Tape
 
 @disjoint_base
 class Structure:
@@ -21,6 +21,3 @@ class Place:
     new: int
 
 def place_of(root: Node, most: int) -> Place: ...
-def seen_by_proofs(
-    nodes: list[Any], roots: Any, leaves: Any, led: bool, reading: ModuleType
-) -> tuple[Structure, tuple[Any, ...]] | None: ...

@@ -15,8 +15,10 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from autograd_opt.graph.node cimport (
-    EXPOSED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SAME, SCALAR0, SCALAR1, Node, Op, Tape, deeper, shallower,
+    EXPOSED, LEAF, NO_MERGE, PINNED, PURE, REQUIRES_GRAD, SAME, SCALAR0, SCALAR1, Node, Op,
 )
+from autograd_opt.graph.plain_values cimport deeper, shallower
+from autograd_opt.graph.tape cimport Tape
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object v, int *overflow) except? -1
@@ -34,11 +36,6 @@ cdef dict _strings = {}                  # string -> number
 cdef dict _words = {}                    # torch's dtypes, layouts and the like -> number
 cdef tuple OBJECTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
-# What a value is, before its content.
-cdef enum Tag:
-    NONE = 1, FALSE, TRUE, INT, FLOAT, COMPLEX, WORD, SEQUENCE, SLICE, ELLIPSIS, ALIKE, ATTRIBUTES, STRING
-
-
 cdef inline uint64_t mixed(uint64_t h, int64_t word) noexcept:
     h = (h ^ <uint64_t>word) * 0x9E3779B97F4A7C15ULL
     return h ^ h >> 32
@@ -51,13 +48,6 @@ cdef Py_ssize_t spare_capacity = 0
 @cython.no_gc
 cdef class Structure:
     """One row."""
-    cdef int64_t *row
-    cdef Py_ssize_t n, capacity
-    cdef uint64_t hash
-    cdef readonly Py_ssize_t nodes
-    cdef PyObject *shape                 # borrowed, while nodes are appended: the latest shape, and the one before it
-    cdef PyObject *other_shape
-
     def __cinit__(self, Py_ssize_t nodes):
         global spare, spare_capacity
         self.nodes = nodes
@@ -113,7 +103,7 @@ cdef class Structure:
             self.capacity = 2 * (self.capacity + words)
         return 0
 
-    cdef inline int push(self, int64_t word) except -1:
+    cdef int push(self, int64_t word) except -1:
         if self.n == self.capacity:
             self.reserve(1)
         self.row[self.n] = word
@@ -269,6 +259,3 @@ def place_of(Node root, Py_ssize_t most):
         _places.clear()
     _places[mixture] = place
     return place
-
-
-include "core/seen.pxi"

@@ -12,9 +12,9 @@ import torch
 
 from autograd_opt._common.arguments import named
 from autograd_opt.errors import GraphError, at
-from autograd_opt.graph import node as nodes
-from autograd_opt.graph.node import unusual
+from autograd_opt.graph import handles
 from autograd_opt.graph.refusals import unsupported_operand
+from autograd_opt.graph.tape import unusual
 
 
 class CustomTensor(torch.Tensor):
@@ -97,4 +97,4 @@ def connected(t: torch.Tensor, node: Any) -> torch.Tensor:
     if node.tensor is t:
         return t
     with torch._C.DisableTorchFunction():
-        return nodes.continued(node, t.detach())
+        return handles.continued(node, t.detach())

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.graph import node as nodes
+from autograd_opt.graph import tape as tapes
 
 C = torch._C
 
@@ -25,7 +25,7 @@ class torch_autograd:
         self.grad, self.functions = grad, functions
 
     def __enter__(self) -> None:
-        self.old = nodes.pause()
+        self.old = tapes.pause()
         self.guard = C._EnableTorchFunction() if self.functions else C.DisableTorchFunction()
         self.guard.__enter__()
         self.included = included_autograd()
@@ -37,7 +37,7 @@ class torch_autograd:
         C._set_grad_enabled(self.mode)
         self.included.__exit__(*exc)
         self.guard.__exit__(*exc)
-        nodes.resume(self.old)
+        tapes.resume(self.old)
 
 
 _without: dict[int, Any] = {}

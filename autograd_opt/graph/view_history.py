@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
+from autograd_opt.graph import handles, refusals
 from autograd_opt.graph import node as nodes
-from autograd_opt.graph import refusals
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.hooks import hooks_of
 from autograd_opt.graph.references import requires_grad
 from autograd_opt.graph.thread_state import torch_autograd
@@ -41,7 +42,7 @@ def moved(target: Tensor, below: Any, make: Callable[[], Any], retains: bool = T
     hooks = None if old is None or old.is_leaf or not retains else origin(old).hooks
     node = make()
     if below is not None and not below.requires_grad and node.requires_grad:
-        nodes.base_became_late(target)
+        tapes.base_became_late(target)
     if hooks is not None and hooks.retain:
         hooks.retain = False
         hooks_of(node).retain, hooks_of(node).owner = True, hooks.owner
@@ -50,7 +51,7 @@ def moved(target: Tensor, below: Any, make: Callable[[], Any], retains: bool = T
 
 def attach(op: Any, below: Any, attributes: dict[str, Any] | None, target: Tensor) -> Any:
     """Move `target`, written already, to a node of `op` over `below`."""
-    return moved(target, below, lambda: nodes.move(op, below, attributes, target), op is not WRITTEN)
+    return moved(target, below, lambda: handles.move(op, below, attributes, target), op is not WRITTEN)
 
 
 def geometry(view: Tensor, base: Tensor) -> dict[str, Any]:
@@ -172,7 +173,7 @@ def late(t: Tensor, own: bool = False) -> Any:
         return None
     if t.__dict__.get("_made") == t._version:           # under no_grad, of a view that nothing had read yet
         return None if own else apart(t, True)
-    first = nodes.handle_of(base)
+    first = handles.handle_of(base)
     if first.op == "elsewhere":
         refuse_making(t)
         return attach_region(base, t, geometry(t, base))
@@ -203,7 +204,7 @@ def apart(t: Tensor, unrecorded: bool) -> Any:
     was it made under no_grad, rather than before its base required grad?
     """
     base: Any = t._base
-    node = nodes.handle_of(base) if base is not None else None
+    node = handles.handle_of(base) if base is not None else None
     if node is None or not node.requires_grad:
         return None
     fresh = attach(APART, node, {**geometry(t, base), "unrecorded": unrecorded}, t)
@@ -214,7 +215,7 @@ def apart(t: Tensor, unrecorded: bool) -> Any:
 
 def attach_region(base: Tensor, view: Tensor, where: dict[str, Any]) -> Any:
     """A node that reads `view` off the base's current node."""
-    fresh = attach(REGION, nodes.handle_of(base), where, view)
+    fresh = attach(REGION, handles.handle_of(base), where, view)
     fresh.view = True
     return fresh
 
@@ -230,7 +231,7 @@ def attach_shaped(base: Tensor, view: Tensor, shape: Any) -> Any:
         where = geometry(view.detach().view(tuple(shape)), base)
     except RuntimeError:                    # turned, say
         return attach_region(base, view, geometry(view, base))
-    made = nodes.append_over(REGION, nodes.handle_of(base), where, view.detach().view(tuple(shape)))
+    made = handles.append_over(REGION, handles.handle_of(base), where, view.detach().view(tuple(shape)))
     fresh = attach(WRITTEN, made, None, view)
     fresh.view = True
     return fresh
@@ -241,17 +242,17 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     torchs = view._is_view() and hidden(view)               # before this frame holds the base, too
     base: Any = view._base
     if leads_nowhere(node) and not requires_grad(base):
-        nodes.become_leaf(view)                             # its base has been detached since
-        return nodes.handle_of(view)
+        handles.become_leaf(view)                             # its base has been detached since
+        return handles.handle_of(view)
     if torch.is_grad_enabled():
         require_unwritten(view, node)
     if node.requires_grad and base is not None and "_adopted" not in base.__dict__ and torchs:
         return same_history(tape, node, view)                                       # nobody can have written the base
-    base_node = None if base is None else nodes.handle_of(base)
+    base_node = None if base is None else handles.handle_of(base)
     if not node.requires_grad and not (tape.late and torch.is_grad_enabled()):      # no history before it is read
         if tape.optimize:
             return rewritten(node, view)
-        nodes.set_version(node, view)
+        handles.set_version(node, view)
         return node
     if base_node is not None and not base_node.requires_grad and node.requires_grad:
         cut = attach(CUT, node, geometry(view, base), view)     # its base has been detached since
@@ -268,7 +269,7 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     else:
         fresh = attach_region(base, view, geometry(view, base))
     if base_node is not None and base_node.requires_grad and making_of(view) != Making.DEFAULT and shown_as_view(view):
-        nodes.unsettle(fresh)               # gradients are off: what torch refuses is refused where they are on again
+        handles.unsettle(fresh)               # gradients are off: what torch refuses is refused where they are on again
     return fresh
 
 
@@ -276,7 +277,7 @@ def same_history(tape: Any, node: Any, view: Tensor) -> Any:
     """The node of a view that a write outside the record has given a new value, and nothing else."""
     if tape.optimize:
         return rewritten(node, view)
-    nodes.set_version(node, view)
+    handles.set_version(node, view)
     return node
 
 
@@ -289,7 +290,7 @@ def rewritten(node: Any, t: Tensor) -> Any:
     while node.op is WRITTEN and not node.requires_grad and not node.operands[0].requires_grad:
         node = node.operands[0]
     fresh = attach(WRITTEN, node, None, t)
-    tape: Any = nodes.get_active()
+    tape: Any = tapes.get_active()
     if tape is not None and tape.sources:
         tape.locate_write(fresh, t)
     return fresh

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 from autograd_opt.graph import program_text
-from autograd_opt.graph.node import attribute_key
+from autograd_opt.graph.plain_values import attribute_key
 
 KEYLESS = "{} has no key: such a value is taken for equal to none"
 

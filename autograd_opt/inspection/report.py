@@ -195,7 +195,8 @@ def make_report(graph: Any, outputs: Any = None) -> Report:
         return Report(graph.label)
     counts = {
         "reused": tape.hits, "saved_bytes": tape.reused_bytes, "recomputed": tape.recomputed,
-        "planned": graph.planned, "kept_bytes": tape.kept_bytes, "peak_kept_bytes": tape.peak_kept_bytes,
+        "planned": graph.planned, "kept_bytes": tape.retention.kept_bytes,
+        "peak_kept_bytes": tape.retention.peak_kept_bytes,
     }
     if len(tape) == 0:
         return Report(graph.label, **counts, released=graph.thread is None)

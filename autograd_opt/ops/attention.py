@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.graph.node import handle_of
+from autograd_opt.graph.handles import handle_of
 from autograd_opt.ops.table import PURE, REDUCES, choose, define
 
 A = torch.ops.aten

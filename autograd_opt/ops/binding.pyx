@@ -13,7 +13,8 @@ from autograd_opt.abi.ctorch cimport (
     ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.node cimport is_custom, is_float, same_device, shape_of, version_of
+from autograd_opt.graph.node cimport is_custom, shape_of, version_of
+from autograd_opt.graph.plain_values cimport is_float, same_device
 
 ao_use_reads(reads_address())
 cdef object base = torch._C.TensorBase

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from autograd_opt.graph.node import get_active, known, value_number, waiting
+from autograd_opt.graph.tape import get_active
+from autograd_opt.graph.values import known, value_number, waiting
 from autograd_opt.ops.helpers import H, primitive
 from autograd_opt.ops.products import T
 from autograd_opt.ops.table import AGAIN, MULTI, PURE, REDUCES, define

@@ -16,6 +16,7 @@ import numpy as np
 import rustworkx as rx
 
 from autograd_opt import errors
+from autograd_opt.graph.arrays import flat_arrays
 from autograd_opt.passes import KEEP, PINNED, NodeTable, Optimized, Pipeline
 
 DEFAULT = ("cse", "prune")
@@ -25,7 +26,7 @@ EXACT = ("prune",)
 
 def table_of(tape: Any) -> NodeTable:
     """The recorded graph as flat arrays, in record order."""
-    *columns, same = tape.arrays()
+    *columns, same = flat_arrays(tape)
     key, offsets, operands, flags, meta = map(np.asarray, columns)
     return NodeTable(key, offsets, operands, flags, meta, same=None if same is None else np.asarray(same))
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from autograd_opt import errors
-from autograd_opt.graph import node as nodes
+from autograd_opt.graph import tape as tapes
 
 
 def install() -> None:
@@ -21,7 +21,7 @@ def install() -> None:
 
     @functools.wraps(original)
     def _pre_forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling() and nodes.get_recording() is not None and torch.is_grad_enabled() \
+        if not torch.compiler.is_compiling() and tapes.get_recording() is not None and torch.is_grad_enabled() \
                 and self.require_backward_grad_sync and not self._use_python_reducer:
             raise errors.UnsupportedError(errors.at(
                 "DistributedDataParallel called in an AutogradGraph: its reducer waits for torch's own engine, and "

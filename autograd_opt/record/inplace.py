@@ -15,8 +15,8 @@ from torch.nn import init
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autograd_opt import errors
-from autograd_opt.graph import node as nodes
-from autograd_opt.graph import view_history
+from autograd_opt.graph import handles, view_history
+from autograd_opt.graph import tape as tapes
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
 from autograd_opt.record import recorder, views
 from autograd_opt.record.dispatch import call, special
@@ -51,7 +51,7 @@ def has_history(t: Tensor) -> bool:
 
 def protect(target: Tensor, node: Any, tracked: bool) -> None:
     """Refuse, with torch's errors, a write that the gradient cannot follow; `tracked`: is it to be recorded?"""
-    node = nodes.handle_of(target, False) or node
+    node = handles.handle_of(target, False) or node
     if node.is_leaf and node.requires_grad and not has_history(target):
         raise errors.InplaceError(errors.at(
             "a leaf Variable that requires grad is being used in an in-place operation. "
@@ -60,7 +60,7 @@ def protect(target: Tensor, node: Any, tracked: bool) -> None:
     if target._is_view() and target._base is not None:
         if tracked:
             views.adopt(target, node)
-        base_node = nodes.handle_of(target._base, False) or nodes.handle_of(target._base)
+        base_node = handles.handle_of(target._base, False) or handles.handle_of(target._base)
         if base_node.is_leaf and not has_history(target._base) if base_node.requires_grad else node.requires_grad:
             raise errors.InplaceError(errors.at(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation. "
@@ -116,7 +116,7 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
             if torch.is_grad_enabled() and found[0] is not None and target._is_view():
                 protect(target, found[0], False)
             func(*args, **kwargs)
-            nodes.wrote(target)
+            handles.wrote(target)
             return target
         protect(target, found[0], True)
         mask = 0
@@ -169,7 +169,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         target = tensors[0]
         if name.startswith("_foreach_") and wants_grad(nodes_of(tensors, name)) and hasattr(Tensor, name[9:]):
             for t in args[0]:               # none is written where one is refused
-                protect(t, nodes.handle_of(t), False)
+                protect(t, handles.handle_of(t), False)
             with torch._C._EnableTorchFunction():
                 return one_by_one(name[9:], *args, **kwargs)
         views.refuse_unread(target)
@@ -212,7 +212,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         before = {id(target): inputs[id(target)]}
         if found[0].requires_grad:
             before[id(target)]._copy_of = found[0]  # type: ignore[attr-defined]
-        move(OPAQUE, [nodes.handle_of(t) if t is not target else found[0] for t in operands], operands,
+        move(OPAQUE, [handles.handle_of(t) if t is not target else found[0] for t in operands], operands,
              described(call), target, base, (call, [before.get(id(t), t) for t in operands]),
              reshapes=name in RESHAPING)
     return target
@@ -241,7 +241,7 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     """`out=`: refused, as in torch, where an argument requires grad."""
     leaves, _ = tree_flatten((args, kwargs))
     with torch._C.DisableTorchFunction():
-        found = [nodes.handle_of(t) for t in leaves if isinstance(t, Tensor)]
+        found = [handles.handle_of(t) for t in leaves if isinstance(t, Tensor)]
         if wants_grad(found):
             raise errors.GraphError(errors.at(
                 f"{getattr(func, '__name__', func)}(): functions with out=... arguments don't support automatic "
@@ -277,7 +277,7 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         recorder.run_raw(func, args, kwargs)    # raises
     if not makes_view(index):
         views.refuse_unread(x)
-    node = nodes.handle_of(x) if torch.is_grad_enabled() else None
+    node = handles.handle_of(x) if torch.is_grad_enabled() else None
     own_leaf = node is not None and node.op == "opaque" and not node.operands       # that the call has made itself
     if node is not None and node.requires_grad and (node.is_leaf or view_history.leads_nowhere(node) or own_leaf):
         raise errors.InplaceError(errors.at(
@@ -320,7 +320,7 @@ def fitted(value: Any, part: Tensor) -> Any:
 
 def erase_index(g: Tensor, index: Any) -> Tensor:
     """`g` with `g[index]` zero, recorded where a graph records."""
-    if nodes.get_recording() is None:
+    if tapes.get_recording() is None:
         return erased(g, index=index)
     return recorder.apply(ERASE_INDEX, erased, (g,), {"index": index}, (g,), {"index": index})
 

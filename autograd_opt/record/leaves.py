@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from autograd_opt.graph import node as nodes
-from autograd_opt.graph import references, view_history
+from autograd_opt.graph import handles, references, view_history
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 
 Tensor = torch.Tensor
@@ -17,13 +17,13 @@ Base = torch._C.TensorBase
 def history(t: Tensor) -> Any:
     """The node that computed `t`, as far as gradients go; None for what torch calls a leaf."""
     node = t.__dict__.get("_node")
-    tape: Any = nodes.get_recording()
+    tape: Any = tapes.get_recording()
     with torch._C.DisableTorchFunction():
         if tape is not None and (
                 tape.late if node is None or node.is_leaf or not node.requires_grad else node.view is not None) \
                 and t._is_view():
             view_history.require_unwritten(t, node)
-            node = view_history.origin(nodes.handle_of(t))     # its base may have been written, or require grad by now
+            node = view_history.origin(handles.handle_of(t))  # its base may have been written since
     return None if node is None or node.is_leaf or not node.requires_grad or view_history.leads_nowhere(node) else node
 
 
@@ -37,11 +37,11 @@ def remade(t: Tensor, kind: tuple[Any, ...]) -> bool:
 
     What was recorded so far keeps the leaf of its time.
     """
-    nodes.wrote(t)
+    handles.wrote(t)
     if meta(t) == kind or history(t) is not None:
         return False
     needs = references.requires_grad(t)
-    nodes.become_leaf(t)
+    handles.become_leaf(t)
     if type(t) is CustomTensor:
         t._requires_grad = needs
     return True

@@ -17,8 +17,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
 from torch.utils._pytree import tree_map
 
-from autograd_opt.graph import node as nodes
 from autograd_opt.graph import runs
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.record import recorder, saved_tensors
 
@@ -28,12 +28,12 @@ C = torch._C
 def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`hook`, run under the graph's modes also when torch calls it inside an opaque call."""
     def call(value: Any) -> Any:
-        if nodes.get_active() is None:
+        if tapes.get_active() is None:
             return hook(value)
         run = runs.current()
         pairs = saved_tensors.ENTERED.pairs[:]
         try:
-            if nodes.get_recording() is not None:
+            if tapes.get_recording() is not None:
                 return hook(value)
             from autograd_opt.graph.thread_state import excluded_autograd
             with excluded_autograd(), saved_tensors.user_state():
@@ -58,7 +58,7 @@ def thread_state() -> ThreadState:
     """The calling thread's modes, as far as a backward run depends on them."""
     return ThreadState(
         C.is_grad_enabled(), C._autograd._top_saved_tensors_default_hooks(False),
-        recorder.innermost_graph(), list(runs.stack()), nodes.get_recording() is None,
+        recorder.innermost_graph(), list(runs.stack()), tapes.get_recording() is None,
     )
 
 
@@ -67,8 +67,8 @@ def restored(state: ThreadState, tape: Any) -> Iterator[None]:
     """Put `state` in place in a new thread; `runs` are known, but count anew for the depth."""
     from autograd_opt.record.dispatch import MODE
     recorder.set_innermost_graph(state.graph)
-    nodes.set_active_tape(tape)
-    nodes.set_saving_hooks(int(state.hooks is not None))
+    tapes.set_active_tape(tape)
+    tapes.set_saving_hooks(int(state.hooks is not None))
     try:
         with C._AutoDispatchBelowAutograd(), MODE, torch.set_grad_enabled(state.grad_mode):
             if state.hooks is None:
@@ -80,7 +80,7 @@ def restored(state: ThreadState, tape: Any) -> Iterator[None]:
                 finally:
                     C._autograd._pop_saved_tensors_default_hooks()
     finally:
-        nodes.set_active_tape(None)
+        tapes.set_active_tape(None)
         recorder.set_innermost_graph(None)
 
 
@@ -116,7 +116,7 @@ def unrecorded(trace: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(trace)
     def call(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = tree_map(plain, args), tree_map(plain, kwargs)
-        if nodes.get_recording() is None:
+        if tapes.get_recording() is None:
             return trace(*args, **kwargs)
         from autograd_opt.graph.thread_state import torch_autograd
         with torch_autograd(C.is_grad_enabled(), functions=True), without_modes():

@@ -12,9 +12,10 @@ from autograd_opt.abi.ctorch cimport (
     ao_call, ao_casts, ao_dtype, ao_grad_on, ao_get, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_needs_grad,
     ao_own, ao_plain, ao_set_type, ao_strided, ao_use_reads,
 )
-from autograd_opt.graph.node cimport (
-    REQUIRES_GRAD, Node, Op, Tape, attach, current_source, fresh_vn, handle, is_float, recording, set_paused, shape_of,
-)
+from autograd_opt.graph.node cimport REQUIRES_GRAD, Node, Op, current_source, fresh_vn, shape_of
+from autograd_opt.graph.handles cimport attach, handle
+from autograd_opt.graph.plain_values cimport is_float
+from autograd_opt.graph.tape cimport Tape, recording, set_paused
 from autograd_opt.record.recorder cimport (
     Route, binding_of, enter, fill, is_tensor, leave, lent, none_follows, plain_argument, unrecorded,
 )

@@ -1,6 +1,7 @@
 """What the executor calls to record a rule: the recorder's routes for hot operators and for everything else."""
 
-from autograd_opt.graph.node cimport Node, Op, Tape
+from autograd_opt.graph.node cimport Node, Op
+from autograd_opt.graph.tape cimport Tape
 
 cdef class Kernel:
     cdef object descr

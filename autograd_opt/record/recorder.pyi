@@ -4,7 +4,8 @@ from typing import Any, Self
 from torch import Tensor
 from typing_extensions import disjoint_base
 
-from autograd_opt.graph.node import Node, Op, Tape
+from autograd_opt.graph.node import Node, Op
+from autograd_opt.graph.tape import Tape
 
 @disjoint_base
 class Route:

@@ -22,18 +22,21 @@ from autograd_opt.abi.ctorch cimport (
 )
 from autograd_opt.graph.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, EXPOSED, FREED, HIDES, INNER, LEAF, MOVES, MULTI, NEEDS_ANS, NO_MERGE,
-    OTHERS, OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1,
-    UNBROADCASTN, VARIADIC, VIEW, WROTE, Entry, Node, Op, Tape, active_tape, attach, awaits, current_source, deeper,
-    encode, encode_attributes, fresh_vn, handle, is_float, known_value, left_over, new_node, number_arguments,
-    recording, release_handle, same_device, set_paused, shallower, shape_of, tape_here, version_of, wrote,
+    OTHERS, OVERWRITTEN, PACKED, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1,
+    UNBROADCASTN, VARIADIC, VIEW, WROTE, Node, Op, awaits, current_source, fresh_vn, new_node, shape_of, version_of,
 )
-
-from autograd_opt.graph.node cimport PACKED
+from autograd_opt.graph.handles cimport attach, handle, release_handle, wrote
+from autograd_opt.graph.plain_values cimport (
+    deeper, encode, encode_attributes, is_float, number_arguments, same_device, shallower,
+)
+from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused, tape_here
+from autograd_opt.graph.value_table cimport Entry, find
+from autograd_opt.graph.values cimport known_value, left_over
 from autograd_opt.ops.binding cimport Plan, placed
 
 from autograd_opt.abi.kernel_names import PAIRS, SINGLES
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.node import saving_hooks, set_active_tape, unusual
+from autograd_opt.graph.tape import saving_hooks, set_active_tape, unusual
 
 ao_use_reads(reads_address())
 cdef object base = torch._C.TensorBase

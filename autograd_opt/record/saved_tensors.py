@@ -16,8 +16,8 @@ import torch
 from torch.utils._pytree import tree_map
 
 from autograd_opt import errors
-from autograd_opt.graph import node as nodes
-from autograd_opt.graph import refusals, runs
+from autograd_opt.graph import handles, refusals, runs
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import connected
 
 C = torch._C
@@ -33,14 +33,14 @@ class Entered(threading.local):
     def enter(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
         C._autograd._push_saved_tensors_default_hooks(pack_hook, unpack_hook)
         self.pairs.append((pack_hook, unpack_hook))
-        nodes.set_saving_hooks(1)
+        tapes.set_saving_hooks(1)
 
     def leave(self) -> None:
         C._autograd._pop_saved_tensors_default_hooks()
         if self.pairs:
             self.pairs.pop()
         # torch's own stack says whether one is left: pairs may also be pushed and popped past these methods
-        nodes.set_saving_hooks(int(C._autograd._top_saved_tensors_default_hooks(True) is not None))
+        tapes.set_saving_hooks(int(C._autograd._top_saved_tensors_default_hooks(True) is not None))
 
     def changed(self, before: list[Any], task: Any) -> None:
         """Note the pairs from before user code that has changed them: the end of its node brings them back."""
@@ -98,7 +98,7 @@ class SavedTensor:
     """A tensor that torch's own Python code saves (the arguments of a checkpoint)."""
 
     def __init__(self, t: Tensor):
-        self.node = nodes.handle_of(t)
+        self.node = handles.handle_of(t)
         self.version = version(t)
         self.packed = pack(t, self.node)
 
@@ -118,7 +118,7 @@ class SavedTensor:
 def make_saved_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
     """`original` outside any context, this module's class inside."""
     def make(t: Tensor, is_output: bool) -> Any:
-        if nodes.get_recording() is None:
+        if tapes.get_recording() is None:
             return original(t, is_output)
         if t.is_inference():
             raise refusals.inference_saved()
@@ -130,9 +130,9 @@ def make_saved_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
 def user_state() -> Iterator[None]:
     """The state that user code expects, called from inside a kernel's guard or a run."""
     from autograd_opt.record.dispatch import MODE
-    paused = nodes.get_active() is not None and nodes.get_recording() is None
+    paused = tapes.get_active() is not None and tapes.get_recording() is None
     if paused:
-        nodes.resume(0)
+        tapes.resume(0)
     grad_mode = C.is_grad_enabled()
     try:
         with C._EnableTorchFunction(), MODE:
@@ -140,7 +140,7 @@ def user_state() -> Iterator[None]:
     finally:
         C._set_grad_enabled(grad_mode)
         if paused:
-            nodes.pause()
+            tapes.pause()
 
 
 def pack(t: Any, node: Any, is_output: bool = False) -> Any:

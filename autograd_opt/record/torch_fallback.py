@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from autograd_opt.abi.original_functions import GRAD
-from autograd_opt.graph import node as nodes
 from autograd_opt.graph import refusals, view_history
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import connected
 from autograd_opt.graph.thread_state import included_autograd, torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
@@ -243,7 +243,7 @@ def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a call whole, whatever its arguments and results are."""
     from autograd_opt.record import views
 
-    if nodes.get_recording() is None:
+    if tapes.get_recording() is None:
         return recorder.run_raw(func, args, kwargs)
     if not torch._C.is_grad_enabled():
         out = recorder.run_raw(func, args, kwargs)
@@ -283,7 +283,7 @@ def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[to
         recorder.collect(out, results)
         outputs = list({id(o): o for o in results if id(o) not in given}.values())
         for o in outputs:
-            if o.requires_grad and nodes.unusual(o):
+            if o.requires_grad and tapes.unusual(o):
                 raise refusals.unsupported_result(o, name)
         call = differentiated(name, copies, outputs)
     with C.DisableTorchFunction():

@@ -22,7 +22,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from autograd_opt import errors
 from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD
-from autograd_opt.graph import node as nodes
+from autograd_opt.graph import handles
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.graph.thread_state import excluded_autograd, torch_autograd
 from autograd_opt.record import dispatch
@@ -88,11 +89,11 @@ class Capture(TorchFunctionMode):
         if type(t) is not CustomTensor and not (t.requires_grad and t.is_leaf):
             return t
         with temporarily_clear_interpreter_stack():     # the stand-in belongs to no transform
-            paused = nodes.resume(0)                    # its memory may have been written: that is recorded
+            paused = tapes.resume(0)                    # its memory may have been written: that is recorded
             try:
-                tracked = bool(nodes.handle_of(t).requires_grad)
+                tracked = bool(handles.handle_of(t).requires_grad)
             finally:
-                nodes.resume(paused)
+                tapes.resume(paused)
             return self.pair(t, detached(t).requires_grad_(tracked))
 
     def replaces(self, t: Any) -> bool:
@@ -156,7 +157,7 @@ class Capture(TorchFunctionMode):
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             outer = enclosing()
-            if outer is None and nodes.get_recording() is None:
+            if outer is None and tapes.get_recording() is None:
                 return function(*args, **kwargs)
             capture = Capture(self.name) if outer is None else outer
             capture.adopt(self)
@@ -174,7 +175,7 @@ def captures() -> list[Capture | None]:
 def enclosing() -> Capture | None:
     """The innermost such call, unless user code inside it records again."""
     stack = _local.__dict__.get("stack")
-    return stack[-1] if stack and nodes.get_recording() is None else None
+    return stack[-1] if stack and tapes.get_recording() is None else None
 
 
 @contextmanager
@@ -203,7 +204,7 @@ def whole(name: str, original: Callable[..., Any], then: Callable[[Capture, Any]
         outer = enclosing()
         if outer is not None:
             return original(*outer.swap(args), **outer.swap(kwargs))
-        if nodes.get_recording() is None:
+        if tapes.get_recording() is None:
             return marked(original, args, kwargs)
         capture = Capture(name)
         result = capture.run(original, args, kwargs)
@@ -221,7 +222,7 @@ def refuse_dual_level(original: Callable[[], int]) -> Callable[[], int]:
     """`forward_ad.enter_dual_level`, refused where a graph records: it would lose the tangents."""
     @functools.wraps(original)
     def enter() -> int:
-        if nodes.get_recording() is not None and not torch.compiler.is_compiling():
+        if tapes.get_recording() is not None and not torch.compiler.is_compiling():
             raise errors.UnsupportedError(errors.at(
                 "forward-mode differentiation with dual numbers (torch.autograd.forward_ad) cannot be recorded by an "
                 "AutogradGraph: use torch.func.jvp, torch.func.jacfwd or autograd_opt.jvp, or leave the context first"
@@ -247,7 +248,7 @@ def refuse_opening(graph: Any) -> None:
 # TorchScript ----------------------------------------------------------------------------
 def require_no_gradients(script: Any) -> None:
     """Refuse TorchScript that differentiates: it asks torch's engine, to which tensors of a graph are leaves."""
-    if nodes.get_active() is not None:
+    if tapes.get_active() is not None:
         graph = script.inlined_graph
         if any(graph.findNode(name, True) for name in ("aten::grad", "aten::backward")):
             raise errors.UnsupportedError(errors.at(
@@ -260,7 +261,7 @@ def scripted_function(original: Callable[..., Any]) -> Callable[..., Any]:
     """`ScriptFunction.__call__`, recorded whole."""
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         require_no_gradients(self)
-        if nodes.get_recording() is None:
+        if tapes.get_recording() is None:
             return original(self, *swapped(args), **kwargs)
         return Capture(f"scripted_{self.name}").run(functools.partial(original, self), args, kwargs)
     return __call__
@@ -270,7 +271,7 @@ def scripted_method(original: Callable[..., Any]) -> Callable[..., Any]:
     """`ScriptMethod.__call__`, recorded whole: its module's parameters are operands as they are."""
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         require_no_gradients(self)
-        if nodes.get_recording() is None:
+        if tapes.get_recording() is None:
             return original(self, *swapped(args), **kwargs)
         with C.DisableTorchFunction():
             module: Any = torch.jit._recursive.wrap_cpp_module(self.owner)

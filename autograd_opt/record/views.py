@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
-from autograd_opt.graph import node as nodes
-from autograd_opt.graph import view_history
+from autograd_opt.graph import handles, view_history
+from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import requires_grad
 from autograd_opt.graph.view_history import (
     apart,
@@ -153,14 +153,14 @@ def set_apart(out: Any, source: Any = None) -> bool:
     for t in (out if isinstance(out, (tuple, list)) else (out,)):
         if type(t) is Tensor and t._is_view() and not t.is_inference() and (t.is_floating_point() or t.is_complex()):
             if source is not None and source._is_view():
-                adopt(source, nodes.handle_of(source))
+                adopt(source, handles.handle_of(source))
             any_view = apart(t, True) is not None or any_view
     return any_view
 
 
 def base_of(t: Tensor) -> Any:
     """(base, its node, `t`) when `t` is a view, else None."""
-    return (t._base, nodes.handle_of(t._base), t) if t._is_view() and t._base is not None else None
+    return (t._base, handles.handle_of(t._base), t) if t._is_view() and t._base is not None else None
 
 
 def before_write(target: Tensor) -> Any:
@@ -254,7 +254,7 @@ def place(x: Tensor, part: Tensor, *, size: Any, stride: Any, offset: int, base_
 def recorded(name: str, function: Any) -> Any:
     """The operator as a function that records itself."""
     def call(x: Tensor, **where: Any) -> Tensor:
-        if nodes.get_recording() is None:
+        if tapes.get_recording() is None:
             return function(x, **where)
         return recorder.apply(OPS_BY_NAME[name], function, (x,), where, (x,), where)
     return call

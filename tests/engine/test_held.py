@@ -12,7 +12,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.utils.checkpoint import checkpoint
 
 import autograd_opt as ao
-from autograd_opt.graph.node import compact_always
+from autograd_opt.graph.tape import compact_always
 
 Tensor = torch.Tensor
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt.graph import node as nodes
 from autograd_opt.graph import runs
+from autograd_opt.graph import tape as tapes
 from tests.engine.functions import Square
 
 HOME = os.path.dirname(ao.__file__) + os.sep
@@ -62,7 +62,7 @@ def interrupt(*_: Any) -> None:
 def check_state(graph: Any, recorded: bool, where: str) -> None:
     """No mode, run or cotangent is left over, and the next step is right."""
     assert torch.is_grad_enabled(), where
-    assert nodes.get_recording() is graph.tape, where
+    assert tapes.get_recording() is graph.tape, where
     assert graph.tape.running == 0, where
     assert runs.stack() == [], where
     x, w = leaves()

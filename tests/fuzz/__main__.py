@@ -21,7 +21,7 @@ from selectors import EVENT_READ, DefaultSelector
 
 import torch
 
-from autograd_opt.graph.node import compact_always
+from autograd_opt.graph.tape import compact_always
 from tests.fuzz.known import reason_of
 from tests.fuzz.oracle import Difference
 from tests.fuzz.shrinking import isolated, isolated_all, kind_of, shrink

@@ -98,10 +98,10 @@ GUARDS = [
     ),
     Guard(
         "kind |= (rest & LOW) << 24\n    if changes and second < first:\n        first, second = second, first\n"
-        "    while True:\n        e = tape.find(first, second, kind)\n"
+        "    while True:\n        e = find(tape.table, first, second, kind)\n"
         "        if e.first == NULL:\n            return e\n        if same_rest(",
         "kind |= (0 if mutant == @ else rest & LOW) << 24\n    if changes and second < first:\n"
-        "        first, second = second, first\n    while True:\n        e = tape.find(first, second, kind)\n"
+        "        first, second = second, first\n    while True:\n        e = find(tape.table, first, second, kind)\n"
         "        if e.first == NULL:\n            return e\n        if mutant == @ or same_rest(",
         "06 roll",
     ),

@@ -21,8 +21,8 @@ import torch
 import autograd_opt as ao
 from autograd_opt.api import tensor_methods
 from autograd_opt.engine import accumulate, backward, hooks
-from autograd_opt.graph import node as nodes
-from autograd_opt.graph import references, view_history
+from autograd_opt.graph import handles, plain_values, references, view_history
+from autograd_opt.graph import tape as tapes
 from autograd_opt.ops.table import OPS, PURE, define
 from autograd_opt.optimizer import merging
 from autograd_opt.passes import COMMUTATIVE, EFFECT, LEAF, NOMERGE, PINNED, NodeTable
@@ -75,12 +75,12 @@ mutant(
 )
 mutant(
     "a view ignores writes to its base",
-    replaced(view_history, "refresh", lambda tape, node, view: (nodes.set_version(node, view), node)[1]),
+    replaced(view_history, "refresh", lambda tape, node, view: (handles.set_version(node, view), node)[1]),
     "10 write to the base",
 )
 mutant(
     "an unseen write leaves the old value's number",
-    replaced(view_history, "rewritten", lambda node, t: (nodes.set_version(node, t), node)[1]),
+    replaced(view_history, "rewritten", lambda node, t: (handles.set_version(node, t), node)[1]),
     "10 write to an intermediate under no_grad",
 )
 mutant(
@@ -96,7 +96,7 @@ mutant(
     lambda: _both(replaced(views, "protect", nothing), replaced(view_history, "refuse_making", nothing)),
     "22 write to one output of unbind",
 )
-mutant("requires_grad_ keeps the history", replaced(nodes, "become_leaf", nothing), "10 result becomes a leaf")
+mutant("requires_grad_ keeps the history", replaced(handles, "become_leaf", nothing), "10 result becomes a leaf")
 mutant(
     "a write is recorded on its old operands",
     replaced(views, "rewrite", lambda op, found, operands, attributes, target, extra=None: found[0]),
@@ -307,7 +307,7 @@ mutant(
 )
 mutant(
     "pass keys lack differentiability",
-    keys_of(lambda n: (nodes.attribute_key(n.attributes), n.dtype)),
+    keys_of(lambda n: (plain_values.attribute_key(n.attributes), n.dtype)),
     merges("with torch.no_grad(): a = x.sin()\nb = x.sin(); u = x.sin()", [{"b", "u"}]),
 )
 mutant(
@@ -367,7 +367,7 @@ mutant(
     replaced(accumulate, "add_to_grad", lambda t, g, *rest: setattr(t, "grad", g.detach().clone())),
     a_grad_keeps_its_tensor,
 )
-mutant("saved-tensor hooks are not noticed", replaced(nodes, "set_saving_hooks", nothing), saved_tensors_are_packed)
+mutant("saved-tensor hooks are not noticed", replaced(tapes, "set_saving_hooks", nothing), saved_tensors_are_packed)
 mutant("a hook may change the cotangent of other runs", lambda: _one_seed(), "23 hook writes into what it sees")
 mutant(
     "a hook's result is ignored",

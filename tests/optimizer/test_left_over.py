@@ -346,7 +346,7 @@ def test_each_death_is_noticed(first: Callable[..., Any]) -> None:
             assert graph.tape.node(number).tensor is mine
             del mine
             assert graph.tape.node(number).tensor is None
-            assert graph.tape.saved_bytes == 0
+            assert graph.tape.retention.saved_bytes == 0
         del held
 
 

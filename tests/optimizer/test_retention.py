@@ -232,11 +232,11 @@ def test_a_shared_value_outlives_its_first_tensor() -> None:
     with ao.AutogradGraph(optimize=True, allowance=0) as graph:
         a = x * y
         b = x * y
-        assert graph.tape.saved_bytes == BYTES
+        assert graph.tape.retention.saved_bytes == BYTES
         del a                                    # kept, paid by `b`
         assert graph.references.kept_bytes == BYTES
         graph.references.release()
-        assert graph.tape.saved_bytes == 0
+        assert graph.tape.retention.saved_bytes == 0
         (x + y)
         assert graph.references.kept_bytes == 0
         assert b is not None
@@ -247,9 +247,9 @@ def test_a_written_clone_saves_nothing() -> None:
     with ao.AutogradGraph(optimize=True, allowance=0) as graph:
         a = x * y
         b = x * y
-        assert graph.tape.saved_bytes == BYTES
+        assert graph.tape.retention.saved_bytes == BYTES
         b.add_(1.0)
-        assert graph.tape.saved_bytes == 0
+        assert graph.tape.retention.saved_bytes == 0
         (x + y)
         assert graph.references.kept_bytes == 0
         assert torch.equal(a.detach() + 1.0, b.detach())

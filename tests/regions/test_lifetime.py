@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import autograd_opt as ao
-from autograd_opt.graph import node
+from autograd_opt.graph import boundary
 
 
 def alive() -> int:
@@ -122,10 +122,10 @@ def test_nothing_is_left_of_many_calls(step: Callable[[Any, torch.Tensor], None]
     gc.collect()
     gc.disable()                            # nothing waits for the collector of cycles
     try:
-        before, tapes = alive(), len(node.tapes())
+        before, tapes = alive(), len(boundary.living_tapes())
         for _ in range(200 if step is failing else 1000):
             step(net, x)
         assert alive() == before
-        assert len(node.tapes()) == tapes
+        assert len(boundary.living_tapes()) == tapes
     finally:
         gc.enable()

@@ -61,7 +61,7 @@ def backward_usual(t):
     if tape is None or recording() != <PyObject *>tape or not is_custom(t) or ao_builtin0(anomaly_enabled) is True:
         return False
     graph = tape.graph()
-    if graph is None or graph.anomaly or tape.merging or tape.optimize and (graph.verify_each or not graph.default_passes):
+    if graph is None or graph.anomaly or tape.merges.merging or tape.optimize and (graph.verify_each or not graph.default_passes):
         return False
     p = ao_try_attr(t, "_node")
     if p == NULL:
@@ -198,6 +198,6 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
     if g is None:
         if not allow_unused:
             raise unused(0)
-    elif tape.twins and (type(g) is not Tensor or not ao_contiguous(g) or ao_is_view(g) or g is cotangents[0]):
+    elif tape.merges.twins and (type(g) is not Tensor or not ao_contiguous(g) or ao_is_view(g) or g is cotangents[0]):
         results = own_memory(tape, roots, cotangents, targets, results, False)
     return tuple(results)

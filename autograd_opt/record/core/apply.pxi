@@ -272,13 +272,13 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             cloned = r is not None and not tape.moved
             if r is not None:
                 extra = extra_of(<Node>(<Node>e.first).holder)
-        moves = tape.moves
+        moves = tape.table.moves
     if r is None:
         if op.kernel is not None and req:
             r, extra = op.kernel(*operands, **attrs) if attrs else op.kernel(*operands)
             if e != NULL:                        # a kernel is Python code, and may have moved the table
                 e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
-                moves = tape.moves
+                moves = tape.table.moves
         elif func is linear_function and na is not None and nb is not None and nc is not None and not kwargs \
                 and len(args) == 3 and ao_direct_linear(a, b, c):
             r = ao_linear(a, b, c)

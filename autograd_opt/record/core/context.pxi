@@ -117,7 +117,7 @@ cdef class Context:
             refuse_opening(self)
         allowance = self.allowance
         tape = Tape(self.optimize, self.sources, ALLOWANCE if allowance is None else <Py_ssize_t>allowance)
-        tape.advance = allowance is not None
+        tape.retention.advance = allowance is not None
         if self.optimize:
             if self.place is None or type(self.place) is tuple:
                 frame = ao_frame()
@@ -126,9 +126,9 @@ cdef class Context:
             if missed and allowance is None:
                 known = missed.get(self.place)
                 if known is not None:
-                    tape.missed_bytes = known[0]
+                    tape.retention.missed_bytes = known[0]
                     tape.start_counting(known[1])
-                    tape.steady = known[2]
+                    tape.retention.steady = known[2]
         tape.graph = weakref(self)
         tape.plain = saving_hooks() == 0
         self.manager = None
@@ -167,7 +167,7 @@ cdef class Context:
         self.end()
         if self.optimize:
             self.remember()
-            self.tape.forget_values()
+            self.tape.retention.forget_values()
 
     def resume(self):
         """Enter the graph that `suspend` has left, in whichever thread, also within a run of another graph."""
@@ -225,10 +225,10 @@ cdef class Context:
         if not tape.hits and not tape.recomputed:
             if missed:
                 missed.pop(self.place, None)
-        elif tape.missed_bytes:
+        elif tape.retention.missed_bytes:
             if len(missed) >= 4096:
                 missed.clear()
-            missed[self.place] = tape.missed_bytes, tape.most_alive, *self.retention(tape, missed.get(self.place))
+            missed[self.place] = tape.retention.missed_bytes, tape.retention.most_alive, *self.retention(tape, missed.get(self.place))
         return 0
 
     cdef tuple retention(self, Tape tape, known):
@@ -237,7 +237,7 @@ cdef class Context:
         Where more is asked for again than can be held, and in the order in which it was made, the oldest
         is always the next: to let it go for a newer one finds nothing.
         """
-        cdef bint steady = tape.steady
+        cdef bint steady = tape.retention.steady
         cdef object newest = -1 if known is None else known[3]
         if not steady:
             steady = newest < 0 and 2 * tape.recomputed > tape.hits

@@ -81,10 +81,10 @@ cdef object reuse(Tape tape, Op op, Node first, bint req):
             tape.missed(first)
             return None
     tape.hits += 1
-    size = tape.nbytes(first.shape, first.dtype)
+    size = tape.retention.nbytes(first.shape, first.dtype)
     tape.reused_bytes += size
     if not tape.moved:
-        tape.saved_bytes += size
+        tape.retention.saved_bytes += size
     return r
 
 
@@ -232,17 +232,17 @@ cdef object fast_binary(Kernel k, object a, object b):
             if req and settled_after(MORE_MISSES):
                 e = NULL
             elif nb is not None and op.flags & COMMUTATIVE and kb < na.vn:
-                e = tape.find(kb, na.vn, kind)
+                e = find(tape.table, kb, na.vn, kind)
             else:
-                e = tape.find(na.vn, kb, kind)
+                e = find(tape.table, na.vn, kb, kind)
             if e != NULL and e.first != NULL and nb is not None and (<Node>e.first).in0.vn != na.vn and len(<tuple>na.shape) \
                     and len(<tuple>nb.shape) and a.stride() != b.stride():
-                e = tape.find(na.vn, kb, kind | (1 << 7))   # operands in another order: equal values, another layout
+                e = find(tape.table, na.vn, kb, kind | (1 << 7))   # operands in another order: equal values, another layout
                 tape.layouts = True
             if e != NULL and e.first != NULL:
                 r = reuse(tape, op, <Node>e.first, req)
                 cloned = r is not None and not tape.moved
-            moves = tape.moves
+            moves = tape.table.moves
         elif not req:
             return ao_pair(k.direct, k.descr, a, (b,))
         if r is None:
@@ -313,7 +313,7 @@ cdef object fast_binary(Kernel k, object a, object b):
 
 cdef inline int numbered(Tape tape, Node node, Entry *e, Py_ssize_t moves) except -1:
     """`finish`, but where the entry is no longer there: a dispatch mode of the user's may have recorded in the kernel."""
-    if e != NULL and tape.moves != moves:
+    if e != NULL and tape.table.moves != moves:
         node.vn = fresh_vn()
         return 0
     return finish(tape, node, e, tape.optimize)
@@ -328,7 +328,7 @@ cdef inline int finish(Tape tape, Node node, Entry *e, bint optimize) except -1:
     if e.first == NULL:
         node.vn = fresh_vn()
         e.first = node.holder = <PyObject *>node
-        tape.used += 1
+        tape.table.used += 1
         learn(node, None)
         return 0
     first = <Node>e.first
@@ -339,9 +339,9 @@ cdef inline int finish(Tape tape, Node node, Entry *e, bint optimize) except -1:
     else:
         node.leader = first
         first.live += 1
-        tape.twins += 1
+        tape.merges.twins += 1
         if node.flags & REQUIRES_GRAD:
-            tape.merging += 1
+            tape.merges.merging += 1
         first.holder = <PyObject *>node
     return 0
 
@@ -392,11 +392,11 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
                 return r
             kind |= (req << 3) | (<uint64_t>op.id << 8)
             if not req or not settled_after(MORE_MISSES):
-                e = tape.find(na.vn, 0, kind)
+                e = find(tape.table, na.vn, 0, kind)
             if e != NULL and e.first != NULL:
                 r = reuse(tape, op, <Node>e.first, req)
                 cloned = r is not None and not tape.moved
-            moves = tape.moves
+            moves = tape.table.moves
         elif not req:
             r = ao_single(k.direct, k.descr, a)
             ao_start(r, 1)

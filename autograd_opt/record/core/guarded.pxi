@@ -39,7 +39,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             cloned = r is not None and not tape.moved
             if r is not None:
                 extra = extra_of(<Node>(<Node>e.first).holder)
-        moves = tape.moves
+        moves = tape.table.moves
     if r is None:
         if op.kernel is not None and req:
             paused = set_paused(1)               # operators inside are part of this node
@@ -50,7 +50,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             started(r, 2)
             if keyed:                            # a kernel is Python code, and may have moved the table
                 e = key_of_all(tape, op, nodes, operands, attrs, req, grad)
-                moves = tape.moves
+                moves = tape.table.moves
         else:
             r = ao_call(func, args, kwargs)
             started(r)

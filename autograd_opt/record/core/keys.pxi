@@ -164,7 +164,7 @@ cdef Entry *key_of(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc
         rest = digest_of(op, count, na, nb, nc, operands, attrs)
         if rest == NO_KEY:
             return NULL
-        if tape.degenerate():
+        if tape.table.degenerate:
             rest = 0
     if nc is not None:
         second = paired(tape, second, nc.vn)
@@ -172,7 +172,7 @@ cdef Entry *key_of(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc
     if changes and second < first:
         first, second = second, first
     while True:
-        e = tape.find(first, second, kind)
+        e = find(tape.table, first, second, kind)
         if e.first == NULL:
             return e
         if same_rest(<Node>e.first, op, count, na, nb, nc, operands, attrs):
@@ -193,10 +193,10 @@ cdef bint laid_out_apart(object a, object b) except -1:
 
 cdef int64_t paired(Tape tape, int64_t a, int64_t b) except? -1:
     """The number of a pair of numbers, given where it is asked for the first time."""
-    cdef Entry *e = tape.find(a, b, PAIR)
+    cdef Entry *e = find(tape.table, a, b, PAIR)
     if e.first == NULL:
         e.first = <PyObject *><size_t>fresh_vn()         # a number, not a node
-        tape.used += 1
+        tape.table.used += 1
     return <int64_t><size_t>e.first
 
 
@@ -221,14 +221,14 @@ cdef Entry *key_of_all(Tape tape, Op op, list nodes, tuple operands, dict attrs,
     except (TypeError, RecursionError):
         return NULL
     kind = kind_of(op, req, grad, wide)
-    if tape.degenerate():
+    if tape.table.degenerate:
         rest = 0
     for i in range(count - 1, 0, -1):
         n = nodes[i]
         second = paired(tape, 0 if n is None else n.vn, second)
     kind |= (rest & LOW) << 24
     while True:
-        e = tape.find(0 if count == 0 or nodes[0] is None else (<Node>nodes[0]).vn, second, kind)
+        e = find(tape.table, 0 if count == 0 or nodes[0] is None else (<Node>nodes[0]).vn, second, kind)
         if e.first == NULL or same_others(<Node>e.first, op, nodes, operands, attrs):
             return e
         kind += 1 << 24

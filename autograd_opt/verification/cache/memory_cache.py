@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from autograd_opt.graph.structure import Structure, seen_by_proofs
+from autograd_opt.graph.proof_key import seen_by_proofs
+from autograd_opt.graph.structure import Structure
 from autograd_opt.optimizer.plan_cache import Plans
 from autograd_opt.verification.cache.rule_state import state_of
 from autograd_opt.verification.program import reading

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.graph import node as nodes
+from autograd_opt.graph import tape as tapes
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.calls import Untraceable
 from autograd_opt.verification.program.instructions import Head, Vocabulary
@@ -271,8 +271,8 @@ def settle(
 @contextmanager
 def recording_paused() -> Iterator[None]:
     """No active graph sees what happens here."""
-    old = nodes.pause()
+    old = tapes.pause()
     try:
         yield
     finally:
-        nodes.resume(old)
+        tapes.resume(old)

@@ -1,7 +1,32 @@
-# The graph as flat arrays: what the passes see of it.
-#
-# Two nodes have equal keys exactly when `pass_key` gives equal ones.  That is asked only of nodes
-# with attributes or unusual numbers; the key of any other is a few words, compared here.
+"""The graph as flat arrays: what the passes see of it.
+
+Two nodes have equal keys exactly when `pass_key` gives equal ones.  That is asked only of nodes
+with attributes or unusual numbers; the key of any other is a few words, compared here.
+"""
+
+from array import array
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from autograd_opt.graph.node cimport *
+from autograd_opt.graph.plain_values cimport encode_attributes, same_device
+from autograd_opt.graph.tape cimport Tape
+
+cdef object pass_key(Node node):
+    """What decides, with the operands, whether two nodes compute the same."""
+    cdef Op op = node.op
+    if node.flags & LEAF or not op.flags & PURE and op is not OUTPUT_OP:
+        return (node.index,)
+    try:
+        attrs = encode_attributes(node.attributes, op.typed)
+    except (TypeError, RecursionError):     # an attribute without a key: equal to nothing
+        return (node.index,)
+    mask = [n is not None for n in (node.more if node.more is not None else (node.in0, node.in1))]
+    return (op.id, node.flags & REQUIRES_GRAD, node.dtype, node.device, attrs, tuple(mask))
+
 
 cdef struct Plain:
     int64_t op                   # operator, requires_grad, which operands are nodes, kinds of the numbers
@@ -40,9 +65,10 @@ cdef class Keys:
     cdef size_t mask
     cdef int64_t count
     cdef dict others             # pass_key -> number
+    cdef bint degenerate         # are all hashes forced to be equal?
     cdef object device, same     # the last node's device, and the one object that stands for it
 
-    def __cinit__(self, Py_ssize_t n):
+    def __cinit__(self, Py_ssize_t n, bint degenerate):
         cdef size_t capacity = 16
         while capacity < <size_t>(2 * n):
             capacity *= 2
@@ -52,6 +78,7 @@ cdef class Keys:
         memset(self.table, 0, capacity * sizeof(Plain))
         self.mask = capacity - 1
         self.others = {}
+        self.degenerate = degenerate
 
     def __dealloc__(self):
         PyMem_Free(self.table)
@@ -74,7 +101,7 @@ cdef class Keys:
         h = <uint64_t>key.op * 0x9E3779B97F4A7C15ULL ^ <uint64_t>key.number0 * 0xC2B2AE3D27D4EB4FULL \
             ^ <uint64_t>key.number1 * 0x165667B19E3779F9ULL ^ <uint64_t><size_t>key.dtype
         h ^= h >> 32
-        i = 0 if degenerate else <size_t>h & self.mask
+        i = 0 if self.degenerate else <size_t>h & self.mask
         while True:
             e = &self.table[i]
             if e.id == 0:
@@ -122,8 +149,15 @@ cdef struct Seen:
     int64_t id
 
 
-cdef tuple flat_arrays(Tape tape):
-    """What `Tape.arrays` returns."""
+def flat_arrays(Tape tape):
+    """The graph as flat arrays for `autograd_opt.passes.NodeTable`.
+
+    Returns (key int64, offsets int64, operands int32, flags uint8, meta int64), each an `array.array`
+    in record order, and as `same` int32 the node whose value each has bit for bit: its own number, or its
+    operand's where the operation has left that as it was; None where none has.  Two nodes have equal `key`
+    exactly when operator, attributes with their types and bits, Python-number operands, dtype, device and
+    differentiability are equal.
+    """
     cdef Py_ssize_t i, j, m = 0, n = tape.n
     cdef Node node, other
     cdef Op op
@@ -132,7 +166,7 @@ cdef tuple flat_arrays(Tape tape):
     cdef unsigned char[::1] flags
     cdef object same = None
     cdef int flag
-    cdef Keys numbers = Keys(n)
+    cdef Keys numbers = Keys(n, tape.table.degenerate)
     cdef dict meta_ids = {}
     cdef Seen seen[64]
     cdef Seen *last
@@ -197,3 +231,29 @@ cdef tuple flat_arrays(Tape tape):
         flags[i] = flag
         offsets[i + 1] = m
     return key_array, offset_array, operands[:m], flag_array, meta_array, same
+
+
+def needs_no_passes(Tape tape):
+    """True if the numbers given while recording say all that the default passes would find.
+
+    They would where each call was asked for in the value table, which compares exactly what the
+    pass for common subexpressions compares.  In doubt the answer is no.
+    """
+    cdef Py_ssize_t i
+    cdef Node node
+    cdef Op op
+    if tape.consumed or tape.epoch or tape.layouts:
+        return False
+    for i in range(tape.n):
+        node = <Node>tape.nodes[i]
+        op = node.op
+        if node.flags & (PINNED | NO_MERGE | EXPOSED | OVERWRITTEN | FREED | SAME):
+            return False
+        if node.flags & LEAF:
+            if node.view is not None:
+                return False
+            continue
+        if not op.flags & PURE or op.flags & (MULTI | VIEW) or op is OUTPUT_OP or node.more is not None \
+                or node.view is not None:
+            return False
+    return True

@@ -1,5 +1,142 @@
-# Tape: nodes in record order, leaves, the table of values, and how long saved tensors live.
+"""Tape: nodes in record order, leaves, how long saved tensors live; and which tape records in a thread.
 
+A `Tape` owns its nodes in record order; a tensor owns only its own node.
+"""
+
+import weakref
+
+import torch
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
+from libc.stdint cimport int64_t, uint32_t
+
+from autograd_opt.abi.ctorch cimport *
+from autograd_opt.abi.tensor_info cimport resizable
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.node cimport *
+from autograd_opt.graph.plain_values cimport CPU, same_device
+cimport cython
+
+cdef extern from *:
+    """
+    static AO_THREAD PyObject *ao_active = NULL;   /* the Tape recording in this thread */
+    static AO_THREAD int ao_paused = 0;
+    static AO_THREAD int ao_saving_hooks = 0;      /* 1 while a pair of saved-tensor hooks is in place */
+    """
+    PyObject *ao_active
+    int ao_paused
+    int ao_saving_hooks
+
+cdef extern from "Python.h":
+    int PyObject_GenericSetAttr(object o, object name, object value) except -1
+    Py_ssize_t Py_REFCNT(object o)
+    Py_ssize_t references "Py_REFCNT"(PyObject *o)
+    bint is_weak "PyWeakref_CheckRefExact"(object o)
+    void PyErr_Clear()
+
+ao_use_reads(reads_address())
+cdef object base = torch._C.TensorBase
+cdef object get_version = ao_own(base.__dict__["_version"])
+cdef object get_device = ao_own(base.__dict__["device"])
+cdef object get_inference = base.__dict__["is_inference"]
+cdef object get_meta = ao_own(base.__dict__["is_meta"])
+cdef object STRIDED_LAYOUT = torch.strided
+cdef int64_t _tape_ids = 0
+
+
+# The tape that records in this thread. ---------------------------------------------------
+cdef Tape active_tape():
+    return None if ao_active == NULL else <Tape>ao_active
+
+
+cdef PyObject *recording() noexcept:
+    """The tape that records in this thread now, borrowed, or NULL."""
+    return NULL if ao_paused else ao_active
+
+
+cdef Tape tape_here():
+    """The tape that records now; an error where none does."""
+    cdef PyObject *tp = recording()
+    if tp == NULL:
+        from autograd_opt.errors import OutsideGraphError, at
+        raise OutsideGraphError(at("an operation was to be recorded while no AutogradGraph records in this thread"))
+    return <Tape>tp
+
+
+cdef int set_paused(int value) noexcept:
+    global ao_paused
+    cdef int old = ao_paused
+    ao_paused = value
+    return old
+
+
+def pause():
+    """Stop recording in this thread; returns what `resume` needs."""
+    return set_paused(1)
+
+
+def resume(int old):
+    """Restore what `pause` or `resume` returned; returns the state until now."""
+    return set_paused(old)
+
+
+def get_active():
+    return active_tape()
+
+
+def get_recording():
+    """The Tape that records in this thread now, or None."""
+    return None if ao_paused or ao_active == NULL else <Tape>ao_active
+
+
+def set_active_tape(Tape tape):
+    """Make `tape` (held by its graph) the one recording in this thread; None for none."""
+    global ao_active
+    ao_active = NULL if tape is None else <PyObject *>tape
+
+
+def saving_hooks():
+    """How many pairs of saved-tensor hooks are in place in this thread."""
+    return ao_saving_hooks
+
+
+def set_saving_hooks(int depth):
+    """Say how many are in place; the active tape learns whether there are any."""
+    global ao_saving_hooks
+    ao_saving_hooks = depth
+    if ao_active != NULL:
+        (<Tape>ao_active).plain = depth == 0
+
+
+# Tensors that a graph must not touch, or whose memory others may write. -----------------
+cdef object plain_dispatch = PlainTensor.__torch_dispatch__
+
+
+def unusual(t):
+    """Is this a tensor that cannot be recorded: nested, or of a class with its own `__torch_dispatch__`?"""
+    return isinstance(t, PlainTensor) and (t.is_nested or type(t).__torch_dispatch__ is not plain_dispatch)
+
+
+cdef int require_ordinary(object t) except -1:
+    """Refuse a tensor whose class computes in a way of its own, below the recorder."""
+    if unusual(t):
+        from autograd_opt.graph.refusals import unsupported_operand
+        raise unsupported_operand(t)
+    if type(t) is not Parameter:
+        from autograd_opt.graph.refusals import note_class
+        note_class(type(t))
+    return 0
+
+
+cdef bint borrowed(object t) except -1:
+    """Can the memory of `t` be written unseen: numpy's, say, or an inference tensor's?"""
+    return ao_is_inference(get_inference, t) or ao_strided(t) \
+        and ao_get(get_meta, t) is not True and not resizable(t)
+
+
+# The tape. -------------------------------------------------------------------------------
 cdef bint nothing_saved(object extra):
     """Is this what an opaque call keeps that torch has saved nothing for?"""
     return type(extra) is tuple and len(extra) > 0 and getattr(extra[0], "repeats", False) is True
@@ -32,7 +169,7 @@ cdef class Forgetter:
             del (<Tape>tape).leaves[self.key]
 
 
-cdef Forgetter forgetter(Tape tape, object key, Node node):
+cdef object forgetter(Tape tape, object key, Node node):
     cdef Forgetter made = Forgetter.__new__(Forgetter)
     made.tape, made.key, made.node = tape.id, key, node
     return made
@@ -116,7 +253,7 @@ def base_became_late(base):
     """Let every graph, also those to come, look at the history of views that are older than that of their `base`."""
     cdef size_t key = <size_t><PyObject *>base
     late_bases[key] = weakref.ref(base, lambda _: late_bases.pop(key, None))
-    for address in _tapes.values():
+    for address in tapes.values():
         (<Tape><PyObject *><size_t>address).late = True
 
 
@@ -142,39 +279,30 @@ cdef class Tape:
         self.id = _tape_ids
         self.optimize = optimize
         self.sources = sources
-        self.allowance = allowance
         self.plain = True
         self.late = bool(late_bases) and any_late()
         self.capacity = 256
         self.nodes = <PyObject **>PyMem_Malloc(self.capacity * sizeof(PyObject *))
         self.trash = []
         self.leaves = {}
-        self.ring = deque()
         self.exposed, self.seeds, self.writes, self.abroad = {}, {}, {}, {}
         self.guard = torch._C.DisableTorchFunction()
-        _tapes[self.id] = <size_t><PyObject *>self
+        tapes[self.id] = <size_t><PyObject *>self
+        self.table = ValueTable.__new__(ValueTable)
+        self.retention = Retention.__new__(Retention, allowance)
+        self.merges = Merges.__new__(Merges)
         if optimize:
-            self.allocate(32)
+            self.table.allocate(32)
 
     def __dealloc__(self):
         global ao_active
         cdef Py_ssize_t i
-        _tapes.pop(self.id, None)
+        tapes.pop(self.id, None)
         if ao_active == <PyObject *>self:
             ao_active = NULL
         for i in range(self.n):
             Py_XDECREF(self.nodes[i])
         PyMem_Free(self.nodes)
-        PyMem_Free(self.table)
-
-    def allocate(self, size_t capacity):
-        PyMem_Free(self.table)
-        self.table = <Entry *>PyMem_Malloc(capacity * sizeof(Entry))
-        if self.table == NULL:
-            raise MemoryError()
-        memset(self.table, 0, capacity * sizeof(Entry))
-        self.mask = capacity - 1
-        self.used = 0
 
     def __len__(self):
         return self.n
@@ -428,49 +556,6 @@ cdef class Tape:
         from autograd_opt.graph.view_history import refresh
         return refresh(self, node, t)
 
-    # Value table -------------------------------------------------------------------
-    cdef bint degenerate(self):
-        """Are all hashes forced to be equal, so that only comparisons tell values apart?"""
-        return degenerate
-
-    cdef Entry *find(self, int64_t a, int64_t b, uint64_t kind) except NULL:
-        """The entry of this key, empty (`first == NULL`) where it is new."""
-        cdef uint64_t h
-        cdef size_t i
-        cdef Entry *e
-        if 2 * self.used > self.mask:
-            self.grow()
-        h = (<uint64_t>a * 0x9E3779B97F4A7C15ULL) ^ (<uint64_t>b * 0xC2B2AE3D27D4EB4FULL) ^ (kind * 0x165667B19E3779F9ULL)
-        h ^= h >> 29
-        h *= 0xBF58476D1CE4E5B9ULL
-        h ^= h >> 32
-        if degenerate:
-            h = 0
-        i = <size_t>h & self.mask
-        while True:
-            e = &self.table[i]
-            if e.first == NULL:
-                e.a, e.b, e.kind = a, b, kind
-                return e
-            if e.a == a and e.b == b and e.kind == kind:
-                return e
-            i = (i + 1) & self.mask
-
-    cdef int grow(self) except -1:
-        cdef Entry *old = self.table
-        cdef size_t n = self.mask + 1, i
-        cdef Entry *e
-        self.moves += 1
-        self.table = NULL
-        self.allocate(2 * n)
-        for i in range(n):
-            if old[i].first != NULL:
-                e = self.find(old[i].a, old[i].b, old[i].kind)
-                e[0] = old[i]
-                self.used += 1
-        PyMem_Free(old)
-        return 0
-
     # Lifetimes -----------------------------------------------------------------------
     cdef void release(self, Node node) noexcept:
         """Move everything the node saved to the trash."""
@@ -488,7 +573,7 @@ cdef class Tape:
             node.value = None
             node.spare = None
         if node.flags & COUNTED and node.tensor == NULL:
-            self.uncount(node)
+            self.retention.uncount(node)
 
     cdef void decrement(self, Node node) noexcept:
         node.live -= 1
@@ -586,47 +671,6 @@ cdef class Tape:
             item = None
         self.sweeping = False
 
-    cdef Py_ssize_t nbytes(self, object shape, object dtype) except -1:
-        cdef Py_ssize_t n
-        if shape is self.last_shape and dtype is self.last_dtype:
-            return self.last_bytes
-        if shape is self.other_shape and dtype is self.other_dtype:      # numbers between vectors, say
-            return self.other_bytes
-        n = dtype.itemsize
-        for d in shape:
-            n *= d
-        self.other_shape, self.other_dtype, self.other_bytes = self.last_shape, self.last_dtype, self.last_bytes
-        self.last_shape, self.last_dtype, self.last_bytes = shape, dtype, n
-        return n
-
-    cdef int missed(self, Node node) except -1:
-        """A known value has to be computed again because it was not kept: allow to keep more.
-
-        So a program without repeats keeps nothing, and its peak of memory is torch's.
-        """
-        self.recomputed += 1
-        self.missed_bytes += self.nbytes(node.shape, node.dtype)
-        if not self.counting and not self.advance:
-            self.start_counting(0)
-        return 0
-
-    cdef Py_ssize_t budget(self) noexcept:
-        """Bytes that may be held only for reuse: what living clones save, and a small advance.
-
-        Unless the user has fixed it, the advance grows with what had to be computed again for
-        want of it, up to `allowance`: a program without repeats then keeps nothing.  And it
-        ends where the peak would rise: what the program itself has alive, the advance and the
-        output of one operation more stay below the most that it has had alive before, or below
-        `SMALL`.  A run that frees the graph gets no advance, for nobody counts its cotangents.
-        """
-        cdef Py_ssize_t room
-        if self.advance:
-            return self.saved_bytes + self.allowance
-        if not self.counting or self.freeing:
-            return self.saved_bytes
-        room = max(self.most_alive, self.expected, SMALL) - self.alive_bytes - self.largest
-        return self.saved_bytes + max(0, min(room, self.allowance, 4 * self.missed_bytes))
-
     def start_counting(self, Py_ssize_t expected):
         """From now on, know the bytes that the program would have alive without any reuse.
 
@@ -635,116 +679,22 @@ cdef class Tape:
         """
         cdef Py_ssize_t i
         cdef Node node
-        self.counting, self.expected = True, expected
+        self.retention.counting, self.retention.expected = True, expected
         for i in range(self.n):
             node = <Node>self.nodes[i]
             if node.tensor != NULL or node.value is not None and node.flags & NEEDS_ANS and not node.flags & FREED:
-                self.count(node)
+                self.retention.count(node)
 
-    cdef int count(self, Node node) except -1:
-        """The output of `node` is alive."""
-        cdef Py_ssize_t size
-        if node.flags & (LEAF | COUNTED) or node.op.flags & (VIEW | MULTI):
-            return 0
-        size = self.nbytes(node.shape, node.dtype)
-        node.flags |= COUNTED
-        self.alive_bytes += size
-        if size > self.largest:
-            self.largest = size
-        if self.alive_bytes > self.most_alive:
-            self.most_alive = self.alive_bytes
-        if self.kept_bytes > 0:
-            self.evict(self.budget())
-        return 0
+    cdef int missed(self, Node node) except -1:
+        """A known value has to be computed again because it was not kept: allow to keep more.
 
-    cdef void uncount(self, Node node) noexcept:
-        node.flags &= ~<uint32_t>COUNTED
-        self.alive_bytes -= self.nbytes(node.shape, node.dtype)
-
-    cdef int lost(self, Node node, bint wanted=False) except -1:
-        """The tensor of `node` is gone, or was written: its clone saves nothing any more."""
-        if node.flags & COUNTED and not wanted:
-            self.uncount(node)
-        if node.flags & CLONE:
-            node.flags &= ~<uint32_t>CLONE
-            self.saved_bytes -= self.nbytes(node.shape, node.dtype)
-            if self.kept_bytes > 0:
-                self.evict(self.budget())
-        return 0
-
-    cdef int inherit(self, Node node) except -1:
-        """Let go of the value of `node`: a clone that shares its memory now holds it alone."""
-        cdef Node first = node if node.leader is None else node.leader, heir
-        if first.holder == NULL:
-            return 0
-        heir = <Node>first.holder
-        if heir.flags & CLONE and heir.tensor != NULL:
-            heir.flags &= ~<uint32_t>CLONE
-            self.saved_bytes -= self.nbytes(heir.shape, heir.dtype)
-        return 0
-
-    cdef int keep(self, Node node) except -1:
-        """Take the value of `node`, whose tensor is dying, into what is held for reuse.
-
-        What a run that frees the graph lets go of is not: torch's memory goes down then, too.
+        So a program without repeats keeps nothing, and its peak of memory is torch's.
         """
-        cdef Py_ssize_t size, limit
-        cdef Node first
-        if self.freeing:
-            return 0
-        size, limit = self.nbytes(node.shape, node.dtype), self.budget()
-        first = node if node.leader is None or node.flags & SAME else node.leader
-        if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or first.holder == NULL:
-            return 0
-        if first is not node and (first.tensor != NULL or first.value is not None):
-            return 0                     # the leader still has it
-        if self.steady and self.kept_bytes + size > limit:
-            return 0
-        self.evict(limit - size)
-        node.flags |= KEPT
-        self.ring.append(node)
-        self.kept_bytes += size
-        if self.kept_bytes > self.peak_kept_bytes:
-            self.peak_kept_bytes = self.kept_bytes
-        return 1
-
-    cdef int evict(self, Py_ssize_t limit) except -1:
-        """Let go of the oldest values held for reuse until they take at most `limit` bytes; if `steady`, of the newest."""
-        cdef Node old
-        while self.kept_bytes > limit and self.ring:
-            old = <Node>(self.ring.pop() if self.steady else self.ring.popleft())
-            if not old.flags & KEPT:
-                continue                         # it was handed out again
-            self.kept_bytes -= self.nbytes(old.shape, old.dtype)
-            old.flags &= ~<uint32_t>KEPT
-            if not old.flags & NEEDS_ANS or old.flags & (FREED | DEAD):
-                old.value = old.spare = None
-                self.inherit(old)
+        self.recomputed += 1
+        self.retention.missed_bytes += self.retention.nbytes(node.shape, node.dtype)
+        if not self.retention.counting and not self.retention.advance:
+            self.start_counting(0)
         return 0
-
-    @property
-    def allowance(self):
-        return self.allowance
-
-    @allowance.setter
-    def allowance(self, Py_ssize_t value):
-        self.allowance = value
-        self.evict(self.budget())
-
-    def arrays(self):
-        """The graph as flat arrays for `autograd_opt.passes.NodeTable`.
-
-        Returns (key int64, offsets int64, operands int32, flags uint8, meta int64), each an `array.array`
-        in record order, and as `same` int32 the node whose value each has bit for bit: its own number, or its
-        operand's where the operation has left that as it was; None where none has.  Two nodes have equal `key`
-        exactly when operator, attributes with their types and bits, Python-number operands, dtype, device and
-        differentiability are equal.
-        """
-        return flat_arrays(self)
-
-    def settled(self):
-        """Do the numbers given while recording already say all that the default passes would find?"""
-        return is_settled(self)
 
     def set_leaders(self, leader):
         """Merge node i into node leader[i]; where they are equal, keep node i apart.
@@ -783,52 +733,8 @@ cdef class Tape:
         return 0
 
     cdef int resolve(self, dict captured) except -1:
-        """Decide which nodes hand their cotangent to their leader in the next run.
-
-        Incremental: nodes recorded since the last time, or all of them once a hook, a write,
-        an escape or a request for an intermediate's own gradient may have changed the answer.
-        """
-        cdef Py_ssize_t i
-        cdef Node node
-        if captured is not None or self.changes != self.resolved_changes:
-            self.resolved = 0
-        for i in range(self.resolved, self.n):
-            node = <Node>self.nodes[i]
-            if node.leader is not None:
-                if self.mergeable(node, captured):
-                    node.flags |= MERGED
-                else:
-                    node.flags &= ~<uint32_t>MERGED
-        self.resolved = 0 if captured is not None else self.n
-        self.resolved_changes = self.changes
-        return 0
-
-    cdef int mergeable(self, Node node, dict captured) except -1:
-        """May `node` hand its cotangent to its leader?
-
-        Both must be whole and nobody's own business, and each pair of operands must end at
-        one node: a merge below that was refused refuses those above it.
-        """
-        cdef Node leader = node.leader
-        cdef uint32_t never = PINNED | NO_MERGE | EXPOSED | DEAD | OVERWRITTEN
-        if node.flags & SAME and leader is end(operand_of(node)):
-            # handed on as the rule would; the cotangent of the operand is the same whole, whichever way its parts come
-            return not ((node.flags | leader.flags) & (never | FREED) or leader.index < 0
-                        or captured is not None and node.index in captured) and intact(node)
-        if (node.flags | leader.flags) & (never | FREED) or leader.index < 0 or leader.index >= node.index:
-            return 0
-        if captured is not None and (node.index in captured or leader.index in captured):
-            return 0
-        if not intact(leader) or not intact(node) or narrows(node):
-            return 0
-        if node.more is not None or leader.more is not None:
-            mine, theirs = node.operands, leader.operands
-            if len(mine) != len(theirs):
-                return 0
-            return all([end(<Node>a) is end(<Node>b) for a, b in zip(mine, theirs)])
-        if end(node.in0) is end(leader.in0) and end(node.in1) is end(leader.in1):
-            return 1
-        return commutes(node) and end(node.in0) is end(leader.in1) and end(node.in1) is end(leader.in0)
+        """Decide which nodes hand their cotangent to their leader in the next run."""
+        return self.merges.resolve(self.nodes, self.n, self.changes, captured)
 
     cdef int keep_number(self, Node node, object r) except -1:
         """Give `node`, just recorded, the number of its operand if `r` is that, bit for bit and in its strides.
@@ -852,12 +758,6 @@ cdef class Tape:
         self.lead(node, at.leader if at.leader is not None and at.leader.vn == at.vn else at)
         return 0
 
-    def forget_values(self):
-        """Drop every value kept for reuse."""
-        self.evict(0)
-        self.ring.clear()
-        self.kept_bytes = 0
-
     def compact_if_due(self):
         """Called when the array grows beyond `floor`."""
         if self.running or self.fixed:   # somebody holds record numbers
@@ -880,11 +780,8 @@ cdef class Tape:
         cdef Node node
         cdef bint by_leaf
         cdef list trash
-        self.forget_values()
-        if self.table != NULL and self.used:
-            memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
-            self.used = 0
-        self.moves += 1
+        self.retention.forget_values()
+        self.table.clear()
         n = self.n
         known = <Py_ssize_t *>PyMem_Malloc((n + 1) * sizeof(Py_ssize_t))
         if known == NULL:
@@ -921,16 +818,16 @@ cdef class Tape:
         self.n = k
         self.floor = 0 if compacts_always else 2 * k + 64
         self.consumed = False
-        self.resolved = 0
+        self.merges.resolved = 0
         self.epoch += 1
-        self.twins = self.merging = 0
+        self.merges.twins = self.merges.merging = 0
         for i in range(k):
             node = <Node>self.nodes[i]
             node.spare = None
             if node.leader is not None:
-                self.twins += 1
+                self.merges.twins += 1
                 if node.flags & REQUIRES_GRAD:
-                    self.merging += 1
+                    self.merges.merging += 1
         trash = []
         for i in range(dropped):
             node = <Node>(<PyObject **>known)[i]
@@ -1032,17 +929,14 @@ cdef class Tape:
             node.holder = NULL
             Py_XDECREF(node.cotangent)
             node.cotangent = NULL
-        self.ring.clear()
         self.exposed.clear()
         self.seeds.clear()
         self.writes.clear()
         self.abroad.clear()
         self.casts = self.cast_seal = None
-        self.kept_bytes = self.alive_bytes = 0
+        self.retention.clear()
         self.leaves.clear()
-        if self.table != NULL:
-            memset(self.table, 0, (self.mask + 1) * sizeof(Entry))
-            self.used = 0
+        self.table.clear()
         self.consumed = False
         self.floor = 0
         self.sweeping = True

@@ -1,30 +1,26 @@
-# When one node may stand for another, and when the value of a node can be handed out again.
+"""When the value of a node can be handed out again, or be read in a rule."""
 
-cdef inline Node end(Node node):
-    """Where the cotangent of `node` goes."""
-    return node.leader if node is not None and node.flags & MERGED else node
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+import torch
 
-cdef inline Node operand_of(Node node):
-    """The first operand that is a tensor."""
-    return node.in0 if node.in0 is not None else node.in1
+from autograd_opt.abi.ctorch cimport (
+    ao_again, ao_has_weakrefs, ao_needs_grad, ao_own, ao_strided, ao_use_reads, ao_uses,
+)
+from autograd_opt.abi.tensor_info cimport sole_owner
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.node cimport *
+from autograd_opt.graph.plain_values cimport is_float
+from autograd_opt.graph.tape cimport Tape, active_tape
+from autograd_opt.graph.value_table cimport Entry, find
 
+cdef extern from "Python.h":
+    Py_ssize_t references "Py_REFCNT"(PyObject *o)
+    bint is_weak "PyWeakref_CheckRefExact"(object o)
 
-cdef bint commutes(Node node) except -1:
-    """May the two operands change places?  Not in `torch.add(x, y, alpha=2)`, which is x + 2 y."""
-    return node.op.commutes(node.attrs)
-
-
-cdef bint narrows(Node node) except -1:
-    """Does a gradient leave `node` in a wider type than its own?
-
-    Twins that round a float64 to float16, say, each send their cotangent on, to be summed where
-    the bits are, as torch does.
-    """
-    cdef Node x = node.in0
-    if x is None or x.dtype is None or node.dtype is None or x.dtype is node.dtype or not node.flags & x.flags & REQUIRES_GRAD:
-        return False
-    return torch.finfo(node.dtype).bits < torch.finfo(x.dtype).bits
+ao_use_reads(reads_address())
+cdef object use_count = torch._C.TensorBase.__dict__["_use_count"]
 
 
 cdef object live_value(Tape tape, Node node):
@@ -80,7 +76,7 @@ cdef object left_over(Tape tape, Node first, object value):
     if tape.moved:
         holder.value = None
         holder.flags &= ~<uint32_t>KEPT
-        tape.kept_bytes -= tape.nbytes(holder.shape, holder.dtype)
+        tape.retention.kept_bytes -= tape.retention.nbytes(holder.shape, holder.dtype)
     return t
 
 
@@ -110,7 +106,7 @@ cdef object value_of(Tape tape, Op op, Node operand):
         return None
     kind = (<uint64_t>op.id << 8) | (<uint64_t>(operand.flags & REQUIRES_GRAD != 0) << 3) | 4      # 4: under grad mode
     for route in (0, 64):                # recorded as a hot operator, or in general
-        e = tape.find(operand.vn, 0, kind | route)
+        e = find(tape.table, operand.vn, 0, kind | route)
         if e.first != NULL:
             return known_value(tape, <Node>e.first)
     return None
@@ -129,7 +125,7 @@ def waiting(Op op, Node operand):
     cdef Node node
     if tape is None or not tape.optimize or operand is None or operand.tape_id != tape.id:
         return None
-    e = tape.find(operand.vn, 0, (<uint64_t>op.id << 8) | 64 | 8 | 4)        # in general, requires grad, under grad mode
+    e = find(tape.table, operand.vn, 0, (<uint64_t>op.id << 8) | 64 | 8 | 4)        # in general, requires grad, under grad mode
     if e.first == NULL:
         return None
     node = <Node>e.first
@@ -154,68 +150,3 @@ def value_number(t):
             or node.flags & (EXPOSED | NO_MERGE | WROTE | OVERWRITTEN):
         return 0
     return node.vn
-
-
-cdef bint intact(Node node) except -1:
-    """Is everything that the rules of `node` have saved unwritten, and not exposed?"""
-    if node.x0 is not None and not node.flags & SCALAR0:
-        if node.in0.flags & EXPOSED or version_of(node.x0) != node.v0:
-            return False
-    if node.x1 is not None and not node.flags & SCALAR1:
-        if node.in1.flags & EXPOSED or version_of(node.x1) != node.v1:
-            return False
-    if node.flags & NEEDS_ANS:
-        value = <object>node.tensor if node.tensor != NULL else node.value
-        if value is None or version_of(value) != node.version:
-            return False
-    if node.saved_more is not None:
-        if node.saved_more[3] is not None and any([version_of(t) != version for t, version in node.saved_more[3]]):
-            return False
-        for other, t, version in zip(node.more, node.saved_more[0], node.saved_more[1]):
-            if other is not None and t is not None:
-                if (<Node>other).flags & EXPOSED or version_of(t) != version:
-                    return False
-    return True
-
-
-cdef object same_device(object device):
-    """One object per device, so that nodes compare devices by identity."""
-    return _devices.setdefault(device, device)
-
-
-cdef object plain_dispatch = PlainTensor.__torch_dispatch__
-
-
-def unusual(t):
-    """Is this a tensor that cannot be recorded: nested, or of a class with its own `__torch_dispatch__`?"""
-    return isinstance(t, PlainTensor) and (t.is_nested or type(t).__torch_dispatch__ is not plain_dispatch)
-
-
-cdef int require_ordinary(object t) except -1:
-    """Refuse a tensor whose class computes in a way of its own, below the recorder."""
-    if unusual(t):
-        from autograd_opt.graph.refusals import unsupported_operand
-        raise unsupported_operand(t)
-    if type(t) is not Parameter:
-        from autograd_opt.graph.refusals import note_class
-        note_class(type(t))
-    return 0
-
-
-cdef bint borrowed(object t) except -1:
-    """Can the memory of `t` be written unseen: numpy's, say, or an inference tensor's?"""
-    return ao_is_inference(get_inference, t) or ao_strided(t) \
-        and ao_get(get_meta, t) is not True and not resizable(t)
-
-
-cdef bint degenerate = bool(os.environ.get("AUTOGRAD_OPT_DEGENERATE_HASH"))
-
-
-def install(custom, Op leaf_op, Op output_op, Op written_op, Op elsewhere_op):
-    """Tell this module the tensor class and its own operators; done once at import."""
-    global CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP, ELSEWHERE_OP, traverse_tensor
-    CustomTensor, LEAF_OP, OUTPUT_OP, WRITTEN_OP, ELSEWHERE_OP = custom, leaf_op, output_op, written_op, elsewhere_op
-    use_kinds(custom, PlainTensor, Parameter)
-    (<PyTypeObject *><PyObject *>custom).tp_finalize = finalize
-    traverse_tensor = (<PyTypeObject *><PyObject *>_base).tp_traverse
-    (<PyTypeObject *><PyObject *>_base).tp_traverse = traverse

@@ -1,6 +1,23 @@
-# Where a recorded part of a torch program meets the rest of it: leaves with a history of torch's, and results handed out.
-#
-# Part of node.pyx.
+"""Where a recorded part of a torch program meets the rest of it: leaves with a history of torch's, results handed out."""
+
+import weakref
+
+import torch
+
+from cpython.object cimport PyObject
+
+from autograd_opt.abi.ctorch cimport ao_is_leaf, ao_set_type, ao_use_reads
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.node cimport LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, tapes
+from autograd_opt.graph.tape cimport Tape, forgetter, leaf_tensor
+
+cdef extern from "Python.h":
+    int PyObject_GenericSetAttr(object o, object name, object value) except -1
+    bint is_weak "PyWeakref_CheckRefExact"(object o)
+
+ao_use_reads(reads_address())
+cdef object base = torch._C.TensorBase
+
 
 def boundary(Tape tape):
     """(leaf nodes that require grad, their tensors, tensors that were leaves and hold the result of an operation by now)."""
@@ -53,7 +70,7 @@ def hand_over(Tape tape, t):
     """
     cdef Py_ssize_t i
     cdef Node node = getattr(t, NODE), user
-    cdef object other = _base.detach(t)
+    cdef object other = base.detach(t)
     ao_set_type(other, CustomTensor)
     PyObject_GenericSetAttr(other, NODE, node)
     if node.tensor == <PyObject *>t:
@@ -73,6 +90,6 @@ def hand_over(Tape tape, t):
     return other
 
 
-def tapes():
+def living_tapes():
     """The numbers of the tapes that are alive in this process."""
-    return list(_tapes)
+    return list(tapes)

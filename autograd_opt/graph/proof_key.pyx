@@ -1,4 +1,13 @@
-# What a proof sees of a recorded graph: all that the passes see, and more.
+"""What a proof sees of a recorded graph: all that the passes see, and more."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+from libc.string cimport memset
+
+from autograd_opt.graph.node cimport (
+    EXPOSED, LEAF, NO_MERGE, PINNED, REQUIRES_GRAD, SCALAR0, SCALAR1, Node, Op,
+)
+from autograd_opt.graph.structure cimport ALIKE, Structure
 
 cdef enum:
     HOOKED = 1 << 30                     # in the first word of a node, beside its flags

@@ -1,0 +1,8 @@
+from array import array
+
+from autograd_opt.graph.tape import Tape
+
+def flat_arrays(
+    tape: Tape,
+) -> tuple[array[int], array[int], array[int], array[int], array[int], array[int] | None]: ...
+def needs_no_passes(tape: Tape) -> bool: ...

@@ -1,0 +1,6 @@
+from typing import final
+
+@final
+class Merges:
+    twins: int
+    merging: int

@@ -1,0 +1,3 @@
+from typing import Any
+
+def attribute_key(attrs: dict[str, Any] | None, typed: bool = False) -> bytes: ...

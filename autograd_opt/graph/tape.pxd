@@ -1,0 +1,72 @@
+"""Tape: nodes in record order, leaves, how long saved tensors live; and which tape records in a thread."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from autograd_opt.graph.merges cimport Merges
+from autograd_opt.graph.node cimport Leads, Node, TapeBase
+from autograd_opt.graph.retention cimport Retention
+from autograd_opt.graph.value_table cimport ValueTable
+
+cdef class Tape(TapeBase):
+    cdef PyObject **nodes        # owned
+    cdef ValueTable table
+    cdef readonly Retention retention
+    cdef readonly Merges merges
+    cdef Py_ssize_t n, capacity, floor
+    cdef public bint optimize, consumed, sources
+    cdef public Py_ssize_t running   # backward runs under way: record numbers must not move
+    cdef public Py_ssize_t fixed     # others that hold record numbers
+    cdef bint moved              # the last value handed out again was the kept one itself, not a clone
+    cdef bint layouts            # a value was computed twice for its strides
+    cdef public bint histories   # a tensor that torch has computed is a leaf: its gradient goes on in torch's graph
+    cdef public bint late        # a tensor came to require grad by a write: its views may, too
+    cdef public bint heard       # leaves have hooks: they see the order in which leaves get their gradients
+    cdef public bint plain       # no saved-tensor hooks: fast paths allowed
+    cdef dict casts              # (id(leaf), grad mode) -> the leaf and its cast by autocast
+    cdef object cast_seal        # dies when torch forgets its own
+    cdef bint sweeping, guarded
+    cdef int64_t modes           # how many torch-function modes there were when its context began, its own the innermost
+    cdef list trash
+    cdef object guard            # disables torch functions around one kernel
+    cdef dict abroad             # id(tensor of another graph) -> (weak reference, the node that stands for it)
+    cdef dict leaves             # id(tensor) -> (leaf Node, tensor or weakref)
+    cdef public Py_ssize_t hits, recomputed, epoch
+    cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
+    cdef dict writes             # storage -> (weak reference, code, instruction) of its latest unrecorded write
+    cdef Py_ssize_t writes_due   # so many are looked through for memory that is gone
+    cdef public dict exposed     # storage -> storage object, of memory visible outside torch
+    cdef int missed(self, Node node) except -1
+    cdef public Py_ssize_t reused_bytes
+    cdef public object graph     # weak reference to the AutogradGraph
+    cdef int append(self, Node node) except -1
+    cdef Node leaf(self, object t)
+    cdef Node above(self, Node below, object t)
+    cdef int describe(self, Node node, object t) except -1
+    cdef void decrement(self, Node node) noexcept
+    cdef void let_go(self, Node node) noexcept
+    cdef void release(self, Node node) noexcept
+    cdef void spend(self, Node node) noexcept
+    cdef void drain(self) noexcept
+    cdef void unlink(self, Node node) noexcept
+    cdef int forget_writes(self) except -1
+    cdef int compact(self) except -1
+    cdef int count_references(self, Py_ssize_t *known) except -1
+    cdef int count_reference(self, Node node, Py_ssize_t *known) except -1
+    cdef int keep_below(self, Node node, Py_ssize_t *known) except -1
+    cdef int keep_record(self, Node node, Py_ssize_t *known) except -1
+    cdef int forget_leaf(self, Node node) except -1
+    cpdef int clear(self) except -1
+    cdef Node parameter(self, object t)
+    cdef int resolve(self, dict captured) except -1
+    cdef void spend_twin(self, Node node, int64_t task, Leads needed) noexcept
+    cdef int lead(self, Node node, Node target) except -1
+    cdef int keep_number(self, Node node, object r) except -1
+
+cdef Tape active_tape()
+cdef Tape tape_here()
+cdef PyObject *recording() noexcept
+cdef int set_paused(int value) noexcept
+cdef bint borrowed(object t) except -1
+cdef PyObject *leaf_tensor(Node node)
+cdef object forgetter(Tape tape, object key, Node node)

@@ -1,0 +1,9 @@
+from typing import Any
+
+from torch import Tensor
+
+from autograd_opt.graph.node import Node, Op
+
+def known(op: Op, operand: Node) -> Tensor | None: ...
+def waiting(op: Op, operand: Node) -> Any: ...
+def value_number(t: Tensor) -> int: ...
