@@ -125,3 +125,10 @@ def test_a_custom_tensor_is_made_as_a_leaf() -> None:
         (x * x).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [2.0, 4.0]
+
+
+def test_a_kept_graph_is_compared_in_one_picture(tmp_path: Path) -> None:
+    graph, path = recorded(), tmp_path / "g.dot"
+    ao.draw_comparison(graph, path)
+    assert "optimized: 4 nodes" in path.read_text()
+    assert "optimized: 4 nodes" in ao.draw_comparison(graph.kept, path).read_text()

@@ -155,3 +155,14 @@ def test_five_thousand_nodes_open_in_a_browser(tmp_path: Path) -> None:
     print(f"ready after {ready.group(1)} ms, {time.perf_counter() - begin:.2f} s with the browser's own start")
     assert "<h2>%7 = " in text
     assert "5001 nodes" in text
+
+
+@pytest.mark.parametrize("name", ["<!--<script>", "</script><b>", "<script><!--"])
+def test_a_hostile_name_does_not_end_the_data(name: str) -> None:
+    x = ao.tensor([1.0])
+    with ao.AutogradGraph(name=name) as graph:
+        _ = x * 2
+        text = graph.to_html()
+    data = text.split('id="data">')[1].split("</script>")[0]
+    assert "<" not in data
+    assert json.loads(data)["title"] == f"graph '{name}'"

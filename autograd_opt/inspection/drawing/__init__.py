@@ -17,7 +17,7 @@ from autograd_opt._common.files import path_of, written_whole
 from autograd_opt.inspection.drawing import dot, mermaid
 from autograd_opt.inspection.drawing.boxes import Picture
 from autograd_opt.inspection.drawing.pictures import picture_of
-from autograd_opt.inspection.snapshot import scene_of
+from autograd_opt.inspection.snapshot import Scene, scene_of
 from autograd_opt.record.recorder import Context
 
 ENDINGS = (".svg", ".png", ".dot", ".mmd")
@@ -72,9 +72,9 @@ def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -
     >>> "as written: 4 nodes" in path.read_text(), "optimized: 3 nodes" in path.read_text()
     (True, True)
     """
-    if not isinstance(graph, Context):
+    if not isinstance(graph, Context) and not isinstance(getattr(graph, "scene", None), Scene):
         raise errors.ArgumentTypeError(errors.at(f"expected an AutogradGraph to draw, got {type(graph).__name__}"))
-    scene = scene_of(graph)
+    scene = scene_of(getattr(graph, "kept", None) or graph)
     return _write([picture_of(scene, optimized, limit) for optimized in (False, True)], path)
 
 

@@ -74,8 +74,8 @@ def page(scene: Scene, rules: dict[str, dict[str, str]], opens_optimized: bool =
         "opensOptimized": opens_optimized,
         "written": positions(scene.items), "optimized": positions(list(optimized.values())),
     }
-    # "</" would end the script element wherever it stands
-    data_text = json.dumps(everything, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+    # "</script" would end the script element wherever it stands, "<!--<script" would keep it open
+    data_text = json.dumps(everything, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     return TEMPLATE.format(
         title=escape(scene.name), css=(files / "page.css").read_text("utf-8"), data=data_text,
         script=(files / "page.js").read_text("utf-8"),
@@ -160,7 +160,7 @@ TEMPLATE = """<!doctype html>
 <aside id="side"><div id="hits"></div><div id="details"></div></aside></main>
 <template id="legend"><h2>{title}</h2>
 <p>Click a node for its operator, attributes, shape, source line, rule, and the lines of its group.
-Drag to move, wheel or + and − to zoom, 0 to show all, / to search.</p>
+Drag to move, wheel or + and − to zoom, 0 to show all, / to search, n and p for the next and the previous hit.</p>
 <dl><dt>bold rectangle</dt><dd>leaf</dd><dt>dashed rectangle</dt><dd>constant</dd>
 <dt>rounded</dt><dd>operation</dd><dt>dashed, rounded</dt><dd>operation merged into an equal one</dd>
 <dt>one colour</dt><dd>one value, written several times</dd><dt>grey, struck out</dt><dd>pruned: no output needs it</dd>

@@ -204,8 +204,15 @@ document.addEventListener("keydown", e => {
   if (e.target.tagName === "INPUT") { if (e.key === "Escape") e.target.blur(); return; }
   if (e.key === "/") { e.preventDefault(); $("search").focus(); }
   else if (e.key === "0") fit();
+  else if (e.key === "n" || e.key === "p") hit(e.key === "n" ? 1 : -1);
   else if (e.key === "+" || e.key === "-") zoom(e.key === "+" ? 1.3 : 1 / 1.3, canvas.clientWidth / 2, canvas.clientHeight / 2);
 });
+
+// The next or previous node that the search has found, seen from the chosen one.
+function hit(step) {
+  const found = [...hits], k = found.indexOf(chosen);
+  if (found.length) go(found[k < 0 ? (step > 0 ? 0 : found.length - 1) : (k + step + found.length) % found.length]);
+}
 
 // The side -------------------------------------------------------------------------------
 function summary(i) {
