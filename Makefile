@@ -1,4 +1,4 @@
-# Each target is enough on a machine with Python 3.11 to 3.14 and a C compiler: it makes .venv,
+# Each target is enough on a machine with Python 3.11 to 3.13 and a C compiler: it makes .venv,
 # installs the pinned torch, builds, and runs.
 #
 #   make demo     train on real digits, then optimize a step with repeated work
@@ -21,8 +21,8 @@
 # Without a GPU the CPU build of torch is much smaller: let pip find it first.
 
 # the first that runs, not the first that is there: version managers leave commands for what is not chosen
-PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
-SUITS := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
+PYTHONS := python3.11 python3.12 python3.13 python3
+SUITS := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 ifndef PYTHON
 PYTHON := $(firstword $(foreach p,$(PYTHONS),$(shell $(p) -c '$(SUITS)' 2>/dev/null && echo $(p))))
 endif
@@ -81,8 +81,8 @@ docs: $(VENV)/.documented
 	$(BIN)/python -m pytest -q tests/docs
 
 $(VENV)/.built: pyproject.toml setup.py constraints.txt $(SOURCES)
-	@test -n "$(PYTHON)" || { echo "no Python from 3.11 to 3.14 on the PATH: install one or pass PYTHON=/path/to/it" >&2; exit 1; }
-	@$(PYTHON) -c '$(SUITS)' || { echo "$(PYTHON) is not a Python from 3.11 to 3.14: pass PYTHON=/path/to/one" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "no Python from 3.11 to 3.13 on the PATH: install one or pass PYTHON=/path/to/it" >&2; exit 1; }
+	@$(PYTHON) -c '$(SUITS)' || { echo "$(PYTHON) is not a Python from 3.11 to 3.13: pass PYTHON=/path/to/one" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) and building: minutes, most of them torch"
 	$(PIP) -e ".[demo,test]"

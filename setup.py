@@ -12,7 +12,7 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CCompilerError, ExecError, PlatformError
 
-OLDEST, FIRST_UNTESTED = (3, 11), (3, 15)
+OLDEST, FIRST_UNTESTED = (3, 11), (3, 14)
 DEBUG = os.environ.get("AUTOGRAD_OPT_DEBUG_BUILD") == "1"
 SANITIZER = os.environ.get("AUTOGRAD_OPT_SANITIZER", "")
 """A sanitizer of the compiler's, `address` or `undefined`: `scripts/variant.py` builds and runs tests with it."""

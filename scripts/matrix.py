@@ -31,12 +31,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "build" / "matrix"
 PAGE = ROOT / "docs" / "matrix.md"
-CELLS = [(python, torch) for python in ("3.11", "3.12", "3.13", "3.14")
+OUTCOMES = ROOT / "docs" / "results" / "matrix.json"
+"""The last outcome of each step of each cell, from which the page is made."""
+CELLS = [(python, torch) for python in ("3.11", "3.12", "3.13")
          for torch in ("2.12.1", "2.13.0", "2.14.1", "2.15.0")]
 """Python and torch of each cell; the newest torch that has been run is `NEWEST_TORCH` in `_common/environment.py`."""
 TORCH_IMPORTS = ["filelock", "typing_extensions", "networkx", "jinja2", "fsspec"]
@@ -260,8 +263,8 @@ BRIEF: dict[str, Step] = {name: STEPS[name] for name in ("import", "demo", "doct
 """The steps of `--brief`, minutes where all steps take a quarter of an hour."""
 
 
-def cell(version: str, torch: str, steps: dict[str, Step], folder: Path, pythons: Path | None) -> bool:
-    """Run the steps of one cell, and keep each outcome in a file of JSON for the page; False if something failed."""
+def cell(version: str, torch: str, steps: dict[str, Step], folder: Path, pythons: Path | None, keep: bool) -> bool:
+    """Run the steps of one cell, and keep their outcomes for the page; False if something failed."""
     name = f"{version}-{torch}"
     made = interpreter(version, pythons)
     if made is None:
@@ -277,8 +280,8 @@ def cell(version: str, torch: str, steps: dict[str, Step], folder: Path, pythons
         begin = time.monotonic()
         outcome = does(str(python), environment, RESULTS / name / f"{step}.log")
         outcome.seconds = round(time.monotonic() - begin, 1)
-        said = {"python": version, "torch": torch, "step": step, "date": str(date.today()), **asdict(outcome)}
-        (RESULTS / name / f"{step}.json").write_text(json.dumps(said))
+        if keep:
+            kept({"python": version, "torch": torch, "step": step, "date": str(date.today()), **asdict(outcome)})
         print(f"{name} {step}: {outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped "
               f"({outcome.seconds:.0f} s)", *outcome.names[:40], sep="\n  ", flush=True)
         right = right and not outcome.failed
@@ -286,9 +289,18 @@ def cell(version: str, torch: str, steps: dict[str, Step], folder: Path, pythons
 
 
 # ----- the table -----
+def kept(said: dict[str, Any]) -> None:
+    """Put an outcome in the place of that of the last run."""
+    def place(of: dict[str, Any]) -> tuple[str, str, int]:
+        return of["python"], of["torch"], list(STEPS).index(of["step"])
+    rest = [old for old in json.loads(OUTCOMES.read_text(encoding="utf-8")) if place(old) != place(said)]
+    lines = ",\n".join(json.dumps(one) for one in sorted([*rest, said], key=place))
+    OUTCOMES.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
 def table() -> str:
     """The page: counts of each cell, and the names of what failed."""
-    found = [json.loads(file.read_text()) for file in sorted(RESULTS.glob("*/*.json"))]
+    found = json.loads(OUTCOMES.read_text(encoding="utf-8"))
     lines = ["# Pythons and torches", "",
              "`make matrix` makes this page: each Python with each torch that can be had, built, tested, compared "
              "with that torch's eager mode. Passed / failed (skipped in brackets); *operators* counts samples of "
@@ -298,7 +310,7 @@ def table() -> str:
     for python, torch in cells:
         here = {f["step"]: f for f in found if (f["python"], f["torch"]) == (python, torch)}
         words = [text(here[step]) if step in here else "" for step in STEPS]
-        lines.append(f"| {python} | {torch} | {' | '.join(words)} | {max(f['date'] for f in here.values())} |")
+        lines.append(f"| {python} | {torch} | {' | '.join(words)} | {min(f['date'] for f in here.values())} |")
     lines += ["", "## What failed", ""]
     failed = [f for f in found if f["failed"]]
     lines += [f"- Python {f['python']}, torch {f['torch']}, {f['step']}: {', '.join(f'`{n}`' for n in f['names'])}"
@@ -313,7 +325,7 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def text(found: dict[str, int]) -> str:
+def text(found: dict[str, Any]) -> str:
     """One field of the table."""
     if found["passed"] + found["failed"] == 1:
         return "passed" if found["passed"] else "**failed**"
@@ -334,7 +346,7 @@ def main() -> int:
     steps = BRIEF if options.brief else {name: STEPS[name] for name in options.steps}
     pythons = options.pythons if options.pythons.exists() else None
     failed = [] if options.table else \
-        [v for v, t in cells if not cell(v, t, steps, options.folder.resolve(), pythons)]
+        [v for v, t in cells if not cell(v, t, steps, options.folder.resolve(), pythons, not options.brief)]
     if not options.brief:
         PAGE.write_text(table(), encoding="utf-8")
     return int(bool(failed))

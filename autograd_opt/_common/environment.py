@@ -18,7 +18,7 @@ import sysconfig
 import warnings
 from typing import Any
 
-OLDEST_PYTHON, FIRST_UNTESTED_PYTHON = (3, 11), (3, 15)
+OLDEST_PYTHON, FIRST_UNTESTED_PYTHON = (3, 11), (3, 14)
 OLDEST_TORCH, NEWEST_TORCH = (2, 12), (2, 15)
 """What has been tested: a newer torch runs without the accelerations (`abi/switches.py`), anything else is refused."""
 COMPILED = ("autograd_opt.graph.node", "autograd_opt.record.recorder", "autograd_opt.engine.executor",
@@ -86,10 +86,10 @@ def check_python(found: tuple[int, ...], free_threaded: bool = False) -> None:
 
     A newer one may count references in another way, which decides what may be written in place.
 
+    >>> check_python((3, 13))
     >>> check_python((3, 14))
-    >>> check_python((3, 15))
     Traceback (most recent call last):
-    ImportError: autograd_opt needs a Python from 3.11 to 3.14; this is 3.15
+    ImportError: autograd_opt needs a Python from 3.11 to 3.13; this is 3.14
     """
     if not OLDEST_PYTHON <= found < FIRST_UNTESTED_PYTHON:
         raise ImportError(f"autograd_opt needs a Python from {tested_pythons()}; this is {_dotted(found)}")
@@ -119,7 +119,7 @@ def tested_pythons() -> str:
     """The oldest and the newest Python that this release was tested with.
 
     >>> tested_pythons()
-    '3.11 to 3.14'
+    '3.11 to 3.13'
     """
     return f"{_dotted(OLDEST_PYTHON)} to {FIRST_UNTESTED_PYTHON[0]}.{FIRST_UNTESTED_PYTHON[1] - 1}"
 
