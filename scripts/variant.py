@@ -27,10 +27,14 @@ BUILDS = {
     "debug": ({"AUTOGRAD_OPT_DEBUG_BUILD": "1"}, ""),
     # torch's own libraries leak at exit; Python's allocator hides what it hands out again
     "address": ({"AUTOGRAD_OPT_SANITIZER": "address", "PYTHONMALLOC": "malloc",
-                 "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}, "libasan.so"),
-    "undefined": ({"AUTOGRAD_OPT_SANITIZER": "undefined", "UBSAN_OPTIONS": "print_stacktrace=1"}, "libubsan.so"),
+                 "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:log_path=report"}, "libasan.so"),
+    "undefined": ({"AUTOGRAD_OPT_SANITIZER": "undefined",
+                   "UBSAN_OPTIONS": "print_stacktrace=1:log_path=report"}, "libubsan.so"),
 }
-"""Variants with a build of their own -> their variables, and the library that is loaded before all others."""
+"""Variants with a build of their own -> their variables, and the library that is loaded before all others.
+
+Reports of a sanitizer are files, since pytest keeps what a test writes, and a process that ends there loses it.
+"""
 APART = {".git", ".asv", "build", "dist", "_build", "demo-output", "jupyter_execute", "__pycache__", ".hypothesis",
          *(f".{tool}_cache" for tool in ("pytest", "mypy", "ruff"))}
 HERE = {"hashes": {"AUTOGRAD_OPT_DEGENERATE_HASH": "1"}, "compact": {"AUTOGRAD_OPT_COMPACT": "1"},
@@ -81,6 +85,12 @@ def accelerations() -> list[str]:
                           check=True).stdout.split()
 
 
+def path_of(library: str) -> str:
+    """The path of one of the compiler's own libraries."""
+    return subprocess.run(["gcc", f"-print-file-name={library}"], capture_output=True, text=True,
+                          check=True).stdout.strip()
+
+
 def main(kind: str, arguments: list[str]) -> int:
     """Build and test; the exit code."""
     pytest = ["-m", "pytest", *arguments]
@@ -92,9 +102,14 @@ def main(kind: str, arguments: list[str]) -> int:
     copied(folder)
     built = run(["setup.py", "-q", "build_ext", "--inplace"], folder, **variables)
     if library:
-        variables["LD_PRELOAD"] = subprocess.run(["gcc", f"-print-file-name={library}"], capture_output=True, text=True,
-                                                 check=True).stdout.strip()
-    return built or run(pytest, folder, **variables)
+        # C++'s library with it: exceptions of torch's pass through the sanitizer
+        variables["LD_PRELOAD"] = f"{path_of(library)} {path_of('libstdc++.so.6')}"
+    code = built or run(pytest, folder, **variables)
+    reports = sorted(folder.glob("report.*"))
+    for report in reports:
+        print(report.read_text(errors="replace"))
+        report.unlink()
+    return code or int(bool(reports))
 
 
 if __name__ == "__main__":
