@@ -102,13 +102,26 @@ def give_back(graph: AutogradGraph) -> None:
         graph.__exit__()
 
 
-class Call:
-    """One recorded call, as its node in torch's graph holds it."""
+class Kept:
+    """Releases a graph when the last node of torch's that is of it has gone."""
 
-    __slots__ = ("alone", "freed", "graph", "held", "inputs", "leaves", "lock", "outputs", "roots", "written")
+    __slots__ = ("graph",)
 
     def __init__(self, graph: AutogradGraph):
         self.graph = graph
+
+    def __del__(self) -> None:
+        self.graph._release()
+
+
+class Call:
+    """One recorded call, as its node in torch's graph holds it."""
+
+    __slots__ = ("alone", "freed", "graph", "held", "inputs", "kept", "leaves", "lock", "outputs", "roots", "written")
+
+    def __init__(self, graph: AutogradGraph, kept: Kept | None = None):
+        self.graph = graph
+        self.kept = Kept(graph) if kept is None else kept
         self.lock = threading.RLock()
         self.alone = True                   # is no other node of torch's, its derivative say, of the same graph?
         self.freed: set[int] = set()
@@ -215,7 +228,7 @@ class Call:
             if graph.tape.merges.twins and not levels:
                 found = engine.own_memory(graph.tape, roots, given, wanted, found, recorded)
             if recorded:
-                call = Call(graph)
+                call = Call(graph, self.kept)
                 call.alone = self.alone = False
                 outputs, originals = call.results(found)
         finally:

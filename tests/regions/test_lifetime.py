@@ -122,10 +122,12 @@ def test_nothing_is_left_of_many_calls(step: Callable[[Any, torch.Tensor], None]
     gc.collect()
     gc.disable()                            # nothing waits for the collector of cycles
     try:
-        before, tapes = alive(), len(boundary.living_tapes())
+        before, tapes, objects = alive(), len(boundary.living_tapes()), len(gc.get_objects())
         for _ in range(200 if step is failing else 1000):
             step(net, x)
         assert alive() == before
         assert len(boundary.living_tapes()) == tapes
+        if step in (forward, backward):
+            assert len(gc.get_objects()) - objects < 100
     finally:
         gc.enable()
