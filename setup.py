@@ -31,6 +31,8 @@ FOLDERS = {"passes": "autograd_opt.passes", "benchmarks": "autograd_opt.benchmar
 """Top-level folders and the package that each is installed as; never under its own name."""
 OPTIONAL = {"autograd_opt.abi.kernels"}
 """Modules in C++: without a compiler for it everything works, some of it through longer ways."""
+ROUNDED = "autograd_opt.plans.blocks"
+"""The module whose products and sums are rounded one by one, as torch's are, on every processor."""
 
 
 def stop(reason: str) -> SystemExit:
@@ -57,6 +59,8 @@ def compiled_modules() -> list[Extension]:
             flags.append("-g0")  # Python's own flags ask for debug symbols: two thirds of a wheel
         if name in OPTIONAL and os.name == "posix":
             flags.append("-std=c++17")
+        if name == ROUNDED and os.name == "posix":
+            flags += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
         module = Extension(name, [str(source)], extra_compile_args=flags + sanitizer, extra_link_args=sanitizer,
                            optional=name in OPTIONAL)
         # The passes' loops run without the interpreter lock, which the error of a None needs.

@@ -20,6 +20,7 @@ else:
     _environment.check()
     from autograd_opt.api import wiring as _wiring
     from autograd_opt.api.checkpoint import checkpoint
+    from autograd_opt.api.compiled import compile
     from autograd_opt.api.function import CustomFunction
     from autograd_opt.api.functional import grad, hessian, hvp, jacobian, jvp, value_and_grad, vhp, vjp
     from autograd_opt.api.fx import optimize_fx
@@ -78,6 +79,7 @@ __all__ = [
     "VerificationError",
     "autograd_graph",
     "checkpoint",
+    "compile",
     "draw_comparison",
     "explain",
     "grad",

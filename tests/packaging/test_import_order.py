@@ -9,7 +9,7 @@ from pathlib import Path
 import autograd_opt
 import autograd_opt.passes
 
-ORDER = ("passes", "errors", "_common", "abi", "graph", "ops", "optimizer", "record", "engine", "inspection",
+ORDER = ("passes", "errors", "_common", "abi", "graph", "ops", "optimizer", "record", "engine", "plans", "inspection",
          "explaining", "verification", "api", "verify", "cli", "benchmarks", "__init__", "__main__")
 """From the lowest to the highest; `autograd_opt` itself, with the public names, is the highest."""
 IMPORT = re.compile(

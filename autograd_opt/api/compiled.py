@@ -1,0 +1,228 @@
+"""compile: a function recorded once for each kind of call, whose optimized kernels are run again for the others."""
+
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+import torch
+from torch.nn.modules import module as modules
+from torch.utils._pytree import tree_flatten
+
+from autograd_opt import errors
+from autograd_opt._common.arguments import named, whole
+from autograd_opt.api.regions import Region, runs_as_written
+from autograd_opt.plans.capture import Unrepeatable
+from autograd_opt.plans.recording import Before, Recorded, Repetition
+from autograd_opt.plans.report import Kind, PlanReport, described
+
+C: Any = torch._C
+Tensor = torch.Tensor
+F = TypeVar("F", bound=Callable[..., Any])
+MOST_KINDS = 64
+"""Kinds of calls that are remembered; the one not met for longest gives way."""
+
+
+@dataclass
+class Known:
+    """A kind of call that was met: what it is, and its repetition, or why it has none."""
+
+    guard: Any
+    repetition: Repetition | None
+    reason: str = ""
+    calls: int = 0
+
+
+class Compiled:
+    """A function whose calls are repeated from plans; what `autograd_opt.compile` returns."""
+
+    def __init__(
+        self, function: Callable[..., Any], fuse: bool, exact: bool, check_every: int, options: dict[str, Any]
+    ):
+        self.function = function
+        self.settings = {"fuse": fuse, "exact": exact}
+        self.check_every = check_every
+        self.region = Region({"optimize": "exact" if exact else True, **options})
+        self.kinds: list[Known] = []
+        self.warned = False
+        functools.update_wrapper(self, function, updated=())
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        return f"<autograd_opt.compile of {name}, {len(self.kinds)} kinds>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of the function, from a plan where there is one for calls of this kind."""
+        if (
+            (C.is_grad_enabled() and runs_as_written())
+            or C._is_any_autocast_enabled()
+            or C._len_torch_dispatch_stack()
+            or C._len_torch_function_stack()
+        ):
+            return self.region(self.function, args, kwargs)
+        leaves, structure = tree_flatten((args, kwargs))
+        situation = (
+            structure,
+            C.is_grad_enabled(),
+            C.is_inference_mode_enabled(),
+            torch.get_default_dtype(),
+            torch.is_anomaly_enabled(),
+            torch.are_deterministic_algorithms_enabled(),
+            bool(modules._global_forward_hooks or modules._global_forward_pre_hooks),
+        )
+        for number, known in enumerate(self.kinds):
+            if known.guard.holds(leaves, situation):
+                if number:
+                    self.kinds.insert(0, self.kinds.pop(number))
+                return self.again(known, leaves, situation, args, kwargs)
+        return self.first(leaves, situation, args, kwargs)
+
+    def again(self, known: Known, leaves: list[Any], situation: Any, args: Any, kwargs: Any) -> Any:
+        """A call of a kind that was met before."""
+        known.calls += 1
+        repetition = known.repetition
+        if repetition is None or not repetition.lock.acquire(blocking=False):
+            return self.region(self.function, args, kwargs)
+        try:
+            if self.check_every and known.calls % self.check_every == 0:
+                return self.checked(known, leaves, situation, args, kwargs)
+            return repetition.run(leaves)
+        finally:
+            repetition.lock.release()
+
+    def first(self, leaves: list[Any], situation: Any, args: Any, kwargs: Any) -> Any:
+        """A call of a new kind: recorded, and a plan made of it."""
+        try:
+            before = Before(self.function, leaves)
+        except Unrepeatable as error:
+            self.say(str(error))
+            return self.region(self.function, args, kwargs)
+        guard = before.guard(situation)
+        result, known = self.recorded(before, guard, args, kwargs)
+        self.kinds.insert(0, known)
+        del self.kinds[MOST_KINDS:]
+        return result
+
+    def recorded(self, before: Before, guard: Any, args: Any, kwargs: Any) -> tuple[Any, Known]:
+        """The result of a call that is recorded, and what is known of its kind then."""
+        recorded = Recorded(self.function, before)
+        result = self.region(recorded, args, kwargs)
+        try:
+            return result, Known(guard, Repetition(recorded, self.settings))
+        except Unrepeatable as error:
+            self.say(str(error))
+            return result, Known(guard, None, str(error))
+
+    def checked(self, known: Known, leaves: list[Any], situation: Any, args: Any, kwargs: Any) -> Any:
+        """Record a call anew although there is a plan for it, and compare the two."""
+        before = Before(self.function, leaves)
+        result, new = self.recorded(before, before.guard(situation), args, kwargs)
+        old, repetition = known.repetition, new.repetition
+        if old is not None and (repetition is None or described(repetition) != described(old)):
+            warnings.warn(
+                errors.at(
+                    f"{self!r}: a call of a kind that has a plan was recorded anew, and it ran other operations: the "
+                    "function depends on something besides its arguments and what it reaches; the plan is replaced"
+                ),
+                stacklevel=4,
+            )
+        known.guard, known.repetition, known.reason = new.guard, new.repetition, new.reason
+        return result
+
+    def say(self, reason: str) -> None:
+        """Warn, once, that calls are not repeated."""
+        if not self.warned:
+            self.warned = True
+            warnings.warn(
+                errors.at(
+                    f"{self!r}: calls of some kind are recorded each time, because {reason}; report() lists them"
+                ),
+                stacklevel=5,
+            )
+
+    def report(self) -> PlanReport:
+        """What is known of each kind of call: what runs in its place, or why it is recorded each time.
+
+        >>> import torch, autograd_opt as ao
+        >>> double = ao.compile(lambda x: (x * 2 + 1).exp().sum())
+        >>> double(torch.ones(3)), double(torch.ones(3))
+        (tensor(60.2566), tensor(60.2566))
+        >>> print(double.report())
+        1 kind of call
+          1 repeated: 4 operations run as 1 kernel and 1 stretch of 3
+        """
+        return PlanReport([Kind.of(known.repetition, known.calls, known.reason) for known in self.kinds])
+
+
+@overload
+def compile(
+    function: Callable[..., Any], /, *, fuse: bool = True, exact: bool = False, check_every: int = 0, **options: Any
+) -> Compiled: ...
+
+
+@overload
+def compile(
+    function: None = None, /, *, fuse: bool = True, exact: bool = False, check_every: int = 0, **options: Any
+) -> Callable[[Callable[..., Any]], Compiled]: ...
+
+
+@named
+def compile(
+    function: Any = None, /, *, fuse: bool = True, exact: bool = False, check_every: int = 0, **options: Any
+) -> Any:
+    """Repeat the optimized kernels of a function instead of running it, for calls of a kind that was recorded before.
+
+    Parameters
+    ----------
+    function : takes tensors, modules, and Python values in any structure; it may call `backward()` or `grad` itself.
+        Without it a decorator is returned.
+    fuse : run elementwise stretches without tensors between them.  CPU, float32 and float64.
+    exact : fuse only where results have the bits of torch's kernels, and sum cotangents as written.
+        Otherwise a function may differ by one unit in the last place.
+    check_every : record every n-th call of a kind anew, and warn where it ran other operations than the plan.
+    options : those of `AutogradGraph`.
+
+    Returns
+    -------
+    A callable with the function's arguments and results; `report()` tells what it has learned.  Results are
+    ordinary tensors; where the function has not called backward on them, they can be differentiated, once.
+
+    A kind is: the structure of the arguments; shapes, strides, dtypes, devices, `requires_grad` and identity of
+    tensors; equal Python values; the state of what the function reaches (closures, globals that it names, modules,
+    attributes); grad mode.
+    A call is recorded each time where it looks at values (`item()`), changes Python state that the function reaches, or
+    runs anything but torch's operators.  What no argument, closure, global or attribute shows, as the time or a file,
+    must not decide what is computed.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentError : something that cannot be called; a wrong option.
+
+    >>> import torch, autograd_opt as ao
+    >>> w = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> @ao.compile
+    ... def step(x):
+    ...     loss = ((x * w).sin() ** 2).sum()
+    ...     loss.backward()
+    ...     return loss.detach()
+    >>> for _ in range(3):
+    ...     w.grad = None
+    ...     loss = step(torch.tensor([0.5, 0.25]))
+    >>> w.grad
+    tensor([0.4207, 0.2104])
+    """
+    check_every = whole("check_every", check_every)
+    if function is None:
+        return functools.partial(compile, fuse=fuse, exact=exact, check_every=check_every, **options)
+    if not callable(function):
+        raise errors.ArgumentTypeError(
+            errors.at(f"compile takes a function or a module, not {type(function).__name__}")
+        )
+    return Compiled(function, fuse, exact, check_every, options)

@@ -1,0 +1,176 @@
+"""Watch a call: every kernel that it runs, on which tensors, and whatever a repetition could not do alike.
+
+Kernels are seen where torch dispatches them, below autograd and below this library, so that what is seen is what
+an optimized graph has left to run, forward and backward.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+Tensor = torch.Tensor
+READS = frozenset(
+    "numpy tolist data_ptr __array__ __dlpack__ untyped_storage storage share_memory_ set_ "
+    "resize_ resize_as_ register_hook register_post_accumulate_grad_hook retain_grad __repr__ __str__ "
+    "__format__ __deepcopy__ __reduce_ex__ __setstate__ __bool__ __float__ __int__ __index__ item".split()
+)
+"""Methods of tensors that hand out memory, or leave what a repetition would not leave."""
+SHAPES_ALONE = frozenset(["aten::_fused_sdp_choice"])
+"""Operators whose result is a Python number that depends on shapes and dtypes alone."""
+VALUES = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+"""Tags of operators whose result is a Python value, or has a shape, that depends on a tensor's elements."""
+
+
+class Kernel(NamedTuple):
+    """One call of an operator as it was seen."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    written: tuple[Tensor, ...]
+    """The tensors among its arguments that it writes."""
+
+    @property
+    def name(self) -> str:
+        """`name.overload` of the operator."""
+        return f"{self.function._schema.name.removeprefix('aten::')}.{self.function._overloadname or 'default'}"
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The tensors among the arguments."""
+        return [t for t in tree_leaves((self.args, self.kwargs)) if isinstance(t, Tensor)]
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The tensors that it returns."""
+        return [t for t in tree_leaves(self.result) if isinstance(t, Tensor)]
+
+
+class Unrepeatable(Exception):
+    """A call whose repetition would need its function; the text says why."""
+
+
+class Kernels(TorchDispatchMode):
+    """Keep every kernel, and the reason why they cannot be repeated, if there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Kernel] = []
+        self.reason = ""
+        self.originals: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(function, torch._ops.OpOverload):
+            self.reason = self.reason or f"it calls {function}, which is no operator of torch's"
+            return function(*args, **kwargs)
+        args_then, kwargs_then = tree_map(self.as_it_is, (tuple(args), dict(kwargs)))
+        result = function(*args, **kwargs)
+        name = function._schema.name
+        if any(tag in function.tags for tag in VALUES) or (
+            isinstance(result, (bool, int, float, complex)) and name not in SHAPES_ALONE
+        ):
+            self.reason = self.reason or f"{name.removeprefix('aten::')} looks at values"
+        if "Storage" in function._overloadname:
+            self.reason = self.reason or f"it calls {name.removeprefix('aten::')} with a storage"
+        if any(
+            t.device.type not in ("cpu", "cuda") or t.layout != torch.strided
+            for t in tree_leaves((args, kwargs, result))
+            if isinstance(t, Tensor)
+        ):
+            self.reason = self.reason or f"{name.removeprefix('aten::')} has operands of an unusual kind"
+        written = self.written(function, args_then, kwargs_then)
+        if torch.Tag.inplace_view in function.tags:  # gives a tensor another shape: a view of the same name
+            packet = getattr(torch.ops.aten, name.removeprefix("aten::").removesuffix("_"), None)
+            if packet is None or function._overloadname not in packet.overloads():
+                self.reason = self.reason or f"it calls {name.removeprefix('aten::')}"
+            else:
+                function, written = getattr(packet, function._overloadname), ()
+        self.seen.append(Kernel(function, args_then, kwargs_then, tree_map(self.as_it_is, result), written))
+        return result
+
+    def as_it_is(self, x: Any) -> Any:
+        """A tensor with the shape that this one has now, and its memory."""
+        if not isinstance(x, Tensor) or x.layout != torch.strided:
+            return x
+        now = x.detach()
+        self.originals[id(now)] = (now, x)
+        return now
+
+    def original(self, t: Tensor) -> Tensor:
+        """The tensor that a kernel was given, of which it keeps the shape."""
+        return self.originals[id(t)][1] if id(t) in self.originals else t
+
+    @staticmethod
+    def written(function: Any, args: Any, kwargs: Any) -> tuple[Tensor, ...]:
+        """The tensors that a call writes: those its schema names, and statistics, which schemas do not name."""
+        found: list[Tensor] = []
+        for number, argument in enumerate(function._schema.arguments):
+            value = args[number] if number < len(args) else kwargs.get(argument.name)
+            silent = argument.name in ("running_mean", "running_var") and "backward" not in function._schema.name
+            if silent or (argument.alias_info is not None and argument.alias_info.is_write):
+                found += [t for t in tree_leaves(value) if isinstance(t, Tensor)]
+        return tuple(found)
+
+
+class Reads(TorchFunctionMode):
+    """Notice methods that hand out memory, which no kernel shows."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        super().__init__()
+        self.kernels = kernels
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", "")
+        if name in READS:
+            self.kernels.reason = self.kernels.reason or f"it calls {name}"
+        return function(*args, **(kwargs or {}))
+
+
+def python_state() -> Any:
+    """What generators of random numbers outside torch have drawn."""
+    numpy = sys.modules["numpy"].random.get_state()
+    return random.getstate(), numpy[1].tobytes(), numpy[2]
+
+
+class Watch:
+    """A block of code whose kernels are kept; it may be entered several times."""
+
+    def __init__(self) -> None:
+        self.kernels = Kernels()
+        self.modes = ExitStack()
+        self.state: Any = None
+
+    @property
+    def reason(self) -> str:
+        """Why what was seen cannot be repeated; empty if it can."""
+        return self.kernels.reason
+
+    def taken(self) -> list[Kernel]:
+        """The kernels since the last call of this."""
+        seen, self.kernels.seen = self.kernels.seen, []
+        return seen
+
+    def __enter__(self) -> Watch:
+        self.state = python_state(), torch.default_generator.get_state()
+        self.modes.enter_context(Reads(self.kernels))
+        self.modes.enter_context(self.kernels)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.modes.close()
+        outside, generator = self.state
+        drawn = any(torch.Tag.nondeterministic_seeded in k.function.tags for k in self.kernels.seen)
+        if python_state() != outside:
+            self.kernels.reason = self.kernels.reason or "it draws random numbers outside torch"
+        elif not drawn and not torch.equal(torch.default_generator.get_state(), generator):
+            self.kernels.reason = self.kernels.reason or "it changes torch's generator without a draw"

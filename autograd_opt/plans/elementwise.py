@@ -1,0 +1,362 @@
+"""The kernels of torch that a stretch can compute, each as an expression in functions of `blocks.h`.
+
+An expression is a tuple: a function, its operands (expressions, numbers, or whatever stands for a tensor), and last a
+`Value` where the function takes one.  Where several expressions are given, the first that has the bits of torch's
+kernel on this machine is used; `difference` compares them once, by dtype, on sample values of every kind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from autograd_opt.plans import blocks
+
+Tensor = torch.Tensor
+Expression = tuple[Any, ...]
+FLOATS = {torch.float32: 4, torch.float64: 8}
+"""The dtypes that a stretch computes in, and their bytes."""
+MOST_ULPS = 1
+"""How far a result may be from torch's, in units of its last place, for `exact=False`."""
+
+
+class Value(NamedTuple):
+    """A number that a function takes beside its operands."""
+
+    number: float
+
+
+def power(x: Any, exponent: Any) -> list[Expression]:
+    """The powers that torch computes by products and roots."""
+    known: dict[float, Expression] = {
+        2.0: ("square", x),
+        3.0: ("cube", x),
+        0.5: ("vector_sqrt", x),
+        -0.5: ("rsqrt", x),
+        -1.0: ("reciprocal", x),
+        -2.0: ("inverse_square", x),
+        1.0: ("copy", x),
+    }
+    return [known[float(exponent)]] if isinstance(exponent, (int, float)) and float(exponent) in known else []
+
+
+def added(x: Any, y: Any, alpha: Any = 1) -> list[Expression]:
+    return [("add", x, y)] if alpha == 1 else [("add_scaled", x, y, Value(alpha)), ("add", x, ("mul", y, alpha))]
+
+
+def subtracted(x: Any, y: Any, alpha: Any = 1) -> list[Expression]:
+    return [("sub", x, y)] if alpha == 1 else [("sub_scaled", x, y, Value(alpha)), ("sub", x, ("mul", y, alpha))]
+
+
+def unary(*names: str) -> dict[str, Callable[..., list[Expression]]]:
+    return {f"{name}.default": functools.partial(lambda name, x: [(name, x)], name) for name in names}
+
+
+def binary(**functions: str) -> dict[str, Callable[..., list[Expression]]]:
+    return {
+        f"{name}.{kind}": functools.partial(lambda f, x, y: [(f, x, y)], function)
+        for name, function in functions.items()
+        for kind in ("Tensor", "Scalar")
+    }
+
+
+EXPRESSIONS: dict[str, Callable[..., list[Expression]]] = {
+    **unary(
+        "neg",
+        "abs",
+        "sgn",
+        "rsqrt",
+        "reciprocal",
+        "floor",
+        "ceil",
+        "trunc",
+        "exp",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "log",
+        "log2",
+        "log10",
+        "erf",
+        "erfc",
+        "erfinv",
+        "atan",
+        "asin",
+        "acos",
+    ),
+    **binary(mul="mul", div="div", eq="eq", ne="ne", lt="lt", le="le", gt="gt", ge="ge"),
+    "maximum.default": lambda x, y: [("maximum", x, y)],
+    "minimum.default": lambda x, y: [("minimum", x, y)],
+    "add.Tensor": added,
+    "add.Scalar": added,
+    "sub.Tensor": subtracted,
+    "sub.Scalar": subtracted,
+    "rsub.Tensor": lambda x, y, alpha=1: subtracted(y, x, alpha),
+    "rsub.Scalar": lambda x, y, alpha=1: [("sub", y, x)] if alpha == 1 else [],
+    "sqrt.default": lambda x: [("vector_sqrt", x), ("sqrt", x)],
+    "relu.default": lambda x: [("relu", x), ("relu_unsigned", x)],
+    "sign.default": lambda x: [("sgn", x)],
+    "square.default": lambda x: [("square", x)],
+    "pow.Tensor_Scalar": power,
+    "sigmoid.default": lambda x: [("sigmoid_of_exp", ("exp", ("neg", x)))],
+    "clone.default": lambda x, memory_format=None: [("copy", x)],
+    "threshold_backward.default": lambda g, x, threshold: [("threshold_backward", g, x, Value(threshold))],
+    "tanh_backward.default": lambda g, y: [("tanh_backward", g, y), ("tanh_backward_fused", g, y)],
+    "sigmoid_backward.default": lambda g, y: [("sigmoid_backward", g, y)],
+    "where.self": lambda condition, x, y: [("where", condition, x, y)],
+    "addcmul.default": lambda x, y, z, value=1: [
+        ("addcmul", x, y, z, Value(value)),
+        ("addcmul_fused", x, y, z, Value(value)),
+    ],
+    "addcdiv.default": lambda x, y, z, value=1: [("addcdiv", x, y, z, Value(value))],
+}
+"""Overload of an operator (`name.overload`) -> expressions of its operands, the likeliest first."""
+COMPARISONS = frozenset("eq ne lt le gt ge".split())
+"""Operators whose result is a bool."""
+LOGICAL: dict[str, Callable[..., list[Expression]]] = {
+    "logical_not.default": lambda x: [("logical_not", x)],
+    "bitwise_not.default": lambda x: [("logical_not", x)],
+    "logical_and.default": lambda x, y: [("logical_and", x, y)],
+    "bitwise_and.Tensor": lambda x, y: [("logical_and", x, y)],
+    "logical_or.default": lambda x, y: [("logical_or", x, y)],
+    "bitwise_or.Tensor": lambda x, y: [("logical_or", x, y)],
+}
+"""Operators of bools."""
+SYMBOLS = {
+    "exp": "Exp",
+    "vector_sqrt": "Sqrt",
+    "sin": "Sin",
+    "cos": "Cos",
+    "tan": "Tan",
+    "tanh": "Tanh",
+    "log": "Ln",
+    "log2": "Log2",
+    "log10": "Log10",
+    "erf": "Erf",
+    "erfc": "Erfc",
+    "erfinv": "ErfInv",
+    "atan": "Atan",
+    "asin": "Asin",
+    "acos": "Acos",
+}
+"""Functions of the vector mathematics library that torch is linked with, by their symbols without `vms` and `vmd`."""
+
+
+@functools.cache
+def set_up() -> None:
+    """Find the vector functions in torch's library; those that are missing are not computed in stretches."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    except OSError:
+        return
+    found: list[dict[str, int]] = [{}, {}]
+    for name, symbol in SYMBOLS.items():
+        both = [getattr(library, f"{prefix}{symbol}", None) for prefix in ("vms", "vmd")]
+        if all(f is not None for f in both):
+            for addresses, f in zip(found, both, strict=True):
+                addresses[name] = ctypes.cast(f, ctypes.c_void_p).value or 0
+    blocks.install(*found)
+
+
+def functions_of(expression: Any) -> Iterable[str]:
+    """The functions that an expression names."""
+    if isinstance(expression, tuple) and not isinstance(expression, Value):
+        yield expression[0]
+        for part in expression[1:]:
+            yield from functions_of(part)
+
+
+def key_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """What of a call decides which expression is right: kinds of operands, exponents, and whether factors are 1."""
+
+    def kind(a: Any) -> Any:
+        return a if isinstance(a, str) or name.startswith("pow") else a == 1 if isinstance(a, (int, float)) else str(a)
+
+    return (name, tuple(map(kind, args)), tuple((k, kind(v)) for k, v in sorted(kwargs.items())))
+
+
+@functools.cache
+def samples(dtype: torch.dtype, number: int) -> Tensor:
+    """Values of every kind: of many sizes, and special ones; as many for each operand, in another order."""
+    generator = torch.Generator().manual_seed(number)
+    info = torch.finfo(dtype)
+    special = torch.tensor(
+        [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            0.5,
+            -0.5,
+            math.inf,
+            -math.inf,
+            math.nan,
+            info.max,
+            info.min,
+            info.tiny,
+            info.tiny / 4,
+            -info.tiny / 4,
+            20.0,
+            -20.0,
+            88.0,
+            -104.0,
+            710.0,
+            math.pi / 2,
+            1e5,
+        ],
+        dtype=dtype,
+    )
+    scale = torch.tensor([1e-6, 1e-2, 0.3, 1.0, 3.0, 30.0, 1e4], dtype=dtype).repeat_interleave(300)
+    spread = torch.randn(scale.shape, dtype=dtype, generator=generator) * scale
+    near = torch.rand(700, dtype=dtype, generator=generator) * 2 - 1
+    crossed = special.repeat_interleave(len(special)) if number == 0 else special.repeat(len(special))
+    rest = torch.cat([spread, near])
+    return torch.cat([crossed, rest[torch.randperm(len(rest), generator=generator)]])
+
+
+def lengths(values: Tensor) -> list[Tensor]:
+    """The sample whole, and pieces of it whose last vectors are not full."""
+    return [values, *(values[k * 71 : k * 71 + k] for k in range(1, 36))]
+
+
+@torch.no_grad()
+def difference(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], expression: Expression, dtype: torch.dtype
+) -> int:
+    """The largest difference from torch's kernel, in units of the last place; 0 is bit for bit.
+
+    `args` has a string in the place of each tensor: "float" or "bool".  A NaN equals any NaN.
+    """
+    worst = 0
+    for pieces in zip(*(lengths(samples(dtype, k)) for k in range(3)), strict=True):
+        tensors = [
+            pieces[k] if kind == "float" else pieces[k] > 0
+            for k, kind in enumerate(a for a in args if isinstance(a, str))
+        ]
+        given = iter(tensors)
+        expected = function(*(next(given) if isinstance(a, str) else a for a in args), **kwargs)
+        found = evaluate(expression, tensors, dtype, expected.dtype)
+        worst = max(worst, ulps(found, expected))
+    return worst
+
+
+def ulps(found: Tensor, expected: Tensor) -> int:
+    """The largest distance between two tensors, counted in numbers of their dtype."""
+    if expected.dtype == torch.bool:
+        return 0 if torch.equal(found, expected) else 1 << 30
+    if not torch.equal(found.isnan(), expected.isnan()):
+        return 1 << 30
+    kind = torch.int32 if expected.dtype == torch.float32 else torch.int64
+    steps = [
+        torch.where(bits < 0, torch.iinfo(kind).min - bits, bits).double()
+        for bits in (t.nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf).view(kind) for t in (found, expected))
+    ]
+    if not torch.equal(found.signbit() | found.isnan(), expected.signbit() | expected.isnan()):
+        return 1 << 30
+    return int((steps[0] - steps[1]).abs().max()) if found.numel() else 0
+
+
+def evaluate(expression: Expression, tensors: list[Tensor], dtype: torch.dtype, result: torch.dtype) -> Tensor:
+    """Compute an expression whose operands are the numbers of `tensors`, as strings."""
+    shape = tensors[0].shape
+    out = torch.empty(shape, dtype=result)
+    places = [("whole_bool" if t.dtype == torch.bool else "whole", (), ()) for t in tensors]
+    places.append(("result_bool" if result == torch.bool else "result", (), ()))
+    numbers: list[Tensor] = []
+    steps: list[tuple[Any, ...]] = []
+
+    def place_of(part: Any) -> int:
+        if isinstance(part, str):
+            return int(part)
+        if isinstance(part, tuple):
+            places.append(("scratch", (), ()))
+            return emit(part, len(places) - 1)
+        places.append(("single", (), ()))
+        numbers.append(torch.tensor(part, dtype=dtype))
+        return len(places) - 1
+
+    def emit(part: Expression, to: int) -> int:
+        value = part[-1].number if isinstance(part[-1], Value) else 0.0
+        operands = [place_of(p) for p in part[1:] if not isinstance(p, Value)]
+        steps.append((blocks.NAMES[part[0]], to, *operands, *[-1] * (3 - len(operands)), value))
+        return to
+
+    emit(expression, len(tensors))
+    stretch = blocks.Stretch(steps, places, out.numel(), FLOATS[dtype])
+    memory = iter([*(t.contiguous() for t in tensors), *numbers])
+    held = []
+    for k in stretch.operands:
+        held.append(next(memory))
+        stretch.point(k, held[-1].data_ptr())
+    stretch.point(len(tensors), out.data_ptr())
+    stretch.run()
+    return out
+
+
+CHOSEN: dict[Any, tuple[int, int]] = {}
+"""What `key_of` says of a call, and its dtype -> which of its expressions, and how far it is from torch's kernel."""
+
+
+def expression_of(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype, exact: bool = False
+) -> Callable[..., Expression] | None:
+    """How a stretch computes a call, or None.
+
+    `args` has "float" or "bool" in the place of each tensor.  What is returned makes the expression of whatever
+    stands for the operands.
+    """
+    name = f"{function._schema.name.removeprefix('aten::').removesuffix('_')}.{function._overloadname}"
+    table = EXPRESSIONS if name in EXPRESSIONS else LOGICAL
+    make = table.get(name)
+    if make is None:
+        return None
+    key = (key_of(name, args, kwargs), dtype)
+    if key not in CHOSEN:
+        CHOSEN[key] = compared(function, args, kwargs, make, dtype)
+    number, far = CHOSEN[key]
+    if far > (0 if exact else MOST_ULPS):
+        return None
+
+    def made(*operands: Any) -> Expression:
+        given = iter(operands)
+        return make(*(next(given) if isinstance(a, str) else a for a in args), **kwargs)[number]
+
+    return made
+
+
+def compared(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    make: Callable[..., list[Expression]],
+    dtype: torch.dtype,
+) -> tuple[int, int]:
+    """Which of the expressions is nearest to torch's kernel, and how near."""
+    set_up()
+    count = iter("012")
+    try:
+        candidates = make(*(next(count) if isinstance(a, str) else a for a in args), **kwargs)
+    except TypeError:  # arguments that no expression is written for
+        return 0, 1 << 30
+    plain = functional(function)
+    found = [
+        (difference(plain, args, kwargs, e, dtype) if all(map(blocks.available, functions_of(e))) else 1 << 30, k)
+        for k, e in enumerate(candidates)
+    ]
+    far, number = min(found, default=(1 << 30, 0))
+    return number, far
+
+
+def functional(function: Any) -> Any:
+    """The overload that makes a new tensor, of one that writes into its first operand."""
+    name = function._schema.name.removeprefix("aten::")
+    if not name.endswith("_"):
+        return function
+    return getattr(getattr(torch.ops.aten, name.removesuffix("_")), function._overloadname)

@@ -1,0 +1,296 @@
+"""A plan: the steps of a program with their operands' places, made once and run for each call of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from autograd_opt.plans import blocks, replay
+from autograd_opt.plans.elementwise import FLOATS, Value
+from autograd_opt.plans.fusing import Group, Step, scheduled
+from autograd_opt.plans.program import Instruction, Program, Ref, merged
+from autograd_opt.plans.validation import differences
+
+Tensor = torch.Tensor
+BINDINGS = frozenset(
+    "mm t matmul bmm mv dot reshape view expand unsqueeze transpose permute narrow select flatten neg exp "
+    "tanh mul div".split()
+)
+"""Operators whose method of tensors takes the arguments of the operator's schema, in their order."""
+INTO = {
+    "mm.default": "mm",
+    "bmm.default": "bmm",
+    "addmm.default": "addmm",
+    "mv.default": "mv",
+    "cat.default": "cat",
+    "stack.default": "stack",
+    "sum.dim_IntList": "sum",
+}
+"""Operators that can write into given memory -> the function of torch's that does, by `out=`."""
+SMALL, MOST = 1 << 18, 1 << 24
+"""Bytes of a result that stays a plan's own from call to call, and of all of them, at most."""
+
+
+class Plan:
+    """The steps of a program, for values given from outside."""
+
+    def __init__(self, program: Program, *, fuse: bool = True, exact: bool = False) -> None:
+        self.program = merged(program)
+        self.order = scheduled(self.program, fuse, exact)
+        self.last = self.last_uses()
+        self.owner = self.owners()
+        self.fixed: list[Tensor | None] = [None] * len(self.program.samples)
+        self.kept = 0
+        self.steps = [step for number, one in enumerate(self.order) if (step := self.step(number, one)) is not None]
+        self.given, self.asked = list(self.program.given), list(self.program.asked)
+
+    def run(self, given: list[Tensor]) -> list[Tensor]:
+        """The values asked for, from those given."""
+        values = self.fixed.copy()
+        for number, t in zip(self.given, given, strict=True):
+            values[number] = t
+        replay.run(self.steps, values)
+        return [values[n] for n in self.asked]
+
+    @staticmethod
+    def reads(one: Step) -> list[int]:
+        if isinstance(one, Instruction):
+            return one.operands()
+        return [n for member, _ in one.members for n in member.operands()]
+
+    @staticmethod
+    def makes(one: Step) -> list[int]:
+        return list(one.outs) if isinstance(one, Instruction) else [n for member, _ in one.members for n in member.outs]
+
+    def last_uses(self) -> dict[int, int]:
+        """The last step that reads each value; what is asked for is read after all."""
+        last = {n: k for k, one in enumerate(self.order) for n in [*self.makes(one), *self.reads(one)]}
+        return last | dict.fromkeys([*self.program.asked], len(self.order))
+
+    def owners(self) -> dict[int, int]:
+        """For each value the one whose memory it is; its last use covers that of all who share the memory."""
+        owner = {n: n for n in range(len(self.program.samples))}
+        for one in self.program.instructions:
+            if one.aliases:
+                for n in one.outs:
+                    owner[n] = owner[one.operands()[0]]
+        for n, top in owner.items():
+            self.last[top] = max(self.last.get(top, -1), self.last.get(n, -1))
+        return owner
+
+    def frees(self, number: int, one: Step) -> tuple[int, ...]:
+        """The values that nobody reads after this step."""
+        return tuple(
+            n
+            for n in dict.fromkeys([*self.reads(one), *self.makes(one)])
+            if self.last[n] == number and n not in self.program.given
+        )
+
+    def step(self, number: int, one: Step) -> Any:
+        """How an instruction or a group runs; None for a view of memory that stays, which is made here and now."""
+        if isinstance(one, Group):
+            return self.stretch(number, one)
+        frees = self.frees(number, one)
+        if one.into and self.owns(number, one):
+            packet = getattr(torch.ops.aten, one.function._schema.name.removeprefix("aten::") + "_")
+            self.fixed[one.outs[0]] = self.fixed[one.operands()[0]]
+            return kernel(getattr(packet, one.function._overloadname), one, frees)
+        if one.aliases and not one.kept and all(self.fixed[n] is not None for n in one.operands()):
+            args, kwargs = filled(one, self.fixed)
+            made = [t for t in tree_leaves(one.function(*args, **kwargs)) if isinstance(t, Tensor)]
+            for n, t in zip(one.outs, made, strict=True):
+                self.fixed[n] = t
+            return None
+        if one.name in INTO and not one.kept and self.stays(one.outs[0]):
+            self.fixed[one.outs[0]] = memory = maker(self.program.samples[one.outs[0]])()
+            return kernel(
+                one.function, one, frees, getattr(torch._C._VariableFunctions, INTO[one.name]), {"out": memory}
+            )
+        return kernel(one.function, one, frees)
+
+    def owns(self, number: int, one: Instruction) -> bool:
+        """True if the first operand's memory is the plan's own and nobody reads it after this step."""
+        first = one.operands()[0]
+        top = self.owner[first]
+        if top in self.program.given or self.last[top] > number or one.operands().count(first) > 1:
+            return False
+        sample = self.program.samples[first]
+        return (
+            top == first
+            and sample.dtype == self.program.samples[one.outs[0]].dtype
+            and sample.shape == self.program.samples[one.outs[0]].shape
+            and sample.is_contiguous()
+        )
+
+    def stretch(self, number: int, group: Group) -> Any:
+        """The stretch of a group: places for operands, results, and what lies between."""
+        made = {n for member, _ in group.members for n in member.outs}
+        wanted = [n for n in made if self.last[n] > number]
+        layout = Layout(group, self.program.samples, wanted)
+        operands = [(place, n) for n, place in layout.operands.items()]
+        results = []
+        for n, place in layout.results.items():
+            sample = self.program.samples[n]
+            make, kept = maker(sample), None
+            if self.stays(n):
+                kept = self.fixed[n] = make()
+            results.append((place, n, make, kept))
+        wrong = differences(
+            group, layout.steps, dict(operands), dict(layout.numbers), layout.results
+        )
+        if wrong:
+            raise AssertionError(f"a stretch does not compute the values {wrong} as the program does")
+        stretch = blocks.Stretch(layout.steps, layout.places, max(1, group_size(group)), FLOATS[group.dtype])
+        return replay.Elementwise(
+            stretch,
+            tuple(p for p, _ in operands),
+            tuple(n for _, n in operands),
+            tuple(results),
+            self.frees(number, group),
+            [(place, torch.tensor(x, dtype=group.dtype)) for place, x in layout.numbers],
+        )
+
+    def stays(self, n: int) -> bool:
+        """True if memory for a value can be the same at each call: nobody outside ever sees it, and it is small."""
+        sample = self.program.samples[n]
+        if (
+            self.last[self.owner[n]] >= len(self.order)
+            or sample.nbytes > SMALL
+            or self.kept + sample.nbytes > MOST
+            or not sample.is_contiguous()
+        ):
+            return False
+        self.kept += sample.nbytes
+        return True
+
+
+def group_size(group: Group) -> int:
+    size = 1
+    for n in group.shape:
+        size *= n
+    return size
+
+
+def maker(sample: Tensor) -> Callable[[], Tensor]:
+    """A function that makes memory for a value like this one."""
+    shape, dtype, device = tuple(sample.shape), sample.dtype, sample.device
+    return lambda: torch.empty(shape, dtype=dtype, device=device)
+
+
+def filled(one: Instruction, values: Sequence[Tensor | None]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of an instruction, with the values in their places."""
+    return tree_map(lambda x: values[x.number] if isinstance(x, Ref) else x, (one.args, one.kwargs))
+
+
+def kernel(
+    function: Any, one: Instruction, frees: tuple[int, ...], call: Any = None, more: dict[str, Any] | None = None
+) -> replay.Kernel:
+    """The step of one operator; `call` with `more` keywords in its place where that is the same."""
+    name = function._schema.name.removeprefix("aten::")
+    if call is None:
+        bound = name in BINDINGS and not one.kwargs and isinstance(one.args[0], Ref)
+        call = torch._C.TensorBase.__dict__.get(name, function._op) if bound else function._op
+    kwargs = {**one.kwargs, **(more or {})}
+    lists, rest = [], []
+    for place, part in enumerate(one.args):
+        if isinstance(part, (list, tuple)) and part and all(isinstance(x, Ref) for x in part):
+            lists.append((place, tuple(x.number for x in part)))
+        elif not isinstance(part, Ref):
+            rest.append(part)
+    if any(isinstance(x, Ref) for x in tree_leaves((rest, one.kwargs))):
+
+        def build(values: list[Tensor | None]) -> Any:
+            args, named = filled(one, values)
+            return args, {**named, **(more or {})}
+
+        return replay.Kernel(call, (), (), (), (), None, build, one.outs, frees)
+    places = tuple(i for i, a in enumerate(one.args) if isinstance(a, Ref))
+    return replay.Kernel(
+        call,
+        tuple(None if isinstance(a, Ref) else a for a in one.args),
+        places,
+        tuple(one.args[i].number for i in places),
+        tuple(lists),
+        kwargs or None,
+        None,
+        one.outs,
+        frees,
+    )
+
+
+class Layout:
+    """The places of a stretch, and its steps over them."""
+
+    def __init__(self, group: Group, samples: list[Tensor], wanted: list[int]) -> None:
+        self.group, self.samples = group, samples
+        self.places: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
+        self.steps: list[tuple[Any, ...]] = []
+        self.operands: dict[int, int] = {}
+        self.results: dict[int, int] = {}
+        self.numbers: list[tuple[int, float]] = []
+        self.constants: dict[Any, int] = {}
+        self.computed: dict[int, int] = {}
+        self.free: list[int] = []
+        inside = {n: k for k, (member, _) in enumerate(group.members) for n in member.operands()}
+        self.result_numbers = set(wanted)
+        for k, (member, expression) in enumerate(group.members):
+            n = member.outs[0]
+            to = self.emit(expression, self.result(n) if n in self.result_numbers else None)
+            self.computed[n] = to
+            for read in {*member.operands(), n}:
+                if read in self.computed and inside.get(read, k) <= k and read not in self.result_numbers:
+                    self.free.append(self.computed.pop(read))
+
+    def result(self, n: int) -> int:
+        self.places.append(("result_bool" if self.samples[n].dtype == torch.bool else "result", (), ()))
+        self.results[n] = len(self.places) - 1
+        return self.results[n]
+
+    def scratch(self) -> int:
+        if self.free:
+            return self.free.pop()
+        self.places.append(("scratch", (), ()))
+        return len(self.places) - 1
+
+    def emit(self, expression: Any, to: int | None) -> int:
+        """Append the steps of an expression; returns the place of its value."""
+        value = expression[-1].number if isinstance(expression[-1], Value) else 0.0
+        operands, inner = [], []
+        for part in expression[1:]:
+            if isinstance(part, tuple) and not isinstance(part, Value):
+                operands.append(self.emit(part, None))
+                inner.append(operands[-1])
+            elif not isinstance(part, Value):
+                operands.append(self.operand(part))
+        place = self.scratch() if to is None else to
+        self.steps.append((blocks.NAMES[expression[0]], place, *operands, *[-1] * (3 - len(operands)), float(value)))
+        self.free += inner
+        return place
+
+    def operand(self, part: Any) -> int:
+        if not isinstance(part, Ref):
+            key = (float(part)).hex()
+            if key not in self.constants:
+                self.places.append(("single", (), ()))
+                self.constants[key] = len(self.places) - 1
+                self.numbers.append((self.constants[key], float(part)))
+            return self.constants[key]
+        if part.number in self.computed:
+            return self.computed[part.number]
+        if part.number not in self.operands:
+            self.places.append(self.source(self.samples[part.number]))
+            self.operands[part.number] = len(self.places) - 1
+        return self.operands[part.number]
+
+    def source(self, t: Tensor) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+        """How the elements of an operand are read, in the order of the group's shape."""
+        suffix = "_bool" if t.dtype == torch.bool else ""
+        if t.numel() == 1:
+            return f"single{suffix}", (), ()
+        if tuple(t.shape) == self.group.shape and t.is_contiguous():
+            return f"whole{suffix}", (), ()
+        wide = t.expand(self.group.shape)
+        return f"strided{suffix}", tuple(wide.shape), wide.stride()

@@ -1,0 +1,283 @@
+"""From kernels as they were seen to a program over values: written once, read by number, in any order that fits.
+
+A tensor stands for a place: a storage with sizes and strides.  Most storages are written whole, by the kernel that made
+them or in place: there each write makes a new value.  Where a storage is seen through several shapes and written, or
+is written and belongs to somebody outside, its kernels keep their order and run as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from autograd_opt.plans.capture import Kernel, Unrepeatable
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+INTO = {"threshold_backward.grad_input": (aten.threshold_backward.default, "grad_input")}
+"""Operators that write their result into an argument -> those that return it, and the argument's name."""
+FRESH = frozenset(
+    "empty.memory_format empty_like.default empty_strided.default new_empty.default new_empty_strided.default".split()
+)
+"""Operators whose memory has no values yet."""
+ALIASES = frozenset("detach.default alias.default _lazy_clone.default lift_fresh.default".split())
+"""Operators whose result is the value of their operand, in the same shape."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A value, by number."""
+
+    number: int
+
+
+@dataclass
+class Instruction:
+    """One operator on values; `outs` are the numbers of its results."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outs: tuple[int, ...]
+    kept: bool = False
+    """True if it has an effect, or touches memory that is written in order: neither dropped, moved nor merged."""
+    into: bool = False
+    """True if as seen it wrote its result into its first operand."""
+    aliases: bool = False
+    """True if a result is memory of an operand."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.function._schema.name.removeprefix('aten::')}.{self.function._overloadname or 'default'}"
+
+    def operands(self) -> list[int]:
+        """The numbers of the values that it reads."""
+        return [a.number for a in tree_leaves((self.args, self.kwargs)) if isinstance(a, Ref)]
+
+
+@dataclass
+class Program:
+    """Instructions over values, some of which are given from outside and some asked for."""
+
+    instructions: list[Instruction] = field(default_factory=list)
+    samples: list[Tensor] = field(default_factory=list)
+    """For each value, a tensor of its shape, strides, dtype and device."""
+    given: dict[int, Tensor] = field(default_factory=dict)
+    """Values from outside, by number, with the tensor that each was."""
+    asked: list[int] = field(default_factory=list)
+
+
+def place_of(t: Tensor) -> tuple[Any, ...]:
+    """Which elements of which storage a tensor is."""
+    return (
+        t.untyped_storage()._cdata,
+        t.storage_offset(),
+        tuple(t.shape),
+        t.stride(),
+        t.dtype,
+        t.is_conj(),
+        t.is_neg(),
+    )
+
+
+def storage_of(t: Tensor) -> int:
+    """Which storage a tensor lies in."""
+    return t.untyped_storage()._cdata
+
+
+class Builder:
+    """Makes the program of a list of kernels."""
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        self.program = Program()
+        self.current: dict[tuple[Any, ...], int] = {}
+        self.outside: set[int] = set()
+        self.made: set[int] = set()
+        self.ordered = self.storages_in_order(kernels)
+        for kernel in kernels:
+            self.add(kernel)
+
+    def storages_in_order(self, kernels: Sequence[Kernel]) -> set[int]:
+        """The storages whose kernels keep their order; fills `outside` and `made` on the way."""
+        places: dict[int, set[tuple[Any, ...]]] = {}
+        written: set[int] = set()
+        ordered: set[int] = set()
+        for kernel in kernels:
+            inputs = {storage_of(t) for t in kernel.inputs}
+            self.outside |= inputs - self.made
+            self.made |= {storage_of(t) for t in kernel.outputs} - self.outside
+            for t in kernel.inputs + kernel.outputs:
+                places.setdefault(storage_of(t), set()).add(place_of(t))
+            here = {storage_of(t) for t in kernel.written}
+            written |= here
+            if here and (rewritten(kernel) is None or any(len(places[s]) > 1 for s in here)):
+                ordered |= here
+        ordered |= written & self.outside
+        more = True
+        while more:  # what such memory is written into is ordered, too
+            more = False
+            for kernel in kernels:
+                if kernel.written and ordered & {storage_of(t) for t in kernel.inputs}:
+                    here = {storage_of(t) for t in kernel.written}
+                    more = more or not here <= ordered
+                    ordered |= here
+        return ordered
+
+    def new_value(self, t: Tensor) -> int:
+        self.program.samples.append(t)
+        return len(self.program.samples) - 1
+
+    def value(self, t: Tensor) -> int:
+        """The number of what a tensor holds now."""
+        place = place_of(t)
+        if place not in self.current:
+            if storage_of(t) not in self.outside:
+                raise Unrepeatable("a view is made by no operator")
+            if t.is_conj() or t.is_neg():
+                raise Unrepeatable("an operand is a lazy conjugate")
+            self.current[place] = self.new_value(t)
+            self.program.given[self.current[place]] = t
+        return self.current[place]
+
+    def refs(self, structure: Any) -> Any:
+        """The structure with values in the places of tensors."""
+        return tree_map(lambda x: Ref(self.value(x)) if isinstance(x, Tensor) else x, structure)
+
+    def add(self, kernel: Kernel) -> None:
+        """Append what the kernel computes."""
+        storages = {storage_of(t) for t in kernel.inputs + kernel.outputs}
+        kept = bool(storages & self.ordered) or torch.Tag.nondeterministic_seeded in kernel.function.tags
+        if kernel.name in ALIASES and not kept:
+            self.current[place_of(kernel.result)] = self.value(kernel.args[0])
+            return
+        if kernel.written and not kept:
+            function, args, kwargs, into = rewritten(kernel) or (None, (), {}, False)
+            t = kernel.written[0]
+            args, kwargs = self.refs(args), self.refs(kwargs)
+            self.current[place_of(t)] = self.new_value(t)
+            self.program.instructions.append(
+                Instruction(function, args, kwargs, (self.current[place_of(t)],), into=into)
+            )
+            return
+        args, kwargs = self.refs(kernel.args), self.refs(kernel.kwargs)
+        if not kept and isinstance(kernel.result, Tensor) and place_of(kernel.result) in self.current:
+            return  # an operand itself
+        inputs = {storage_of(t) for t in kernel.inputs}
+        outs = []
+        for t in kernel.outputs:
+            if kept and place_of(t) in self.current:
+                outs.append(self.current[place_of(t)])
+            else:
+                outs.append(self.new_value(t))
+                self.current[place_of(t)] = outs[-1]
+        function = kernel.function
+        if kernel.name == "matmul.default" and all(t.dim() == 2 for t in kernel.inputs):
+            function = aten.mm.default  # what it calls
+        self.program.instructions.append(
+            Instruction(
+                function,
+                args,
+                kwargs,
+                tuple(outs),
+                kept=kept or not outs,
+                aliases=any(storage_of(t) in inputs for t in kernel.outputs),
+            )
+        )
+
+    def shows_outside(self, number: int) -> bool:
+        """True if a value is memory from outside."""
+        return any(storage_of(t) == storage_of(self.program.samples[number]) for t in self.program.given.values())
+
+    def ask(self, t: Tensor, asked: dict[int, Tensor]) -> int:
+        """The value of a result, in memory that is nobody else's unless it was so in what was seen."""
+        number = self.value(t)
+        before = self.program.given.get(number, asked.get(number))
+        if before is not None:
+            shared = storage_of(before) == storage_of(t)
+            made = self.new_value(t)
+            self.program.instructions.append(
+                Instruction(
+                    aten.alias.default if shared else aten.clone.default, (Ref(number),), {}, (made,), aliases=shared
+                )
+            )
+            number = made
+        asked[number] = t
+        self.program.asked.append(number)
+        return number
+
+
+def rewritten(kernel: Kernel) -> tuple[Any, tuple[Any, ...], dict[str, Any], bool] | None:
+    """The same as an operator that returns what `kernel` writes, if it writes one tensor whole; and is it in place?"""
+    if len(kernel.written) != 1:
+        return None
+    (t,) = kernel.written
+    others = [x for x in kernel.inputs if x is not t]
+    if not t.is_contiguous() or any(
+        (x.dtype != t.dtype and x.dim()) or x.dtype.is_complex != t.dtype.is_complex
+        for x in others
+        if x.dtype != torch.bool
+    ):
+        return None
+    if kernel.name in INTO:
+        function, name = INTO[kernel.name]
+        return function, kernel.args, {k: v for k, v in kernel.kwargs.items() if k != name}, False
+    if kernel.name == "copy_.default":
+        source = kernel.args[1]
+        if source.shape != t.shape or source.dtype != t.dtype or source.device != t.device:
+            return None
+        return aten.clone.default, (source,), {"memory_format": torch.contiguous_format}, False
+    packet = getattr(aten, kernel.function._schema.name.removeprefix("aten::").removesuffix("_"), None)
+    if (
+        not kernel.function._schema.name.endswith("_")
+        or kernel.args[0] is not t
+        or packet is None
+        or kernel.function._overloadname not in packet.overloads()
+        or torch.Tag.nondeterministic_seeded in kernel.function.tags
+    ):
+        return None
+    return getattr(packet, kernel.function._overloadname), kernel.args, kernel.kwargs, True
+
+
+def typed(x: Any) -> Any:
+    """An argument such that equal means the same: 1, 1.0, True, 0.0 and -0.0 differ."""
+    if isinstance(x, (tuple, list)):
+        return (type(x), *map(typed, x))
+    if isinstance(x, dict):
+        return tuple((k, typed(v)) for k, v in sorted(x.items()))
+    return (float, x.hex()) if isinstance(x, float) else (type(x), x)
+
+
+def merged(program: Program) -> Program:
+    """The program without repeated instructions, and without those whose results nobody needs."""
+    found: dict[Any, tuple[int, ...]] = {}
+    names = {n: n for n in range(len(program.samples))}
+    first: list[Instruction] = []
+    for one in program.instructions:
+        one.args, one.kwargs = (
+            tree_map(lambda x: Ref(names[x.number]) if isinstance(x, Ref) else x, part)
+            for part in (one.args, one.kwargs)
+        )
+        if one.kept or one.aliases or one.name in FRESH or one.name.startswith("clone."):
+            first.append(one)
+            continue
+        try:
+            key = (one.function, typed(one.args), typed(one.kwargs))
+            outs = found.setdefault(key, one.outs)
+        except TypeError:  # an argument without a hash
+            outs = one.outs
+        if outs is one.outs:
+            first.append(one)
+        else:
+            names.update(zip(one.outs, outs, strict=True))
+    program.asked = [names[n] for n in program.asked]
+    needed, kept = set(program.asked), []
+    for one in reversed(first):
+        if one.kept or needed.intersection(one.outs):
+            needed.update(one.operands())
+            kept.append(one)
+    program.instructions = kept[::-1]
+    return program

@@ -1,0 +1,279 @@
+"""One call watched while it is recorded, and the repetition that takes its place from then on.
+
+Tensors that the call meets come from somewhere: an argument, a tensor that the function reaches (a parameter, a
+buffer), the gradient of one of these, or a constant that the call has made.  A repetition takes them from there again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from autograd_opt import errors
+from autograd_opt.plans import replay
+from autograd_opt.plans.capture import Kernel, Unrepeatable, Watch
+from autograd_opt.plans.plan import Plan
+from autograd_opt.plans.program import Builder, place_of, storage_of
+from autograd_opt.plans.state import Reached
+
+Tensor = torch.Tensor
+C: Any = torch._C
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a value comes from at each call: argument `number`, or `held` itself; or the gradient of that."""
+
+    number: int = -1
+    held: Tensor | None = field(default=None, compare=False)
+    identity: int = 0
+    gradient: bool = False
+
+    @classmethod
+    def holding(cls, t: Tensor) -> Source:
+        """The tensor itself, at every call."""
+        return cls(held=t, identity=id(t))
+
+    @property
+    def of_gradient(self) -> Source:
+        """The gradient of what this is."""
+        return Source(self.number, self.held, self.identity, True)
+
+    def tensor(self, leaves: Sequence[Any]) -> Any:
+        """The tensor in a call with these arguments."""
+        t = leaves[self.number] if self.held is None else self.held
+        return t.grad if self.gradient else t
+
+
+class Before:
+    """What there is before a call: arguments, and all that the function reaches."""
+
+    def __init__(self, function: Callable[..., Any], leaves: list[Any]) -> None:
+        self.leaves = leaves
+        reached = Reached().collect(function, *(x for x in leaves if not isinstance(x, Tensor)))
+        self.entries, self.kept = reached.entries, reached.kept
+        self.sources: dict[int, tuple[Tensor, Source]] = {}
+        for t in reached.tensors:
+            self.add(t, Source.holding(t))
+        for number, t in enumerate(leaves):
+            if isinstance(t, Tensor):
+                self.add(t, Source(number))
+
+    def add(self, t: Tensor, source: Source) -> None:
+        """Know a tensor, and its gradient."""
+        self.sources[id(t)] = (t, source)
+        if t.is_leaf and t.grad is not None:
+            self.sources[id(t.grad)] = (t.grad, source.of_gradient)
+
+    def followed(self) -> list[tuple[Tensor, Source]]:
+        """The tensors that a gradient may go to."""
+        return [(t, s) for t, s in self.sources.values() if not s.gradient and t.requires_grad]
+
+    def guard(self, structure: Any) -> replay.Guard:
+        """What has to be so for a repetition to be right."""
+        held = [t for t, s in self.sources.values() if s.held is not None and not s.gradient]
+        return replay.Guard(self.leaves, structure, held, self.entries)
+
+    def source_of(self, t: Tensor, made: set[int]) -> Source:
+        """Where a tensor from outside comes from."""
+        found = self.sources.get(id(t))
+        if found is not None:
+            return found[1]
+        for other, source in self.sources.values():
+            if storage_of(other) == storage_of(t):
+                if place_of(other) == place_of(t):
+                    return source
+                raise Unrepeatable("it reads a tensor through memory that no operator names")
+        if storage_of(t) in made or t.grad_fn is not None:
+            raise Unrepeatable("it reads a tensor that comes from nowhere known")
+        return Source.holding(t.detach())
+
+
+class Recorded:
+    """A function that is watched in its next call, with the backward run of the results that it leaves to others."""
+
+    def __init__(self, function: Callable[..., Any], before: Before) -> None:
+        self.function, self.before = function, before
+        self.watch = Watch()
+        self.results: list[Any] = []
+        self.structure: Any = None
+        self.open: list[Tensor] = []
+        self.seeds: list[Tensor] = []
+        self.targets: list[tuple[Tensor, Source]] = []
+        self.cotangents: list[Tensor] = []
+        self.forward: list[Kernel] = []
+        self.gradients: list[tuple[Tensor | None, Source]] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function and keep what it has run."""
+        with self.watch:
+            result = self.function(*args, **kwargs)
+        self.results, self.structure = tree_flatten(result)
+        self.forward = self.watch.taken()
+        self.gradients = [(t.grad, s) for t, s in self.before.followed() if t.is_leaf]
+        self.open = [
+            t
+            for t in self.results
+            if isinstance(t, Tensor) and t.grad_fn is not None and id(t) not in self.before.sources
+        ]
+        if self.open and not self.watch.reason:
+            self.differentiate()
+        return result
+
+    def differentiate(self) -> None:
+        """Watch the backward run from the results whose history is still there."""
+        self.seeds = [torch.ones_like(t, requires_grad=False) for t in self.open]
+        targets = self.before.followed()
+        try:
+            with self.watch:
+                found = torch.autograd.grad(
+                    self.open, [t for t, _ in targets], self.seeds, retain_graph=True, allow_unused=True
+                )
+        except errors.FreedGraphError:  # the function has run backward itself
+            self.watch.taken()
+            self.open = []
+            return
+        self.targets = [target for target, g in zip(targets, found, strict=True) if g is not None]
+        self.cotangents = [g for g in found if g is not None]
+
+
+class Repetition:
+    """What a recorded call has run, for other calls of its kind."""
+
+    def __init__(self, recorded: Recorded, options: dict[str, Any]) -> None:
+        before, watch = recorded.before, recorded.watch
+        if watch.reason:
+            raise Unrepeatable(watch.reason)
+        if not replay.unchanged(before.entries):
+            raise Unrepeatable("it changes what it sees of the program's state")
+        self.structure = recorded.structure
+        self.constants = [None if isinstance(x, Tensor) else x for x in recorded.results]
+        self.lock = threading.Lock()
+        builder = Builder(recorded.forward)
+        made = {storage_of(t) for k in recorded.forward for t in k.outputs} - builder.outside
+        self.results = self.ask_results(recorded, builder)
+        self.written = self.ask_gradients(recorded, builder)
+        count = len(builder.program.asked)
+        self.backward: Plan | None = None
+        self.saved: list[Source | int] = []
+        if recorded.open:
+            self.backward = self.plan_backward(recorded, builder, made, options)
+        self.count = count
+        self.plan = Plan(builder.program, **options)
+        original = watch.kernels.original
+        self.sources = [before.source_of(original(t), made) for t in builder.program.given.values()]
+
+    @staticmethod
+    def ask_results(recorded: Recorded, builder: Builder) -> list[tuple[int, Source | None, bool]]:
+        """For each tensor returned: its place, what it is if it was there before, and is its history open?"""
+        asked: dict[int, Tensor] = {}
+        found: list[tuple[int, Source | None, bool]] = []
+        followed = {id(t) for t in recorded.open}
+        for number, t in enumerate(recorded.results):
+            if isinstance(t, Tensor):
+                known = recorded.before.sources.get(id(t))
+                if known is None:
+                    n = builder.ask(t, asked)
+                    if id(t) in followed and builder.shows_outside(n):
+                        raise Unrepeatable("it returns a view of an operand, with a history")
+                found.append((number, known[1] if known else None, id(t) in followed))
+        return found
+
+    @staticmethod
+    def ask_gradients(recorded: Recorded, builder: Builder) -> list[Source]:
+        """The leaves whose gradient the call has made."""
+        asked: dict[int, Tensor] = {}
+        there = {s for _, s in recorded.before.sources.values() if s.gradient}
+        found = []
+        for g, source in recorded.gradients:
+            known = recorded.before.sources.get(id(g)) if g is not None else None
+            if (known is not None and known[1] != source.of_gradient) or (
+                known is None and source.of_gradient in there
+            ):
+                raise Unrepeatable("it puts another gradient in the place of one")
+            if g is not None and known is None:
+                builder.ask(g, asked)
+                found.append(source)
+        return found
+
+    def plan_backward(self, recorded: Recorded, forward: Builder, made: set[int], options: dict[str, Any]) -> Plan:
+        """The plan of the backward run; what it reads of the forward run is asked of that as well."""
+        builder = Builder(recorded.watch.taken())
+        asked: dict[int, Tensor] = {}
+        for g in recorded.cotangents:
+            builder.ask(g, asked)
+        if any(one.kept for one in builder.program.instructions):
+            raise Unrepeatable("its backward run has effects")
+        self.targets = [source for _, source in recorded.targets]
+        seeds = {id(t): k for k, t in enumerate(recorded.seeds)}
+        for t in map(recorded.watch.kernels.original, builder.program.given.values()):
+            if id(t) in seeds:
+                self.saved.append(seeds[id(t)])
+            elif storage_of(t) in made:
+                self.saved.append(len(seeds) + len(forward.program.asked))
+                forward.program.asked.append(forward.value(t))
+            else:
+                self.saved.append(recorded.before.source_of(t, made))
+        return Plan(builder.program, **options)
+
+    def run(self, leaves: list[Any]) -> Any:
+        """Repeat the call with these arguments."""
+        given = [s.tensor(leaves) for s in self.sources]
+        with C.DisableTorchFunction(), C._AutoDispatchBelowAutograd():
+            values = self.plan.run(given)
+        made = iter(values[: self.count])
+        flat = list(self.constants)
+        followed = []
+        for number, source, follows in self.results:
+            flat[number] = next(made) if source is None else source.tensor(leaves)
+            if follows:
+                followed.append(number)
+        for source in self.written:
+            source.tensor(leaves).grad = next(made)
+        if self.backward is not None:
+            outputs = Repeated.apply(
+                self, leaves, values, [flat[k] for k in followed], *(s.tensor(leaves) for s in self.targets)
+            )
+            for number, t in zip(followed, outputs, strict=True):
+                flat[number] = t
+        return tree_unflatten(flat, self.structure)
+
+
+class Repeated(torch.autograd.Function):
+    """The history of a repetition's results in torch's graph."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        repetition: Repetition,
+        leaves: list[Any],
+        values: list[Tensor],
+        results: list[Tensor],
+        *targets: Tensor,
+    ) -> tuple[Tensor, ...]:
+        ctx.repetition = repetition
+        seeds = len(results)
+        ctx.places = [s if isinstance(s, int) and s < seeds else -1 for s in repetition.saved]
+        ctx.save_for_backward(
+            *(
+                s.tensor(leaves) if isinstance(s, Source) else values[s - seeds]
+                for s, place in zip(repetition.saved, ctx.places, strict=True)
+                if place < 0
+            )
+        )
+        return tuple(results)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        saved = iter(ctx.saved_tensors)
+        given = [cotangents[place].contiguous() if place >= 0 else next(saved) for place in ctx.places]
+        with ctx.repetition.lock, C.DisableTorchFunction(), C._AutoDispatchBelowAutograd():
+            found = ctx.repetition.backward.run(given)
+        return (None, None, None, None, *found)

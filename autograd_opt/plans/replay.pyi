@@ -1,0 +1,46 @@
+"""Run the steps of a plan, and find out whether a call is of the kind that it was made for."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from autograd_opt.plans.blocks import Stretch
+
+class Kernel:
+    def __init__(
+        self,
+        function: Any,
+        template: tuple[Any, ...],
+        places: tuple[int, ...],
+        values: tuple[int, ...],
+        lists: tuple[tuple[int, tuple[int, ...]], ...],
+        kwargs: dict[str, Any] | None,
+        build: Callable[[list[torch.Tensor | None]], Any] | None,
+        outs: tuple[int, ...],
+        frees: tuple[int, ...],
+    ) -> None: ...
+
+class Elementwise:
+    def __init__(
+        self,
+        stretch: Stretch,
+        places: tuple[int, ...],
+        values: tuple[int, ...],
+        results: tuple[tuple[int, int, Callable[[], torch.Tensor], torch.Tensor | None], ...],
+        frees: tuple[int, ...],
+        numbers: list[tuple[int, torch.Tensor]],
+    ) -> None: ...
+
+class TensorGuard:
+    def __init__(self, t: torch.Tensor, gradients: bool = ...) -> None: ...
+
+class Guard:
+    def __init__(
+        self, leaves: list[Any], structure: Any, held: list[torch.Tensor], entries: Sequence[tuple[Any, Any, Any]]
+    ) -> None: ...
+    def holds(self, leaves: list[Any], structure: Any) -> bool: ...
+
+def run(steps: list[Any], values: list[torch.Tensor | None]) -> None: ...
+def equal(x: Any, y: Any) -> bool: ...
+def unchanged(entries: Sequence[tuple[Any, Any, Any]]) -> bool: ...

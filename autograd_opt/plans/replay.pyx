@@ -1,0 +1,237 @@
+"""Run the steps of a plan, and find out whether a call is of the kind that it was made for."""
+
+import torch
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
+from libc.math cimport copysign
+
+from autograd_opt.plans.blocks cimport Stretch
+
+cdef object Tensor = torch.Tensor
+cdef object Parameter = torch.nn.Parameter
+cdef object data_ptr = torch._C.TensorBase.__dict__["data_ptr"]
+cdef object MISSING = object()
+
+
+cdef class Kernel:
+    """A call of one operator: its arguments, with the values that go into some places of them."""
+    cdef object function, build
+    cdef tuple template, places, values, lists, outs, frees
+    cdef dict kwargs
+
+    def __init__(self, function, template, places, values, lists, kwargs, build, outs, frees):
+        """`places`: positions in `template` of the values numbered `values`; `lists`: positions, and the values of a list.
+
+        `build(values)` makes arguments and keywords where values are elsewhere.
+        """
+        self.function, self.build = function, build
+        self.template, self.places, self.values, self.lists = template, places, values, lists
+        self.kwargs, self.outs, self.frees = kwargs, outs, frees
+
+    cdef int run(self, list values) except -1:
+        cdef tuple args
+        cdef Py_ssize_t i, n = len(self.template)
+        cdef object result, item
+        if self.build is not None:
+            args, kwargs = self.build(values)
+            result = self.function(*args, **kwargs)
+        else:
+            args = PyTuple_New(n)
+            for i in range(n):
+                item = <object>PyTuple_GET_ITEM(self.template, i)
+                Py_INCREF(item)
+                PyTuple_SET_ITEM(args, i, item)
+            for i in range(len(self.places)):
+                put(args, <Py_ssize_t>self.places[i], values[<Py_ssize_t>self.values[i]])
+            for place, numbers in self.lists:
+                put(args, <Py_ssize_t>place, [values[<Py_ssize_t>k] for k in <tuple>numbers])
+            result = self.function(*args, **self.kwargs) if self.kwargs is not None else self.function(*args)
+        if len(self.outs) == 1 and isinstance(result, Tensor):
+            values[<Py_ssize_t>self.outs[0]] = result
+        else:
+            i = 0
+            for item in result if isinstance(result, (tuple, list)) else (result,):
+                if isinstance(item, Tensor):
+                    values[<Py_ssize_t>self.outs[i]] = item
+                    i += 1
+                elif isinstance(item, (tuple, list)):
+                    for t in item:
+                        values[<Py_ssize_t>self.outs[i]] = t
+                        i += 1
+        for i in range(len(self.frees)):
+            values[<Py_ssize_t>self.frees[i]] = None
+        return 0
+
+
+cdef extern from *:
+    """
+    static void ao_put(PyObject *tuple, Py_ssize_t i, PyObject *item) {
+        PyObject *old = PyTuple_GET_ITEM(tuple, i);
+        Py_INCREF(item);
+        PyTuple_SET_ITEM(tuple, i, item);
+        Py_DECREF(old);
+    }
+    """
+    void put "ao_put"(object tuple, Py_ssize_t i, object item)
+
+
+cdef class Elementwise:
+    """One stretch, and the values that are its operands and results."""
+    cdef Stretch stretch
+    cdef tuple places, values, results, frees
+    cdef list numbers
+
+    def __init__(self, Stretch stretch, places, values, results, frees, numbers):
+        """`results`: (place, value, make, tensor) with a function that makes memory, or the same memory each time.
+
+        `numbers`: (place, tensor of one element), constants.
+        """
+        self.stretch, self.numbers = stretch, numbers
+        for place, t in numbers:
+            stretch.point(place, t.data_ptr())
+        self.places, self.values, self.results, self.frees = places, values, results, frees
+        for place, number, make, kept in results:
+            if kept is not None:
+                stretch.point(place, kept.data_ptr())
+
+    cdef int run(self, list values) except -1:
+        cdef Py_ssize_t i
+        cdef object t, make, kept
+        for i in range(len(self.places)):
+            self.stretch.point(self.places[i], data_ptr(values[<Py_ssize_t>self.values[i]]))
+        for place, number, make, kept in self.results:
+            if kept is None:
+                t = make()
+                self.stretch.point(place, data_ptr(t))
+                values[<Py_ssize_t>number] = t
+            else:
+                values[<Py_ssize_t>number] = kept
+        self.stretch.run()
+        for i in range(len(self.frees)):
+            values[<Py_ssize_t>self.frees[i]] = None
+        return 0
+
+
+def run(list steps, list values):
+    """Run all steps; `values` has what is given in its places, and afterwards what is asked."""
+    for step in steps:
+        if type(step) is Elementwise:
+            (<Elementwise>step).run(values)
+        else:
+            (<Kernel>step).run(values)
+
+
+cdef bint same(object x, object y) except -1:
+    """True if two Python values mean the same to any operator: 1, 1.0, True, 0.0 and -0.0 differ."""
+    cdef Py_ssize_t i
+    if x is y:
+        return True
+    if type(x) is not type(y):
+        return False
+    if type(x) is float:
+        return x == y and copysign(1.0, x) == copysign(1.0, y)
+    if type(x) is tuple or type(x) is list:
+        if len(x) != len(y):
+            return False
+        for i in range(len(x)):
+            if not same(x[i], y[i]):
+                return False
+        return True
+    if type(x) in (int, str, bytes, bool, complex, torch.Size, torch.dtype, torch.device):
+        return x == y and (type(x) is not complex or repr(x) == repr(y))
+    return False
+
+
+def equal(x, y):
+    """True if two Python values mean the same to any operator."""
+    return same(x, y)
+
+
+cdef class TensorGuard:
+    """How a tensor must be for a plan: class, shape, strides, dtype, device, gradient."""
+    cdef object kind, shape, stride, dtype, device, offset
+    cdef bint requires_grad, grad
+    cdef TensorGuard gradient
+
+    def __init__(self, t, bint gradients=True):
+        self.kind, self.shape, self.stride = type(t), t.shape, t.stride()
+        self.dtype, self.device, self.requires_grad = t.dtype, t.device, t.requires_grad
+        self.grad = gradients and t.is_leaf and t.requires_grad
+        self.gradient = TensorGuard(t.grad, False) if self.grad and t.grad is not None else None
+
+    cdef bint holds(self, object t) except -1:
+        if type(t) is not self.kind or t.requires_grad is not self.requires_grad or t.shape != self.shape \
+                or t.dtype is not self.dtype or t.stride() != self.stride or t.device != self.device:
+            return False
+        if t.requires_grad and (t.grad_fn is not None or t._backward_hooks is not None
+                                or t._post_accumulate_grad_hooks is not None):
+            return False
+        if self.grad:
+            g = t.grad
+            if (g is None) is not (self.gradient is None):
+                return False
+            return g is None or self.gradient.holds(g)
+        return not t.is_conj() and not t.is_neg() if t.dtype.is_complex else True
+
+
+cdef class Guard:
+    """What of a call and of the state that its function sees decides whether a plan is for it."""
+    cdef list tensors, repeats
+    cdef list places, plain
+    cdef list held, held_guards, entries
+    cdef object structure
+
+    def __init__(self, list leaves, structure, list held, list entries):
+        """`leaves`: the arguments, flat; `held`: tensors that the plan holds; `entries`: (dictionary, key, value)."""
+        self.structure = structure
+        self.places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
+        self.tensors = [TensorGuard(leaves[i]) for i in self.places]
+        self.plain = [(i, x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)]
+        everything = [leaves[i] for i in self.places] + held
+        self.repeats = first_places(everything)
+        self.held, self.held_guards = held, [TensorGuard(t) for t in held]
+        self.entries = entries
+
+    cpdef bint holds(self, list leaves, object structure) except -1:
+        """True if the plan is for a call with these arguments, now."""
+        cdef Py_ssize_t i
+        cdef list everything
+        if structure != self.structure:
+            return False
+        for i, x in self.plain:
+            if not same(leaves[i], x):
+                return False
+        everything = []
+        for i in range(len(self.places)):
+            t = leaves[<Py_ssize_t>self.places[i]]
+            if not (<TensorGuard>self.tensors[i]).holds(t):
+                return False
+            everything.append(t)
+        for i in range(len(self.held)):
+            if not (<TensorGuard>self.held_guards[i]).holds(self.held[i]):
+                return False
+        if first_places(everything + self.held) != self.repeats:
+            return False
+        return unchanged(self.entries)
+
+
+cdef list first_places(list tensors):
+    """For each, the first place where the same object stands."""
+    cdef dict seen = {}
+    return [seen.setdefault(id(t), i) for i, t in enumerate(tensors)]
+
+
+def unchanged(list entries):
+    """True if each dictionary has what it had: the same object, or an equal plain value; None stands for its length."""
+    for where, key, value in entries:
+        if key is None:
+            if len(where) != value:
+                return False
+        elif type(where) is dict:
+            if not same((<dict>where).get(key, MISSING), value):
+                return False
+        elif not same(where[key], value):
+            return False
+    return True

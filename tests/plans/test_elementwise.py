@@ -1,0 +1,96 @@
+"""Elementwise functions of stretches beside torch's kernels, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from autograd_opt.plans import blocks, elementwise
+from autograd_opt.plans.elementwise import EXPRESSIONS, compared, evaluate, expression_of, samples
+
+NUMBERS = {"threshold_backward": 0.5, "pow": 3.0}
+NOT_EXACT = {("sigmoid.default", torch.float32)}
+"""What torch computes by functions of its own: within two units of the last place."""
+
+
+def arguments(function: Any, name: str) -> tuple[Any, ...]:
+    """A call's arguments, with "float" in the place of each tensor and a number in that of each number."""
+    kinds = [
+        "float" if str(a.type) == "Tensor" else NUMBERS.get(name, 2.0)
+        for a in function._schema.arguments
+        if str(a.type) == "Tensor" or not a.has_default_value()
+    ]
+    return ("bool", *kinds[1:]) if name == "where" else tuple(kinds)
+
+
+def overload(entry: str) -> Any:
+    name, kind = entry.split(".")
+    return getattr(getattr(torch.ops.aten, name), kind)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("entry", EXPRESSIONS)
+def test_bits_of_torchs_kernel(entry: str, dtype: torch.dtype) -> None:
+    function = overload(entry)
+    _, far = compared(function, arguments(function, entry.split(".")[0]), {}, EXPRESSIONS[entry], dtype)
+    missing = not all(map(blocks.available, elementwise.SYMBOLS))
+    if missing and far > 1:
+        pytest.skip("torch is built without the vector functions that this kernel calls")
+    assert far <= (2 if (entry, dtype) in NOT_EXACT else 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("entry", "kwargs"),
+    [
+        ("add.Tensor", {"alpha": 2.5}),
+        ("sub.Tensor", {"alpha": -0.3}),
+        ("addcmul.default", {"value": -0.7}),
+        ("addcdiv.default", {"value": 1.3}),
+        ("addcmul.default", {"value": 1}),
+    ],
+)
+def test_bits_with_factors(entry: str, kwargs: dict[str, float], dtype: torch.dtype) -> None:
+    function = overload(entry)
+    assert compared(function, arguments(function, entry.split(".")[0]), kwargs, EXPRESSIONS[entry], dtype)[1] == 0
+
+
+@pytest.mark.parametrize("exponent", [2, 3, 0.5, -0.5, -1, -2, 1])
+def test_bits_of_powers(exponent: float) -> None:
+    for dtype in (torch.float32, torch.float64):
+        assert (
+            compared(
+                torch.ops.aten.pow.Tensor_Scalar, ("float", exponent), {}, EXPRESSIONS["pow.Tensor_Scalar"], dtype
+            )[1]
+            == 0
+        )
+
+
+def test_other_powers_are_not_computed_in_stretches() -> None:
+    assert expression_of(torch.ops.aten.pow.Tensor_Scalar, ("float", 1.7), {}, torch.float64) is None
+
+
+def test_a_wrong_function_is_found() -> None:
+    """The comparison is not empty: a function that is nearly right is refused."""
+    assert elementwise.difference(torch.ops.aten.sin.default, ("float",), {}, ("cos", "0"), torch.float64) > 1
+    assert (
+        elementwise.difference(torch.ops.aten.relu.default, ("float",), {}, ("relu_unsigned", "0"), torch.float32) > 1
+    )
+    assert (
+        elementwise.difference(torch.ops.aten.mul.Tensor, ("float", 3.0), {}, ("mul", "0", 3.0000001), torch.float64)
+        > 1
+    )
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 15, 16, 17, 63, 511, 512, 513, 1025])
+def test_every_length(length: int) -> None:
+    x, y = samples(torch.float32, 0)[:length].contiguous(), samples(torch.float32, 1)[:length].contiguous()
+    found = evaluate(("add", ("mul", "0", "1"), ("exp", "1")), [x, y], torch.float32, torch.float32)
+    assert torch.equal(found.nan_to_num(), (x * y + y.exp()).nan_to_num())
+
+
+def test_steps_that_name_no_place_are_refused() -> None:
+    with pytest.raises(ValueError, match="names what there is not"):
+        blocks.Stretch([(0, 5, 0, -1, -1, 0.0)], [("whole", (), ()), ("result", (), ())], 4, 4)

@@ -1,0 +1,274 @@
+"""Which calls a plan is for: whatever else differs, the function is recorded anew, and no plan is stale."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import autograd_opt as ao
+
+Tensor = torch.Tensor
+
+
+def kinds(compiled: Any) -> int:
+    return len(compiled.report().kinds)
+
+
+def repeats(compiled: Any) -> int:
+    return sum(kind.calls for kind in compiled.report().kinds if not kind.reason)
+
+
+CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
+    "shape": lambda x: x[:2].clone(),
+    "stride": lambda x: x.t(),
+    "dtype": lambda x: x.float(),
+    "gradient": lambda x: x.clone().requires_grad_(),
+    "parameter": lambda x: torch.nn.Parameter(x.clone()),
+    "offset": lambda x: torch.cat([x, x])[3:],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_tensor(change: str) -> None:
+    f = ao.compile(lambda x: (x * x + 1).sum(0) * 2)
+    x = torch.randn(3, 3, dtype=torch.float64)
+    other = CHANGES[change](x)
+    for t in (x, other, x, other):
+        found = f(t)
+        torch.testing.assert_close(found, (t * t + 1).sum(0) * 2)
+        assert found.requires_grad is t.requires_grad
+    assert kinds(f) == (1 if change == "offset" else 2)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, 1.0), (1, True), (0.0, -0.0), (2, 3), ("a", "b"), (None, 0), ((1, 2), [1, 2])]
+)
+def test_another_value(one: Any, other: Any) -> None:
+    def function(x: Tensor, value: Any) -> Any:
+        number = float(value) if isinstance(value, (int, float)) else len(str(value))
+        return x / number, repr(value)
+
+    f = ao.compile(function)
+    x = torch.ones(3)
+    for value in (one, other, one, other):
+        assert f(x, value)[1] == repr(value)
+        assert torch.equal(f(x, value)[0], function(x, value)[0])
+
+
+def test_one_tensor_in_two_places() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        (x * y).sum().backward()
+        return x.detach() + y.detach()
+
+    f = ao.compile(function)
+    for same in (False, True, False, True):
+        x = torch.tensor([2.0, 3.0], requires_grad=True)
+        y = x if same else torch.tensor([5.0, 7.0], requires_grad=True)
+        f(x, y)
+        assert x.grad is not None
+        assert x.grad.tolist() == ([4.0, 6.0] if same else [5.0, 7.0])
+
+
+def test_a_gradient_that_is_there_is_added_to() -> None:
+    def function(x: Tensor) -> None:
+        (x * x).sum().backward()
+
+    f = ao.compile(function)
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    for expected in ([2.0, 4.0], [4.0, 8.0], [6.0, 12.0], [8.0, 16.0]):
+        f(x)
+        assert x.grad is not None
+        assert x.grad.tolist() == expected
+    x.grad = None
+    f(x)
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+def test_closures_globals_and_attributes() -> None:
+    class Settings:
+        scale = 1.0
+
+        def __init__(self) -> None:
+            self.factor = 2.0
+
+    settings, numbers = Settings(), {"shift": 1.0}
+    power = 2
+
+    def inner(x: Tensor) -> Tensor:
+        return x**power + numbers["shift"]
+
+    f = ao.compile(lambda x: inner(x) * settings.factor)
+    x = torch.tensor([1.0, 2.0])
+    assert f(x).tolist() == f(x).tolist() == [4.0, 10.0]
+    settings.factor = 3.0
+    assert f(x).tolist() == [6.0, 15.0]
+    numbers["shift"] = 0.0
+    assert f(x).tolist() == [3.0, 12.0]
+    power = 3
+    assert f(x).tolist() == [3.0, 24.0]
+    assert kinds(f) == 4
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)
+        self.norm, self.drop = torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5)
+        self.sharp = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.drop(torch.tanh(self.norm(self.first(x)) * self.sharp)))
+
+
+def test_a_module_in_all_its_states() -> None:
+    torch.manual_seed(0)
+    net, copy = Net(), Net()
+    copy.load_state_dict(net.state_dict())
+    f = ao.compile(net)
+
+    def same() -> None:
+        x = torch.randn(5, 3)
+        for _ in range(2):
+            torch.manual_seed(1)
+            found = f(x)
+            torch.manual_seed(1)
+            torch.testing.assert_close(found, copy(x))
+        for (name, b), c in zip(net.named_buffers(), copy.buffers(), strict=True):
+            torch.testing.assert_close(b, c, msg=name)
+
+    same()
+    for one in (net, copy):
+        one.eval()
+    same()
+    for one in (net, copy):
+        one.train()
+        one.sharp = 0.5
+    same()
+    for one in (net, copy):
+        one.drop.p = 0.0
+    same()
+    for one in (net, copy):
+        one.first.weight = torch.nn.Parameter(torch.ones(4, 3))
+    same()
+    with torch.no_grad():
+        for one in (net, copy):
+            one.second.bias.fill_(3.0)
+    same()
+    for one in (net, copy):
+        one.second.weight.data = torch.full((2, 4), 0.25)
+    same()
+    for one in (net, copy):
+        one.requires_grad_(False)
+    same()
+    for one in (net, copy):
+        one.first.register_forward_hook(lambda module, args, out: out * 2)
+    with pytest.warns(UserWarning, match="has hooks"):
+        same()
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)])
+def test_modes(mode: Any) -> None:
+    f = ao.compile(lambda x, w: torch.tanh(x @ w))
+    x, w = torch.randn(3, 4), torch.randn(4, 5, requires_grad=True)
+    for _ in range(2):
+        assert f(x, w).requires_grad
+        with mode():
+            found, expected = f(x, w), torch.tanh(x @ w)
+        torch.testing.assert_close(found, expected)
+        assert (found.requires_grad, found.is_inference()) == (expected.requires_grad, expected.is_inference())
+
+
+def test_inside_a_graph_the_function_is_recorded() -> None:
+    f = ao.compile(lambda x: (x * x).sum())
+    x = ao.tensor([1.0, 2.0])
+    f(torch.ones(2))
+    with ao.AutogradGraph() as graph:
+        loss = f(x)
+        loss.backward()
+        assert len(graph) > 1
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+def mutate(rng: random.Random, state: dict[str, Any]) -> None:
+    """Change one thing that a call may depend on."""
+    what = rng.randrange(10)
+    if what == 0:
+        state["shape"] = rng.choice([(2, 3), (3, 3), (3,), (1, 3)])
+    elif what == 1:
+        state["dtype"] = rng.choice([torch.float32, torch.float64])
+    elif what == 2:
+        state["gradient"] = not state["gradient"]
+    elif what == 3:
+        state["value"] = rng.choice([0, 1, 1.0, True, -0.0, 0.0, 2])
+    elif what == 4:
+        state["net"].train(not state["net"].training)
+    elif what == 5:
+        state["net"].weight = torch.nn.Parameter(torch.full((3, 3), float(rng.randrange(5))))
+    elif what == 6:
+        state["net"].weight.requires_grad_(not state["net"].weight.requires_grad)
+    elif what == 7:
+        state["same"] = not state["same"]
+    elif what == 8:
+        state["no_grad"] = not state["no_grad"]
+    else:
+        state["box"][0] = rng.choice([0.5, 1.5, 2.5])
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.eye(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ self.weight.to(x.dtype)) * (2.0 if self.training else 3.0)
+
+
+def never_stale(seed: int, calls: int) -> int:
+    """Calls with random changes between them, beside the function itself; how many were repeated."""
+    rng = random.Random(seed)
+    net, box = Scaled(), [1.0]
+    state: dict[str, Any] = {
+        "shape": (2, 3),
+        "dtype": torch.float32,
+        "gradient": False,
+        "value": 1,
+        "net": net,
+        "same": False,
+        "no_grad": False,
+        "box": box,
+    }
+
+    def function(x: Tensor, y: Tensor, value: Any) -> Any:
+        return {"out": net(x) + y * box[0], "kind": repr(value), "number": x / (value + 2)}
+
+    f = ao.compile(function)
+    for _ in range(calls):
+        if rng.random() < 0.6:
+            mutate(rng, state)
+        x = torch.randn(state["shape"], dtype=state["dtype"]).requires_grad_(state["gradient"])
+        y = x if state["same"] else torch.randn(state["shape"], dtype=state["dtype"])
+        with torch.set_grad_enabled(not state["no_grad"]):
+            found, expected = f(x, y, state["value"]), function(x, y, state["value"])
+        assert found["kind"] == expected["kind"], state
+        for key in ("out", "number"):
+            assert found[key].requires_grad == expected[key].requires_grad, state
+            torch.testing.assert_close(found[key], expected[key])
+    return repeats(f)
+
+
+def test_no_plan_is_stale() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sum(never_stale(seed, 60) for seed in range(5)) > 30
+
+
+@pytest.mark.long
+def test_no_plan_is_stale_in_many_calls() -> None:
+    assert sum(never_stale(seed, 400) for seed in range(100, 150)) > 5000
