@@ -42,6 +42,7 @@ class Plan:
         self.order = scheduled(self.program, fuse, exact)
         self.last = self.last_uses()
         self.owner = self.owners()
+        self.handed_out = self.escaping()
         self.fixed: list[Tensor | None] = [None] * len(self.program.samples)
         self.kept = 0
         self.steps = [step for number, one in enumerate(self.order) if (step := self.step(number, one)) is not None]
@@ -80,6 +81,14 @@ class Plan:
         for n, top in owner.items():
             self.last[top] = max(self.last.get(top, -1), self.last.get(n, -1))
         return owner
+
+    def escaping(self) -> set[int]:
+        """The values whose memory may be that of a result."""
+        found = set(self.program.asked)
+        for one in reversed(self.program.instructions):
+            if (one.aliases or one.into) and found.intersection(one.outs):
+                found.update(one.operands() if one.aliases else one.operands()[:1])
+        return found
 
     def frees(self, number: int, one: Step) -> tuple[int, ...]:
         """The values that nobody reads after this step."""
@@ -157,7 +166,7 @@ class Plan:
         """True if memory for a value can be the same at each call: nobody outside ever sees it, and it is small."""
         sample = self.program.samples[n]
         if (
-            self.last[self.owner[n]] >= len(self.order)
+            n in self.handed_out
             or sample.nbytes > SMALL
             or self.kept + sample.nbytes > MOST
             or not sample.is_contiguous()

@@ -59,6 +59,7 @@ class Before:
         reached = Reached().collect(function, *(x for x in leaves if not isinstance(x, Tensor)))
         self.entries, self.kept = reached.entries, reached.kept
         self.sources: dict[int, tuple[Tensor, Source]] = {}
+        self.ends: set[int] = set()          # leaves of torch's graph; in a region other tensors are leaves, too
         for t in reached.tensors:
             self.add(t, Source.holding(t))
         for number, t in enumerate(leaves):
@@ -68,7 +69,10 @@ class Before:
     def add(self, t: Tensor, source: Source) -> None:
         """Know a tensor, and its gradient."""
         self.sources[id(t)] = (t, source)
-        if t.is_leaf and t.grad is not None:
+        if not t.is_leaf:
+            return
+        self.ends.add(id(t))
+        if t.grad is not None:
             self.sources[id(t.grad)] = (t.grad, source.of_gradient)
 
     def followed(self) -> list[tuple[Tensor, Source]]:
@@ -116,12 +120,14 @@ class Recorded:
             result = self.function(*args, **kwargs)
         self.results, self.structure = tree_flatten(result)
         self.forward = self.watch.taken()
-        self.gradients = [(t.grad, s) for t, s in self.before.followed() if t.is_leaf]
+        self.gradients = [(t.grad, s) for t, s in self.before.followed() if id(t) in self.before.ends]
         self.open = [
             t
             for t in self.results
             if isinstance(t, Tensor) and t.grad_fn is not None and id(t) not in self.before.sources
         ]
+        if any(t._backward_hooks or t._post_accumulate_grad_hooks for t, _ in self.before.followed()):
+            self.watch.kernels.reason = self.watch.reason or "an operand has hooks"
         if self.open and not self.watch.reason:
             self.differentiate()
         return result
@@ -234,6 +240,8 @@ class Repetition:
             flat[number] = next(made) if source is None else source.tensor(leaves)
             if follows:
                 followed.append(number)
+            elif source is None and flat[number].requires_grad:      # memory of an operand
+                flat[number] = flat[number].detach()
         for source in self.written:
             source.tensor(leaves).grad = next(made)
         if self.backward is not None:
@@ -243,6 +251,13 @@ class Repetition:
             for number, t in zip(followed, outputs, strict=True):
                 flat[number] = t
         return tree_unflatten(flat, self.structure)
+
+
+def laid_out(t: Tensor, sample: Tensor) -> Tensor:
+    """A tensor in the strides for which a plan was made."""
+    if t.stride() == sample.stride():
+        return t
+    return torch.empty_strided(sample.shape, sample.stride(), dtype=t.dtype, device=t.device).copy_(t)
 
 
 class Repeated(torch.autograd.Function):
@@ -273,7 +288,9 @@ class Repeated(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
-        given = [cotangents[place].contiguous() if place >= 0 else next(saved) for place in ctx.places]
+        shapes = [ctx.repetition.backward.program.samples[n] for n in ctx.repetition.backward.given]
+        given = [laid_out(cotangents[place], sample) if place >= 0 else next(saved)
+                 for place, sample in zip(ctx.places, shapes, strict=True)]
         with ctx.repetition.lock, C.DisableTorchFunction(), C._AutoDispatchBelowAutograd():
             found = ctx.repetition.backward.run(given)
         return (None, None, None, None, *found)

@@ -152,21 +152,23 @@ def equal(x, y):
 cdef class TensorGuard:
     """How a tensor must be for a plan: class, shape, strides, dtype, device, gradient."""
     cdef object kind, shape, stride, dtype, device, offset
-    cdef bint requires_grad, grad
+    cdef bint requires_grad, leaf, grad, hooked
     cdef TensorGuard gradient
 
     def __init__(self, t, bint gradients=True):
         self.kind, self.shape, self.stride = type(t), t.shape, t.stride()
         self.dtype, self.device, self.requires_grad = t.dtype, t.device, t.requires_grad
-        self.grad = gradients and t.is_leaf and t.requires_grad
+        self.leaf = t.is_leaf
+        self.hooked = bool(t._backward_hooks or t._post_accumulate_grad_hooks)
+        self.grad = gradients and self.leaf and self.requires_grad
         self.gradient = TensorGuard(t.grad, False) if self.grad and t.grad is not None else None
 
     cdef bint holds(self, object t) except -1:
         if type(t) is not self.kind or t.requires_grad is not self.requires_grad or t.shape != self.shape \
                 or t.dtype is not self.dtype or t.stride() != self.stride or t.device != self.device:
             return False
-        if t.requires_grad and (t.grad_fn is not None or t._backward_hooks is not None
-                                or t._post_accumulate_grad_hooks is not None):
+        if t.requires_grad and (t.is_leaf is not self.leaf
+                                or bool(t._backward_hooks or t._post_accumulate_grad_hooks) is not self.hooked):
             return False
         if self.grad:
             g = t.grad

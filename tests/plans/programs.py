@@ -130,14 +130,14 @@ def operands(seed: int, draw: int) -> list[Tensor]:
 
 
 def observed(function: Callable[..., Any], given: list[Tensor], seed: int) -> list[Any]:
-    """All that a call leaves: results, strides, whether they follow gradients, gradients by a backward run."""
+    """All that a call leaves: results, whether they follow gradients, gradients by a backward run, operands, a draw."""
     torch.manual_seed(seed)
     for t in given:
         t.grad = None
     result = function(*given)
     flat = torch.utils._pytree.tree_leaves(result)
     open_ = [t for t in flat if isinstance(t, Tensor) and t.requires_grad]
-    seen: list[Any] = [(t.detach().clone(), t.stride(), t.requires_grad) if isinstance(t, Tensor) else t for t in flat]
+    seen: list[Any] = [(t.detach().clone(), t.requires_grad) if isinstance(t, Tensor) else t for t in flat]
     if open_:
         sum((t * (k + 1)).sum() for k, t in enumerate(open_)).backward()
     return [
