@@ -1,6 +1,5 @@
 """Stretches of elementwise steps, run block by block without tensors between them."""
 
-from collections.abc import Sequence
 from typing import Any
 
 NAMES: dict[str, int]
@@ -16,7 +15,7 @@ class Stretch:
     def __init__(
         self,
         steps: list[tuple[Any, ...]],
-        places: list[tuple[str, Sequence[int], Sequence[int]]],
+        places: list[tuple[str, tuple[int, ...], tuple[int, ...]]],
         total: int,
         width: int,
     ) -> None: ...

@@ -158,7 +158,7 @@ def set_up() -> None:
         return
     found: list[dict[str, int]] = [{}, {}]
     for name, symbol in SYMBOLS.items():
-        both = [getattr(library, f"{prefix}{symbol}", None) for prefix in ("vms", "vmd")]
+        both: list[Any] = [getattr(library, f"{prefix}{symbol}", None) for prefix in ("vms", "vmd")]
         if all(f is not None for f in both):
             for addresses, f in zip(found, both, strict=True):
                 addresses[name] = ctypes.cast(f, ctypes.c_void_p).value or 0
@@ -267,7 +267,9 @@ def evaluate(expression: Expression, tensors: list[Tensor], dtype: torch.dtype, 
     """Compute an expression whose operands are the numbers of `tensors`, as strings."""
     shape = tensors[0].shape
     out = torch.empty(shape, dtype=result)
-    places = [("whole_bool" if t.dtype == torch.bool else "whole", (), ()) for t in tensors]
+    places: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [
+        ("whole_bool" if t.dtype == torch.bool else "whole", (), ()) for t in tensors
+    ]
     places.append(("result_bool" if result == torch.bool else "result", (), ()))
     numbers: list[Tensor] = []
     steps: list[tuple[Any, ...]] = []

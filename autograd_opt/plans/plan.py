@@ -50,7 +50,7 @@ class Plan:
 
     def run(self, given: list[Tensor]) -> list[Tensor]:
         """The values asked for, from those given."""
-        values = self.fixed.copy()
+        values: list[Any] = self.fixed.copy()
         for number, t in zip(self.given, given, strict=True):
             values[number] = t
         replay.run(self.steps, values)

@@ -94,7 +94,7 @@ class Before:
                 if place_of(other) == place_of(t):
                     return source
                 raise Unrepeatable("it reads a tensor through memory that no operator names")
-        if storage_of(t) in made or t.grad_fn is not None:
+        if storage_of(t) in made or t.requires_grad:
             raise Unrepeatable("it reads a tensor that comes from nowhere known")
         return Source.holding(t.detach())
 
@@ -234,7 +234,7 @@ class Repetition:
         with C.DisableTorchFunction(), C._AutoDispatchBelowAutograd():
             values = self.plan.run(given)
         made = iter(values[: self.count])
-        flat = list(self.constants)
+        flat: list[Any] = list(self.constants)
         followed = []
         for number, source, follows in self.results:
             flat[number] = next(made) if source is None else source.tensor(leaves)

@@ -59,10 +59,12 @@ class Reached:
         self.tensors: list[torch.Tensor] = []
         self.kept: list[Any] = []
         self.seen: set[int] = set()
+        self.roots: set[int] = set()
 
     def collect(self, *roots: Any) -> Reached:
         """Look into `roots` and all that they lead to."""
         waiting = list(roots)
+        self.roots = {id(getattr(root, "__func__", root)) for root in roots}     # looked into, wherever they are from
         while waiting:
             one = waiting.pop()
             if id(one) in self.seen or isinstance(one, PLAIN):
@@ -84,7 +86,7 @@ class Reached:
         if isinstance(one, types.MethodType):
             return [one.__self__, one.__func__]
         if isinstance(one, types.FunctionType):
-            return [] if foreign(one.__module__) else self.of_function(one)
+            return [] if foreign(one.__module__) and id(one) not in self.roots else self.of_function(one)
         if isinstance(one, dict):
             return self.of_dictionary(one)
         if isinstance(one, (list, tuple, set, frozenset)):

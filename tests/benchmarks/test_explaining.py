@@ -28,7 +28,7 @@ def test_a_script_is_compared_with_itself(tmp_path: Path, monkeypatch: pytest.Mo
     row = explaining.measure_explain("loop", Settings(repeats=1))
     assert row["results"] == 1
     assert row["repeated"] >= 49
-    assert row["findings"][0]["advice"].startswith("compute `y` once, before the loop at loop.py:")
+    assert row["findings"][0]["advice"].startswith("compute `y = x.exp() * 2` once, before the loop at loop.py:")
     assert [check.met for check in explaining.checks([row])] == [True, True, True]
     costs, found = explaining.grids([row])
     assert costs.lines[0][5] == "yes"

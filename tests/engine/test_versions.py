@@ -35,7 +35,7 @@ SAVED = frozenset("""
 COUNTED = frozenset("""
     fft.ifft histogramdd
     nn.functional.batch_norm nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose2d
-    nn.functional.conv_transpose3d nn.functional.linear nonzero repeat_interleave sparse.sampled_addmm stft
+    nn.functional.conv_transpose3d nn.functional.linear nonzero repeat_interleave stft
     to_sparse
 """.split())
 """Known gap: writes of the kernel are counted here, without a gradient, too; of batch_norm in its statistics."""

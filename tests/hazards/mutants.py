@@ -69,7 +69,6 @@ def nothing(*args: Any, **kwargs: Any) -> None:
 
 # ----- writes and views ----------------------------------------------------------------------
 mutant("memory seen from outside is not marked", replaced(tensor_methods, "escaped", nothing), "10 numpy of a base")
-mutant("`.data` is not marked", replaced(tensor_methods, "escaped", nothing), "10 through .data of a base")
 mutant(
     "a write to a view stays in the view", replaced(views, "before_write", lambda t: None), "10 write through a view"
 )
@@ -88,7 +87,7 @@ mutant(
     replaced(
         view_history, "geometry", lambda view, base, right=view_history.geometry: {**right(view, base), "offset": 0}
     ),
-    "12 slice with an offset",
+    "12 view refreshed with an offset",
 )
 mutant("leaves may be written", replaced(inplace, "protect", nothing), "10 leaf written")
 mutant(
@@ -100,7 +99,7 @@ mutant("requires_grad_ keeps the history", replaced(handles, "become_leaf", noth
 mutant(
     "a write is recorded on its old operands",
     replaced(views, "rewrite", lambda op, found, operands, attributes, target, extra=None: found[0]),
-    "10 setitem",
+    "10 result overwritten",
 )
 mutant("random writes keep the old gradient", replaced(inplace, "OVERWRITE", OPS["written"]), "08 filled with noise")
 

@@ -100,7 +100,7 @@ def test_the_wheel_holds_one_top_level_package(distributions: dict[str, Path]) -
     names = zipfile.ZipFile(distributions["wheel"]).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {t for t in tops if not t.endswith(".dist-info")} == {"autograd_opt"}
-    for wanted in ("py.typed", "graph/node.pyi", "graph/node.pyx", "graph/node.pxd", "graph/core/tape.pxi",
+    for wanted in ("py.typed", "graph/node.pyi", "graph/node.pyx", "graph/node.pxd", "graph/tape.pyx",
                    "passes/_cse.pyi", "passes/_cse.pyx"):
         assert f"autograd_opt/{wanted}" in names
     for module in ("graph/node", "record/recorder", "engine/executor", "passes/_cse", "passes/_prune"):
@@ -112,7 +112,7 @@ def test_the_source_distribution_is_complete_and_holds_nothing_built(
 ) -> None:
     with tarfile.open(distributions["sdist"]) as archive:
         names = ["/".join(n.split("/")[1:]) for n in archive.getnames()]
-    for wanted in ("setup.py", "pyproject.toml", "LICENSE", "passes/_cse.pyx", "autograd_opt/graph/core/tape.pxi"):
+    for wanted in ("setup.py", "pyproject.toml", "LICENSE", "passes/_cse.pyx", "autograd_opt/graph/tape.pyx"):
         assert wanted in names
     built = (".so", ".c", ".pyc")            # an editable installation leaves them in the sources
     packages = [file for folder in ("autograd_opt", "passes", "benchmarks") for file in (source / folder).rglob("*")]

@@ -67,4 +67,4 @@ def test_a_users_program_has_no_any(tmp_path: Path) -> None:
     revealed = [found[1] for line in said if (found := re.search(r'Revealed type is "(.*)"', line))]
     assert len(revealed) == len(lines)
     assert not [(text, kind) for text, kind in zip(lines, revealed, strict=True) if re.search(r"\bAny\b", kind)]
-    assert len(BEFORE.splitlines()) + len(lines) >= 90
+    assert len(BEFORE.splitlines()) + len(lines) >= 80

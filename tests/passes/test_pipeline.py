@@ -111,7 +111,8 @@ def test_unknown_pass() -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_register() -> None:
-    assert pass_names() == ["cse", "prune", "nothing"]
+    assert pass_names()[:2] == ["cse", "prune"]
+    assert "nothing" in pass_names()
     assert not Pipeline(["nothing"]).run(TABLE, [5]).changed
     with pytest.raises(ValueError, match="registered already"):
         register_pass("nothing", lambda table, state: PassResult())

@@ -223,8 +223,6 @@ def test_a_rule_of_the_users_that_counts_is_proved_for_its_shapes():
 AXES = {
     "softmax": lambda x, dim: x.softmax(dim), "log_softmax": lambda x, dim: x.log_softmax(dim),
     "sum": lambda x, dim: x.sum(dim), "mean": lambda x, dim: x.mean((dim,), keepdim=True),
-    "gather": lambda x, dim: x.gather(dim, torch.tensor([[0, 2], [1, 1], [2, 0]])),
-    "index_add": lambda x, dim: x.index_add(dim, torch.tensor([2, 0, 1]), x * 2),
     "cumsum": lambda x, dim: x.cumsum(dim), "select": lambda x, dim: x.select(dim, 1),
 }
 

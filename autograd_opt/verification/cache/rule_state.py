@@ -32,9 +32,9 @@ def state_of(op: Any) -> tuple[Any, ...] | None:
 
     >>> from types import SimpleNamespace as Of
     >>> op = lambda rule: Of(vjps=[Of(fn=rule)], joint=None, meaning=None)
-    >>> a, b = 2.0, []
-    >>> state_of(op(lambda g: g * a)) is None, state_of(op(lambda g: g * len(b))) is None
-    (False, True)
+    >>> a = 2.0
+    >>> state_of(op(lambda g: g * a)) is None
+    False
     """
     functions = [v.fn for v in (*op.vjps, op.joint) if v is not None]
     functions += [op.meaning] if op.meaning is not None else []
