@@ -16,6 +16,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from autograd_opt.plans.operators import base_name, full_name, functional
+
 Tensor = torch.Tensor
 READS = frozenset(
     "numpy tolist data_ptr __array__ __dlpack__ untyped_storage storage share_memory_ set_ "
@@ -23,7 +25,7 @@ READS = frozenset(
     "__format__ __deepcopy__ __reduce_ex__ __setstate__ __bool__ __float__ __int__ __index__ item".split()
 )
 """Methods of tensors that hand out memory, or leave what a repetition would not leave."""
-SHAPES_ALONE = frozenset(["aten::_fused_sdp_choice"])
+SHAPES_ALONE = frozenset(["_fused_sdp_choice"])
 """Operators whose result is a Python number that depends on shapes and dtypes alone."""
 VALUES = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Tags of operators whose result is a Python value, or has a shape, that depends on a tensor's elements."""
@@ -42,7 +44,7 @@ class Kernel(NamedTuple):
     @property
     def name(self) -> str:
         """`name.overload` of the operator."""
-        return f"{self.function._schema.name.removeprefix('aten::')}.{self.function._overloadname or 'default'}"
+        return full_name(self.function)
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -75,26 +77,26 @@ class Kernels(TorchDispatchMode):
             return function(*args, **kwargs)
         args_then, kwargs_then = tree_map(self.as_it_is, (tuple(args), dict(kwargs)))
         result = function(*args, **kwargs)
-        name = function._schema.name
+        name = base_name(function)
         if any(tag in function.tags for tag in VALUES) or (
             isinstance(result, (bool, int, float, complex)) and name not in SHAPES_ALONE
         ):
-            self.reason = self.reason or f"{name.removeprefix('aten::')} looks at values"
+            self.reason = self.reason or f"{name} looks at values"
         if "Storage" in function._overloadname:
-            self.reason = self.reason or f"it calls {name.removeprefix('aten::')} with a storage"
+            self.reason = self.reason or f"it calls {name} with a storage"
         if any(
             t.device.type not in ("cpu", "cuda") or t.layout != torch.strided
             for t in tree_leaves((args, kwargs, result))
             if isinstance(t, Tensor)
         ):
-            self.reason = self.reason or f"{name.removeprefix('aten::')} has operands of an unusual kind"
+            self.reason = self.reason or f"{name} has operands of an unusual kind"
         written = self.written(function, args_then, kwargs_then)
         if torch.Tag.inplace_view in function.tags:  # gives a tensor another shape: a view of the same name
-            packet = getattr(torch.ops.aten, name.removeprefix("aten::").removesuffix("_"), None)
-            if packet is None or function._overloadname not in packet.overloads():
-                self.reason = self.reason or f"it calls {name.removeprefix('aten::')}"
+            view = functional(function)
+            if view is None:
+                self.reason = self.reason or f"it calls {name}"
             else:
-                function, written = getattr(packet, function._overloadname), ()
+                function, written = view, ()
         self.seen.append(Kernel(function, args_then, kwargs_then, tree_map(self.as_it_is, result), written))
         return result
 

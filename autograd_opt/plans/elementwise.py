@@ -7,16 +7,16 @@ kernel on this machine is used; `difference` compares them once, by dtype, on sa
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from autograd_opt.abi.symbols import addresses
 from autograd_opt.plans import blocks
+from autograd_opt.plans.operators import base_name, functional
 
 Tensor = torch.Tensor
 Expression = tuple[Any, ...]
@@ -152,16 +152,11 @@ SYMBOLS = {
 @functools.cache
 def set_up() -> None:
     """Find the vector functions in torch's library; those that are missing are not computed in stretches."""
-    try:
-        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-    except OSError:
-        return
     found: list[dict[str, int]] = [{}, {}]
     for name, symbol in SYMBOLS.items():
-        both: list[Any] = [getattr(library, f"{prefix}{symbol}", None) for prefix in ("vms", "vmd")]
-        if all(f is not None for f in both):
-            for addresses, f in zip(found, both, strict=True):
-                addresses[name] = ctypes.cast(f, ctypes.c_void_p).value or 0
+        both = addresses({"float": f"vms{symbol}", "double": f"vmd{symbol}"})
+        if both is not None:
+            found[0][name], found[1][name] = both["float"], both["double"]
     blocks.install(*found)
 
 
@@ -314,7 +309,7 @@ def expression_of(
     `args` has "float" or "bool" in the place of each tensor.  What is returned makes the expression of whatever
     stands for the operands.
     """
-    name = f"{function._schema.name.removeprefix('aten::').removesuffix('_')}.{function._overloadname}"
+    name = f"{base_name(function).removesuffix('_')}.{function._overloadname}"
     table = EXPRESSIONS if name in EXPRESSIONS else LOGICAL
     make = table.get(name)
     if make is None:
@@ -355,10 +350,3 @@ def compared(
     far, number = min(found, default=(1 << 30, 0))
     return number, far
 
-
-def functional(function: Any) -> Any:
-    """The overload that makes a new tensor, of one that writes into its first operand."""
-    name = function._schema.name.removeprefix("aten::")
-    if not name.endswith("_"):
-        return function
-    return getattr(getattr(torch.ops.aten, name.removesuffix("_")), function._overloadname)

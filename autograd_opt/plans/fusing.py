@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from autograd_opt.plans.elementwise import COMPARISONS, FLOATS, SYMBOLS, Expression, expression_of, functions_of
+from autograd_opt.plans.operators import base_name
 from autograd_opt.plans.program import Instruction, Program, Ref
 
 Tensor = torch.Tensor
@@ -38,7 +39,7 @@ def computed_in(one: Instruction, samples: list[Tensor], exact: bool) -> tuple[t
     if out.device.type != "cpu" or not out.is_contiguous() or out.dtype not in (*FLOATS, torch.bool) or not operands:
         return None
     floats = {t.dtype for t in operands if t.dtype != torch.bool and (t.dim() or out.dim() == 0)}
-    compares = one.function._schema.name.removeprefix("aten::").removesuffix("_") in COMPARISONS
+    compares = base_name(one.function).removesuffix("_") in COMPARISONS
     if len(floats) > 1 or any(
         t.dtype not in (*FLOATS, torch.bool) or t.device.type != "cpu" or t.dim() > 8 for t in operands
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from autograd_opt.plans import blocks, replay
 from autograd_opt.plans.elementwise import FLOATS, Value
 from autograd_opt.plans.fusing import Group, Step, scheduled
+from autograd_opt.plans.operators import base_name, overload
 from autograd_opt.plans.program import Instruction, Program, Ref, merged
 from autograd_opt.plans.validation import differences
 
@@ -104,9 +106,8 @@ class Plan:
             return self.stretch(number, one)
         frees = self.frees(number, one)
         if one.into and self.owns(number, one):
-            packet = getattr(torch.ops.aten, one.function._schema.name.removeprefix("aten::") + "_")
             self.fixed[one.outs[0]] = self.fixed[one.operands()[0]]
-            return kernel(getattr(packet, one.function._overloadname), one, frees)
+            return kernel(overload(base_name(one.function) + "_", one.function), one, frees)
         if one.aliases and not one.kept and all(self.fixed[n] is not None for n in one.operands()):
             args, kwargs = filled(one, self.fixed)
             made = [t for t in tree_leaves(one.function(*args, **kwargs)) if isinstance(t, Tensor)]
@@ -152,7 +153,7 @@ class Plan:
         )
         if wrong:
             raise AssertionError(f"a stretch does not compute the values {wrong} as the program does")
-        stretch = blocks.Stretch(layout.steps, layout.places, max(1, group_size(group)), FLOATS[group.dtype])
+        stretch = blocks.Stretch(layout.steps, layout.places, max(1, math.prod(group.shape)), FLOATS[group.dtype])
         return replay.Elementwise(
             stretch,
             tuple(p for p, _ in operands),
@@ -176,13 +177,6 @@ class Plan:
         return True
 
 
-def group_size(group: Group) -> int:
-    size = 1
-    for n in group.shape:
-        size *= n
-    return size
-
-
 def maker(sample: Tensor) -> Callable[[], Tensor]:
     """A function that makes memory for a value like this one."""
     shape, dtype, device = tuple(sample.shape), sample.dtype, sample.device
@@ -198,7 +192,7 @@ def kernel(
     function: Any, one: Instruction, frees: tuple[int, ...], call: Any = None, more: dict[str, Any] | None = None
 ) -> replay.Kernel:
     """The step of one operator; `call` with `more` keywords in its place where that is the same."""
-    name = function._schema.name.removeprefix("aten::")
+    name = base_name(function)
     if call is None:
         bound = name in BINDINGS and not one.kwargs and isinstance(one.args[0], Ref)
         call = torch._C.TensorBase.__dict__.get(name, function._op) if bound else function._op

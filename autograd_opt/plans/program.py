@@ -15,6 +15,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from autograd_opt.plans.capture import Kernel, Unrepeatable
+from autograd_opt.plans.operators import full_name, functional
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -52,7 +53,8 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        return f"{self.function._schema.name.removeprefix('aten::')}.{self.function._overloadname or 'default'}"
+        """`name.overload` of the operator."""
+        return full_name(self.function)
 
     def operands(self) -> list[int]:
         """The numbers of the values that it reads."""
@@ -230,16 +232,14 @@ def rewritten(kernel: Kernel) -> tuple[Any, tuple[Any, ...], dict[str, Any], boo
         if source.shape != t.shape or source.dtype != t.dtype or source.device != t.device:
             return None
         return aten.clone.default, (source,), {"memory_format": torch.contiguous_format}, False
-    packet = getattr(aten, kernel.function._schema.name.removeprefix("aten::").removesuffix("_"), None)
+    function = functional(kernel.function)
     if (
-        not kernel.function._schema.name.endswith("_")
+        function in (None, kernel.function)
         or kernel.args[0] is not t
-        or packet is None
-        or kernel.function._overloadname not in packet.overloads()
         or torch.Tag.nondeterministic_seeded in kernel.function.tags
     ):
         return None
-    return getattr(packet, kernel.function._overloadname), kernel.args, kernel.kwargs, True
+    return function, kernel.args, kernel.kwargs, True
 
 
 def typed(x: Any) -> Any:

@@ -144,11 +144,6 @@ cdef bint same(object x, object y) except -1:
     return False
 
 
-def equal(x, y):
-    """True if two Python values mean the same to any operator."""
-    return same(x, y)
-
-
 cdef class TensorGuard:
     """How a tensor must be for a plan: class, shape, strides, dtype, device, gradient."""
     cdef object kind, shape, stride, dtype, device, offset
