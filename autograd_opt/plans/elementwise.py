@@ -1,8 +1,7 @@
 """The kernels of torch that a stretch can compute, each as an expression in functions of `blocks.h`.
 
-An expression is a tuple: a function, its operands (expressions, numbers, or whatever stands for a tensor), and last a
-`Value` where the function takes one.  Where several expressions are given, the first that has the bits of torch's
-kernel on this machine is used; `difference` compares them once, by dtype, on sample values of every kind.
+Where several expressions are given, the first that has the bits of torch's kernel on this machine is used; `difference`
+compares them once, by dtype, on sample values of every kind.
 """
 
 from __future__ import annotations
@@ -10,26 +9,20 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from autograd_opt.abi.symbols import addresses
 from autograd_opt.plans import blocks
+from autograd_opt.plans.emission import Emission, Expression, Value
 from autograd_opt.plans.operators import base_name, functional
 
 Tensor = torch.Tensor
-Expression = tuple[Any, ...]
 FLOATS = {torch.float32: 4, torch.float64: 8}
 """The dtypes that a stretch computes in, and their bytes."""
 MOST_ULPS = 1
 """How far a result may be from torch's, in units of its last place, for `exact=False`."""
-
-
-class Value(NamedTuple):
-    """A number that a function takes beside its operands."""
-
-    number: float
 
 
 def power(x: Any, exponent: Any) -> list[Expression]:
@@ -262,37 +255,15 @@ def evaluate(expression: Expression, tensors: list[Tensor], dtype: torch.dtype, 
     """Compute an expression whose operands are the numbers of `tensors`, as strings."""
     shape = tensors[0].shape
     out = torch.empty(shape, dtype=result)
-    places: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [
-        ("whole_bool" if t.dtype == torch.bool else "whole", (), ()) for t in tensors
-    ]
-    places.append(("result_bool" if result == torch.bool else "result", (), ()))
-    numbers: list[Tensor] = []
-    steps: list[tuple[Any, ...]] = []
-
-    def place_of(part: Any) -> int:
-        if isinstance(part, str):
-            return int(part)
-        if isinstance(part, tuple):
-            places.append(("scratch", (), ()))
-            return emit(part, len(places) - 1)
-        places.append(("single", (), ()))
-        numbers.append(torch.tensor(part, dtype=dtype))
-        return len(places) - 1
-
-    def emit(part: Expression, to: int) -> int:
-        value = part[-1].number if isinstance(part[-1], Value) else 0.0
-        operands = [place_of(p) for p in part[1:] if not isinstance(p, Value)]
-        steps.append((blocks.NAMES[part[0]], to, *operands, *[-1] * (3 - len(operands)), value))
-        return to
-
-    emit(expression, len(tensors))
-    stretch = blocks.Stretch(steps, places, out.numel(), FLOATS[dtype])
-    memory = iter([*(t.contiguous() for t in tensors), *numbers])
-    held = []
-    for k in stretch.operands:
-        held.append(next(memory))
-        stretch.point(k, held[-1].data_ptr())
-    stretch.point(len(tensors), out.data_ptr())
+    emission = Emission(int)
+    for t in tensors:
+        emission.place("whole_bool" if t.dtype == torch.bool else "whole")
+    emission.emit(expression, emission.place("result_bool" if result == torch.bool else "result"))
+    stretch = blocks.Stretch(emission.steps, emission.places, out.numel(), FLOATS[dtype])
+    memory = [*(t.contiguous() for t in tensors), out]
+    given = dict(enumerate(memory)) | {place: torch.tensor(x, dtype=dtype) for place, x in emission.numbers.items()}
+    for place, t in given.items():
+        stretch.point(place, t.data_ptr())
     stretch.run()
     return out
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from autograd_opt.plans.elementwise import COMPARISONS, FLOATS, SYMBOLS, Expression, expression_of, functions_of
+from autograd_opt.plans.elementwise import COMPARISONS, FLOATS, SYMBOLS, expression_of, functions_of
+from autograd_opt.plans.emission import Expression
 from autograd_opt.plans.operators import base_name
 from autograd_opt.plans.program import Instruction, Program, Ref
 

@@ -10,7 +10,8 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from autograd_opt.plans import blocks, replay
-from autograd_opt.plans.elementwise import FLOATS, Value
+from autograd_opt.plans.elementwise import FLOATS
+from autograd_opt.plans.emission import Emission, Place
 from autograd_opt.plans.fusing import Group, Step, scheduled
 from autograd_opt.plans.operators import base_name, overload
 from autograd_opt.plans.program import Instruction, Program, Ref, merged
@@ -138,29 +139,27 @@ class Plan:
     def stretch(self, number: int, group: Group) -> Any:
         """The stretch of a group: places for operands, results, and what lies between."""
         made = {n for member, _ in group.members for n in member.outs}
-        wanted = [n for n in made if self.last[n] > number]
+        wanted = {n for n in made if self.last[n] > number}
         layout = Layout(group, self.program.samples, wanted)
-        operands = [(place, n) for n, place in layout.operands.items()]
+        emission = layout.emission
+        places = {place: n for n, place in layout.operands.items()}
         results = []
         for n, place in layout.results.items():
-            sample = self.program.samples[n]
-            make, kept = maker(sample), None
+            make, kept = maker(self.program.samples[n]), None
             if self.stays(n):
                 kept = self.fixed[n] = make()
             results.append((place, n, make, kept))
-        wrong = differences(
-            group, layout.steps, dict(operands), dict(layout.numbers), layout.results
-        )
+        wrong = differences(group, emission.steps, places, emission.numbers, layout.results)
         if wrong:
             raise AssertionError(f"a stretch does not compute the values {wrong} as the program does")
-        stretch = blocks.Stretch(layout.steps, layout.places, max(1, math.prod(group.shape)), FLOATS[group.dtype])
+        total = max(1, math.prod(group.shape))
         return replay.Elementwise(
-            stretch,
-            tuple(p for p, _ in operands),
-            tuple(n for _, n in operands),
+            blocks.Stretch(emission.steps, emission.places, total, FLOATS[group.dtype]),
+            tuple(places),
+            tuple(places.values()),
             tuple(results),
             self.frees(number, group),
-            [(place, torch.tensor(x, dtype=group.dtype)) for place, x in layout.numbers],
+            [(place, torch.tensor(x, dtype=group.dtype)) for place, x in emission.numbers.items()],
         )
 
     def stays(self, n: int) -> bool:
@@ -227,68 +226,32 @@ def kernel(
 class Layout:
     """The places of a stretch, and its steps over them."""
 
-    def __init__(self, group: Group, samples: list[Tensor], wanted: list[int]) -> None:
+    def __init__(self, group: Group, samples: list[Tensor], wanted: set[int]) -> None:
         self.group, self.samples = group, samples
-        self.places: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
-        self.steps: list[tuple[Any, ...]] = []
+        self.emission = Emission(self.operand)
         self.operands: dict[int, int] = {}
         self.results: dict[int, int] = {}
-        self.numbers: list[tuple[int, float]] = []
-        self.constants: dict[Any, int] = {}
         self.computed: dict[int, int] = {}
-        self.free: list[int] = []
-        inside = {n: k for k, (member, _) in enumerate(group.members) for n in member.operands()}
-        self.result_numbers = set(wanted)
+        last = {n: k for k, (member, _) in enumerate(group.members) for n in member.operands()}
         for k, (member, expression) in enumerate(group.members):
             n = member.outs[0]
-            to = self.emit(expression, self.result(n) if n in self.result_numbers else None)
-            self.computed[n] = to
+            if n in wanted:
+                kind = "result_bool" if samples[n].dtype == torch.bool else "result"
+                self.results[n] = self.emission.place(kind)
+            self.computed[n] = self.emission.emit(expression, self.results.get(n))
             for read in {*member.operands(), n}:
-                if read in self.computed and inside.get(read, k) <= k and read not in self.result_numbers:
-                    self.free.append(self.computed.pop(read))
+                if read in self.computed and last.get(read, k) <= k and read not in self.results:
+                    self.emission.free.append(self.computed.pop(read))
 
-    def result(self, n: int) -> int:
-        self.places.append(("result_bool" if self.samples[n].dtype == torch.bool else "result", (), ()))
-        self.results[n] = len(self.places) - 1
-        return self.results[n]
-
-    def scratch(self) -> int:
-        if self.free:
-            return self.free.pop()
-        self.places.append(("scratch", (), ()))
-        return len(self.places) - 1
-
-    def emit(self, expression: Any, to: int | None) -> int:
-        """Append the steps of an expression; returns the place of its value."""
-        value = expression[-1].number if isinstance(expression[-1], Value) else 0.0
-        operands, inner = [], []
-        for part in expression[1:]:
-            if isinstance(part, tuple) and not isinstance(part, Value):
-                operands.append(self.emit(part, None))
-                inner.append(operands[-1])
-            elif not isinstance(part, Value):
-                operands.append(self.operand(part))
-        place = self.scratch() if to is None else to
-        self.steps.append((blocks.NAMES[expression[0]], place, *operands, *[-1] * (3 - len(operands)), float(value)))
-        self.free += inner
-        return place
-
-    def operand(self, part: Any) -> int:
-        if not isinstance(part, Ref):
-            key = (float(part)).hex()
-            if key not in self.constants:
-                self.places.append(("single", (), ()))
-                self.constants[key] = len(self.places) - 1
-                self.numbers.append((self.constants[key], float(part)))
-            return self.constants[key]
+    def operand(self, part: Ref) -> int:
+        """Where a value lies."""
         if part.number in self.computed:
             return self.computed[part.number]
         if part.number not in self.operands:
-            self.places.append(self.source(self.samples[part.number]))
-            self.operands[part.number] = len(self.places) - 1
+            self.operands[part.number] = self.emission.place(*self.source(self.samples[part.number]))
         return self.operands[part.number]
 
-    def source(self, t: Tensor) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    def source(self, t: Tensor) -> Place:
         """How the elements of an operand are read, in the order of the group's shape."""
         suffix = "_bool" if t.dtype == torch.bool else ""
         if t.numel() == 1:

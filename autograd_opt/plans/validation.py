@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autograd_opt.plans import blocks
-from autograd_opt.plans.elementwise import Value
+from autograd_opt.plans.emission import Value
 from autograd_opt.plans.fusing import Group
 from autograd_opt.plans.program import Ref
 

@@ -311,13 +311,13 @@ def stretch() -> tuple[Group, Any]:
     f(torch.ones(3), torch.ones(3))
     plan = f.kinds[0].repetition.plan
     group = next(one for one in plan.order if isinstance(one, Group))
-    return group, Layout(group, plan.program.samples, [group.members[-1][0].outs[0]])
+    return group, Layout(group, plan.program.samples, {group.members[-1][0].outs[0]})
 
 
 def test_a_stretch_is_validated() -> None:
     group, layout = stretch()
     operands = {place: n for n, place in layout.operands.items()}
-    assert not differences(group, layout.steps, operands, dict(layout.numbers), layout.results)
+    assert not differences(group, layout.emission.steps, operands, layout.emission.numbers, layout.results)
 
 
 def test_every_broken_stretch_is_refused() -> None:
@@ -325,15 +325,12 @@ def test_every_broken_stretch_is_refused() -> None:
     operands = {place: n for n, place in layout.operands.items()}
 
     def refused(steps: list[Any]) -> bool:
-        return bool(differences(group, steps, operands, dict(layout.numbers), layout.results))
+        return bool(differences(group, steps, operands, layout.emission.numbers, layout.results))
 
-    count = len(layout.places)
-    for k, step in enumerate(layout.steps):
-        assert refused(layout.steps[:k] + layout.steps[k + 1 :])
+    count, right = len(layout.emission.places), layout.emission.steps
+    for k, step in enumerate(right):
+        assert refused(right[:k] + right[k + 1 :])
         for field in range(5):
             other = list(step)
             other[field] = (step[field] + 1) % (len(blocks.NAMES) if field == 0 else count) if step[field] >= 0 else -1
-            assert tuple(other) == step or refused([*layout.steps[:k], tuple(other), *layout.steps[k + 1 :]]), (
-                k,
-                field,
-            )
+            assert tuple(other) == step or refused([*right[:k], tuple(other), *right[k + 1 :]]), (k, field)
