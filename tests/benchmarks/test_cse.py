@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import torch
 
 from autograd_opt.benchmarks import counting, counts, cse
@@ -49,6 +50,7 @@ def test_places_are_shortened() -> None:
 
 
 def test_the_plot_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="plots need the extra bench")
     row = {"name": "a", "traced": [4, 3], "surplus": [],
            "ways": {"torch eager": {"kernels": 4}, "optimize=True": {"kernels": 2}}}
     (picture,) = cse.plot([row, {"name": "b", "error": "x"}], tmp_path / "cse")

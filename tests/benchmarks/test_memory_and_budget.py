@@ -83,6 +83,7 @@ def test_growth_is_judged_beside_torch_eager(tmp_path: Path) -> None:
     assert [check.found for check in memory.checks(rows)] == [0.0, 4096 / 50]
     (grid,) = memory.grids(rows)
     assert len(grid.lines) == 3
+    pytest.importorskip("matplotlib", reason="plots need the extra bench")
     (picture,) = memory.plot(rows, tmp_path / "memory")
     assert picture.exists()
 

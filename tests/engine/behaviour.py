@@ -88,6 +88,7 @@ GROUPS: list[Group] = []
 
 def group(name: str) -> Group:
     """A new group, known to the table of the documentation."""
+    assert all(known.name != name for known in GROUPS), f"two groups {name!r}: the table would mix them"
     made = Group(name)
     GROUPS.append(made)
     return made

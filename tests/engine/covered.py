@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.engine.behaviour import GROUPS
 
 MODULES = ("test_backward", "test_hooks", "test_function", "test_second_order", "test_modes", "test_errors",
-           "test_saved", "test_views", "test_functional", "test_set", "test_runs", "test_leaf_data", "test_order_of_leaves",
+           "test_saved", "test_views", "test_functional", "test_set", "test_runs", "test_grad_dtype", "test_order_of_leaves",
            "test_hook_order", "test_hooks_without_cotangent", "test_edges_everywhere", "test_function_results",
            "test_saved_hooks", "test_saved_mutation", "test_checkpoints", "test_anomaly_mode", "test_inference_mode",
            "test_sparse_values", "test_expanded_cotangents", "test_gradcheck")

@@ -6,7 +6,7 @@ import torch
 
 from tests.engine.behaviour import caught, group
 
-inference = group("inference_mode")
+inference = group("inference_mode: tensors made, viewed and written")
 
 
 def inference_leaf():
