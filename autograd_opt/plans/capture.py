@@ -9,14 +9,15 @@ from __future__ import annotations
 import random
 import sys
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
-from autograd_opt.plans.operators import base_name, full_name, functional
+from autograd_opt.plans.operators import base_name, full_name, functional, mapped, parts
 
 Tensor = torch.Tensor
 READS = frozenset(
@@ -31,7 +32,8 @@ VALUES = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Tags of operators whose result is a Python value, or has a shape, that depends on a tensor's elements."""
 
 
-class Kernel(NamedTuple):
+@dataclass(frozen=True)
+class Kernel:
     """One call of an operator as it was seen."""
 
     function: Any
@@ -41,20 +43,25 @@ class Kernel(NamedTuple):
     written: tuple[Tensor, ...]
     """The tensors among its arguments that it writes."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """`name.overload` of the operator."""
         return full_name(self.function)
 
-    @property
+    @cached_property
     def inputs(self) -> list[Tensor]:
         """The tensors among the arguments."""
-        return [t for t in tree_leaves((self.args, self.kwargs)) if isinstance(t, Tensor)]
+        return tensors((self.args, self.kwargs))
 
-    @property
+    @cached_property
     def outputs(self) -> list[Tensor]:
         """The tensors that it returns."""
-        return [t for t in tree_leaves(self.result) if isinstance(t, Tensor)]
+        return tensors(self.result)
+
+
+def tensors(structure: Any) -> list[Tensor]:
+    """The tensors among arguments or results."""
+    return [t for t in parts(structure) if isinstance(t, Tensor)]
 
 
 class Unrepeatable(Exception):
@@ -75,7 +82,7 @@ class Kernels(TorchDispatchMode):
         if not isinstance(function, torch._ops.OpOverload):
             self.reason = self.reason or f"it calls {function}, which is no operator of torch's"
             return function(*args, **kwargs)
-        args_then, kwargs_then = tree_map(self.as_it_is, (tuple(args), dict(kwargs)))
+        args_then, kwargs_then = mapped(self.as_it_is, (tuple(args), dict(kwargs)))
         result = function(*args, **kwargs)
         name = base_name(function)
         if any(tag in function.tags for tag in VALUES) or (
@@ -86,8 +93,7 @@ class Kernels(TorchDispatchMode):
             self.reason = self.reason or f"it calls {name} with a storage"
         if any(
             t.device.type not in ("cpu", "cuda") or t.layout != torch.strided
-            for t in tree_leaves((args, kwargs, result))
-            if isinstance(t, Tensor)
+            for t in tensors((args, kwargs, result))
         ):
             self.reason = self.reason or f"{name} has operands of an unusual kind"
         written = self.written(function, args_then, kwargs_then)
@@ -97,7 +103,7 @@ class Kernels(TorchDispatchMode):
                 self.reason = self.reason or f"it calls {name}"
             else:
                 function, written = view, ()
-        self.seen.append(Kernel(function, args_then, kwargs_then, tree_map(self.as_it_is, result), written))
+        self.seen.append(Kernel(function, args_then, kwargs_then, mapped(self.as_it_is, result), written))
         return result
 
     def as_it_is(self, x: Any) -> Any:
@@ -120,7 +126,7 @@ class Kernels(TorchDispatchMode):
             value = args[number] if number < len(args) else kwargs.get(argument.name)
             silent = argument.name in ("running_mean", "running_var") and "backward" not in function._schema.name
             if silent or (argument.alias_info is not None and argument.alias_info.is_write):
-                found += [t for t in tree_leaves(value) if isinstance(t, Tensor)]
+                found += tensors(value)
         return tuple(found)
 
 

@@ -82,7 +82,7 @@ def scheduled(program: Program, fuse: bool = True, exact: bool = False) -> list[
     for one in program.instructions:
         found = computed_in(one, samples, exact) if fuse else None
         if found is None:
-            at = max([depth.get(n, 0) for n in one.operands()], default=0)
+            at = max([depth.get(n, 0) for n in one.operands], default=0)
             if one.kept:
                 at = last = max(at, last)
             kernels.setdefault(at, []).append(one)
@@ -91,7 +91,7 @@ def scheduled(program: Program, fuse: bool = True, exact: bool = False) -> list[
         dtype, expression = found
         shape = tuple(samples[one.outs[0]].shape)
         at = 0
-        for n in one.operands():
+        for n in one.operands:
             if n in home:
                 at = max(at, home[n][0] if home[n][1:] == (shape, dtype) else home[n][0] + 1)
             else:

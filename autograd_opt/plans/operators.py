@@ -1,7 +1,8 @@
-"""Names of torch's operators, and the ones that differ only in where their result goes."""
+"""Names and arguments of torch's operators, and the operators that differ only in where their result goes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,3 +30,29 @@ def functional(function: Any) -> Any:
     """The operator that returns what this one writes into its first operand; itself where it writes nothing so."""
     name = base_name(function)
     return overload(name.removesuffix("_"), function) if name.endswith("_") else function
+
+
+def parts(structure: Any) -> list[Any]:
+    """What stands in the arguments or the result of an operator, one by one; lists and dictionaries are looked into."""
+    if isinstance(structure, dict):
+        structure = structure.values()
+    elif not isinstance(structure, (list, tuple)):
+        return [structure]
+    found: list[Any] = []
+    for x in structure:
+        if isinstance(x, (list, tuple, dict)):
+            found += parts(x)
+        else:
+            found.append(x)
+    return found
+
+
+def mapped(change: Callable[[Any], Any], structure: Any) -> Any:
+    """The same arguments, or result, with each part changed; every tuple becomes a plain one."""
+    if isinstance(structure, tuple):
+        return tuple([mapped(change, x) for x in structure])
+    if isinstance(structure, list):
+        return [mapped(change, x) for x in structure]
+    if isinstance(structure, dict):
+        return {key: mapped(change, x) for key, x in structure.items()}
+    return change(structure)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from autograd_opt.plans import blocks, replay
+from autograd_opt.plans.capture import tensors
 from autograd_opt.plans.elementwise import FLOATS
 from autograd_opt.plans.emission import Emission, Place
 from autograd_opt.plans.fusing import Group, Step, scheduled
-from autograd_opt.plans.operators import base_name, overload
+from autograd_opt.plans.operators import base_name, mapped, overload, parts
 from autograd_opt.plans.program import Instruction, Program, Ref, merged
 from autograd_opt.plans.validation import differences
 
@@ -60,10 +60,10 @@ class Plan:
         return [values[n] for n in self.asked]
 
     @staticmethod
-    def reads(one: Step) -> list[int]:
+    def reads(one: Step) -> Sequence[int]:
         if isinstance(one, Instruction):
-            return one.operands()
-        return [n for member, _ in one.members for n in member.operands()]
+            return one.operands
+        return [n for member, _ in one.members for n in member.operands]
 
     @staticmethod
     def makes(one: Step) -> list[int]:
@@ -80,7 +80,7 @@ class Plan:
         for one in self.program.instructions:
             if one.aliases:
                 for n in one.outs:
-                    owner[n] = owner[one.operands()[0]]
+                    owner[n] = owner[one.operands[0]]
         for n, top in owner.items():
             self.last[top] = max(self.last.get(top, -1), self.last.get(n, -1))
         return owner
@@ -90,7 +90,7 @@ class Plan:
         found = set(self.program.asked)
         for one in reversed(self.program.instructions):
             if (one.aliases or one.into) and found.intersection(one.outs):
-                found.update(one.operands() if one.aliases else one.operands()[:1])
+                found.update(one.operands if one.aliases else one.operands[:1])
         return found
 
     def frees(self, number: int, one: Step) -> tuple[int, ...]:
@@ -107,11 +107,11 @@ class Plan:
             return self.stretch(number, one)
         frees = self.frees(number, one)
         if one.into and self.owns(number, one):
-            self.fixed[one.outs[0]] = self.fixed[one.operands()[0]]
+            self.fixed[one.outs[0]] = self.fixed[one.operands[0]]
             return kernel(overload(base_name(one.function) + "_", one.function), one, frees)
-        if one.aliases and not one.kept and all(self.fixed[n] is not None for n in one.operands()):
+        if one.aliases and not one.kept and all(self.fixed[n] is not None for n in one.operands):
             args, kwargs = filled(one, self.fixed)
-            made = [t for t in tree_leaves(one.function(*args, **kwargs)) if isinstance(t, Tensor)]
+            made = tensors(one.function(*args, **kwargs))
             for n, t in zip(one.outs, made, strict=True):
                 self.fixed[n] = t
             return None
@@ -124,9 +124,9 @@ class Plan:
 
     def owns(self, number: int, one: Instruction) -> bool:
         """True if the first operand's memory is the plan's own and nobody reads it after this step."""
-        first = one.operands()[0]
+        first = one.operands[0]
         top = self.owner[first]
-        if top in self.program.given or self.last[top] > number or one.operands().count(first) > 1:
+        if top in self.program.given or self.last[top] > number or one.operands.count(first) > 1:
             return False
         sample = self.program.samples[first]
         return (
@@ -184,7 +184,7 @@ def maker(sample: Tensor) -> Callable[[], Tensor]:
 
 def filled(one: Instruction, values: Sequence[Tensor | None]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of an instruction, with the values in their places."""
-    return tree_map(lambda x: values[x.number] if isinstance(x, Ref) else x, (one.args, one.kwargs))
+    return mapped(lambda x: values[x.number] if isinstance(x, Ref) else x, (one.args, one.kwargs))
 
 
 def kernel(
@@ -202,7 +202,7 @@ def kernel(
             lists.append((place, tuple(x.number for x in part)))
         elif not isinstance(part, Ref):
             rest.append(part)
-    if any(isinstance(x, Ref) for x in tree_leaves((rest, one.kwargs))):
+    if any(isinstance(x, Ref) for x in parts((rest, one.kwargs))):
 
         def build(values: list[Tensor | None]) -> Any:
             args, named = filled(one, values)
@@ -232,14 +232,14 @@ class Layout:
         self.operands: dict[int, int] = {}
         self.results: dict[int, int] = {}
         self.computed: dict[int, int] = {}
-        last = {n: k for k, (member, _) in enumerate(group.members) for n in member.operands()}
+        last = {n: k for k, (member, _) in enumerate(group.members) for n in member.operands}
         for k, (member, expression) in enumerate(group.members):
             n = member.outs[0]
             if n in wanted:
                 kind = "result_bool" if samples[n].dtype == torch.bool else "result"
                 self.results[n] = self.emission.place(kind)
             self.computed[n] = self.emission.emit(expression, self.results.get(n))
-            for read in {*member.operands(), n}:
+            for read in {*member.operands, n}:
                 if read in self.computed and last.get(read, k) <= k and read not in self.results:
                     self.emission.free.append(self.computed.pop(read))
 

@@ -8,14 +8,14 @@ is written and belongs to somebody outside, its kernels keep their order and run
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from autograd_opt.plans.capture import Kernel, Unrepeatable
-from autograd_opt.plans.operators import full_name, functional
+from autograd_opt.plans.operators import full_name, functional, mapped, parts
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -36,7 +36,7 @@ class Ref:
     number: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Instruction:
     """One operator on values; `outs` are the numbers of its results."""
 
@@ -51,14 +51,15 @@ class Instruction:
     aliases: bool = False
     """True if a result is memory of an operand."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """`name.overload` of the operator."""
         return full_name(self.function)
 
-    def operands(self) -> list[int]:
+    @cached_property
+    def operands(self) -> tuple[int, ...]:
         """The numbers of the values that it reads."""
-        return [a.number for a in tree_leaves((self.args, self.kwargs)) if isinstance(a, Ref)]
+        return tuple([a.number for a in parts((self.args, self.kwargs)) if isinstance(a, Ref)])
 
 
 @dataclass
@@ -147,7 +148,7 @@ class Builder:
 
     def refs(self, structure: Any) -> Any:
         """The structure with values in the places of tensors."""
-        return tree_map(lambda x: Ref(self.value(x)) if isinstance(x, Tensor) else x, structure)
+        return mapped(lambda x: Ref(self.value(x)) if isinstance(x, Tensor) else x, structure)
 
     def add(self, kernel: Kernel) -> None:
         """Append what the kernel computes."""
@@ -257,10 +258,9 @@ def merged(program: Program) -> Program:
     names = {n: n for n in range(len(program.samples))}
     first: list[Instruction] = []
     for one in program.instructions:
-        one.args, one.kwargs = (
-            tree_map(lambda x: Ref(names[x.number]) if isinstance(x, Ref) else x, part)
-            for part in (one.args, one.kwargs)
-        )
+        if any(names[n] != n for n in one.operands):
+            args, kwargs = mapped(lambda x: Ref(names[x.number]) if isinstance(x, Ref) else x, (one.args, one.kwargs))
+            one = replace(one, args=args, kwargs=kwargs)
         if one.kept or one.aliases or one.name in FRESH or one.name.startswith("clone."):
             first.append(one)
             continue
@@ -277,7 +277,7 @@ def merged(program: Program) -> Program:
     needed, kept = set(program.asked), []
     for one in reversed(first):
         if one.kept or needed.intersection(one.outs):
-            needed.update(one.operands())
+            needed.update(one.operands)
             kept.append(one)
     program.instructions = kept[::-1]
     return program
