@@ -21,6 +21,12 @@ UNLIMITED = 1e9
 x = torch.ones(8, 8)
 
 
+@pytest.fixture(autouse=True)
+def no_mode_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch notes once for all threads that a mode is entered, and modes of threads that overlap leave the note set."""
+    monkeypatch.setattr(torch.utils._python_dispatch, "_is_in_torch_dispatch_mode", False)
+
+
 def repeats(e: Watch) -> dict[str, int]:
     """Operator to number of repeats."""
     total: dict[str, int] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -172,7 +173,11 @@ def main() -> None:
         moved = 1.0 if case.startswith("sharded") else worst(region, copy.deepcopy(region).apply(anew))
         print(json.dumps({"case": case, "difference": worst(eager, region), "moved": moved,
                           "runs": len(runs)}), flush=True)
+    dist.barrier()
     dist.destroy_process_group()
+    sys.stdout.flush()
+    # a worker thread of torch's that lets go of a Python object while the interpreter ends would end the process
+    os._exit(0)
 
 
 if __name__ == "__main__":
