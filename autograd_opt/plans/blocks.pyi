@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from typing_extensions import disjoint_base
+
 NAMES: dict[str, int]
 SOURCES: dict[str, int]
 AXES: int
@@ -9,15 +11,16 @@ AXES: int
 def install(floats: dict[str, int], doubles: dict[str, int]) -> None: ...
 def available(name: str) -> bool: ...
 
+@disjoint_base
 class Stretch:
     operands: tuple[int, ...]
     results: tuple[int, ...]
-    def __init__(
-        self,
+    def __new__(
+        cls,
         steps: list[tuple[Any, ...]],
         places: list[tuple[str, tuple[int, ...], tuple[int, ...]]],
         total: int,
         width: int,
-    ) -> None: ...
+    ) -> Stretch: ...
     def point(self, place: int, address: int) -> int: ...
     def run(self) -> int: ...

@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from typing_extensions import disjoint_base
 
 from autograd_opt.plans.blocks import Stretch
 
+@disjoint_base
 class Kernel:
     def __init__(
         self,
@@ -21,6 +23,7 @@ class Kernel:
         frees: tuple[int, ...],
     ) -> None: ...
 
+@disjoint_base
 class Elementwise:
     def __init__(
         self,
@@ -32,9 +35,11 @@ class Elementwise:
         numbers: list[tuple[int, torch.Tensor]],
     ) -> None: ...
 
+@disjoint_base
 class TensorGuard:
     def __init__(self, t: torch.Tensor, gradients: bool = ...) -> None: ...
 
+@disjoint_base
 class Guard:
     def __init__(
         self, leaves: list[Any], structure: Any, held: list[torch.Tensor], entries: Sequence[tuple[Any, Any, Any]]
