@@ -49,6 +49,10 @@ REFUSALS = {"cudaGetDeviceCount": 100, "cuInit": 100, "nvmlInit_v2": 999}
 """Functions of the empty libraries that say more than 0: there is no device, there is no driver."""
 
 
+class Missing(Exception):
+    """What a cell needs and this machine cannot have: no fault of the package."""
+
+
 # ----- environments -----
 def packages() -> list[str]:
     """What this package and its tests need, and what torch does, without torch."""
@@ -69,7 +73,7 @@ def run(command: list[str], log: Path, environment: dict[str, str] | None = None
 
 
 def interpreter(version: str, pythons: Path | None) -> str | None:
-    """The path of a Python of this version, None where there is none."""
+    """Find the path of a Python of this version, None where there is none."""
     found = sorted(pythons.glob(f"{version}.*/bin/python")) if pythons else []
     candidates = [str(path) for path in reversed(found)] + [shutil.which(f"python{version}") or ""]
     for path in filter(None, candidates):
@@ -82,29 +86,30 @@ def interpreter(version: str, pythons: Path | None) -> str | None:
 
 @functools.cache
 def environment_of(version: str, folder: Path, made: str) -> Path | None:
-    """A virtual environment of the Python `made` with all but torch in it, this checkout built in place; its Python."""
+    """Make an environment of the Python `made` without torch, and build this checkout in place; None if that fails."""
     python = folder / f"py{version}" / "bin" / "python"
     if not python.exists():
         if run([made, "-m", "venv", str(folder / f"py{version}")], RESULTS / f"{version}-venv.log"):
-            return None
-        if run([str(python), "-m", "pip", "install", "-q", *packages()], RESULTS / f"{version}-packages.log"):
-            shutil.rmtree(folder / f"py{version}")
-            return None
+            raise Missing("no environment")
+        pip = [str(python), "-m", "pip", "install", "-q"]
+        if run([*pip, *packages()], RESULTS / f"{version}-packages.log", limit=900):
+            shutil.rmtree(folder / f"py{version}", ignore_errors=True)
+            raise Missing("no packages")
     here = list((folder / f"py{version}").glob("lib/python*/site-packages/autograd_opt-*.dist-info"))
     build = ["setup.py", "-q", "build_ext", "--inplace"] if here else \
         ["-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", "."]
     return python if run([str(python), *build], RESULTS / f"{version}-build.log") == 0 else None
 
 
-def torch_of(python: Path, version: str) -> dict[str, str] | None:
-    """The variables with which this Python imports this torch; None where it cannot be had."""
+def torch_of(python: Path, version: str) -> dict[str, str]:
+    """Install this torch, and return the variables with which this Python imports it."""
     folder = python.parents[1] / "torch" / version
     if not folder.exists():
         log = RESULTS / f"{python.parents[1].name}-torch-{version}.log"
         pip = [str(python), "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
-        if run([*pip, f"torch=={version}"], log):
+        if run([*pip, f"torch=={version}"], log, limit=900):
             shutil.rmtree(folder, ignore_errors=True)
-            return None
+            raise Missing(f"no torch {version}")
     stubs = empty_libraries(folder / "torch", folder / "empty")
     return {"PYTHONPATH": str(folder), "LD_LIBRARY_PATH": str(stubs), "AUTOGRAD_OPT_CACHE": "off"}
 
@@ -119,6 +124,8 @@ def empty_libraries(torch: Path, folder: Path) -> Path:
     if folder.exists():
         return folder
     folder.mkdir(parents=True)
+    if not (shutil.which("readelf") and shutil.which("gcc")):
+        return folder                                    # another platform, whose wheels want none
     libraries = [*(torch / "lib").glob("*.so*"), *torch.glob("_C*.so")]
     needed: set[str] = set()
     versions: dict[str, set[tuple[str, str]]] = {}       # library -> its (function, version) that are asked for
@@ -264,16 +271,22 @@ BRIEF: dict[str, Step] = {name: STEPS[name] for name in ("import", "demo", "doct
 
 
 def cell(version: str, torch: str, steps: dict[str, Step], folder: Path, pythons: Path | None, keep: bool) -> bool:
-    """Run the steps of one cell, and keep their outcomes for the page; False if something failed."""
+    """Run the steps of one cell, and keep their outcomes for the page; False if something failed.
+
+    Nothing fails where the Python or the torch cannot be had: that is said.
+    """
     name = f"{version}-{torch}"
-    made = interpreter(version, pythons)
-    if made is None:
-        print(f"{name}: this machine has no Python {version}", flush=True)
+    try:
+        made = interpreter(version, pythons)
+        if made is None:
+            raise Missing(f"no Python {version}")
+        python = environment_of(version, folder, made)
+        environment = torch_of(python, torch) if python else {}
+    except Missing as missing:
+        print(f"{name}: {missing} on this machine, nothing was run; see {RESULTS}", flush=True)
         return True
-    python = environment_of(version, folder, made)
-    environment = None if python is None else torch_of(python, torch)
-    if python is None or environment is None:
-        print(f"{name}: {'not built' if python is None else 'no such torch'}, see {RESULTS}", flush=True)
+    if python is None:
+        print(f"{name}: not built, see {RESULTS}", flush=True)
         return False
     right = True
     for step, does in steps.items():
