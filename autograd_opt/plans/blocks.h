@@ -21,6 +21,15 @@
 #define CLONED
 #endif
 
+/* Before a loop: a result may take the place of an operand, element by element, and no other overlap occurs. */
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define INDEPENDENT
+#endif
+
 enum { BLOCK = 512 };
 
 /* The functions, in the order of the table below; `plans/elementwise.py` has them by the same names. */
@@ -78,19 +87,19 @@ enum Code { FUNCTIONS(NAME_OF) VECTOR_FUNCTIONS(NAME_OF) CODES };
 #define DEFINE(name, value) \
     CLONED static void PASTE(name)(T *d, const T *a, const T *b, const T *c, T v, ptrdiff_t n) { \
         (void)b; (void)c; (void)v; \
-        _Pragma("GCC ivdep")             /* a result may take the place of an operand, element by element */ \
+        INDEPENDENT \
         for (ptrdiff_t i = 0; i < n; i++) d[i] = (value); \
     }
 
 /* float */
 #define T float
 #define PASTE(name) name##_float
-#define FABS(x) __builtin_fabsf(x)
-#define SQRT(x) __builtin_sqrtf(x)
-#define FLOOR(x) __builtin_floorf(x)
-#define CEIL(x) __builtin_ceilf(x)
-#define TRUNC(x) __builtin_truncf(x)
-#define FMA(x, y, z) __builtin_fmaf(x, y, z)
+#define FABS(x) fabsf(x)
+#define SQRT(x) sqrtf(x)
+#define FLOOR(x) floorf(x)
+#define CEIL(x) ceilf(x)
+#define TRUNC(x) truncf(x)
+#define FMA(x, y, z) fmaf(x, y, z)
 FUNCTIONS(DEFINE)
 #undef T
 #undef PASTE
@@ -104,12 +113,12 @@ FUNCTIONS(DEFINE)
 /* double */
 #define T double
 #define PASTE(name) name##_double
-#define FABS(x) __builtin_fabs(x)
-#define SQRT(x) __builtin_sqrt(x)
-#define FLOOR(x) __builtin_floor(x)
-#define CEIL(x) __builtin_ceil(x)
-#define TRUNC(x) __builtin_trunc(x)
-#define FMA(x, y, z) __builtin_fma(x, y, z)
+#define FABS(x) fabs(x)
+#define SQRT(x) sqrt(x)
+#define FLOOR(x) floor(x)
+#define CEIL(x) ceil(x)
+#define TRUNC(x) trunc(x)
+#define FMA(x, y, z) fma(x, y, z)
 FUNCTIONS(DEFINE)
 #undef T
 #undef PASTE
