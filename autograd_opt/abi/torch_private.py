@@ -1,4 +1,9 @@
-"""Private names of torch that differ between its versions, each looked up here and nowhere else."""
+"""Private names of torch's Python interface, each looked up here and nowhere else.
+
+A name keeps torch's spelling without a leading underscore.  What another version of torch lacks is
+None here where a caller can do without; the callers that cannot are named beside it.  Operators that
+rows of the table in `ops/` name are not here: a row is the one place that says which function it is.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,194 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._functorch import apis, pyfunctorch
+from torch.utils import _device, _python_dispatch, _pytree
 
 from autograd_opt._common.environment import parsed
 
 VERSION = parsed(torch.__version__)
 """Major and minor number of the installed torch: a rule that follows its version says since when it holds."""
+
+C: Any = torch._C
+
+# Classes and namespaces. ----------------------------------------------------------------
+TensorBase: Any = C.TensorBase
+FunctionBase: Any = C._FunctionBase
+ScriptFunction: Any = C.ScriptFunction
+ScriptMethod: Any = C.ScriptMethod
+ScriptModule: Any = C.ScriptModule
+CreationMeta: Any = C._autograd.CreationMeta
+DispatchKey: Any = C.DispatchKey
+OpOverload = torch._ops.OpOverload
+OpOverloadPacket = torch._ops.OpOverloadPacket
+TorchBindOpOverload = torch._ops.TorchBindOpOverload
+SingleLevelFunction: Any = torch.autograd.function._SingleLevelFunction
+VariableFunctions: Any = C._VariableFunctions
+functions: Any = C._functions
+nn: Any = C._nn
+functorch: Any = C._functorch
+tensor_module: Any = torch._tensor
+jit_trace: Any = torch.jit._trace
+FUNCTION_NAMESPACES = (VariableFunctions, nn, C._linalg, C._fft, C._special)
+"""Where torch's compiled functions that take tensors stand."""
+PRINT_OPTS: Any = torch._tensor_str.PRINT_OPTS
+
+# What one thread has switched on. -------------------------------------------------------
+DisableTorchFunction: Any = C.DisableTorchFunction
+EnableTorchFunction: Any = C._EnableTorchFunction
+DisableTorchDispatch: Any = C._DisableTorchDispatch
+AutoDispatchBelowAutograd: Any = C._AutoDispatchBelowAutograd
+ForceDispatchKeyGuard: Any = C._ForceDispatchKeyGuard
+dispatch_tls_local_include_set: Any = C._dispatch_tls_local_include_set
+dispatch_tls_local_exclude_set: Any = C._dispatch_tls_local_exclude_set
+disabled_torch_function_impl: Any = C._disabled_torch_function_impl
+is_torch_function_all_disabled: Callable[[], bool] = C._is_torch_function_all_disabled
+is_torch_function_enabled: Callable[[], bool] = C._is_torch_function_enabled
+is_any_autocast_enabled: Callable[[], bool] = C._is_any_autocast_enabled
+is_anomaly_enabled: Callable[[], bool] = C.is_anomaly_enabled
+is_grad_enabled: Callable[[], bool] = C.is_grad_enabled
+is_inference_mode_enabled: Callable[[], bool] = C.is_inference_mode_enabled
+set_grad_enabled: Callable[[bool], None] = C._set_grad_enabled
+dispatch_has_kernel_for_dispatch_key: Callable[[str, str], bool] = C._dispatch_has_kernel_for_dispatch_key
+get_tracing_state: Callable[[], Any] = C._get_tracing_state
+
+# Stacks of modes and hooks. -------------------------------------------------------------
+TorchDispatchMode = _python_dispatch.TorchDispatchMode
+len_torch_function_stack: Callable[[], int] = C._len_torch_function_stack
+get_function_stack_at: Callable[[int], Any] = C._get_function_stack_at
+push_on_torch_function_stack: Callable[[Any], None] = C._push_on_torch_function_stack
+pop_torch_function_stack: Callable[[], Any] = C._pop_torch_function_stack
+len_torch_dispatch_stack: Callable[[], int] = C._len_torch_dispatch_stack
+get_dispatch_stack_at: Callable[[int], Any] = C._get_dispatch_stack_at
+push_mode: Callable[[Any], None] = _python_dispatch._push_mode
+pop_mode: Callable[..., Any] = _python_dispatch._pop_mode
+top_saved_tensors_default_hooks: Callable[[bool], Any] = C._autograd._top_saved_tensors_default_hooks
+push_saved_tensors_default_hooks: Callable[[Any, Any], None] = C._autograd._push_saved_tensors_default_hooks
+pop_saved_tensors_default_hooks: Callable[[], None] = C._autograd._pop_saved_tensors_default_hooks
+DeviceContext: Any = _device.DeviceContext
+device_constructors: Callable[[], Any] = _device._device_constructors
+
+# Transforms. ----------------------------------------------------------------------------
+vmap: Any = apis.vmap
+VmapInterpreter: Any = pyfunctorch.VmapInterpreter
+retrieve_all_functorch_interpreters: Any = pyfunctorch.retrieve_all_functorch_interpreters
+temporarily_clear_interpreter_stack: Any = pyfunctorch.temporarily_clear_interpreter_stack
+temporarily_pop_interpreter_stack: Any = pyfunctorch.temporarily_pop_interpreter_stack
+maybe_current_level: Callable[[], int | None] = functorch.maybe_current_level
+peek_interpreter_stack: Callable[[], Any] = functorch.peek_interpreter_stack
+is_functorch_wrapped_tensor: Callable[[Any], bool] = functorch.is_functorch_wrapped_tensor
+is_batchedtensor: Callable[[Any], bool] = functorch.is_batchedtensor
+get_unwrapped: Callable[[Any], Any] = functorch.get_unwrapped
+vmap_increment_nesting: Callable[[int, str], int] = functorch._vmap_increment_nesting
+vmap_decrement_nesting: Callable[[], int] = functorch._vmap_decrement_nesting
+set_vmap_fallback_warning_enabled: Callable[[bool], None] = functorch._set_vmap_fallback_warning_enabled
+add_batch_dim: Callable[[Any, int, int], Any] = functorch._add_batch_dim
+remove_batch_dim: Callable[[Any, int, int, int], Any] = functorch._remove_batch_dim
+legacy_add_batch_dim: Callable[[Any, int, int], Any] = torch._add_batch_dim
+legacy_remove_batch_dim: Callable[[Any, int, int, int], Any] = torch._remove_batch_dim
+vmapmode_increment_nesting: Callable[[], int] = C._vmapmode_increment_nesting
+vmapmode_decrement_nesting: Callable[[], int] = C._vmapmode_decrement_nesting
+
+# torch's engine. ------------------------------------------------------------------------
+get_creation_meta: Callable[[Any], Any] = C._autograd._get_creation_meta
+get_sequence_nr: Callable[[], int] = C._autograd._get_sequence_nr
+get_current_graph_task_keep_graph: Callable[[], bool] = C._autograd._get_current_graph_task_keep_graph
+
+
+function_or_accumulator: Callable[[Any], Any] = torch.autograd.graph._get_grad_fn_or_grad_acc
+
+
+def execution_engine() -> Any:
+    """The object that torch's Python code asks to run backward."""
+    return torch.autograd.Variable._execution_engine
+
+
+def set_execution_engine(engine: Any) -> None:
+    """Let torch's Python code ask another object."""
+    torch.autograd.Variable._execution_engine = engine
+
+
+def replace_function_or_accumulator(function: Callable[[Any], Any]) -> None:
+    """Let `torch.autograd.graph` find the nodes of tensors by another function."""
+    torch.autograd.graph._get_grad_fn_or_grad_acc = function  # type: ignore[assignment]
+
+
+def current_autograd_node() -> Any:
+    """The node that a backward run of this thread is at, this library's runs included; None outside."""
+    return C._current_autograd_node()
+
+
+def will_engine_execute_node(node: Any) -> bool:
+    """True if the backward run of this thread, this library's runs included, comes to the node."""
+    return bool(C._will_engine_execute_node(node))
+
+
+def replace(name: str, function: Any) -> Any:
+    """Put a function in the place of one of torch's compiled ones; returns the one that was there."""
+    before = getattr(C, name)
+    setattr(C, name, function)
+    return before
+
+
+def direct(overload: Any) -> Any:
+    """The compiled function of an operator's overload, without the Python call around it."""
+    return overload._op
+
+
+# Tensors and their memory. --------------------------------------------------------------
+softmax_backward_data: Any = VariableFunctions._softmax_backward_data
+log_softmax_backward_data: Any = VariableFunctions._log_softmax_backward_data
+neg_view: Callable[[Any], Any] = torch._neg_view
+storage_use_count: Callable[[int], int] = C._storage_Use_Count
+storage_new_with_weak_ptr: Any = torch.UntypedStorage._new_with_weak_ptr
+storage_free_weak_ref: Any = torch.UntypedStorage._free_weak_ref
+storage_expired: Any = torch.UntypedStorage._expired
+is_cow_tensor: Callable[[Any], bool] = C._is_cow_tensor
+DLPACK_EXPORTS = (C._to_dlpack, C._to_dlpack_versioned)
+has_mkldnn: bool = C._has_mkldnn
+get_mkldnn_enabled: Callable[[], bool] = C._get_mkldnn_enabled
+
+# Nested arguments. ----------------------------------------------------------------------
+tree_flatten, tree_unflatten = _pytree.tree_flatten, _pytree.tree_unflatten
+tree_leaves, tree_map = _pytree.tree_leaves, _pytree.tree_map
+
+
+# torch.compile and TorchScript, which are not imported before they are used. -------------
+def script_module_of(owner: Any) -> Any:
+    """The module whose method a TorchScript method is."""
+    from torch.jit import _recursive
+    return _recursive.wrap_cpp_module(owner)
+
+
+def transform_modules() -> tuple[Any, Any]:
+    """The modules of `grad`, `vjp` and `jvp`, and of `vmap`."""
+    from torch._functorch import eager_transforms, vmap
+    return eager_transforms, vmap
+
+
+def aot_backend(inference: Callable[[Any, Any], Any], compiler: Callable[[Any, Any], Any],
+                partition: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """A backend of torch.compile on AOTAutograd's joint graph, which torch's own CSE leaves as it is."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch import config
+
+    def backend(module: Any, inputs: Any) -> Any:
+        with config.patch(cse=False):
+            return aot_autograd(fw_compiler=compiler, bw_compiler=compiler, inference_compiler=inference,
+                                partition_fn=partition)(module, inputs)
+    return backend
+
+
+def default_partition(module: Any, inputs: Any, **options: Any) -> Any:
+    """AOTAutograd's division of a joint graph into forward and backward."""
+    from torch._functorch import partitioners
+    return partitioners.default_partition(module, inputs, **options)
+
+
+def boxed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as AOTAutograd calls it: with one list of arguments, which it may empty."""
+    from torch._functorch._aot_autograd import utils
+    return utils.make_boxed_func(function)
 
 
 def function_apply() -> Callable[..., Any]:
@@ -21,7 +209,7 @@ def function_apply() -> Callable[..., Any]:
 
 def frame_callback() -> Callable[[Any], Any]:
     """What sets the function by which torch.compile looks at the frames of this thread, and returns the one before."""
-    return torch._C._dynamo.eval_frame.set_eval_frame
+    return C._dynamo.eval_frame.set_eval_frame
 
 
 def not_compiled(function: Callable[..., Any], why: str) -> None:

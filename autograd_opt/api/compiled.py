@@ -11,16 +11,16 @@ from typing import Any, TypeVar, overload
 
 import torch
 from torch.nn.modules import module as modules
-from torch.utils._pytree import tree_flatten
 
 from autograd_opt import errors
 from autograd_opt._common.arguments import named, whole
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.torch_private import tree_flatten
 from autograd_opt.api.regions import Region, runs_as_written
 from autograd_opt.plans.capture import Unrepeatable
 from autograd_opt.plans.recording import Before, Recorded, Repetition
 from autograd_opt.plans.report import Kind, PlanReport, described
 
-C: Any = torch._C
 Tensor = torch.Tensor
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_KINDS = 64
@@ -61,17 +61,17 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the function, from a plan where there is one for calls of this kind."""
         if (
-            (C.is_grad_enabled() and runs_as_written())
-            or C._is_any_autocast_enabled()
-            or C._len_torch_dispatch_stack()
-            or C._len_torch_function_stack()
+            (private.is_grad_enabled() and runs_as_written())
+            or private.is_any_autocast_enabled()
+            or private.len_torch_dispatch_stack()
+            or private.len_torch_function_stack()
         ):
             return self.region(self.function, args, kwargs)
         leaves, structure = tree_flatten((args, kwargs))
         situation = (
             structure,
-            C.is_grad_enabled(),
-            C.is_inference_mode_enabled(),
+            private.is_grad_enabled(),
+            private.is_inference_mode_enabled(),
             torch.get_default_dtype(),
             torch.is_anomaly_enabled(),
             torch.are_deterministic_algorithms_enabled(),

@@ -14,6 +14,7 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private
+from autograd_opt.abi import torch_private as private
 from autograd_opt.engine import batched
 from autograd_opt.engine.hooks import user_code
 from autograd_opt.graph import handles, references, refusals, view_history
@@ -90,7 +91,7 @@ class Context:
             if type(t) is Packed:
                 t = t.seen_by_user() if tapes.get_recording() is not None else t.value()
             elif t is not None:
-                with torch._C.DisableTorchFunction():
+                with private.DisableTorchFunction():
                     if version_of(t) != version:
                         raise errors.InplaceError(
                             "one of the variables needed for gradient computation has been modified by an inplace "
@@ -186,12 +187,12 @@ def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Forward without recording, then one node for the whole call."""
-    with_setup = cls.setup_context is not torch.autograd.function._SingleLevelFunction.setup_context
+    with_setup = cls.setup_context is not private.SingleLevelFunction.setup_context
     if with_setup:
         bound = inspect.signature(cls.forward).bind(*args, **kwargs)
         bound.apply_defaults()
         args, kwargs = bound.args, bound.kwargs
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         found = [handles.handle_of(args[i]) for i in positions]
         enabled = torch.is_grad_enabled()
@@ -212,7 +213,7 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         single = not isinstance(result, (tuple, list))
         outputs = [result] if single else list(result)
         call = Call(cls, ctx, args, positions, found, versions, old_base, enabled and any(needs), with_setup)
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             outputs = finish(call, outputs)
             ctx._dirty = ctx._non_differentiable = ()      # as in torch, no longer held
     return outputs[0] if single else tuple(outputs)

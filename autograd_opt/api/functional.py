@@ -19,6 +19,7 @@ from torch.autograd import functional as reference
 
 from autograd_opt import errors
 from autograd_opt._common.arguments import named
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import GRAD
 from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.graph import tape as tapes
@@ -49,7 +50,7 @@ def released(x: Any) -> Any:
     if tapes.get_active() is not None:
         return x
     if isinstance(x, Tensor):
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             return x.detach().as_subclass(Tensor)
     return type(x)(released(e) for e in x) if isinstance(x, (tuple, list)) else x
 

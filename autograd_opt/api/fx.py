@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch.fx import GraphModule
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.optimizer import fx_graphs
 from autograd_opt.passes import Pipeline
 from autograd_opt.passes.pipeline import Certificate
@@ -94,25 +95,18 @@ def fx_backend(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]
     >>> import torch, autograd_opt as ao
     >>> torch.compile(lambda x: x.sin() * x.sin(), backend="autograd_opt")          # doctest: +SKIP
     """
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch import config
-    from torch._functorch._aot_autograd.utils import make_boxed_func
-    from torch._functorch.partitioners import default_partition
-
     def joint(module: GraphModule, inputs: Any, **options: Any) -> Any:
         merge(module)
-        return default_partition(module, inputs, **options)
+        return private.default_partition(module, inputs, **options)
 
     def inference(module: GraphModule, inputs: Any) -> Any:
         merge(module)
-        return make_boxed_func(module.forward)
+        return private.boxed(module.forward)
 
     def part(module: GraphModule, inputs: Any) -> Any:
-        return make_boxed_func(module.forward)
+        return private.boxed(module.forward)
 
-    with config.patch(cse=False):
-        return aot_autograd(fw_compiler=part, bw_compiler=part, inference_compiler=inference,
-                            partition_fn=joint)(module, inputs)
+    return private.aot_backend(inference, part, joint)(module, inputs)
 
 
 __all__ = ["FxReport", "OptimizedFx", "fx_backend", "optimize_fx"]

@@ -13,6 +13,7 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt._common.arguments import named, real
+from autograd_opt.abi import torch_private as private
 from autograd_opt.api.functional import jacobian, recording
 
 Tensor = torch.Tensor
@@ -134,7 +135,7 @@ def detached(x: Any) -> Any:
     """A plain copy of a tensor, so that stepping it harms nobody."""
     if not isinstance(x, Tensor):
         return x
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return x.detach().as_subclass(Tensor).clone()
 
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private
+from autograd_opt.abi import torch_private as private
 from autograd_opt.api import region_results
 from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.engine import backward as engine
@@ -30,12 +30,11 @@ from autograd_opt.graph import boundary, handles, refusals
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 
-C: Any = torch._C
 Tensor = torch.Tensor
 detach = torch.Tensor.detach
-hooks_in_place = C._autograd._top_saved_tensors_default_hooks
-transform_level = C._functorch.maybe_current_level
-keeps_graph = C._autograd._get_current_graph_task_keep_graph
+hooks_in_place = private.top_saved_tensors_default_hooks
+transform_level = private.maybe_current_level
+keeps_graph = private.get_current_graph_task_keep_graph
 set_frame_callback = torch_private.frame_callback()
 numbers = itertools.count(1)
 NOT_COMPILED = "a call of what ao.optimize was given is recorded as it runs: torch.compile ends its graph before it"
@@ -43,9 +42,9 @@ NOT_COMPILED = "a call of what ao.optimize was given is recorded as it runs: tor
 
 def runs_as_written() -> bool:
     """True if a call here is torch's own: nothing follows it, a graph records it, or torch looks at its operations."""
-    return not C.is_grad_enabled() or tapes.get_active() is not None or C._len_torch_dispatch_stack() > 0 \
+    return not private.is_grad_enabled() or tapes.get_active() is not None or private.len_torch_dispatch_stack() > 0 \
         or hooks_in_place(True) is not None or transform_level() is not None or forward_ad._current_level >= 0 \
-        or C._get_tracing_state() is not None
+        or private.get_tracing_state() is not None
 
 
 class Region:
@@ -145,7 +144,7 @@ class Call:
         """(tensors to hand out, the recorded ones they stand for); called while the graph is open."""
         tape = self.graph.tape
         self.leaves, self.inputs, written = boundary.boundary(tape)
-        with C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             for t in self.inputs:
                 if type(t) is CustomTensor and "_requires_grad" in t.__dict__:
                     refuse_leaf(t)
@@ -184,7 +183,7 @@ class Call:
 
     def pulled_back(self, node: Any, cotangents: tuple[Any, ...]) -> list[Any]:
         """The cotangents of the leaves; `node` is torch's."""
-        recorded = C.is_grad_enabled()
+        recorded = private.is_grad_enabled()
         retain = keeps_graph() or recorded
         targets = [n if executes(f) else None for n, (f, _) in zip(self.leaves, node.next_functions, strict=True)]
         wanted = [n for n in targets if n is not None]
@@ -211,7 +210,7 @@ class Call:
             if len(self.freed) == len(self.roots):
                 self.let_go()
 
-        torch.autograd.Variable._execution_engine.queue_callback(free)
+        private.execution_engine().queue_callback(free)
 
     def run(self, live: list[tuple[Any, Tensor]], wanted: list[Any], retain: bool, recorded: bool) -> list[Any]:
         """One backward run over the graph, entered again for it."""
@@ -244,7 +243,7 @@ def batch_run(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: li
               levels: list[torch_engine.Level]) -> list[Any]:
     """One run for all slices of cotangents that are batches of these levels of `vmap`."""
     sizes = [level.size for level in levels]
-    with temporarily_clear_interpreter_stack():
+    with private.temporarily_clear_interpreter_stack():
         cotangents = [g.reshape(math.prod(sizes), *g.shape[len(sizes):]) for g in cotangents]
         if recorded:
             found = engine.in_slices(tape, roots, cotangents, targets, retain, recorded)
@@ -264,7 +263,7 @@ def executes(function: Any) -> bool:
         return True
 
 
-executes_node = C._will_engine_execute_node
+executes_node = private.will_engine_execute_node
 
 
 class OptimizedRegion(torch.autograd.Function):

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import (
     BACKWARD,
     REGISTER_HOOK,
@@ -95,14 +96,14 @@ def retain_grad(self: Any) -> None:
 
 def formatted(self: Any, format_spec: str) -> str:
     """As of a tensor of torch's own class: `f"{loss:.3f}"` is that of its number."""
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         if self.dim() == 0 and not self.is_meta:
             return self.detach().item().__format__(format_spec)
     return str(self) if not format_spec else object.__format__(self, format_spec)
 
 
 def reduced(self: Any, protocol: Any) -> Any:
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         value = self.detach().as_subclass(torch.Tensor)
         if self.__dict__.get("_made_here"):
             return tensor, (value, None, None, self.requires_grad)

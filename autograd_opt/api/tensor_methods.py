@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import (
     BACKWARD,
     GRAD,
@@ -30,7 +31,7 @@ from autograd_opt.record.leaves import history, meta, remade
 from autograd_opt.record.recorder import escaped
 
 Tensor = torch.Tensor
-Base = torch._C.TensorBase
+Base = private.TensorBase
 
 
 def getter(name: str) -> Any:
@@ -105,7 +106,7 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
                 "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
             ))
         return
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         if value and not (t.is_floating_point() or t.is_complex()):
             raise errors.GraphError(errors.at("only Tensors of floating point dtype can require gradients"))
         if value and t.is_inference() and not torch.is_inference_mode_enabled():
@@ -124,7 +125,7 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
             else:
                 t._requires_grad = value
         else:
-            Base.requires_grad.__set__(t, value)  # type: ignore[attr-defined]
+            Base.requires_grad.__set__(t, value)
 
 
 def give_to_torch(t: Tensor) -> None:
@@ -133,7 +134,7 @@ def give_to_torch(t: Tensor) -> None:
     for name in ("_node", "_requires_grad"):
         t.__dict__.pop(name, None)
     t.__class__ = Tensor
-    Base.requires_grad.__set__(t, True)  # type: ignore[attr-defined]
+    Base.requires_grad.__set__(t, True)
 
 
 @special(getter("is_leaf"))
@@ -166,8 +167,8 @@ def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
 def get_grad(func: Any, args: Any, kwargs: Any) -> Any:
     t = args[0]
     node = t.__dict__.get("_node")
-    with torch._C.DisableTorchFunction():
-        g = Base.grad.__get__(t)  # type: ignore[union-attr]
+    with private.DisableTorchFunction():
+        g = Base.grad.__get__(t)
         if node is not None and node.requires_grad and not node.is_leaf and g is None \
                 and not view_history.leads_nowhere(node) and not get_retains_grad(func, args, kwargs):
             warnings.warn(
@@ -201,7 +202,7 @@ def register_post_accumulate_grad_hook(func: Any, args: Any, kwargs: Any) -> Any
 # ----- detaching -----
 def detached(t: Tensor) -> Tensor:
     """An alias without history, a CustomTensor where `t` is one."""
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         alias = Base.detach(t)
         if type(t) is CustomTensor and type(alias) is Tensor:
             alias.__class__ = CustomTensor
@@ -216,7 +217,7 @@ def detach(func: Any, args: Any, kwargs: Any) -> Tensor:
 @special(Tensor.detach_, torch.detach_)
 def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
     (t,) = args
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         if view_history.shown_as_view(t):
             raise errors.GraphError(errors.at("Can't detach views in-place. Use detach() instead."))
         hooks.keep_hooks(t)
@@ -226,17 +227,17 @@ def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
             return t
         if tapes.get_active() is not None:
             handles.become_leaf(t)
-        Base.requires_grad.__set__(t, False)  # type: ignore[attr-defined]
+        Base.requires_grad.__set__(t, False)
         return t
 
 
 def as_subclass(self: Tensor, cls: Any) -> Any:
     """`Tensor.as_subclass`, which no mode sees, with the gradient followed or the call refused."""
-    if tapes.get_recording() is None or torch._C._is_torch_function_all_disabled() \
+    if tapes.get_recording() is None or private.is_torch_function_all_disabled() \
             or not references.requires_grad(self):
         return Base.as_subclass(self, cls)
     if not torch.is_grad_enabled():
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             view = Base.as_subclass(self, cls)
             views.set_apart(view, self)
         return view
@@ -264,7 +265,7 @@ def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any
     """A Parameter of a computed value is torch's own: torch would only mark a tensor of another class as one."""
     if type(data) is CustomTensor:
         escaped(data)
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             data = data.detach()
             data.__class__ = Tensor
             data.data_ptr()                     # of its own: it may be resized, or shared with other processes
@@ -274,12 +275,12 @@ def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any
 @special(getter("data"))
 def get_data(func: Any, args: Any, kwargs: Any) -> Tensor:
     escaped(args[0])
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return args[0].data
 
 
 # ----- memory that leaves torch -----
-EXPORTS = (torch._C._to_dlpack, torch._C._to_dlpack_versioned)
+EXPORTS = private.DLPACK_EXPORTS
 """Built-in functions that no mode of torch functions sees: `torch.utils.dlpack.to_dlpack`, for one."""
 
 
@@ -316,7 +317,7 @@ def memory(func: Any, args: Any, kwargs: Any) -> Any:
     if func != setter("data"):
         recorder.own_memory(args[0])
     if func in (setter("data"), Tensor.resize_, Tensor.resize_as_):
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             kind = meta(args[0])
             handles.given_memory(args[0], lambda: func(*args, **kwargs))
             if remade(args[0], kind) or func is setter("data"):
@@ -332,7 +333,7 @@ def set_(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """
     if tapes.get_recording() is None:
         return Base.set_(self, *args, **kwargs)
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         leaf = references.requires_grad(self) and history(self) is None
         if leaf and torch.is_grad_enabled():
             raise errors.InplaceError(errors.at(
@@ -362,7 +363,7 @@ def deepcopy(func: Any, args: Any, kwargs: Any) -> Tensor:
         ))
     if id(t) in memo:
         return memo[id(t)]
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         alias = t.detach().as_subclass(Tensor)
         copy = Tensor.__deepcopy__(alias, memo)         # the whole storage, which other copies of this call share
         memo.pop(id(alias), None)
@@ -380,7 +381,7 @@ def deepcopy(func: Any, args: Any, kwargs: Any) -> Tensor:
 def represent(func: Any, args: Any, kwargs: Any) -> str:
     """As torch prints it, with this library's grad_fn."""
     t = args[0]
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         node = view_history.origin(t.__dict__.get("_node"))
         plain: Tensor = t.detach()
         if type(plain) is CustomTensor:
@@ -396,5 +397,5 @@ def with_suffix(text: str, suffix: str) -> str:
     last = text[text.rfind("\n") + 1:-1]
     # torch counts two characters more, but not on a line that a remark has begun
     length = len(last) + (0 if "\n" in text and re.match(r" *\w+=", last) else 2)
-    fits = length + len(suffix) + 2 <= torch._tensor_str.PRINT_OPTS.linewidth
+    fits = length + len(suffix) + 2 <= private.PRINT_OPTS.linewidth
     return f"{text[:-1]}, {suffix})" if fits else f"{text[:-1]},\n{' ' * len('tensor(')}{suffix})"

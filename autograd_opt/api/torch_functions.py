@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.api.function import CustomFunction
 from autograd_opt.graph import tape as tapes
-
-C = torch._C
 
 
 def replace(name: str, make: Callable[..., Any]) -> None:
     """Let `torch._C._functions.<name>` give this library's function inside a context."""
-    original = getattr(C._functions, name)
+    original = getattr(private.functions, name)
 
     def construct(cls: Any, *args: Any) -> Any:
         return make(*args) if tapes.get_recording() is not None else original(*args)
 
-    setattr(C._functions, name, type(name, (), {"__new__": construct}))
+    setattr(private.functions, name, type(name, (), {"__new__": construct}))
 
 
 def undefined_grad() -> Callable[..., Any]:

@@ -8,6 +8,7 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt._common.locks import lasting_lock
+from autograd_opt.abi import torch_private as private
 from autograd_opt.engine.hooks import after, prepare, run_leaf_hooks, run_post_accumulate
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import requires_grad, set_grad
@@ -47,7 +48,7 @@ def accumulate(task: Any, node: Any, g: Tensor | None, sole: bool = False) -> No
 
 def refuse_interior(t: Tensor) -> None:
     """torch's refusal to write the gradient of a leaf that has a history by now: a view, whose base was written."""
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         if not t._is_view():
             return
         recording = tapes.resume(0)          # the history is recorded as it is found
@@ -82,7 +83,7 @@ def write_grad(t: Tensor, g: Tensor, create_graph: bool, sole: bool) -> None:
         set_grad(t, own_copy(g, t, sole) if old is None else
                  g + old if old.is_sparse and not g.is_sparse else old + g)
         return
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         if old is None:
             first = own_copy(g, t, sole)
             if first.shape == t.shape:
@@ -100,13 +101,13 @@ def own_copy(g: Tensor, t: Tensor, sole: bool = False) -> Tensor:
     """`g` in memory of its own with the layout that torch gives to `t.grad`."""
     if g.layout is not torch.strided or t.layout is not torch.strided:
         return g.clone()
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         if sole and getattr(g, "_node", None) is None and unshared(g) and same_layout(g, t):
             return g.as_subclass(Tensor) if type(g) is not Tensor else g
         dense = is_dense(t)
     if getattr(g, "_node", None) is not None and g.requires_grad:
         return g.clone(memory_format=torch.preserve_format if dense else torch.contiguous_format)
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         out = torch.empty_strided(t.shape, t.stride(), dtype=g.dtype, device=g.device) if dense \
             else torch.empty(t.shape, dtype=g.dtype, device=g.device)
         return out.copy_(g)
@@ -115,7 +116,7 @@ def own_copy(g: Tensor, t: Tensor, sole: bool = False) -> Tensor:
 def unshared(g: Tensor) -> bool:
     """Is `g` the only tensor over its memory, and its memory what it seems?"""
     storage: Any = g.untyped_storage()
-    return bool(torch._C._storage_Use_Count(storage._cdata) == 2      # `g` and `storage`
+    return bool(private.storage_use_count(storage._cdata) == 2      # `g` and `storage`
                 and not (g.is_conj() or g.is_neg() or g._is_zerotensor()))
 
 

@@ -14,6 +14,7 @@ import torch
 from torch.autograd.graph import GradientEdge
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.engine import nested_backward
 from autograd_opt.engine.accumulate import accumulate
 from autograd_opt.engine.batched import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
@@ -182,7 +183,7 @@ def shared_ones(tape: Any, shape: Any, dtype: torch.dtype, device: torch.device)
     key = (shape, dtype, device)
     ones, version = tape.seeds.get(key, (None, 0))
     if ones is None or ones._version != version:
-        known = not shape and not torch._C._len_torch_dispatch_stack()      # a dispatch mode makes tensors of its own
+        known = not shape and not private.len_torch_dispatch_stack()      # a dispatch mode makes tensors of its own
         ones = one_of(dtype, device).clone() if known else torch.ones(shape, dtype=dtype, device=device)
         if tape.optimize:
             tape.seeds[key] = ones, ones._version
@@ -205,7 +206,7 @@ def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | No
         if not inputs:
             raise errors.GraphError(errors.at("`inputs` argument to `backward()` cannot be empty."))
     tape = tape_for(roots, "backward()")
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         found = root_nodes(tape, roots)
         cotangents = make_cotangents(tape, roots, found, given)
         targets = None if inputs is None else input_nodes(inputs)
@@ -244,7 +245,7 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         raise errors.GraphError(errors.at("`inputs` argument to `grad()` cannot be empty."))
     given = as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(roots)
     tape = tape_for(roots, "grad()")
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         found = root_nodes(tape, roots)
         cotangents = make_cotangents(tape, roots, found, given, is_grads_batched)
         targets = input_nodes(wanted)
@@ -265,7 +266,7 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         batch = Batch(size_of(cotangents)) if is_grads_batched or outer is not None else None
         results = execute(tape, found, cotangents, targets, retain, create_graph, False, batch)
         if outer is not None:
-            results = [None if g is None else torch._add_batch_dim(g, 0, outer[0]) for g in results]
+            results = [None if g is None else private.legacy_add_batch_dim(g, 0, outer[0]) for g in results]
     if tape.merges.twins:
         results = own_memory(tape, found, cotangents, targets, results, create_graph)
     for i, (t, g) in enumerate(zip(wanted, results, strict=True)):
@@ -321,7 +322,7 @@ def own_memory(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: l
 
 
 def is_view(g: Tensor) -> bool:
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return g._is_view()
 
 
@@ -387,7 +388,7 @@ def summed(roots: list[Any], target: Any, views: bool = False) -> int | None:
 
 def expanded(g: Tensor) -> bool:
     """Are two elements of `g` one place in memory?"""
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return g.layout is torch.strided and any(s == 0 and n > 1 for s, n in zip(g.stride(), g.shape, strict=True))
 
 
@@ -461,17 +462,17 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
 
 def recorded_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     """Execute with every operation of the rules recorded (`create_graph`)."""
-    grad_mode = torch._C.is_grad_enabled()
-    torch._C._set_grad_enabled(True)
+    grad_mode = private.is_grad_enabled()
+    private.set_grad_enabled(True)
     try:
-        with torch._C._EnableTorchFunction(), MODE:
+        with private.EnableTorchFunction(), MODE:
             if run.task.batch is None:
                 return engine_run(run, cotangents)
             with OnBatches(run.task.batch):
                 results = engine_run(run, [run.task.batch.joined(g) for g in cotangents])
             return [None if g is None else run.task.batch.stacked(g) for g in results]
     finally:
-        torch._C._set_grad_enabled(grad_mode)
+        private.set_grad_enabled(grad_mode)
 
 
 def engine_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
@@ -549,14 +550,14 @@ def numeric_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     """Execute on plain values: nothing is recorded but what hooks and functions record."""
     was_paused = tapes.get_recording() is None
     tapes.pause()
-    grad_mode = torch._C.is_grad_enabled()
+    grad_mode = private.is_grad_enabled()
     try:
-        with torch._C.DisableTorchFunction():
-            torch._C._set_grad_enabled(False)
+        with private.DisableTorchFunction():
+            private.set_grad_enabled(False)
             return engine_run(run, cotangents) if run.task.batch is None else batched_run(run, cotangents)
     finally:
-        with torch._C.DisableTorchFunction():
-            torch._C._set_grad_enabled(grad_mode)
+        with private.DisableTorchFunction():
+            private.set_grad_enabled(grad_mode)
         if not was_paused:
             tapes.resume(0)
 

@@ -13,15 +13,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._functorch.apis import vmap
-from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autograd_opt import errors
 from autograd_opt._common.locks import lasting_lock
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
 
-F: Any = torch._C._functorch
+F: Any = private.functorch
 Tensor = torch.Tensor
 _entered, _lock = [0], lasting_lock()
 USERS: set[Any] = set()
@@ -50,17 +49,18 @@ def unwrapped(cotangents: Sequence[Tensor]) -> tuple[int, list[Tensor]] | None:
     """
     if not any(F.is_legacy_batchedtensor(g) for g in cotangents):
         return None
-    level = torch._C._vmapmode_increment_nesting() - 1
-    torch._C._vmapmode_decrement_nesting()
-    size = next(torch._remove_batch_dim(g, level, 1, 0).shape[0] for g in cotangents if F.is_legacy_batchedtensor(g))
-    return level, [torch._remove_batch_dim(g, level, size, 0) for g in cotangents]
+    level = private.vmapmode_increment_nesting() - 1
+    private.vmapmode_decrement_nesting()
+    batched = next(g for g in cotangents if F.is_legacy_batchedtensor(g))
+    size = private.legacy_remove_batch_dim(batched, level, 1, 0).shape[0]
+    return level, [private.legacy_remove_batch_dim(g, level, size, 0) for g in cotangents]
 
 
 def quietly(by: int) -> None:
     """Keep torch from warning of operators that it batches slice by slice, while any level is entered."""
     with _lock:
         _entered[0] += by
-        F._set_vmap_fallback_warning_enabled(not _entered[0])
+        private.set_vmap_fallback_warning_enabled(not _entered[0])
 
 
 class Batch:
@@ -79,29 +79,29 @@ class Batch:
     def entered(self) -> Iterator[None]:
         """Inside, tensors may be batches."""
         quietly(1)
-        self.level = F._vmap_increment_nesting(self.size, "error")
+        self.level = private.vmap_increment_nesting(self.size, "error")
         try:
             yield
         finally:
-            F._vmap_decrement_nesting()
+            private.vmap_decrement_nesting()
             quietly(-1)
 
     @contextmanager
     def left(self) -> Iterator[None]:
         """For a while, outside again: what is computed here is the same for every slice."""
         if F.maybe_current_level() == self.level:
-            with temporarily_pop_interpreter_stack():
+            with private.temporarily_pop_interpreter_stack():
                 yield
         else:
             yield
 
     def joined(self, stacked: Tensor) -> Tensor:
         """The batch of the slices along the first axis."""
-        return F._add_batch_dim(stacked, 0, self.level)
+        return private.add_batch_dim(stacked, 0, self.level)
 
     def stacked(self, t: Tensor) -> Tensor:
         """The slices of `t` along a first axis; repeated where it is no batch."""
-        return F._remove_batch_dim(t, self.level, self.size, 0)
+        return private.remove_batch_dim(t, self.level, self.size, 0)
 
     def is_batch(self, t: Any) -> bool:
         return isinstance(t, Tensor) and F.is_batchedtensor(t) and F.maybe_get_level(t) == self.level
@@ -161,7 +161,7 @@ class RecordedBatch(Batch):
     """
 
     def joined(self, stacked: Tensor) -> Tensor:
-        batch: Any = F._add_batch_dim(stacked, 0, 1)
+        batch: Any = private.add_batch_dim(stacked, 0, 1)
         batch._stacked = stacked
         return batch
 
@@ -209,7 +209,7 @@ class OnBatches(TorchFunctionMode):
         if name == "__get__":
             name = func.__self__.__name__
         if name in METADATA:
-            with torch._C.DisableTorchFunction():
+            with private.DisableTorchFunction():
                 return func(*args, **(kwargs or {}))
         if (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "__set__") \
                 or (kwargs or {}).get("out") is not None:
@@ -230,12 +230,12 @@ class OnBatches(TorchFunctionMode):
             return func(*args, **kwargs)
 
         def mapped(*stacked: Any) -> Any:
-            return vmap(one, axes, randomness="same")(*stacked)
+            return private.vmap(one, axes, randomness="same")(*stacked)
 
         mapped.__name__ = f"batched_{name.strip('_')}"
         operands = [self.batch.stacked(flat[i]) if axis == 0 else flat[i] for i, axis in zip(places, axes, strict=True)]
         try:
-            with torch._C.DisableTorchFunction():
+            with private.DisableTorchFunction():
                 out = torch_fallback.handler(mapped, tuple(operands), {})
         except errors.AutogradOptError:
             raise

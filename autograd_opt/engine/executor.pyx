@@ -15,6 +15,7 @@ from libc.math cimport fabs, frexp
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
     ao_builtin0, ao_casts, ao_contiguous, ao_dtype, ao_get, ao_is_leaf, ao_is_neg, ao_is_view, ao_is_zero, ao_method,
     ao_method0, ao_needs_grad, ao_own, ao_set, ao_strided, ao_bend, ao_into, ao_pair, ao_product, ao_single, ao_start,
@@ -49,7 +50,7 @@ cdef extern from "Python.h":
     bint is_weak "PyWeakref_CheckRefExact"(object o)
 
 ao_use_reads(reads_address())
-cdef object base = torch._C.TensorBase
+cdef object base = private.TensorBase
 # their places among the kernels that are called by their C++ entry
 cdef int NEG_K = SINGLES.index("neg"), SIN_K = SINGLES.index("sin"), COS_K = SINGLES.index("cos")
 cdef int MUL_K = PAIRS.index("mul"), DIV_K = PAIRS.index("div"), ADD_K = PAIRS.index("add")
@@ -66,7 +67,7 @@ cdef object summed = base.__dict__["sum"]
 cdef object sum_to_size = base.__dict__["sum_to_size"]
 cdef int64_t _tasks = 0
 
-cdef object transform_level = torch._C._functorch.maybe_current_level
+cdef object transform_level = private.maybe_current_level
 cdef bint _native = True
 cdef enum:
     FILLED = 3               # of a cotangent: fresh, and just as a kernel has left it
@@ -131,7 +132,7 @@ cdef class GraphTask:
         self.inplace = not create_graph and batch is None and transform_level() is None
         self.direct = create_graph and batch is None and transform_level() is None
         if self.direct:
-            self.guard = torch._C.DisableTorchFunction()
+            self.guard = private.DisableTorchFunction()
         self.callbacks = []
         self.places = {}
         self.undefined = set()

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import runs
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.hooks import NodeHooks, heard
@@ -98,7 +99,7 @@ def writable(g: Any, task: Any) -> Any:
     """A mean's cotangent as a hook may write it: the run keeps one number for all elements, torch a tensor."""
     if not task.means or type(g) is not Tensor:
         return g
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         memory = g.untyped_storage()._cdata if g.layout is torch.strided and 0 in g.stride() else None
         shared = any(part.untyped_storage()._cdata == memory for part in task.means)
         return g.clone(memory_format=torch.contiguous_format) if shared else g
@@ -108,7 +109,7 @@ def retain(t: Tensor, g: Tensor) -> None:
     """`t.grad = g`; as in torch also where `t` has been given another shape since."""
     if g.shape != t.shape:
         t.grad = torch.empty_like(t)
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             t.grad.data = g
     else:
         set_grad(t, g)
@@ -197,13 +198,13 @@ def user_code(task: Any, node: Any = None) -> Iterator[None]:
             yield
             return
         tapes.resume(0)
-        grad_mode = torch._C.is_grad_enabled()
+        grad_mode = private.is_grad_enabled()
         try:
-            with torch._C._EnableTorchFunction(), MODE:
+            with private.EnableTorchFunction(), MODE:
                 yield
         finally:
             tapes.pause()
-            torch._C._set_grad_enabled(grad_mode)
+            private.set_grad_enabled(grad_mode)
     finally:
         ENTERED.changed(pairs, task)
         if run is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from typing import Any
 
+from autograd_opt.abi import interpreter
 from autograd_opt.record import modes
 
 _local = threading.local()
@@ -60,4 +60,4 @@ def on_fresh_thread(function: Any, tape: Any, *args: Any) -> Any:
 def raise_in(waiting: list[int], error: BaseException) -> None:
     """Raise the same in the innermost of these threads."""
     if waiting:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(waiting[-1]), ctypes.py_object(type(error)))
+        interpreter.raise_in_thread(waiting[-1], type(error))

@@ -15,6 +15,7 @@ import torch
 from torch.autograd.graph import GradientEdge
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import accumulators
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
@@ -105,7 +106,7 @@ def recorded(t: Any) -> bool:
     return "_node" in t.__dict__ if isinstance(t, torch.Tensor) else False
 
 
-class Engine(type(torch.autograd.Variable._execution_engine)):  # type: ignore[misc]
+class Engine(type(private.execution_engine())):  # type: ignore[misc]
     """torch's engine object, whose callbacks go to the run that is under way."""
 
     def queue_callback(self, callback: Callable[[], Any]) -> None:
@@ -150,11 +151,10 @@ def install() -> None:
         "_current_autograd_node": current_autograd_node,
         "_current_graph_task_execution_order": execution_order,
     }.items():
-        _original[name] = getattr(torch._C, name)
-        setattr(torch._C, name, function)
+        _original[name] = private.replace(name, function)
     _original["get_gradient_edge"] = torch.autograd.graph.get_gradient_edge
     torch.autograd.graph.get_gradient_edge = gradient_edge  # type: ignore[assignment]
-    torch.autograd.graph._get_grad_fn_or_grad_acc = accumulators.function_or_accumulator
-    torch.autograd.Variable._execution_engine = Engine()
+    private.replace_function_or_accumulator(accumulators.function_or_accumulator)
+    private.set_execution_engine(Engine())
     torch.autograd.graph.Node.register(nodes.Node)
     torch.autograd.graph.Node.register(Accumulator)

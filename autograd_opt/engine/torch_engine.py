@@ -14,21 +14,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._functorch.pyfunctorch import (
-    VmapInterpreter,
-    retrieve_all_functorch_interpreters,
-    temporarily_clear_interpreter_stack,
-)
 from torch.autograd import forward_ad
 from torch.autograd.graph import GradientEdge
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.engine import batched
 from autograd_opt.graph import node as nodes
 from autograd_opt.record.transforms import Capture, recording_again
 
-C = torch._C
-F: Any = C._functorch
+F: Any = private.functorch
 Tensor = torch.Tensor
 Engine = Callable[..., Any]
 
@@ -96,7 +91,7 @@ def below(capture: Capture, roots: list[tuple[Any, Tensor]], targets: list[Any],
     from autograd_opt.engine import backward
     cotangents, levels = outside([g for _, g in roots])
     sizes = [level.size for level in levels]
-    with temporarily_clear_interpreter_stack():
+    with private.temporarily_clear_interpreter_stack():
         if len(levels) > 1:
             cotangents = [g.reshape(math.prod(sizes), *g.shape[len(sizes):]) for g in cotangents]
         given = capture.recorded(cotangents)
@@ -109,7 +104,7 @@ def below(capture: Capture, roots: list[tuple[Any, Tensor]], targets: list[Any],
 def entered(t: Tensor, levels: list[Level], sizes: list[int]) -> Tensor:
     """A gradient whose first axis stacks the slices of all levels, as the batch of these levels that it is."""
     if len(levels) > 1:
-        with temporarily_clear_interpreter_stack():
+        with private.temporarily_clear_interpreter_stack():
             t = t.reshape(*sizes, *t.shape[1:])
     for level in levels:
         t = level.entered(t)
@@ -122,10 +117,10 @@ def outside(cotangents: list[Tensor]) -> tuple[list[Tensor], list[Level]]:
     A level that differentiates has to take them for constants.
     """
     left: list[Level] = []
-    for interpreter in reversed(retrieve_all_functorch_interpreters()):
+    for interpreter in reversed(private.retrieve_all_functorch_interpreters()):
         number = interpreter.level()
-        here = [C._functorch.is_functorch_wrapped_tensor(g) and F.maybe_get_level(g) == number for g in cotangents]
-        if isinstance(interpreter, VmapInterpreter) and any(here):
+        here = [private.is_functorch_wrapped_tensor(g) and F.maybe_get_level(g) == number for g in cotangents]
+        if isinstance(interpreter, private.VmapInterpreter) and any(here):
             left.append(Level(number, interpreter.batch_size(), False))
             cotangents = [left[-1].left(g) for g in cotangents]
         elif any(here):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -13,7 +12,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+
+from autograd_opt.abi import interpreter
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.torch_private import TorchDispatchMode, pop_mode, push_mode
 
 TICK = 0.02
 """Seconds of processor time between two looks at the budget."""
@@ -46,8 +48,8 @@ def idle_cost(batches: int = 10, repeats: int = 10) -> float:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return func(*args, **(kwargs or {}))
 
-    depth = torch._C._len_torch_dispatch_stack()
-    outer = [_pop_mode() for _ in range(depth)]          # a watch around this one is not to see it
+    depth = private.len_torch_dispatch_stack()
+    outer = [pop_mode() for _ in range(depth)]          # a watch around this one is not to see it
     x = torch.zeros(1)
 
     def batch() -> float:
@@ -63,7 +65,7 @@ def idle_cost(batches: int = 10, repeats: int = 10) -> float:
             watched = min(batch() for _ in range(batches))
     finally:
         for mode in reversed(outer):
-            _push_mode(mode)
+            push_mode(mode)
     return max(0.0, watched - bare)
 
 
@@ -78,7 +80,7 @@ class Timer:
     def __init__(self, look: Callable[[FrameType | None], None], handler: CodeType) -> None:
         self.look, self.handler = look, handler
         self.asked = False
-        self.pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self.wake)
+        self.pending = interpreter.pending_call(self.wake)
         self.old: Any = None
         self.active = False
 
@@ -96,13 +98,13 @@ class Timer:
         """Look at the first moment at which no operation is being dispatched."""
         if self.active and not self.asked:
             self.asked = True
-            ctypes.pythonapi.Py_AddPendingCall(self.pending, None)
+            interpreter.call_soon(self.pending)
 
     def wake(self, _: Any) -> int:
         """Called by the interpreter between two steps of whatever Python runs."""
         frame = sys._getframe(1) if self.active else None
         if frame is not None and inside_dispatch(frame, self.handler):
-            ctypes.pythonapi.Py_AddPendingCall(self.pending, None)
+            interpreter.call_soon(self.pending)
             return 0
         self.asked = False
         if self.active:

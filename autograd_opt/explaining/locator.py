@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.explaining.call_sites import HERE, TORCH, Spot, spot_of
 from autograd_opt.explaining.executions import (
     DERIVATIVE,
@@ -58,7 +59,7 @@ class Locator:
     def here(self, frame: FrameType | None, course: Course, operator: Any) -> Execution:
         """The innermost execution around the operation that runs below `frame`."""
         steps, modules, run = self.steps(frame)
-        node: Any = torch._C._current_autograd_node()
+        node: Any = private.current_autograd_node()
         if node is None:
             course.in_run = False
         else:
@@ -206,7 +207,7 @@ class Locator:
     def remember(self, course: Course, site: Site) -> None:
         """Which site made the latest node of autograd's graph."""
         sequences = course.sequences
-        sequences.setdefault(torch._C._autograd._get_sequence_nr() - 1, site)
+        sequences.setdefault(private.get_sequence_nr() - 1, site)
         if len(sequences) > MOST_SEQUENCES:
             for sequence in list(sequences)[:MOST_SEQUENCES // 4]:
                 del sequences[sequence]

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
-
 from autograd_opt._common.locks import lasting_lock
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.torch_private import TorchDispatchMode, pop_mode, push_mode
 
 LOCK = lasting_lock()
 """Held while a watch numbers and counts."""
@@ -113,14 +112,14 @@ def run_watched(run: Callable[[], None], watches: tuple[Any, ...]) -> None:
     _followed.watches = watches
     modes = [Beside(w) for w in watches]
     for mode in modes:
-        _push_mode(mode)
+        push_mode(mode)
     try:
         run()
     finally:
-        n = torch._C._len_torch_dispatch_stack()
-        if n >= len(modes) and torch._C._get_dispatch_stack_at(n - 1) is modes[-1]:
+        n = private.len_torch_dispatch_stack()
+        if n >= len(modes) and private.get_dispatch_stack_at(n - 1) is modes[-1]:
             for _ in modes:
-                _pop_mode()
+                pop_mode()
 
 
 START = threading.Thread.start

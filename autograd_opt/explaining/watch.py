@@ -19,10 +19,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import _pop_mode, _push_mode
 
 from autograd_opt import errors
 from autograd_opt._common.arguments import named, real
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.torch_private import pop_mode, push_mode
 from autograd_opt.explaining import purity, threads
 from autograd_opt.explaining.budget import Timer, idle_cost, inside_dispatch
 from autograd_opt.explaining.executions import OPERATION, Course, Execution, Executions, Site
@@ -99,7 +100,7 @@ def clock_of_this_thread() -> int:
 
 def modes() -> list[Any]:
     """The dispatch modes of this thread, innermost last."""
-    return [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]
+    return [private.get_dispatch_stack_at(i) for i in range(private.len_torch_dispatch_stack())]
 
 
 class Watch(Unwrapped):
@@ -201,14 +202,14 @@ class Watch(Unwrapped):
 
     def watching(self) -> bool:
         """Is the mode the innermost one of this thread now?"""
-        n = torch._C._len_torch_dispatch_stack()
-        return n > 0 and torch._C._get_dispatch_stack_at(n - 1) is self
+        n = private.len_torch_dispatch_stack()
+        return n > 0 and private.get_dispatch_stack_at(n - 1) is self
 
     def look(self, frame: FrameType | None) -> None:
         """Called by the timer: take the mode off, or put it back, as the budget says."""
         if not self.tired or self._looking or not self.running or os.getpid() != self._process:
             return
-        if torch._C._current_autograd_node() is not None:   # the engine restores the modes of its beginning
+        if private.current_autograd_node() is not None:   # the engine restores the modes of its beginning
             return
         now, before = self.now(), self._looked
         self._looked = now
@@ -252,9 +253,9 @@ class Watch(Unwrapped):
         if isinstance(above[0], Watch):
             above[0]._outside = self._outside
         for _ in range(len(above) + 1):
-            _pop_mode()
+            pop_mode()
         for mode in above:
-            _push_mode(mode)
+            push_mode(mode)
 
     def now(self) -> float:
         """Processor time of the thread that entered the context, whichever asks."""
@@ -479,11 +480,11 @@ class Watch(Unwrapped):
             return None
         if first.where != self.values.where(t) or t.is_complex():
             return None
-        storage: Any = torch.UntypedStorage._new_with_weak_ptr(memory.cdata)
+        storage: Any = private.storage_new_with_weak_ptr(memory.cdata)
         if storage is None:
             return None
         offset, shape, stride, dtype = self.values.layouts[first.where]
-        with torch._C._DisableTorchDispatch():      # a watch around this one is not to see it
+        with private.DisableTorchDispatch():      # a watch around this one is not to see it
             other = torch.empty(0, dtype=dtype, device=t.device)
             other.set_(storage, offset, shape, stride)
             return bool(((other == t) | ((other != other) & (t != t))).all())

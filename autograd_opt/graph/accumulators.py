@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.autograd.graph import GradientEdge
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
 
-_function_or_accumulator: Any = torch.autograd.graph._get_grad_fn_or_grad_acc
+_function_or_accumulator: Any = private.function_or_accumulator
 
 
 class Accumulator:
@@ -41,7 +41,7 @@ def torchs(node: Any) -> Any:
     if not isinstance(node, (nodes.Node, Accumulator)):
         return node
     leaf = leaf_of(node)
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return None if leaf is None or not leaf.requires_grad else _function_or_accumulator(leaf)
 
 

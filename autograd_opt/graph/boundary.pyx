@@ -6,6 +6,7 @@ import torch
 
 from cpython.object cimport PyObject
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_is_leaf, ao_set_type, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, tapes
@@ -16,7 +17,7 @@ cdef extern from "Python.h":
     bint is_weak "PyWeakref_CheckRefExact"(object o)
 
 ao_use_reads(reads_address())
-cdef object base = torch._C.TensorBase
+cdef object base = private.TensorBase
 
 
 def boundary(Tape tape):

@@ -8,6 +8,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.stdint cimport uint32_t
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport *
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport *
@@ -25,7 +26,7 @@ cdef extern from "Python.h":
         traverseproc tp_traverse
 
 ao_use_reads(reads_address())
-cdef object base = torch._C.TensorBase
+cdef object base = private.TensorBase
 cdef object get_inference = base.__dict__["is_inference"]
 
 
@@ -89,7 +90,7 @@ def handle_of(t, bint register=True):
         if node is None or (<Node>node).flags & LEAF:
             return tape.leaves.get(id(t))
         return node if (<Node>node).tape_id == tape.id else tape.elsewhere(t)
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return handle(tape, t)
 
 
@@ -136,7 +137,7 @@ cdef Node over(Tape tape, Op op, Node below, dict attrs, object t):
     """A node with the one operand `below`, of which its rule saves nothing, and with the metadata of `t`."""
     cdef Node node = new_node(op)
     node.attrs = attrs
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         tape.describe(node, t)
         if tape.optimize and not torch.is_grad_enabled() and ao_is_inference(get_inference, t):
             node.flags |= EXPOSED | NO_MERGE         # without a version counter a write goes unseen
@@ -165,7 +166,7 @@ def move(Op op, Node below, dict attrs, t):
     cdef Node node = over(tape, op, below, attrs, t)
     release_handle(tape, t)
     attach(tape, node, t)
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         if ao_is_view(t):
             node.view = True
     return node
@@ -331,7 +332,7 @@ cdef int tensor_died(Node node, object tensor) except -1:
     kept = tape.optimize and not node.flags & (NO_MERGE | EXPOSED | OVERWRITTEN) and tape.retention.keep(node)
     if wanted or kept:
         if ao_has_weakrefs(tensor):
-            tensor = torch._C.TensorBase.detach(tensor)
+            tensor = private.TensorBase.detach(tensor)
         else:
             ao_strip(tensor)                 # the user's attributes end with the user's tensor
         if type(tensor) is CustomTensor:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACCUMULATE
 from autograd_opt.graph import handles
 from autograd_opt.graph import tape as tapes
@@ -117,7 +118,7 @@ def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
         return heard(add(t.__dict__.setdefault("_leaf_hooks", OrderedDict()), fn))
     if "_requires_grad" in t.__dict__ or not t.requires_grad:
         raise errors.GraphError(errors.at("cannot register a hook on a tensor that doesn't require gradient"))
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return heard(REGISTER_HOOK(t, fn))
 
 
@@ -132,7 +133,7 @@ def register_post_accumulate(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
         if not t.__dict__["_requires_grad"]:
             raise errors.GraphError(errors.at("cannot register a hook on a tensor that doesn't require gradient"))
         return heard(add(t.__dict__.setdefault("_post_hooks", OrderedDict()), fn))
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return heard(REGISTER_POST_ACCUMULATE(t, fn))
 
 

@@ -15,6 +15,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int64_t, uint32_t
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
     ao_dtype, ao_frame, ao_frame_back, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_get, ao_get_int,
     ao_own, ao_shape, ao_use_reads, ao_version,
@@ -28,7 +29,7 @@ cdef extern from "Python.h":
     void PyErr_Clear()
 
 ao_use_reads(reads_address())
-cdef object _base = torch._C.TensorBase
+cdef object _base = private.TensorBase
 cdef object get_version = ao_own(_base.__dict__["_version"])
 cdef object get_device = ao_own(_base.__dict__["device"])
 PlainTensor = torch.Tensor

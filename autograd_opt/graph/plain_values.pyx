@@ -9,6 +9,7 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_builtin0, ao_strided, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 
@@ -113,9 +114,9 @@ cdef struct KeptNumber:
     PyObject *arguments          # owned: (tensor,), or NULL where the number was met once
 
 cdef KeptNumber _numbers[NUMBERS]
-cdef object dispatch_modes = torch._C._len_torch_dispatch_stack
-cdef object tracing_state = torch._C._get_tracing_state
-cdef object transforms = torch._C._functorch.peek_interpreter_stack
+cdef object dispatch_modes = private.len_torch_dispatch_stack
+cdef object tracing_state = private.get_tracing_state
+cdef object transforms = private.peek_interpreter_stack
 
 
 cdef tuple number_arguments(object number, object t, object dtype):
@@ -165,5 +166,5 @@ cdef tuple as_tensor(object number, object dtype):
     """(the number as a tensor of its own,); None inside a transform, mode or trace that would make it theirs."""
     if transforms() is not None or torch.is_inference_mode_enabled() or tracing_state() is not None:
         return None
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return (torch.tensor(number, dtype=torch.float64 if type(number) is float else torch.int64, device=CPU).to(dtype),)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from autograd_opt._common.arguments import whole
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import handles
 from autograd_opt.graph.thread_state import torch_autograd
 
@@ -71,15 +72,15 @@ def requires_grad(t: Tensor) -> bool:
         return bool(node.requires_grad) or (node.view is not None and base_requires_grad(t))
     if "_requires_grad" in t.__dict__:
         return bool(t.__dict__["_requires_grad"])
-    with torch._C.DisableTorchFunction():
-        if bool(torch._C.TensorBase.requires_grad.__get__(t)):  # type: ignore[attr-defined]
+    with private.DisableTorchFunction():
+        if bool(private.TensorBase.requires_grad.__get__(t)):
             return True
         return base_requires_grad(t)
 
 
 def base_requires_grad(t: Tensor) -> bool:
     """Is `t` a view of a tensor that requires grad?"""
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         base = t._base if t._is_view() else None
         return base is not None and requires_grad(base)
 
@@ -89,10 +90,10 @@ def set_grad(t: Tensor, g: Tensor) -> None:
     if t.layout is torch.strided or g.layout is t.layout:
         t.grad = g
         return
-    needs: Any = torch._C.TensorBase.requires_grad
+    needs: Any = private.TensorBase.requires_grad
     leaf: Any = t
     t.grad = None
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         flag, hooks = needs.__get__(t), leaf._post_accumulate_grad_hooks
         leaf._post_accumulate_grad_hooks = None     # they are run later
         try:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from autograd_opt._common.callsite import place_text
+from autograd_opt.abi import torch_private as private
 from autograd_opt.errors import (
     FreedGraphError,
     GraphError,
@@ -201,8 +202,8 @@ def check_nan(g: Any, node: Any, i: int = 0) -> None:
     """Anomaly mode: raise when a rule made a NaN for operand `i`."""
     parts = [p for p in getattr(g, "parts", [g]) if p is not None]
     for part in parts:
-        if torch._C._functorch.is_batchedtensor(part):
-            part = torch._C._functorch.get_unwrapped(part)
+        if private.is_batchedtensor(part):
+            part = private.get_unwrapped(part)
         if part.is_floating_point() and bool(torch.isnan(part.detach()).any()):
             raise GraphError(
                 f"Function '{node.name()}' returned nan values in its {i}th output."

@@ -12,6 +12,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from libc.stdint cimport int64_t, uint32_t
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport *
 from autograd_opt.abi.tensor_info cimport resizable
 from autograd_opt.abi.tensor_info import reads_address
@@ -37,7 +38,7 @@ cdef extern from "Python.h":
     void PyErr_Clear()
 
 ao_use_reads(reads_address())
-cdef object base = torch._C.TensorBase
+cdef object base = private.TensorBase
 cdef object get_version = ao_own(base.__dict__["_version"])
 cdef object get_device = ao_own(base.__dict__["device"])
 cdef object get_inference = base.__dict__["is_inference"]
@@ -229,8 +230,8 @@ cdef class Held:
                 (<Tape>tape).decrement(node)
 
 
-cdef object free_weak_ref = torch.UntypedStorage._free_weak_ref
-cdef object expired = torch.UntypedStorage._expired
+cdef object free_weak_ref = private.storage_free_weak_ref
+cdef object expired = private.storage_expired
 
 
 @cython.final
@@ -263,7 +264,7 @@ cdef bint any_late():
         base = reference()
         if base is not None:
             storage = base.untyped_storage()
-            if torch._C._storage_Use_Count(storage._cdata) > 2:           # `base` and `storage`
+            if private.storage_use_count(storage._cdata) > 2:           # `base` and `storage`
                 return True
         late_bases.pop(key, None)
     return False
@@ -286,7 +287,7 @@ cdef class Tape:
         self.trash = []
         self.leaves = {}
         self.exposed, self.seeds, self.writes, self.abroad = {}, {}, {}, {}
-        self.guard = torch._C.DisableTorchFunction()
+        self.guard = private.DisableTorchFunction()
         tapes[self.id] = <size_t><PyObject *>self
         self.table = ValueTable.__new__(ValueTable)
         self.retention = Retention.__new__(Retention, allowance)
@@ -747,7 +748,7 @@ cdef class Tape:
             return 0
         if node.op.keeps is not None and node.op.keeps is not True and not node.op.keeps(node):
             return 0
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             value = at.value if at.tensor == NULL else <object>at.tensor
             if isinstance(value, weakref.ref):
                 value = value()

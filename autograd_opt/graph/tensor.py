@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from autograd_opt._common.arguments import named
+from autograd_opt.abi import torch_private as private
 from autograd_opt.errors import GraphError, at
 from autograd_opt.graph import handles
 from autograd_opt.graph.refusals import unsupported_operand
@@ -65,7 +66,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     >>> tensor([1.0, 2.0]).requires_grad
     True
     """
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         if isinstance(data, torch.Tensor):
             if unusual(data):
                 raise unsupported_operand(data, "tensor()", tracked=False)
@@ -85,7 +86,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
 
 def revive(node: Any, value: torch.Tensor) -> torch.Tensor:
     """A tensor object for `node`, whose own has died, over the value kept for its rule."""
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         alias = value.detach()
         alias.__class__ = CustomTensor
         alias._node = node  # type: ignore[attr-defined]
@@ -96,5 +97,5 @@ def connected(t: torch.Tensor, node: Any) -> torch.Tensor:
     """An alias of `t` whose gradient belongs to `node`."""
     if node.tensor is t:
         return t
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return handles.continued(node, t.detach())

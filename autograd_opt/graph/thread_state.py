@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import tape as tapes
-
-C = torch._C
 
 
 class torch_autograd:
@@ -26,15 +23,15 @@ class torch_autograd:
 
     def __enter__(self) -> None:
         self.old = tapes.pause()
-        self.guard = C._EnableTorchFunction() if self.functions else C.DisableTorchFunction()
+        self.guard = private.EnableTorchFunction() if self.functions else private.DisableTorchFunction()
         self.guard.__enter__()
         self.included = included_autograd()
         self.included.__enter__()
-        self.mode = C.is_grad_enabled()
-        C._set_grad_enabled(self.grad)
+        self.mode = private.is_grad_enabled()
+        private.set_grad_enabled(self.grad)
 
     def __exit__(self, *exc: Any) -> None:
-        C._set_grad_enabled(self.mode)
+        private.set_grad_enabled(self.mode)
         self.included.__exit__(*exc)
         self.guard.__exit__(*exc)
         tapes.resume(self.old)
@@ -45,7 +42,7 @@ _without: dict[int, Any] = {}
 
 def included_autograd() -> Any:
     """A guard that undoes, for a while, the exclusion of autograd's dispatch keys."""
-    exclude = C._dispatch_tls_local_exclude_set()
+    exclude = private.dispatch_tls_local_exclude_set()
     raw = exclude.raw_repr()
     without = _without.get(raw)
     if without is None:
@@ -53,17 +50,17 @@ def included_autograd() -> Any:
         for key in AUTOGRAD_KEYS:
             without = without.remove(key)
         _without[raw] = without
-    return C._ForceDispatchKeyGuard(C._dispatch_tls_local_include_set(), without)
+    return private.ForceDispatchKeyGuard(private.dispatch_tls_local_include_set(), without)
 
 
 @contextmanager
 def excluded_autograd() -> Iterator[None]:
     """Inside a context: exclude autograd's dispatch keys again, where an opaque call had included them."""
-    exclude = C._dispatch_tls_local_exclude_set()
+    exclude = private.dispatch_tls_local_exclude_set()
     for key in AUTOGRAD_KEYS:
         exclude = exclude.add(key)
-    with C._ForceDispatchKeyGuard(C._dispatch_tls_local_include_set(), exclude):
+    with private.ForceDispatchKeyGuard(private.dispatch_tls_local_include_set(), exclude):
         yield
 
 
-AUTOGRAD_KEYS = [k for name, k in C.DispatchKey.__members__.items() if name.startswith("Autograd")]
+AUTOGRAD_KEYS = [k for name, k in private.DispatchKey.__members__.items() if name.startswith("Autograd")]

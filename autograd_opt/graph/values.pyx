@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
     ao_again, ao_has_weakrefs, ao_needs_grad, ao_own, ao_strided, ao_use_reads, ao_uses,
 )
@@ -20,7 +21,7 @@ cdef extern from "Python.h":
     bint is_weak "PyWeakref_CheckRefExact"(object o)
 
 ao_use_reads(reads_address())
-cdef object use_count = torch._C.TensorBase.__dict__["_use_count"]
+cdef object use_count = private.TensorBase.__dict__["_use_count"]
 
 
 cdef object live_value(Tape tape, Node node):

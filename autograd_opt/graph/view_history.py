@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import handles, refusals
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
@@ -65,8 +66,8 @@ def geometry(view: Tensor, base: Tensor) -> dict[str, Any]:
     }
 
 
-Making: Any = torch._C._autograd.CreationMeta
-making_of: Any = torch._C._autograd._get_creation_meta
+Making: Any = private.CreationMeta
+making_of: Any = private.get_creation_meta
 
 
 def hidden(view: Tensor) -> bool:
@@ -161,7 +162,7 @@ def late(t: Tensor, own: bool = False) -> Any:
     if node is None or node.is_leaf:
         if base is None or not requires_grad(base):
             return None
-        leaf: Any = torch._C.TensorBase.is_leaf
+        leaf: Any = private.TensorBase.is_leaf
         torchs = "_made" not in t.__dict__
         unwritten = leaf.__get__(t) if torchs else t.__dict__["_made"] == t._version
         if unwritten:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import program_text
 from autograd_opt.graph.node import EXPOSED, NO_MERGE, OVERWRITTEN, PINNED
 from autograd_opt.inspection.attributes import attribute_difference
@@ -215,7 +216,7 @@ def equal_values(x: Any, y: Any) -> bool:
     """Do two tensors hold the same values (small ones are compared)?"""
     if x is None or y is None or x.shape != y.shape or x.dtype != y.dtype or x.numel() > LARGEST_COMPARED:
         return False
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return bool(torch.equal(x, y))
 
 

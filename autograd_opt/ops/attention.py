@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph.handles import handle_of
 from autograd_opt.ops.table import PURE, REDUCES, choose, define
 
@@ -149,7 +150,7 @@ def flash_back(g: Any, needs: Any, ans: Any, query: Any, key: Any, value: Any, m
 def attention(query: Any, key: Any, value: Any, mask: Any, *, dropout_p: float, is_causal: bool,
               scale: float | None) -> Any:
     """The canonical call."""
-    return torch._C._nn.scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale=scale)
+    return private.nn.scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale=scale)
 
 
 SIGNATURE = "query, key, value, mask=?, *, dropout_p=0.0, is_causal=False, scale=None"

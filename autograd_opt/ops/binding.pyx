@@ -6,8 +6,8 @@ Also the kernels of `lstm` and `nll_loss`, which are called too often for Python
 import inspect
 
 import torch
-from torch.utils._device import DeviceContext, _device_constructors
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
     ao_builtin0, ao_call, ao_direct_nll, ao_dtype, ao_get, ao_method, ao_method0, ao_nll, ao_on_cpu, ao_own, ao_strided,
     ao_use_reads,
@@ -17,15 +17,15 @@ from autograd_opt.graph.node cimport is_custom, shape_of, version_of
 from autograd_opt.graph.plain_values cimport is_float, same_device
 
 ao_use_reads(reads_address())
-cdef object base = torch._C.TensorBase
+cdef object base = private.TensorBase
 cdef object lazy_clone = base.__dict__["_lazy_clone"]
 cdef object get_dtype = ao_own(base.__dict__["dtype"])
 cdef object get_is_cuda = ao_own(base.__dict__["is_cuda"])
 cdef object get_ndim = ao_own(base.__dict__["ndim"])
-cdef object all_disabled = torch._C._is_torch_function_all_disabled
-cdef object stack_size = torch._C._len_torch_function_stack
-cdef object stack_at = torch._C._get_function_stack_at
-cdef object nll_forward = torch.ops.aten.nll_loss_forward.default._op
+cdef object all_disabled = private.is_torch_function_all_disabled
+cdef object stack_size = private.len_torch_function_stack
+cdef object stack_at = private.get_function_stack_at
+cdef object nll_forward = private.direct(torch.ops.aten.nll_loss_forward.default)
 cdef object CPU = same_device(torch.device("cpu"))
 cdef object FLOAT32 = torch.float32
 cdef object Size = torch.Size
@@ -44,7 +44,7 @@ cdef object read(object descr, object t):
     """A property of a tensor, without asking any torch-function mode."""
     if ao_builtin0(all_disabled) is True:
         return ao_get(descr, t)
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return ao_get(descr, t)
 
 
@@ -147,7 +147,7 @@ cdef object chosen_device():
     while n > 0:
         n -= 1
         mode = stack_at(n)
-        if isinstance(mode, DeviceContext):
+        if isinstance(mode, private.DeviceContext):
             return mode.device
     return None
 
@@ -159,7 +159,7 @@ cdef object placed(object func, object kwargs):
     if device is None:
         return kwargs
     if constructors is None:
-        constructors = frozenset(_device_constructors())
+        constructors = frozenset(private.device_constructors())
     if func not in constructors or kwargs and kwargs.get("device") is not None:
         return kwargs
     return {**(kwargs or {}), "device": device}
@@ -206,9 +206,9 @@ def nll_loss_forward(x, target, weight, *, reduction, ignore_index):
 
 # The long short-term memory (`recurrent.py`): which calls are torch's fused layers, and one such layer.
 cdef object get_count = base.__dict__["numel"]
-cdef object onednn_enabled = torch._C._get_mkldnn_enabled
-cdef bint has_onednn = torch._C._has_mkldnn
-cdef object lstm_layer = torch._C._VariableFunctions.mkldnn_rnn_layer
+cdef object onednn_enabled = private.get_mkldnn_enabled
+cdef bint has_onednn = private.has_mkldnn
+cdef object lstm_layer = private.VariableFunctions.mkldnn_rnn_layer
 cdef object transpose_method = base.__dict__["transpose"]
 cdef object contiguous_method = base.__dict__["contiguous"]
 cdef object select_method = base.__dict__["select"]

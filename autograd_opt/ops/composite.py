@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.helpers import H, broadcast_shape
 from autograd_opt.ops.neural import suggested
 from autograd_opt.ops.table import decompose
@@ -235,7 +236,7 @@ def prelu(input: Any, weight: Any) -> Any:
 def avg_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Any:
     k, s, p = (v[0] if isinstance(v, (tuple, list)) and v else v for v in (kernel_size, stride or kernel_size, padding))
-    return torch._C._nn.avg_pool2d(
+    return private.nn.avg_pool2d(
         input.unsqueeze(-2), (1, k), (1, s), (0, p), ceil_mode, count_include_pad).squeeze(-2)
 
 
@@ -277,7 +278,7 @@ def max_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 
     from autograd_opt.graph.references import requires_grad
     if isinstance(input, torch.Tensor) and not (torch.is_grad_enabled() and requires_grad(input)):
         # torch's own kernel for it, whose result is no view
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             return torch.max_pool1d(input, kernel_size, stride or (), padding, dilation, ceil_mode)
     k, s, p, d = (v[0] if isinstance(v, (tuple, list)) and v else v
                   for v in (kernel_size, stride or kernel_size, padding, dilation))

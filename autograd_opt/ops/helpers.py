@@ -12,6 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private
+from autograd_opt.abi import torch_private as private
 
 NUMBER = (int, float, complex, np.number)
 TIES_SHARE = torch_private.VERSION >= (2, 14)
@@ -90,7 +91,7 @@ def filled(t: Any) -> Any:
     """Zeros without memory get some, where torch's rule returns ordinary ones."""
     if type(t) is not torch.Tensor:
         return t
-    with torch._C.DisableTorchFunction():       # a question is nothing to record
+    with private.DisableTorchFunction():       # a question is nothing to record
         without = t._is_zerotensor()
     return t.clone() if without else t
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph.tape import get_active
 from autograd_opt.graph.values import known, value_number, waiting
 from autograd_opt.ops.helpers import H, primitive
@@ -39,7 +40,7 @@ WORTH = 32
 def number_of(a: Any) -> int:
     """Under which number the factors of `a` can be found again; 0 for none."""
     if a.ndim != 2 or a.shape[0] < WORTH or a.shape[0] != a.shape[1] or not a.is_cpu \
-            or torch._C._functorch.maybe_current_level() is not None:
+            or private.maybe_current_level() is not None:
         return 0
     return value_number(a)
 

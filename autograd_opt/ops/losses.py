@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.binding import Plan, nll_loss_forward
 from autograd_opt.ops.helpers import masked, refuse, summed
 from autograd_opt.ops.table import PURE, REDUCES, decompose, define
 
 A = torch.ops.aten
-NN: Any = torch._C._nn
+NN: Any = private.nn
 R = PURE | REDUCES
 
 
@@ -143,7 +144,7 @@ def nll_kernel(x: Any, target: Any, weight: Any, *, reduction: int, ignore_index
 
 def nll2d_kernel(x: Any, target: Any, weight: Any, *, reduction: int, ignore_index: int) -> Any:
     refuse("nll_loss2d_forward", weight=weight)
-    return A.nll_loss2d_forward.default._op(x, target, weight, reduction, ignore_index)
+    return private.direct(A.nll_loss2d_forward.default)(x, target, weight, reduction, ignore_index)
 
 
 @decompose("torch._C._nn.nll_loss_nd")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.binding import Plan
 from autograd_opt.ops.helpers import refuse
 from autograd_opt.ops.table import PURE, REDUCES, choose, decompose, define, spell
@@ -131,7 +132,7 @@ for _n in (2, 3):
            x=avg_pool_rule(getattr(A, f"avg_pool{_n}d_backward"), _n))
     define(f"max_pool{_n}d", "x, kernel_size=1, stride=None, padding=0, dilation=1, ceil_mode=False", PURE,
            f"torch.max_pool{_n}d F.max_pool{_n}d", bind=bind_max_pool,
-           kernel=max_pool_kernel(getattr(torch._C._nn, f"max_pool{_n}d_with_indices")),
+           kernel=max_pool_kernel(getattr(private.nn, f"max_pool{_n}d_with_indices")),
            x=max_pool_rule(getattr(A, f"max_pool{_n}d_with_indices_backward"), _n))
 define("adaptive_avg_pool2d", "x, output_size=1", PURE, "torch._adaptive_avg_pool2d",
        x=lambda g, x: A._adaptive_avg_pool2d_backward(g, x))
@@ -207,7 +208,7 @@ def bind_group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = Non
 def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
                cudnn_enabled: bool = True) -> Any:
     """For operands that lie otherwise: torch's copies, and the call again."""
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         form = suggested(x)
     weight, bias = (t if t is None else t.contiguous() for t in (weight, bias))
     return torch.group_norm(x.contiguous(memory_format=form), num_groups, weight, bias, eps, cudnn_enabled)

@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import refusals
 from autograd_opt.ops.binding import OneLayer, bind_lstm, pick_lstm
 from autograd_opt.ops.table import MULTI, VARIADIC, choose, define
 
-BACKWARD: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default._op
+BACKWARD: Any = private.direct(torch.ops.aten.mkldnn_rnn_layer_backward.default)
 FUSED: Any = torch.mkldnn_rnn_layer
 LSTM = 2
 """What torch calls this kind of cell."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.fx import Graph, Node
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.passes import EFFECT, KEEP, LEAF, PINNED, NodeTable
 
 PURE_FUNCTIONS = frozenset({operator.getitem, *(getattr(operator, name) for name in (
@@ -22,7 +23,7 @@ VALUES = (str, bytes, int, bool, type(None), torch.dtype, torch.device, torch.la
 
 def schema_of(node: Node) -> Any:
     """The schema of an operator's overload; None for what is called in another way."""
-    called = node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+    called = node.op == "call_function" and isinstance(node.target, private.OpOverload)
     return node.target._schema if called else None  # type: ignore[union-attr]
 
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.torch_private import TorchDispatchMode
 from autograd_opt.plans.operators import base_name, full_name, functional, mapped, parts
 
 Tensor = torch.Tensor
@@ -79,7 +80,7 @@ class Kernels(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not isinstance(function, torch._ops.OpOverload):
+        if not isinstance(function, private.OpOverload):
             self.reason = self.reason or f"it calls {function}, which is no operator of torch's"
             return function(*args, **kwargs)
         args_then, kwargs_then = mapped(self.as_it_is, (tuple(args), dict(kwargs)))

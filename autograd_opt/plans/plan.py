@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.plans import blocks, replay
 from autograd_opt.plans.capture import tensors
 from autograd_opt.plans.elementwise import FLOATS
@@ -118,7 +119,7 @@ class Plan:
         if one.name in INTO and not one.kept and self.stays(one.outs[0]):
             self.fixed[one.outs[0]] = memory = maker(self.program.samples[one.outs[0]])()
             return kernel(
-                one.function, one, frees, getattr(torch._C._VariableFunctions, INTO[one.name]), {"out": memory}
+                one.function, one, frees, getattr(private.VariableFunctions, INTO[one.name]), {"out": memory}
             )
         return kernel(one.function, one, frees)
 
@@ -194,7 +195,8 @@ def kernel(
     name = base_name(function)
     if call is None:
         bound = name in BINDINGS and not one.kwargs and isinstance(one.args[0], Ref)
-        call = torch._C.TensorBase.__dict__.get(name, function._op) if bound else function._op
+        entry = private.direct(function)
+        call = private.TensorBase.__dict__.get(name, entry) if bound else entry
     kwargs = {**one.kwargs, **(more or {})}
     lists, rest = [], []
     for place, part in enumerate(one.args):

@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
 from autograd_opt.plans import replay
 from autograd_opt.plans.capture import Kernel, Unrepeatable, Watch
 from autograd_opt.plans.plan import Plan
@@ -23,7 +24,6 @@ from autograd_opt.plans.program import Builder, place_of, storage_of
 from autograd_opt.plans.state import Reached
 
 Tensor = torch.Tensor
-C: Any = torch._C
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class Repetition:
     def run(self, leaves: list[Any]) -> Any:
         """Repeat the call with these arguments."""
         given = [s.tensor(leaves) for s in self.sources]
-        with C.DisableTorchFunction(), C._AutoDispatchBelowAutograd():
+        with private.DisableTorchFunction(), private.AutoDispatchBelowAutograd():
             values = self.plan.run(given)
         made = iter(values[: self.count])
         flat: list[Any] = list(self.constants)
@@ -291,6 +291,6 @@ class Repeated(torch.autograd.Function):
         shapes = [ctx.repetition.backward.program.samples[n] for n in ctx.repetition.backward.given]
         given = [laid_out(cotangents[place], sample) if place >= 0 else next(saved)
                  for place, sample in zip(ctx.places, shapes, strict=True)]
-        with ctx.repetition.lock, C.DisableTorchFunction(), C._AutoDispatchBelowAutograd():
+        with ctx.repetition.lock, private.DisableTorchFunction(), private.AutoDispatchBelowAutograd():
             found = ctx.repetition.backward.run(given)
         return (None, None, None, None, *found)

@@ -7,11 +7,12 @@ from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
 from libc.math cimport copysign
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.plans.blocks cimport Stretch
 
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
-cdef object data_ptr = torch._C.TensorBase.__dict__["data_ptr"]
+cdef object data_ptr = private.TensorBase.__dict__["data_ptr"]
 cdef object MISSING = object()
 
 

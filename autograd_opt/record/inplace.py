@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 from torch.nn import init
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
 from autograd_opt.graph import handles, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
@@ -46,7 +47,7 @@ def writes(func: Any, name: str) -> bool:
 
 def has_history(t: Tensor) -> bool:
     """True if torch has computed the tensor, which a graph takes for a leaf."""
-    return type(t) is Tensor and not torch._C.TensorBase.is_leaf.__get__(t)  # type: ignore[attr-defined]
+    return type(t) is Tensor and not private.TensorBase.is_leaf.__get__(t)
 
 
 def protect(target: Tensor, node: Any, tracked: bool) -> None:
@@ -101,14 +102,14 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
           operands: tuple[Any, ...], attributes: dict[str, Any]) -> Tensor:
     """Run the in-place kernel and move operand 0 to a node that computes its new value."""
     target: Tensor = operands[0]
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         strided = all(t.layout is torch.strided for t in operands if isinstance(t, Tensor))
         if func is POWER and not isinstance(operands[1], (Tensor, int, float)) \
                 and func(target.new_empty(0), operands[1]) is NotImplemented:
             return NotImplemented               # the other class may know what to do
     if not strided:
         return opaque_handler(func, args, kwargs)
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         if op is not SETITEM or not makes_view(attributes["index"]):
             views.refuse_unread(target)
         found = nodes_of(operands, op.name)
@@ -162,7 +163,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     from autograd_opt.record.torch_fallback import OPAQUE, described, detached, differentiated
     leaves, spec = tree_flatten((args, kwargs))
     name = getattr(func, "__name__", "").partition(".")[0]
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         tensors = [t for t in leaves if isinstance(t, Tensor)]
         if not tensors or not torch.is_grad_enabled():
             return recorder.written(func, args, kwargs)
@@ -170,7 +171,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if name.startswith("_foreach_") and wants_grad(nodes_of(tensors, name)) and hasattr(Tensor, name[9:]):
             for t in args[0]:               # none is written where one is refused
                 protect(t, handles.handle_of(t), False)
-            with torch._C._EnableTorchFunction():
+            with private.EnableTorchFunction():
                 return one_by_one(name[9:], *args, **kwargs)
         views.refuse_unread(target)
         found = nodes_of(tensors, name)
@@ -203,7 +204,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         out = out if isinstance(out, Tensor) else copy
         wrt = [x for x in inputs.values() if x.requires_grad]
         call = differentiated(name, wrt, [out])
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         if name in RESHAPING or target.layout is not torch.strided:
             func(*args, **kwargs)
         else:
@@ -240,7 +241,7 @@ def draw_anyway(name: str, target: Tensor, options: tuple[Any, ...]) -> None:
 def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`out=`: refused, as in torch, where an argument requires grad."""
     leaves, _ = tree_flatten((args, kwargs))
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         found = [handles.handle_of(t) for t in leaves if isinstance(t, Tensor)]
         if wants_grad(found):
             raise errors.GraphError(errors.at(

@@ -6,19 +6,20 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import handles, references, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 
 Tensor = torch.Tensor
-Base = torch._C.TensorBase
+Base = private.TensorBase
 
 
 def history(t: Tensor) -> Any:
     """The node that computed `t`, as far as gradients go; None for what torch calls a leaf."""
     node = t.__dict__.get("_node")
     tape: Any = tapes.get_recording()
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         if tape is not None and (
                 tape.late if node is None or node.is_leaf or not node.requires_grad else node.view is not None) \
                 and t._is_view():

@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
-from torch.utils._pytree import tree_map
 
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.torch_private import tree_map
 from autograd_opt.graph import runs
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.record import recorder, saved_tensors
-
-C = torch._C
 
 
 def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -57,7 +56,7 @@ class ThreadState(NamedTuple):
 def thread_state() -> ThreadState:
     """The calling thread's modes, as far as a backward run depends on them."""
     return ThreadState(
-        C.is_grad_enabled(), C._autograd._top_saved_tensors_default_hooks(False),
+        private.is_grad_enabled(), private.top_saved_tensors_default_hooks(False),
         recorder.innermost_graph(), list(runs.stack()), tapes.get_recording() is None,
     )
 
@@ -70,15 +69,15 @@ def restored(state: ThreadState, tape: Any) -> Iterator[None]:
     tapes.set_active_tape(tape)
     tapes.set_saving_hooks(int(state.hooks is not None))
     try:
-        with C._AutoDispatchBelowAutograd(), MODE, torch.set_grad_enabled(state.grad_mode):
+        with private.AutoDispatchBelowAutograd(), MODE, torch.set_grad_enabled(state.grad_mode):
             if state.hooks is None:
                 yield
             else:
-                C._autograd._push_saved_tensors_default_hooks(*state.hooks)
+                private.push_saved_tensors_default_hooks(*state.hooks)
                 try:
                     yield
                 finally:
-                    C._autograd._pop_saved_tensors_default_hooks()
+                    private.pop_saved_tensors_default_hooks()
     finally:
         tapes.set_active_tape(None)
         recorder.set_innermost_graph(None)
@@ -103,8 +102,8 @@ def install() -> None:
 
 # torch.jit.trace takes down what torch itself calls: every call, also one that a graph would not compute again.
 TRACERS: dict[Any, tuple[str, ...]] = {
-    C: ("_create_function_from_trace", "_create_function_from_trace_with_dict", "_create_graph_by_tracing"),
-    C.ScriptModule: ("_create_method_from_trace", "_create_method_from_trace_with_dict"),
+    private.C: ("_create_function_from_trace", "_create_function_from_trace_with_dict", "_create_graph_by_tracing"),
+    private.ScriptModule: ("_create_method_from_trace", "_create_method_from_trace_with_dict"),
 }
 
 
@@ -119,7 +118,7 @@ def unrecorded(trace: Callable[..., Any]) -> Callable[..., Any]:
         if tapes.get_recording() is None:
             return trace(*args, **kwargs)
         from autograd_opt.graph.thread_state import torch_autograd
-        with torch_autograd(C.is_grad_enabled(), functions=True), without_modes():
+        with torch_autograd(private.is_grad_enabled(), functions=True), without_modes():
             return trace(*args, **kwargs)
     return call
 
@@ -127,12 +126,12 @@ def unrecorded(trace: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def without_modes() -> Iterator[None]:
     """Only the classes of tensors are asked about torch functions, no mode is."""
-    popped = [C._pop_torch_function_stack() for _ in range(C._len_torch_function_stack())]
+    popped = [private.pop_torch_function_stack() for _ in range(private.len_torch_function_stack())]
     try:
         yield
     finally:
         for mode in reversed(popped):
-            C._push_on_torch_function_stack(mode)
+            private.push_on_torch_function_stack(mode)
 
 
 def plain(t: Any) -> Any:

@@ -16,26 +16,24 @@ import types
 from typing import Any
 
 import torch
-import torch._tensor
 import torch.functional
 import torch.nn.functional
 import torch.overrides
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.table import CALLS, SPELLINGS
 
-MODULES: tuple[Any, ...] = (torch.nn.functional, torch.functional, torch._tensor, torch.autograd,
+MODULES: tuple[Any, ...] = (torch.nn.functional, torch.functional, private.tensor_module, torch.autograd,
                             torch.overrides)
 
 FACTORIES = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.zeros_like, torch.ones_like,
-             torch.is_complex, torch.is_floating_point, torch._C._set_grad_enabled)
+             torch.is_complex, torch.is_floating_point, private.set_grad_enabled)
 """Functions whose results have no history; they are common in modules and optimizers."""
-
-
-PLACES = tuple(vars(torch._C)[name] for name in ("_VariableFunctions", "_nn", "_linalg", "_fft", "_special"))
 
 
 def functions() -> list[Any]:
     """The built-in functions of torch's that take tensors."""
     found = [f for table in (CALLS, SPELLINGS, FACTORIES) for f in table if type(f) is types.BuiltinFunctionType]
-    every = (getattr(place, name) for place in PLACES for name in dir(place) if not name.startswith("__"))
+    every = (getattr(place, name) for place in private.FUNCTION_NAMESPACES for name in dir(place)
+             if not name.startswith("__"))
     return found + [f for f in every if type(f) is types.BuiltinFunctionType]

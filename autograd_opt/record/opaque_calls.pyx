@@ -8,6 +8,7 @@ from torch.autograd.graph import GradientEdge
 
 from cpython.object cimport PyObject
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
     ao_call, ao_casts, ao_dtype, ao_grad_on, ao_get, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_needs_grad,
     ao_own, ao_plain, ao_set_type, ao_strided, ao_use_reads,
@@ -25,13 +26,12 @@ from autograd_opt.ops.binding cimport placed
 from autograd_opt.graph.tensor import CustomTensor
 
 ao_use_reads(reads_address())
-cdef object C = torch._C
-cdef object base = C.TensorBase
+cdef object base = private.TensorBase
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
-cdef object PythonNode = C._FunctionBase
-cdef object grad_enabled = C.is_grad_enabled
-cdef object any_autocast = C._is_any_autocast_enabled
+cdef object PythonNode = private.FunctionBase
+cdef object grad_enabled = private.is_grad_enabled
+cdef object any_autocast = private.is_any_autocast_enabled
 cdef object is_inference = base.__dict__["is_inference"]
 cdef object detach_method = base.__dict__["detach"]
 cdef object require_grad_method = base.__dict__["requires_grad_"]

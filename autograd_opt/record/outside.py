@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.errors import GraphError, at
 from autograd_opt.graph.node import stand_in
 from autograd_opt.graph.tensor import CustomTensor
@@ -23,14 +24,14 @@ def outside(func: Any, args: Any, kwargs: Any) -> Any:
 
     A tensor of a graph that needs no gradient is a constant to torch, whose own autograd follows the other operands.
     """
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         if kwargs.get("out") is not None:
             own_memory(kwargs["out"])
         known = func if func in SPECIAL or not isinstance(func, types.FunctionType) else original(func)
         if known in SPECIAL and own(args[:1] or tuple(kwargs.values())):
             return SPECIAL[known](known, args, kwargs)
         followed = tracked((args, kwargs)) if torch.is_grad_enabled() else []
-        if followed and torch._C._get_tracing_state() is not None:
+        if followed and private.get_tracing_state() is not None:
             raise GraphError(at(
                 "Cannot insert a Tensor that requires grad as a constant. Consider making it a parameter or input, or "
                 "detaching the gradient"
@@ -67,7 +68,7 @@ def mark(result: Any, given: set[int], origin: Any, func: Any) -> None:
     One with a history that starts at `origin` is no leaf, also where another graph reads it.
     """
     if type(result) is torch.Tensor:
-        if torch._C._functorch.is_functorch_wrapped_tensor(result):
+        if private.is_functorch_wrapped_tensor(result):
             _kept.met = True                    # the transform's results are marked
         elif id(result) not in given:
             result.__class__ = CustomTensor
@@ -97,7 +98,7 @@ def marked(call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         given: list[torch.Tensor] = []
         collect(result, found)
         collect((args, kwargs), given)
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             mark([t for t in found if not (t.is_leaf and t.requires_grad)], set(map(id, given)), None, call)
         if isinstance(result, tuple):
             return tuple(marked_later(r) if isinstance(r, types.FunctionType) else r for r in result)

@@ -14,6 +14,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
     ao_builtin0, ao_call, ao_casts, ao_dtype, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t,
     ao_get, ao_grad_on, ao_innermost_mode, ao_is_inference, ao_is_view, ao_is_zero, ao_direct_linear, ao_direct_nll,
@@ -39,7 +40,7 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.tape import saving_hooks, set_active_tape, unusual
 
 ao_use_reads(reads_address())
-cdef object base = torch._C.TensorBase
+cdef object base = private.TensorBase
 cdef object lazy_clone = base.__dict__["_lazy_clone"]
 cdef object is_inference = base.__dict__["is_inference"]
 cdef object DType = torch.dtype
@@ -53,11 +54,11 @@ cdef object get_data = base.__dict__["data"]
 cdef object get_dtype = ao_own(base.__dict__["dtype"])
 cdef object get_device = ao_own(base.__dict__["device"])
 cdef object get_is_cuda = ao_own(base.__dict__["is_cuda"])
-cdef object guard_enter = torch._C.DisableTorchFunction.__dict__["__enter__"]
-cdef object guard_exit = torch._C.DisableTorchFunction.__dict__["__exit__"]
-cdef object grad_enabled = torch._C.is_grad_enabled
-cdef object all_disabled = torch._C._is_torch_function_all_disabled
-cdef object any_autocast = torch._C._is_any_autocast_enabled
+cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
+cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
+cdef object grad_enabled = private.is_grad_enabled
+cdef object all_disabled = private.is_torch_function_all_disabled
+cdef object any_autocast = private.is_any_autocast_enabled
 cdef object CPU = same_device(torch.device("cpu"))
 cdef tuple NOTHING = (None, None, None)
 cdef tuple EMPTY = ()

@@ -13,14 +13,14 @@ from operator import is_not
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.torch_private import tree_map
 from autograd_opt.graph import handles, refusals, runs
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import connected
 
-C = torch._C
 Tensor = torch.Tensor
 
 
@@ -31,16 +31,16 @@ class Entered(threading.local):
         self.pairs: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = []
 
     def enter(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
-        C._autograd._push_saved_tensors_default_hooks(pack_hook, unpack_hook)
+        private.push_saved_tensors_default_hooks(pack_hook, unpack_hook)
         self.pairs.append((pack_hook, unpack_hook))
         tapes.set_saving_hooks(1)
 
     def leave(self) -> None:
-        C._autograd._pop_saved_tensors_default_hooks()
+        private.pop_saved_tensors_default_hooks()
         if self.pairs:
             self.pairs.pop()
         # torch's own stack says whether one is left: pairs may also be pushed and popped past these methods
-        tapes.set_saving_hooks(int(C._autograd._top_saved_tensors_default_hooks(True) is not None))
+        tapes.set_saving_hooks(int(private.top_saved_tensors_default_hooks(True) is not None))
 
     def changed(self, before: list[Any], task: Any) -> None:
         """Note the pairs from before user code that has changed them: the end of its node brings them back."""
@@ -133,25 +133,25 @@ def user_state() -> Iterator[None]:
     paused = tapes.get_active() is not None and tapes.get_recording() is None
     if paused:
         tapes.resume(0)
-    grad_mode = C.is_grad_enabled()
+    grad_mode = private.is_grad_enabled()
     try:
-        with C._EnableTorchFunction(), MODE:
+        with private.EnableTorchFunction(), MODE:
             yield
     finally:
-        C._set_grad_enabled(grad_mode)
+        private.set_grad_enabled(grad_mode)
         if paused:
             tapes.pause()
 
 
 def pack(t: Any, node: Any, is_output: bool = False) -> Any:
     """Hand `t`, whose node is `node`, to the innermost pack hook; `t` itself where there is none."""
-    hooks: Any = C._autograd._top_saved_tensors_default_hooks(False)
+    hooks: Any = private.top_saved_tensors_default_hooks(False)
     if hooks is None:
         return t
     before = version(t)
     given = t.detach() if is_output else t
     with user_state():
-        C._set_grad_enabled(False)
+        private.set_grad_enabled(False)
         held = hooks[0](given)
     if version(t) != before:
         raise errors.GraphError(errors.at(
@@ -162,7 +162,7 @@ def pack(t: Any, node: Any, is_output: bool = False) -> Any:
 
 
 def version(t: Tensor) -> int:
-    with C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return 0 if t.is_inference() else t._version
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import GRAD
 from autograd_opt.graph import refusals, view_history
 from autograd_opt.graph import tape as tapes
@@ -21,9 +22,6 @@ from autograd_opt.graph.thread_state import included_autograd, torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
 from autograd_opt.record import opaque_calls, recorder
 from autograd_opt.record.opaque_calls import OpaqueCall, held, name_of, saved_fields
-
-C = torch._C
-
 
 BATCHED_WRONGLY = frozenset(["as_strided_scatter"])
 """Calls whose derivative torch 2.13 computes wrongly for a batch of cotangents: they are differentiated one by one."""
@@ -35,7 +33,7 @@ GIVEN_BACK = frozenset("alpha_dropout feature_dropout feature_alpha_dropout cpu"
 
 def differentiated(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> OpaqueCall:
     """A call that torch has run under its own autograd."""
-    hooked = C._autograd._top_saved_tensors_default_hooks(True) is not None
+    hooked = private.top_saved_tensors_default_hooks(True) is not None
     return OpaqueCall(name, inputs, [torch.autograd.graph.get_gradient_edge(o) for o in outputs if leads_on(o)], hooked)
 
 
@@ -137,7 +135,7 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
                                                                  strict=True)]
         inputs = [(x, t) for x, t in inputs if id(x) in below]      # as in torch, no run comes to the others
         again = differentiated(f"{call.name}_vjp", [x for x, _ in inputs], present)
-    with C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         results = iter(record(again, [traced(t) for _, t in inputs], present))
     return reached(call, outs, [None if x is None else next(results) for x in grads])
 
@@ -245,7 +243,7 @@ def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
     if tapes.get_recording() is None:
         return recorder.run_raw(func, args, kwargs)
-    if not torch._C.is_grad_enabled():
+    if not private.is_grad_enabled():
         out = recorder.run_raw(func, args, kwargs)
         views.set_apart(out)
         return out
@@ -254,7 +252,7 @@ def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensors: list[torch.Tensor] = []
     recorder.collect(args, tensors)
     recorder.collect(kwargs, tensors)
-    with C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         try:
             found = recorder.nodes_or_refuse(tensors, name)
         except RuntimeError:
@@ -286,7 +284,7 @@ def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[to
             if o.requires_grad and tapes.unusual(o):
                 raise refusals.unsupported_result(o, name)
         call = differentiated(name, copies, outputs)
-    with C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         results = record(call, originals, outputs)
     given.update((id(o), r) for o, r in zip(outputs, results, strict=True))
     return recorder.substitute(out, given)

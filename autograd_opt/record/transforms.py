@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD
+from autograd_opt.abi.torch_private import tree_leaves, tree_map
 from autograd_opt.graph import handles
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
@@ -36,7 +36,6 @@ from autograd_opt.record.torch_fallback import (
     variables_below,
 )
 
-C = torch._C
 Tensor = torch.Tensor
 _local = threading.local()
 FIELD: Any = Tensor.grad
@@ -67,7 +66,7 @@ class Capture(TorchFunctionMode):
             with recording_again():
                 return dispatch.call(func, args, kwargs or {})
         args = self.swap(args)
-        with C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             out = func(*args, **self.swap(kwargs or {}))
             made = args[0] if getattr(func, "__name__", "") == "__set__" else out
             if isinstance(made, Tensor) and made.requires_grad and made.is_leaf:
@@ -76,7 +75,7 @@ class Capture(TorchFunctionMode):
 
     def swap(self, arguments: Any) -> Any:
         """The arguments with a stand-in for every tensor of the graph."""
-        with C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             return tree_map(lambda x: self.stand_in(x) if isinstance(x, Tensor) else x, arguments)
 
     def stand_in(self, t: Tensor) -> Tensor:
@@ -84,11 +83,11 @@ class Capture(TorchFunctionMode):
         known = self.pairs.get(id(t))
         if known is not None:
             return known[1]
-        if id(t) in self.own or C._functorch.is_functorch_wrapped_tensor(t):
+        if id(t) in self.own or private.is_functorch_wrapped_tensor(t):
             return t
         if type(t) is not CustomTensor and not (t.requires_grad and t.is_leaf):
             return t
-        with temporarily_clear_interpreter_stack():     # the stand-in belongs to no transform
+        with private.temporarily_clear_interpreter_stack():     # the stand-in belongs to no transform
             paused = tapes.resume(0)                    # its memory may have been written: that is recorded
             try:
                 tracked = bool(handles.handle_of(t).requires_grad)
@@ -98,7 +97,7 @@ class Capture(TorchFunctionMode):
 
     def replaces(self, t: Any) -> bool:
         """Is `t` a tensor of the graph, which torch's autograd may not see?"""
-        with C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             return isinstance(t, Tensor) and self.stand_in(t) is not t
 
     def recorded(self, tensors: list[Tensor]) -> list[Tensor]:
@@ -109,7 +108,7 @@ class Capture(TorchFunctionMode):
             return [origins.get(id(t), t) for t in tensors]
         operands = self.below([*found.values()])
         call = differentiated(self.name, [s for _, s in operands], list(found.values()))
-        with recording_again(), C.DisableTorchFunction():
+        with recording_again(), private.DisableTorchFunction():
             results = record(call, [t for t, _ in operands], list(found.values()))
         origins.update(zip(found, results, strict=True))
         return [origins.get(id(t), t) for t in tensors]
@@ -133,21 +132,21 @@ class Capture(TorchFunctionMode):
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
             inputs: tuple[Tensor, ...] = ()) -> Any:
         """Call `function` and record the call; `inputs` are operands that it holds itself."""
-        with torch_autograd(C.is_grad_enabled(), functions=True), self:
+        with torch_autograd(private.is_grad_enabled(), functions=True), self:
             stack = captures()
             stack.append(self)
             try:
                 out = function(*self.swap(args), **self.swap(kwargs))
             finally:
                 stack.pop()
-            with C.DisableTorchFunction():
+            with private.DisableTorchFunction():
                 back = {id(other): original for original, other in self.pairs.values()}
                 results = [o for o in tree_leaves(out) if isinstance(o, Tensor) and id(o) not in back]
                 found = list({id(o): o for o in results}.values())
                 operands = self.below(results)
                 operands += [(t, t) for t in inputs]
                 call = differentiated(self.name, [s for _, s in operands], found)
-        with C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             results = record(call, [t for t, _ in operands], found, True)
             back.update((id(o), r) for o, r in zip(found, results, strict=True))
             return tree_map(lambda x: back.get(id(x), x) if isinstance(x, Tensor) else x, out)
@@ -238,7 +237,7 @@ def refuse_opening(graph: Any) -> None:
             f"{graph.label} was opened inside a forward-mode level (torch.autograd.forward_ad or torch.func.jvp): a "
             "graph does not record tangents; open it outside, and call the transform inside the graph"
         ))
-    if C._functorch.peek_interpreter_stack() is not None:
+    if private.peek_interpreter_stack() is not None:
         raise errors.UnsupportedError(errors.at(
             f"{graph.label} was opened inside a torch.func transform: a graph does not record the transform's tensors; "
             "open it outside, and call the transform inside the graph"
@@ -273,8 +272,8 @@ def scripted_method(original: Callable[..., Any]) -> Callable[..., Any]:
         require_no_gradients(self)
         if tapes.get_recording() is None:
             return original(self, *swapped(args), **kwargs)
-        with C.DisableTorchFunction():
-            module: Any = torch.jit._recursive.wrap_cpp_module(self.owner)
+        with private.DisableTorchFunction():
+            module: Any = private.script_module_of(self.owner)
             held = tuple(p for p in module.parameters() if p.requires_grad)
             if any(p._backward_hooks for p in held) and torch.is_grad_enabled():
                 raise errors.UnsupportedError(errors.at(
@@ -287,9 +286,7 @@ def scripted_method(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def install() -> None:
     """Put the entry points in place; done once at import."""
-    from torch._functorch import eager_transforms, vmap
-    eager: Any = eager_transforms
-    batched: Any = vmap
+    eager, batched = private.transform_modules()
     batched._flat_vmap = whole("vmap", batched._flat_vmap)
     eager.grad_impl = whole("func_grad", eager.grad_impl)
     eager.grad_and_value_impl = whole("func_grad_and_value", eager.grad_and_value_impl)
@@ -302,9 +299,8 @@ def install() -> None:
     for module in (eager, public):
         module.linearize, module.functionalize = linearize, functionalize
     forward_ad.enter_dual_level = refuse_dual_level(forward_ad.enter_dual_level)
-    script: Any = C
-    script.ScriptFunction.__call__ = scripted_function(script.ScriptFunction.__call__)
-    script.ScriptMethod.__call__ = scripted_method(script.ScriptMethod.__call__)
+    private.ScriptFunction.__call__ = scripted_function(private.ScriptFunction.__call__)
+    private.ScriptMethod.__call__ = scripted_method(private.ScriptMethod.__call__)
 
 
 def functionalized(original: Callable[..., Any]) -> Callable[..., Any]:

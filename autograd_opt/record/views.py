@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import handles, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import requires_grad
@@ -199,7 +200,7 @@ def shown(memory: Tensor, size: Any, stride: Any, offset: int, dtype: Any, conj:
         view = torch.empty(0, dtype=dtype, device=memory.device)
         view.set_(memory.untyped_storage(), offset, size, stride)
     view = view.conj() if conj else view
-    return torch._neg_view(view) if neg else view
+    return private.neg_view(view) if neg else view
 
 
 def region(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any, dtype: Any = None,

@@ -7,10 +7,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from autograd_opt import errors
 from autograd_opt._common.arguments import named
+from autograd_opt.abi.torch_private import tree_leaves
 from autograd_opt.graph import references
 from autograd_opt.verification.result.budget import ENGINES, Budget
 from autograd_opt.verification.result.verdict import Status, Verification

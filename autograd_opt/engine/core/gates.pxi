@@ -2,7 +2,7 @@
 #
 # Part of executor.pyx.
 
-cdef object lstm_backward = torch.ops.aten.mkldnn_rnn_layer_backward.default._op
+cdef object lstm_backward = private.direct(torch.ops.aten.mkldnn_rnn_layer_backward.default)
 cdef object select = base.__dict__["select"]
 cdef object TURNED = (0, 1)
 cdef object FIRST = (0, 0)

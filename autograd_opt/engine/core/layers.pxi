@@ -3,14 +3,14 @@
 # Part of executor.pyx; `native` decides when they apply.
 
 cdef object aten = torch.ops.aten
-cdef object convolution_backward = aten.convolution_backward.default._op
-cdef object batch_norm_backward = aten.native_batch_norm_backward.default._op
-cdef object batch_norm_index_backward = aten._batch_norm_impl_index_backward.default._op
-cdef object layer_norm_backward = aten.native_layer_norm_backward.default._op
-cdef object max_pool_backward = aten.max_pool2d_with_indices_backward.default._op
-cdef object nll_backward = aten.nll_loss_backward.default._op
-cdef object embedding_backward = aten.embedding_dense_backward.default._op
-cdef object threshold_backward_into = aten.threshold_backward.grad_input._op
+cdef object convolution_backward = private.direct(aten.convolution_backward.default)
+cdef object batch_norm_backward = private.direct(aten.native_batch_norm_backward.default)
+cdef object batch_norm_index_backward = private.direct(aten._batch_norm_impl_index_backward.default)
+cdef object layer_norm_backward = private.direct(aten.native_layer_norm_backward.default)
+cdef object max_pool_backward = private.direct(aten.max_pool2d_with_indices_backward.default)
+cdef object nll_backward = private.direct(aten.nll_loss_backward.default)
+cdef object embedding_backward = private.direct(aten.embedding_dense_backward.default)
+cdef object threshold_backward_into = private.direct(aten.threshold_backward.grad_input)
 cdef object permute = base.__dict__["permute"]
 cdef object get_nbytes = ao_own(base.__dict__["nbytes"])
 cdef Py_ssize_t LARGE = 1 << 16          # bytes from which memory costs more than the question whose it is

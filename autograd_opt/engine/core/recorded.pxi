@@ -9,12 +9,12 @@
 
 cdef dict _ops = {}
 cdef object matrix_transpose = torch.Tensor.mT.__get__
-cdef object any_autocast = torch._C._is_any_autocast_enabled
-cdef object guard_enter = torch._C.DisableTorchFunction.__dict__["__enter__"]
-cdef object guard_exit = torch._C.DisableTorchFunction.__dict__["__exit__"]
+cdef object any_autocast = private.is_any_autocast_enabled
+cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
+cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
 cdef tuple NOTHING = (None, None, None)
-cdef object select_backward = torch.ops.aten.select_backward.default._op
-cdef object slice_backward = torch.ops.aten.slice_backward.default._op
+cdef object select_backward = private.direct(torch.ops.aten.select_backward.default)
+cdef object slice_backward = private.direct(torch.ops.aten.slice_backward.default)
 
 
 cdef Op operator(str name):

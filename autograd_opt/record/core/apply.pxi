@@ -1,7 +1,7 @@
 # `apply`: any operator of the table; the compiled route for up to three operands and one output.
 
-cdef object is_shared_copy = torch._C._is_cow_tensor
-cdef object linear_function = torch._C._nn.linear
+cdef object is_shared_copy = private.is_cow_tensor
+cdef object linear_function = private.nn.linear
 
 
 # Everything that has no hot path ------------------------------------------------------
@@ -15,7 +15,7 @@ cdef object enter(Tape tape):
     if tape.guarded:
         if ao_builtin0(all_disabled) is True:
             return None
-        switch = torch._C.DisableTorchFunction()
+        switch = private.DisableTorchFunction()
     else:
         tape.guarded = True
         switch = tape.guard
@@ -54,7 +54,7 @@ cpdef object run_raw(object func, object args, object kwargs):
 
 cdef object binding_of(object func):
     """What an operator of `torch.ops` calls, whose Python code has looked at the arguments before it came to the mode."""
-    return func._op if type(func) in OPERATOR_KINDS else func
+    return private.direct(func) if type(func) in OPERATOR_KINDS else func
 
 
 cpdef int own_memory(object t) except -1:
@@ -63,7 +63,7 @@ cpdef int own_memory(object t) except -1:
         for one in t:
             own_memory(one)
     elif is_tensor(t):
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             if t.layout is torch.strided and is_shared_copy(t):
                 t.data_ptr()
     return 0

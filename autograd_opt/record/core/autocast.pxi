@@ -8,7 +8,7 @@
 cdef object autocast_on = torch.is_autocast_enabled
 cdef object autocast_dtype = torch.get_autocast_dtype
 cdef object cast_cache_on = torch.is_autocast_cache_enabled
-cdef object has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+cdef object has_kernel = private.dispatch_has_kernel_for_dispatch_key
 cdef object FLOAT32 = torch.float32
 cdef object FLOAT64 = torch.float64
 cdef object autocast_keys = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA", "xpu": "AutocastXPU", "mps": "AutocastMPS"}

@@ -2,7 +2,7 @@
 
 cdef object get_dimensions = ao_own(base.__dict__["ndim"])
 cdef object log_softmax_method = base.__dict__["log_softmax"]
-cdef object nll_function = torch._C._nn.nll_loss
+cdef object nll_function = private.nn.nll_loss
 cdef object INT64 = torch.int64
 
 

@@ -14,15 +14,15 @@ cdef extern from *:
     PyObject *ao_innermost
     double ao_smallest, ao_unit
 
-cdef object Guard = torch._C._AutoDispatchBelowAutograd
-cdef object transform_level = torch._C._functorch.maybe_current_level
+cdef object Guard = private.AutoDispatchBelowAutograd
+cdef object transform_level = private.maybe_current_level
 cdef object refuse_opening = None        # transforms.refuse_opening
 cdef object references_of = None         # references.ReferenceManager
 cdef object pipeline_of = None           # graph.pipeline_of
 cdef object checked_options = None       # options.checked
 cdef object plain_pipeline = None        # the pipeline without passes of the user's, not exact
 cdef object is_finalizing = sys.is_finalizing
-cdef object mode_count = torch._C._len_torch_function_stack
+cdef object mode_count = private.len_torch_function_stack
 cdef object NO_VERDICTS = deque(maxlen=0)
 cdef int64_t graphs = 0                  # made in this process
 cdef dict open_graphs = {}               # thread -> the graph that records there

@@ -249,7 +249,7 @@ cdef bint any_requires(list nodes):
 
 
 cdef list nodes_of(Tape tape, tuple operands):
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return [handle(tape, t) if isinstance(t, Tensor) else None for t in operands]
 
 

@@ -66,7 +66,7 @@ cdef object read(object descr, object t):
     """A property of a CustomTensor, without asking any torch-function mode."""
     if ao_builtin0(all_disabled) is True:
         return ao_get(descr, t)
-    guard = torch._C.DisableTorchFunction()
+    guard = private.DisableTorchFunction()
     ao_method0(guard_enter, guard)
     try:
         return ao_get(descr, t)

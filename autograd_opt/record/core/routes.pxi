@@ -219,15 +219,15 @@ cdef class Fill(Route):
         return written(func, args, kwargs)
 
 
-cdef object push = torch._C._push_on_torch_function_stack
-cdef object pop = torch._C._pop_torch_function_stack
+cdef object push = private.push_on_torch_function_stack
+cdef object pop = private.pop_torch_function_stack
 cdef dict handlers = {}
 cdef object classify = None
 cdef set kinds_met = set()               # classes of tensors, as torch names them to a mode, that need no word
 cdef object note_kind = None
 
 
-cdef object functions_enabled = torch._C._is_torch_function_enabled
+cdef object functions_enabled = private.is_torch_function_enabled
 
 
 cdef bint stranger(object types) except -1:
@@ -262,7 +262,7 @@ cdef object ask_strangers(object func, tuple types, tuple args, dict kwargs):
     return NotImplemented                # torch says that nobody takes the call
 
 
-cdef set OPERATOR_KINDS = {torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.TorchBindOpOverload}
+cdef set OPERATOR_KINDS = {private.OpOverload, private.OpOverloadPacket, private.TorchBindOpOverload}
 cdef object equals = Tensor.__eq__        # the one operator whose second operand torch does not look at before a mode
 cdef object Wrapper = type(Tensor.dtype.__get__)
 cdef set plain_reads = {base.__dict__[name] for name in "shape dtype device ndim layout is_nested is_sparse is_cuda is_cpu is_meta \

@@ -1,8 +1,8 @@
 # torch's Python functions, which ask for a mode themselves.
 
 cdef object original = torch.overrides.handle_torch_function
-cdef object stack_size = torch._C._len_torch_function_stack
-cdef object stack_at = torch._C._get_function_stack_at
+cdef object stack_size = private.len_torch_function_stack
+cdef object stack_at = private.get_function_stack_at
 cdef object MODE = None
 
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any
 
-import torch
-
+from autograd_opt.abi import torch_private as private
 from autograd_opt.verification.program.attribute_encoding import encode
 
 LIBRARIES = frozenset({"torch", "math", "operator", "numpy", "autograd_opt"})
@@ -60,7 +59,7 @@ def of(value: Any, above: list[Any]) -> Any:
         if not library(value.__name__):
             raise Unreadable(value.__name__)
         return value.__name__
-    if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(value, (private.OpOverload, private.OpOverloadPacket)):
         return str(value)
     try:
         return encode(value, typed=True)

@@ -17,8 +17,8 @@ from typing import Any
 
 import flint
 import numpy as np
-import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.verification.counterexample.intervals import PRECISION, Rational, apart, bounds
 from autograd_opt.verification.counterexample.prime_field import integers
 from autograd_opt.verification.program.instructions import DRAWS, FOREIGN, Head, Program
@@ -113,7 +113,7 @@ def recorded(head: Head, nodes: Any, shape: tuple[int, ...]) -> Any:
     Outside : one is not finite.
     """
     tensor = nodes[head.effect - 1].tensor
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         values = tensor.detach().cpu().double().reshape(-1).tolist()
     out = np.empty(shape, dtype=object)
     try:

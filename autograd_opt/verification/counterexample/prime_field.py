@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.verification.program.instructions import Head, Program
 from autograd_opt.verification.semantics.domain import Domain, Outside, TooLarge
 from autograd_opt.verification.semantics.evaluate import evaluate
@@ -194,7 +195,6 @@ def integers(head: Head, nodes: Any, program: Program) -> Any:
         return np.random.default_rng(head.effect).integers(0, 2, size=shape).astype(bool)
     if tensor is None:
         raise Outside("an integer tensor whose values are gone")
-    import torch
 
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return tensor.detach().cpu().numpy()

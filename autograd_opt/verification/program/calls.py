@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.table import BINDERS, CALLS, OPS, USERS, rename
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.instruction_names import BY_FORWARD, SAME, SWAPPED, WORDS
@@ -19,8 +20,8 @@ class Untraceable(Exception):
 
 def name_of(func: Any) -> str:
     """The name of a function of torch's, by itself; of anything else, with its library or module before it."""
-    if isinstance(func, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
-        packet = func if isinstance(func, torch._ops.OpOverloadPacket) else func.overloadpacket
+    if isinstance(func, (private.OpOverloadPacket, private.OpOverload)):
+        packet = func if isinstance(func, private.OpOverloadPacket) else func.overloadpacket
         return str(packet._qualified_op_name).removeprefix("aten::")
     if isinstance(func, FunctionType) and not f"{func.__module__}.".startswith("torch."):
         return f"{func.__module__}::{func.__qualname__}"
@@ -65,7 +66,7 @@ def canonical(func: Any, args: Any, kwargs: Any) -> tuple[str, list[Any], dict[s
         name = SAME.get(name, name)
     if name in SWAPPED:
         return SWAPPED[name], *split(OPS[SWAPPED[name]].operands, args[::-1], {}, {})
-    if isinstance(func, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)) and "::" not in name:
+    if isinstance(func, (private.OpOverloadPacket, private.OpOverload)) and "::" not in name:
         name = f"aten::{name}"
     if name == "to":
         kwargs = {**kwargs, "dtype": func(*args, **kwargs).dtype}

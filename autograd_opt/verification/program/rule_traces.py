@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import tape as tapes
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.calls import Untraceable
@@ -256,7 +257,7 @@ def settle(
     if value is None:
         raise Untraceable("the rule returns something that is not traced")
     if shape is not None:
-        with torch._C.DisableTorchFunction():            # not asked of the tracer, which would only hand it on
+        with private.DisableTorchFunction():            # not asked of the tracer, which would only hand it on
             found, kind = tuple(value.shape), value.dtype
         if found != shape:
             value = value.sum_to_size(shape)

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.torch_private import TorchDispatchMode
 from autograd_opt.ops.table import CALLS, OPS
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.calls import Untraceable, canonical, name_of, tensors_in
@@ -43,7 +44,7 @@ class Trace(torch.Tensor):
     """A tensor without data, and the position of the instruction that makes it."""
 
     position: int
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = private.disabled_torch_function_impl
 
 
 DESCRIBED.add(Trace)
@@ -90,7 +91,7 @@ class Tracer(TorchFunctionMode):
     def value(self, type: int, position: int) -> Trace:
         """A trace of this type standing for what is at `position`."""
         shape, dtype, _, _ = self.vocabulary.types[type]
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             t = torch.empty(shape, dtype=getattr(torch, dtype), device="meta")  # type: ignore[arg-type]
         t.__class__ = Trace
         t.position = position  # type: ignore[attr-defined]
@@ -99,7 +100,7 @@ class Tracer(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         short = name_of(func)
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             read = short if short != "__get__" else func.__self__.__name__
             if read in METADATA:
                 return torch.device(self.device) if self.users and read == "device" else func(*args, **kwargs)
@@ -197,7 +198,7 @@ class Tracer(TorchFunctionMode):
 
     def known(self, position: int, result: torch.Tensor) -> Any:
         """The trace of a meta tensor whose instruction is at `position`."""
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             trace = result.detach() if type(result) is Trace else result
             trace.__class__ = Trace
             trace.position = position  # type: ignore[attr-defined]

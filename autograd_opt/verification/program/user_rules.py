@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.errors import GraphError, at
 from autograd_opt.ops.registered import KEPT
 from autograd_opt.verification.program.calls import Untraceable, tensors_in
@@ -140,7 +141,7 @@ class UsersTracer(Tracer):
         """The trace of a real tensor."""
         if isinstance(t, Trace):
             return t
-        with torch._C.DisableTorchFunction():
+        with private.DisableTorchFunction():
             return self.known(self.constant(t), empty(t.shape, t.dtype))
 
     def constant(self, t: torch.Tensor) -> int:
@@ -197,7 +198,7 @@ def ran(call: Callable[[Callable[..., Any]], T], op: Any, what: str) -> T:
 
 def versions(tensors: list[torch.Tensor]) -> list[int | None]:
     """How often each was written to, where torch counts it."""
-    with torch._C.DisableTorchFunction():
+    with private.DisableTorchFunction():
         return [None if t.is_inference() else t._version for t in tensors]
 
 

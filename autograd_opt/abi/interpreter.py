@@ -1,0 +1,22 @@
+"""What CPython offers to C alone: calls between two steps of the interpreter, and exceptions in another thread."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+
+def pending_call(function: Callable[[Any], int]) -> Any:
+    """The function as `call_soon` takes it; it must live until it was called."""
+    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(function)
+
+
+def call_soon(pending: Any) -> None:
+    """Let the main thread call it between two steps of the interpreter (`Py_AddPendingCall`)."""
+    ctypes.pythonapi.Py_AddPendingCall(pending, None)
+
+
+def raise_in_thread(thread: int, kind: type[BaseException]) -> None:
+    """Raise an exception of this class at the next step of another thread (`PyThreadState_SetAsyncExc`)."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
