@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.torch_private import TorchDispatchMode
+from autograd_opt.abi.dispatch_modes import ThreadedMode
 from autograd_opt.plans.operators import base_name, full_name, functional, mapped, parts
 
 Tensor = torch.Tensor
@@ -69,7 +69,7 @@ class Unrepeatable(Exception):
     """A call whose repetition would need its function; the text says why."""
 
 
-class Kernels(TorchDispatchMode):
+class Kernels(ThreadedMode):
     """Keep every kernel, and the reason why they cannot be repeated, if there is one."""
 
     def __init__(self) -> None:

@@ -14,6 +14,7 @@ import torch
 
 import autograd_opt as ao
 from autograd_opt.plans import blocks
+from autograd_opt.plans.capture import Kernels
 from autograd_opt.plans.fusing import Group
 from autograd_opt.plans.validation import differences
 
@@ -275,6 +276,28 @@ def test_threads_share_a_plan() -> None:
     for t in threads:
         t.join()
     assert not wrong
+    assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
+
+
+def test_threads_that_make_plans_leave_no_note_of_a_mode() -> None:
+    """torch notes once for all threads that a mode is entered, and each mode puts back what it found."""
+    first, second = Kernels(), Kernels()
+    first.__enter__()
+
+    def work() -> None:
+        second.__enter__()
+        entered.set()
+        left.wait()
+        second.__exit__(None, None, None)
+
+    entered, left = threading.Event(), threading.Event()
+    thread = threading.Thread(target=work)
+    thread.start()
+    entered.wait()
+    first.__exit__(None, None, None)
+    left.set()
+    thread.join()
+    assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
 
 
 def test_nothing_is_kept_of_a_call() -> None:

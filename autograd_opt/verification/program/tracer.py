@@ -13,7 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.torch_private import TorchDispatchMode
+from autograd_opt.abi.dispatch_modes import ThreadedMode
 from autograd_opt.ops.table import CALLS, OPS
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.calls import Untraceable, canonical, name_of, tensors_in
@@ -26,7 +26,7 @@ class Draws(Untraceable):
     """A rule draws random numbers: what it computes is no function of what it reads."""
 
 
-class Undrawn(TorchDispatchMode):
+class Undrawn(ThreadedMode):
     """Refuses operators that draw."""
 
     @classmethod
