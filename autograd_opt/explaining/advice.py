@@ -9,9 +9,9 @@ from typing import Any
 
 from autograd_opt.explaining.call_sites import Spot
 from autograd_opt.explaining.executions import DERIVATIVE, EXPRESSION, MODULE, OPERATION, Pair, Site, loops_of
+from autograd_opt.explaining.state import FUNCTIONS, changed_in, changes, definitions, reads, tree_of
 
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LONGEST = 60
 """Characters of an expression that is printed whole."""
 CALLBACKS = frozenset({"map", "filter", "reduce", "next", "sum", "list", "tuple", "sorted", "max", "min", "zip", "any",
@@ -35,16 +35,6 @@ class Advice:
     expressions: tuple[str, ...] = ()
 
 
-@functools.lru_cache(maxsize=256)
-def tree_of(file: str) -> ast.Module | None:
-    """The parsed file, or None where it cannot be read."""
-    import linecache
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return None
-
-
 def holding(file: str, line: int, kinds: tuple[type[ast.AST], ...]) -> list[Any]:
     """The nodes of `kinds` that hold a line, outermost first."""
     tree = tree_of(file)
@@ -61,6 +51,12 @@ def names(node: ast.AST | None, kind: type[ast.expr_context]) -> set[str]:
 
 def expression_of(site: Site) -> ast.expr | None:
     """The expression of a site, if sharing its value is all that leaving it out would change."""
+    found = value_of(site)
+    return None if found is None or changes(site, found) else found
+
+
+def value_of(site: Site) -> ast.expr | None:
+    """The expression of a site, if its value is what its operations compute."""
     if site.kind != EXPRESSION or site.spot is None or not site.spot.text:
         return None
     try:
@@ -74,7 +70,8 @@ def expression_of(site: Site) -> ast.expr | None:
         if (function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")) in CALLBACKS \
                 and site.callee is not None:
             return None
-    return None if site.callee is not None and passes_on(site.callee) else found
+    called = {site.callee, *(inner.code for inner in site.children.values() if inner.kind == EXPRESSION)}
+    return None if any(code is not None and passes_on(code) for code in called) else found
 
 
 @functools.lru_cache(maxsize=1024)
@@ -83,13 +80,13 @@ def passes_on(code: Any) -> bool:
     if code.co_flags & 0x2A0:            # generators and coroutines
         return True
     arguments = set(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount])
-    for node in holding(code.co_filename, code.co_firstlineno, FUNCTIONS):
-        if node.lineno == code.co_firstlineno and not isinstance(node, ast.Lambda):
-            for part in ast.walk(node):
-                if isinstance(part, ast.Return) and part.value is not None:
-                    values = part.value.elts if isinstance(part.value, (ast.Tuple, ast.List)) else [part.value]
-                    if any(isinstance(v, ast.Name) and v.id in arguments for v in values):
-                        return True
+    for node in definitions(code):
+        returned = [node.body] if isinstance(node, ast.Lambda) else [
+            part.value for part in ast.walk(node) if isinstance(part, ast.Return) and part.value is not None]
+        for value in returned:
+            values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
+            if any(isinstance(v, ast.Name) and v.id in arguments for v in values):
+                return True
     return False
 
 
@@ -133,9 +130,11 @@ def loop_to_leave(site: Site, moved: frozenset[str]) -> tuple[int, str, int] | N
         spot = levels[level].spot
         assert spot is not None
         begins = {begin for at, begin in site.constant if at == level}
-        free = names(expression_of(site), ast.Load) if level == 0 else set[str]()
+        expression = expression_of(site) if level == 0 else None
+        free = reads(site, expression) if expression is not None else set[str]()
         for begin, source in reversed(source_loops(levels[level], spot)):      # innermost first
-            if begin not in begins or not free <= known_before(source, moved, free):
+            if begin not in begins or not free <= known_before(source, moved, free) \
+                    or free & changed_in(source, spot.file):
                 break
             found = (level, spot.file, source.lineno)
         if found is not None and found[0] == level:
@@ -153,7 +152,7 @@ def known_before(source: ast.AST, moved: frozenset[str], free: set[str]) -> set[
     for node in ast.walk(source):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) \
                 and stores.get(node.targets[0].id) == 1 \
-                and (isinstance(node.value, ast.Constant) or ast.unparse(node.value) in moved):
+                and ast.unparse(node.value) in moved:
             early.add(node.targets[0].id)
     return early
 
@@ -214,6 +213,11 @@ def part(main: Pair, group: list[Pair]) -> Advice:
     else:
         tail = "computes on values that it had before"
     runs = max(main.site.executions, main.count)
+    value = value_of(main.site)
+    change = changes(main.site, value) if value is not None else ""
+    if change:
+        return Advice(f"{what} at {where} {tail}, in {main.count - main.written:,} of {runs:,} runs; it also changes "
+                      f"`{change}`, so leaving it out would change the program", "note", main.site, (where,))
     return Advice(f"{what} at {where} {tail}, in {main.count - main.written:,} of {runs:,} runs: keep these results "
                   "where they can be kept", "note", main.site, (where,))
 

@@ -360,13 +360,13 @@ def test_a_loop_that_the_expression_depends_on_is_not_the_one_to_leave() -> None
     alphas = [torch.tensor(1.0), torch.tensor(2.0)]
 
     def program() -> None:
+        n = 3
         for _ in range(4):              # outer
             for alpha in alphas:
                 alpha.exp()
-            n = 3
             torch.ones(n, n)
 
-    line, here = program.__code__.co_firstlineno + 1, "tests/inspection/test_explain.py"
+    line, here = program.__code__.co_firstlineno + 2, "tests/inspection/test_explain.py"
     advice = [f.advice for f in watch(program).findings]
     assert len(advice) == 2
     assert any(a.endswith(f"compute `torch.ones(n, n)` once, before the loop at {here}:{line}") for a in advice), advice
