@@ -39,7 +39,7 @@ softmax_backward:SoftmaxBackwardDataBackward0 log_softmax_backward:LogSoftmaxBac
 real:SelectBackward0 imag:SelectBackward0 copy:torch::autograd::CopyBackwards view_place:torch::autograd::CopySlices
 view_region:AsStridedBackward0
 square:PowBackward0 take_along_dim:GatherBackward0 tile:RepeatBackward0 sum_to_size:SumBackward1
-vector_norm:LinalgVectorNormBackward0 einsum:ViewBackward0 setitem:torch::autograd::CopySlices
+vector_norm:LinalgVectorNormBackward0 setitem:torch::autograd::CopySlices
 index_copy:IndexCopyBackward0 narrow_copy:NarrowCopyBackward0 repeat_interleave:ViewBackward0
 repeat_interleave_counts:IndexSelectBackward0 instance_norm:ViewBackward0
 """.split())
@@ -117,6 +117,15 @@ def convolved(node: Any) -> str:
     return "ConvolutionBackward0" if len(x.shape) == len(weight.shape) else "SqueezeBackward1"
 
 
+def contracted(node: Any) -> str:
+    """One operand is permuted and summed; several are multiplied, and the letters that they were summed over go."""
+    left, _, out = node.attributes["equation"].partition("->")
+    summed = bool(set(left) - {","} - set(out))
+    if "," not in left:
+        return "SumBackward1" if summed else "PermuteBackward0"
+    return "ViewBackward0" if summed else "MulBackward0"
+
+
 def sliced(node: Any) -> str:
     """The last entry of the index that makes a view."""
     index = node.attributes["index"]
@@ -168,7 +177,7 @@ BY_CALL: dict[str, Callable[[Any], str]] = {
     **BY_OPERANDS,
     **dict.fromkeys(["sum", "mean", "prod"], along), **dict.fromkeys(["squeeze", "squeeze_copy"], squeezed),
     "round": given("decimals", 0), "sort": given("stable", False), "slice": sliced, "overwrite": overwritten,
-    "opaque": of_torch, "opaque_multi": of_torch,
+    "einsum": contracted, "opaque": of_torch, "opaque_multi": of_torch,
 }
 """Where it depends on the call."""
 

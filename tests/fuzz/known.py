@@ -240,10 +240,10 @@ KNOWN = (
         leaking,
     ),
     Known(
-        "a checkpoint around a Function without setup_context in a run inside vmap: torch computes it again in there "
-        "and refuses, here it is computed outside",
-        r"torch raises .*must override the setup_context staticmethod",
-        r"(?s)checkpoint\(.*vmap\(",
+        "a checkpoint around a Function without setup_context, or around draws, in a run inside vmap: torch computes "
+        "it again in there and refuses, here it is computed outside",
+        r"torch raises .*(must override the setup_context staticmethod|random operations inside of vmap)",
+        r"(?s)checkpoint\(.*(vmap\(|is_grads_batched)",
         "v = checkpoint(lambda t: Square.apply(t) * 2, s, use_reentrant=False)\n"
         "u = torch.vmap(lambda g: torch.autograd.grad(v, s, g, retain_graph=True)[0])("
         "torch.ones(3, dtype=torch.float64))",

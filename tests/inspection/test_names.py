@@ -32,6 +32,10 @@ F.linear(x, w, b); F.linear(x, w); F.linear(x[None], w, b); F.cross_entropy(x, t
 F.mse_loss(x, w); F.layer_norm(x, (3,)); F.conv1d(x[None], w[None]); F.conv1d(x, w[None]); F.embedding(I2, w)
 torch.linalg.det(x); torch.linalg.qr(x)[0]; (x * 1).add_(1); written(x); torch.lerp(x, w, 0.5); torch.lerp(x, w, w)
 (x * 1).grad_fn.next_functions[0][0]
+torch.einsum('ij,jk->ik', x, w); torch.einsum('ij,kl->ijkl', x, w); torch.einsum('ij,kj->ki', x, w)
+torch.einsum('ij->ji', x); torch.einsum('ij->', x); torch.einsum('ij->j', x); torch.einsum('i,j->ij', b, b)
+torch.einsum('i,i->i', b, b); torch.einsum('i,i->', b, b); torch.einsum('ij,k->k', x, b)
+torch.einsum('ij,jk,kl->il', x, w, x); torch.einsum('i,j,k->kji', b, b, b); torch.einsum('ij', x)
 """
 
 
