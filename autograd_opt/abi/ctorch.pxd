@@ -21,7 +21,7 @@ cdef extern from *:
         PyGetSetDef *g = ((PyGetSetDescrObject *)descr)->d_getset;
         return g->get(self, g->closure);
     }
-    static PyObject *ao_own(PyObject *descr) {
+    static CYTHON_INLINE PyObject *ao_own(PyObject *descr) {
         /* the property as torch has it, whatever `core/reads.pxi` makes of the class's */
         PyGetSetDescrObject *d = (PyGetSetDescrObject *)descr;
         return PyDescr_NewGetSet(PyDescr_TYPE(d), d->d_getset);
@@ -80,7 +80,12 @@ cdef extern from *:
         Py_DECREF((PyObject *)old);
         return 0;
     #else
-        return PyObject_SetAttrString(o, "__class__", type);
+        /* the setter of `object.__class__` itself: finding it by its name costs several times what it does */
+        static setter set_class = NULL;
+        PyGetSetDef *g = set_class == NULL ? PyBaseObject_Type.tp_getset : NULL;
+        for (; g != NULL && g->name != NULL; g++)
+            if (strcmp(g->name, "__class__") == 0) set_class = g->set;
+        return set_class == NULL ? PyObject_SetAttrString(o, "__class__", type) : set_class(o, type, NULL);
     #endif
     }
     #if PY_VERSION_HEX >= 0x030D0000
