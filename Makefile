@@ -32,7 +32,7 @@ ARGS ?=
 # without what counts values found again: they are forgotten when dead records are dropped
 COMPACTED := tests/engine tests/algorithms tests/hazards tests/fuzz tests/optimizer/test_broken_passes.py
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 SOURCES := $(wildcard $(foreach kind,pyx pxd pxi,autograd_opt/*/*.$(kind) autograd_opt/*/*/*.$(kind) passes/*.$(kind)))
 
 .PHONY: demo test debug hashes compact plain switches address undefined dev bench figures opinfo layouts matrix lint docs clean
@@ -78,13 +78,14 @@ lint: $(VENV)/.linted
 
 docs: $(VENV)/.documented
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	@echo "the documentation: file://$(CURDIR)/docs/_build/index.html"
 	$(BIN)/python -m pytest -q tests/docs
 
 $(VENV)/.built: pyproject.toml setup.py constraints.txt $(SOURCES)
 	@test -n "$(PYTHON)" || { echo "no Python from 3.11 to 3.13 on the PATH: install one or pass PYTHON=/path/to/it" >&2; exit 1; }
 	@$(PYTHON) -c '$(SUITS)' || { echo "$(PYTHON) is not a Python from 3.11 to 3.13: pass PYTHON=/path/to/one" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV) and building: minutes, most of them torch"
+	@echo "installing into $(VENV) and building: minutes, most of them torch's download"
 	$(PIP) -e ".[demo,test]"
 	@touch $@
 

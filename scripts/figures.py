@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -125,12 +126,29 @@ def plain(folder: Path) -> str:
     return f"Time of one step, torch eager = 1: {', '.join(parts)}.\n"
 
 
+def whole(folder: Path) -> str:
+    """How programs fare that were not chosen for what they repeat: the median, the best and the worst."""
+    texts = {"world": "training steps of {n} public packages",
+             "algorithms": "{n} whole programs of many kinds, written plainly"}
+    lines = []
+    for section, text in texts.items():
+        if not (folder / f"{section}.json").exists():
+            continue
+        found = results(folder, section)
+        ratios = sorted(row["times"]["optimize=True"]["ratio"] for row in found["rows"] if "times" in row)
+        middle = (f"{measure:.2f}" for measure in (statistics.median(ratios), ratios[0], ratios[-1]))
+        about = found["conditions"]
+        where = f"{about['date']}, torch {about['torch']}, load {about['load at the start']:.0f}"
+        lines.append([text.format(n=len(ratios)), *middle, where])
+    return "\n".join([*table(Grid("", ("time, torch eager = 1", "median", "best", "worst", "measured"), lines)), ""])
+
+
 def bars(folder: Path) -> str:
     """Every bar of every section, and what was not measured."""
     return "\n".join(["", *summary.lines_of(folder), ""])
 
 
-SUMMARIES: dict[str, Callable[[Path], str]] = {"gain": gain, "plain": plain, "bars": bars}
+SUMMARIES: dict[str, Callable[[Path], str]] = {"gain": gain, "plain": plain, "whole": whole, "bars": bars}
 
 
 def picture(folder: Path, name: str) -> str:

@@ -80,7 +80,7 @@ def main() -> None:
         "Written by `python scripts/operator_table.py docs/operators.md`; what the words mean is in "
         "[verification](verification.md). Proofs are about real numbers. *For all sizes*: at every size of the ranks,\n"
         "attributes and dtypes that the last column names; *at small shapes*: for the instances there.\n\n"
-        f"{summary(proofs)}\n\n{table(proofs)}\n"
+        f"{summary(proofs)}\n\n<details><summary>All operators</summary>\n\n{table(proofs)}\n\n</details>\n"
     )
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(text)

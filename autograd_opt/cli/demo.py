@@ -8,8 +8,10 @@ that calls the model itself, is run as written and optimized, beside torch eager
 from __future__ import annotations
 
 import json
+import linecache
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +20,7 @@ import click
 import torch
 import torch.nn.functional as F
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from torch import Tensor, nn
@@ -125,6 +128,8 @@ class StepResult(NamedTuple):
     seconds: dict[str, float]
     largest_difference: dict[str, float]
     verdict: str
+    repeated: dict[str, int]
+    """Source line -> how many of its operations another line, or itself, had computed before."""
     pictures: dict[str, str]
 
 
@@ -147,9 +152,9 @@ def median_seconds(
 
 
 def repeated_step(
-    model: nn.Module, images: Tensor, labels: Tensor, folder: Path, repeats: int, on_round: Callable[[], None]
+    model: nn.Module, images: Tensor, labels: Tensor, folder: Path | None, repeats: int, on_round: Callable[[], None]
 ) -> StepResult:
-    """Run the plain loss in torch eager, as written, and optimized; compare, prove, draw."""
+    """Run the plain loss in torch eager, as written, and optimized; compare, prove, draw into `folder`."""
 
     def eager() -> None:
         model.zero_grad()
@@ -174,16 +179,18 @@ def repeated_step(
         for name, grads in found.items() if name != "torch eager"
     }
     ending = "svg" if dot.installed() else "mmd"
-    pictures = {"before": folder / f"before.{ending}", "after": folder / f"after.{ending}"}
+    pictures = {} if folder is None else {name: folder / f"{name}.{ending}" for name in ("before", "after")}
     with AutogradGraph(optimize=True, name="demo") as graph:
         graph.follow(model)
         loss = plain_loss(model, images, labels)
         before, after = graph.dag.num_nodes(), graph.optimized(loss).num_nodes()
         for which, path in pictures.items():
             graph.draw(path, optimized=which == "after")
+        repeated = Counter(line for group in graph.report(loss).groups for line in group.sources[1:])
         verdict = str(graph.verify(loss).status)
     seconds = median_seconds(runs, repeats, on_round)
-    return StepResult(before, after, seconds, difference, verdict, {k: str(v) for k, v in pictures.items()})
+    return StepResult(before, after, seconds, difference, verdict, dict(repeated),
+                      {k: str(v) for k, v in pictures.items()})
 
 
 def progress_bar(out: Console) -> Progress:
@@ -210,17 +217,24 @@ def show(out: Console, result: StepResult) -> None:
             f"{result.largest_difference[name]:.1e}" if name in result.largest_difference else "",
         )
     out.print(table)
+    lines = Table(title="lines whose operations had been computed before")
+    for heading in ("line", "operations", "text"):
+        lines.add_column(heading, justify="right" if heading == "operations" else "left")
+    for line, count in result.repeated.items():
+        file, _, number = line.rpartition(":")
+        lines.add_row(f"{Path(file).name}:{number}", str(count), escape(linecache.getline(file, int(number)).strip()))
+    out.print(lines)
     out.print(f"gradients of the optimized graph equal those as written, over the reals: {result.verdict}")
 
 
 @click.command()
-@click.option("--out", "folder", type=click.Path(file_okay=False, path_type=Path), default=Path("demo-output"),
-              show_default=True, help="Folder for the pictures.")
+@click.option("--out", "folder", type=click.Path(file_okay=False, path_type=Path), default=None,
+              help="Folder for pictures of the graph; without it, nothing is written.")
 @click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option("--repeats", type=click.IntRange(min=1), default=50, show_default=True,
               help="Runs of each kind behind a median.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, the rest on stderr.")
-def demo(folder: Path, epochs: int, repeats: int, as_json: bool) -> None:
+def demo(folder: Path | None, epochs: int, repeats: int, as_json: bool) -> None:
     """Train on real digits, then optimize a step with repeated work.
 
     Exit code 1 when the accuracy is 95 % or less, when a gradient differs from torch's,
@@ -231,6 +245,8 @@ def demo(folder: Path, epochs: int, repeats: int, as_json: bool) -> None:
     digits = load_digits()
     model = make_network()
     steps = epochs * -(-len(digits.train_images) // BATCH)
+    out.print(f"training a network on handwritten digits in {steps} steps, then comparing one step in {repeats} "
+              "rounds: some 10 seconds")
     begin = time.perf_counter()
     with progress_bar(out) as progress:
         bar = progress.add_task("training", total=steps)
@@ -250,7 +266,11 @@ def demo(folder: Path, epochs: int, repeats: int, as_json: bool) -> None:
         result = repeated_step(model, digits.train_images[:128], digits.train_labels[:128], folder, repeats,
                                lambda: progress.advance(bar))
     show(out, result)
-    out.print(f"pictures of the graph: {folder.resolve()}")
+    if folder is None:
+        out.print("autograd-opt demo --out FOLDER draws the graph before and after; "
+                  "autograd-opt explain script.py finds such lines in a script of yours")
+    else:
+        out.print(f"pictures of the graph: {folder.resolve()}")
     if as_json:
         facts: dict[str, Any] = {"accuracy": share, "steps": steps, "training_seconds": seconds, **result._asdict()}
         click.echo(json.dumps(facts, indent=2))

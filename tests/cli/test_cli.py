@@ -90,6 +90,18 @@ def test_the_demo(tmp_path: Path) -> None:
     assert facts["verdict"] == "proved"
     assert all("softmax" in Path(path).read_text() for path in facts["pictures"].values())
     assert "\x1b[" not in done.stdout + done.stderr
+    source = Path(demo.__file__).read_text().splitlines()
+    lines = {source[int(line.rpartition(":")[2]) - 1].strip(): n for line, n in facts["repeated"].items()}
+    assert lines["return -F.log_softmax(model(images), 1).mean()"] == 6       # all of the network once more
+
+
+def test_the_demo_writes_nothing_unasked_and_shows_the_lines(tmp_path: Path) -> None:
+    done = subprocess.run([*PROGRAM, "demo", "--repeats", "1"], capture_output=True, text=True, check=False,
+                          cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.iterdir())
+    assert done.stdout.startswith("training a network on handwritten digits in 460 steps")
+    assert "-F.log_softmax(model(images), 1).mean()" in done.stdout
 
 
 def test_ctrl_c_is_130_and_leaves_nothing(

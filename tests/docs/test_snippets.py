@@ -73,11 +73,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_page_is_reached_from_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    (tree,) = re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
-    listed = {line.strip() for line in tree.splitlines() if line.strip() and not line.startswith(":")}
+    trees = re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
+    assert re.findall(":caption: (.*)", index) == ["Start", "Guide", "Reference", "Inside"]
+    listed = {line.strip() for tree in trees for line in tree.splitlines() if line.strip() and not line.startswith(":")}
     assert {p.stem for p in PAGES} - {"README", "index"} <= listed
 
 
 def test_the_landing_page_is_short() -> None:
     head = (ROOT / "docs" / "index.md").read_text(encoding="utf-8").partition("```python")[0]
-    assert len([line for line in head.splitlines() if line.strip() and not line.startswith("<!--")]) <= 20
+    assert len([line for line in head.splitlines() if line.strip() and not line.startswith("<!--")]) <= 24

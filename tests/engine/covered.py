@@ -139,13 +139,16 @@ def page() -> str:
         "for plain and for `CustomTensor` leaves; or a test of this library where torch has nothing to compare with.",
         "",
     ]
+    same = sum(ours == "same" for members in table.values() for _, _, ours in members)
+    lines += [f"Of these, {same} are the same here. The next section lists what else of torch's suite is not.", ""]
+    lines += ["## What differs, and why", "", f"<details><summary>{len(GAPS)} lines</summary>", "", "| in torch | here |",
+              "|---|---|", *(f"| {k} | {v} |" for k, v in GAPS.items()), "", "</details>", "", "## All behaviours", ""]
     for name in sorted(table, key=str.lower):
-        lines += [f"## {name} ({len(table[name])})", "", "| behaviour | torch test | ours |", "|---|---|---|"]
-        lines += [f"| {b.replace('|', '/')} | {t.replace('|', '/')} | {o} |" for b, t, o in table[name]]
-        lines.append("")
-    lines += ["## What differs, and why", "", "| in torch | here |", "|---|---|"]
-    lines += [f"| {k} | {v} |" for k, v in GAPS.items()]
-    return "\n".join(lines) + "\n"
+        lines += [f"<details><summary>{name} ({len(table[name])})</summary>", "", "| behaviour | torch test | ours |",
+                  "|---|---|---|",
+                  *(f"| {b.replace('|', '/')} | {t.replace('|', '/')} | {o} |" for b, t, o in table[name]), "",
+                  "</details>", ""]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 if __name__ == "__main__":

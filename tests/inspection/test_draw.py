@@ -106,7 +106,7 @@ def test_large_graphs_are_drawn_in_blocks_without_cycles() -> None:
     assert len(picture.boxes) <= LIMIT
     dag: rx.PyDiGraph[str, None] = rx.PyDiGraph()
     index = {b.id: dag.add_node(b.id) for b in picture.boxes}
-    dag.add_edges_from([(index[a], index[b], None) for a, b, _, _ in picture.edges])
+    dag.add_edges_from([(index[a], index[b], None) for a, b, _ in picture.edges])
     assert rx.is_directed_acyclic_graph(dag)
 
 
@@ -186,3 +186,24 @@ def test_a_limit_of_no_blocks_is_refused(limit: int, optimize: bool, tmp_path: P
             with pytest.raises(errors.ArgumentError, match=rf"limit={limit}: choose a whole number from 1 .*test_draw"):
                 draw(limit=limit)
             assert draw(limit=1)
+
+
+def test_a_merged_node_names_the_one_that_it_is_the_same_as() -> None:
+    with mixed() as (graph, _):
+        scene = scene_of(graph)
+        picture = picture_of(scene, False)
+    merged = {b.id: b.detail for b in picture.boxes if b.state == "merged"}
+    assert merged
+    assert all(detail.endswith(f"same as %{scene.items[int(id[1:])].leader}") for id, detail in merged.items())
+
+
+def test_the_legend_names_what_is_drawn_and_nothing_else() -> None:
+    with mixed() as (graph, _):
+        whole, left = graph.to_dot(), graph.to_dot(optimized=True)
+    assert "struck out: not needed" in whole
+    assert "merged" in next(line for line in whole.splitlines() if line.startswith("  label="))
+    assert "struck out" not in left
+    with ao.AutogradGraph() as plain:
+        _y = ao.tensor([1.0]).sin()
+        legend = next(line for line in plain.to_dot().splitlines() if line.startswith("  label="))
+    assert legend == '  label="double outline: result";'

@@ -34,11 +34,11 @@ class Frame:
 
 @dataclass
 class Picture:
-    """Boxes and the edges between them: (from, to, how many, is it a link of merged nodes)."""
+    """Boxes and the edges between them: (from, to, how many)."""
 
     caption: str
     boxes: list[Box] = field(default_factory=list)
-    edges: list[tuple[str, str, int, bool]] = field(default_factory=list)
+    edges: list[tuple[str, str, int]] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
 
 
@@ -47,8 +47,9 @@ def box_of(scene: Scene, item: Item, group: int | None, optimized: bool) -> Box:
     title = title_of(item)
     if optimized and item.merged:
         title += f"  ×{len(item.merged)}"
+    detail = f"{item.type}, same as %{item.leader}" if item.state == "merged" else item.type
     return Box(
-        f"n{item.index}", f"%{item.index} {title}", item.type, hover(scene, item), item.kind,
+        f"n{item.index}", f"%{item.index} {title}", detail, hover(scene, item), item.kind,
         item.state, group, item.pinned, item.is_output,
     )
 

@@ -51,13 +51,12 @@ def node(box: Box, prefix: str) -> str:
 
 def text(pictures: Sequence[Picture]) -> str:
     """One graph; several pictures stand in it side by side."""
-    lines = ["digraph {", "  labelloc=t; rankdir=TB;",
+    lines = ["digraph {", "  labelloc=b; fontname=Helvetica; fontsize=10; rankdir=TB;",
+             f"  label={quoted(style.legend([box for picture in pictures for box in picture.boxes]))};",
              "  node [fontname=Helvetica, fontsize=11]; edge [arrowsize=0.6];"]
-    if len(pictures) == 1:
-        lines += body(pictures[0], "")
-    else:
-        for picture, prefix in zip(pictures, "ab", strict=True):
-            lines += [f"  subgraph cluster_{prefix} {{ penwidth=0;", *body(picture, prefix), "  }"]
+    for picture, prefix in zip(pictures, ("",) if len(pictures) == 1 else "ab", strict=True):
+        lines += [f"  subgraph cluster_{prefix} {{ penwidth=0; labelloc=t; fontname=Helvetica; fontsize=12;",
+                  *body(picture, prefix), "  }"]
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -68,12 +67,8 @@ def body(picture: Picture, prefix: str) -> list[str]:
         inside = "; ".join([prefix + id for id in frame.boxes])
         lines.append(f"  subgraph cluster{prefix}{k} {{ label={quoted(frame.title)}; labeljust=l; "
                      f'color="{style.FAINT}"; penwidth=1; class=frame; {inside} }}')
-    for a, b, count, link in picture.edges:
-        if link:
-            look = f' [style=dotted, dir=none, constraint=false, color="{style.LINK}"]'
-        else:
-            look = " [penwidth=1.8]" if count > 1 else ""
-        lines.append(f"  {prefix}{a} -> {prefix}{b}{look};")
+    for a, b, count in picture.edges:
+        lines.append(f"  {prefix}{a} -> {prefix}{b}{' [penwidth=1.8]' if count > 1 else ''};")
     return lines
 
 

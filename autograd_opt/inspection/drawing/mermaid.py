@@ -31,8 +31,8 @@ def text(picture: Picture) -> str:
     lines += [node(box) for box in picture.boxes]
     for k, frame in enumerate(picture.frames):
         lines += [f"  subgraph f{k} [{quoted(frame.title)}]", *(f"    {id}" for id in frame.boxes), "  end"]
-    for a, b, count, link in picture.edges:
-        lines.append(f"  {a} -.- {b}" if link else f"  {a} {'==>' if count > 1 else '-->'} {b}")
+    for a, b, count in picture.edges:
+        lines.append(f"  {a} {'==>' if count > 1 else '-->'} {b}")
     for box in picture.boxes:
         look = f"fill:{style.fill_of(box)},stroke:{style.INK},color:{style.INK}"
         if box.state == "pruned":

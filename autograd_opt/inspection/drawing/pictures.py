@@ -25,9 +25,7 @@ def picture_of(scene: Scene, optimized: bool, limit: int | None = None) -> Pictu
         group = numbers.get(item.leader) if item.merged or item.state == "merged" else None
         picture.boxes.append(box_of(scene, item, group, optimized))
         operands = Counter(o for o in item.operands if o is not None)
-        picture.edges += [(f"n{o}", f"n{item.index}", count, False) for o, count in operands.items()]
-        if item.state == "merged":
-            picture.edges.append((f"n{item.leader}", f"n{item.index}", 1, True))
+        picture.edges += [(f"n{o}", f"n{item.index}", count) for o, count in operands.items()]
     return picture
 
 
@@ -62,5 +60,5 @@ def in_blocks(scene: Scene, items: list[Item], optimized: bool, limit: int) -> P
         for o in item.operands:
             if o is not None and home[o] != home[item.index]:
                 edges[home[o], home[item.index]] += 1
-    picture.edges = [(a, b, n, False) for (a, b), n in edges.items()]
+    picture.edges = [(a, b, n) for (a, b), n in edges.items()]
     return picture
