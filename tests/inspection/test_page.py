@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import time
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,63 @@ def test_search_click_zoom_and_the_optimized_view_in_a_browser(tmp_path: Path) -
     assert seen["zoomed"]
     assert seen["nodes"] == left
     assert seen["followed"] == 2         # %3, the operand that was clicked, is led to %2
+
+
+KEYS = """
+<script>
+addEventListener("error", e => e.preventDefault());     // a synthetic pointer cannot be captured
+const seen = {};
+function press(key) {
+  canvas.focus();
+  canvas.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+}
+go(5);
+press("ArrowUp"); seen.up = [layout[5], layout[chosen]];
+press("ArrowDown"); seen.down = layout[chosen];
+function finger(type, pointerId, clientX) {
+  canvas.dispatchEvent(new PointerEvent(type, {pointerId, clientX, clientY: 200, bubbles: true}));
+}
+canvas.setPointerCapture = () => {};
+const before = scale, selected = chosen;
+finger("pointerdown", 1, 100); finger("pointerdown", 2, 200); finger("pointermove", 2, 300);
+seen.pinched = scale / before;
+finger("pointerup", 1, 100); finger("pointerup", 2, 300);
+seen.kept = chosen === selected && held === null && fingers.size === 0;
+seen.ink = INK;
+seen.colours = [INK, FAINT, SOFT, PAPER, EDGE, MARK, LEAF, PRUNED].filter(c => /^#[0-9a-f]{3,6}$/.test(c)).length;
+document.body.dataset.seen = JSON.stringify(seen);
+</script>
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+def test_arrow_keys_two_fingers_and_colours_in_a_browser(tmp_path: Path) -> None:
+    with mixed() as (graph, _):
+        text = to_html(graph)
+    page = tmp_path / "g.html"
+    page.write_text(text.replace("</body>", KEYS + "</body>"), encoding="utf-8")
+    match = re.search(r'data-seen="([^"]*)"', dom(page))
+    assert match is not None
+    seen = json.loads(html.unescape(match.group(1)))
+    here, above = seen["up"]
+    assert above[1] < here[1]
+    assert seen["down"][1] > above[1]
+    assert seen["pinched"] == pytest.approx(2)
+    assert seen["kept"]
+    assert seen["colours"] == 8
+
+
+def test_both_modes_have_every_colour_that_the_script_reads() -> None:
+    folder = files("autograd_opt.inspection.page")
+    css = (folder / "page.css").read_text(encoding="utf-8")
+    script = (folder / "page.js").read_text(encoding="utf-8")
+    light, dark = (set(re.findall(r"--(\w+):", block)) for block in re.findall(r":root \{([^}]*)\}", css))
+    assert light == dark
+    names = re.search(r'\[("ink".*?)\]', script)
+    assert names is not None
+    assert set(json.loads(f"[{names[1]}]")) <= light
+    assert set(re.findall(r"var\(--(\w+)\)", css)) <= light
 
 
 @pytest.mark.slow

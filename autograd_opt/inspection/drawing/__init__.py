@@ -9,7 +9,9 @@ are followed (`graph.follow(model)`), else one for each source line.
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import Any, overload
 
 from autograd_opt import errors
 from autograd_opt._common.arguments import named
@@ -25,7 +27,7 @@ ENDINGS = (".svg", ".png", ".dot", ".mmd")
 __all__ = ["ENDINGS", "draw", "draw_comparison", "to_dot", "to_mermaid"]
 
 
-def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> Any:
+def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> str | Path:
     """A picture of `graph`.
 
     Parameters
@@ -48,8 +50,12 @@ def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | 
     return _write(pictures, path)
 
 
+@overload
+def draw_comparison(graph: Any, path: None = None, *, limit: int | None = None) -> str: ...
+@overload
+def draw_comparison(graph: Any, path: str | os.PathLike[str], *, limit: int | None = None) -> Path: ...
 @named
-def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -> Any:
+def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -> str | Path:
     """The graph as written and optimized, side by side.
 
     Parameters
@@ -88,20 +94,20 @@ def to_mermaid(graph: Any, optimized: bool = False, *, limit: int | None = None)
     return mermaid.text(picture_of(scene_of(graph), optimized, limit))
 
 
-def _write(pictures: list[Picture], path: Any) -> Any:
+def _write(pictures: list[Picture], path: Any) -> str | Path:
     if path is None:
         return dot.svg(pictures)
-    path = path_of("path", path)
-    ending = path.suffix.lower()
+    file: Path = path_of("path", path)
+    ending = file.suffix.lower()
     if ending not in ENDINGS:
         raise errors.ArgumentError(errors.at(
-            f"a picture's path ends in one of {', '.join(ENDINGS)}, not {path.suffix or path.name!r}"
+            f"a picture's path ends in one of {', '.join(ENDINGS)}, not {file.suffix or file.name!r}"
         ))
-    with written_whole(path) as draft:
+    with written_whole(file) as draft:
         if ending == ".dot":
             draft.write_text(dot.text(pictures), encoding="utf-8")
         elif ending == ".mmd":
             draft.write_text("\n".join(map(mermaid.text, pictures)), encoding="utf-8")
         else:
             draft.write_bytes(dot.rendered(pictures, ending[1:]))
-    return path
+    return file

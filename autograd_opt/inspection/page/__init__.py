@@ -146,7 +146,7 @@ def notebook_html(graph: Any) -> str:
 
 TEMPLATE = """<!doctype html>
 <html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
 <style>{css}</style></head>
 <body>
 <header>
@@ -160,7 +160,8 @@ TEMPLATE = """<!doctype html>
 <aside id="side"><div id="hits"></div><div id="details"></div></aside></main>
 <template id="legend"><h2>{title}</h2>
 <p>Click a node for its operator, attributes, shape, source line, rule, and the lines of its group.
-Drag to move, wheel or + and − to zoom, 0 to show all, / to search, n and p for the next and the previous hit.</p>
+Drag to move, wheel, pinch or + and − to zoom, 0 to show all, / to search, n and p for the next and the previous hit,
+arrow keys on the graph for the node in that direction.</p>
 <dl><dt>bold rectangle</dt><dd>leaf</dd><dt>dashed rectangle</dt><dd>constant</dd>
 <dt>rounded</dt><dd>operation</dd><dt>dashed, rounded</dt><dd>operation merged into an equal one</dd>
 <dt>one colour</dt><dd>one value, written several times</dd><dt>grey, struck out</dt><dd>pruned: no output needs it</dd>

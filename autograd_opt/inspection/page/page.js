@@ -3,7 +3,17 @@
 const G = JSON.parse(document.getElementById("data").textContent);
 const $ = id => document.getElementById(id);
 const canvas = $("view"), pen = canvas.getContext("2d");
-const W = 128, H = 40, INK = "#1b1f24", FAINT = "#9aa0a6", LINK = "#b35900", MARK = "#cf222e";
+const W = 128, H = 40, DARK = "#1b1f24", DARKSOFT = "#57606a";     // on a group's fill, which is light in both modes
+
+// Colours come from the style sheet, which has a light and a dark set of them.
+let INK, FAINT, SOFT, PAPER, EDGE, MARK, LEAF, PRUNED;
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  [INK, FAINT, SOFT, PAPER, EDGE, MARK, LEAF, PRUNED] =
+    ["ink", "faint", "soft", "paper", "edge", "mark", "leaf", "pruned"].map(name => style.getPropertyValue("--" + name).trim());
+}
+colours();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours(); redraw(); });
 
 const users = G.nodes.map(() => []);
 for (const n of G.nodes) for (const o of new Set(n.operands)) if (o !== null) users[o].push(n.index);
@@ -30,7 +40,7 @@ function draw() {
   const left = -dx / scale - W, right = (w - dx) / scale + W, top = -dy / scale - H, bottom = (h - dy) / scale + H;
   const visible = [];
   pen.lineWidth = Math.max(1, .6 / scale);
-  pen.strokeStyle = "#8c959f";
+  pen.strokeStyle = EDGE;
   pen.beginPath();
   for (const n of G.nodes) {
     if (!shown(n.index)) continue;
@@ -44,6 +54,7 @@ function draw() {
     }
   }
   pen.stroke();
+  if (scale >= .3) arrows(visible);
   if (chosen >= 0 && shown(chosen)) neighbours(chosen);
   if (scale < .08) dots(visible); else for (const n of visible) box(n);
 }
@@ -56,6 +67,18 @@ function line(x0, y0, x1, y1) {
   const side = Math.max(x0, x1) + W * Math.min(2.5, .8 + .08 * rows), bend = Math.min(G.row, (y1 - y0) / 3);
   pen.bezierCurveTo(x0, y0 + bend, side, y0 + bend, side, middle);
   pen.bezierCurveTo(side, y1 - bend, x1, y1 - bend, x1, y1);
+}
+
+// Every edge enters its box from above, so one arrowhead stands for all of them.
+function arrows(nodes) {
+  pen.fillStyle = EDGE;
+  pen.beginPath();
+  for (const n of nodes) {
+    if (!operands(n).some(o => o !== null && shown(o))) continue;
+    const [x, y] = layout[n.index], tip = y - H / 2 - (n.is_output ? 4 : 0);
+    pen.moveTo(x, tip); pen.lineTo(x - 4, tip - 8); pen.lineTo(x + 4, tip - 8); pen.closePath();
+  }
+  pen.fill();
 }
 
 function neighbours(i) {
@@ -77,15 +100,15 @@ function readers(i) {
 }
 
 function colour(n) {
-  if (n.state === "pruned") return "#f4f4f4";
+  if (n.state === "pruned") return PRUNED;
   if (n.group >= 0) return G.palette[n.group % G.palette.length];
-  return n.kind === "leaf" || n.kind === "constant" ? "#eef2f5" : "#fff";
+  return n.kind === "leaf" || n.kind === "constant" ? LEAF : PAPER;
 }
 
 function dots(nodes) {
   for (const n of nodes) {
     const [x, y] = layout[n.index];
-    pen.fillStyle = hits.has(n.index) || n.index === chosen ? MARK : n.group >= 0 ? colour(n) : "#57606a";
+    pen.fillStyle = hits.has(n.index) || n.index === chosen ? MARK : n.group >= 0 ? colour(n) : SOFT;
     pen.fillRect(x - W / 2, y - H / 2, W, H);
   }
 }
@@ -104,10 +127,10 @@ function polygon(points) {
 }
 
 function box(n) {
-  const [x, y] = layout[n.index], gone = n.state === "pruned", ink = gone ? FAINT : INK;
+  const [x, y] = layout[n.index], gone = n.state === "pruned", ink = gone ? FAINT : INK, filled = n.group >= 0 && !gone;
   pen.strokeStyle = ink;
   pen.lineWidth = n.kind === "leaf" ? 2 : 1.2;
-  if (n.is_output) { outline(n, x, y, 4); pen.fillStyle = "#fff"; pen.fill(); pen.stroke(); }
+  if (n.is_output) { outline(n, x, y, 4); pen.fillStyle = PAPER; pen.fill(); pen.stroke(); }
   outline(n, x, y, 0);
   pen.fillStyle = colour(n);
   pen.fill();
@@ -117,12 +140,12 @@ function box(n) {
   pen.setLineDash([]);
   if (scale < .3) return;
   pen.textAlign = "center";
-  pen.fillStyle = ink;
+  pen.fillStyle = filled ? DARK : ink;
   pen.font = "12px sans-serif";
   const times = optimized && n.merged.length ? ` ×${n.merged.length}` : "";
   pen.fillText(`%${n.index} ${n.title}${times}`, x, y - 2, W - 12);
   if (gone) pen.fillRect(x - W / 2 + 10, y - 6, W - 20, 1);
-  pen.fillStyle = gone ? FAINT : "#57606a";
+  pen.fillStyle = gone ? FAINT : filled ? DARKSOFT : SOFT;
   pen.font = "10px sans-serif";
   pen.fillText(n.type, x, y + 13, W - 16);
 }
@@ -184,16 +207,40 @@ function at(event) {
 }
 
 let held = null;
-canvas.addEventListener("pointerdown", e => { held = {x: e.clientX, y: e.clientY, moved: false}; canvas.setPointerCapture(e.pointerId); });
+const fingers = new Map();      // pointer -> where it is; two of them pinch
+canvas.addEventListener("pointerdown", e => {
+  fingers.set(e.pointerId, {x: e.clientX, y: e.clientY});
+  held = {x: e.clientX, y: e.clientY, moved: fingers.size > 1};
+  canvas.setPointerCapture(e.pointerId);
+});
 canvas.addEventListener("pointermove", e => {
   if (!held) { const i = at(e); canvas.title = i < 0 ? "" : summary(i); return; }
+  if (fingers.size > 1) { pinch(e); return; }
   held.moved ||= Math.hypot(e.clientX - held.x, e.clientY - held.y) > 4;
   if (!held.moved) return;
   dx += e.clientX - held.x; dy += e.clientY - held.y;
   held.x = e.clientX; held.y = e.clientY;
+  fingers.set(e.pointerId, {x: e.clientX, y: e.clientY});
   redraw();
 });
-canvas.addEventListener("pointerup", e => { if (held && !held.moved) choose(at(e)); held = null; });
+
+function pinch(e) {
+  const moved = fingers.get(e.pointerId), other = [...fingers].find(([id]) => id !== e.pointerId)[1];
+  if (!moved) return;
+  const before = Math.hypot(moved.x - other.x, moved.y - other.y), after = Math.hypot(e.clientX - other.x, e.clientY - other.y);
+  const area = canvas.getBoundingClientRect();
+  if (before) zoom(after / before, other.x - area.left, other.y - area.top);
+  fingers.set(e.pointerId, {x: e.clientX, y: e.clientY});
+}
+
+function lift(e) {
+  fingers.delete(e.pointerId);
+  if (e.type === "pointerup" && held && !held.moved) choose(at(e));
+  const [left] = fingers.values();
+  held = left ? {...left, moved: true} : null;
+}
+canvas.addEventListener("pointerup", lift);
+canvas.addEventListener("pointercancel", lift);
 canvas.addEventListener("wheel", e => {
   e.preventDefault();
   const area = canvas.getBoundingClientRect();
@@ -205,8 +252,24 @@ document.addEventListener("keydown", e => {
   if (e.key === "/") { e.preventDefault(); $("search").focus(); }
   else if (e.key === "0") fit();
   else if (e.key === "n" || e.key === "p") hit(e.key === "n" ? 1 : -1);
+  else if (e.key in ARROWS && document.activeElement === canvas) { e.preventDefault(); step(...ARROWS[e.key]); }
   else if (e.key === "+" || e.key === "-") zoom(e.key === "+" ? 1.3 : 1 / 1.3, canvas.clientWidth / 2, canvas.clientHeight / 2);
 });
+
+// Arrow keys go from the chosen node to the nearest one in that direction; distance across counts three times.
+const ARROWS = {ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0]};
+function step(right, down) {
+  if (!shown(chosen)) { const first = G.nodes.find(n => shown(n.index)); if (first) go(first.index); return; }
+  const [x, y] = layout[chosen];
+  let best = -1, least = Infinity;
+  for (const n of G.nodes) {
+    if (!shown(n.index)) continue;
+    const a = layout[n.index][0] - x, b = layout[n.index][1] - y, along = a * right + b * down;
+    const cost = along + 3 * Math.abs(a * down + b * right);
+    if (along > 0 && cost < least) { best = n.index; least = cost; }
+  }
+  if (best >= 0) go(best);
+}
 
 // The next or previous node that the search has found, seen from the chosen one.
 function hit(step) {
