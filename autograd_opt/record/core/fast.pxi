@@ -156,8 +156,8 @@ cdef inline object binary(Kernel k, object a, object b):
 cdef object general(Kernel k, tuple args):
     """The operator on its general route: gradients are off, say, or an operand is not an ordinary tensor."""
     cdef object handler = handlers.get(k.descr) if recording() != NULL else None
-    if type(handler) is Recorded:
-        return (<Recorded>handler).run(k.descr, args, {})
+    if isinstance(handler, Route):
+        return (<Route>handler).run(k.descr, args, {})
     return k.slow(*args)
 
 
