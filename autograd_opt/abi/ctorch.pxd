@@ -379,8 +379,9 @@ cdef extern from *:
         if (ao_r->storage && AO_PLAIN(t)) return (long long)*(volatile uint32_t *)(*(char **)AO_TENSOR(t) + AO_OWNERS);
         return ao_number(ao_method0(question, t));
     }
-    static CYTHON_INLINE int ao_start(PyObject *t, Py_ssize_t holders) {
-        /* a result that torch's kernel has written in place is unwritten to the user: version 0, if only `holders` know it */
+    static CYTHON_INLINE int ao_start(PyObject *t, Py_ssize_t holders, Py_ssize_t copies) {
+        /* a result that torch's kernel has written in place is unwritten to the user: version 0, if only `holders` know it,
+           and no tensors but `copies` lie in its memory */
         void *counter;
         volatile uint32_t *version;
         if (!AO_PLAIN(t)) {
@@ -393,7 +394,7 @@ cdef extern from *:
         }
         if ((counter = *ao_r->version(AO_TENSOR(t))) == NULL) return 0;
         version = (volatile uint32_t *)((char *)counter + ao_r->counter);
-        if (*version != 0 && Py_REFCNT(t) <= holders && ao_tensors_over(t) == 1
+        if (*version != 0 && Py_REFCNT(t) <= holders && ao_tensors_over(t) == 1 + copies
                 && *(volatile uint32_t *)(*(char **)AO_TENSOR(t) + AO_OWNERS) == 1) *version = 0;
         return 0;
     }
@@ -562,7 +563,8 @@ cdef extern from *:
     bint ao_plain(object t)
     bint ao_is_inference(object question, object t) except -1
     long long ao_tensors_over(object t)
-    int ao_start(object t, Py_ssize_t holders)
+    int ao_start(object t, Py_ssize_t holders, Py_ssize_t copies)
+    char *ao_memory(object t)
     long long ao_uses(object question, object t) except -1
     int ao_is_resizable(object t)
     bint ao_grad_on(object question) except -1

@@ -417,7 +417,7 @@ cdef class GraphTask:
             part = g.parts[self.places[i]] if i in self.places else g
             self.captured[i] = part
             if node.hooks is None and type(part) is Tensor:
-                ao_start(part, 4)                    # `captured`, and the frames up to `visit`
+                ao_start(part, 4, 0)                    # `captured`, and the frames up to `visit`
             if type(part) is Tensor and not self.create_graph and self.batch is None and ao_is_view(part):
                 part._made = version_of(part)        # a view of the user's, although nobody has seen its base
             if part is None:

@@ -19,7 +19,7 @@ from autograd_opt.abi.ctorch cimport (
     ao_builtin0, ao_call, ao_casts, ao_dtype, ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t,
     ao_get, ao_grad_on, ao_innermost_mode, ao_is_inference, ao_is_view, ao_is_zero, ao_direct_linear, ao_direct_nll,
     ao_knows_modes, ao_linear, ao_method, ao_method0, ao_mode_count, ao_needs_grad, ao_nll, ao_on_cpu, ao_own,
-    ao_pair, ao_plain, ao_single, ao_strided, ao_set_type, ao_start, ao_try_attr, ao_use_reads,
+    ao_pair, ao_plain, ao_single, ao_strided, ao_set_type, ao_memory, ao_start, ao_try_attr, ao_use_reads,
 )
 from autograd_opt.graph.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, EXPOSED, FREED, HIDES, INNER, LEAF, MOVES, MULTI, NEEDS_ANS, NO_MERGE,

@@ -27,11 +27,6 @@ FEWER = frozenset("""
     nn.functional.margin_ranking_loss nn.functional.pad.circular nn.functional.poisson_nll_loss quantile
 """.split())
 """torch makes these of several calls and counts the writes between them; one call here, whose result begins at 0."""
-SAVED = frozenset("""
-    cummax cummin kthvalue linalg.eig linalg.eigh linalg.slogdet max.reduction_with_dim median
-    min.reduction_with_dim mode nanmedian sort std_mean.unbiased
-""".split())
-"""Known gap, where a gradient is followed: the kernel's writes are counted here, of what the rule saves."""
 COUNTED = frozenset("""
     fft.ifft histogramdd
     nn.functional.batch_norm nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose2d
@@ -39,7 +34,7 @@ COUNTED = frozenset("""
     to_sparse
 """.split())
 """Known gap: writes of the kernel are counted here, without a gradient, too; of batch_norm in its statistics."""
-OTHERWISE = FEWER | SAVED | COUNTED
+OTHERWISE = FEWER | COUNTED
 
 
 def versions(op: Any, sample: Any, needs: bool) -> Any:

@@ -88,7 +88,7 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
     try:
         if ao_get(get_grad, t) is not None:
             return False
-        ao_start(g, Py_REFCNT(g))
+        ao_start(g, Py_REFCNT(g), 0)
         if is_custom(t):
             t.grad = g
         else:

@@ -109,18 +109,29 @@ cdef object whole_call(object func, tuple args, dict kwargs):
     return handler(func, args, kwargs or {})
 
 
-cdef int started(object r, Py_ssize_t saved=0) except -1:
+cdef int started(object r, object kept=None) except -1:
     """Let what a call has made begin at version 0, as in torch, whose kernels' own writes are not counted.
 
-    `saved`: how often what is kept for the rule may hold an output besides.
+    `kept` is for the rule: it may hold an output, or another tensor in its memory, which has the same counter.
     """
+    cdef Py_ssize_t holders = 0 if kept is None else 2
     if type(r) is Tensor or type(r) is CustomTensor:
-        ao_start(r, 1 + saved)
+        ao_start(r, 1 + holders, copies_in(kept, r))
     elif isinstance(r, (tuple, list)):
         for t in r:
             if type(t) is Tensor or type(t) is CustomTensor:
-                ao_start(t, 2 + saved)
+                ao_start(t, 2 + holders, copies_in(kept, t))
     return 0
+
+
+cdef Py_ssize_t copies_in(object kept, object t) except -1:
+    """How many other tensors of what is kept lie in the memory of `t`."""
+    cdef Py_ssize_t n = 0
+    if type(kept) is tuple:
+        for other in <tuple>kept:
+            n += copies_in(other, t)
+        return n
+    return type(kept) is Tensor and kept is not t and ao_memory(kept) != NULL and ao_memory(kept) == ao_memory(t)
 
 
 cdef bint without_history(Op op, tuple operands) except -1:
@@ -284,7 +295,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             r = ao_linear(a, b, c)
         else:
             r = ao_call(func, args, kwargs)
-        started(r)
+        started(r, extra)
         if op.flags & HIDES:
             r = shown(r)
         if op.flags & VIEW and ao_is_inference(is_inference, r):

@@ -378,7 +378,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     try:
         if not grad and tape.optimize or not tape.optimize and not tracked(tape, a):
             r = ao_single(k.direct, k.descr, a)
-            ao_start(r, 1)
+            ao_start(r, 1, 0)
             return r
         na = handle(tape, a)
         if not is_float(na.dtype) or na.flags & SPARSE:
@@ -388,7 +388,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
         if tape.optimize:
             if not req and settled():
                 r = ao_single(k.direct, k.descr, a)
-                ao_start(r, 1)
+                ao_start(r, 1, 0)
                 return r
             kind |= (req << 3) | (<uint64_t>op.id << 8)
             if not req or not settled_after(MORE_MISSES):
@@ -399,11 +399,11 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
             moves = tape.table.moves
         elif not req:
             r = ao_single(k.direct, k.descr, a)
-            ao_start(r, 1)
+            ao_start(r, 1, 0)
             return r
         if r is None:
             r = ao_single(k.direct, k.descr, a)
-            ao_start(r, 1)
+            ao_start(r, 1, 0)
         node = new_node(op)
         node.shape, node.dtype, node.device = na.shape, na.dtype, na.device
         if cloned:

@@ -47,7 +47,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 r, extra = op.kernel(*operands, **(attrs or {}))
             finally:
                 set_paused(paused)
-            started(r, 2)
+            started(r, extra)
             if keyed:                            # a kernel is Python code, and may have moved the table
                 e = key_of_all(tape, op, nodes, operands, attrs, req, grad)
                 moves = tape.table.moves

@@ -431,7 +431,7 @@ cdef object unrecorded_item(Tape tape, object t, object index):
     switch = enter(tape)
     try:
         r = ao_former_item(t, index)
-        ao_start(r, 1)
+        ao_start(r, 1, 0)
         return noted_view(r, r, (t,), None) if ao_is_view(r) else r
     finally:
         leave(tape, switch)
