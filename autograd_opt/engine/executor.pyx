@@ -8,23 +8,21 @@ the slot taken and keeps its own beside it.
 
 import torch
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport fabs, frexp
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
     ao_builtin0, ao_casts, ao_contiguous, ao_dtype, ao_get, ao_is_leaf, ao_is_neg, ao_is_view, ao_is_zero, ao_method,
-    ao_method0, ao_needs_grad, ao_own, ao_set, ao_strided, ao_bend, ao_into, ao_pair, ao_product, ao_single, ao_start,
+    ao_method0, ao_needs_grad, ao_own, ao_strided, ao_bend, ao_into, ao_pair, ao_product, ao_single, ao_start,
     ao_try_attr, ao_direct_nll_back, ao_mm, ao_nll_back, ao_sum_first, ao_threshold, ao_threshold_into, ao_turned_mm,
     ao_use_reads,
 )
 from autograd_opt.graph.node cimport (
-    AGAIN, CONTIGUOUS, DEAD, EXPOSED, FREED, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NO_MERGE, NOWHERE, ONCE, PACKED,
-    OVERWRITTEN, PINNED, REACHED_DIRECTLY, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0,
+    AGAIN, CONTIGUOUS, DEAD, EXPOSED, FREED, FRESH, INNER, LEAF, MERGED, MULTI, NEEDS_ANS, NO_MERGE, ONCE, PACKED,
+    OVERWRITTEN, PINNED, REACHED_DIRECTLY, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, UNBROADCAST0,
     UNBROADCAST1, UNBROADCASTN, Leads, Node, Op, Vjp, awaits, followed, is_custom, leads_on, shape_of, unbroadcast,
     version_of,
 )
@@ -39,7 +37,9 @@ from autograd_opt.abi.kernel_names import INTO, PAIRS, PRODUCTS, SINGLES
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.abi.tensor_info cimport sole_owner
 from autograd_opt.record.recorder cimport KERNELS, Kernel, fast_binary, fast_unary, inner_view, record
-from autograd_opt.engine.accumulate import ACCUMULATING
+from autograd_opt.engine.frontier cimport Frontier, close_frontier, open_frontier, pop, push
+from autograd_opt.engine.leaf_gradients cimport hookless, write_grad
+from autograd_opt.engine.needed cimport needed_for
 from autograd_opt.graph.runs import Run
 from autograd_opt.graph.runs import _local as running
 from autograd_opt.graph.runs import finish as finish_run
@@ -47,7 +47,6 @@ from autograd_opt.record.saved_tensors import ENTERED, Packed, unpack_extra
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object o)
-    bint is_weak "PyWeakref_CheckRefExact"(object o)
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
@@ -61,8 +60,12 @@ cdef object mul = base.__dict__["mul"]
 cdef object add = base.__dict__["add"]
 cdef object iadd = base.__dict__["add_"]
 cdef object neg = base.__dict__["neg"]
-cdef object get_grad = ao_own(base.__dict__["grad"])
 cdef object get_dtype = ao_own(base.__dict__["dtype"])
+cdef object get_hooks = base.__dict__["_backward_hooks"]
+cdef object is_neg = base.__dict__["is_neg"]
+cdef object is_zero = base.__dict__["_is_zerotensor"]     # torch's zeros without memory
+cdef object Tensor = torch.Tensor
+cdef object Parameter = torch.nn.Parameter
 cdef object summed = base.__dict__["sum"]
 cdef object sum_to_size = base.__dict__["sum_to_size"]
 cdef int64_t _tasks = 0
@@ -79,10 +82,6 @@ class Contribution:
 
     def __init__(self, n):
         self.parts = [None] * n
-
-
-include "core/frontier.pxi"
-include "core/needed.pxi"
 
 
 cdef class GraphTask:
@@ -139,7 +138,7 @@ cdef class GraphTask:
         self.accumulate = True
 
     def __dealloc__(self):
-        PyMem_Free(self.frontier.heap)
+        close_frontier(&self.frontier)
 
     # Input buffers.
     cdef Node aim(self, Node node):
@@ -644,7 +643,27 @@ cdef class GraphTask:
             whole.parts[i] = g if old is None else self.add(old, g)
         return 0
 
-include "core/accumulate.pxi"
+
+cdef bint alone(object old, object g) except -1:
+    """True if `old`, which nobody else holds, may be written: it is the only tensor over its memory."""
+    return type(old) is Tensor and type(g) is Tensor and ao_dtype(old) is ao_dtype(g) \
+        and ao_strided(old) and ao_strided(g) \
+        and ao_contiguous(old) and not ao_is_neg(is_neg, old) \
+        and not ao_is_zero(is_zero, old) \
+        and not old.is_complex() and sole_owner(old) \
+        and shape_of(old) == shape_of(g)
+
+
+cdef inline bint sparse(object g) except -1:
+    return not ao_strided(g)
+
+
+cdef bint alike(object a, object b) except -1:
+    """True if both are of one shape and dtype: either may be added to the other."""
+    return type(a) is Tensor and type(b) is Tensor and ao_dtype(a) is ao_dtype(b) \
+        and shape_of(a) == shape_of(b)
+
+
 include "core/passing.pxi"
 include "core/replay.pxi"
 include "core/native.pxi"

@@ -1,48 +1,51 @@
-# Gradients of leaves: written once, taken over when nobody else holds them.
+"""Gradients of leaves: written once, taken over when nobody else holds them."""
 
+import torch
+
+from cpython.object cimport PyObject
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport (
+    ao_contiguous, ao_dtype, ao_get, ao_into, ao_is_neg, ao_is_view, ao_is_zero, ao_needs_grad, ao_own, ao_set, ao_start,
+    ao_strided, ao_use_reads,
+)
+from autograd_opt.abi.kernel_names import INTO
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.abi.tensor_info cimport sole_owner
+from autograd_opt.engine.accumulate import ACCUMULATING
+from autograd_opt.graph.node cimport SPARSE, Node, is_custom, shape_of
+from autograd_opt.graph.plain_values cimport is_float
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(object o)
+    bint is_weak "PyWeakref_CheckRefExact"(object o)
+
+ao_use_reads(reads_address())
+cdef object base = private.TensorBase
+cdef object get_grad = ao_own(base.__dict__["grad"])
 cdef object get_hooks = base.__dict__["_backward_hooks"]
 cdef object get_grad_dtype = base.__dict__["grad_dtype"]
 cdef object get_post_hooks = base.__dict__["_post_accumulate_grad_hooks"]
 cdef object is_neg = base.__dict__["is_neg"]
 cdef object is_zero = base.__dict__["_is_zerotensor"]     # torch's zeros without memory
+cdef object iadd = base.__dict__["add_"]
+cdef int IADD_K = INTO.index("add_")
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
-
-
-cdef bint alone(object old, object g) except -1:
-    """May `old`, which nobody else holds, be written: is it the only tensor over its memory?"""
-    return type(old) is Tensor and type(g) is Tensor and ao_dtype(old) is ao_dtype(g) \
-        and ao_strided(old) and ao_strided(g) \
-        and ao_contiguous(old) and not ao_is_neg(is_neg, old) \
-        and not ao_is_zero(is_zero, old) \
-        and not old.is_complex() and sole_owner(old) \
-        and shape_of(old) == shape_of(g)
-
-
-cdef bint sparse(object g) except -1:
-    return not ao_strided(g)
-
-
-cdef bint alike(object a, object b) except -1:
-    """Two tensors of one shape and dtype: either may be added to the other."""
-    return type(a) is Tensor and type(b) is Tensor and ao_dtype(a) is ao_dtype(b) \
-        and shape_of(a) == shape_of(b)
+cdef object acquire = ACCUMULATING.acquire
+cdef object release = ACCUMULATING.release
 
 
 cdef bint hookless(object t):
-    """A custom leaf that still requires grad, without hooks of a context's?"""
+    """True if a custom leaf still requires grad, without hooks of a context's."""
     if not is_custom(t):
         return False
     own = t.__dict__
     return own.get("_requires_grad") is True and not own.get("_leaf_hooks") and not own.get("_post_hooks")
 
 
-cdef object acquire = ACCUMULATING.acquire
-cdef object release = ACCUMULATING.release
-
-
 cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) except -1:
-    """`accumulate` (`engine/accumulate.py`) where nothing is special: a contiguous leaf without hooks.
+    """Write the gradient of a contiguous leaf without hooks, as `engine/accumulate.py` would.
 
     False where the general way must decide.  A first gradient is taken over without a copy
     when the run alone holds `g` and `g` alone its memory; of a `solid` one, which a kernel has

@@ -1,13 +1,15 @@
-# The nodes that a run has still to visit: a heap of their record numbers, the largest on top.
-#
-# Part of executor.pyx.
+"""The nodes that a run has still to visit: a heap of their record numbers, the largest on top."""
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from libc.stdint cimport int64_t
 
 cdef struct Frontier:
     int64_t *heap
     Py_ssize_t count, capacity
 
 
-cdef int open_frontier(Frontier *f) except -1:
+cdef inline int open_frontier(Frontier *f) except -1:
+    """Make an empty one, whose memory `close_frontier` gives back."""
     f.count, f.capacity = 0, 64
     f.heap = <int64_t *>PyMem_Malloc(f.capacity * sizeof(int64_t))
     if f.heap == NULL:
@@ -15,7 +17,13 @@ cdef int open_frontier(Frontier *f) except -1:
     return 0
 
 
-cdef int push(Frontier *f, int64_t index) except -1:
+cdef inline void close_frontier(Frontier *f) noexcept:
+    """Give its memory back."""
+    PyMem_Free(f.heap)
+
+
+cdef inline int push(Frontier *f, int64_t index) except -1:
+    """Add a record number."""
     cdef Py_ssize_t i = f.count, parent
     cdef int64_t *grown
     if i == f.capacity:
@@ -35,7 +43,8 @@ cdef int push(Frontier *f, int64_t index) except -1:
     return 0
 
 
-cdef int64_t pop(Frontier *f) noexcept:
+cdef inline int64_t pop(Frontier *f) noexcept:
+    """Take the largest record number out; there must be one."""
     cdef int64_t top = f.heap[0], last
     cdef Py_ssize_t i = 0, child, n
     f.count -= 1

@@ -1,6 +1,12 @@
-# The nodes on the ways from the roots of a run to its targets.
-#
-# Part of executor.pyx.
+"""The nodes on the ways from the roots of a run to its targets."""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy
+
+from autograd_opt.engine.frontier cimport Frontier, close_frontier, open_frontier, pop, push
+from autograd_opt.graph.node cimport MERGED, NOWHERE, REQUIRES_GRAD, Leads, Node
+from autograd_opt.graph.tape cimport Tape
+
 
 cdef enum Mark:
     ON_THE_WAY = 1               # what `leads_on` asks
@@ -9,7 +15,7 @@ cdef enum Mark:
 
 
 cdef Leads needed_for(Tape tape, list roots, dict targets, set makers, bint merge):
-    """The nodes on a path from a root to a target.
+    """Find the nodes on a path from a root to a target.
 
     A path to one output of an operation may come through another one: in torch the operation itself, of `makers`,
     is where such paths end.
@@ -71,12 +77,12 @@ cdef int reach(Tape tape, Leads found, list roots, bint merge) except -1:
             if merge and node.flags & MERGED:
                 touch(&f, found, node.leader)
     finally:
-        PyMem_Free(f.heap)
+        close_frontier(&f)
     return 0
 
 
 cdef inline bint marked(Leads found, Node node, unsigned char mark) noexcept:
-    """Does a gradient go on to this operand, and is it marked?"""
+    """True if a gradient goes on to this operand, and it is marked."""
     return node is not None and node.flags & REQUIRES_GRAD and found.low <= node.index < found.high \
         and found.marks[node.index - found.low] & mark
 

@@ -1,0 +1,6 @@
+"""Gradients of leaves: written once, taken over when nobody else holds them."""
+
+from autograd_opt.graph.node cimport Node
+
+cdef bint hookless(object t)
+cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) except -1
