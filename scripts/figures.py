@@ -128,7 +128,7 @@ def plain(folder: Path) -> str:
 
 def whole(folder: Path) -> str:
     """How programs fare that were not chosen for what they repeat: the median, the best and the worst."""
-    texts = {"world": "training steps of {n} public packages",
+    texts = {"world": "{n} training steps of public packages",
              "algorithms": "{n} whole programs of many kinds, written plainly"}
     lines = []
     for section, text in texts.items():
@@ -139,6 +139,8 @@ def whole(folder: Path) -> str:
         middle = (f"{measure:.2f}" for measure in (statistics.median(ratios), ratios[0], ratios[-1]))
         about = found["conditions"]
         where = f"{about['date']}, torch {about['torch']}, load {about['load at the start']:.0f}"
+        if failed := sum("error" in row for row in found["rows"]):
+            where += f"; {failed} more failed to import or run"
         lines.append([text.format(n=len(ratios)), *middle, where])
     return "\n".join([*table(Grid("", ("time, torch eager = 1", "median", "best", "worst", "measured"), lines)), ""])
 

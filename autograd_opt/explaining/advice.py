@@ -229,8 +229,10 @@ def always(pair: Pair, windows: int) -> bool:
 
 def gradients(pairs: list[Pair]) -> str:
     """What to mind where gradients flow through one value in several backward runs."""
-    return "; its gradients are asked for in several backward runs: all but the last need retain_graph=True" \
-        if any(p.across or (p.first is p.site and p.site.across) for p in pairs) else ""
+    several = any(p.across or (p.first is p.site and p.site.across) or len(p.first.lags | p.site.lags) > 1
+                  for p in pairs)
+    return ("; its gradients are asked for in several backward runs: all but the last need retain_graph=True"
+            if several else "")
 
 
 def under(spot: Spot, first: int) -> str:
@@ -251,7 +253,7 @@ def keep(pair: Pair) -> Advice:
     spot, first = pair.site.spot, pair.first.spot
     assert spot is not None
     assert first is not None
-    before = "it had before" if pair.first is pair.site else f"{text_of(first)} at {first} had before"
+    before = "it had before" if first is spot else f"{text_of(first)} at {first} had before"
     return Advice(
         f"{spot} computes {text_of(spot)} on values {before} in {pair.count - pair.written:,} of "
         f"{max(pair.site.executions, pair.count):,} runs: keep the results that are needed again{gradients([pair])}",

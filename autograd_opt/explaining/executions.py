@@ -79,6 +79,8 @@ class Site:
     """Backward runs before its first execution."""
     across: bool = False
     """True if gradients flow through executions with a backward run between."""
+    lags: set[int] = field(default_factory=set, repr=False)
+    """By how many backward runs, counted from an execution on, its derivative was computed."""
     last_key: Any = None
     last_begin: int = -1
     constant: list[tuple[int, int]] | None = field(default=None, repr=False)
@@ -101,6 +103,13 @@ class Site:
             elif kind != EXPRESSION:
                 found.inside = self.inside
         return found
+
+    def differentiated(self, lag: int) -> None:
+        """Note that its derivative, and so that of what is around it, is computed so many backward runs later."""
+        for site in self.upwards():
+            if lag in site.lags:
+                break
+            site.lags.add(lag)
 
     def chain(self) -> tuple[Spot, ...]:
         """The expressions from the outermost to this one."""
@@ -215,8 +224,8 @@ class Course:
         self.root = Execution(site, None, -1)
         self.root.novel = True
         self.open = [self.root]
-        self.sequences: dict[int, Site] = {}
-        """Sites by autograd's numbers, which each thread counts for itself."""
+        self.sequences: dict[int, tuple[Site, int]] = {}
+        """Sites, and backward runs begun before, by autograd's numbers, which each thread counts for itself."""
         self.run = 0
         """Backward runs begun so far; `in_run` is True during one."""
         self.in_run = False

@@ -71,8 +71,9 @@ class Locator:
             run -= sum(k < run for k in passed)
             for k in reversed(passed):
                 del steps[k]
-            forward = course.sequences.get(number)
+            forward, begun = course.sequences.get(number, (None, 0))
             if forward is not None and forward.spot is not None:
+                forward.differentiated(course.run - begun)
                 steps.insert(0, (DERIVATIVE, self.derivative_of(forward.spot), number, -1, None))
                 run += run >= 0
         path = iter(reversed(modules))
@@ -207,7 +208,7 @@ class Locator:
     def remember(self, course: Course, site: Site) -> None:
         """Which site made the latest node of autograd's graph."""
         sequences = course.sequences
-        sequences.setdefault(private.get_sequence_nr() - 1, site)
+        sequences.setdefault(private.get_sequence_nr() - 1, (site, course.run))
         if len(sequences) > MOST_SEQUENCES:
             for sequence in list(sequences)[:MOST_SEQUENCES // 4]:
                 del sequences[sequence]

@@ -374,3 +374,17 @@ def test_a_decorated_function_that_passes_on_its_argument(tmp_path: Path) -> Non
     found = run(program, tmp_path / "decorated.py", True)[1]
     assert found is not None
     assert not any("`f(a)` once" in f.advice or "`y = f(a)` once" in f.advice for f in found.findings)
+
+
+def test_a_value_that_two_backward_runs_need_says_so(tmp_path: Path) -> None:
+    """Both uses are computed before either run."""
+    program = ("import torch\nw = torch.rand(3, requires_grad=True)\na = w.exp()\nb = (w * w.exp()).sum()\n"
+               "b.backward()\na.sum().backward()\nRESULT = 0\n")
+    found = run(program, tmp_path / "runs.py", True)[1]
+    assert found is not None
+    (finding,) = [f for f in found.findings if f.action == "reuse"]
+    assert "retain_graph=True" in finding.advice
+    found = run(program.replace("b.backward()\na.sum()", "(b + a.sum())"), tmp_path / "once.py", True)[1]
+    assert found is not None
+    (finding,) = [f for f in found.findings if f.action == "reuse"]
+    assert "retain_graph=True" not in finding.advice
