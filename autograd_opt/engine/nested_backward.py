@@ -21,7 +21,7 @@ def on_fresh_thread(function: Any, tape: Any, *args: Any) -> Any:
     here = threading.get_ident()
     state = modes.thread_state()
     outcome: list[Any] = []
-    done = threading.Event()                # an interrupted `Thread.join` takes the thread for ended
+    done = threading.Event()                # an interrupted `Thread.join` or `is_alive` takes the thread for ended
     waiting: list[int] = getattr(_local, "waiting", [])     # the threads of this chain, innermost last
 
     def body() -> None:
@@ -43,7 +43,7 @@ def on_fresh_thread(function: Any, tape: Any, *args: Any) -> Any:
     interrupted: BaseException | None = None
     while True:
         try:
-            while not done.is_set() and thread.is_alive():
+            while not done.is_set() and thread in threading.enumerate():
                 done.wait(1.0)
             if graph is not None:
                 graph.thread = here
