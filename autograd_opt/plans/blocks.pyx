@@ -69,6 +69,8 @@ cdef class Stretch:
         for k, (code, to, a, b, c, value) in enumerate(steps):
             if not 0 <= code < CODES or not all([-1 <= p < self.place_count for p in (to, a, b, c)]) or to < 0:
                 raise ValueError(f"step {k} names what there is not: {steps[k]}")
+            if float_functions[<int>code] == NULL and (vector_floats[<int>code] == NULL or vector_doubles[<int>code] == NULL):
+                raise ValueError(f"step {k} wants a function that was not found: {code_names[<int>code].decode()}")
             self.steps[k].code, self.steps[k].to = code, to
             self.steps[k].a, self.steps[k].b, self.steps[k].c = a, b, c
             self.steps[k].value = value

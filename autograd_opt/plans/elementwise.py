@@ -253,6 +253,7 @@ def ulps(found: Tensor, expected: Tensor) -> int:
 
 def evaluate(expression: Expression, tensors: list[Tensor], dtype: torch.dtype, result: torch.dtype) -> Tensor:
     """Compute an expression whose operands are the numbers of `tensors`, as strings."""
+    set_up()
     shape = tensors[0].shape
     out = torch.empty(shape, dtype=result)
     emission = Emission(int)

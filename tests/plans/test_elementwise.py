@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -94,3 +96,16 @@ def test_every_length(length: int) -> None:
 def test_steps_that_name_no_place_are_refused() -> None:
     with pytest.raises(ValueError, match="names what there is not"):
         blocks.Stretch([(0, 5, 0, -1, -1, 0.0)], [("whole", (), ()), ("result", (), ())], 4, 4)
+
+
+def test_a_function_that_was_not_found_is_refused() -> None:
+    """A library without vector functions has no code for them: the step is refused, and nothing runs."""
+    code = """
+from autograd_opt.plans import blocks
+try:
+    blocks.Stretch([(blocks.NAMES["exp"], 1, 0, -1, -1, 0.0)], [("whole", (), ()), ("result", (), ())], 4, 4)
+except ValueError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "step 0 wants a function that was not found: exp\n"
