@@ -7,7 +7,7 @@ import torch
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_again, ao_has_weakrefs, ao_needs_grad, ao_own, ao_strided, ao_use_reads, ao_uses,
+    ao_again, ao_has_weakrefs, ao_is_view, ao_needs_grad, ao_own, ao_strided, ao_use_reads, ao_uses,
 )
 from autograd_opt.abi.tensor_info cimport sole_owner
 from autograd_opt.abi.tensor_info import reads_address
@@ -139,7 +139,7 @@ def value_number(t):
     """The number of the value that `t` had when it was last used, 0 where it may have another one now."""
     cdef Tape tape = active_tape()
     cdef Node node
-    if tape is None or not tape.optimize or tape.exposed or tape.late:
+    if tape is None or not tape.optimize or tape.exposed or tape.late and ao_is_view(t):
         return 0
     found = tape.leaves.get(id(t))
     if found is None and type(t) is CustomTensor:

@@ -221,6 +221,18 @@ def test_a_matrix_is_factorized_once(name: str, dtype: torch.dtype) -> None:
     assert all(torch.equal(m, t) and m.stride() == t.stride() for m, t in zip(ours, theirs, strict=True))
 
 
+def test_a_view_elsewhere_whose_base_requires_grad_changes_nothing() -> None:
+    base = torch.zeros(3)
+    view = base[:2]
+    with ao.AutogradGraph():
+        base.add_(ao.tensor([1.0, 2.0, 3.0]))
+    x = ao.tensor(large())
+    with ao.AutogradGraph(optimize=True):
+        ran = kernels_of(lambda: (torch.linalg.solve(x * 1.0, RIGHT), torch.linalg.inv(x * 1.0)))
+    assert (ran["_linalg_solve_ex"], ran["linalg_inv"]) == (1, 0)
+    assert view.tolist() == [1.0, 2.0]
+
+
 def test_not_after_a_write_nor_for_another_matrix() -> None:
     def program(x: Tensor) -> None:
         a = x * 1.0
