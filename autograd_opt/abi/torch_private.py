@@ -1,8 +1,7 @@
 """Private names of torch's Python interface, each looked up here and nowhere else.
 
-A name keeps torch's spelling without a leading underscore.  What another version of torch lacks is
-None here where a caller can do without; the callers that cannot are named beside it.  Operators that
-rows of the table in `ops/` name are not here: a row is the one place that says which function it is.
+A name keeps torch's spelling without a leading underscore.  Operators that rows of the table in `ops/` name are not
+here: a row is the one place that says which function it is.
 """
 
 from __future__ import annotations

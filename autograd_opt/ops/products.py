@@ -87,45 +87,52 @@ def einsum_back(g: Any, needs: Any, values: Any, shapes: Any, *, equation: str, 
     With n operands these are 3 n contractions of two; an einsum of `g` and all others for each operand takes n times n.
     """
     left, _, out = equation.partition("->")
-    made: list[tuple[str, Any]] = list(zip(left.split(","), map(H, values), strict=True))
-    pairs = contracted(made, out, path)
-    cotangents: list[Any] = [None] * len(made)
-    cotangents[-1] = g
+    terms = left.split(",")
+    pairs = contracted(terms, out, path)
     needed = [*needs]
     for a, b in pairs:
         needed.append(needed[a] or needed[b])
-    for number in range(len(made) - 1, len(values) - 1, -1):
+    products: dict[int, Any] = {}
+
+    def product(number: int) -> Any:
+        if number < len(values):
+            return H(values[number])
+        if number not in products:
+            a, b = pairs[number - len(values)]
+            products[number] = torch.einsum(f"{terms[a]},{terms[b]}->{terms[number]}", product(a), product(b))
+        return products[number]
+
+    cotangents: list[Any] = [None] * len(terms)
+    cotangents[-1] = g
+    for number in range(len(terms) - 1, len(values) - 1, -1):
         for one, other in (pairs[number - len(values)], pairs[number - len(values)][::-1]):
             if needed[one]:
-                cotangents[one] = cotangent(cotangents[number], made[number][0], made[one], made[other])
+                cotangents[one] = cotangent(cotangents[number], terms[number], terms[one], terms[other], product(other))
     if not pairs and needed[0]:
-        cotangents[0] = cotangent(g, out, made[0], ("", None))
+        cotangents[0] = cotangent(g, out, terms[0], "", None)
     return [None if c is None else c.expand(shape) if c.shape != shape else c
             for c, shape in zip(cotangents, shapes, strict=False)]
 
 
-def contracted(made: list[tuple[str, Any]], out: str, path: Any) -> list[tuple[int, int]]:
-    """The pairs of numbers of what is contracted in turn; what they make, but for the last, is appended to `made`."""
-    left, pairs = list(range(len(made))), []
-    order = list(path) if path else [0, 1] * (len(made) - 1)
+def contracted(terms: list[str], out: str, path: Any) -> list[tuple[int, int]]:
+    """The pairs of numbers of what is contracted in turn; the letters of what each makes are appended to `terms`."""
+    left, pairs = list(range(len(terms))), []
+    order = list(path) if path else [0, 1] * (len(terms) - 1)
     while len(left) > 1:
         i, j = sorted((order.pop(0), order.pop(0)))
         b, a = left.pop(j), left.pop(i)
-        kept = set(out).union(*(made[k][0] for k in left))
-        (x, first), (y, second) = made[a], made[b]
-        letters = "".join(dict.fromkeys(c for c in x + y if c in kept)) if left else out
-        made.append((letters, torch.einsum(f"{x},{y}->{letters}", first, second) if left else None))
-        left.append(len(made) - 1)
+        kept = set(out).union(*(terms[k] for k in left))
+        terms.append("".join(dict.fromkeys(c for c in terms[a] + terms[b] if c in kept)) if left else out)
+        left.append(len(terms) - 1)
         pairs.append((a, b))
     return pairs
 
 
-def cotangent(g: Any, letters: str, one: tuple[str, Any], other: tuple[str, Any]) -> Any:
+def cotangent(g: Any, letters: str, term: str, rest: str, other: Any) -> Any:
     """The cotangent of one of two factors, from that of their product; a letter that was summed alone has size 1."""
-    term, rest = one[0], other[0]
     seen = "".join(c for c in term if c in letters or c in rest)
-    part = torch.einsum(f"{letters}->{seen}", g) if other[1] is None else \
-        torch.einsum(f"{letters},{rest}->{seen}", g, other[1])
+    part = torch.einsum(f"{letters}->{seen}", g) if other is None else \
+        torch.einsum(f"{letters},{rest}->{seen}", g, other)
     for i, c in enumerate(term):
         if c not in seen:
             part = part.unsqueeze(i)

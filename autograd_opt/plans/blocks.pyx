@@ -49,7 +49,11 @@ def install(dict floats, dict doubles):
 
 def available(str name):
     """True if there is code for this function."""
-    cdef int code = NAMES[name]
+    return found(NAMES[name])
+
+
+cdef bint found(int code) noexcept:
+    """True if there is a function in both widths."""
     return float_functions[code] != NULL or vector_floats[code] != NULL and vector_doubles[code] != NULL
 
 
@@ -69,7 +73,7 @@ cdef class Stretch:
         for k, (code, to, a, b, c, value) in enumerate(steps):
             if not 0 <= code < CODES or not all([-1 <= p < self.place_count for p in (to, a, b, c)]) or to < 0:
                 raise ValueError(f"step {k} names what there is not: {steps[k]}")
-            if float_functions[<int>code] == NULL and (vector_floats[<int>code] == NULL or vector_doubles[<int>code] == NULL):
+            if not found(code):
                 raise ValueError(f"step {k} wants a function that was not found: {code_names[<int>code].decode()}")
             self.steps[k].code, self.steps[k].to = code, to
             self.steps[k].a, self.steps[k].b, self.steps[k].c = a, b, c

@@ -300,6 +300,14 @@ def test_one_finding_for_one_cause(tmp_path: Path) -> None:
     assert torch.is_grad_enabled()
 
 
+def findings_of(program: str, file: Path) -> list[Any]:
+    """What was found in a program, of which there is something."""
+    found = run(program, file, True)[1]
+    assert found is not None
+    assert found.findings
+    return list(found.findings)
+
+
 STATES = {
     "a method that counts": ("class S:\n    k = 0\n    def step(self):\n        self.k += 1\n"
                              "        return a[self.k % 2].exp()\ns = S()\n", "s.step()"),
@@ -322,10 +330,8 @@ def test_what_changes_a_state_is_not_named_as_a_value(name: str, tmp_path: Path)
     before, text = STATES[name]
     program = (f"import torch\na = torch.ones(2, 3)\n{before}for _ in range(4):\n    y = {text} * 2\n"
                f"    {text}\nRESULT = 0\n")
-    found = run(program, tmp_path / "state.py", True)[1]
-    assert found is not None
-    assert found.findings
-    assert {f.action for f in found.findings} <= {"note"}, [f.advice for f in found.findings]
+    findings = findings_of(program, tmp_path / "state.py")
+    assert {f.action for f in findings} <= {"note"}, [f.advice for f in findings]
 
 
 READ = {
@@ -342,10 +348,8 @@ def test_what_reads_a_state_is_not_moved_before_its_change(name: str, tmp_path: 
     before, change = READ[name]
     program = (f"import torch\na = torch.arange(6.).reshape(2, 3)\n{before}for _ in range(4):\n    {change}\n"
                "    y = f(a)\nRESULT = 0\n")
-    found = run(program, tmp_path / "read.py", True)[1]
-    assert found is not None
-    assert found.findings
-    assert not any("before the loop" in f.advice for f in found.findings), [f.advice for f in found.findings]
+    findings = findings_of(program, tmp_path / "read.py")
+    assert not any("before the loop" in f.advice for f in findings), [f.advice for f in findings]
 
 
 PURE = {
