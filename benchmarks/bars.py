@@ -62,3 +62,5 @@ WORLD_P90_BAR: Bar = (1.3, False, None, False)
 """Most that nine tenths of them may take."""
 WORLD_WORST_BAR: Bar = (1.5, False, None, False)
 """Most that any of them may take."""
+REGIONS_MEDIAN_BAR: Bar = (1.05, False, None, False)
+"""Most that the median of the public packages' steps may take with `ao.optimize(model)` alone."""

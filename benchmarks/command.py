@@ -64,6 +64,7 @@ def bench(
       times    every workload: time, kernels, peak memory, and the bars
       algorithms  65 whole programs as people write them
       world    a training step of each of many public packages
+      regions  the same with ao.optimize(model) alone
       peers    torch.compile, jax, HIPS autograd, PyTensor, CasADi, mlx
       cse      nodes, kernels, bytes, time with each pass, beside torch's FX CSE
       million  the passes alone on graphs of up to a million nodes

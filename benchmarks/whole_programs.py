@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -77,10 +77,10 @@ def ninth_decile(values: Sequence[float]) -> float:
     return values[min(len(values) - 1, int(0.9 * len(values)))]
 
 
-def summary(rows: Sequence[Row]) -> Grid:
+def summary(rows: Sequence[Row], ways: Mapping[str, str] = WAYS) -> Grid:
     """Median, ninth decile, worst, and the share of programs that are faster than torch eager."""
     lines = []
-    for way, title in WAYS.items():
+    for way, title in ways.items():
         found = ratios(rows, way)
         if found:
             faster = sum(ratio < 1 for ratio in found) / len(found)
@@ -90,20 +90,22 @@ def summary(rows: Sequence[Row]) -> Grid:
     return Grid(f"{count} programs, torch eager = 1", ("", "median", "p90", "worst", "faster"), lines)
 
 
-def grids(rows: list[Row], caption: str = CAPTION) -> list[Grid]:
-    """The summary, then every program."""
-    lines = [cells(row) for row in sorted(rows, key=lambda row: row.get("times", {}).get(ON, {}).get("ratio", 9e9))]
-    return [summary(rows), Grid("Every program", ("program", "torch eager", *WAYS.values()), lines, caption)]
+def grids(rows: list[Row], caption: str = CAPTION, ways: Mapping[str, str] = WAYS) -> list[Grid]:
+    """The summary, then every program, by the time of the last of `ways`, which are named with their headings."""
+    last = list(ways)[-1]
+    ordered = sorted(rows, key=lambda row: row.get("times", {}).get(last, {}).get("ratio", 9e9))
+    lines = [cells(row, ways) for row in ordered]
+    return [summary(rows, ways), Grid("Every program", ("program", "torch eager", *ways.values()), lines, caption)]
 
 
-def cells(row: Row) -> list[str]:
+def cells(row: Row, ways: Mapping[str, str] = WAYS) -> list[str]:
     """One line of the table."""
     title = row["name"].replace("_", " ")
     if "error" in row:
-        return [title, f"failed: {row['error']}", "", ""]
+        return [title, f"failed: {row['error']}", *[""] * len(ways)]
     if "missing" in row:
-        return [title, "not installed", "", ""]
-    shown = [f"{t['ratio']:.2f} ({t['spread'][0]:.2f}–{t['spread'][1]:.2f})" for t in (row["times"][w] for w in WAYS)]
+        return [title, "not installed", *[""] * len(ways)]
+    shown = [f"{t['ratio']:.2f} ({t['spread'][0]:.2f}–{t['spread'][1]:.2f})" for t in (row["times"][w] for w in ways)]
     return [title, f"{row['times'][EAGER]['seconds'] * 1e3:.1f} ms", *shown]
 
 

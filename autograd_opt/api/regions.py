@@ -76,17 +76,15 @@ class Region:
         graph.__enter__()
         try:
             graph.tape.histories = True
-            result = function(*args, **kwargs)
+            box = [function(*args, **kwargs)]       # no other name holds the result: see `kept_outside`
             call = Call(graph)
-            outputs, originals = call.results(result)
+            outputs, originals = call.results(box, keeps=True)
         except BaseException:
             give_back(graph)
             raise
         graph.suspend()
         made = dict(zip(map(id, originals), call.published(outputs), strict=True))
-        if not made:
-            return result
-        return region_results.exchanged(result, lambda t: made.get(id(t), t))
+        return region_results.exchanged(box, lambda t: made.get(id(t), t))[0] if made else box[0]
 
 
 torch_private.not_compiled(Region.__call__, NOT_COMPILED)
@@ -140,8 +138,11 @@ class Call:
         if held is not None:
             held.__exit__()
 
-    def results(self, result: Any) -> tuple[list[Tensor], Sequence[Tensor]]:
-        """(tensors to hand out, the recorded ones they stand for); called while the graph is open."""
+    def results(self, result: list[Any], keeps: bool = False) -> tuple[list[Tensor], Sequence[Tensor]]:
+        """(tensors to hand out, the recorded ones they stand for); called while the graph is open.
+
+        If `keeps`, a tensor that is still held elsewhere than in `result` becomes an ordinary one where it is.
+        """
         tape = self.graph.tape
         self.leaves, self.inputs, written = boundary.boundary(tape)
         with private.DisableTorchFunction():
@@ -149,9 +150,20 @@ class Call:
                 if type(t) is CustomTensor and "_requires_grad" in t.__dict__:
                     refuse_leaf(t)
             found: dict[int, CustomTensor] = {}
-            region_results.exchanged(result, lambda t: found.setdefault(id(t), t))
+            held: dict[int, int] = {}
+
+            def met(t: CustomTensor) -> CustomTensor:
+                held[id(t)] = held.get(id(t), 1) + 1            # in `result`, and once in `found`
+                return found.setdefault(id(t), t)
+
+            region_results.exchanged(result, met)
             for t in written:
                 found.pop(id(t), None)
+            if keeps:
+                kept = boundary.kept_outside(tape, held, written)
+                for t in kept:
+                    found.pop(id(t), None)
+                written = [*written, *kept]
             originals = list(found.values())
             known = [handles.handle_of(t) for t in originals]
             changed = [handles.handle_of(t) for t in written]

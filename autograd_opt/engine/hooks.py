@@ -7,6 +7,7 @@ A leaf runs its tensor hooks before `.grad` is written and its post-accumulate h
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -56,12 +57,20 @@ def keep(hooks: NodeHooks, node: Any, g: Any, task: Any) -> None:
     """What `retain_grad` asks for."""
     if not hooks.retain or g is None:
         return
-    t = node.tensor
-    if t is None and hooks.owner is not None:
-        t = hooks.owner()
-    if t is not None:
+    t = None if hooks.owner is None else hooks.owner()
+    if t is None:
+        t = node.tensor
+    if t is None:
+        return
+    if "_node" in t.__dict__:
         with user_code(task, node):
             retain(t, copied(g) if t.grad is None else t.grad + g)
+    else:                                       # a region has handed it out
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")         # torch does not know that it was asked for its gradient
+            old = t.grad
+        with private.DisableTorchFunction():
+            set_grad(t, g.detach().clone() if old is None else old + g.detach())
 
 
 def prepare(hooks: NodeHooks, node: Any, g: Any, task: Any) -> Any:

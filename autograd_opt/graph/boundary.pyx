@@ -4,20 +4,35 @@ import weakref
 
 import torch
 
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_is_leaf, ao_set_type, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_is_leaf, ao_is_view, ao_set_type, ao_try_attr, ao_uses, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.node cimport LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, tapes
+from autograd_opt.graph.node cimport LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, tapes, version_of
 from autograd_opt.graph.tape cimport Tape, forgetter, leaf_tensor
 
 cdef extern from "Python.h":
     int PyObject_GenericSetAttr(object o, object name, object value) except -1
     bint is_weak "PyWeakref_CheckRefExact"(object o)
+    Py_ssize_t references "Py_REFCNT"(PyObject *o)
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
+cdef object use_count = base.__dict__["_use_count"]
+
+
+cdef bint counts_sharing():
+    """True if torch holds a reference to the Python object of a tensor that C++ holds, too: the base of a view, say."""
+    cdef object t = torch.empty(2), view
+    cdef Py_ssize_t before = references(<PyObject *>t)
+    view = t[1:]
+    return references(<PyObject *>t) > before
+
+
+cdef bint shared_adds = counts_sharing()
 
 
 def boundary(Tape tape):
@@ -89,6 +104,59 @@ def hand_over(Tape tape, t):
     if type(t) is CustomTensor:
         ao_set_type(t, PlainTensor)
     return other
+
+
+cdef int count_held(object held, Tape tape, int *counts) except -1:
+    """Count the recorded tensors that are `held`, or are in a list or tuple that is."""
+    cdef Node node
+    cdef PyObject *p
+    if type(held) is CustomTensor:
+        p = ao_try_attr(held, NODE)
+        if p != NULL:
+            node = <Node>p
+            Py_DECREF(node)
+            if node.tape_id == tape.id and node.tensor == <PyObject *>held and node.index >= 0:
+                counts[node.index] += 1
+    elif type(held) is tuple or type(held) is list:
+        for item in held:
+            count_held(item, tape, counts)
+    return 0
+
+
+def kept_outside(Tape tape, dict known, list but):
+    """Recorded tensors, `but` these, that require grad and that something besides the graph holds: a list, say.
+
+    `known` says how many references to a tensor, by its id, are the caller's own.
+    """
+    cdef Py_ssize_t i, own
+    cdef Node node
+    cdef PyObject *t
+    cdef list found = []
+    cdef int *counts = <int *>PyMem_Calloc(tape.n + 1, sizeof(int))
+    if counts == NULL:
+        raise MemoryError()
+    try:
+        for i in range(tape.n):
+            node = <Node>tape.nodes[i]
+            count_held(node.x0, tape, counts)
+            count_held(node.x1, tape, counts)
+            if node.saved_more is not None:
+                count_held(node.saved_more, tape, counts)
+        for i in range(tape.n):
+            node = <Node>tape.nodes[i]
+            t = node.tensor
+            if t == NULL or node.flags & (LEAF | REQUIRES_GRAD) != REQUIRES_GRAD or type(<object>t) is not CustomTensor:
+                continue
+            own = counts[i] + <Py_ssize_t>known.get(<size_t>t, 0)
+            if references(t) <= own or shared_adds and ao_uses(use_count, <object>t) > 1 and references(t) == own + 1:
+                continue
+            if any([other is <object>t for other in but]):
+                continue
+            if not ao_is_view(<object>t) or version_of(<object>t) == node.version:
+                found.append(<object>t)
+    finally:
+        PyMem_Free(counts)
+    return found
 
 
 def living_tapes():

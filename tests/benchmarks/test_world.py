@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autograd_opt.benchmarks import measure, packages
+from autograd_opt.benchmarks import measure, packages, regions
 from autograd_opt.benchmarks.jobs import Settings
 from autograd_opt.benchmarks.measure import OFF, ON
 from autograd_opt.benchmarks.world import WORLD, Entry, outcome, training, updated
@@ -46,6 +46,38 @@ def test_a_step_is_timed_in_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [check.name for check in packages.checks([row])] == ["world"] * 3
 
 
+def test_a_step_is_timed_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make() -> object:
+        net, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+        return training(net, lambda: net(x).square().mean())
+
+    row = regions.measure_step(put(monkeypatch, make), ONCE)
+    assert set(row["times"]) == {measure.EAGER, regions.REGION}
+    assert [check.name for check in regions.checks([row])] == ["regions"]
+    summary, every = regions.grids([row])
+    assert summary.lines[0][0] == every.headings[-1] == "in a region"
+    assert len(every.lines[0]) == 3
+
+
+def test_a_step_without_a_model_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(2, requires_grad=True)
+    row = regions.measure_step(put(monkeypatch, lambda: training([x], lambda: x.exp().sum())), ONCE)
+    assert "times" not in row
+    assert regions.grids([row])[1].lines == []
+
+
+def test_models_are_found_through_functions() -> None:
+    net, loss, first, other = torch.nn.Linear(1, 1), torch.nn.MSELoss(), torch.nn.Tanh(), torch.nn.Linear(1, 1)
+
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return other(x)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return loss(first(net(x)), inner(x))
+
+    assert {id(m) for m in regions.models_of(step)} == {id(net), id(other)}
+
+
 def test_a_gradient_without_entries_is_equal() -> None:
     assert measure.difference([torch.ones(0), torch.ones(2)], [torch.ones(0), torch.ones(2)]) == 0
 
@@ -76,3 +108,11 @@ def test_an_optimizer_starts_each_step_from_the_same_place() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_steps_of_installed_packages_are_equal(label: str) -> None:
     assert set(packages.measure_step(label, ONCE)["times"]) > {OFF, ON}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("label", sorted(label for label, entry in WORLD.items() if entry.version()))
+@pytest.mark.filterwarnings("ignore")
+def test_steps_of_installed_packages_are_equal_in_regions(label: str) -> None:
+    row = regions.measure_step(label, ONCE)
+    assert row.get("missing", "a model") == "a model"

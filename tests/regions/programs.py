@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -716,3 +717,141 @@ def written_views_of_an_argument(wrap: Wrap) -> Any:
     y = wrap(f)(h, u)
     (y.sum() + h.sum()).backward()
     return h, y, grads(x, u)
+
+
+class Balanced(nn.Module):
+    """A layer that keeps a loss of its own beside what it returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+        self.gate = nn.Linear(3, 4)
+        self.extra: Any = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = self.gate(x).softmax(-1)
+        self.extra = weights.mean(0).pow(2).sum()
+        return self.linear(x) * weights
+
+
+@program
+def a_loss_kept_on_the_module(wrap: Wrap) -> Any:
+    net, x = wrap(Balanced().double()), leaf(4, 3)
+    out = []
+    for _ in range(2):
+        y = net(x)
+        (y.sum() + net.extra).backward()
+        out.append((net.extra, grads(net, x)))
+    return out
+
+
+@program
+def a_kept_loss_alone(wrap: Wrap) -> Any:
+    net, x = wrap(Balanced().double()), leaf(4, 3)
+    net(x)
+    net.extra.backward()
+    return grads(net, x)
+
+
+@program
+def a_kept_loss_in_a_run_of_its_own(wrap: Wrap) -> Any:
+    net, x = wrap(Balanced().double()), leaf(4, 3)
+    y = net(x)
+    y.sum().backward(retain_graph=True)
+    first = grads(net, x)
+    net.extra.backward()
+    return first, grads(net, x)
+
+
+@program
+def features_kept_by_a_hook(wrap: Wrap) -> Any:
+    inner, kept = mlp(), []
+    inner[0].register_forward_hook(lambda module, args, result: kept.append(result))
+    inner[1].register_forward_hook(lambda module, args, result: kept.append(result))
+    net, x = wrap(inner), leaf(4, 3)
+    y = net(x)
+    (y.sum() + sum((h * h).sum() for h in kept)).backward()
+    return [h.requires_grad for h in kept], kept, grads(inner, x)
+
+
+@program
+def a_result_that_is_kept_as_well(wrap: Wrap) -> Any:
+    kept: list[Any] = []
+
+    def f(t: torch.Tensor) -> torch.Tensor:
+        kept.append(t.sin())
+        return kept[0]
+
+    x = leaf(3)
+    y = wrap(f)(x * 2)
+    (y.sum() + kept[0].exp().sum()).backward()
+    return y is kept[0], y, grads(x)
+
+
+@program
+def kept_results_of_several_shapes(wrap: Wrap) -> Any:
+    kept: dict[str, Any] = {}
+
+    def f(t: torch.Tensor, store: dict[str, Any]) -> Any:
+        h = t.sin()
+        store["view"], store["parts"] = h[1:], h.exp().chunk(2)
+        store["constant"] = h.detach() * 2
+        return h.cos(), [h.tan()]
+
+    x = leaf(4)
+    a, (b,) = wrap(f)(x, kept)
+    (a.sum() + b.sum() + kept["view"].pow(2).sum() + (kept["parts"][1] * kept["constant"][2:]).sum()).backward()
+    return a, b, kept["view"], kept["parts"], grads(x)
+
+
+@program
+def a_state_kept_from_call_to_call(wrap: Wrap) -> Any:
+    cell = nn.GRUCell(3, 4).double()
+    state: list[torch.Tensor] = [torch.zeros(2, 4).double()]
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        state[0] = cell(x, state[0])
+        return state[0].sum()
+
+    f, x = wrap(step), leaf(2, 3)
+    sum((f(x) for _ in range(3)), torch.zeros(()).double()).backward()
+    return state[0], grads(cell, x)
+
+
+@program
+def a_kept_tensor_written_afterwards(wrap: Wrap) -> Any:
+    net, x = wrap(Balanced().double()), leaf(4, 3)
+    y = net(x)
+    net.extra.mul_(2)
+    (y.sum() + net.extra).backward()
+    return grads(net, x)
+
+
+@program
+def a_hook_on_a_kept_tensor(wrap: Wrap) -> Any:
+    seen: list[Any] = []
+
+    def f(t: torch.Tensor) -> torch.Tensor:
+        h = t.sin()
+        h.register_hook(lambda g: seen.append(("in", g)))
+        h.retain_grad()
+        kept.append(h)
+        return h * 2
+
+    kept: list[Any] = []
+    x = leaf(3)
+    y = wrap(f)(x)
+    kept[0].register_hook(lambda g: seen.append(("out", g)))
+    (y.sum() + kept[0].pow(2).sum()).backward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")             # torch does not know that the gradient was asked for
+        return [(k, g) for k, g in seen if k == "in"], kept[0].grad, grads(x)
+
+
+@program
+def second_derivatives_of_a_kept_tensor(wrap: Wrap) -> Any:
+    net, x = wrap(Balanced().double()), leaf(4, 3)
+    net(x)
+    g, = torch.autograd.grad(net.extra, x, create_graph=True)
+    g.pow(2).sum().backward()
+    return g, grads(net, x)

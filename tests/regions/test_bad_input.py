@@ -63,20 +63,6 @@ def test_a_tensor_kept_of_a_former_call() -> None:
         f(x).sum().backward()
 
 
-def test_a_tensor_kept_and_used_outside() -> None:
-    x, kept = leaf(), []
-
-    @ao.optimize
-    def f(t: torch.Tensor) -> torch.Tensor:
-        kept.append(t.sin())
-        return kept[0] * t
-
-    y = f(x)
-    assert torch.equal(kept[0].detach(), x.detach().sin())
-    with pytest.raises(RuntimeError, match="outside any AutogradGraph"):
-        (y.sum() + kept[0].sum()).backward()
-
-
 def test_two_threads_at_once() -> None:
     net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
     inputs = [torch.randn(4, 3).double() for _ in range(8)]
