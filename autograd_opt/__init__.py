@@ -28,7 +28,7 @@ else:
     from autograd_opt.api.graph import AutogradGraph, autograd_graph
     from autograd_opt.api.optimize import optimize
     from autograd_opt.api.register import register_op, register_pass
-    from autograd_opt.engine.executor import GraphTask as GraphTask
+    from autograd_opt.engine.task import GraphTask as GraphTask
     from autograd_opt.errors import (
         ArgumentError,
         AutogradOptError,

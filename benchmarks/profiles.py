@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import autograd_opt
+
 from .jobs import Settings, Tick
 from .measure import EAGER, OFF, ON, block, own_variants
 from .section import Grid, Row, Section
@@ -26,7 +28,7 @@ SHOWN = (EAGER, ON)
 """Ways whose Python functions are in the table."""
 KINDS = ("kernels", "torch: dispatch, autograd", "torch: Python binding", "autograd_opt", "Python", "C library",
          "system")
-OWN = ("node.", "recorder.", "executor.", "cse.", "prune.")
+OWN = tuple(sorted({f"{f.name.split('.')[0]}." for f in Path(autograd_opt.__file__).parent.rglob("*.so")}))
 """Beginnings of this library's compiled modules."""
 KERNEL_WORDS = ("at::native::", "vec::", "mkl", "dnnl", "sgemm", "gemm", "cpublas", "loop2d", "VectorizedLoop",
                 "function_ref<void (char**", "Sleef", "oneapi")

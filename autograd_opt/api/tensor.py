@@ -16,7 +16,7 @@ from autograd_opt.abi.original_functions import (
 )
 from autograd_opt.api.tensor_methods import assign_requires_grad, get_grad_fn, get_is_leaf, get_retains_grad
 from autograd_opt.engine import backward as engine
-from autograd_opt.engine.executor import backward_usual
+from autograd_opt.engine.entry import backward_usual
 from autograd_opt.graph import hooks, references, released_history
 from autograd_opt.graph.tape import get_recording
 from autograd_opt.graph.tensor import CustomTensor, tensor

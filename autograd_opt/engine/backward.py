@@ -18,16 +18,13 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.engine import nested_backward
 from autograd_opt.engine.accumulate import accumulate
 from autograd_opt.engine.batched import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
-from autograd_opt.engine.executor import (
-    GraphTask,
-    grad_usual,
-    install_entry,
-    parts_taken,
-    require_unwritten,
-    runs_again,
-)
+from autograd_opt.engine.entry import grad_usual, install_entry
+from autograd_opt.engine.executor import run as run_task
 from autograd_opt.engine.hooks import prepare, run_leaf_hooks
+from autograd_opt.engine.rules.placing import parts_taken
 from autograd_opt.engine.runs import too_deep
+from autograd_opt.engine.saved_values import require_unwritten, runs_again
+from autograd_opt.engine.task import GraphTask
 from autograd_opt.graph import handles, references, refusals, released_history, runs
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
@@ -478,7 +475,7 @@ def recorded_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
 def engine_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     """Execute; the results are the cotangents of the targets after their leaves' hooks."""
     run.task.calls = run.accumulates
-    results = run.task.run(run.roots, cotangents, run.targets, run.targets is None, accumulate)
+    results = run_task(run.task, run.roots, cotangents, run.targets, run.targets is None, accumulate)
     if run.targets is None:
         return results
     done: dict[int, Any] = {}

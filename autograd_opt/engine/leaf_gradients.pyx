@@ -2,7 +2,6 @@
 
 import torch
 
-from cpython.object cimport PyObject
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (

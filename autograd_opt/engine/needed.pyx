@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
 from autograd_opt.engine.frontier cimport Frontier, close_frontier, open_frontier, pop, push
-from autograd_opt.graph.node cimport MERGED, NOWHERE, REQUIRES_GRAD, Leads, Node
+from autograd_opt.graph.node cimport LEAF, MERGED, MULTI, NOWHERE, REQUIRES_GRAD, Leads, Node
 from autograd_opt.graph.tape cimport Tape
 
 
@@ -43,6 +43,34 @@ cdef Leads needed_for(Tape tape, list roots, dict targets, set makers, bint merg
             if found.marks[i] & TO_A_MAKER and i + low not in makers:
                 found.marks[i] |= ON_THE_WAY
     return found
+
+
+cdef bint intermediate(inputs):
+    """Is any of these nodes something other than a leaf?"""
+    cdef Node node
+    for other in inputs:
+        node = other
+        if node is not None and not node.flags & LEAF:
+            return True
+    return False
+
+
+cdef set makers_of(list inputs):
+    """Indices of the operations of several outputs, one node in torch, of which `inputs` holds some."""
+    cdef Node node
+    cdef set found = set()
+    for node in inputs:
+        if node is not None and node.in0 is not None and node.in0.op.flags & MULTI:
+            from autograd_opt.graph.hooks import PIECEWISE
+            if node.in0.op.name not in PIECEWISE:
+                found.add(node.in0.index)
+    return found
+
+
+cdef list called_at(list inputs):
+    """Indices of the Functions of several outputs of which `inputs` holds some."""
+    cdef Node node
+    return [node.in0.index for node in inputs if node is not None and node.op == "output" and node.in0.op.functions]
 
 
 cdef int touch(Frontier *f, Leads found, Node node) except -1:

@@ -162,3 +162,12 @@ cdef inline Node operand_of(Node node):
 cdef inline bint commutes(Node node) except -1:
     """May the two operands change places?  Not in `torch.add(x, y, alpha=2)`, which is x + 2 y."""
     return node.op.commutes(node.attrs)
+
+cdef inline object attribute(Node node, str name):
+    """An attribute of a recorded call, its default where the call did not name it."""
+    cdef object found
+    if node.attrs is not None:
+        found = (<dict>node.attrs).get(name, node)
+        if found is not node:
+            return found
+    return node.op.attributes[name]

@@ -39,7 +39,7 @@ HOT = {name: code for code, names in enumerate("""
     |split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk split_with_sizes_copy
     |dropout|permute|conv1d conv2d conv3d|batch_norm_train|layer_norm|max_pool2d|nll_loss|embedding|lstm
 """.split("|"), 1) for name in names.split()}
-"""Operators whose rule is written in C as well, with their codes in `core/native.pxi`."""
+"""Operators whose rule is written in C as well, with their codes in `engine/hot.pxd`."""
 HIDING = frozenset("stack repeat tile roll select_scatter slice_scatter diagonal_scatter embedding flash_attention "
                    "conv1d conv_transpose1d".split())
 """Operators of torch's whose kernels return views of fresh memory that eager mode does not show."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
-from autograd_opt.engine.executor import backward_usual, grad_usual
+from autograd_opt.engine.entry import backward_usual, grad_usual
 
 X = torch.tensor([[0.5, -1.0], [2.0, 0.25]])
 

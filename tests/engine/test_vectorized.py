@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import autograd_opt as ao
 from autograd_opt import errors
 from autograd_opt.engine import batched
-from autograd_opt.engine.executor import GraphTask
+from autograd_opt.engine.task import GraphTask
 from autograd_opt.graph.tape import Tape
 from autograd_opt.ops.table import OPS
 from tests.engine.behaviour import caught, frozen, same

@@ -1,6 +1,6 @@
 """Proofs of this process, by everything that they have read: a training loop proves its step once.
 
-A key is a row of all that a proof reads of the recorded nodes (`core/seen.pxi`), the operators with their rules
+A key is a row of all that a proof reads of the recorded nodes (`graph/proof_key.pyx`), the operators with their rules
 and meanings, what the passes decided, and how it was asked.  Keys are compared in full, a hash only says where
 to look; equal keys make equal programs, so the hashes in a verdict are those of the graph that it is handed out
 for.  What looked at values of tensors is not kept: a refutation, and whatever comes after the search for one.

@@ -189,7 +189,7 @@ def number_of(node: Any, k: int) -> Any:
     """The Python number (or None) at operand k of a node with three or more operands."""
     if isinstance(node, Kept):
         return node.numbers[k]
-    from autograd_opt.engine.executor import node_saved
+    from autograd_opt.engine.saved_values import node_saved
 
     if node.spent:
         raise LookupError("released")

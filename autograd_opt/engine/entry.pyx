@@ -1,10 +1,36 @@
-# The backward of an ordinary training step, and an ordinary `grad`: one scalar, nothing out of the ordinary.
-#
-# What they do is what `backward.backward` and `backward.grad` do then, without the questions that the arguments of a
-# general call raise.  Anything that is not as here goes there, before anything has been done.
-#
-# Part of executor.pyx.
+"""Run the backward of an ordinary training step, or an ordinary `grad`: one scalar, nothing out of the ordinary.
 
+What they do is what `backward.backward` and `backward.grad` do then, without the questions that the arguments of a
+general call raise.  Anything that is not as here goes there, before anything has been done.
+"""
+
+import torch
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport (
+    ao_builtin0, ao_contiguous, ao_get, ao_is_leaf, ao_is_view, ao_method, ao_method0, ao_needs_grad, ao_try_attr,
+    ao_use_reads,
+)
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.engine.executor cimport run as run_task
+from autograd_opt.engine.hot cimport NLL, NONE
+from autograd_opt.engine.kernels cimport (
+    CPU, NOTHING, Parameter, Tensor, get_hooks, guard_enter, guard_exit, transform_level,
+)
+from autograd_opt.engine.leaf_gradients cimport hookless
+from autograd_opt.engine.task cimport GraphTask
+from autograd_opt.graph.handles cimport handle
+from autograd_opt.graph.node cimport EXPOSED, LEAF, REQUIRES_GRAD, Node, is_custom, version_of
+from autograd_opt.graph.plain_values cimport is_float
+from autograd_opt.graph.runs import Run
+from autograd_opt.graph.runs import _local as running
+from autograd_opt.graph.runs import finish as finish_run
+from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused
+
+ao_use_reads(reads_address())
 cdef object accumulate_leaf = None       # engine/accumulate.py
 cdef object shared_ones = None           # backward.shared_ones
 cdef object own_memory = None            # backward.own_memory
@@ -14,7 +40,7 @@ cdef object grad_enabled = private.is_grad_enabled
 cdef object set_grad_enabled = private.set_grad_enabled
 cdef object dispatch_modes = private.len_torch_dispatch_stack
 cdef object Guard = private.DisableTorchFunction
-cdef object lazy_clone = base.__dict__["_lazy_clone"]
+cdef object lazy_clone = private.TensorBase.__dict__["_lazy_clone"]
 cdef list spare_guards = []              # each is used by one run at a time
 cdef dict _ones = {}                     # dtype -> the number one on the CPU, which no user ever sees
 
@@ -106,7 +132,7 @@ cdef object on_plain_values(GraphTask task, list roots, list cotangents, list ta
     try:
         if grads is True:
             set_grad_enabled(False)
-        return task.run(roots, cotangents, targets, accumulate, accumulate_leaf)
+        return run_task(task, roots, cotangents, targets, accumulate, accumulate_leaf)
     except BaseException:
         stack.pop()
         raise

@@ -1,18 +1,45 @@
-# Rules in C for recorded runs (`create_graph`): the operations of the table's line, call by call.
-#
-# Each records the same nodes, with the same keys and in the same order, as the line of its operator
-# does, so that forward, backward and the derivatives of both share what they have in common.  What it
-# gains: no interpreter and no torch-function mode between the calls.  `tests/engine/test_recorded_rules.py`
-# runs both and compares the graphs.
-#
-# Part of executor.pyx.
+"""Record the rules of operators of hot loops (`create_graph`): the operations of the table's line, call by call.
 
+Each records the same nodes, with the same keys and in the same order, as the line of its operator
+does, so that forward, backward and the derivatives of both share what they have in common.  What it
+gains: no interpreter and no torch-function mode between the calls.  `tests/engine/test_recorded_rules.py`
+runs both and compares the graphs.
+"""
+
+import torch
+
+from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport ao_casts, ao_dtype, ao_method, ao_method0, ao_strided, ao_use_reads
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.engine.arguments cimport read
+from autograd_opt.engine.hot cimport (
+    ADD, ADDMM, CAT, COPY, COS, DIV, EXP, INDEX, LINEAR, LOG, MATMUL, MEAN, MIRROR, MM, MUL, NARROW, NEG, POW, RESHAPE,
+    SELECT, SIGMOID, SIGMOID_BACK, SIN, SQRT, SQUARE, SQUEEZE, SUM, TANH, TANH_BACK, TRANSPOSE, TURN,
+)
+from autograd_opt.engine.kernels cimport (
+    NOTHING, Tensor, expand, guard_enter, guard_exit, mm, narrow, reshape, sigmoid_backward, t_method, tanh_backward,
+    transpose, unsqueeze,
+)
+from autograd_opt.engine.rules.placing cimport takes_all
+from autograd_opt.engine.rules.views cimport count
+from autograd_opt.engine.saved_values cimport answer
+from autograd_opt.engine.task cimport GraphTask
+from autograd_opt.engine.transposes cimport turned_view
+from autograd_opt.engine.unbroadcast cimport operand_shape
+from autograd_opt.graph.node cimport (
+    MULTI, REDUCES, SCALAR1, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, Node, Op, attribute, is_custom, shape_of, unbroadcast,
+)
+from autograd_opt.graph.plain_values cimport is_float
+from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.record.recorder cimport KERNELS, Kernel, fast_binary, fast_unary, inner_view, record
+
+ao_use_reads(reads_address())
 cdef dict _ops = {}
 cdef object matrix_transpose = torch.Tensor.mT.__get__
 cdef object any_autocast = private.is_any_autocast_enabled
-cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
-cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
-cdef tuple NOTHING = (None, None, None)
 cdef object select_backward = private.direct(torch.ops.aten.select_backward.default)
 cdef object slice_backward = private.direct(torch.ops.aten.slice_backward.default)
 
@@ -155,7 +182,7 @@ cdef int recorded_function(GraphTask task, Node node, int hot, object g) except 
         x = read(task, node, 0)
         g = two(task, "mul", g, two(task, "mul", x, 2) if node.x1 == 2 else two(task, "mul", two(task, "pow", x, node.x1 - 1), node.x1))
     elif hot == EXP:
-        g = two(task, "mul", g, answer(task, node))
+        g = two(task, "mul", g, answer(node, True))
     elif hot == LOG:
         g = two(task, "div", g, read(task, node, 0))
     elif hot == SIN:
@@ -163,11 +190,11 @@ cdef int recorded_function(GraphTask task, Node node, int hot, object g) except 
     elif hot == COS:
         g = two(task, "mul", g, one(task, "neg", one(task, "sin", read(task, node, 0))))
     elif hot == SQRT:
-        g = two(task, "div", g, two(task, "mul", answer(task, node), 2))
+        g = two(task, "div", g, two(task, "mul", answer(node, True), 2))
     elif hot == SQUARE:
         g = two(task, "mul", g, two(task, "mul", read(task, node, 0), 2))
     elif hot == TANH or hot == SIGMOID:
-        g = bent(task, hot == TANH, g, answer(task, node))
+        g = bent(task, hot == TANH, g, answer(node, True))
     else:
         return 0
     emit(task, node, a, g, UNBROADCAST0)
@@ -349,8 +376,3 @@ cdef int recorded_several(GraphTask task, Node node, int hot, object g) except -
     if task.wants(operands[0]):
         emit(task, node, operands[0], g, UNBROADCAST0)
     return 1
-
-
-cdef object read(GraphTask task, Node node, int i):
-    """The saved value of operand `i` as the rules of a recorded run read it."""
-    return traced(task, saved(node, i))

@@ -1,10 +1,49 @@
-# What the rules in C do with their results: summed to the operand's shape, made in memory that the run owns, or
-# added to what waits there already.
-#
-# Part of executor.pyx.
+"""Hand on the results of rules in C, added to the sum that waits where there is one."""
 
+import torch
+
+from libc.math cimport fabs, frexp
+from libc.stdint cimport uint32_t
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport (
+    ao_contiguous, ao_dtype, ao_get, ao_into, ao_is_neg, ao_is_view, ao_is_zero, ao_method, ao_method0, ao_mm, ao_own,
+    ao_pair, ao_product, ao_single, ao_strided, ao_turned_mm, ao_use_reads,
+)
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.abi.tensor_info cimport sole_owner
+from autograd_opt.engine.kernels cimport (
+    ADDCDIV_K, ADDCMUL_K, CPU, DIV_K, IDIV_K, IMUL_K, ISUB_K, MUL_K, NEG_K, Tensor, addcdiv_, addcmul_, addmm_, div, iadd,
+    idiv, imul, ineg, is_neg, is_zero, isub, mm, mul, neg, t_method,
+)
+from autograd_opt.engine.task cimport FILLED, GraphTask
+from autograd_opt.engine.unbroadcast cimport sum_to, summed_as_view, summed_to
+from autograd_opt.graph.node cimport FRESH, MULTI, Node, is_custom, shape_of, version_of
+from autograd_opt.graph.plain_values cimport is_float, number_arguments
+
+ao_use_reads(reads_address())
+cdef object get_nbytes = ao_own(private.TensorBase.__dict__["nbytes"])
 cdef object HALF = torch.float16
 cdef object BFLOAT16 = torch.bfloat16
+cdef Py_ssize_t LARGE = 1 << 16          # bytes from which memory costs more than the question whose it is
+
+
+cdef bint tensor_like(object y) except -1:
+    """Is a saved operand a tensor, not a number?"""
+    return type(y) is Tensor or is_custom(y) or isinstance(y, Tensor)
+
+
+cdef bint dense(object g) except -1:
+    """Is `g` an ordinary tensor of torch's, strided and real?"""
+    return type(g) is Tensor and ao_strided(g) and is_float(ao_dtype(g))
+
+
+cdef tuple beside(Node node, object g, object y):
+    """The arguments of `g * y` or `g / y` for a tensor or a number `y`."""
+    if (type(y) is int or type(y) is float) and node.device is CPU:
+        return number_arguments(y, g, ao_dtype(g))
+    return (y,)
+
 
 cdef bint exact_factor(object y) except -1:
     """Is this number a power of two, so that a product with it is not rounded?"""
@@ -24,7 +63,8 @@ cdef int pass_on(GraphTask task, Node node, Node operand, object g, uint32_t fix
             if task.captures is None or task.accumulate:
                 g, fresh = summed_to(g, have, operand.shape), FILLED if len(<tuple>operand.shape) == 1 else 1
             else:
-                g, fresh = summed_for(task, g, have, operand), False
+                as_view = task.hands_out(operand)
+                g, fresh = summed_as_view(g, have, operand.shape) if as_view else sum_to(g, have, operand.shape), False
         if ao_dtype(g) is not operand.dtype:
             g, fresh = g.to(operand.dtype), True
     if operand.op.flags & MULTI:
@@ -39,6 +79,17 @@ cdef bint owns(GraphTask task, object g) except -1:
     may ask for it none that is a view.
     """
     return task.fresh and task.inplace and ao_contiguous(g) and (task.captures is None or not ao_is_view(g))
+
+
+cdef bint writable(GraphTask task, object g, Py_ssize_t held) except -1:
+    """May the large cotangent `g` be written: does nobody else see its memory?
+
+    `held` counts the references to the object; two are the run's own.
+    """
+    return ao_get(get_nbytes, g) >= LARGE and (task.fresh or held <= 2) \
+        and ao_contiguous(g) and not ao_is_neg(is_neg, g) \
+        and not ao_is_zero(is_zero, g) \
+        and sole_owner(g)
 
 
 cdef bint turns_into(GraphTask task, Node node, object g, object y) except -1:
@@ -155,21 +206,3 @@ cdef int pass_mm(GraphTask task, Node node, Node operand, object x, object y, bi
             return 0
     r = ao_turned_mm(mm, t_method, x, y) if turned else ao_mm(mm, x, y)
     return pass_on(task, node, operand, r, 0, True) if target is None else task.put(target, r, FILLED)
-
-
-cdef int pass_place(GraphTask task, Node node, Node operand, object g, tuple index, bint own) except -1:
-    """Zeros of the operand's shape with `g` at a basic index"""
-    cdef Node target
-    cdef bint fresh = False
-    if operand.op.flags & MULTI:
-        g = placed(g, operand.shape, index, own, &fresh)
-        return pass_on(task, node, operand, g, 0, False)
-    target = task.aim(operand)
-    if target is None:
-        return 0
-    if adds(task, target):
-        ao_into(IADD_K, iadd, (<object>target.cotangent)[index], (g,))
-        return 0
-    g = placed_by_steps(g, operand.shape, index, &fresh) if target is operand and by_steps(task, operand, index) \
-        else placed(g, operand.shape, index, own, &fresh)
-    return task.put(target, g, fresh)

@@ -1,7 +1,24 @@
-# Rules in C for layers of networks: one backward kernel each, with what its forward kernel has kept.
-#
-# Part of executor.pyx; `native` decides when they apply.
+"""Differentiate layers of networks: one backward kernel each, with what its forward kernel has kept."""
 
+import torch
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport ao_direct_nll_back, ao_dtype, ao_nll_back, ao_use_reads
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.engine.hot cimport AXES, CONV, DROPOUT, EMBEDDING, LAYER_NORM, MAX_POOL, NLL
+from autograd_opt.engine.kernels cimport Tensor
+from autograd_opt.engine.rules.passing cimport pass_on, tensor_like, times, writable
+from autograd_opt.engine.rules.views cimport turned_back
+from autograd_opt.engine.saved_values cimport saved
+from autograd_opt.engine.task cimport GraphTask
+from autograd_opt.graph.node cimport Node, attribute
+from autograd_opt.graph.plain_values cimport is_float
+from autograd_opt.record.saved_tensors import Packed
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(object o)
+
+ao_use_reads(reads_address())
 cdef object aten = torch.ops.aten
 cdef object convolution_backward = private.direct(aten.convolution_backward.default)
 cdef object batch_norm_backward = private.direct(aten.native_batch_norm_backward.default)
@@ -10,34 +27,11 @@ cdef object layer_norm_backward = private.direct(aten.native_layer_norm_backward
 cdef object max_pool_backward = private.direct(aten.max_pool2d_with_indices_backward.default)
 cdef object nll_backward = private.direct(aten.nll_loss_backward.default)
 cdef object embedding_backward = private.direct(aten.embedding_dense_backward.default)
-cdef object threshold_backward_into = private.direct(aten.threshold_backward.grad_input)
-cdef object permute = base.__dict__["permute"]
-cdef object get_nbytes = ao_own(base.__dict__["nbytes"])
-cdef Py_ssize_t LARGE = 1 << 16          # bytes from which memory costs more than the question whose it is
-
-
-cdef bint writable(GraphTask task, object g, Py_ssize_t held) except -1:
-    """May the large cotangent `g` be written: does nobody else see its memory?
-
-    `held` counts the references to the object; two are the run's own.
-    """
-    return ao_get(get_nbytes, g) >= LARGE and (task.fresh or held <= 2) \
-        and ao_contiguous(g) and not ao_is_neg(is_neg, g) \
-        and not ao_is_zero(is_zero, g) \
-        and sole_owner(g)
-
-
-cdef object through_threshold(GraphTask task, object g, object y, Py_ssize_t held):
-    """`g` where the output `y` of a relu is positive, in the memory of `g` where that is free."""
-    if ao_contiguous(y) and ao_dtype(g) is ao_dtype(y) \
-            and shape_of(g) == shape_of(y) and writable(task, g, held):
-        return g if ao_threshold_into(g, y) else threshold_backward_into(g, y, 0, grad_input=g)
-    return ao_threshold(threshold_backward, g, y)
 
 
 cdef int native_layer(GraphTask task, Node node, int hot, object g) except -1:
     """Dropout, convolutions, normalizations, pooling, embedding, the loss of a classifier."""
-    cdef object extra, x, t
+    cdef object extra, t
     cdef tuple operands = node.more
     if hot == AXES:
         return turned_back(task, node, g)
@@ -79,6 +73,12 @@ cdef int native_layer(GraphTask task, Node node, int hot, object g) except -1:
             pair(attribute(node, "padding")), pair(attribute(node, "dilation")), attribute(node, "ceil_mode"), extra)
         pass_on(task, node, operands[0], t, 0, True)
         return 1
+    return native_normalization(task, node, hot, operands, extra, g)
+
+
+cdef int native_normalization(GraphTask task, Node node, int hot, tuple operands, object extra, object g) except -1:
+    """Normalizations of layers and of batches; `extra`: the statistics that the forward kernel has kept."""
+    cdef object x
     for x in extra:
         if type(x) is Packed:
             return 0
@@ -129,22 +129,6 @@ cdef int native_convolution(GraphTask task, Node node, tuple operands, object g)
         g, saved(node, 0), saved(node, 1), None if b is None else b.shape, stride, attribute(node, "padding"),
         attribute(node, "dilation"), False, [0] * len(stride), attribute(node, "groups"), needs)
     return hand_on(task, node, operands, needs, results)
-
-
-cdef int turned_back(GraphTask task, Node node, object g) except -1:
-    """The axes of a permutation in their places again."""
-    cdef Py_ssize_t i, n
-    if node.in0 is None or node.more is not None:
-        return 0
-    if not task.wants(node.in0):
-        return 1
-    dims = attribute(node, "dims")
-    n = len(dims)
-    places = [0] * n
-    for i in range(n):
-        places[dims[i] % n] = i
-    pass_on(task, node, node.in0, ao_method(permute, g, (tuple(places),)), 0, task.fresh)
-    return 1
 
 
 cdef list pair(object value):

@@ -1,9 +1,16 @@
-# The rule of one fused layer of the long short-term memory, which `ops/binding.pyx` has run.
-#
-# Part of executor.pyx.
+"""Differentiate one fused layer of the long short-term memory, which `ops/binding.pyx` has run."""
+
+import torch
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport ao_method
+from autograd_opt.engine.kernels cimport select, transpose, unsqueeze
+from autograd_opt.engine.rules.passing cimport dense, pass_on
+from autograd_opt.engine.saved_values cimport saved, stale
+from autograd_opt.engine.task cimport FILLED, GraphTask
+from autograd_opt.graph.node cimport NO_MERGE, Node, attribute, version_of
 
 cdef object lstm_backward = private.direct(torch.ops.aten.mkldnn_rnn_layer_backward.default)
-cdef object select = base.__dict__["select"]
 cdef object TURNED = (0, 1)
 cdef object FIRST = (0, 0)
 cdef object IN_FRONT = (0,)
@@ -51,24 +58,3 @@ cdef int native_lstm(GraphTask task, Node node, object g) except -1:
             part = results[i - 2]
         pass_on(task, node, operands[i], part, 0, FILLED if i > 2 else True)
     return 1
-
-
-cdef bint by_steps(GraphTask task, Node node, tuple index) except -1:
-    """Does only the rule above read the cotangent of `node`, the output of such a layer, and step by step?"""
-    cdef Node layer = node.in0
-    if layer is None or layer.op.hot != LSTM or node.attrs["i"] != 0 or not attribute(layer, "batch_first") \
-            or node.hooks is not None or layer.hooks is not None or task.captures is not None:
-        return False
-    for entry in index:
-        if entry is None or entry is Ellipsis:
-            return False
-    return True
-
-
-cdef object placed_by_steps(object g, object shape, tuple index, bint *fresh):
-    """`placed` where the steps, the second axis, lie outermost in memory: so the layer's kernel needs no copy of it."""
-    cdef object rows = index[0], steps = index[1] if len(index) > 1 else slice(None)
-    if type(rows) is slice and type(steps) is slice:
-        g = ao_method(transpose, g, TURNED)
-    g = placed(g, (shape[1], shape[0], *shape[2:]), (steps, rows, *index[2:]), True, fresh)
-    return ao_method(transpose, g, TURNED)

@@ -1,0 +1,15 @@
+"""Torch's methods and kernels that the engine calls by their C entries."""
+
+# places among the kernels that are called by their C++ entry
+cdef int NEG_K, SIN_K, COS_K, MUL_K, DIV_K, ADD_K, TANH_BACK_K, SIGMOID_BACK_K
+cdef int IMUL_K, IDIV_K, IADD_K, ISUB_K, ADDCMUL_K, ADDCDIV_K
+
+cdef object Tensor, Parameter, CPU
+cdef object add, mul, div, neg, iadd, imul, idiv, ineg, isub, addcmul_, addcdiv_, addmm_
+cdef object mm, matmul, t_method, transpose, get_mT, permute, reshape, expand, unsqueeze, narrow, select, new_zeros
+cdef object is_neg, is_zero, get_hooks
+cdef object tanh_backward, sigmoid_backward, threshold_backward
+
+cdef object transform_level              # of torch.func, or None
+cdef object guard_enter, guard_exit      # of a guard that switches torch functions off
+cdef tuple NOTHING                       # the arguments of `guard_exit`

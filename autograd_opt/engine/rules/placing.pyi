@@ -1,0 +1,3 @@
+from typing import Any
+
+def parts_taken(index: tuple[Any, ...], shape: tuple[int, ...]) -> bool: ...

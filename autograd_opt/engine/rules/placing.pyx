@@ -1,0 +1,126 @@
+"""Put the cotangent of a part where the part lies, among zeros."""
+
+from autograd_opt.abi.ctorch cimport ao_into, ao_method, ao_use_reads
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.engine.hot cimport LSTM
+from autograd_opt.engine.kernels cimport IADD_K, iadd, new_zeros, reshape, transpose
+from autograd_opt.engine.rules.passing cimport adds, pass_on
+from autograd_opt.engine.task cimport GraphTask
+from autograd_opt.graph.node cimport MULTI, Node, attribute
+
+ao_use_reads(reads_address())
+cdef object copy_ = private.TensorBase.__dict__["copy_"]
+cdef object pad = private.VariableFunctions.constant_pad_nd
+cdef tuple TURNED = (0, 1)
+
+
+cdef int pass_place(GraphTask task, Node node, Node operand, object g, tuple index, bint own) except -1:
+    """Zeros of the operand's shape with `g` at a basic index"""
+    cdef Node target
+    cdef bint fresh = False
+    if operand.op.flags & MULTI:
+        g = placed(g, operand.shape, index, own, &fresh)
+        return pass_on(task, node, operand, g, 0, False)
+    target = task.aim(operand)
+    if target is None:
+        return 0
+    if adds(task, target):
+        ao_into(IADD_K, iadd, (<object>target.cotangent)[index], (g,))
+        return 0
+    g = placed_by_steps(g, operand.shape, index, &fresh) if target is operand and by_steps(task, operand, index) \
+        else placed(g, operand.shape, index, own, &fresh)
+    return task.put(target, g, fresh)
+
+
+cdef object placed(object g, object shape, tuple index, bint own, bint *fresh):
+    """Zeros of `shape` with `g` at a basic `index`, in one kernel where every step is 1.
+
+    `own`: in memory of its own, also where the index takes everything.
+    """
+    cdef list pads = [], inner = []
+    cdef Py_ssize_t axis = 0, skip, start, stop, step
+    cdef bint padded = False, plain = True
+    fresh[0] = True
+    for e in index:
+        if e is None:
+            plain = False
+            continue
+        if e is Ellipsis:
+            skip = len(shape) - sum([i is not None and i is not Ellipsis for i in index])
+            for axis in range(axis, axis + skip):
+                inner.append(shape[axis])
+                pads.append((0, 0))
+            axis = len(inner)
+            continue
+        if type(e) is int:
+            start = e if e >= 0 else e + shape[axis]
+            stop = start + 1
+            plain = False
+        else:
+            start, stop, step = e.indices(shape[axis])
+            if step != 1:
+                out = ao_method(new_zeros, g, (shape,))
+                out[index] = g
+                return out
+            stop = max(start, stop)
+        inner.append(stop - start)
+        pads.append((start, shape[axis] - stop))
+        padded = padded or start != 0 or stop != shape[axis]
+        axis += 1
+    if not plain:
+        g = ao_method(reshape, g, ((*inner, *shape[axis:]),))
+    if not padded:
+        if own:
+            out = ao_method(new_zeros, g, (shape,))
+            ao_method(copy_, out, (g,))
+            return out
+        fresh[0] = False
+        return g
+    return pad(g, [0] * (2 * (len(shape) - axis)) + [n for pair in reversed(pads) for n in pair])
+
+
+cdef bint by_steps(GraphTask task, Node node, tuple index) except -1:
+    """Does only the rule above read the cotangent of `node`, the output of such a layer, and step by step?"""
+    cdef Node layer = node.in0
+    if layer is None or layer.op.hot != LSTM or node.attrs["i"] != 0 or not attribute(layer, "batch_first") \
+            or node.hooks is not None or layer.hooks is not None or task.captures is not None:
+        return False
+    for entry in index:
+        if entry is None or entry is Ellipsis:
+            return False
+    return True
+
+
+cdef object placed_by_steps(object g, object shape, tuple index, bint *fresh):
+    """`placed` where the steps, the second axis, lie outermost in memory: so the layer's kernel needs no copy of it."""
+    cdef object rows = index[0], steps = index[1] if len(index) > 1 else slice(None)
+    if type(rows) is slice and type(steps) is slice:
+        g = ao_method(transpose, g, TURNED)
+    g = placed(g, (shape[1], shape[0], *shape[2:]), (steps, rows, *index[2:]), True, fresh)
+    return ao_method(transpose, g, TURNED)
+
+
+cpdef bint parts_taken(tuple index, object shape) except -1:
+    """Does torch take a part for this index?  A slice that stands alone is one even if it takes everything."""
+    cdef Py_ssize_t axis = 0, i
+    if len(index) == 1:
+        return type(index[0]) is slice or type(index[0]) is int
+    for entry in index:
+        if entry is Ellipsis:
+            axis = len(shape)
+            for i in range(len(index) - 1, -1, -1):
+                if index[i] is Ellipsis:
+                    break
+                axis -= index[i] is not None
+        elif entry is not None:
+            if not takes_all(entry, shape[axis]):
+                return True
+            axis += 1
+    return False
+
+
+cdef bint takes_all(object entry, object length) except -1:
+    """Is this a slice that torch leaves out of an index of several entries?"""
+    return type(entry) is slice and (entry.start is None or entry.start == 0) and (entry.step is None or entry.step == 1) \
+        and (entry.stop is None or entry.stop >= length)
