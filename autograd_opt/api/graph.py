@@ -74,7 +74,9 @@ class AutogradGraph(Context):
         graph opened at one place, 16 MiB at most, and only where the peak does not rise by it.
     sources : remember the user's file and line of every operation.
     keep : hold a snapshot when the context is left, so that printing, drawing, reporting, iterating and indexing
-        work afterwards.
+        work afterwards. Results that are still held then keep their history: torch's `backward()` outside goes
+        through it. It is let go of with the last of them, or by a run without `retain_graph`. Where a leaf is one
+        of `ao.tensor`, of which torch knows nothing, or another context is around, they keep none.
 
     Raises
     ------
@@ -110,7 +112,10 @@ class AutogradGraph(Context):
 
     def __exit__(self, *exc: Any) -> None:
         if self.keep and self.thread == threading.get_ident():
+            from autograd_opt.api.regions import left_with_history
             self.kept = self.snapshot()
+            if exc[:1] in ((), (None,)) and left_with_history(self):
+                return
         super().__exit__(*exc)
 
     # Copies --------------------------------------------------------------------------

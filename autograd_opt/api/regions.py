@@ -9,9 +9,11 @@ and the cotangents of the leaves go on in torch's graph, to histories and accumu
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,7 +77,6 @@ class Region:
         graph.place = self.place
         graph.__enter__()
         try:
-            graph.tape.histories = True
             box = [function(*args, **kwargs)]       # no other name holds the result: see `kept_outside`
             call = Call(graph)
             outputs, originals = call.results(box, keeps=True)
@@ -97,6 +98,25 @@ def give_back(graph: AutogradGraph) -> None:
             boundary.hand_over(graph.tape, t)
     finally:
         graph.__exit__()
+
+
+def left_with_history(graph: AutogradGraph) -> bool:
+    """Leave `graph`, and let what is held of its results be ordinary tensors with its history; False where none can be.
+
+    The graph may be entered again, so the history is that of a copy.
+    """
+    tape = graph.tape
+    if graph.outer is not None or tape.running or any(map(made_here, boundary.boundary(tape)[1])):
+        return False
+    call = Call(graph)
+    call.results([], keeps=True)
+    graph.suspend()
+    call.graph = call.kept.graph = own = copy.copy(graph)
+    own.keep, own.kept, own.place, own.tape = False, None, graph.place, tape
+    graph.tape, tape.graph = tapes.Tape(), weakref.ref(own)
+    with torch.enable_grad():
+        call.published([])
+    return True
 
 
 class Kept:
@@ -146,9 +166,8 @@ class Call:
         tape = self.graph.tape
         self.leaves, self.inputs, written = boundary.boundary(tape)
         with private.DisableTorchFunction():
-            for t in self.inputs:
-                if type(t) is CustomTensor and "_requires_grad" in t.__dict__:
-                    refuse_leaf(t)
+            for t in filter(made_here, self.inputs):
+                refuse_leaf(t)
             found: dict[int, CustomTensor] = {}
             held: dict[int, int] = {}
 
@@ -319,6 +338,11 @@ def handed_out(results: Sequence[Tensor], leaves: list[Tensor]) -> list[Tensor]:
                 if storage:
                     bases[storage] = out[-1]
     return out
+
+
+def made_here(t: Tensor) -> bool:
+    """True if torch's graph does not know of the leaf `t`."""
+    return type(t) is CustomTensor and "_requires_grad" in t.__dict__
 
 
 def refuse_leaf(t: Tensor) -> None:

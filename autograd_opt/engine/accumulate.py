@@ -10,6 +10,8 @@ from autograd_opt import errors
 from autograd_opt._common.locks import lasting_lock
 from autograd_opt.abi import torch_private as private
 from autograd_opt.engine.hooks import after, prepare, run_leaf_hooks, run_post_accumulate
+from autograd_opt.engine.torch_histories import goes_on, hand_on
+from autograd_opt.graph import runs
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import requires_grad, set_grad
 from autograd_opt.graph.view_history import late
@@ -28,6 +30,9 @@ def accumulate(task: Any, node: Any, g: Tensor | None, sole: bool = False) -> No
     """
     t = node.tensor
     if t is None:
+        return
+    if node.is_leaf and goes_on(runs.current(), node):
+        hand_on(runs.current(), t, g)
         return
     hooks = node.hooks if node.is_leaf else None
     replaced = run_leaf_hooks(t, g, task) if node.is_leaf else g

@@ -15,7 +15,7 @@ from torch.autograd.graph import GradientEdge
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
-from autograd_opt.engine import nested_backward
+from autograd_opt.engine import nested_backward, torch_histories
 from autograd_opt.engine.accumulate import accumulate
 from autograd_opt.engine.batched import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
 from autograd_opt.engine.entry import grad_usual, install_entry
@@ -206,7 +206,7 @@ def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | No
     with private.DisableTorchFunction():
         found = root_nodes(tape, roots)
         cotangents = make_cotangents(tape, roots, found, given)
-        targets = None if inputs is None else input_nodes(inputs)
+        targets = None if inputs is None else [*input_nodes(inputs), *torch_histories.leaves(tape, inputs)]
         for t in inputs or ():
             if isinstance(t, Tensor):
                 retain_grad(t)
@@ -216,7 +216,7 @@ def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | No
             "gradient which can cause a memory leak. We recommend using autograd.grad when creating the graph to "
             "avoid this.", stacklevel=3)
     retain = create_graph if retain_graph is None else bool(retain_graph)
-    execute(tape, found, cotangents, targets, retain, create_graph, True)
+    execute(tape, found, cotangents, targets, retain, create_graph, True, given=inputs)
 
 
 def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_graph: bool | None = None,
@@ -245,7 +245,9 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
     with private.DisableTorchFunction():
         found = root_nodes(tape, roots)
         cotangents = make_cotangents(tape, roots, found, given, is_grads_batched)
-        targets = input_nodes(wanted)
+        own = input_nodes(wanted)
+        onward = torch_histories.leaves(tape, wanted)
+        targets = own + onward
     retain = create_graph if retain_graph is None else bool(retain_graph)
     if is_grads_batched and create_graph:
         results = recorded_batch(tape, found, cotangents, targets) if retain and size_of(cotangents) > FEW else None
@@ -266,6 +268,8 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
             results = [None if g is None else private.legacy_add_batch_dim(g, 0, outer[0]) for g in results]
     if tape.merges.twins:
         results = own_memory(tape, found, cotangents, targets, results, create_graph)
+    if onward:
+        results = torch_histories.joined(wanted, onward, results, own, retain, create_graph, is_grads_batched)
     for i, (t, g) in enumerate(zip(wanted, results, strict=True)):
         if g is None and materialize_grads:
             if not isinstance(t, Tensor):
@@ -414,14 +418,15 @@ def input_nodes(inputs: Sequence[Any]) -> list[Any]:
 
 def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[Any] | None,
             retain: bool, create_graph: bool, accumulate: bool, batch: Batch | None = None,
-            handed_on: bool = False) -> list[Any]:
+            handed_on: bool = False, given: Sequence[Any] | None = None) -> list[Any]:
     """Optimize if asked for, then run one GraphTask; leaves every mode as it was.
 
     `handed_on`: the gradients of leaves go on in torch's engine, which calls the hooks of the leaves.
+    `given`: what `backward(inputs=)` was given, where leaves that torch has computed are among the inputs besides.
     """
     if too_deep():
         return nested_backward.on_fresh_thread(
-            execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate, batch, handed_on)
+            execute, tape, roots, cotangents, inputs, retain, create_graph, accumulate, batch, handed_on, given)
     graph = tape.graph()
     # What a recorded run computes can be differentiated with respect to each twin, so it stays as written.
     merge = False                           # a run inside a run leaves the outer one's merges as they are
@@ -438,7 +443,7 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
     anomaly = bool(graph is not None and graph.anomaly) or torch.is_anomaly_enabled()
     task.anomaly = anomaly and (torch.is_anomaly_check_nan_enabled() or not torch.is_anomaly_enabled())
     run = runs.Run(task, roots, inputs, accumulate)
-    run.handed_on = handed_on
+    run.handed_on, run.inputs = handed_on, given
     stack = runs.stack()
     stack.append(run)
     tape.fixed += 1                         # hooks of targets and callbacks come after the engine's loop

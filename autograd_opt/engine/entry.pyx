@@ -178,7 +178,7 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
     t, x = sole(outputs), sole(inputs)
     if tape is None or recording() != <PyObject *>tape or tape.running \
             or given is not None and not (type(given) is tuple and len(given) == 1 and given[0] is None) or not is_custom(t) \
-            or not isinstance(x, Tensor) or ao_builtin0(anomaly_enabled) is True:
+            or not isinstance(x, Tensor) or ao_builtin0(anomaly_enabled) is True or tape.histories is not None:
         return None
     graph, stack = tape.graph(), getattr(running, "stack", None)
     if graph is None or graph.anomaly or stack is None or stack or transform_level() is not None:

@@ -179,7 +179,7 @@ cdef int step(GraphTask task, Node node, object g) except -1:
         return 0
     if node.flags & LEAF:
         if task.accumulate and node.flags & REQUIRES_GRAD:
-            if node.hooks is None and g is not None and not task.create_graph \
+            if node.hooks is None and g is not None and not task.create_graph and task.tape.histories is None \
                     and write_grad(node, g, Py_REFCNT(g) <= 2, task.fresh, task.solid):
                 return 0
             task.accumulator(task, node, g, Py_REFCNT(g) <= 2)   # 2: `visit`, and this frame

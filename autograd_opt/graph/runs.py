@@ -16,13 +16,18 @@ _local = threading.local()
 class Run:
     """One backward run: what it started from, what it was asked for, what comes at its end."""
 
-    __slots__ = ("_leaves", "_reached", "accumulates", "callbacks", "handed_on", "node", "roots", "targets", "task")
+    __slots__ = ("_leaves", "_reached", "accumulates", "callbacks", "handed_on", "inputs", "node", "onward", "roots",
+                 "targets", "task")
 
     def __init__(self, task: Any, roots: list[Any], targets: list[Any] | None, accumulates: bool):
         self.task, self.roots, self.targets, self.accumulates = task, roots, targets, accumulates
         self.callbacks: list[Callable[[], Any]] = []
         self.node: Any = None
         self.handed_on = False              # is it part of a run of torch's engine, to which its results go?
+        self.onward: list[tuple[Any, Any]] = []
+        """Tensors that torch has computed, and their cotangents, which go on in torch's engine at the end."""
+        self.inputs: Any = None
+        """What `backward(inputs=)` was given."""
         self._reached: set[int] | None = None
         self._leaves: dict[int, Any] | None = None
 

@@ -16,7 +16,7 @@ class Tape(TapeBase):
     plain: bool
     heard: bool
     late: bool
-    histories: bool
+    histories: list[Node] | None
     running: int
     fixed: int
     hits: int

@@ -356,7 +356,10 @@ cdef class Tape:
                     return node
         if entry is not None and mark != bool((<Node>entry).flags & REQUIRES_GRAD):
             entry = None                 # what was recorded so far keeps the flag of its time
-        history = mark and self.histories and type(t) is not CustomTensor and not ao_is_leaf(t)
+        history = mark and type(t) is not CustomTensor and not ao_is_leaf(t)
+        if history and self.late and t._is_view():
+            from autograd_opt.graph.view_history import own_flag
+            history = own_flag(t)
         if not history and (self.late or mark and entry is None and type(t) is not CustomTensor) and t._is_view():
             from autograd_opt.graph.view_history import late, own_flag
             node = late(t, mark and (type(t) is CustomTensor or own_flag(t)))
@@ -378,6 +381,10 @@ cdef class Tape:
                 node.flags |= EXPOSED | NO_MERGE
             self.append(node)
             self.leaves[key] = node
+            if history:
+                if self.histories is None:
+                    self.histories = []
+                self.histories.append(node)
             if type(t) is CustomTensor:
                 PyObject_GenericSetAttr(t, NODE, node)
         if entry is None:

@@ -67,7 +67,7 @@ cdef class Context:
     cdef public bint optimize, exact, default_passes, verify_each, anomaly, sources
     cdef readonly int64_t number
     cdef public object place             # what graphs opened at one place have learned is known by it; by default the line
-    cdef Context outer
+    cdef readonly Context outer
     cdef int paused                      # was recording paused in the thread that this graph was opened in?
     cdef object guard, manager, results
 
