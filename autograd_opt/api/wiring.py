@@ -23,6 +23,7 @@ from autograd_opt.record import (
     inplace,
     modes,
     module_routes,
+    option_names,
     recorder,
     transforms,
     views,
@@ -49,7 +50,7 @@ def install() -> None:
     recorder.install(CustomTensor, OUTPUT, OPS, general)
     recorder.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.MODULES,
                              module_routes.functions, graph.pipeline_of, arguments.checked)
-    recorder.name_options(graph.AutogradGraph, arguments.refuse_options)
+    option_names.name_options(graph.AutogradGraph, arguments.refuse_options)
     symbols.install()
     identities.install()
     function.install()

@@ -171,3 +171,7 @@ cdef inline object attribute(Node node, str name):
         if found is not node:
             return found
     return node.op.attributes[name]
+
+cdef inline bint ordinary(object t):
+    """True if this is a tensor without a behaviour of its own."""
+    return type(t) is CustomTensor or type(t) is PlainTensor or type(t) is Parameter

@@ -20,7 +20,8 @@ from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import connected
 from autograd_opt.graph.thread_state import included_autograd, torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
-from autograd_opt.record import opaque_calls, recorder
+from autograd_opt.record import autocast, opaque_calls, recorder
+from autograd_opt.record.nested_values import collect, substitute
 from autograd_opt.record.opaque_calls import OpaqueCall, held, name_of, saved_fields
 
 BATCHED_WRONGLY = frozenset(["as_strided_scatter"])
@@ -248,10 +249,10 @@ def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         views.set_apart(out)
         return out
     name = getattr(func, "__name__", str(func))
-    args, kwargs = recorder.lowered_whole(name, args, kwargs)
+    args, kwargs = autocast.lowered_whole(name, args, kwargs)
     tensors: list[torch.Tensor] = []
-    recorder.collect(args, tensors)
-    recorder.collect(kwargs, tensors)
+    collect(args, tensors)
+    collect(kwargs, tensors)
     with private.DisableTorchFunction():
         try:
             found = recorder.nodes_or_refuse(tensors, name)
@@ -267,7 +268,7 @@ def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return recorder.run_raw(func, args, kwargs)
     with torch_autograd():
         unique = {k: detached(t).requires_grad_() for k, t in originals.items()}
-        out = func(*recorder.substitute(args, unique), **recorder.substitute(kwargs, unique))
+        out = func(*substitute(args, unique), **substitute(kwargs, unique))
     return conclude(func, out, list(originals.values()), list(unique.values()))
 
 
@@ -278,7 +279,7 @@ def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[to
     given: dict[int, torch.Tensor] = {id(d): t for d, t in zip(copies, originals, strict=True)}
     with torch_autograd():
         results: list[torch.Tensor] = []
-        recorder.collect(out, results)
+        collect(out, results)
         outputs = list({id(o): o for o in results if id(o) not in given}.values())
         for o in outputs:
             if o.requires_grad and tapes.unusual(o):
@@ -287,7 +288,7 @@ def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[to
     with private.DisableTorchFunction():
         results = record(call, originals, outputs)
     given.update((id(o), r) for o, r in zip(outputs, results, strict=True))
-    return recorder.substitute(out, given)
+    return substitute(out, given)
 
 
 OPAQUE = define("opaque", "*tensors, call='', torch=''", VARIADIC, joint=opaque_calls.pull_back,

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import autograd_opt as ao
-from autograd_opt.record import recorder
+from autograd_opt.record import autocast
 from tests.opinfo_sweep import entries, samples_of
 
 F = torch.nn.functional
@@ -246,7 +246,7 @@ def test_the_casts_end_with_the_context(optimize):
 def calls():
     """The samples of torch's database whose operator the table has under the same name."""
     for op in entries(torch.float32):
-        policy = recorder.autocast_policy(op.name, "cpu")
+        policy = autocast.autocast_policy(op.name, "cpu")
         if op.name in ao.ops.OPS and policy in ("untouched", "single") and not op.variant_test_name:
             yield pytest.param(op, policy, id=op.name)
 

@@ -4,11 +4,6 @@ cdef inline bint grad_on() except -1:
     return ao_grad_on(grad_enabled)
 
 
-cdef inline bint ordinary(object t):
-    """A tensor without a behaviour of its own."""
-    return type(t) is CustomTensor or type(t) is Tensor or type(t) is Parameter
-
-
 cdef inline Node computed(object t):
     """The node that has computed `t`; None for a leaf, and for a tensor that no graph knows."""
     cdef PyObject *p = ao_try_attr(t, NODE)

@@ -1,36 +1,5 @@
 # Where a call that torch sends to `__torch_function__` goes: recorded, decomposed, or run as it is.
 
-# Tensors inside arguments and results. --------------------------------------------------
-def collect(x, list out):
-    """Append every tensor inside nested tuples, lists and dicts to `out`, in order."""
-    if isinstance(x, Tensor):
-        out.append(x)
-    elif isinstance(x, (tuple, list, dict)):
-        deeper()
-        try:
-            for y in x.values() if isinstance(x, dict) else x:
-                collect(y, out)
-        finally:
-            shallower()
-
-
-def substitute(x, dict by_id):
-    """The same structure with every tensor replaced by `by_id[id(tensor)]`, where there is one."""
-    cdef type t = type(x) if not isinstance(x, Tensor) else None
-    if t is None:
-        return by_id.get(id(x), x)
-    if t is tuple:
-        return tuple([substitute(y, by_id) for y in x])
-    if t is list:
-        return [substitute(y, by_id) for y in x]
-    if isinstance(x, dict):
-        return t([(k, substitute(y, by_id)) for k, y in x.items()])
-    if isinstance(x, tuple):
-        items = [substitute(y, by_id) for y in x]
-        return t(*items) if hasattr(x, "_make") else t(items)
-    return x
-
-
 # The routes of the torch-function mode. ------------------------------------------------
 cdef class Route:
     """How a callable is run inside a context."""
@@ -314,3 +283,4 @@ def install_routes(dict table, classifier, mode, note):
     """The dictionary of routes, what fills it on a callable's first sight, the mode, what says a word of a class."""
     global handlers, classify, MODE, note_kind
     handlers, classify, MODE, note_kind = table, classifier, mode, note
+    install_casts(torch_function)

@@ -1,4 +1,18 @@
-# Keys of values, compared exactly: the digest finds the candidate, `same_rest` decides.
+"""Find the entry of a call in the value table: a digest finds the candidate, the attributes themselves decide."""
+
+import torch
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from autograd_opt.graph.node cimport SCALAR0, SCALAR1, VARIADIC, Node, Op, fresh_vn
+from autograd_opt.graph.plain_values cimport deeper, encode, is_float, shallower
+from autograd_opt.graph.tape cimport Tape
+from autograd_opt.graph.value_table cimport Entry, find
+
+cdef object DType = torch.dtype
+cdef object Size = torch.Size
 
 cdef enum:
     GENERAL = 64                 # apart from the keys of the hot operators
@@ -151,7 +165,7 @@ cdef Entry *key_of(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc
     A digest chooses the entry, and the attributes themselves decide: one digest for two calls
     costs another look, never a wrong answer.  Operands that may change places are looked up in
     the order of their numbers; where that made another layout, the value is another.  The hot
-    operators do that in `fast.pxi`, where it keeps the bits: not for products of complex numbers.
+    operators do that in `recorder.pyx`, where it keeps the bits: not for products of complex numbers.
     """
     cdef uint64_t rest = 0, kind = kind_of(
         op, req, grad, na is not None and not is_float(na.dtype) or nb is not None and not is_float(nb.dtype)

@@ -1,10 +1,31 @@
-# What autocast makes of an operator of the table, as recorded nodes: casts of its operands, then the operator itself.
-#
-# Torch casts in a kernel that is registered for the operator and the device, and keeps the casts of float32
-# leaves until the outermost autocast of any thread ends, so that a weight used twice is cast once and its
-# cotangents are added in the lower precision.  Here the cast is a node of its own, kept just as long.  What the
-# table cannot say so is taken whole, as one call that torch differentiates (`torch_fallback.py`).
+"""Record what autocast makes of an operator of the table: casts of its operands, then the operator itself.
 
+Torch casts in a kernel that is registered for the operator and the device, and keeps the casts of float32
+leaves until the outermost autocast of any thread ends, so that a weight used twice is cast once and its
+cotangents are added in the lower precision.  Here the cast is a node of its own, kept just as long.  What the
+table cannot say so is taken whole, as one call that torch differentiates (`torch_fallback.py`).
+"""
+
+import functools
+from weakref import ref as weakref
+
+import torch
+
+from cpython.object cimport PyObject
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport ao_casts, ao_dtype, ao_grad_on, ao_strided, ao_use_reads
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.node cimport Op, ordinary
+from autograd_opt.graph.plain_values cimport is_float
+from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.record.nested_values cimport tensors_of
+
+ao_use_reads(reads_address())
+cdef object Tensor = torch.Tensor
+cdef object grad_enabled = private.is_grad_enabled
+cdef object any_autocast = private.is_any_autocast_enabled
+cdef object torch_function = None        # the route of a call, which records a cast; set by `install_casts`
 cdef object autocast_on = torch.is_autocast_enabled
 cdef object autocast_dtype = torch.get_autocast_dtype
 cdef object cast_cache_on = torch.is_autocast_cache_enabled
@@ -66,15 +87,6 @@ def autocast_policy(str name, str device):
     return "whole"
 
 
-cdef object tensors_of(tuple args, dict kwargs):
-    """The tensors of a call, those in lists included."""
-    cdef list found = []
-    collect(args, found)
-    if kwargs:
-        collect(kwargs, found)
-    return found
-
-
 cdef object lowered(Op op, tuple args, dict kwargs):
     """The arguments with which autocast runs this call, as a pair; None where the call is to be taken whole."""
     cdef PyObject *tp = recording()
@@ -120,6 +132,7 @@ def lowered_whole(str name, tuple args, dict kwargs):
 
 
 cdef object lower_all(Tape tape, tuple args, dict kwargs, str device):
+    """The arguments of a call in the lower precision."""
     cdef object dtype = autocast_dtype(device)
     args = tuple([lower(tape, t, dtype, device) for t in args])
     return args, {k: lower(tape, t, dtype, device) for k, t in kwargs.items()} if kwargs else kwargs
@@ -130,7 +143,7 @@ cdef object lower(Tape tape, object t, object dtype, str device):
     cdef object have, key, entry, r
     if type(t) is list or type(t) is tuple:
         return [lower(tape, x, dtype, device) for x in t]
-    if not is_tensor(t):
+    if not isinstance(t, Tensor):
         return t
     have = ao_dtype(t)
     if have is dtype or have is FLOAT64 or not is_float(have):
@@ -140,7 +153,7 @@ cdef object lower(Tape tape, object t, object dtype, str device):
         return torch_function(None, to_method, (), (t, dtype), {})
     if tape.cast_seal is None or tape.cast_seal() is None:
         tape.casts, tape.cast_seal = {}, seal_of_casts(device)
-    key = id(t), grad_on()
+    key = id(t), ao_grad_on(grad_enabled)
     entry = tape.casts.get(key)
     if entry is not None and entry[0] is t and entry[1].dtype is dtype:
         return entry[1]
@@ -160,3 +173,10 @@ cdef object seal_of_casts(str device):
         if probe is None:
             probe = _probes[device] = torch.ones(1, 1, dtype=torch.float32, device=device, requires_grad=True)
         return weakref(torch.mm(probe, probe).grad_fn._saved_self)
+
+
+cdef int install_casts(object route) except -1:
+    """Set the function that sends a call on its route."""
+    global torch_function
+    torch_function = route
+    return 0

@@ -1,4 +1,8 @@
-# The constructor of a graph names the option that was meant.  Only where it has failed is anything asked.
+"""Let the constructor of a graph name the option that was meant; nothing is asked unless it has failed."""
+
+from cpython.object cimport PyObject
+
+from autograd_opt.abi cimport ctorch     # for the C text below
 
 cdef extern from *:
     """

@@ -1,0 +1,46 @@
+"""Find and replace the tensors inside arguments and results."""
+
+import torch
+
+from autograd_opt.graph.plain_values cimport deeper, shallower
+
+cdef object Tensor = torch.Tensor
+
+
+cpdef object collect(x, list out):
+    """Append every tensor inside nested tuples, lists and dicts to `out`, in order."""
+    if isinstance(x, Tensor):
+        out.append(x)
+    elif isinstance(x, (tuple, list, dict)):
+        deeper()
+        try:
+            for y in x.values() if isinstance(x, dict) else x:
+                collect(y, out)
+        finally:
+            shallower()
+
+
+cdef list tensors_of(tuple args, dict kwargs):
+    """Return the tensors of a call, those in lists included."""
+    cdef list found = []
+    collect(args, found)
+    if kwargs:
+        collect(kwargs, found)
+    return found
+
+
+def substitute(x, dict by_id):
+    """Return the same structure with every tensor replaced by `by_id[id(tensor)]`, where there is one."""
+    cdef type t = type(x) if not isinstance(x, Tensor) else None
+    if t is None:
+        return by_id.get(id(x), x)
+    if t is tuple:
+        return tuple([substitute(y, by_id) for y in x])
+    if t is list:
+        return [substitute(y, by_id) for y in x]
+    if isinstance(x, dict):
+        return t([(k, substitute(y, by_id)) for k, y in x.items()])
+    if isinstance(x, tuple):
+        items = [substitute(y, by_id) for y in x]
+        return t(*items) if hasattr(x, "_make") else t(items)
+    return x
