@@ -19,7 +19,6 @@ from autograd_opt.engine import backward as engine
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import released_history
 from autograd_opt.graph import tape as tapes
-from autograd_opt.graph.arrays import needs_no_passes
 from autograd_opt.optimizer import merging as optimize_
 from autograd_opt.optimizer import plan_cache
 from autograd_opt.passes import Pipeline
@@ -345,7 +344,7 @@ class AutogradGraph(Context):
             self._proved_as_written(roots, interior(inputs))
             return False
         place = plan_cache.place_in_program(roots[0])
-        if usual and inputs is None and place.new >= plan_cache.CHANGING and needs_no_passes(self.tape):
+        if usual and inputs is None and plan_cache.passes_over(place):
             return True
         captured = interior(inputs)
         outputs = [n.index for n in roots]
@@ -360,7 +359,7 @@ class AutogradGraph(Context):
         self.runs.append(optimized)
         if self.exact:
             return False
-        self.tape.set_leaders(optimized.leader)
+        place.found = self.tape.set_leaders(optimized.leader)
         return True
 
     def _goals(self, captured: Sequence[int]) -> list[int] | None:

@@ -19,5 +19,8 @@ def structure_of(tape: Tape, roots: list[int], captured: list[int]) -> Structure
 @final
 class Place:
     new: int
+    skipped: int
+    found: int
 
 def place_of(root: Node, most: int) -> Place: ...
+def forget_roots() -> None: ...

@@ -240,6 +240,8 @@ cdef class Place:
     cdef object code
     cdef int lasti
     cdef public int new                  # runs in a row, up to the latest, that met a structure not known before
+    cdef public int skipped              # runs there before which no pass was asked
+    cdef public int found                # merged nodes that the passes, when last asked, found beyond the numbers given while recording
 
 
 cdef dict _places = {}
@@ -259,3 +261,8 @@ def place_of(Node root, Py_ssize_t most):
         _places.clear()
     _places[mixture] = place
     return place
+
+
+def forget_roots():
+    """Forget what is known of the places whose results were differentiated."""
+    _places.clear()

@@ -708,9 +708,9 @@ cdef class Tape:
         """Merge node i into node leader[i]; where they are equal, keep node i apart.
 
         A leader that is dead or spent can no longer be differentiated: the first member of
-        its class that can takes its place.
+        its class that can takes its place.  Returns how many nodes that require grad had no leader before.
         """
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, found = 0
         cdef Node node, target
         cdef const int[::1] view = leader
         cdef dict heirs = {}
@@ -723,8 +723,10 @@ cdef class Tape:
                     target = heirs.get(view[i])
                     if target is None and not node.flags & (DEAD | FREED):
                         heirs[view[i]] = node
+                found += target is not None and node.leader is None and node.flags & (DEAD | REQUIRES_GRAD) == REQUIRES_GRAD
             self.lead(node, target)
         self.changes += 1
+        return found
 
     cdef int lead(self, Node node, Node target) except -1:
         cdef Node old = node.leader

@@ -21,6 +21,8 @@ LOCK = lasting_lock()
 MOST_PLACES = 4096
 CHANGING = 3
 """So many new structures in a row at one place in a program say that the next will be new, too."""
+LOOK = 64
+"""Of so many runs from such a place the passes are asked before one all the same."""
 
 Key = tuple[Any, ...]
 
@@ -99,6 +101,17 @@ def place_in_program(root: Any) -> Place:
     It counts the structures not known before that runs from there have met in a row.
     """
     return place_of(root, MOST_PLACES)
+
+
+def passes_over(place: Place) -> bool:
+    """True if no pass need be asked before a run from `place`.
+
+    Structures there are new each time, and the numbers given while recording have told every merge that passes found.
+    """
+    if place.new < CHANGING or place.found:
+        return False
+    place.skipped += 1
+    return place.skipped % LOOK != 0
 
 
 def plan(place: Place, tape: Any, roots: list[int], captured: list[int], key: Key | None, run: Any,

@@ -36,6 +36,7 @@ from autograd_opt.record.keys cimport key_of, key_of_all
 
 from autograd_opt.abi.kernel_names import PAIRS, SINGLES
 from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.structure import forget_roots
 from autograd_opt.graph.tape import saving_hooks, set_active_tape, unusual
 
 ao_use_reads(reads_address())

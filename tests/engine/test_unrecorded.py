@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
@@ -123,3 +127,54 @@ def test_a_class_of_the_users_is_asked() -> None:
 
     with ao.AutogradGraph():
         assert [X.add(Lazy()), torch.add(X, Lazy()), X.where(X > 0, Lazy())] == ["add", "add", "where"]
+
+
+def skips(step: Callable[[], Any], times: int = 300) -> int:
+    """How many of `times` calls of `step`, after as many to learn from, were not numbered in one of their places."""
+    with ao.AutogradGraph(optimize=True):
+        for _ in range(times):
+            step()
+        before = recorder.skipped_calls()
+        for _ in range(times):
+            step()
+        return recorder.skipped_calls() - before
+
+
+def test_a_place_that_rarely_finds_a_few_elements_is_skipped() -> None:
+    """One in eight saves less than the numbers of the others cost."""
+    numbers = itertools.count()
+
+    def step() -> None:
+        i = next(numbers)
+        (X * (0.5 if i % 8 == 0 else i)).exp()
+
+    assert skips(step) > 400
+
+
+def test_a_place_that_rarely_finds_many_elements_is_not_skipped() -> None:
+    """One kernel on 100,000 elements pays for many numbers."""
+    large, numbers = torch.ones(100_000), itertools.count()
+
+    def step() -> None:
+        i = next(numbers)
+        large * (0.5 if i % 8 == 0 else i)
+
+    assert skips(step, 100) == 0
+
+
+def test_views_are_numbered_where_a_value_computed_from_them_is_found() -> None:
+    """A view is made in any case: its place goes with the places that read it."""
+    def found() -> None:
+        X[0].exp()
+        X[0].exp()
+
+    def lost() -> None:
+        X[0].tolist()
+
+    assert skips(found) == 0
+    assert skips(lost) > 250
+
+
+def test_a_call_that_returns_its_operand_is_skipped() -> None:
+    """`x.to(dtype)` that has nothing to convert finds no value."""
+    assert skips(lambda: X.to(torch.float32)) > 250

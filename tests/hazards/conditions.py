@@ -44,7 +44,6 @@ RETENTION = "tests/optimizer/test_retention.py::"
 LOSS = "tests/ops/test_cross_entropy.py::"
 NATIVE = "tests/engine/test_native.py::"
 LEAVES = "tests/engine/test_leaves.py::"
-SETTLED = "tests/optimizer/test_settled.py::"
 CALLS = "tests/engine/test_calls.py::"
 READS = "tests/engine/test_metadata.py::test_each_function_is_compared_with_its_property"
 FUSED = "tests/ops/test_fused.py::"
@@ -272,18 +271,6 @@ conditions(
     "if self.optimize and (node.device is CPU or ao_get(get_meta, t) is not True) \\\n"
     "                    and not resizable(t):",
     ("not resizable(t)", LEAVES + "test_described_as_they_are"),
-)
-
-# ----- whether the passes have anything to find ------------------------------------------------------
-conditions(
-    "if node.flags & (PINNED | NO_MERGE | EXPOSED | OVERWRITTEN | FREED | SAME):",
-    ("node.flags & (PINNED | NO_MERGE | EXPOSED | OVERWRITTEN | FREED | SAME)",
-     SETTLED + "test_in_doubt_the_passes_decide"),
-)
-conditions(
-    "if not op.flags & PURE or op.flags & (MULTI | VIEW) or op is OUTPUT_OP or node.more is not None \\\n"
-    "                or node.view is not None:",
-    ("node.more is not None", SETTLED + "test_in_doubt_the_passes_decide"),
 )
 
 # ----- calls of torch's modules ----------------------------------------------------------------------

@@ -305,6 +305,8 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         if not (req or tape.optimize):
             return r
     if r is a or r is b or r is c:
+        if tape.optimize and not req:
+            missed_here(False)
         return r
     if type(r) is not Tensor and type(r) is not CustomTensor:
         return record_outputs(tape, op, [na, nb, nc][:count], operands, attrs, req, r, extra)

@@ -253,9 +253,10 @@ cpdef bint denormals_survive():
 
 
 def forget_places():
-    """Forget what graphs have learned about the places where they are opened."""
+    """Forget what was learned about places in programs: where graphs are opened, calls numbered, results differentiated."""
     missed.clear()
     forget_sites()
+    forget_roots()
 
 
 def innermost_graph():

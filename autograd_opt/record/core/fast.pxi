@@ -186,10 +186,13 @@ cdef object fast_binary(Kernel k, object a, object b):
     try:
         if tape.optimize and not grad:
             return ao_pair(k.direct, k.descr, a, (b,))
-        if not tape.optimize and not tracked(tape, a):
+        if not tracked(tape, a):
             if not ordinary(b):
-                return ao_pair(k.direct, k.descr, a, (b,)) if type(b) is float or type(b) is int else None
-            if not tracked(tape, b):
+                if type(b) is not float and type(b) is not int:
+                    return None
+                if not tape.optimize or settled():
+                    return ao_pair(k.direct, k.descr, a, (b,))
+            elif not tracked(tape, b) and (not tape.optimize or settled()):
                 return ao_pair(k.direct, k.descr, a, (b,))
         na = handle(tape, a)
         if not is_float(na.dtype):
@@ -221,8 +224,6 @@ cdef object fast_binary(Kernel k, object a, object b):
         if req and ao_is_inference(is_inference, a) and nb is not None and ao_is_inference(is_inference, b):
             req = False
         if tape.optimize:
-            if not req and settled():
-                return ao_pair(k.direct, k.descr, a, (b,))
             kind |= (req << 3) | (<uint64_t>op.id << 8)
             if req and settled_after(MORE_MISSES):
                 e = NULL
@@ -371,7 +372,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
     try:
-        if not grad and tape.optimize or not tape.optimize and not tracked(tape, a):
+        if not grad and tape.optimize or not tracked(tape, a) and (not tape.optimize or settled()):
             r = ao_single(k.direct, k.descr, a)
             ao_start(r, 1, 0)
             return r
@@ -381,10 +382,6 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
         kind = grad << 2
         req = grad and na.flags & REQUIRES_GRAD != 0 and not ao_is_inference(is_inference, a)
         if tape.optimize:
-            if not req and settled():
-                r = ao_single(k.direct, k.descr, a)
-                ao_start(r, 1, 0)
-                return r
             kind |= (req << 3) | (<uint64_t>op.id << 8)
             if not req or not settled_after(MORE_MISSES):
                 e = find(tape.table, na.vn, 0, kind)

@@ -67,6 +67,8 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
     if isinstance(r, Tensor):
         for t in operands:
             if t is r:
+                if tape.optimize and not req:
+                    missed_here(False)
                 return r
         if type(r) is not Tensor and type(r) is not CustomTensor:
             if req:
