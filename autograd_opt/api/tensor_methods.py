@@ -150,8 +150,7 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
         return None
     if tapes.get_active() is not None:
         node = nodes.origin(handles.handle_of(t))
-    node = view_history.origin(node)
-    return nodes.show(node.operands[0] if node.op.name == "output" and node.operands else node)
+    return nodes.show(view_history.origin(node))
 
 
 @special(getter("retains_grad"))
@@ -320,9 +319,9 @@ def memory(func: Any, args: Any, kwargs: Any) -> Any:
         with private.DisableTorchFunction():
             kind = meta(args[0])
             handles.given_memory(args[0], lambda: func(*args, **kwargs))
-            if remade(args[0], kind) or func is setter("data"):
+            if remade(args[0], kind) or func == setter("data"):
                 escaped(args[0])
-            return args[0] if func is not setter("data") else None
+            return None if func == setter("data") else args[0]      # torch never lets go of what a setter returns
     return recorder.run_raw(func, args, kwargs)
 
 

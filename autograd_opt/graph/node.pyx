@@ -393,6 +393,8 @@ cdef class Node:
             return (edge(<Node>self.saved_more[2]),)
         if self.op.name == "opaque" and not self.operands and self.saved_more is not None:
             return self.saved_more[2][0].edges[0].node.next_functions      # leaves that the call itself has made
+        if self.op is OUTPUT_OP and self.in0 is not None:
+            return self.in0.next_functions
         from autograd_opt.graph.torch_names import shown_operands
         return tuple([
             edge(n) if n is not None and (<Node>n).flags & REQUIRES_GRAD and (<Node>n).op != "view_apart" else (None, 0)
@@ -421,8 +423,17 @@ cdef tuple edge(Node node):
         node = <Node>node.saved_more[2]
     if node.op is OUTPUT_OP and node.in0 is not None:
         from autograd_opt.graph.torch_names import output_number
-        return (shown(node.in0), output_number(node))
+        return (shown(function_of(node)), output_number(node))
     return (shown(node), 0)
+
+
+cdef Node function_of(Node node):
+    """The node that torch has as the `grad_fn` of this result: the call's, or the result's own where each has one."""
+    if node.op is not OUTPUT_OP or node.in0 is None:
+        return node
+    from autograd_opt.graph.torch_names import SEPARATE
+    several = node.in0.op.name in SEPARATE or node.in0.attrs is not None and "numbers" in node.in0.attrs
+    return node if several else node.in0
 
 
 cdef Node origin_of(Node node):
@@ -503,8 +514,8 @@ cdef Node shown(Node node):
 
 
 def show(Node node):
-    """`node` as the user sees it: of a class that has the name of torch's."""
-    return None if node is None else shown(node)
+    """The `grad_fn` of the result of `node` as the user sees it: of a class that has the name of torch's."""
+    return None if node is None else shown(function_of(node))
 
 
 def origin(Node node):

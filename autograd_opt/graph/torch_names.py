@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph.node import OVERWRITTEN
 
 RENAMED = dict(pair.split(":", 1) for pair in """
@@ -103,12 +106,32 @@ def multiplied(node: Any) -> str:
     return "UnsafeViewBackward0"
 
 
+def reshaped(node: Any) -> str:
+    """A view, or a copy's, where the operand's layout has none of that shape; while the result is there to tell."""
+    t = node.tensor
+    if t is None:
+        return "ViewBackward0"
+    with private.DisableTorchFunction():
+        return "UnsafeViewBackward0" if not t._is_view() else \
+            "ViewBackward0" if t.is_contiguous() else "ReshapeAliasBackward0"
+
+
 def affine(node: Any) -> str:
     if len(node.operands[1].shape) == 1:
         return {1: "DotBackward0", 2: "MvBackward0"}.get(len(node.operands[0].shape), "UnsafeViewBackward0")
-    if len(node.operands[0].shape) == 2:
-        return "MmBackward0" if node.operands[2] is None else "AddmmBackward0"
-    return "UnsafeViewBackward0" if node.operands[2] is None else "ViewBackward0"
+    x, _, bias = node.operands
+    if len(x.shape) == 2:
+        return "MmBackward0" if bias is None else "AddmmBackward0"
+    if bias is None:
+        return "SqueezeBackward4" if len(x.shape) == 1 else "UnsafeViewBackward0"
+    return "ViewBackward0" if contiguous(x) and contiguous(bias) else "AddBackward0"
+
+
+def contiguous(operand: Any) -> bool:
+    """False for an operand whose tensor is there and says so."""
+    t = operand.tensor
+    with private.DisableTorchFunction():
+        return t is None or t.layout is not torch.strided or t.is_contiguous()
 
 
 def convolved(node: Any) -> str:
@@ -177,6 +200,7 @@ BY_CALL: dict[str, Callable[[Any], str]] = {
     **BY_OPERANDS,
     **dict.fromkeys(["sum", "mean", "prod"], along), **dict.fromkeys(["squeeze", "squeeze_copy"], squeezed),
     "round": given("decimals", 0), "sort": given("stable", False), "slice": sliced, "overwrite": overwritten,
+    **dict.fromkeys(["reshape", "reshape_as", "flatten"], reshaped),
     "einsum": contracted, "opaque": of_torch, "opaque_multi": of_torch,
 }
 """Where it depends on the call."""

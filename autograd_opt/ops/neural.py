@@ -179,8 +179,10 @@ def group_norm_back(g: Any, needs: Any, x: Any, weight: Any, extra: Any, *, num_
         return group_norm_formula(g, x, weight, num_groups, eps)
     mean, rstd, form = extra
     size = x.numel() // (n * c) if n * c else 1
+    # torch's kernel for channels-last operands writes the operand's gradient whether asked for it or not
+    wanted = [needs[0] or form is not torch.contiguous_format, *needs[1:]]
     return A.native_group_norm_backward(g.contiguous(memory_format=form), x, mean, rstd, weight, n, c, size, num_groups,
-        list(needs))
+        wanted)
 
 
 def group_norm_formula(g: Any, x: Any, weight: Any, groups: int, eps: float) -> list[Any]:

@@ -150,10 +150,7 @@ cdef class OpaqueCall:
 
     cdef bint keeps_nothing(self) except -1:
         """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
-        for name in saved_fields(type(self.node)):
-            if held(getattr(self.node, name, True)):
-                return False
-        return True
+        return not saves(self.node)
 
 
 cdef dict _fields = {}
@@ -166,6 +163,14 @@ def saved_fields(kind):
         prefix = "_raw_saved_"
         found = _fields[kind] = tuple(["_saved_" + name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix)])
     return found
+
+
+def saves(function):
+    """True if torch has saved a tensor in one of its functions; one that was written since cannot be read, and is one."""
+    try:
+        return any([held(getattr(function, name, True)) for name in saved_fields(type(function))])
+    except RuntimeError:
+        return True
 
 
 cdef dict _saving = {}
@@ -184,8 +189,8 @@ def saves_values(name):
     return _saving.get(name, True)
 
 
-def held(value):
-    """True if a saved field is a tensor, or has one in it."""
+cdef bint held(object value) except -1:
+    """Is a saved field a tensor, or has it one in it?"""
     return any([held(v) for v in value]) if isinstance(value, (tuple, list)) else value is not None
 
 

@@ -22,7 +22,7 @@ from autograd_opt.graph.thread_state import included_autograd, torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
 from autograd_opt.record import autocast, opaque_calls, recorder
 from autograd_opt.record.nested_values import collect, substitute
-from autograd_opt.record.opaque_calls import OpaqueCall, held, name_of, saved_fields
+from autograd_opt.record.opaque_calls import OpaqueCall, name_of, saved_fields, saves
 
 BATCHED_WRONGLY = frozenset(["as_strided_scatter"])
 """Calls whose derivative torch 2.13 computes wrongly for a batch of cotangents: they are differentiated one by one."""
@@ -89,9 +89,7 @@ def keeps_nothing(call: OpaqueCall) -> bool:
         if function is None or function in seen or function.name().endswith("AccumulateGrad"):
             continue
         seen.add(function)
-        kind: Any = type(function)
-        if function.name() == "CppFunction" or any(
-                held(getattr(function, n, True)) for n in saved_fields(kind)):
+        if function.name() == "CppFunction" or saves(function):
             return False
         stack += [f for f, _ in function.next_functions]
     return True
@@ -244,15 +242,17 @@ def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
     if tapes.get_recording() is None:
         return recorder.run_raw(func, args, kwargs)
-    if not private.is_grad_enabled():
-        out = recorder.run_raw(func, args, kwargs)
-        views.set_apart(out)
-        return out
     name = getattr(func, "__name__", str(func))
-    args, kwargs = autocast.lowered_whole(name, args, kwargs)
+    grad = private.is_grad_enabled()
+    if grad:
+        args, kwargs = autocast.lowered_whole(name, args, kwargs)
     tensors: list[torch.Tensor] = []
     collect(args, tensors)
     collect(kwargs, tensors)
+    if not grad:
+        out = unfollowed(func, args, kwargs, tensors)
+        views.set_apart(out)
+        return out
     with private.DisableTorchFunction():
         try:
             found = recorder.nodes_or_refuse(tensors, name)
@@ -262,14 +262,21 @@ def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return out
     originals = {id(t): t for t, n in zip(tensors, found or (), strict=False) if n.requires_grad}
     if not originals:
-        if any(t.layout is not torch.strided for t in tensors):     # below autograd, kernels count their own writes
-            with torch_autograd(grad=False):
-                return func(*args, **kwargs)
-        return recorder.run_raw(func, args, kwargs)
+        return unfollowed(func, args, kwargs, tensors)
     with torch_autograd():
         unique = {k: detached(t).requires_grad_() for k, t in originals.items()}
         out = func(*substitute(args, unique), **substitute(kwargs, unique))
     return conclude(func, out, list(originals.values()), list(unique.values()))
+
+
+def unfollowed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
+    """The result of a call that no gradient follows, of arguments with these tensors."""
+    with private.DisableTorchFunction():
+        strided = all(t.layout is torch.strided for t in tensors)
+    if strided:
+        return recorder.run_raw(func, args, kwargs)
+    with torch_autograd(grad=False):                # below autograd, kernels count their own writes
+        return func(*args, **kwargs)
 
 
 def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[torch.Tensor]) -> Any:

@@ -66,6 +66,23 @@ def an_edge_of_one_of_several(new):
 
 
 @edges("test_gradient_edge_output")
+def an_edge_of_one_with_a_node_of_its_own(new):
+    """Edges, and hooks of the function, of a result of a call of which torch makes a node each."""
+    x = new.randn(4, 2)
+    seen = []
+    for split in (lambda t: torch.tensor_split(t, 2), lambda t: t.vsplit(2), lambda t: t.hsplit([1]),
+                  lambda t: t.unsqueeze(2).expand(4, 2, 2).dsplit(2)):
+        pieces = split(x * 1)
+        e = [get_gradient_edge(t) for t in pieces]
+        pieces[1].grad_fn.register_prehook(lambda g: seen.append(g))
+        out = sum((k + 2) * t.square().sum() for k, t in enumerate(pieces))
+        seen.append(grad(out, [*e, x], retain_graph=True))
+        seen.append(grad(e, x, [t.detach() for t in pieces]))
+        seen.append([(node.node.name(), node.node.next_functions[0][0].name(), node.output_nr) for node in e])
+    return seen
+
+
+@edges("test_gradient_edge_output")
 def batched_edges(new):
     """is_grads_batched from an edge to an edge."""
     x = new(1.0, 2.0)

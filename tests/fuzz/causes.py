@@ -67,7 +67,7 @@ def held_as_saved(program: Program, modes: tuple[Mode, ...]) -> bool:
 def counted_alike(program: Program, place: int, name: str, modes: tuple[Mode, ...]) -> bool:
     """Does the version of a variable grow alike from where it is made up to this statement?"""
     made = [k for k, line in enumerate(program.statements[:place])
-            if re.match(rf"(with [^:]*: )?([\w, ]*, )?{name}(, [\w, ]*)? = ", line)]
+            if re.match(rf"(with [^:]*: )?([\w, ]*, )?{name}(,[\w, ]*)? = ", line)]
     if not made:
         return False
     lines = list(program.statements[:place + 1])

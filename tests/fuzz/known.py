@@ -86,14 +86,15 @@ def starting(program: Program, message: str) -> bool:
 
 
 def between(program: Program, message: str) -> bool:
-    """Do both histories lead to the same leaves?  A name that differs must be that of a transform's result."""
+    """Do both histories lead to the same leaves?  A name that differs must be of a transform's, or linear's, result."""
     place, statement = told_by(program, message)
     found = re.search(r"(\w+)\.grad_fn", statement)
     if found is None:
         return False
     name = found.group(1)
     made = [line for line in program.statements[:place] if re.search(rf"\b{name}(, \w+)* = ", line)]
-    if "next_functions" not in statement and not (made and re.search(r"vmap\(|func\.|block_diag\(", made[-1])):
+    several = r"vmap\(|func\.|block_diag\(|F\.linear\("
+    if "next_functions" not in statement and not (made and re.search(several, made[-1])):
         return False
     return differs(Program([*program.statements[:place], f"tell(leaves_below({name}))"])) is None
 
@@ -141,8 +142,8 @@ def copied(program: Program, message: str) -> bool:
 
 def without_gradient(program: Program, message: str) -> bool:
     """Do both agree when no second operand of a product requires grad?"""
-    product = re.compile(r" @ (\w+\([^()]*\)|\w+)")
-    return differs(Program([product.sub(r" @ \1.detach()", line) for line in program.statements])) is None
+    product = re.compile(r"( @ |F\.linear\(\w+, )(\w+\([^()]*\)|\w+)")
+    return differs(Program([product.sub(r"\1\2.detach()", line) for line in program.statements])) is None
 
 
 def finite(program: Program, message: str) -> bool:
@@ -154,6 +155,35 @@ def through_gradient(program: Program, message: str) -> bool:
     """Has torch eager added a gradient to the memory of the tensor itself?"""
     where = re.search(r": (\w+) is", message)
     return where is not None and where.group(1) in written_through(program)
+
+
+def out_of_place(program: Program, message: str) -> bool:
+    """Do both agree when each activation is computed elsewhere, and copied into its operand?"""
+    activation = re.compile(r"F\.(leaky_relu|r?relu|c?elu|selu)\((\w+), inplace=True\)")
+    product = re.compile(r"\b(\w+)\.cumprod_\(([^()]*)\)")
+    lines = [product.sub(r"\1.copy_(\1.cumprod(\2))", activation.sub(r"\2.copy_(F.\1(\2))", line))
+             for line in program.statements]
+    return lines != program.statements and differs(Program(lines)) is None
+
+
+def given_as_copies(program: Program, message: str) -> bool:
+    """Do both agree when what a Function of several results, or a checkpoint, returns is copied?"""
+    call = r"(?:\w+\.apply|function\('[^']*'\)\.apply|checkpoint)\(.*\)"
+    made = re.compile(rf"^((?:with [^:]*: )?\w+(?:, \w+)+ = )({call})$")
+    lines = [made.sub(r"\1(t.clone() for t in \2)", line) for line in program.statements]
+    return lines != program.statements and differs(Program(lines)) is None
+
+
+def kept_for_later(program: Program, message: str) -> bool:
+    """Do both agree when no run frees what the one after it reads?"""
+    lines = [line.replace(".backward()", ".backward(retain_graph=True)") for line in program.statements]
+    return lines != program.statements and differs(Program(lines)) is None
+
+
+def not_resized(program: Program, message: str) -> bool:
+    """Do both agree when no `out=` gives a tensor another size?"""
+    lines = [line for line in program.statements if "out=" not in line]
+    return lines != program.statements and differs(Program(lines)) is None
 
 
 FUNCTIONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
@@ -205,6 +235,36 @@ KNOWN = (
         to_nobody,
     ),
     Known(
+        "an activation in place, written again: torch, which saves its result, refuses; here its operand was kept",
+        r"(?s)torch raises .*modified by an inplace operation.*this library None",
+        r"inplace=True\)|cumprod_",
+        "v = w * 1\nF.leaky_relu(v, inplace=True)\nF.relu6(v, inplace=True)\nv.sum().backward()",
+        out_of_place,
+    ),
+    Known(
+        "an operand that a Function of several results returns as it is, written without a record: torch refuses its "
+        "next use, here it is used",
+        r"(?s)torch raises .*its base or another view of its base has been modified.*returns multiple views.*"
+        r"this library (None|RuntimeError.*modified by an inplace operation)",
+        r"\w+, \w+ = .*(apply|checkpoint)\(",
+        "u, v = checkpoint(lambda t, q: (t, q), d, y, use_reentrant=True)\nd **= 2\na = u * 2\nv.sum()",
+        given_as_copies,
+    ),
+    Known(
+        "a second run through a `_foreach_mul_` by a number, which torch does not save there, unlike that of a `mul_`",
+        r"(?s)torch raises None .*this library FreedGraphError.*reached (mul|div)",
+        r"_foreach_(mul|div)_",
+        "v = (d - f).clone()\ntorch._foreach_mul_([v], 2.0)\nv.sum().backward()\nv.sum().backward()",
+        kept_for_later,
+    ),
+    Known(
+        "a view that `out=` has made larger than its base: torch gives the base the part of the gradient that it has",
+        r"torch raises None .*this library RuntimeError\(.setStorage: sizes",
+        r"out=",
+        "v = s.reshape(-1)\nwith torch.no_grad(): torch.mul(w, 2, out=v)\nv.sum().backward()",
+        not_resized,
+    ),
+    Known(
         "the version that a result starts with: in torch it counts the writes of a kernel's own",
         r"told by .*_version",
         r"_version",
@@ -242,7 +302,7 @@ KNOWN = (
     Known(
         "a checkpoint around a Function without setup_context, or around draws, in a run inside vmap: torch computes "
         "it again in there and refuses, here it is computed outside",
-        r"torch raises .*(must override the setup_context staticmethod|random operations inside of vmap)",
+        r"torch raises .*(must override the setup_context|random operations inside of vmap|called random operation)",
         r"(?s)checkpoint\(.*(vmap\(|is_grads_batched)",
         "v = checkpoint(lambda t: Square.apply(t) * 2, s, use_reentrant=False)\n"
         "u = torch.vmap(lambda g: torch.autograd.grad(v, s, g, retain_graph=True)[0])("
@@ -273,7 +333,7 @@ KNOWN = (
     Known(
         "the last bit of matrices in an unusual layout times a vector that requires grad, which torch computes as one",
         r": v\d* is",
-        r" @ ",
+        r" @ |F\.linear\(",
         "v = laid(ramp(2, 2, 3, 3), 'channels') @ y",
         without_gradient,
     ),

@@ -929,6 +929,34 @@ FOUND = {
         v = torch.tensordot(w, w, w.dim())
         u = torch.tensordot(s[None], s[None], 1)
         tell([v.grad_fn.name(), u.grad_fn.name(), printed(v, True)])""",
+    "an edge of one result of a transform, whose other result nobody has": """
+        v = func.jvp(lambda t: t.sin() * s, (c,), (c.detach(),))[1]
+        u, = torch.autograd.grad(edge(v), [s], torch.ones_like(v), allow_unused=True)""",
+    "what a transform gives does not read the tensor that it closes over": """
+        v = func.grad_and_value(lambda t: (t * t).sum() * s)(y)[0]
+        with torch.no_grad(): s.add_(1)
+        v.sum().backward()""",
+    "a product with a matrix in columns is no write to it": """
+        u = w.detach().to_sparse_csc()
+        v = torch.mv(u, y)
+        a = u @ (c * c).mT
+        with torch.no_grad(): b = u @ (c * c).mT
+        with torch.no_grad(): u.to_dense()
+        tell(u._version)
+        v.sum().backward()""",
+    "a quotient is computed again where its operand was written through an array": """
+        v = c / s
+        u = torch.as_tensor(np.asarray(c))
+        u[u > 0] = -5.0
+        v.sum().backward()""",
+    "a tensor that is given other memory lives no longer than its last name": """
+        u = c.view(-1)
+        u.data = u.data * 2
+        watch(u); del u; alive()""",
+    "nor does a leaf that is the root of a run": """
+        u = torch.zeros(6).view(6).requires_grad_()
+        v, = torch.autograd.grad(u, [s], u.detach(), allow_unused=True, retain_graph=True)
+        watch(u); del u; alive()""",
     "the first derivative of hardsigmoid requires grad": """
         v, = torch.autograd.grad(F.hardsigmoid(x).sum(), [x], create_graph=True)
         tell(v.requires_grad)

@@ -35,6 +35,8 @@ torch.linalg.det(x); torch.linalg.qr(x)[0]; (x * 1).add_(1); written(x); torch.l
 torch.einsum('ij,jk->ik', x, w); torch.einsum('ij,kl->ijkl', x, w); torch.einsum('ij,kj->ki', x, w)
 torch.einsum('ij->ji', x); torch.einsum('ij->', x); torch.einsum('ij->j', x); torch.einsum('i,j->ij', b, b)
 torch.einsum('i,i->i', b, b); torch.einsum('i,i->', b, b); torch.einsum('ij,k->k', x, b)
+F.linear(b, w, b); F.linear(b, w); F.linear(x.t()[None], w, b)
+x.t().reshape(9); x.t().reshape(3, 3); x.t().flatten(); x[:, ::2].reshape(1, 3, 2); x.reshape(9); x.reshape_as(w)
 torch.einsum('ij,jk,kl->il', x, w, x); torch.einsum('i,j,k->kji', b, b, b); torch.einsum('ij', x)
 """
 

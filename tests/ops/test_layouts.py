@@ -89,6 +89,20 @@ def test_group_norm_twice_differentiated(kind: str) -> None:
     same_as_torch(run, exactly=False)
 
 
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("names", ["w", "b", "wb"])
+def test_group_norm_of_an_operand_without_gradient(names: str, optimize: bool) -> None:
+    """torch ends the process here: what is wanted are the gradients that it gives beside the operand's."""
+    x, w, b = leaf(2, 4, 3, 5, kind="channels"), leaf(4), leaf(4)
+    asked = [w if name == "w" else b for name in names]
+    _, *wanted = torch.autograd.grad(F.group_norm(x, 2, w, b).square().sum(), [x, *asked])
+    with ao.AutogradGraph(optimize=optimize):
+        y = F.group_norm(x.detach(), 2, *(t if any(t is a for a in asked) else t.detach() for t in (w, b)))
+        found = torch.autograd.grad(y.square().sum(), asked)
+    for mine, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine.as_subclass(torch.Tensor), theirs, rtol=0, atol=0)
+
+
 def test_what_group_norm_has_copied_may_be_written() -> None:
     def run() -> list[torch.Tensor]:
         x = leaf(2, 5, 4)

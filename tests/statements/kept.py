@@ -21,7 +21,7 @@ def between_graphs(p: Writer) -> bool:
     a, name = p.real(), p.new()
     text = p.one(choices("""
         with outside(): tell(printed({a})) | with outside(): {n} = {a}.detach() * 2 |
-        with outside(): tell({a}.tolist()) | with outside(): {n} = torch.zeros_like({a}) |
+        with outside(): tell(torch.is_tensor({a} * 2)); {a}.tolist() | with outside(): {n} = torch.zeros_like({a}) |
         with outside(): {n} = {a}.detach().clone().requires_grad_() |
         with outside(): tell([{a}.requires_grad, {a}.is_leaf]) | with outside(): collected()
     """)).format(a=a, n=name)

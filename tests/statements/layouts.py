@@ -24,8 +24,9 @@ def image(p: Writer) -> bool:
                  f"{p.one(('.requires_grad_()', '.requires_grad_()', ''))}", [name])
 
 
+# torch's group_norm ends the process where channels-last operands need no gradient and weights do: they do here
 IMAGES = choices("""
-    F.group_norm({0}, 2) | F.group_norm({0}, 2, {1}) | F.group_norm({0}, 1, {1}, {1}) |
+    F.group_norm({0}, 2) | F.group_norm({0} * s, 2, {1}) | F.group_norm({0} * s, 1, {1}, {1}) |
     F.conv2d({0}, laid(ramp({c}, {c}, 2, 1), '{h}') * s) |
     F.conv_transpose2d({0}, laid(ramp({c}, {c}, 1, 2), '{h}') * s) |
     F.batch_norm({0}, None, None, {1}, {1}, training=True) | F.instance_norm({0}, weight={1}) |

@@ -39,6 +39,11 @@ cdef object log_softmax_backward = private.log_softmax_backward_data
 cdef dict _partners = {}
 
 
+cdef bint seen_outside(GraphTask task, object t) except -1:
+    """Does `t`, a tensor or a number, lie in memory that is visible outside torch?"""
+    return isinstance(t, torch.Tensor) and task.tape.shares_exposed(t)
+
+
 cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except -1:
     """+, -, *, / and the change of sign."""
     cdef Node a = node.in0, b = node.in1
@@ -57,7 +62,9 @@ cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except 
                 return 0
             y = saved(node, 1)
             x = saved(node, 0)
-            t = live_value(task.tape, node) if task.tape.optimize else None      # x / y itself, where it is still there
+            t = None
+            if task.tape.optimize and not (task.tape.exposed and (seen_outside(task, x) or seen_outside(task, y))):
+                t = live_value(task.tape, node)      # x / y itself, where it is still there
             if t is not None:
                 t = ao_pair(DIV_K, div, t, (y,))
             else:

@@ -236,6 +236,14 @@ cdef inline uint32_t save(Tape tape, Node n, object t) except? 4294967295:
     return n.version if tape.optimize and not n.flags & EXPOSED else saved_version(t)
 
 
+cdef inline bint counts(Tape tape, Op op, object t) except -1:
+    """Is there more to do for the operand `t` than to call the kernel, where values have no numbers?
+
+    A gradient may follow; or the layout has no strides: below autograd, such kernels count writes of their own.
+    """
+    return is_tensor(t) and (op.differentiable and tracked(tape, t) or not ao_plain(t))
+
+
 cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
     """`apply` for at most three operands and one output, without hooks on saved tensors."""
     cdef Py_ssize_t count = len(operands)
@@ -251,8 +259,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
             b = operands[1]
             if count > 2:
                 c = operands[2]
-    if not tape.optimize and not (op.differentiable and (
-            is_tensor(a) and tracked(tape, a) or is_tensor(b) and tracked(tape, b) or is_tensor(c) and tracked(tape, c))):
+    if not tape.optimize and not (counts(tape, op, a) or counts(tape, op, b) or counts(tape, op, c)):
         r = ao_call(func, args, kwargs)
         started(r)
         if op.flags & VIEW:

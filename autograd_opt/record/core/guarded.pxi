@@ -11,7 +11,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
     cdef Entry *e = NULL
     if not tape.optimize:
         for t in operands:
-            if op.differentiable and is_tensor(t) and tracked(tape, t):
+            if counts(tape, op, t):
                 break
         else:
             r = ao_call(func, args, kwargs)
