@@ -12,7 +12,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import math
 import multiprocessing
+import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,6 +39,8 @@ from autograd_opt.verification.semantics.operators import MEANING
 from autograd_opt.verification.semantics.symbols import Symbols
 
 KINDS = [str, str, str, str, float]
+PATIENCE = 20
+"""How many times its processor time a proof may take by the clock."""
 
 
 def cache_path() -> Path | None:
@@ -130,23 +135,27 @@ def proofs_in(rows: Any, op: str) -> list[Proof]:
 
 
 def in_subprocess(names: Sequence[str], seconds: float) -> Iterator[tuple[str, list[Proof]]]:
-    """Prove in a child process; end it and start another when one operator takes too long."""
+    """Prove in a child process; end it and start another when one operator takes too long.
+
+    `seconds` of processor time: what is proved does not depend on what else the machine does.
+    """
     queue = list(names)
     context = multiprocessing.get_context("fork")
     while queue:
         receiver, sender = context.Pipe(duplex=False)
-        child = context.Process(target=_work, args=(sender, list(queue)), daemon=True)
+        child = context.Process(target=_work, args=(sender, list(queue), seconds), daemon=True)
         child.start()
         sender.close()
         while queue:
             try:
-                if not receiver.poll(seconds):
-                    yield queue[0], [Proof(queue[0], "gradient", "undecided", f"no answer in {seconds} s", seconds)]
-                    queue.pop(0)
-                    break
+                if not receiver.poll(PATIENCE * seconds):
+                    child.kill()
                 name, proofs = receiver.recv()
             except EOFError:
-                yield queue[0], [Proof(queue[0], "gradient", "undecided", "the process ended")]
+                child.join()
+                late = child.exitcode in (-signal.SIGXCPU, -signal.SIGKILL)
+                why = f"no answer in {seconds:g} s" if late else "the process ended"
+                yield queue[0], [Proof(queue[0], "gradient", "undecided", why, seconds if late else 0.0)]
                 queue.pop(0)
                 break
             queue.pop(0)
@@ -156,8 +165,12 @@ def in_subprocess(names: Sequence[str], seconds: float) -> Iterator[tuple[str, l
         receiver.close()
 
 
-def _work(sender: Any, names: list[str]) -> None:
+def _work(sender: Any, names: list[str], seconds: float) -> None:
+    import resource  # not everywhere, nor is the start of such a process
+
     for name in names:
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), hard))
         sender.send((name, prove(name)))
     sender.close()
 
