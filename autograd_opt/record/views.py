@@ -152,7 +152,8 @@ def set_apart(out: Any, source: Any = None) -> bool:
     """
     any_view = False
     for t in (out if isinstance(out, (tuple, list)) else (out,)):
-        if type(t) is Tensor and t._is_view() and not t.is_inference() and (t.is_floating_point() or t.is_complex()):
+        if type(t) is Tensor and t._is_view() and t.layout is torch.strided and not t.is_inference() \
+                and (t.is_floating_point() or t.is_complex()):
             if source is not None and source._is_view():
                 adopt(source, handles.handle_of(source))
             any_view = apart(t, True) is not None or any_view

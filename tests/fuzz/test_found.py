@@ -944,6 +944,10 @@ FOUND = {
         with torch.no_grad(): u.to_dense()
         tell(u._version)
         v.sum().backward()""",
+    "a product with a view of a sparse leaf under no_grad": """
+        u = c.detach().to_sparse_csr().requires_grad_()
+        with torch.no_grad(): v = (w.t() @ u.t()).t()
+        (w * v.to_dense()).sum().backward()""",
     "a quotient is computed again where its operand was written through an array": """
         v = c / s
         u = torch.as_tensor(np.asarray(c))
