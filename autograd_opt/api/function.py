@@ -21,7 +21,7 @@ from autograd_opt.graph import handles, references, refusals, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor, revive
 from autograd_opt.ops.table import MULTI, USERS, VARIADIC, define
-from autograd_opt.record import recorder, transforms, views
+from autograd_opt.record import new_nodes, transforms, views
 from autograd_opt.record.outside import mark, recorded_before, tracked
 from autograd_opt.record.saved_tensors import Packed, pack
 
@@ -345,11 +345,11 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
         if base is None:
             node = views.rewrite(FUNCTION, found, operands, attributes, outputs[i], extra)
         else:
-            node = recorder.record_value(FUNCTION, found, operands, attributes, outputs[i], extra)
+            node = new_nodes.record_value(FUNCTION, found, operands, attributes, outputs[i], extra)
             views.after_write(base, node, outputs[i])
         ctx._connect({i: node})
         return outputs
-    recorder.record_writes(FUNCTION_MULTI, call.found, operands, attributes, [outputs[i] for i in tracked], extra)
+    new_nodes.record_writes(FUNCTION_MULTI, call.found, operands, attributes, [outputs[i] for i in tracked], extra)
     ctx._connect({i: outputs[i]._node for i in tracked})
     return outputs
 

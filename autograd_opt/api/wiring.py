@@ -47,7 +47,7 @@ def install() -> None:
     for name in torch_names.NAMED_EARLY:
         OPS[name].named = True
     recorder.leave_out(switches.OFF)
-    recorder.install(CustomTensor, OUTPUT, OPS, general)
+    recorder.install(CustomTensor, OPS, general)
     recorder.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.MODULES,
                              module_routes.functions, graph.pipeline_of, arguments.checked)
     option_names.name_options(graph.AutogradGraph, arguments.refuse_options)

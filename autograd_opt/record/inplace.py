@@ -19,7 +19,7 @@ from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
 from autograd_opt.graph import handles, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
-from autograd_opt.record import recorder, views
+from autograd_opt.record import new_nodes, recorder, views
 from autograd_opt.record.dispatch import call, special
 from autograd_opt.record.leaves import meta, remade
 
@@ -153,7 +153,7 @@ def move(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[
     if base is None:
         views.rewrite(op, found, operands, attributes, target, extra, versions, reshapes)
     else:
-        part = recorder.record_value(op, found, operands, attributes, target, extra, versions)
+        part = new_nodes.record_value(op, found, operands, attributes, target, extra, versions)
         views.after_write(base, part, target)
 
 

@@ -1,6 +1,6 @@
 """What the executor calls to record a rule: the recorder's routes for hot operators and for everything else."""
 
-from autograd_opt.graph.node cimport Node, Op
+from autograd_opt.graph.node cimport Op
 from autograd_opt.graph.tape cimport Tape
 
 cdef class Kernel:
@@ -20,11 +20,8 @@ cdef object inner_view(Tape tape, Op op, object func, object t)
 cdef class Route:
     cdef object run(self, object func, tuple args, dict kwargs)
 
-cdef object enter(Tape tape)
-cdef int leave(Tape tape, object switch) except -1
 cdef bint is_tensor(object t) except -1
 cdef object binding_of(object func)
-cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, object r, object extra=*)
 cdef bint none_follows(Tape tape, tuple args, dict kwargs, bint grad) except -1
 cdef bint plain_argument(object x) except -1
 cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs)

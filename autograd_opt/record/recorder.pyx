@@ -8,7 +8,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -21,18 +21,23 @@ from autograd_opt.abi.ctorch cimport (
 )
 from autograd_opt.graph.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, EXPOSED, FREED, HIDES, INNER, LEAF, MOVES, MULTI, NEEDS_ANS, NO_MERGE,
-    OTHERS, OVERWRITTEN, PACKED, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1,
-    UNBROADCASTN, VARIADIC, VIEW, WROTE, Node, Op, awaits, current_source, fresh_vn, new_node, ordinary, shape_of,
+    OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1,
+    UNBROADCASTN, VARIADIC, VIEW, WROTE, CustomTensor, Node, Op, awaits, current_source, fresh_vn, new_node, ordinary, shape_of,
     version_of,
 )
-from autograd_opt.graph.handles cimport attach, handle, release_handle, wrote
+from autograd_opt.graph.handles cimport attach, handle, wrote
 from autograd_opt.graph.plain_values cimport deeper, is_float, number_arguments, same_device, shallower
 from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused, tape_here
 from autograd_opt.graph.value_table cimport Entry, find
 from autograd_opt.graph.values cimport known_value, left_over
 from autograd_opt.ops.binding cimport Plan, placed
 from autograd_opt.record.autocast cimport install_casts, lowered
+from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.keys cimport key_of, key_of_all
+from autograd_opt.record.new_nodes cimport device_of, fill, own_attributes, owned, pack_saved, record_outputs, saved_version
+from autograd_opt.record.sites cimport (
+    MORE_MISSES, forget_sites, learn, learn_function, missed_here, settled, settled_after,
+)
 
 from autograd_opt.abi.kernel_names import PAIRS, SINGLES
 from autograd_opt.abi.tensor_info import reads_address
@@ -59,26 +64,22 @@ cdef object any_autocast = private.is_any_autocast_enabled
 cdef object CPU = same_device(torch.device("cpu"))
 cdef tuple NOTHING = (None, None, None)
 cdef tuple EMPTY = ()
-cdef object CustomTensor = None
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
-cdef object slow_call = None             # dispatch.call, set by install()
-cdef Op OUTPUT = None
 
 include "core/fast.pxi"
 include "core/apply.pxi"
 include "core/guarded.pxi"
-include "core/fill.pxi"
 include "core/routes.pxi"
 include "core/writes.pxi"
 include "core/composed.pxi"
 include "core/methods.pxi"
 include "core/slots.pxi"
 
-def install(custom, Op output, dict ops, slow):
+def install(custom, dict ops, slow):
     """Bind the hot operators into `custom`; `slow(function)` gives each one's general route."""
-    global CustomTensor, OUTPUT, SLICE
-    CustomTensor, OUTPUT, SLICE = custom, output, ops["slice"]
+    global SLICE
+    SLICE = ops["slice"]
     for name in UNARY + BINARY:
         if name not in ops:
             continue

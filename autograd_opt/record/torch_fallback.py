@@ -20,7 +20,7 @@ from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import connected
 from autograd_opt.graph.thread_state import included_autograd, torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
-from autograd_opt.record import autocast, opaque_calls, recorder
+from autograd_opt.record import autocast, new_nodes, opaque_calls, recorder
 from autograd_opt.record.nested_values import collect, substitute
 from autograd_opt.record.opaque_calls import OpaqueCall, name_of, saved_fields, saves
 
@@ -218,13 +218,13 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
     tracked = [r for r, on in zip(results, leading, strict=True) if on]
     kept = operands if not call.edges or not can_keep_nothing(call) else None      # nothing holds them for the user
     if len(tracked) == 1:
-        node = recorder.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, kept))
+        node = new_nodes.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, kept))
         node.view = True if tracked[0]._is_view() else None
     elif tracked:
         attributes, numbers = described(call), tuple(e.output_nr for e in call.edges)
         if numbers != tuple(range(len(numbers))):           # results of several nodes of torch's
             attributes["numbers"] = numbers
-        recorder.record_multi(OPAQUE_MULTI, tuple(operands), attributes, tracked, True, (call, kept))
+        new_nodes.record_multi(OPAQUE_MULTI, tuple(operands), attributes, tracked, True, (call, kept))
     return results
 
 

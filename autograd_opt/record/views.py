@@ -23,7 +23,7 @@ from autograd_opt.graph.view_history import (
 )
 from autograd_opt.ops.helpers import view_of
 from autograd_opt.ops.table import ONCE, PURE, VIEW, define
-from autograd_opt.record import recorder
+from autograd_opt.record import new_nodes, recorder
 
 Tensor = torch.Tensor
 MULTI_VIEWS = frozenset("unbind split split_with_sizes chunk".split())
@@ -36,7 +36,7 @@ def rewrite(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: di
     `reshapes`: only the shape has changed; torch then goes on retaining the gradient of the old one.
     """
     return moved(target, found[0] if found else None,
-                 lambda: recorder.record_write(op, found, operands, attributes, target, extra, versions), not reshapes)
+                 lambda: new_nodes.record_write(op, found, operands, attributes, target, extra, versions), not reshapes)
 
 
 def protect(view: Tensor, node: Any, base_node: Any) -> None:
@@ -89,7 +89,7 @@ def adopt(target: Tensor, node: Any) -> None:
         where = geometry(base.detach().view(first.shape), base)
     else:
         return
-    recorder.record_write(EMBED, [first], (base,), where, base)
+    new_nodes.record_write(EMBED, [first], (base,), where, base)
     first.view = True
 
 
@@ -120,7 +120,7 @@ def past_hooks(node: Any, base: Any) -> Any:
             step.view is not None or step.op.name == "output"):
         hooks = step.hooks
         if hooks is not None and (hooks.tensor or hooks.pre or hooks.post or (hooks.retain and step is not node)):
-            return recorder.record_value(REGION, [below], (tensor,), geometry(target, tensor), target)
+            return new_nodes.record_value(REGION, [below], (tensor,), geometry(target, tensor), target)
         step = step.operands[0]
     return node
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt.record import recorder
+from autograd_opt.record import sites
 
 X = torch.arange(6.0).view(2, 3)
 ROWS = torch.tensor([1, 0])
@@ -83,17 +83,17 @@ def test_a_view_of_a_constant_that_comes_to_require_grad() -> None:
 
 def test_a_place_without_hits_is_skipped_and_one_with_hits_is_not() -> None:
     """Constants are numbered only where an equal one is ever asked for."""
-    before = recorder.skipped_calls()
+    before = sites.skipped_calls()
     with ao.AutogradGraph(optimize=True) as graph:
         for i in range(400):
             (X * (i + 0.5)).exp()
-        skipped = recorder.skipped_calls() - before
+        skipped = sites.skipped_calls() - before
         assert skipped > 400
         found = graph.tape.hits
         for _ in range(200):
             X.cos()
         assert graph.tape.hits >= found + 190
-        assert recorder.skipped_calls() - before == skipped
+        assert sites.skipped_calls() - before == skipped
 
 
 def test_a_twin_elsewhere_keeps_a_place_numbered() -> None:
@@ -134,10 +134,10 @@ def skips(step: Callable[[], Any], times: int = 300) -> int:
     with ao.AutogradGraph(optimize=True):
         for _ in range(times):
             step()
-        before = recorder.skipped_calls()
+        before = sites.skipped_calls()
         for _ in range(times):
             step()
-        return recorder.skipped_calls() - before
+        return sites.skipped_calls() - before
 
 
 def test_a_place_that_rarely_finds_a_few_elements_is_skipped() -> None:

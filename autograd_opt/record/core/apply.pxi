@@ -4,34 +4,6 @@ cdef object is_shared_copy = private.is_cow_tensor
 cdef object linear_function = private.nn.linear
 
 
-# Everything that has no hot path ------------------------------------------------------
-cdef object enter(Tape tape):
-    """Switch torch functions off; what `leave` needs: None where they are off already.
-
-    The tape's own switch cannot be entered twice, so a region inside a region takes part in
-    the outer one, or a switch of its own where user code has turned torch functions on.
-    """
-    cdef object switch
-    if tape.guarded:
-        if ao_builtin0(all_disabled) is True:
-            return None
-        switch = private.DisableTorchFunction()
-    else:
-        tape.guarded = True
-        switch = tape.guard
-    ao_method0(guard_enter, switch)
-    return switch
-
-
-cdef int leave(Tape tape, object switch) except -1:
-    if switch is None:
-        return 0
-    if switch is tape.guard:
-        tape.guarded = False
-    ao_method(guard_exit, switch, NOTHING)
-    return 0
-
-
 cpdef object run_raw(object func, object args, object kwargs):
     """Call `func` with every torch-function route switched off."""
     cdef PyObject *tp = recording()

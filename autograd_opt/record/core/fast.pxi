@@ -51,14 +51,6 @@ cdef object clone_of(object value):
         return None
 
 
-cdef uint32_t saved_version(object t) except? 4294967295:
-    """The version of a tensor about to be saved; an inference tensor cannot be."""
-    if ao_is_inference(is_inference, t):
-        from autograd_opt.graph.refusals import inference_saved
-        raise inference_saved()
-    return version_of(t)
-
-
 cdef object reuse(Tape tape, Op op, Node first, bint req):
     """A tensor of the value that `first` leads; None, counted, where it must be computed again.
 

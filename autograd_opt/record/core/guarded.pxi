@@ -182,11 +182,3 @@ cdef object extra_of(Node node):
     return None if node.saved_more is None else node.saved_more[2]
 
 
-cdef object device_of(Op op, list nodes, object r):
-    """The device of a result: its first operand's, but for operators that move values."""
-    cdef Node n
-    if not op.flags & MOVES:
-        for n in nodes:
-            if n is not None and n.device is not None:
-                return n.device
-    return same_device(ao_get(get_device, r))

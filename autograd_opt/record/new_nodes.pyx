@@ -1,4 +1,29 @@
-# Nodes that are written whole: outputs, writes through views, values that others computed.
+"""Write nodes: operands, what rules save, outputs, writes and values that others have computed."""
+
+import torch
+
+from libc.stdint cimport uint32_t
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport ao_dtype, ao_get, ao_grad_on, ao_is_inference, ao_own, ao_use_reads
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.handles cimport attach, handle, release_handle
+from autograd_opt.graph.node cimport (
+    ELEMENTWISE, EXPOSED, MOVES, MULTI, NEEDS_ANS, NO_MERGE, OTHERS, OUTPUT_OP, PACKED, REDUCES, REQUIRES_GRAD, SCALAR0,
+    SCALAR1, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, VARIADIC, VIEW, CustomTensor, Node, Op, awaits, current_source,
+    fresh_vn, new_node, shape_of, version_of,
+)
+from autograd_opt.graph.plain_values cimport deeper, is_float, same_device, shallower
+from autograd_opt.graph.tape cimport Tape, tape_here
+from autograd_opt.record.guard cimport enter, leave
+from autograd_opt.record.sites cimport learn
+
+ao_use_reads(reads_address())
+cdef object Tensor = torch.Tensor
+cdef object grad_enabled = private.is_grad_enabled
+cdef object is_inference = private.TensorBase.__dict__["is_inference"]
+cdef object get_device = ao_own(private.TensorBase.__dict__["device"])
+
 
 cdef bint changeable(object value) except -1:
     """Can the caller change the inside of `value` after the call?"""
@@ -60,88 +85,132 @@ cdef dict own_attributes(dict attrs):
 cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, object r, object extra=None):
     """A node with its operands, what its rules save, and the metadata of output `r`."""
     cdef Node node = new_node(op), n
-    cdef uint32_t mask = 0, fix = 0
-    cdef Py_ssize_t i, only = 0, asked = 0, count = len(nodes)
+    cdef uint32_t mask = 0
     cdef object switch = enter(tape)
     node.attrs = own_attributes(attrs)
     try:
         if r is not None:
-            node.shape = shape_of(r)
-            node.dtype = ao_dtype(r)
             node.device = device_of(op, nodes, r)
-            node.version = version_of(r)
-            if tape.optimize and not grad_on() and ao_is_inference(is_inference, r):
-                node.flags |= EXPOSED | NO_MERGE         # without a version counter a write goes unseen
-            if is_float(node.dtype) or node.dtype.is_floating_point or node.dtype.is_complex:
-                if req:
-                    node.flags |= REQUIRES_GRAD
-            else:
-                req = False
+            describe(tape, node, r, req)
         elif req:
             node.flags |= REQUIRES_GRAD
-        if req:
-            for i in range(count):
-                n = nodes[i]
-                if n is not None and awaits(op, n):
-                    asked, only = asked + 1, i
-                    mask |= op.needs(i)
-                    if op.flags & (ELEMENTWISE | REDUCES) and (n.shape != node.shape or n.dtype is not node.dtype):
-                        fix |= 1 << min(i, 2)
-            if op.flags & OTHERS and asked == 1 and only < 30:
-                mask &= ~(<uint32_t>1 << only)
-            if op.lean and count == 2 and nodes[1] is None:
-                mask &= ~op.lean
+        if node.flags & REQUIRES_GRAD:
+            mask = needed_by_rules(op, nodes, node)
             if mask & 0x80000000:
                 node.flags |= NEEDS_ANS
-            if op.flags & ELEMENTWISE:
-                for n in nodes:
-                    if n is not None and n.dtype is not node.dtype:
-                        fix = 7              # written in place: the rules compute in the wider type
-                        break
-        if fix & 1:
-            node.flags |= UNBROADCAST0
-        if fix & 2:
-            node.flags |= UNBROADCAST1
-        if fix & 4:
-            node.flags |= UNBROADCASTN
-        if count <= 2 and extra is None and not op.flags & VARIADIC:
-            if count > 0:
-                node.in0 = nodes[0]
-                if node.in0 is None:
-                    if operands[0] is not None:
-                        node.x0 = owned(operands[0])
-                        node.flags |= SCALAR0
-                elif mask & 1:
-                    node.x0 = operands[0]
-                    node.v0 = saved_version(node.x0)
-            if count > 1:
-                node.in1 = nodes[1]
-                if node.in1 is None:
-                    if operands[1] is not None:
-                        node.x1 = owned(operands[1])
-                        node.flags |= SCALAR1
-                elif mask & 2:
-                    node.x1 = operands[1]
-                    node.v1 = saved_version(node.x1)
+        if len(nodes) <= 2 and extra is None and not op.flags & VARIADIC:
+            save_two(node, nodes, operands, mask)
         else:
-            node.more = tuple(nodes)
-            values = [None] * count
-            versions = [0] * count
-            for i in range(count):
-                if nodes[i] is None:
-                    values[i] = owned(operands[i])
-                    if operands[i] is not None and not op.flags & VARIADIC:
-                        node.attrs = {**(node.attrs or {}), op.operands[i]: values[i]}
-                elif mask & (1 << min(i, 30)):
-                    values[i] = operands[i]
-                    versions[i] = saved_version(operands[i])
-            node.saved_more = (values, versions, extra, seal(op, extra))
+            save_all(node, nodes, operands, mask, extra)
     finally:
         leave(tape, switch)
     for n in nodes:
         if n is not None:
             n.live += 1
     return node
+
+
+cdef int describe(Tape tape, Node node, object t, bint req) except -1:
+    """Write shape, dtype and version of a result into its node, and whether it requires grad."""
+    node.shape = shape_of(t)
+    node.dtype = ao_dtype(t)
+    node.version = version_of(t)
+    if tape.optimize and not ao_grad_on(grad_enabled) and ao_is_inference(is_inference, t):
+        node.flags |= EXPOSED | NO_MERGE         # without a version counter a write goes unseen
+    if req and (is_float(node.dtype) or node.dtype.is_floating_point or node.dtype.is_complex):
+        node.flags |= REQUIRES_GRAD
+    return 0
+
+
+cdef uint32_t needed_by_rules(Op op, list nodes, Node node) except? 0:
+    """Return which operands the rules read, and note which cotangents they leave in another shape or type."""
+    cdef uint32_t mask = 0, fix = 0
+    cdef Py_ssize_t i, only = 0, asked = 0, count = len(nodes)
+    cdef Node n
+    for i in range(count):
+        n = nodes[i]
+        if n is not None and awaits(op, n):
+            asked, only = asked + 1, i
+            mask |= op.needs(i)
+            if op.flags & (ELEMENTWISE | REDUCES) and (n.shape != node.shape or n.dtype is not node.dtype):
+                fix |= 1 << min(i, 2)
+    if op.flags & OTHERS and asked == 1 and only < 30:
+        mask &= ~(<uint32_t>1 << only)
+    if op.lean and count == 2 and nodes[1] is None:
+        mask &= ~op.lean
+    if op.flags & ELEMENTWISE:
+        for n in nodes:
+            if n is not None and n.dtype is not node.dtype:
+                fix = 7              # written in place: the rules compute in the wider type
+                break
+    if fix & 1:
+        node.flags |= UNBROADCAST0
+    if fix & 2:
+        node.flags |= UNBROADCAST1
+    if fix & 4:
+        node.flags |= UNBROADCASTN
+    return mask
+
+
+cdef int save_two(Node node, list nodes, tuple operands, uint32_t mask) except -1:
+    """Write at most two operands into their node."""
+    cdef Py_ssize_t count = len(nodes)
+    if count > 0:
+        node.in0 = nodes[0]
+        if node.in0 is None:
+            if operands[0] is not None:
+                node.x0 = owned(operands[0])
+                node.flags |= SCALAR0
+        elif mask & 1:
+            node.x0 = operands[0]
+            node.v0 = saved_version(node.x0)
+    if count > 1:
+        node.in1 = nodes[1]
+        if node.in1 is None:
+            if operands[1] is not None:
+                node.x1 = owned(operands[1])
+                node.flags |= SCALAR1
+        elif mask & 2:
+            node.x1 = operands[1]
+            node.v1 = saved_version(node.x1)
+    return 0
+
+
+cdef int save_all(Node node, list nodes, tuple operands, uint32_t mask, object extra) except -1:
+    """Write any number of operands into their node, and what the kernel has left."""
+    cdef Py_ssize_t i, count = len(nodes)
+    cdef Op op = node.op
+    node.more = tuple(nodes)
+    values = [None] * count
+    versions = [0] * count
+    for i in range(count):
+        if nodes[i] is None:
+            values[i] = owned(operands[i])
+            if operands[i] is not None and not op.flags & VARIADIC:
+                node.attrs = {**(node.attrs or {}), op.operands[i]: values[i]}
+        elif mask & (1 << min(i, 30)):
+            values[i] = operands[i]
+            versions[i] = saved_version(operands[i])
+    node.saved_more = (values, versions, extra, seal(op, extra))
+    return 0
+
+
+cdef uint32_t saved_version(object t) except? 4294967295:
+    """The version of a tensor about to be saved; an inference tensor cannot be."""
+    if ao_is_inference(is_inference, t):
+        from autograd_opt.graph.refusals import inference_saved
+        raise inference_saved()
+    return version_of(t)
+
+
+cdef object device_of(Op op, list nodes, object r):
+    """The device of a result: its first operand's, but for operators that move values."""
+    cdef Node n
+    if not op.flags & MOVES:
+        for n in nodes:
+            if n is not None and n.device is not None:
+                return n.device
+    return same_device(ao_get(get_device, r))
 
 
 cdef tuple seal(Op op, object extra):
@@ -220,17 +289,11 @@ cdef object record_outputs(Tape tape, Op op, list nodes, tuple operands, dict at
 
 cdef Node output_of(Tape tape, Node parent, Py_ssize_t i, object t, bint req):
     """The node of output `i` of a call: the identity of one part of it."""
-    cdef Node node = new_node(OUTPUT)
+    cdef Node node = new_node(OUTPUT_OP)
     cdef object switch = enter(tape)
     try:
-        node.shape = shape_of(t)
-        node.dtype = ao_dtype(t)
         node.device = same_device(ao_get(get_device, t))
-        node.version = version_of(t)
-        if tape.optimize and not grad_on() and ao_is_inference(is_inference, t):
-            node.flags |= EXPOSED | NO_MERGE
-        if req and (is_float(node.dtype) or node.dtype.is_floating_point or node.dtype.is_complex):
-            node.flags |= REQUIRES_GRAD
+        describe(tape, node, t, req)
     finally:
         leave(tape, switch)
     node.attrs = {"i": i}
@@ -241,6 +304,7 @@ cdef Node output_of(Tape tape, Node parent, Py_ssize_t i, object t, bint req):
 
 
 cdef bint any_requires(list nodes):
+    """True if one of these nodes requires grad."""
     cdef Node n
     for n in nodes:
         if n is not None and n.flags & REQUIRES_GRAD:
@@ -249,6 +313,7 @@ cdef bint any_requires(list nodes):
 
 
 cdef list nodes_of(Tape tape, tuple operands):
+    """Return the nodes of operands, None where one is no tensor."""
     with private.DisableTorchFunction():
         return [handle(tape, t) if isinstance(t, Tensor) else None for t in operands]
 
