@@ -186,6 +186,12 @@ def not_resized(program: Program, message: str) -> bool:
     return lines != program.statements and differs(Program(lines)) is None
 
 
+def without_history(program: Program, message: str) -> bool:
+    """Do both agree when transforms ask for derivatives that have no history?"""
+    lines = [line.replace("create_graph=True, ", "") if "vmap(" in line else line for line in program.statements]
+    return lines != program.statements and differs(Program(lines)) is None
+
+
 FUNCTIONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
@@ -263,6 +269,21 @@ KNOWN = (
         r"out=",
         "v = s.reshape(-1)\nwith torch.no_grad(): torch.mul(w, 2, out=v)\nv.sum().backward()",
         not_resized,
+    ),
+    Known(
+        "the flag of a derivative of a convolution, in its weight and in vmap, where torch does not read the weight",
+        r"requires_grad True, is_leaf False instead of False, True",
+        r"conv\w+\((?s:.)*vmap\(.*create_graph=True",
+        "u = F.conv2d(ramp(1, 2, 4, 4), ramp(2, 2, 2, 1) * s)\nv = torch.vmap(lambda v: torch.autograd.grad(u, s, v, "
+        "create_graph=True, retain_graph=True)[0])(torch.stack([torch.ones_like(u), u.detach()]))",
+        without_history,
+    ),
+    Known(
+        "the flag of a view, made under no_grad, of a matrix of derivatives, which in torch is a view itself",
+        r"requires_grad False, is_leaf True instead of True, True",
+        r"(?s)(func|functional)\.(hessian|jacrev|jacfwd|jacobian)\(.*(no_grad\(|set_grad_enabled\(False)",
+        "v = func.hessian(lambda t: (t ** 3).sum() * s)(f)\nwith torch.no_grad(): u = v[1:]",
+        copied,
     ),
     Known(
         "the version that a result starts with: in torch it counts the writes of a kernel's own",
