@@ -22,7 +22,7 @@ from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD
 from autograd_opt.abi.torch_private import tree_leaves, tree_map
-from autograd_opt.graph import handles
+from autograd_opt.graph import handles, references
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.graph.thread_state import excluded_autograd, torch_autograd
@@ -85,7 +85,7 @@ class Capture(TorchFunctionMode):
             return known[1]
         if id(t) in self.own or private.is_functorch_wrapped_tensor(t):
             return t
-        if type(t) is not CustomTensor and not (t.requires_grad and t.is_leaf):
+        if type(t) is not CustomTensor and not (t.requires_grad and t.is_leaf) and not late(t):
             return t
         with private.temporarily_clear_interpreter_stack():     # the stand-in belongs to no transform
             paused = tapes.resume(0)                    # its memory may have been written: that is recorded
@@ -164,6 +164,11 @@ class Capture(TorchFunctionMode):
                 return capture.run(function, args, kwargs)
             return function(*capture.swap(args), **capture.swap(kwargs))
         return call
+
+
+def late(t: Tensor) -> bool:
+    """Is `t` a view that nothing has read since its base, a tensor of the graph, came to require grad?"""
+    return t._is_view() and type(t._base) is CustomTensor and references.requires_grad(t._base)
 
 
 def captures() -> list[Capture | None]:

@@ -948,6 +948,10 @@ FOUND = {
         u = c.detach().to_sparse_csr().requires_grad_()
         with torch.no_grad(): v = (w.t() @ u.t()).t()
         (w * v.to_dense()).sum().backward()""",
+    "a view whose base requires grad since is the root of a run in vmap": """
+        v = c.mT
+        c.sub_(w.sum())
+        u = torch.vmap(lambda t: torch.autograd.grad(v, w, t)[0])(torch.stack([v.detach(), v.detach()]))""",
     "a quotient is computed again where its operand was written through an array": """
         v = c / s
         u = torch.as_tensor(np.asarray(c))
