@@ -159,9 +159,9 @@ def through_gradient(program: Program, message: str) -> bool:
 
 def out_of_place(program: Program, message: str) -> bool:
     """Do both agree when each activation is computed elsewhere, and copied into its operand?"""
-    activation = re.compile(r"F\.(leaky_relu|r?relu|c?elu|selu)\((\w+), inplace=True\)")
+    activation = re.compile(r"F\.(leaky_relu|r?relu|c?elu|selu|threshold)\((\w+)(, [^=]*)?, inplace=True\)")
     product = re.compile(r"\b(\w+)\.cumprod_\(([^()]*)\)")
-    lines = [product.sub(r"\1.copy_(\1.cumprod(\2))", activation.sub(r"\2.copy_(F.\1(\2))", line))
+    lines = [product.sub(r"\1.copy_(\1.cumprod(\2))", activation.sub(r"\2.copy_(F.\1(\2\3))", line))
              for line in program.statements]
     return lines != program.statements and differs(Program(lines)) is None
 
@@ -245,6 +245,13 @@ KNOWN = (
         r"(?s)torch raises .*modified by an inplace operation.*this library None",
         r"inplace=True\)|cumprod_",
         "v = w * 1\nF.leaky_relu(v, inplace=True)\nF.relu6(v, inplace=True)\nv.sum().backward()",
+        out_of_place,
+    ),
+    Known(
+        "the name of an activation in place, whose overload torch numbers anew",
+        r"told by .*(Elu|Celu|LeakyRelu|Threshold)Backward0.* instead of .*Backward1",
+        r"inplace=True\)",
+        "v = w * 1\nF.elu(v, inplace=True)\ntell(v.grad_fn.name())",
         out_of_place,
     ),
     Known(
