@@ -7,11 +7,10 @@ general call raise.  Anything that is not as here goes there, before anything ha
 import torch
 
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_builtin0, ao_contiguous, ao_get, ao_is_leaf, ao_is_view, ao_method, ao_method0, ao_needs_grad, ao_try_attr,
+    ao_builtin0, ao_contiguous, ao_get, ao_is_leaf, ao_is_view, ao_method, ao_method0, ao_needs_grad,
     ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
@@ -22,7 +21,7 @@ from autograd_opt.engine.kernels cimport (
 )
 from autograd_opt.engine.leaf_gradients cimport hookless
 from autograd_opt.engine.task cimport GraphTask
-from autograd_opt.graph.handles cimport handle
+from autograd_opt.graph.handles cimport handle, held_node
 from autograd_opt.graph.node cimport EXPOSED, LEAF, REQUIRES_GRAD, Node, is_custom, version_of
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.runs import Run
@@ -82,20 +81,16 @@ cdef bint usual_root(Tape tape, object t, Node node) except -1:
 def backward_usual(t):
     """Run `t.backward()` where it is an ordinary one; False, with nothing done, where it is not."""
     cdef Tape tape = active_tape()
-    cdef PyObject *p
+    cdef Node node
     cdef list stack
     if tape is None or recording() != <PyObject *>tape or not is_custom(t) or ao_builtin0(anomaly_enabled) is True:
         return False
     graph = tape.graph()
     if graph is None or graph.anomaly or tape.merges.merging or tape.optimize and (graph.verify_each or not graph.default_passes):
         return False
-    p = ao_try_attr(t, "_node")
-    if p == NULL:
-        return False
-    node = <object>p
-    Py_DECREF(node)
+    node = held_node(t)
     stack = getattr(running, "stack", None)
-    if stack is None or stack or not isinstance(node, Node) or not ran(tape, t, <Node>node, stack):
+    if stack is None or stack or node is None or not ran(tape, t, node, stack):
         return False
     tape.consumed = True
     run = stack[0]

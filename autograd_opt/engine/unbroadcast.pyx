@@ -1,11 +1,9 @@
 """Bring a cotangent to the shape and dtype of its operand."""
 
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF
-
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_dtype, ao_method, ao_sum_first, ao_try_attr, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_dtype, ao_method, ao_sum_first, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.handles cimport held_node
 from autograd_opt.graph.node cimport LEAF, Node, is_custom, shape_of
 
 ao_use_reads(reads_address())
@@ -21,14 +19,11 @@ cdef object operand_shape(object g):
 
 cdef object dtype_of(object g):
     """Return the dtype of a cotangent, likewise."""
-    cdef PyObject *p
+    cdef Node node
     if is_custom(g):
-        p = ao_try_attr(g, "_node")
-        if p != NULL:
-            found = <object>p
-            Py_DECREF(found)
-            if found is not None and not (<Node>found).flags & LEAF:
-                return (<Node>found).dtype
+        node = held_node(g)
+        if node is not None and not node.flags & LEAF:
+            return node.dtype
     return ao_dtype(g)
 
 

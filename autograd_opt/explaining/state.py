@@ -187,9 +187,8 @@ def below(site: Site) -> tuple[set[CodeType], set[str]]:
     return codes, operators
 
 
-def of_expression(site: Site, expression: ast.expr) -> list[Facts]:
-    """What an expression does, by itself and in each function below it."""
-    codes, _ = below(site)
+def of_expression(site: Site, expression: ast.expr, codes: set[CodeType]) -> list[Facts]:
+    """What an expression does, by itself and in each function below it, of `codes`."""
     files = {code.co_filename for code in codes} | ({site.spot.file} if site.spot is not None else set())
     start = [expression, *(node for code in codes for node in definitions(code))]
     return [facts(node) for node in closure(start, files)]
@@ -197,7 +196,8 @@ def of_expression(site: Site, expression: ast.expr) -> list[Facts]:
 
 def changes(site: Site, expression: ast.expr) -> str:
     """The first variable, attribute or container that an expression changes; empty where there is none."""
-    found, (_, operators) = of_expression(site, expression), below(site)
+    codes, operators = below(site)
+    found = of_expression(site, expression, codes)
     for each in found:
         for text, method in each.writes:
             if not (method in operators and hasattr(torch.Tensor, method)):      # else torch's: `x.add(y)`, `x.sort()`
@@ -207,7 +207,7 @@ def changes(site: Site, expression: ast.expr) -> str:
 
 def reads(site: Site, expression: ast.expr) -> set[str]:
     """The variables and attributes that an expression reads, also in the functions below it."""
-    return set().union(*(each.reads for each in of_expression(site, expression)))
+    return set().union(*(each.reads for each in of_expression(site, expression, below(site)[0])))
 
 
 def changed_in(loop: ast.AST, file: str) -> frozenset[str]:

@@ -44,40 +44,33 @@ cdef Node handle(Tape tape, object t):
 
     The caller has switched torch functions off.
     """
-    cdef PyObject *p
-    cdef Node node
-    if type(t) is CustomTensor:
-        p = ao_try_attr(t, NODE)
-        if p != NULL:
-            found = <object>p
-            Py_DECREF(found)
-            if found is not None:
-                node = <Node>found
-                if node.flags & LEAF and usual_leaf(tape, node, t):
-                    return node
-                if node.tape_id != tape.id:
-                    return tape.leaf(t) if node.flags & LEAF else tape.adopt(t, node)
-                elif node.flags & LEAF:
-                    return tape.leaf(t)
-                elif node.index < 0:
-                    tape.append(node)
-                if node.view is not None:
-                    if version_of(t) != node.version:
-                        return tape.refresh_view(node, t)
-                    if tape.late and not node.flags & REQUIRES_GRAD:
-                        from autograd_opt.graph.view_history import late
-                        later = late(t)
-                        if later is not None:
-                            return later
-                if tape.optimize:
-                    if version_of(t) != node.version:
-                        return tape.rewritten(node, t)
-                    if tape.exposed and not node.flags & EXPOSED and tape.shares_exposed(t):
-                        node.mark(EXPOSED | NO_MERGE)
-                    if node.flags & EXPOSED:
-                        node.vn = fresh_vn()
-                return node
-    return tape.leaf(t)
+    cdef Node node = held_node(t) if type(t) is CustomTensor else None
+    if node is None:
+        return tape.leaf(t)
+    if node.flags & LEAF and usual_leaf(tape, node, t):
+        return node
+    if node.tape_id != tape.id:
+        return tape.leaf(t) if node.flags & LEAF else tape.adopt(t, node)
+    elif node.flags & LEAF:
+        return tape.leaf(t)
+    elif node.index < 0:
+        tape.append(node)
+    if node.view is not None:
+        if version_of(t) != node.version:
+            return tape.refresh_view(node, t)
+        if tape.late and not node.flags & REQUIRES_GRAD:
+            from autograd_opt.graph.view_history import late
+            later = late(t)
+            if later is not None:
+                return later
+    if tape.optimize:
+        if version_of(t) != node.version:
+            return tape.rewritten(node, t)
+        if tape.exposed and not node.flags & EXPOSED and tape.shares_exposed(t):
+            node.mark(EXPOSED | NO_MERGE)
+        if node.flags & EXPOSED:
+            node.vn = fresh_vn()
+    return node
 
 
 def handle_of(t, bint register=True):
@@ -110,24 +103,18 @@ cdef int attach(Tape tape, Node node, object tensor) except -1:
 
 cdef int release_handle(Tape tape, object t) except -1:
     """The tensor `t` is about to belong to a newer node than its own."""
-    cdef PyObject *p
     cdef Node old
     tape.changes += 1
     if type(t) is CustomTensor:
         t.__dict__.pop(MARK, None)
-        p = ao_try_attr(t, NODE)
-        if p != NULL:
-            found = <object>p
-            Py_DECREF(found)
-            if found is not None:
-                old = <Node>found
-                if old.tensor == <PyObject *>t:
-                    old.tensor = NULL
-                    old.flags |= OVERWRITTEN
-                    old.spare = None
-                    if old.flags & (CLONE | COUNTED):
-                        tape.retention.lost(old)
-                    tape.decrement(old)
+        old = held_node(t)
+        if old is not None and old.tensor == <PyObject *>t:
+            old.tensor = NULL
+            old.flags |= OVERWRITTEN
+            old.spare = None
+            if old.flags & (CLONE | COUNTED):
+                tape.retention.lost(old)
+            tape.decrement(old)
         PyObject_GenericSetAttr(t, NODE, None)
     tape.leaves.pop(id(t), None)
     return 0

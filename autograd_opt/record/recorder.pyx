@@ -25,7 +25,7 @@ from autograd_opt.graph.node cimport (
     UNBROADCASTN, VARIADIC, VIEW, WROTE, CustomTensor, Node, Op, awaits, current_source, fresh_vn, new_node, ordinary, shape_of,
     version_of,
 )
-from autograd_opt.graph.handles cimport attach, handle, wrote
+from autograd_opt.graph.handles cimport attach, handle, held_node, wrote
 from autograd_opt.graph.plain_values cimport deeper, is_float, number_arguments, same_device, shallower
 from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused, tape_here
 from autograd_opt.graph.value_table cimport Entry, find

@@ -6,13 +6,8 @@ cdef inline bint grad_on() except -1:
 
 cdef inline Node computed(object t):
     """The node that has computed `t`; None for a leaf, and for a tensor that no graph knows."""
-    cdef PyObject *p = ao_try_attr(t, NODE)
-    cdef object found
-    if p == NULL:
-        return None
-    found = <object>p
-    Py_DECREF(found)
-    return None if found is None or (<Node>found).flags & LEAF else <Node>found
+    cdef Node node = held_node(t)
+    return None if node is None or node.flags & LEAF else node
 
 
 cdef inline bint tracked(Tape tape, object t) except -1:

@@ -162,22 +162,19 @@ cdef object read_data(PyObject *t, void *place):
 cpdef int escaped(object t) except -1:
     """The memory of `t` can now change unseen: no value in it is ever reused."""
     cdef Tape tape = active_tape()
-    cdef PyObject *p
-    cdef object node = None, switch
+    cdef Node node
+    cdef object switch
     if tape is None or not isinstance(t, Tensor):
         return 0
     switch = enter(tape)
     try:
         tape.escape(t)
-        p = ao_try_attr(t, NODE)
-        if p != NULL:
-            node = <object>p
-            Py_DECREF(node)
-        if node is None or (<Node>node).flags & LEAF:
+        node = held_node(t)
+        if node is None or node.flags & LEAF:
             if not (tape.late and ao_is_view(t)):        # a view that nothing has read yet stays so
                 handle(tape, t).mark(EXPOSED | NO_MERGE)
-        elif (<Node>node).index >= 0:
-            (<Node>node).mark(EXPOSED | NO_MERGE)
+        elif node.index >= 0:
+            node.mark(EXPOSED | NO_MERGE)
     finally:
         leave(tape, switch)
     return 0

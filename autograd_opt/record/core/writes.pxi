@@ -5,14 +5,11 @@
 
 cdef int lend(object x) except -1:
     """The tensors in `x` go to somebody who may write them: each then finds its memory its own."""
-    cdef PyObject *p
+    cdef Node node
     if type(x) is CustomTensor:
-        p = ao_try_attr(x, NODE)
-        if p != NULL:
-            found = <object>p
-            Py_DECREF(found)
-            if found is not None:
-                (<Node>found).spare = None
+        node = held_node(x)
+        if node is not None:
+            node.spare = None
     elif type(x) is tuple or type(x) is list or type(x) is dict:
         deeper()
         try:
