@@ -78,8 +78,9 @@ include "core/slots.pxi"
 
 def install(custom, dict ops, slow):
     """Bind the hot operators into `custom`; `slow(function)` gives each one's general route."""
-    global SLICE
-    SLICE = ops["slice"]
+    global SLICE, INDEX, SLOT
+    from autograd_opt.ops.indexing import SLOT
+    SLICE, INDEX = ops["slice"], ops["index"]
     for name in UNARY + BINARY:
         if name not in ops:
             continue

@@ -83,7 +83,8 @@ cdef int install_slots(custom) except -1:
 
 
 cdef object getitem = Tensor.__getitem__
-cdef Op SLICE = None
+cdef Op SLICE = None, INDEX = None
+cdef str SLOT = None                     # ops/indexing.py: what stands for a tensor in an index's attribute
 
 
 cdef object t_getitem(object self, object index):

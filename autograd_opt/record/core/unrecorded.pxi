@@ -311,7 +311,7 @@ cdef object detached(Tape tape, object t):
 
 cdef object item_of(PyObject *tensor, PyObject *key):
     """`t[index]` for any tensor; PAST where torch has to be asked."""
-    cdef object t = <object>tensor, index = <object>key, handler
+    cdef object t = <object>tensor, index = <object>key, handler, found
     cdef PyObject *tp = open_to(t)
     cdef Tape tape
     cdef bint grad
@@ -331,10 +331,36 @@ cdef object item_of(PyObject *tensor, PyObject *key):
         return apply(SLICE, getitem, (t, index), None, (t,), {"index": (index,)})
     if foreign(index):
         return PAST
+    found = by_tensors(tape, t, index)
+    if found is not PAST:
+        return found
     handler = handlers.get(getitem)
     if type(handler) is Chosen:
         return (<Chosen>handler).run(getitem, (t, index), {})
     return PAST
+
+
+cdef object by_tensors(Tape tape, object t, object index):
+    """`t[index]` for numbers, slices and ordinary tensors; PAST where the index holds what torch turns into tensors."""
+    cdef list template = [], operands = [t]
+    cdef object dtype, switch
+    for entry in <tuple>index if type(index) is tuple else (index,):
+        if basic(entry):
+            template.append(entry)
+            continue
+        if not ordinary(entry):
+            return PAST
+        dtype = ao_dtype(entry)
+        if dtype is torch.bool or dtype is torch.uint8 or len(<tuple>shape_of(entry)):
+            template.append(SLOT)
+            operands.append(entry)
+            continue
+        switch = enter(tape)
+        try:
+            template.append(int(entry))
+        finally:
+            leave(tape, switch)
+    return apply(SLICE if len(operands) == 1 else INDEX, getitem, (t, index), None, tuple(operands), {"index": tuple(template)})
 
 
 cdef object unrecorded_item(Tape tape, object t, object index):
