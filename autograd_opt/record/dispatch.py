@@ -66,7 +66,10 @@ def classify(func: Any) -> Handler:
         return decomposed(DECOMPOSE[func], not isinstance(func, types.FunctionType))
     from autograd_opt.record import inplace
     if func in INPLACE:
-        return recorder.Write(inplace.handler(INPLACE[func]))
+        name = INPLACE[func]
+        if func is inplace.POWER:
+            return recorder.Write(inplace.handler(name))
+        return recorder.Write(inplace.handler(name), OPS[name], BINDERS[name], rename)
     if original(func) is not func:
         return replaced
     name = getattr(func, "__name__", "")

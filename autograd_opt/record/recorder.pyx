@@ -21,9 +21,9 @@ from autograd_opt.abi.ctorch cimport (
 )
 from autograd_opt.graph.node cimport (
     CLONE, COMMUTATIVE, DEAD, ELEMENTWISE, EXPOSED, FREED, HIDES, INNER, LEAF, MOVES, MULTI, NEEDS_ANS, NO_MERGE,
-    OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1,
-    UNBROADCASTN, VARIADIC, VIEW, WROTE, CustomTensor, Node, Op, awaits, current_source, fresh_vn, new_node, ordinary, shape_of,
-    version_of,
+    OUTPUT_OP, OVERWRITTEN, PINNED, PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0,
+    UNBROADCAST1, UNBROADCASTN, VARIADIC, VIEW, WROTE, CustomTensor, Node, Op, awaits, current_source, fresh_vn, new_node,
+    ordinary, shape_of, version_of,
 )
 from autograd_opt.graph.handles cimport attach, handle, held_node, wrote
 from autograd_opt.graph.plain_values cimport deeper, is_float, number_arguments, same_device, shallower
@@ -43,6 +43,7 @@ from autograd_opt.abi.kernel_names import PAIRS, SINGLES
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.structure import forget_roots
 from autograd_opt.graph.tape import saving_hooks, set_active_tape, unusual
+from autograd_opt.record.new_nodes import record_write
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase

@@ -215,7 +215,8 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
     if names != NULL:
         n += len(<tuple>names)
     if kind is Write:
-        return overwritten(tape, function, a, nf, n, names)
+        r = overwritten(tape, function, a, nf, n, names)
+        return routed(<Route>handler, func, a, nf, n, names) if r is PAST else r
     raw = kind is Raw
     if not raw and kind is not Recorded and kind is not Chosen and handler is not opaque_route:
         if n == 1:
@@ -244,18 +245,21 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
                 return shown_views(r, tuple([<object>a[i] for i in range(n)]), None)
             finally:
                 leave(tape, switch)
-    if raw:
-        return PAST
+    return PAST if raw else routed(<Route>handler, func, a, nf, n, names)
+
+
+cdef object routed(Route route, object func, ao_arguments a, size_t nf, Py_ssize_t n, PyObject *names):
+    """A method called on a tensor, on its route; PAST where another class has to be asked first."""
+    cdef Py_ssize_t i
+    cdef dict kwargs = {}
     for i in range(n):
         if foreign(<object>a[i]):
             return PAST
     n = <Py_ssize_t>(nf & ~PY_VECTORCALL_ARGUMENTS_OFFSET)
-    cdef tuple args = tuple([<object>a[i] for i in range(n)])
-    cdef dict kwargs = {}
     if names != NULL:
         for i, name in enumerate(<tuple>names):
             kwargs[name] = <object>a[n + i]
-    return (<Route>handler).run(func, args, kwargs)
+    return route.run(func, tuple([<object>a[i] for i in range(n)]), kwargs)
 
 
 cdef object overwritten(Tape tape, PyObject *function, ao_arguments a, size_t nf, Py_ssize_t n, PyObject *names):

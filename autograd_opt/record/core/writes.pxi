@@ -56,18 +56,79 @@ cpdef object written(object func, tuple args, object kwargs):
 
 
 cdef class Write(Route):
-    """The route of an in-place form: `handler` records it where gradients are on."""
-    cdef object handler
+    """The route of an in-place form: `handler` records it where gradients are on.
 
-    def __init__(self, handler):
-        self.handler = handler
+    Parameters
+    ----------
+    handler : what any write can be given to.
+    op, bind, rename : the operator that computes the new value, and how it is bound, where it has a line in the table.
+    """
+    cdef object handler, bind, rename
+    cdef Op op
+
+    def __init__(self, handler, Op op=None, bind=None, rename=None):
+        self.handler, self.op, self.bind, self.rename = handler, op, bind, rename
 
     cdef object run(self, object func, tuple args, dict kwargs):
-        if recording() != NULL and (not grad_on() or (type(func) is MethodDescriptor or type(func) is BuiltinFunction)
-                                    and unfollowed(<Tape>recording(), args, kwargs)):
+        cdef PyObject *tp = recording()
+        cdef object switch
+        if tp != NULL and (not grad_on() or (type(func) is MethodDescriptor or type(func) is BuiltinFunction)
+                           and unfollowed(<Tape>tp, args, kwargs)):
             return written(func, args, kwargs)
         lent(args, kwargs)
+        if tp != NULL and self.op is not None and args and not ao_casts(any_autocast) and usual_target(<Tape>tp, args[0]):
+            switch = enter(<Tape>tp)
+            try:
+                if write_result(<Tape>tp, self, func, args, kwargs):
+                    return args[0]
+            finally:
+                leave(<Tape>tp, switch)
         return self.handler(func, args, kwargs)
+
+
+cdef bint usual_target(Tape tape, object t) except -1:
+    """Is `t` a result that requires grad, no view, and without hooks?  Then nothing is to be refused, nor to move with a write."""
+    cdef Node node
+    if type(t) is not CustomTensor or not ao_plain(t) or ao_is_view(t):
+        return False
+    node = computed(t)
+    return node is not None and node.tape_id == tape.id and node.index >= 0 and node.hooks is None and node.view is None \
+        and node.flags & REQUIRES_GRAD != 0 and node.op is not OUTPUT_OP and node.op.name != "written"
+
+
+cdef bint write_result(Tape tape, Write route, object func, tuple args, dict kwargs) except -1:
+    """Write a usual target and move it to its new node; False, with nothing done, where the old value has to be copied."""
+    cdef Op op = route.op
+    cdef Node n
+    cdef tuple operands
+    cdef dict attrs
+    cdef list nodes = [], versions = []
+    cdef uint32_t mask = 0
+    cdef Py_ssize_t i
+    try:
+        operands, attrs = route.bind(*args, **route.rename(kwargs, op.operands)) if kwargs else route.bind(*args)
+    except TypeError:
+        return False
+    for i in range(len(operands)):
+        t = operands[i]
+        if not is_tensor(t):
+            nodes.append(None)
+            versions.append(0)
+            continue
+        if not ordinary(t) or not ao_plain(t) or ao_is_inference(is_inference, t):
+            return False
+        n = handle(tape, t)
+        if n.op.name == "view_apart" or i == 0 and n is not computed(t):
+            return False
+        if n.flags & REQUIRES_GRAD:
+            mask |= op.needs(<int>i)
+        nodes.append(n)
+        versions.append(version_of(t))
+    if mask & 1:
+        return False
+    ao_call(func, args, kwargs if kwargs else None)
+    record_write(op, nodes, operands, attrs, operands[0], None, versions)
+    return True
 
 
 cdef object BuiltinFunction = type(len)

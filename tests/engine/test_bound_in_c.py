@@ -1,0 +1,119 @@
+"""Calls bound without Python: writes in place of results, and indexing by tensors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import autograd_opt as ao
+from autograd_opt.ops.indexing import bind_index
+from autograd_opt.record import inplace
+
+X = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]])
+W = torch.tensor([[2.0, 1.0, -0.5], [0.25, 3.0, 1.0]])
+
+WRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "a number": lambda y, w: y.add_(2.0),
+    "a tensor": lambda y, w: y.sub_(w),
+    "a factor without gradient": lambda y, w: y.mul_(w.detach()),
+    "keywords": lambda y, w: y.add_(other=w, alpha=3.0),
+    "an operator": operator.iadd,
+    "a row of another": lambda y, w: y.add_(w[0]),
+    "of one operand": lambda y, w: y.exp_(),
+    "three operands": lambda y, w: y.addcmul_(w.detach(), w.detach(), value=0.5),
+}
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_of_a_result_takes_no_python(name: str, optimize: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, int]:
+        y = x * 2.0
+        assert WRITES[name](y, w) is y
+        (y * y).sum().backward()
+        return y.detach().clone(), y._version
+
+    x, w = X.clone().requires_grad_(), W.clone().requires_grad_()
+    expected = step(x, w)
+    a, b = ao.tensor(X), ao.tensor(W)
+    monkeypatch.setattr(inplace, "write", lambda *_: pytest.fail("the write was recorded in Python"))
+    with ao.AutogradGraph(optimize=optimize):
+        found = step(a, b)
+        assert torch.equal(found[0], expected[0])
+        assert found[1] == expected[1]
+        for mine, theirs in ((a, x), (b, w)):
+            assert (mine.grad is None) == (theirs.grad is None)
+            assert mine.grad is None or torch.equal(mine.grad, theirs.grad)
+
+
+def test_a_value_that_the_rule_reads_is_copied_before_the_write() -> None:
+    x, w = X.clone().requires_grad_(), W.clone().requires_grad_()
+    (x * 2.0).mul_(w).sum().backward()
+    a, b = ao.tensor(X), ao.tensor(W)
+    with ao.AutogradGraph():
+        (a * 2.0).mul_(b).sum().backward()
+        assert torch.equal(a.grad, x.grad)
+        assert torch.equal(b.grad, w.grad)
+
+
+def test_a_saved_value_that_was_written_is_found() -> None:
+    a = ao.tensor(X)
+    with ao.AutogradGraph():
+        y = a * 2.0
+        z = (y * y).sum()
+        y.add_(1.0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.backward()
+
+
+def test_hooks_and_retained_gradients_follow_a_write_as_in_torch() -> None:
+    def step(x: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+        seen: list[torch.Tensor] = []
+        y = x * 2.0
+        y.register_hook(lambda g: seen.append(g.clone()))
+        y.retain_grad()
+        y.mul_(3.0)
+        (y * y).sum().backward()
+        return seen, y.grad
+
+    hooks, kept = step(X.clone().requires_grad_())
+    with ao.AutogradGraph():
+        mine, mine_kept = step(ao.tensor(X))
+        assert len(mine) == len(hooks) == 1
+        assert torch.equal(mine[0], hooks[0])
+        assert torch.equal(mine_kept, kept)
+
+
+ROWS, MASK, ONE = torch.tensor([1, 0, 1]), X > 0, torch.tensor(1)
+INDICES: dict[str, Any] = {
+    "a tensor": ROWS, "a mask": MASK, "two": (ROWS, ROWS), "after a slice": (slice(None), ROWS),
+    "with an axis": (None, ROWS, Ellipsis), "a number and a tensor": (1, ROWS), "a tensor of no axes": ONE,
+    "one among others": (ONE, slice(0, 2)), "one before a tensor": (ONE, ROWS),
+    "a truth value of no axes": torch.tensor(True),
+    "a list": [1, 0], "an array": (slice(None), ROWS.numpy()), "a truth value": True,
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_an_index_is_bound_as_the_table_binds_it(name: str) -> None:
+    index = INDICES[name]
+    x = X.clone().requires_grad_()
+    expected = x[index]
+    expected.square().sum().backward()
+    a = ao.tensor(X)
+    with ao.AutogradGraph() as graph:
+        found = a[index]
+        node = found._node
+        found.square().sum().backward()
+        assert torch.equal(found, expected)
+        assert torch.equal(a.grad, x.grad)
+        if node.op == "index":
+            assert node.attributes == bind_index(X, index)[1]
+        else:
+            assert node.op == "slice"
+            assert name in ("a tensor of no axes", "one among others")
+        assert len(graph) > 1
