@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 from collections.abc import Callable
 from typing import Any
@@ -20,3 +21,22 @@ def call_soon(pending: Any) -> None:
 def raise_in_thread(thread: int, kind: type[BaseException]) -> None:
     """Raise an exception of this class at the next step of another thread (`PyThreadState_SetAsyncExc`)."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
+
+
+# ----- asyncio -----
+HANDLE: Any = asyncio.Handle
+
+
+def loop_step() -> Any:
+    """What an event loop calls to run one of its handles."""
+    return HANDLE._run
+
+
+def replace_loop_step(function: Any) -> None:
+    """Let event loops run their handles by another function, in every thread."""
+    HANDLE._run = function
+
+
+def context_of(handle: Any) -> Any:
+    """The `contextvars.Context` in which a handle of an event loop runs: for a step of a task the task's own."""
+    return handle._context

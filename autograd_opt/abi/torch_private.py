@@ -148,6 +148,8 @@ def direct(overload: Any) -> Any:
 softmax_backward_data: Any = VariableFunctions._softmax_backward_data
 log_softmax_backward_data: Any = VariableFunctions._log_softmax_backward_data
 neg_view: Callable[[Any], Any] = torch._neg_view
+torch_executes_node: Callable[[Any], bool] = C._will_engine_execute_node
+"""torch's own, which knows of no run of this library's; `will_engine_execute_node` is what torch's Python code asks."""
 storage_use_count: Callable[[int], int] = C._storage_Use_Count
 storage_new_with_weak_ptr: Any = torch.UntypedStorage._new_with_weak_ptr
 storage_free_weak_ref: Any = torch.UntypedStorage._free_weak_ref

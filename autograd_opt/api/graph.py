@@ -22,6 +22,7 @@ from autograd_opt.graph import tape as tapes
 from autograd_opt.optimizer import merging as optimize_
 from autograd_opt.optimizer import plan_cache
 from autograd_opt.passes import Pipeline
+from autograd_opt.record import tasks
 from autograd_opt.record.recorder import Context
 
 if TYPE_CHECKING:
@@ -110,6 +111,9 @@ class AutogradGraph(Context):
     """What `clear()` has released inside the context and tensors still hold: `autograd_opt.graph.released_history`."""
 
     def __exit__(self, *exc: Any) -> None:
+        if self.thread is None and tasks.waiting and tasks.forget(self):
+            self._release()                     # the task that it was opened in does not go on
+            return
         if self.keep and self.thread == threading.get_ident():
             from autograd_opt.api.regions import left_with_history
             self.kept = self.snapshot()

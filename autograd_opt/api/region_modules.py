@@ -83,7 +83,7 @@ def optimizes_parts(module: torch.nn.Module, region: Region) -> bool:
     """
     loaded = sys.modules.get("torch.distributed.fsdp")
     sharded = getattr(loaded, "FSDPModule", None)
-    if sharded is None:
+    if sharded is None or not sharded.__subclasses__():      # a module given to it is of a class made for it
         return False
     parts = [part for part in module.modules() if part is not module and isinstance(part, sharded)]
     for part in parts:

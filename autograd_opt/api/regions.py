@@ -28,7 +28,8 @@ from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.engine import backward as engine
 from autograd_opt.engine import torch_engine
 from autograd_opt.engine.batched import Batch
-from autograd_opt.graph import boundary, handles, refusals
+from autograd_opt.engine.entry import run_for_torch
+from autograd_opt.graph import boundary, refusals
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 
@@ -39,6 +40,9 @@ transform_level = private.maybe_current_level
 keeps_graph = private.get_current_graph_task_keep_graph
 set_frame_callback = torch_private.frame_callback()
 numbers = itertools.count(1)
+USUAL: dict[str, Any] = {"optimize": True, "passes": None, "verify": False, "anomaly": False, "name": None,
+                         "allowance": None, "sources": True}
+"""The options of a region, in the order in which `configure` takes them."""
 NOT_COMPILED = "a call of what ao.optimize was given is recorded as it runs: torch.compile ends its graph before it"
 
 
@@ -56,6 +60,7 @@ class Region:
         self.options = options
         self.place = f"region {next(numbers)}"
         AutogradGraph(**options)            # refuses options that are wrong
+        self.settings = tuple({**USUAL, **options}.values())
 
     def __reduce__(self) -> Any:
         """A copy learns by itself what it need not keep."""
@@ -73,7 +78,9 @@ class Region:
 
     def recorded(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call, and make one node of it."""
-        graph = AutogradGraph(**self.options)
+        graph = AutogradGraph.__new__(AutogradGraph)
+        graph.keep = False
+        graph.configure(*self.settings)
         graph.place = self.place
         graph.__enter__()
         try:
@@ -84,7 +91,10 @@ class Region:
             give_back(graph)
             raise
         graph.suspend()
-        made = dict(zip(map(id, originals), call.published(outputs), strict=True))
+        outputs = call.published(outputs)
+        if len(outputs) == 1 and box[0] is originals[0]:
+            return outputs[0]
+        made = dict(zip(map(id, originals), outputs, strict=True))
         return region_results.exchanged(box, lambda t: made.get(id(t), t))[0] if made else box[0]
 
 
@@ -166,8 +176,9 @@ class Call:
         tape = self.graph.tape
         self.leaves, self.inputs, written = boundary.boundary(tape)
         with private.DisableTorchFunction():
-            for t in filter(made_here, self.inputs):
-                refuse_leaf(t)
+            for t in self.inputs:
+                if type(t) is CustomTensor and made_here(t):
+                    refuse_leaf(t)
             found: dict[int, CustomTensor] = {}
             held: dict[int, int] = {}
 
@@ -175,7 +186,10 @@ class Call:
                 held[id(t)] = held.get(id(t), 1) + 1            # in `result`, and once in `found`
                 return found.setdefault(id(t), t)
 
-            region_results.exchanged(result, met)
+            if len(result) == 1 and type(result[0]) is CustomTensor:
+                met(result[0])
+            else:
+                region_results.exchanged(result, met)
             for t in written:
                 found.pop(id(t), None)
             if keeps:
@@ -184,8 +198,8 @@ class Call:
                     found.pop(id(t), None)
                 written = [*written, *kept]
             originals = list(found.values())
-            known = [handles.handle_of(t) for t in originals]
-            changed = [handles.handle_of(t) for t in written]
+            known = boundary.nodes_of(tape, originals)
+            changed = boundary.nodes_of(tape, written)
             others = [boundary.hand_over(tape, t) for t in written]
             outputs = handed_out(originals, self.inputs)
             self.roots = [*known, *changed]
@@ -197,53 +211,54 @@ class Call:
 
     def published(self, outputs: list[Tensor]) -> list[Tensor]:
         """The outputs, each with this call as its history where it requires grad; called outside of the graph."""
-        count = len(outputs)
         follows = [n.requires_grad and n.op != "view_apart" for n in self.roots]
-        chosen = [i for i in range(count) if follows[i]]
-        self.roots = [n for n, on in zip(self.roots, follows, strict=True) if on]
-        tracked = [outputs[i] for i in chosen] + self.written
+        whole = all(follows)
+        if not whole:
+            self.roots = [n for n, on in zip(self.roots, follows, strict=True) if on]
+        tracked = [*(t for t, on in zip(outputs, follows, strict=False) if whole or on), *self.written]
         if not tracked:
             return outputs
         self.outputs = tracked
-        results = apply_region(self, *self.inputs)
+        results = iter(apply_region(self, *self.inputs))
         self.outputs = self.written = self.inputs = []
         boundary.loosen(self.graph.tape, self.leaves)
-        for i, t in zip(chosen, results, strict=False):
-            outputs[i] = t
-        return outputs
+        return [next(results) if on else t for t, on in zip(outputs, follows, strict=False)]
 
     def pulled_back(self, node: Any, cotangents: tuple[Any, ...]) -> list[Any]:
         """The cotangents of the leaves; `node` is torch's."""
         recorded = private.is_grad_enabled()
         retain = keeps_graph() or recorded
-        targets = [n if executes(f) else None for n, (f, _) in zip(self.leaves, node.next_functions, strict=True)]
-        wanted = [n for n in targets if n is not None]
-        live = [(n, g) for n, g in zip(self.roots, cotangents, strict=True) if g is not None]
-        if not live or not wanted:
-            return [None] * len(targets)
+        reached = [executes(f) for f, _ in node.next_functions]
+        wanted = self.leaves if all(reached) else [n for n, on in zip(self.leaves, reached, strict=True) if on]
+        roots, given = self.roots, list(cotangents)
+        if any(g is None for g in given):
+            roots = [n for n, g in zip(roots, given, strict=True) if g is not None]
+            given = [g for g in given if g is not None]
+        if not roots or not wanted:
+            return [None] * len(reached)
         with self.lock:
             if not self.alone and not retain:
-                self.free_later(live)
-            found = self.run(live, wanted, retain or not self.alone, recorded)
-        if len(wanted) == len(targets):
+                self.free_later(roots)
+            found = self.run(roots, given, wanted, retain or not self.alone, recorded)
+        if wanted is self.leaves:
             return found
         left = iter(found)
-        return [None if n is None else next(left) for n in targets]
+        return [next(left) if on else None for on in reached]
 
-    def free_later(self, live: list[tuple[Any, Tensor]]) -> None:
+    def free_later(self, live: list[Any]) -> None:
         """Let no later run of torch's engine start at these results; this one may come to the graph again."""
-        for node, _ in live:
+        for node in live:
             if id(node) in self.freed:
                 raise refusals.freed(node)
 
         def free() -> None:
-            self.freed.update(id(node) for node, _ in live)
+            self.freed.update(map(id, live))
             if len(self.freed) == len(self.roots):
                 self.let_go()
 
         private.execution_engine().queue_callback(free)
 
-    def run(self, live: list[tuple[Any, Tensor]], wanted: list[Any], retain: bool, recorded: bool) -> list[Any]:
+    def run(self, roots: list[Any], given: list[Tensor], wanted: list[Any], retain: bool, recorded: bool) -> list[Any]:
         """One backward run over the graph, entered again for it."""
         graph = self.graph
         inside = tapes.get_active() is graph.tape
@@ -251,10 +266,14 @@ class Call:
             graph.resume()
         call = None
         try:
-            roots, given = [n for n, _ in live], [g for _, g in live]
             given, levels = torch_engine.outside(given)
-            found = batch_run(graph.tape, roots, given, wanted, retain, recorded, levels) if levels else engine.execute(
-                graph.tape, roots, given, wanted, retain, recorded, False, handed_on=True)
+            found: Any = None
+            if levels:
+                found = batch_run(graph.tape, roots, given, wanted, retain, recorded, levels)
+            elif not recorded:
+                found = run_for_torch(graph.tape, roots, given, wanted, retain)
+            if found is None:
+                found = engine.execute(graph.tape, roots, given, wanted, retain, recorded, False, handed_on=True)
             if graph.tape.merges.twins and not levels:
                 found = engine.own_memory(graph.tape, roots, given, wanted, found, recorded)
             if recorded:
@@ -289,12 +308,12 @@ def executes(function: Any) -> bool:
     if function is None:
         return False
     try:
-        return bool(executes_node(function))
+        return torch_executes(function)
     except RuntimeError:                    # a leaf, whose gradient the run is asked for
         return True
 
 
-executes_node = private.will_engine_execute_node
+torch_executes = private.torch_executes_node
 
 
 class OptimizedRegion(torch.autograd.Function):

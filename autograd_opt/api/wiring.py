@@ -25,6 +25,7 @@ from autograd_opt.record import (
     module_routes,
     option_names,
     recorder,
+    tasks,
     transforms,
     views,
 )
@@ -62,6 +63,7 @@ def install() -> None:
     tensor.install()
     dispatch.note_places()
     distributed.install()
+    tasks.install()
 
 
 __all__ = ["composed", "inplace", "install", "ops", "tensor_methods", "views"]

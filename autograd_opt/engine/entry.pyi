@@ -3,6 +3,9 @@ from typing import Any
 
 from torch import Tensor
 
+from autograd_opt.graph.node import Node
+from autograd_opt.graph.tape import Tape
+
 def backward_usual(t: Tensor) -> bool: ...
 def grad_usual(
     outputs: Any, inputs: Any, given: Any, retain: Any, allow_unused: bool,
@@ -11,3 +14,6 @@ def install_entry(
     accumulate: Callable[..., None], ones: Callable[..., Tensor], memory: Callable[..., Any],
     missing: Callable[[int], Exception],
 ) -> None: ...
+def run_for_torch(
+    tape: Tape, roots: list[Node], cotangents: list[Tensor], targets: list[Node], retain: bool,
+) -> list[Tensor | None] | None: ...

@@ -118,11 +118,14 @@ cdef bint ran(Tape tape, object t, Node node, list stack) except -1:
     return True
 
 
-cdef object on_plain_values(GraphTask task, list roots, list cotangents, list targets, list stack):
+cdef object on_plain_values(GraphTask task, list roots, list cotangents, list targets, list stack, bint handed_on=False):
     """Execute with nothing recorded; torch functions are off.  The run is left on `stack`, unless it fails."""
     cdef bint accumulate = targets is None
     grads = ao_builtin0(grad_enabled)
-    stack.append(Run(task, roots, targets, accumulate))
+    run = Run(task, roots, targets, accumulate)
+    if handed_on:
+        run.handed_on = True
+    stack.append(run)
     set_paused(1)
     try:
         if grads is True:
@@ -222,3 +225,37 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
     elif tape.merges.twins and (type(g) is not Tensor or not ao_contiguous(g) or ao_is_view(g) or g is cotangents[0]):
         results = own_memory(tape, roots, cotangents, targets, results, False)
     return tuple(results)
+
+
+def run_for_torch(Tape tape, list roots, list cotangents, list targets, bint retain):
+    """The cotangents of leaves in an ordinary run that is part of one of torch's; None, with nothing done, in another."""
+    cdef GraphTask task
+    cdef list stack, results
+    cdef bint merge
+    graph, stack = tape.graph(), getattr(running, "stack", None)
+    if graph is None or graph.anomaly or graph.released is not None or stack is None or stack \
+            or ao_builtin0(anomaly_enabled) is True or transform_level() is not None:
+        return None
+    tape.fixed += 1                      # passes and proofs hold record numbers
+    try:
+        merge = graph.prepare(roots, targets, not retain)
+        task = GraphTask.__new__(GraphTask, tape, retain, False, merge)
+        task.shares = graph.merges
+        guard = spare_guards.pop() if spare_guards else Guard()
+        ao_method0(guard_enter, guard)
+        try:
+            results = on_plain_values(task, roots, cotangents, targets, stack, True)
+        finally:
+            ao_method(guard_exit, guard, NOTHING)
+            spare_guards.append(guard)
+        run = stack[0]
+        try:
+            if not retain:
+                tape.consumed = True
+            if run.callbacks:
+                finish_run(run)
+        finally:
+            stack.pop()
+    finally:
+        tape.fixed -= 1
+    return results

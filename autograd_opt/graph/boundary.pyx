@@ -11,6 +11,7 @@ from cpython.ref cimport Py_DECREF
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_is_leaf, ao_is_view, ao_set_type, ao_try_attr, ao_uses, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.handles cimport handle
 from autograd_opt.graph.node cimport LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, tapes, version_of
 from autograd_opt.graph.tape cimport Tape, forgetter, leaf_tensor
 
@@ -54,6 +55,11 @@ def boundary(Tape tape):
             if found is not None and not (<Node>found).flags & LEAF and (<Node>found).tape_id == tape.id:
                 written.append(<object>t)
     return leaves, tensors, written
+
+
+def nodes_of(Tape tape, tensors):
+    """The nodes of these tensors; torch functions are off."""
+    return [handle(tape, t) for t in tensors]
 
 
 def loosen(Tape tape, list leaves):
