@@ -166,6 +166,13 @@ def out_of_place(program: Program, message: str) -> bool:
     return lines != program.statements and differs(Program(lines)) is None
 
 
+def copied_zeros(program: Program, message: str) -> bool:
+    """Do both agree when what vmap returns is copied?"""
+    made = re.compile(r"^(\w+ = )(torch\.vmap\(.*)$")
+    lines = [made.sub(r"\1(\2).clone()", line) for line in program.statements]
+    return lines != program.statements and differs(Program(lines)) is None
+
+
 def given_as_copies(program: Program, message: str) -> bool:
     """Do both agree when what a Function of several results, or a checkpoint, returns is copied?"""
     call = r"(?:\w+\.apply|function\('[^']*'\)\.apply|checkpoint)\(.*\)"
@@ -253,6 +260,14 @@ KNOWN = (
         r"inplace=True\)",
         "v = w * 1\nF.elu(v, inplace=True)\ntell(v.grad_fn.name())",
         out_of_place,
+    ),
+    Known(
+        "zeros for a gradient that vmap materializes: in torch views of a leaf, which are not turned in place",
+        r"(?s)torch raises .*a view of a leaf Variable that requires grad.*this library None",
+        r"vmap\(.*materialize_grads=True",
+        "u = torch.vmap(lambda v: torch.autograd.grad(y, s, v, create_graph=True, materialize_grads=True)[0])"
+        "(torch.stack([y.detach(), y.detach()]))\nu.t_()",
+        copied_zeros,
     ),
     Known(
         "an operand that a Function of several results returns as it is, written without a record: torch refuses its "
