@@ -80,9 +80,12 @@ class Batch:
         """Inside, tensors may be batches."""
         quietly(1)
         self.level = private.vmap_increment_nesting(self.size, "error")
+        allowed = F.get_inplace_requires_grad_allowed()
+        F.set_inplace_requires_grad_allowed(True)           # no transform of the user's: Functions may make leaves
         try:
             yield
         finally:
+            F.set_inplace_requires_grad_allowed(allowed)
             private.vmap_decrement_nesting()
             quietly(-1)
 

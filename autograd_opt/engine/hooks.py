@@ -236,8 +236,12 @@ def run_leaf_hooks(t: Tensor, g: Any, task: Any) -> Any:
 def at_root(node: Any, g: Any, task: Any) -> None:
     """A run with targets starts at `node` alone, and comes from there to none: its hooks run all the same."""
     node = origin(node)
+    call = node.operands[0] if node.op.name == "output" and node.operands else None
     if node.is_leaf:
         run_leaf_hooks(node.tensor, g, task)
+    elif call is not None and call.hooks is not None and call.hooks.outputs:
+        for i, each in call.hooks.outputs:                  # torch's one node calls those of all its outputs
+            before(each, node, g if i == node.raw_attributes["i"] else None, task)
     elif node.hooks is not None:
         before(node.hooks, node, g, task)
 

@@ -303,7 +303,7 @@ KNOWN = (
     Known(
         "the flag of a view, made under no_grad, of a matrix of derivatives, which in torch is a view itself",
         r"requires_grad False, is_leaf True instead of True, True",
-        r"(?s)(func|functional)\.(hessian|jacrev|jacfwd|jacobian)\(.*(no_grad\(|set_grad_enabled\(False)",
+        r"(?s)(func|functional)\.(hessian|jacrev|jacfwd|jacobian)\(.*(no_grad\(|set_grad_enabled\(False|inference_mode)",
         "v = func.hessian(lambda t: (t ** 3).sum() * s)(f)\nwith torch.no_grad(): u = v[1:]",
         copied,
     ),

@@ -952,6 +952,13 @@ FOUND = {
         v = c.mT
         c.sub_(w.sum())
         u = torch.vmap(lambda t: torch.autograd.grad(v, w, t)[0])(torch.stack([v.detach(), v.detach()]))""",
+    "a Function makes a leaf of a constant in a run of many cotangents": """
+        v = function('setup within').apply(c.amax(), y * 1)
+        u, = torch.autograd.grad(v, [y], torch.stack([v.detach(), v.detach()]), is_grads_batched=True)""",
+    "a run that ends where it starts calls the hooks of all results of that call": """
+        u, v = Both.apply(s, s)
+        u.register_hook(lambda g: tell('u', g)); v.register_hook(lambda g: tell('v', g))
+        a, = torch.autograd.grad(v, [y], allow_unused=True, create_graph=True)""",
     "a quotient is computed again where its operand was written through an array": """
         v = c / s
         u = torch.as_tensor(np.asarray(c))
