@@ -173,6 +173,13 @@ def copied_zeros(program: Program, message: str) -> bool:
     return lines != program.statements and differs(Program(lines)) is None
 
 
+def copied_products(program: Program, message: str) -> bool:
+    """Do both agree when products of letters are copied?"""
+    made = re.compile(r"^(\w+ = )(torch\.einsum\([^()]*\))$")
+    lines = [made.sub(r"\1\2.clone()", line) for line in program.statements]
+    return lines != program.statements and differs(Program(lines)) is None
+
+
 def given_as_copies(program: Program, message: str) -> bool:
     """Do both agree when what a Function of several results, or a checkpoint, returns is copied?"""
     call = r"(?:\w+\.apply|function\('[^']*'\)\.apply|checkpoint)\(.*\)"
@@ -334,6 +341,13 @@ KNOWN = (
         r"(?s)(fresh\(\)|outside\(\)).*alive\(\)",
         "v = tied('', w)\nwatch(v); del v\nfresh()\nalive()",
         staying,
+    ),
+    Known(
+        "the base of a view of a product of letters, which in torch is hidden memory below that product",
+        r"told by .*alive\(\).*\[.*True.*instead of",
+        r"einsum\(",
+        "u = torch.einsum('...i,...i->...', c, c)\nv = u[..., 0]\nwatch(u); del u; alive()",
+        copied_products,
     ),
     Known(
         "a pack hook that returns the tensor itself: in torch a result saved so is never freed",
