@@ -9,7 +9,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_is_leaf, ao_is_view, ao_set_type, ao_try_attr, ao_uses, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_is_leaf, ao_is_view, ao_needs_grad, ao_set_type, ao_try_attr, ao_uses, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport handle
 from autograd_opt.graph.node cimport LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, tapes, version_of
@@ -158,7 +158,8 @@ def kept_outside(Tape tape, dict known, list but):
                 continue
             if any([other is <object>t for other in but]):
                 continue
-            if not ao_is_view(<object>t) or version_of(<object>t) == node.version:
+            if not ao_needs_grad(<object>t) and (
+                    not ao_is_view(<object>t) or version_of(<object>t) == node.version):      # a view of a parameter does
                 found.append(<object>t)
     finally:
         PyMem_Free(counts)

@@ -855,3 +855,18 @@ def second_derivatives_of_a_kept_tensor(wrap: Wrap) -> Any:
     g, = torch.autograd.grad(net.extra, x, create_graph=True)
     g.pow(2).sum().backward()
     return g, grads(net, x)
+
+
+@program
+def a_kept_view_of_a_parameter(wrap: Wrap) -> Any:
+    weight, kept = leaf(1, 3), []
+
+    def f(t: torch.Tensor) -> torch.Tensor:
+        kept.append(weight.expand(4, 3))
+        kept.append(t.exp())
+        return kept[0] * kept[1]
+
+    x = leaf(4, 3)
+    y = wrap(f)(x)
+    (y.sum() + kept[1].sum()).backward()
+    return y, kept[1], grads(weight, x)
