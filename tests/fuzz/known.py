@@ -294,7 +294,8 @@ KNOWN = (
     ),
     Known(
         "a view that `out=` has made larger than its base: torch gives the base the part of the gradient that it has",
-        r"torch raises None .*this library RuntimeError\(.setStorage: sizes",
+        r"(?s)torch raises None .*this library RuntimeError\(.setStorage: sizes|"
+        r"torch raises .*returned an invalid gradient at index.*this library None",
         r"out=",
         "v = s.reshape(-1)\nwith torch.no_grad(): torch.mul(w, 2, out=v)\nv.sum().backward()",
         not_resized,
@@ -305,6 +306,16 @@ KNOWN = (
         r"conv\w+\((?s:.)*vmap\(.*create_graph=True",
         "u = F.conv2d(ramp(1, 2, 4, 4), ramp(2, 2, 2, 1) * s)\nv = torch.vmap(lambda v: torch.autograd.grad(u, s, v, "
         "create_graph=True, retain_graph=True)[0])(torch.stack([torch.ones_like(u), u.detach()]))",
+        without_history,
+    ),
+    Known(
+        "a second derivative through a Function that has only a first, in vmap: torch takes that for a constant, here "
+        "it is refused",
+        r"torch raises None .*this library GraphError.*marked with @once_differentiable",
+        r"vmap\(.*create_graph=True",
+        "u, _ = Ranked.apply(y * s)\nv = func.grad(lambda t: (t * s).tanh().sum())(u)\nz = torch.vmap(lambda t: "
+        "torch.autograd.grad(v, s, t, create_graph=True, retain_graph=True)[0])(torch.stack([u.detach(), u.detach()]))"
+        "\nz.sum().backward()",
         without_history,
     ),
     Known(
