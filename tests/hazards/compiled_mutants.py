@@ -107,8 +107,8 @@ GUARDS = [
     ),
     # what a write does to a value
     Guard(
-        "if tape.optimize:\n                    if version_of(t) != node.version:",
-        "if tape.optimize:\n                    if mutant != @ and version_of(t) != node.version:",
+        "if tape.optimize:\n        if version_of(t) != node.version:",
+        "if tape.optimize:\n        if mutant != @ and version_of(t) != node.version:",
         "10 write to an intermediate under no_grad",
     ),
     Guard(
@@ -172,8 +172,8 @@ GUARDS = [
         "28 shared cotangent buffers",
     ),
     Guard(
-        "if not self.retain and self.own:\n            self.tape.spend(node)",
-        "if not self.retain and (mutant == @ or self.own):\n            self.tape.spend(node)",
+        "if not task.retain and task.own:\n        task.tape.spend(node)",
+        "if not task.retain and (mutant == @ or task.own):\n        task.tape.spend(node)",
         "28 first twin after a run through the second",
     ),
     Guard(
