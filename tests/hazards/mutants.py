@@ -99,7 +99,7 @@ mutant("requires_grad_ keeps the history", replaced(handles, "become_leaf", noth
 mutant(
     "a write is recorded on its old operands",
     replaced(views, "rewrite", lambda op, found, operands, attributes, target, extra=None: found[0]),
-    "10 result overwritten",
+    "10 copy_ of a broadcast value, differentiated twice",
 )
 mutant("random writes keep the old gradient", replaced(inplace, "OVERWRITE", OPS["written"]), "08 filled with noise")
 

@@ -40,6 +40,9 @@ def refused(p: Writer) -> bool:
     """`out=`, inference tensors, arrays: where torch refuses a gradient."""
     a, name = p.real(), p.new()
     b = p.pick(lambda t: t.is_floating_point() and not (t.is_leaf and t.requires_grad)) or "d"  # no leaf is resized
+    shared = any("numpy()" in line or "np.asarray" in line for line in p.statements)
+    if shared and not p.env[a].shape == p.env[b].shape == p.env["d"].shape:
+        return True                          # `out=` would free memory that an array goes on reading
     text = p.one(choices("""
         torch.sin({a}, out={b}) | torch.add({a}, 1, out={b}) | torch.mul(d, 2, out={b}) |
         {n} = torch.sin({a}.detach(), out=torch.empty_like({a}.detach())) |
