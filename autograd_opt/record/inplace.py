@@ -53,7 +53,7 @@ def has_history(t: Tensor) -> bool:
 def protect(target: Tensor, node: Any, tracked: bool) -> None:
     """Refuse, with torch's errors, a write that the gradient cannot follow; `tracked`: is it to be recorded?"""
     node = handles.handle_of(target, False) or node
-    if node.is_leaf and node.requires_grad and not has_history(target):
+    if view_history.origin(node).is_leaf and node.requires_grad and not has_history(target):
         raise errors.InplaceError(errors.at(
             "a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"
@@ -62,7 +62,8 @@ def protect(target: Tensor, node: Any, tracked: bool) -> None:
         if tracked:
             views.adopt(target, node)
         base_node = handles.handle_of(target._base, False) or handles.handle_of(target._base)
-        if base_node.is_leaf and not has_history(target._base) if base_node.requires_grad else node.requires_grad:
+        leaf = view_history.origin(base_node).is_leaf and not has_history(target._base)
+        if leaf if base_node.requires_grad else node.requires_grad:
             raise errors.InplaceError(errors.at(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation. "
                 "Use torch.no_grad() to update it, or write to a clone()"

@@ -204,6 +204,11 @@ def alias(output: torch.Tensor, operands: list[torch.Tensor], views: bool = Fals
     return output.detach()
 
 
+def shows(view: torch.Tensor, operands: list[torch.Tensor]) -> bool:
+    """True if `view` is one of an operand, not of memory that the call has made."""
+    return view._is_view() and any(view._base is (t._base if t._is_view() else t) for t in operands)
+
+
 def described(call: OpaqueCall) -> dict[str, Any]:
     """The attributes of its node: what was called, and the name of torch's last node for it."""
     return {"call": call.name, "torch": name_of(call.edges[0].node)}
@@ -219,7 +224,7 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
     kept = operands if not call.edges or not can_keep_nothing(call) else None      # nothing holds them for the user
     if len(tracked) == 1:
         node = new_nodes.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, kept))
-        node.view = True if tracked[0]._is_view() else None
+        node.view = True if shows(tracked[0], operands) else None
     elif tracked:
         attributes, numbers = described(call), tuple(e.output_nr for e in call.edges)
         if numbers != tuple(range(len(numbers))):           # results of several nodes of torch's

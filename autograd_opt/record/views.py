@@ -81,7 +81,7 @@ def adopt(target: Tensor, node: Any) -> None:
         return
     base._adopted = True
     first = maker(node)
-    if first is None or first.is_leaf:
+    if first is None or view_history.origin(first).is_leaf:
         return
     if first.tensor is not None:
         where = geometry(first.tensor, base)

@@ -180,6 +180,19 @@ def copied_products(program: Program, message: str) -> bool:
     return lines != program.statements and differs(Program(lines)) is None
 
 
+def copied_operands(program: Program, message: str) -> bool:
+    """Do both agree when the operands of calls that have no rule are copied?"""
+    lines = [re.sub(r"trapezoid\((\w+)\)", r"trapezoid(\1.clone())", line) for line in program.statements]
+    return lines != program.statements and differs(Program(lines)) is None
+
+
+def detached_cotangents(program: Program, message: str) -> bool:
+    """Do both agree, in whatever they do, when cotangents require no grad?"""
+    cotangent = re.compile(r"(grad\(\w+, \[\w+\], torch\.stack\(\[[^\]]*\]\))")
+    lines = [cotangent.sub(r"\1.detach()", line) for line in program.statements]
+    return lines != program.statements and differs(Program(lines)) is None
+
+
 def given_as_copies(program: Program, message: str) -> bool:
     """Do both agree when what a Function of several results, or a checkpoint, returns is copied?"""
     call = r"(?:\w+\.apply|function\('[^']*'\)\.apply|checkpoint)\(.*\)"
@@ -319,13 +332,6 @@ KNOWN = (
         without_history,
     ),
     Known(
-        "the flag of a view, made under no_grad, of a matrix of derivatives, which in torch is a view itself",
-        r"requires_grad False, is_leaf True instead of True, True",
-        r"(?s)(func|functional)\.(hessian|jacrev|jacfwd|jacobian)\(.*(no_grad\(|set_grad_enabled\(False|inference_mode)",
-        "v = func.hessian(lambda t: (t ** 3).sum() * s)(f)\nwith torch.no_grad(): u = v[1:]",
-        copied,
-    ),
-    Known(
         "the version that a result starts with: in torch it counts the writes of a kernel's own",
         r"told by .*_version",
         r"_version",
@@ -359,6 +365,22 @@ KNOWN = (
         r"einsum\(",
         "u = torch.einsum('...i,...i->...', c, c)\nv = u[..., 0]\nwatch(u); del u; alive()",
         copied_products,
+    ),
+    Known(
+        "a call that torch differentiates as a whole holds its operands, of which torch may need none",
+        r"told by .*alive\(\).*\[.*True.*instead of",
+        r"trapezoid\(",
+        "v = w * 2\nu = torch.trapezoid(v)\nwatch(v); del v; alive()",
+        copied_operands,
+    ),
+    Known(
+        "a gradient that is a view of a cotangent that requires grad: torch says of it that it does, too",
+        r"(?s)torch raises None .*this library GraphError.*One of the differentiated Tensors does not require grad",
+        r"torch\.autograd\.grad\(",
+        "u = f.squeeze().unflatten(0, (1, -1))\nv, = torch.autograd.grad(u, [f], torch.stack([u * 2, u * 2]), "
+        "is_grads_batched=True, retain_graph=True)\na = v * 1\nz, = torch.autograd.grad(u.sum() + v.sum(), [a], "
+        "allow_unused=True)",
+        detached_cotangents,
     ),
     Known(
         "a pack hook that returns the tensor itself: in torch a result saved so is never freed",

@@ -959,6 +959,22 @@ FOUND = {
         u, v = Both.apply(s, s)
         u.register_hook(lambda g: tell('u', g)); v.register_hook(lambda g: tell('v', g))
         a, = torch.autograd.grad(v, [y], allow_unused=True, create_graph=True)""",
+    "what a transform gives may be written, also where torch has made a view of it": """
+        v = func.grad(lambda t: t.prod())(w)
+        v.abs_()
+        v.sum().backward()""",
+    "a leaf that was written under no_grad is a leaf": """
+        u = torch.zeros(6).view(6).requires_grad_()
+        with torch.no_grad(): u.mul_(2)
+        u.view(-1).clamp_(-1, 1)""",
+    "and is not written with a record": """
+        u = torch.zeros(6).view(6).requires_grad_()
+        with torch.no_grad(): u.mul_(2)
+        u.clamp_(-1, 1)""",
+    "the data of a leaf hold no leaf": """
+        v = s.detach().clone().requires_grad_()
+        v.data[...] = 0.25
+        watch(v); del v; alive()""",
     "a quotient is computed again where its operand was written through an array": """
         v = c / s
         u = torch.as_tensor(np.asarray(c))

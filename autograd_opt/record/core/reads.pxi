@@ -172,7 +172,9 @@ cpdef int escaped(object t) except -1:
         node = held_node(t)
         if node is None or node.flags & LEAF:
             if not (tape.late and ao_is_view(t)):        # a view that nothing has read yet stays so
-                handle(tape, t).mark(EXPOSED | NO_MERGE)
+                leaf = handle(tape, t)
+                leaf.mark(EXPOSED | NO_MERGE)
+                tape.let_go_unread((leaf,))
         elif node.index >= 0:
             node.mark(EXPOSED | NO_MERGE)
     finally:
