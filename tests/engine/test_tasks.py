@@ -79,13 +79,9 @@ def test_the_task_that_entered_last_goes_on_first(optimize):
 
 @OPTIMIZE
 def test_the_task_that_entered_first_goes_on_first(optimize):
-    """Its tensors meet the other one's graph, and the error says so; both contexts are left in that order."""
-    found = in_turns({"a": step("a", optimize), "b": step("b", optimize)}, "abab")
-    assert isinstance(found["a"], ao.GraphMismatchError)
-    assert "recorded by graph 'a'" in str(found["a"])
-    assert "used in graph 'b'" in str(found["a"])
-    assert "test_tasks.py" in str(found["a"])
-    assert found["b"] == [32.0]
+    """Each finds its own graph again, and leaves it, in either order."""
+    tasks = {"a": step("a", optimize), "b": step("b", optimize)}
+    assert in_turns(tasks, "abab") == {"a": [32.0], "b": [32.0]}
 
 
 @OPTIMIZE

@@ -193,6 +193,9 @@ cdef object require_grad_method = base.__dict__["requires_grad_"]
 cdef object opaque_route = None          # torch_fallback.handler
 
 
+cdef set numbers = {int, float, bool, complex}
+
+
 cdef inline PyObject *open_to(object t) except? NULL:
     """The tape that answers for what is done to `t` itself; NULL where torch has to be asked."""
     cdef PyObject *tp = recording()
@@ -216,7 +219,9 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
         n += len(<tuple>names)
     if kind is Write:
         r = overwritten(tape, function, a, nf, n, names)
-        return routed(<Route>handler, func, a, nf, n, names) if r is PAST else r
+        if r is not PAST or n == 2 and not (is_tensor(<object>a[1]) or type(<object>a[1]) in numbers):
+            return r                         # `x += None`: torch says whether that is its to answer
+        return routed(<Route>handler, func, a, nf, n, names)
     raw = kind is Raw
     if not raw and kind is not Recorded and kind is not Chosen and handler is not opaque_route:
         if n == 1:
