@@ -386,7 +386,7 @@ def test_training_does_not_grow(optimize, where, steps):
     memory, tensors, objects = json.loads(done.stdout)
     assert memory < 256                  # 50 bytes a step; without a leak it is a few pages
     assert tensors <= 0
-    assert objects <= 300                # the test's lists, what the latest passes report; a leak would be one in each step
+    assert objects <= 300                # the test's lists, what the latest passes report; a leak is one in each step
 
 
 @OPTIMIZE
