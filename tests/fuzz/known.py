@@ -29,6 +29,11 @@ class Known:
     besides: Callable[[Program, str], bool] = field(default=lambda program, message: True)
 
 
+def agree(program: Program, lines: list[str]) -> bool:
+    """Do both agree when the program says these lines, which are others?"""
+    return lines != program.statements and differs(Program(lines)) is None
+
+
 def merging(program: Program, message: str) -> bool:
     """Does the program do as torch does where nothing merges: as written, and with `optimize="exact"`?"""
     modes = [m for m in MODES if not m["optimize"]] + [{**m, "optimize": "exact"} for m in MODES if m["optimize"]]
@@ -113,7 +118,7 @@ def handed_as_copies(program: Program) -> bool:
         made, equals, call = line.rpartition(" = ")
         transforms = "func." in call or "functional." in call
         lines.append(made + equals + re.sub(r"\b(v\d+)\b", r"\1.clone()", call) if transforms else line)
-    return lines != program.statements and differs(Program(lines)) is None
+    return agree(program, lines)
 
 
 def staying(program: Program, message: str) -> bool:
@@ -163,34 +168,34 @@ def out_of_place(program: Program, message: str) -> bool:
     product = re.compile(r"\b(\w+)\.cumprod_\(([^()]*)\)")
     lines = [product.sub(r"\1.copy_(\1.cumprod(\2))", activation.sub(r"\2.copy_(F.\1(\2\3))", line))
              for line in program.statements]
-    return lines != program.statements and differs(Program(lines)) is None
+    return agree(program, lines)
 
 
 def copied_zeros(program: Program, message: str) -> bool:
     """Do both agree when what vmap returns is copied?"""
     made = re.compile(r"^(\w+ = )(torch\.vmap\(.*)$")
     lines = [made.sub(r"\1(\2).clone()", line) for line in program.statements]
-    return lines != program.statements and differs(Program(lines)) is None
+    return agree(program, lines)
 
 
 def copied_products(program: Program, message: str) -> bool:
     """Do both agree when products of letters are copied?"""
     made = re.compile(r"^(\w+ = )(torch\.einsum\([^()]*\))$")
     lines = [made.sub(r"\1\2.clone()", line) for line in program.statements]
-    return lines != program.statements and differs(Program(lines)) is None
+    return agree(program, lines)
 
 
 def copied_operands(program: Program, message: str) -> bool:
     """Do both agree when the operands of calls that have no rule are copied?"""
     lines = [re.sub(r"trapezoid\((\w+)\)", r"trapezoid(\1.clone())", line) for line in program.statements]
-    return lines != program.statements and differs(Program(lines)) is None
+    return agree(program, lines)
 
 
 def detached_cotangents(program: Program, message: str) -> bool:
     """Do both agree, in whatever they do, when cotangents require no grad?"""
     cotangent = re.compile(r"(grad\(\w+, \[\w+\], torch\.stack\(\[[^\]]*\]\))")
     lines = [cotangent.sub(r"\1.detach()", line) for line in program.statements]
-    return lines != program.statements and differs(Program(lines)) is None
+    return agree(program, lines)
 
 
 def given_as_copies(program: Program, message: str) -> bool:
@@ -198,25 +203,25 @@ def given_as_copies(program: Program, message: str) -> bool:
     call = r"(?:\w+\.apply|function\('[^']*'\)\.apply|checkpoint)\(.*\)"
     made = re.compile(rf"^((?:with [^:]*: )?\w+(?:, \w+)+ = )({call})$")
     lines = [made.sub(r"\1(t.clone() for t in \2)", line) for line in program.statements]
-    return lines != program.statements and differs(Program(lines)) is None
+    return agree(program, lines)
 
 
 def kept_for_later(program: Program, message: str) -> bool:
     """Do both agree when no run frees what the one after it reads?"""
     lines = [line.replace(".backward()", ".backward(retain_graph=True)") for line in program.statements]
-    return lines != program.statements and differs(Program(lines)) is None
+    return agree(program, lines)
 
 
 def not_resized(program: Program, message: str) -> bool:
     """Do both agree when no `out=` gives a tensor another size?"""
     lines = [line for line in program.statements if "out=" not in line]
-    return lines != program.statements and differs(Program(lines)) is None
+    return agree(program, lines)
 
 
 def without_history(program: Program, message: str) -> bool:
     """Do both agree when transforms ask for derivatives that have no history?"""
     lines = [line.replace("create_graph=True, ", "") if "vmap(" in line else line for line in program.statements]
-    return lines != program.statements and differs(Program(lines)) is None
+    return agree(program, lines)
 
 
 FUNCTIONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
