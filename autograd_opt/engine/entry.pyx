@@ -170,9 +170,7 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
     """`grad` of one recorded real number in one leaf, on plain values; None, with nothing done, where it is another one."""
     cdef Tape tape = active_tape()
     cdef Node node, leaf
-    cdef GraphTask task
     cdef list roots, targets, cotangents, stack, results
-    cdef bint merge
     t, x = sole(outputs), sole(inputs)
     if tape is None or recording() != <PyObject *>tape or tape.running \
             or given is not None and not (type(given) is tuple and len(given) == 1 and given[0] is None) or not is_custom(t) \
@@ -196,28 +194,7 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
         ao_method(guard_exit, guard, NOTHING)
         spare_guards.append(guard)
     roots, targets = [node], [leaf]
-    tape.fixed += 1                      # passes and proofs hold record numbers
-    try:
-        merge = graph.prepare(roots, targets, not retain)
-    finally:
-        tape.fixed -= 1
-    task = GraphTask.__new__(GraphTask, tape, bool(retain), False, merge)
-    task.shares = graph.merges
-    guard = spare_guards.pop() if spare_guards else Guard()
-    ao_method0(guard_enter, guard)
-    try:
-        results = on_plain_values(task, roots, cotangents, targets, stack)
-    finally:
-        ao_method(guard_exit, guard, NOTHING)
-        spare_guards.append(guard)
-    run = stack[0]
-    try:
-        if not retain:
-            tape.consumed = True
-        if run.callbacks:
-            finish_run(run)
-    finally:
-        stack.pop()
+    results = run_to(targets, graph, tape, roots, cotangents, stack, bool(retain), False)
     g = results[0]
     if g is None:
         if not allow_unused:
@@ -229,22 +206,26 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
 
 def run_for_torch(Tape tape, list roots, list cotangents, list targets, bint retain):
     """The cotangents of leaves in an ordinary run that is part of one of torch's; None, with nothing done, in another."""
-    cdef GraphTask task
-    cdef list stack, results
-    cdef bint merge
+    cdef list stack
     graph, stack = tape.graph(), getattr(running, "stack", None)
     if graph is None or graph.anomaly or graph.released is not None or stack is None or stack \
             or ao_builtin0(anomaly_enabled) is True or transform_level() is not None:
         return None
-    tape.fixed += 1                      # passes and proofs hold record numbers
+    return run_to(targets, graph, tape, roots, cotangents, stack, retain, True)
+
+
+cdef list run_to(list targets, object graph, Tape tape, list roots, list cotangents, list stack, bint retain, bint handed_on):
+    """The cotangents of `targets` in an ordinary run, with the passes before it and the callbacks after it."""
+    cdef GraphTask task
+    cdef list results
+    tape.fixed += 1                      # passes and proofs hold record numbers; callbacks come after the engine's loop
     try:
-        merge = graph.prepare(roots, targets, not retain)
-        task = GraphTask.__new__(GraphTask, tape, retain, False, merge)
+        task = GraphTask.__new__(GraphTask, tape, retain, False, graph.prepare(roots, targets, not retain))
         task.shares = graph.merges
         guard = spare_guards.pop() if spare_guards else Guard()
         ao_method0(guard_enter, guard)
         try:
-            results = on_plain_values(task, roots, cotangents, targets, stack, True)
+            results = on_plain_values(task, roots, cotangents, targets, stack, handed_on)
         finally:
             ao_method(guard_exit, guard, NOTHING)
             spare_guards.append(guard)

@@ -14,16 +14,11 @@ import torch
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import runs
+from autograd_opt.graph.references import has_history
 from autograd_opt.graph.thread_state import torch_autograd
 
 Tensor = torch.Tensor
-is_leaf, requires_grad = private.TensorBase.is_leaf.__get__, private.TensorBase.requires_grad.__get__
-
-
-def has_history(t: Tensor) -> bool:
-    """True if torch has computed `t`, which a graph takes for a leaf."""
-    with private.DisableTorchFunction():
-        return not is_leaf(t)
+requires_grad = private.TensorBase.requires_grad.__get__
 
 
 def goes_on(run: Any, node: Any) -> bool:

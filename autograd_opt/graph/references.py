@@ -78,6 +78,12 @@ def requires_grad(t: Tensor) -> bool:
         return base_requires_grad(t)
 
 
+def has_history(t: Tensor) -> bool:
+    """True if torch has computed `t`, which a graph takes for a leaf."""
+    with private.DisableTorchFunction():
+        return not private.TensorBase.is_leaf.__get__(t)
+
+
 def base_requires_grad(t: Tensor) -> bool:
     """Is `t` a view of a tensor that requires grad?"""
     with private.DisableTorchFunction():

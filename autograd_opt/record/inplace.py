@@ -18,6 +18,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
 from autograd_opt.graph import handles, view_history
 from autograd_opt.graph import tape as tapes
+from autograd_opt.graph.references import has_history
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
 from autograd_opt.record import new_nodes, recorder, views
 from autograd_opt.record.dispatch import call, special
@@ -43,11 +44,6 @@ def writes(func: Any, name: str) -> bool:
     name = name.partition(".")[0]
     return (name.endswith("_") and not name.endswith("__")) or \
         (name.startswith("__i") and name.endswith("__") and name not in ("__index__", "__int__", "__invert__"))
-
-
-def has_history(t: Tensor) -> bool:
-    """True if torch has computed the tensor, which a graph takes for a leaf."""
-    return type(t) is Tensor and not private.TensorBase.is_leaf.__get__(t)
 
 
 def protect(target: Tensor, node: Any, tracked: bool) -> None:

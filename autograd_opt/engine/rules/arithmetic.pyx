@@ -10,6 +10,7 @@ from autograd_opt.abi.ctorch cimport (
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.hot cimport (
     ABS, ADD, COS, DIV, EXP, LOG, MUL, NEG, POW, RECIPROCAL, RELU, SIGMOID, SIN, SOFTMAX, SQRT, SQUARE, TANH, TANH_BACK,
+    numbered, scaled,
 )
 from autograd_opt.engine.kernels cimport (
     COS_K, DIV_K, IDIV_K, IMUL_K, MUL_K, SIGMOID_BACK_K, SIN_K, TANH_BACK_K, div, idiv, imul, mul, sigmoid_backward,
@@ -20,7 +21,7 @@ from autograd_opt.engine.rules.passing cimport (
 )
 from autograd_opt.engine.saved_values cimport answer, saved
 from autograd_opt.engine.task cimport GraphTask
-from autograd_opt.graph.node cimport SCALAR1, UNBROADCAST0, UNBROADCAST1, Node, Op, attribute, shape_of
+from autograd_opt.graph.node cimport UNBROADCAST0, UNBROADCAST1, Node, Op, attribute, shape_of
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.values cimport live_value, value_of
 
@@ -77,10 +78,8 @@ cdef int native_arithmetic(GraphTask task, Node node, int hot, object g) except 
         if r0:
             pass_quotient(task, node, a, g, saved(node, 1), UNBROADCAST0, True)
     else:
-        if node.attrs is not None:
-            alpha = attribute(node, "alpha")
-            if type(alpha) is not int or alpha != 1:
-                return 0
+        if scaled(node):
+            return 0
         if r1:
             if hot == ADD:
                 pass_on(task, node, b, g, UNBROADCAST1, task.fresh and not r0)
@@ -148,8 +147,7 @@ cdef int native_function(GraphTask task, Node node, int hot, object g) except -1
 cdef int native_power(GraphTask task, Node node, object g) except -1:
     """A power with a number as its exponent."""
     cdef object t
-    if node.in1 is not None or not node.flags & SCALAR1 or type(node.x1) is not int and type(node.x1) is not float \
-            or node.x1 == 0:
+    if not numbered(node):
         return 0
     t = saved(node, 0)
     if node.x1 == 2:

@@ -18,6 +18,7 @@ from autograd_opt.engine.arguments cimport read
 from autograd_opt.engine.hot cimport (
     ADD, ADDMM, CAT, COPY, COS, DIV, EXP, INDEX, LINEAR, LOG, MATMUL, MEAN, MIRROR, MM, MUL, NARROW, NEG, POW, RESHAPE,
     SELECT, SIGMOID, SIGMOID_BACK, SIN, SQRT, SQUARE, SQUEEZE, SUM, TANH, TANH_BACK, TRANSPOSE, TURN,
+    numbered, scaled,
 )
 from autograd_opt.engine.kernels cimport (
     NOTHING, Tensor, expand, guard_enter, guard_exit, mm, narrow, reshape, sigmoid_backward, t_method, tanh_backward,
@@ -30,7 +31,7 @@ from autograd_opt.engine.task cimport GraphTask
 from autograd_opt.engine.transposes cimport turned_view
 from autograd_opt.engine.unbroadcast cimport operand_shape
 from autograd_opt.graph.node cimport (
-    MULTI, REDUCES, SCALAR1, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, Node, Op, attribute, is_custom, shape_of, unbroadcast,
+    MULTI, REDUCES, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, Node, Op, attribute, is_custom, shape_of, unbroadcast,
 )
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording
@@ -158,10 +159,8 @@ cdef int recorded_arithmetic(GraphTask task, Node node, int hot, object g) excep
         if r0:
             emit(task, node, a, two(task, "div", g, read(task, node, 1)), UNBROADCAST0)
     else:
-        if node.attrs is not None:
-            alpha = attribute(node, "alpha")
-            if type(alpha) is not int or alpha != 1:
-                return 0
+        if scaled(node):
+            return 0
         if r1:
             emit(task, node, b, g if hot == ADD else one(task, "neg", g), UNBROADCAST1)
         if r0:
@@ -176,8 +175,7 @@ cdef int recorded_function(GraphTask task, Node node, int hot, object g) except 
     if not is_float(a.dtype):
         return 0
     if hot == POW:
-        if node.in1 is not None or not node.flags & SCALAR1 or type(node.x1) is not int and type(node.x1) is not float \
-                or node.x1 == 0:
+        if not numbered(node):
             return 0
         x = read(task, node, 0)
         g = two(task, "mul", g, two(task, "mul", x, 2) if node.x1 == 2 else two(task, "mul", two(task, "pow", x, node.x1 - 1), node.x1))
