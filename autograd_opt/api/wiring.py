@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import torch
-
 from autograd_opt import ops
 from autograd_opt._common import arguments
 from autograd_opt.abi import switches, symbols
@@ -35,12 +30,6 @@ OUTPUT = define("output", "x, *, i=0", 0, x=lambda g: g)
 ELSEWHERE = define("elsewhere", "", 0)
 
 
-def general(name: str) -> Callable[..., Any]:
-    """The route of a hot operator when its fast path does not apply."""
-    method = getattr(torch.Tensor, name)
-    return lambda *args: dispatch.call(method, args, {})
-
-
 def install() -> None:
     """Bind everything; importing the package calls this."""
     node.install(CustomTensor, LEAF, OUTPUT, views.WRITTEN, ELSEWHERE)
@@ -48,7 +37,7 @@ def install() -> None:
     for name in torch_names.NAMED_EARLY:
         OPS[name].named = True
     recorder.leave_out(switches.OFF)
-    recorder.install(CustomTensor, OPS, general)
+    recorder.install(CustomTensor, OPS)
     recorder.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.MODULES,
                              module_routes.functions, graph.pipeline_of, arguments.checked)
     option_names.name_options(graph.AutogradGraph, arguments.refuse_options)

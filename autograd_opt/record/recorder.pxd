@@ -6,7 +6,6 @@ from autograd_opt.graph.tape cimport Tape
 cdef class Kernel:
     cdef object descr
     cdef Op op
-    cdef object slow
     cdef int arity
     cdef int direct              # its place among the kernels called by their C++ entry, or -1
     cdef bint numbers            # is a number beside the tensor the same as a tensor of one?

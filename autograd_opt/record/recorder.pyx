@@ -54,8 +54,8 @@ cdef object Size = torch.Size
 cdef object is_zero = base.__dict__["_is_zerotensor"]
 cdef object NODE = "_node"
 cdef object MARK = "_requires_grad"
+cdef object MethodDescriptor = type(base.__dict__["add"])
 cdef object get_data = base.__dict__["data"]
-cdef object get_dtype = ao_own(base.__dict__["dtype"])
 cdef object get_device = ao_own(base.__dict__["device"])
 cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
 cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
@@ -77,30 +77,14 @@ include "core/composed.pxi"
 include "core/methods.pxi"
 include "core/slots.pxi"
 
-def install(custom, dict ops, slow):
-    """Bind the hot operators into `custom`; `slow(function)` gives each one's general route."""
+def install(custom, dict ops):
+    """Know the operators of hot loops, and write the slots of `custom`."""
     global SLICE, INDEX, SLOT
     from autograd_opt.ops.indexing import SLOT
     SLICE, INDEX = ops["slice"], ops["index"]
     for name in UNARY + BINARY:
-        if name not in ops:
-            continue
-        k = KERNELS[name] = Kernel(name, ops[name], slow(name))
-        method = unary_method(k) if name in UNARY else binary_method(k)
-        if name in DUNDER:
-            setattr(custom, DUNDER[name], method)
-        if name in UNARY and name not in ("round",):
-            setattr(custom, name, method)
-    # torch computes `number + self` as self.add(number), and the node says what was computed
-    custom.__radd__, custom.__rmul__ = reflected_method(KERNELS["add"]), reflected_method(KERNELS["mul"])
-    custom.shape, custom.dtype = property(p_shape), property(p_dtype)
-    custom.device, custom.ndim = property(p_device), property(p_ndim)
-    for name in PROPERTIES:
-        setattr(custom, name, plain_property(base.__dict__[name]))
-    custom.dim, custom.size = t_dim, t_size
-    for name in METHODS:
-        setattr(custom, name, routed_method(getattr(Tensor, name)))
-    custom.__matmul__ = matmul_operator
+        if name in ops:
+            KERNELS[name] = Kernel(name, ops[name])
     if "number_slots" not in parts_off:
         install_slots(custom)
 

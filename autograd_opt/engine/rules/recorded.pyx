@@ -12,7 +12,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_casts, ao_dtype, ao_method, ao_method0, ao_strided, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_call, ao_casts, ao_dtype, ao_method, ao_method0, ao_strided, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.arguments cimport read
 from autograd_opt.engine.hot cimport (
@@ -71,7 +71,7 @@ cdef object general(GraphTask task, Kernel k, tuple args):
     """An operation that the hot path does not take, by the general route."""
     ao_method(guard_exit, task.guard, NOTHING)
     try:
-        return k.slow(*args)
+        return ao_call(k.descr, args, None)
     finally:
         ao_method0(guard_enter, task.guard)
 

@@ -73,20 +73,13 @@ cdef object reuse(Tape tape, Op op, Node first, bint req):
 cdef class Kernel:
     """One C-level method of TensorBase and the operator it computes; its fields are declared in recorder.pxd."""
 
-    def __init__(self, name, Op op, slow):
+    def __init__(self, name, Op op):
         self.descr = base.__dict__[name]
         self.op = op
-        self.slow = slow
         self.arity = len(op.operands)
         names = PAIRS if self.arity == 2 else SINGLES
         self.direct = names.index(name) if name in names else -1
         self.numbers = name in ("add", "sub", "mul", "div")
-
-
-cdef inline bint inside_kernel():
-    """Is this a call of torch's own or of a kernel's, which are not recorded piece by piece?"""
-    cdef PyObject *tp = recording()
-    return tp != NULL and (<Tape>tp).guarded and ao_builtin0(all_disabled) is True
 
 
 cdef inline bint foreign(object x) except -1:
@@ -120,27 +113,6 @@ cdef inline bint foreigners(tuple args, dict kwargs) except -1:
             if foreign(x):
                 return True
     return False
-
-
-cdef inline object binary(Kernel k, object a, object b):
-    """a op b, one of them a CustomTensor."""
-    cdef object r
-    if foreign(b):
-        return ao_method(k.descr, a, (b,))
-    r = fast_binary(k, a, b)
-    if r is None:
-        if is_tensor(a) and inside_kernel():
-            return ao_method(k.descr, a, (b,))
-        return general(k, (a, b))
-    return r
-
-
-cdef object general(Kernel k, tuple args):
-    """The operator on its general route: gradients are off, say, or an operand is not an ordinary tensor."""
-    cdef object handler = handlers.get(k.descr) if recording() != NULL else None
-    if isinstance(handler, Route):
-        return (<Route>handler).run(k.descr, args, {})
-    return k.slow(*args)
 
 
 cdef object fast_binary(Kernel k, object a, object b):
@@ -327,13 +299,6 @@ cdef inline int finish(Tape tape, Node node, Entry *e, bint optimize) except -1:
             tape.merges.merging += 1
         first.holder = <PyObject *>node
     return 0
-
-
-cdef inline object unary(Kernel k, object a):
-    cdef object r = fast_unary(k, a)
-    if r is None:
-        return ao_method(k.descr, a, EMPTY) if inside_kernel() else general(k, (a,))
-    return r
 
 
 cdef object fast_unary(Kernel k, object a, bint asked=False):

@@ -1,6 +1,6 @@
-# Properties and questions of plain tensors, read past the mode.
+# Properties of plain tensors, read past the mode.
 #
-# Inside a graph torch hands each `x.dtype`, `x.dim()` or `p.grad = None` of the user's to the mode, which costs
+# Inside a graph torch hands each `x.dtype` or `p.grad = None` of the user's to the mode, which costs
 # a microsecond, more than many kernels.  None of them is an operation.  The descriptors of the class keep their
 # identity; what they point to is a copy of torch's own entry, whose functions ask first whether the mode of this
 # library is the one that would be asked.
@@ -12,16 +12,6 @@ cdef extern from *:
         PyGetSetDef *former;
         PyObject *getter;                            /* what torch hands a mode for it */
     } ao_property;
-    static vectorcallfunc ao_former_question;        /* CPython's, for all methods without arguments */
-    static PyObject *(*ao_answer)(PyObject *, PyObject *);
-    static PyObject *ao_question_entry(PyObject *f, PyObject *const *a, size_t nf, PyObject *names) {
-        if (PyVectorcall_NARGS(nf) == 1 && names == NULL) {
-            PyObject *r = ao_answer(f, a[0]);
-            if (r != Py_None) return r;
-            Py_DECREF(r);
-        }
-        return ao_former_question(f, a, nf, names);
-    }
     static CYTHON_INLINE PyObject *ao_former_get(PyObject *t, void *place) {
         PyGetSetDef *former = ((ao_property *)place)->former;
         return former->get(t, former->closure);
@@ -47,22 +37,11 @@ cdef extern from *:
         d->d_getset = &p->shown;
         return 1;
     }
-    static int ao_take_question(PyObject *f) {
-        PyMethodDescrObject *d = (PyMethodDescrObject *)f;
-        if (!Py_IS_TYPE(f, &PyMethodDescr_Type) || d->vectorcall == NULL || d->d_method->ml_flags != METH_NOARGS) return 0;
-        if (d->vectorcall == ao_question_entry) return 0;
-        if (ao_former_question == NULL) ao_former_question = d->vectorcall;
-        if (ao_former_question != d->vectorcall) return 0;
-        d->vectorcall = ao_question_entry;
-        return 1;
-    }
     """
-    object (*ao_answer)(PyObject *, PyObject *)
     object ao_former_get(PyObject *t, void *place)
     int ao_former_set(PyObject *t, PyObject *value, void *place) except -1
     PyObject *ao_getter(void *place)
     int ao_take_property(object f, object (*get)(PyObject *, void *), int (*set)(PyObject *, PyObject *, void *) except -1) except -1
-    int ao_take_question(object f)
 
 
 cdef inline Tape ours_to_read(PyObject *t):
@@ -198,25 +177,8 @@ cdef int assign_gradient(PyObject *t, PyObject *value, void *place) except -1:
         leave(tape, switch)
 
 
-cdef object answer(PyObject *function, PyObject *t):
-    """`t.dim()` and the like; None where torch has to be asked."""
-    cdef Tape tape = ours_to_read(t)
-    if tape is None:
-        return None
-    switch = enter(tape)
-    try:
-        return ao_method0(<object>function, <object>t)
-    finally:
-        leave(tape, switch)
-
-
-QUESTIONS = tuple("dim ndimension numel nelement element_size is_floating_point is_complex item".split())
-
-
 def take_reads():
-    """Give properties and questions of plain tensors the entries above; how many were taken."""
-    global ao_answer
-    ao_answer = answer
+    """Give properties of plain tensors the entries above; how many were taken."""
     return sum([ao_take_property(p, read_property, pass_write) for p in plain_reads | {base.__dict__["_version"]}]) \
         + sum([ao_take_property(base.__dict__[name], read_view, pass_write) for name in ("T", "mT", "H", "mH", "real", "imag")]) \
         + ao_take_property(base.__dict__["data"], read_data, pass_write) \
@@ -224,5 +186,4 @@ def take_reads():
         + ao_take_property(base.__dict__["is_leaf"], read_is_leaf, pass_write) \
         + ao_take_property(base.__dict__["grad_fn"], read_grad_fn, pass_write) \
         + ao_take_property(base.__dict__["retains_grad"], read_retains_grad, pass_write) \
-        + ao_take_property(base.__dict__["requires_grad"], read_requires_grad, pass_write) \
-        + sum([ao_take_question(base.__dict__[name]) for name in QUESTIONS])
+        + ao_take_property(base.__dict__["requires_grad"], read_requires_grad, pass_write)

@@ -58,7 +58,6 @@ cdef int begin_shortcuts() except -1:
         if "vectorcall" not in parts_off:
             take(shortcut_functions())
             take_methods()
-            take_meetings()
         if "module_call" not in parts_off:
             take_calls()
     elif "module_call" not in parts_off and calls_lost():

@@ -15,34 +15,32 @@ cdef inline bint plain_slice(object s):
 # `a` is a plain tensor, since CustomTensor is a subclass of its class.
 cdef extern from "Python.h":
     ctypedef struct PyNumberMethods:
+        void *nb_power
         void *nb_add
         void *nb_subtract
         void *nb_multiply
         void *nb_true_divide
         void *nb_negative
-        void *nb_matrix_multiply
     ctypedef struct PyMappingMethods:
         void *mp_subscript
     ctypedef struct PyTypeObject:
         PyNumberMethods *tp_as_number
         PyMappingMethods *tp_as_mapping
 
-cdef Kernel ADD, SUB, MUL, DIV, NEG
+cdef Kernel ADD, SUB, MUL, DIV, POW, NEG
 
 
-cdef inline object operator(Kernel k, object a, object b, object reflected):
+cdef inline object operator(Kernel k, object a, object b, str reflected):
     """`a op b` for an operator's slot; `reflected` is the method of `b` for an `a` that is no tensor."""
-    if overridden():
-        return getattr(Tensor, f"__{reflected[3:]}")(a, b) if is_tensor(a) else getattr(Tensor, reflected)(b, a)
-    if type(a) is CustomTensor or ordinary(a):
+    if ordinary(a) and not overridden():
         r = fast_binary(k, a, b)
         if r is not None:
             return r
     try:
         if is_tensor(a):
-            return binary(k, a, b)
+            return k.descr(a, b)
         if (type(a) is float or type(a) is int) and type(b) is CustomTensor and (k is ADD or k is MUL):
-            return binary(k, b, a)           # as `reflected` would
+            return operator(k, b, a, reflected)  # as `reflected` would
         return getattr(b, reflected)(a)
     except TypeError:
         return NotImplemented                # as torch's operators: the other class may know what to do
@@ -64,19 +62,25 @@ cdef object slot_div(object a, object b):
     return operator(DIV, a, b, "__rtruediv__")
 
 
+cdef object slot_pow(object a, object b, object modulus):
+    return NotImplemented if modulus is not None else operator(POW, a, b, "__rpow__")
+
+
 cdef object slot_neg(object a):
-    return NEG.descr(a) if overridden() else unary(NEG, a)
+    r = None if overridden() else fast_unary(NEG, a)
+    return NEG.descr(a) if r is None else r
 
 
 cdef int install_slots(custom) except -1:
     """Write the slots; last, since giving a class a method rewrites its slot."""
-    global ADD, SUB, MUL, DIV, NEG
+    global ADD, SUB, MUL, DIV, POW, NEG
     cdef PyTypeObject *kind = <PyTypeObject *><PyObject *>custom
-    ADD, SUB, MUL, DIV, NEG = [KERNELS[name] for name in ("add", "sub", "mul", "div", "neg")]
+    ADD, SUB, MUL, DIV, POW, NEG = [KERNELS[name] for name in ("add", "sub", "mul", "div", "pow", "neg")]
     kind.tp_as_number.nb_add = <void *>slot_add
     kind.tp_as_number.nb_subtract = <void *>slot_sub
     kind.tp_as_number.nb_multiply = <void *>slot_mul
     kind.tp_as_number.nb_true_divide = <void *>slot_div
+    kind.tp_as_number.nb_power = <void *>slot_pow
     kind.tp_as_number.nb_negative = <void *>slot_neg
     kind.tp_as_mapping.mp_subscript = <void *>t_getitem
     return 0

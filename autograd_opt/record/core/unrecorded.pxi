@@ -114,6 +114,8 @@ cdef bint lies_in(object below, object args) except -1:
 # Methods of torch's, met before its parser asks for a mode. ---------------------------
 cdef extern from *:
     """
+    typedef PyObject *const *ao_arguments;
+    static vectorcallfunc ao_former, ao_former_question;     /* CPython's, one for all methods of a convention */
     static PyObject *ao_past;            /* what says that torch has to be asked */
     static PyObject *(*ao_meet)(PyObject *, ao_arguments, size_t, PyObject *);
     static PyObject *ao_method_entry(PyObject *f, PyObject *const *a, size_t nf, PyObject *names) {
@@ -139,17 +141,14 @@ cdef extern from *:
     static int ao_take_meeting(PyObject *f) {
         PyMethodDescrObject *d = (PyMethodDescrObject *)f;
         if (!Py_IS_TYPE(f, &PyMethodDescr_Type) || d->vectorcall == NULL) return 0;
-        if (d->d_method->ml_flags == (METH_VARARGS | METH_KEYWORDS) && d->vectorcall == ao_former) {
-            d->vectorcall = ao_method_entry;
-            return 1;
-        }
-        if (d->d_method->ml_flags == METH_NOARGS && d->vectorcall != ao_question_entry && d->vectorcall != ao_short_entry) {
-            if (ao_former_question == NULL) ao_former_question = d->vectorcall;
-            if (ao_former_question != d->vectorcall) return 0;
-            d->vectorcall = ao_short_entry;
-            return 1;
-        }
-        return 0;
+        int questions = d->d_method->ml_flags == METH_NOARGS;
+        vectorcallfunc *former = questions ? &ao_former_question : &ao_former;
+        vectorcallfunc entry = questions ? ao_short_entry : ao_method_entry;
+        if (!questions && d->d_method->ml_flags != (METH_VARARGS | METH_KEYWORDS) || d->vectorcall == entry) return 0;
+        if (*former == NULL) *former = d->vectorcall;
+        if (*former != d->vectorcall) return 0;
+        d->vectorcall = entry;
+        return 1;
     }
     static binaryfunc ao_former_item;
     static objobjargproc ao_former_assign;
@@ -178,6 +177,8 @@ cdef extern from *:
         return 1;
     }
     """
+    ctypedef PyObject **ao_arguments
+    size_t PY_VECTORCALL_ARGUMENTS_OFFSET
     PyObject *ao_past
     object (*ao_meet)(PyObject *, ao_arguments, size_t, PyObject *)
     object ao_go_on(PyObject *f, ao_arguments a, size_t nf, PyObject *names)
@@ -409,8 +410,8 @@ cdef int assign_item(PyObject *tensor, PyObject *key, PyObject *what) except -1:
     return 1
 
 
-def take_meetings():
-    """Give the other methods of tensors, and indexing, the entries above; how many were taken."""
+def take_methods():
+    """Give the methods of tensors, and indexing, the entries above; how many were taken."""
     global ao_meet, opaque_route
     from autograd_opt.record.torch_fallback import handler
     opaque_route, ao_meet = handler, meet
