@@ -8,6 +8,7 @@ node, by geometry, the next time it is used.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -228,11 +229,14 @@ def made_again(view: Tensor, base: Tensor) -> bool:
 
 def attach_shaped(base: Tensor, view: Tensor, shape: Any) -> Any:
     """`attach_region` for a view that had another shape when it was made: its gradient keeps that one."""
+    part = view.detach()
     try:
-        where = geometry(view.detach().view(tuple(shape)), base)
+        if part.numel() > math.prod(shape):             # a write with `out=` has made it larger
+            part = part.view(-1)[:math.prod(shape)]
+        part = part.view(tuple(shape))
     except RuntimeError:                    # turned, say
         return attach_region(base, view, geometry(view, base))
-    made = handles.append_over(REGION, handles.handle_of(base), where, view.detach().view(tuple(shape)))
+    made = handles.append_over(REGION, handles.handle_of(base), geometry(part, base), part)
     fresh = attach(WRITTEN, made, None, view)
     fresh.view = True
     return fresh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 import torch
@@ -62,13 +63,27 @@ def linear_weight(g: Any, x: Any, x_shape: Any, weight_shape: Any, weight_turned
     return (T(x) @ g).mT if weight_turned else g.mT @ H(x)
 
 
-def bind_einsum(equation: str, operands: Any, path: Any = None) -> Any:
-    """Only plain equations have a rule: no ellipsis, no letter twice in an operand, equal sizes."""
-    equation = equation.replace(" ", "")
+def spelled_out(equation: str, operands: Any) -> tuple[str, str, str]:
+    """The equation in three parts, the axes of its ellipses named by letters that it does not have."""
     left, arrow, out = equation.partition("->")
+    if "." not in equation:
+        return left, arrow, out
+    counts = {t.ndim - len(term) + 3 for term, t in zip(left.split(","), operands, strict=False) if "..." in term}
+    free = [c for c in string.ascii_letters if c not in equation]
+    if len(counts) != 1 or not 0 <= min(counts) <= len(free) or equation.replace("...", "").count("."):
+        raise TypeError("no rule for this equation")
+    axes = "".join(free[:counts.pop()])
+    if not arrow:
+        out = "..." + "".join(sorted(c for c in set(left) - set(".,") if left.count(c) == 1))
+    return left.replace("...", axes), "->", out.replace("...", axes)
+
+
+def bind_einsum(equation: str, operands: Any, path: Any = None) -> Any:
+    """Only plain equations have a rule: no letter twice in an operand, equal sizes, also of the axes of an ellipsis."""
+    left, arrow, out = spelled_out(equation.replace(" ", ""), operands)
     terms = left.split(",")
     sizes: dict[str, int] = {}
-    if "." in equation or len(terms) != len(operands):
+    if len(terms) != len(operands):
         raise TypeError("no rule for this equation")
     for term, t in zip(terms, operands, strict=True):
         if len(set(term)) != len(term) or len(term) != t.ndim:

@@ -81,7 +81,7 @@ def classify(func: Any) -> Handler:
             or getattr(func, "namespace", "") == "profiler":
         return raw
     if inplace.writes(func, name):
-        return recorder.Write(inplace.opaque_handler)
+        return recorder.Write(inplace.opaque_handler, reshapes=name in inplace.RESHAPING)
     from autograd_opt.record import torch_fallback
     return torch_fallback.handler
 

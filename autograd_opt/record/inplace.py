@@ -162,6 +162,8 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     name = getattr(func, "__name__", "").partition(".")[0]
     with private.DisableTorchFunction():
         tensors = [t for t in leaves if isinstance(t, Tensor)]
+        if tensors and name in RESHAPING:
+            views.adopt_reshaped(tensors[0])
         if not tensors or not torch.is_grad_enabled():
             return recorder.written(func, args, kwargs)
         target = tensors[0]
@@ -248,6 +250,7 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         given = kwargs.get("out")
         outs = [t for t in (given if isinstance(given, (tuple, list)) else (given,)) if isinstance(t, Tensor)]
         for t in outs:
+            views.adopt_reshaped(t)
             t.data_ptr()                    # memory that a clone shares cannot be given another size
         kinds = [meta(t) for t in outs]
         result = func(*args, **kwargs)

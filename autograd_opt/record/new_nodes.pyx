@@ -226,19 +226,24 @@ cdef int pack_saved(Tape tape, Node node, object r) except -1:
 
     Such a node is never merged: its hooks are part of what it does.
     """
-    from autograd_opt.record.saved_tensors import pack, pack_extra
+    from autograd_opt.record.saved_tensors import pack, pack_extra, saving_order
     cdef Py_ssize_t i
     node.flags |= NO_MERGE
     if not node.flags & REQUIRES_GRAD or node.op.flags & VARIADIC and node.op.joint is not None and not node.op.need0:
         return 0
     try:
-        if node.x0 is not None and not node.flags & SCALAR0:
-            node.x0 = pack(node.x0, node.in0)
-        if node.x1 is not None and not node.flags & SCALAR1:
-            node.x1 = pack(node.x1, node.in1)
-        if node.saved_more is not None:
+        if node.saved_more is None:
+            for i in saving_order(node.op.name, 2):
+                if i == 0 and node.x0 is not None and not node.flags & SCALAR0:
+                    node.x0 = pack(node.x0, node.in0)
+                elif i == 1 and node.x1 is not None and not node.flags & SCALAR1:
+                    node.x1 = pack(node.x1, node.in1)
+        else:
             values, versions, extra, _ = node.saved_more
-            values = [t if n is None or t is None else pack(t, n) for t, n in zip(values, node.more)]
+            values = list(values)
+            for i in saving_order(node.op.name, len(values)):
+                if node.more[i] is not None and values[i] is not None:
+                    values[i] = pack(values[i], node.more[i])
             node.saved_more = (values, versions, pack_extra(extra), None)
         if node.flags & NEEDS_ANS and r is not None:
             node.value = pack(r, node, True)

@@ -34,6 +34,7 @@ class Write(Route):
     def __init__(
         self, handler: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any], op: Op | None = None,
         bind: Callable[..., Any] | None = None, rename: Callable[..., dict[str, Any]] | None = None,
+        reshapes: bool = False,
     ) -> None: ...
 
 @disjoint_base

@@ -6,6 +6,7 @@ the operation is recorded, and through the unpack hook when a backward run reads
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -164,6 +165,18 @@ def pack(t: Any, node: Any, is_output: bool = False) -> Any:
 def version(t: Tensor) -> int:
     with private.DisableTorchFunction():
         return 0 if t.is_inference() else t._version
+
+
+@functools.cache
+def saving_order(name: str, count: int) -> tuple[int, ...]:
+    """In which order torch saves the tensors among the first `count` operands of an operator: by their names."""
+    packet = getattr(torch.ops.aten, name, None)
+    for overload in () if packet is None else packet.overloads():
+        arguments = getattr(packet, overload)._schema.arguments
+        names = [a.name for a in arguments if str(a.type) in ("Tensor", "Optional[Tensor]")]
+        if len(names) >= count:
+            return tuple(sorted(range(count), key=names.__getitem__))
+    return tuple(range(count))
 
 
 def pack_extra(extra: Any) -> Any:

@@ -93,6 +93,14 @@ def adopt(target: Tensor, node: Any) -> None:
     first.view = True
 
 
+def adopt_reshaped(target: Tensor) -> None:
+    """`adopt` before a write without a record that may turn a view: torch then reads its history off the base."""
+    if target._is_view() and not torch.is_grad_enabled():
+        node = handles.handle_of(target)
+        if node.requires_grad:
+            adopt(target, node)
+
+
 def refuse_unread(target: Tensor) -> None:
     """torch's refusal to write through a view that it takes for a leaf.
 
@@ -187,9 +195,17 @@ def after_write(base: Any, part: Any, target: Tensor) -> None:
 
 
 # The operators: linear in every operand, each one's rule is another of them. -------------
-def restride(g: Tensor, base_size: Any, base_stride: Any) -> Tensor:
-    """`g` in fresh memory with the base's strides."""
-    out = torch.empty_strided(base_size, base_stride, dtype=g.dtype, device=g.device)
+def end_of(size: Any, stride: Any, offset: int = 0) -> int:
+    """How many elements of memory a tensor of this geometry reaches over."""
+    return 0 if 0 in size else offset + 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+
+
+def restride(g: Tensor, base_size: Any, base_stride: Any, reach: int = 0) -> Tensor:
+    """`g` in fresh memory with the base's strides, and zeros up to `reach`, where a view has outgrown the base."""
+    if reach > end_of(base_size, base_stride):
+        out = g.new_zeros(reach).as_strided(base_size, base_stride)
+    else:
+        out = torch.empty_strided(base_size, base_stride, dtype=g.dtype, device=g.device)
     return out.copy_(g)
 
 
@@ -207,7 +223,8 @@ def shown(memory: Tensor, size: Any, stride: Any, offset: int, dtype: Any, conj:
 def region(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any, dtype: Any = None,
            base_dtype: Any = None, conj: bool = False, neg: bool = False) -> Tensor:
     """The part of `x` that a view with this geometry shows."""
-    out = shown(restride(x, base_size, base_stride), size, stride, offset, dtype, conj, neg)
+    memory = restride(x, base_size, base_stride, end_of(size, stride, offset) if dtype in (None, x.dtype) else 0)
+    out = shown(memory, size, stride, offset, dtype, conj, neg)
     return out.clone().resolve_conj().resolve_neg()
 
 
@@ -231,8 +248,12 @@ def overlaps(size: Any, stride: Any) -> bool:
 
 def embed(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any, dtype: Any = None,
           base_dtype: Any = None, conj: bool = False, neg: bool = False) -> Tensor:
-    """Zeros with that part `x`."""
+    """Zeros with that part `x`; what of it lies beyond a base that has not grown with its view goes nowhere."""
     out = torch.empty_strided(base_size, base_stride, dtype=base_dtype or x.dtype, device=x.device).zero_()
+    reach = end_of(size, stride, offset)
+    if reach * x.element_size() > out.untyped_storage().nbytes():
+        cells = -(-reach * x.element_size() // out.element_size())
+        out = out.new_zeros(cells).as_strided(base_size, base_stride)
     place_in = shown(out, size, stride, offset, dtype, conj, neg)
     if not overlaps(size, stride):
         place_in.copy_(x)
@@ -240,8 +261,8 @@ def embed(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, bas
     x = x.conj() if conj else x
     x = -x if neg else x
     extent = out.untyped_storage().nbytes() // x.element_size()
-    cells = torch.arange(extent, device=x.device).as_strided(size, stride, offset)
-    shown(out, (extent,), (1,), 0, x.dtype, False, False).index_add_(0, cells.reshape(-1), x.reshape(-1))
+    places = torch.arange(extent, device=x.device).as_strided(size, stride, offset)
+    shown(out, (extent,), (1,), 0, x.dtype, False, False).index_add_(0, places.reshape(-1), x.reshape(-1))
     return out
 
 

@@ -139,4 +139,26 @@ def hooks_entered_by_an_unpack_hook(new):
     return x.grad, len(seen) > 0, len(packs) > 0
 
 
+@saved("")
+def operands_are_saved_in_the_order_of_their_names(new):
+    """A hook that counts sees what torch saves, one after another: `other` before `self`, `end` before `input`."""
+    a, b, c = new((1.0, 2.0), (3.0, 4.0)), new((0.5, 0.25), (2.0, 1.5)), new((5.0, 6.0), (7.0, 8.0))
+
+    def packed(function: Any, *operands: Tensor) -> list[str]:
+        seen: list[str] = []
+
+        def pack(t: Tensor) -> Tensor:
+            seen.append(next((n for n, x in zip("abc", (a, b, c), strict=True) if torch.equal(t, x)), "result"))
+            return t
+
+        with saved_tensors_hooks(pack, lambda t: t):
+            function(*operands)
+        return seen
+
+    functions = [torch.mul, torch.div, torch.mm, torch.pow, torch.atan2, torch.maximum, torch.hypot, torch.xlogy,
+                 torch.nn.functional.mse_loss, torch.cdist, lambda x, y: x.clone().mul_(y)]
+    return [packed(f, a, b) for f in functions], packed(torch.lerp, a, b, c), packed(torch.addcmul, a, b, c), \
+        packed(torch.addmm, a, b, c)
+
+
 test_saved_hooks = saved.check()

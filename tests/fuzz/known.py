@@ -212,12 +212,6 @@ def kept_for_later(program: Program, message: str) -> bool:
     return agree(program, lines)
 
 
-def not_resized(program: Program, message: str) -> bool:
-    """Do both agree when no `out=` gives a tensor another size?"""
-    lines = [line for line in program.statements if "out=" not in line]
-    return agree(program, lines)
-
-
 def without_history(program: Program, message: str) -> bool:
     """Do both agree when transforms ask for derivatives that have no history?"""
     lines = [line.replace("create_graph=True, ", "") if "vmap(" in line else line for line in program.statements]
@@ -309,14 +303,6 @@ KNOWN = (
         r"_foreach_(mul|div)_",
         "v = (d - f).clone()\ntorch._foreach_mul_([v], 2.0)\nv.sum().backward()\nv.sum().backward()",
         kept_for_later,
-    ),
-    Known(
-        "a view that `out=` has made larger than its base: torch gives the base the part of the gradient that it has",
-        r"(?s)torch raises None .*this library RuntimeError\(.setStorage: sizes|"
-        r"torch raises .*returned an invalid gradient at index.*this library None",
-        r"out=",
-        "v = s.reshape(-1)\nwith torch.no_grad(): torch.mul(w, 2, out=v)\nv.sum().backward()",
-        not_resized,
     ),
     Known(
         "the flag of a derivative of a convolution, in its weight and in vmap, where torch does not read the weight",

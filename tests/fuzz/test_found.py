@@ -1070,6 +1070,44 @@ torch.ones(3, 3, dtype=torch.float64))
         v = torch.vmap(lambda g: torch.autograd.grad(f, x, g, create_graph=True, materialize_grads=True)[0])(\
 torch.stack([torch.ones_like(f), f.detach()]))
         v[i[:1] % 2] = inf""",
+    "a view of hidden memory whose axes are exchanged without a record": """
+        v = torch.einsum('ij,kj->ik', x, w)
+        with torch.no_grad(): v.t_()
+        (v * w[:, :2]).sum().backward()""",
+    "a square one, whose gradient is exchanged, too": """
+        v = torch.einsum('ij,kj->ki', w, w * s)
+        with torch.no_grad(): v.t_()
+        (v * w).sum().backward()""",
+    "a view of hidden memory that `out=` gives another size": """
+        v = x.expand(2, *x.shape)
+        u = torch.einsum('...i,...i->...', v, v)
+        with torch.no_grad(): torch.mul(v, 2, out=u)
+        (v.sum() * 2 + u.sum() * 5).backward()""",
+    "a view that `out=` makes smaller, then larger than its base": """
+        v = (x * s)[1]
+        with torch.no_grad(): torch.mul(s, 2, out=v)
+        (v * w).sum().backward()
+        u = (x * s).t()
+        with torch.no_grad(): torch.mul(w, 2, out=u)
+        a, = torch.autograd.grad((u * u).sum(), [x], create_graph=True)
+        (a * a).sum().backward()""",
+    "such a view of another type": """
+        v = torch.view_as_real(z * s)
+        with torch.no_grad(): torch.mul(torch.ones(9, 9), 2, out=v)
+        v.sum().backward()""",
+    "letters for the axes of an ellipsis": """
+        v = torch.einsum('...i,...i', x, w[:2])
+        u = torch.einsum('i...,j...->ij', x, c)
+        t = torch.einsum('...ij,...jk->...ik', torch.stack([x, c]), torch.stack([w, w]))
+        a = torch.einsum('...i->i', torch.stack([x, c]))
+        b = torch.einsum('...i,i->...', x, y)
+        (v.sum() + u.sum() * 2 + (t * t).sum() + a.sin().sum() + (b * torch.einsum('...,i', x, y)).sum()).backward()""",
+    "an ellipsis twice in one operand": """
+        v = torch.einsum('...i...,...i->...', x, y)""",
+    "a constant that requires grad when a checkpoint computes it again": """
+        v = checkpoint(lambda t, n, q: q.exp() * t, c, 2, z, use_reentrant=False)
+        c.requires_grad = True
+        v.abs().sum().backward()""",
 }
 
 

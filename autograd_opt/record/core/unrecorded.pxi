@@ -219,7 +219,7 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
     if names != NULL:
         n += len(<tuple>names)
     if kind is Write:
-        r = overwritten(tape, function, a, nf, n, names)
+        r = PAST if (<Write>handler).turns(<object>a[0]) else overwritten(tape, function, a, nf, n, names)
         if r is not PAST or n == 2 and not (is_tensor(<object>a[1]) or type(<object>a[1]) in numbers):
             return r                         # `x += None`: torch says whether that is its to answer
         return routed(<Route>handler, func, a, nf, n, names)

@@ -62,17 +62,23 @@ cdef class Write(Route):
     ----------
     handler : what any write can be given to.
     op, bind, rename : the operator that computes the new value, and how it is bound, where it has a line in the table.
+    reshapes : is the tensor given another shape, or are its axes exchanged?
     """
     cdef object handler, bind, rename
     cdef Op op
+    cdef bint reshapes
 
-    def __init__(self, handler, Op op=None, bind=None, rename=None):
-        self.handler, self.op, self.bind, self.rename = handler, op, bind, rename
+    def __init__(self, handler, Op op=None, bind=None, rename=None, bint reshapes=False):
+        self.handler, self.op, self.bind, self.rename, self.reshapes = handler, op, bind, rename, reshapes
+
+    cdef bint turns(self, object t) except -1:
+        """Is this another shape for a view, whose history may be read off its base anew?"""
+        return self.reshapes and is_tensor(t) and ao_is_view(t)
 
     cdef object run(self, object func, tuple args, dict kwargs):
         cdef PyObject *tp = recording()
         cdef object switch
-        if tp != NULL and (not grad_on() or (type(func) is MethodDescriptor or type(func) is BuiltinFunction)
+        if tp != NULL and not (args and self.turns(args[0])) and (not grad_on() or (type(func) is MethodDescriptor or type(func) is BuiltinFunction)
                            and unfollowed(<Tape>tp, args, kwargs)):
             return written(func, args, kwargs)
         lent(args, kwargs)
@@ -155,7 +161,7 @@ cdef bint unfollowed(Tape tape, tuple args, dict kwargs) except -1:
 cdef object into(Tape tape, object func, tuple args, dict kwargs):
     """A call with `out=`, a tensor, that no gradient follows; None where more has to be asked."""
     cdef object out = kwargs["out"], before, r, switch
-    if not ordinary(out) or not ao_plain(out) or ao_casts(any_autocast) or not none_follows(tape, args, kwargs, grad_on()):
+    if not ordinary(out) or not ao_plain(out) or ao_is_view(out) or ao_casts(any_autocast) or not none_follows(tape, args, kwargs, grad_on()):
         return None
     lend_all(tape, args, kwargs)
     switch = enter(tape)
