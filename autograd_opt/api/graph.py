@@ -26,6 +26,7 @@ from autograd_opt.record import tasks
 from autograd_opt.record.recorder import Context
 
 if TYPE_CHECKING:
+    import os
     from pathlib import Path
 
     from autograd_opt.api.kept import Snapshot
@@ -658,6 +659,10 @@ class AutogradGraph(Context):
         from autograd_opt.inspection.drawing import to_mermaid
         return to_mermaid(self._readable(), optimized, limit=limit)
 
+    @overload
+    def draw(self, path: None = None, optimized: bool = False, *, limit: int | None = None) -> str: ...
+    @overload
+    def draw(self, path: str | os.PathLike[str], optimized: bool = False, *, limit: int | None = None) -> Path: ...
     @named
     def draw(self, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> str | Path:
         """A picture: SVG text, or a file by the ending of `path` (.svg, .png, .dot, .mmd).
@@ -676,6 +681,10 @@ class AutogradGraph(Context):
         from autograd_opt.inspection.drawing import draw
         return draw(self._readable(), path, optimized, limit=limit)
 
+    @overload
+    def to_html(self, path: None = None, optimized: bool = False) -> str: ...
+    @overload
+    def to_html(self, path: str | os.PathLike[str], optimized: bool = False) -> Path: ...
     @named
     def to_html(self, path: Any = None, optimized: bool = False) -> str | Path:
         """A self-contained page to browse the graph; `optimized` says which of its two views opens first.

@@ -12,6 +12,7 @@ from autograd_opt.inspection.report import Report, make_report
 from autograd_opt.inspection.snapshot import Item, Scene, scene_of, to_dict
 
 if TYPE_CHECKING:
+    import os
     from pathlib import Path
 
     from autograd_opt.verification.result.verdict import Verification
@@ -104,12 +105,20 @@ class Snapshot:
         from autograd_opt.inspection.drawing import to_mermaid
         return to_mermaid(self, optimized, limit=limit)
 
+    @overload
+    def draw(self, path: None = None, optimized: bool = False, *, limit: int | None = None) -> str: ...
+    @overload
+    def draw(self, path: str | os.PathLike[str], optimized: bool = False, *, limit: int | None = None) -> Path: ...
     @named
     def draw(self, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> str | Path:
         """A picture: SVG text, or a file by the ending of `path` (.svg, .png, .dot, .mmd)."""
         from autograd_opt.inspection.drawing import draw
         return draw(self, path, optimized, limit=limit)
 
+    @overload
+    def to_html(self, path: None = None, optimized: bool = False) -> str: ...
+    @overload
+    def to_html(self, path: str | os.PathLike[str], optimized: bool = False) -> Path: ...
     @named
     def to_html(self, path: Any = None, optimized: bool = False) -> str | Path:
         """A self-contained page to browse the graph."""

@@ -38,3 +38,25 @@ def many(n: int) -> Iterator[ao.AutogradGraph]:
         for _ in range(n):
             y = (y * 0.5).sin() + (y * 0.5).sin()
         yield graph
+
+
+def transformer(layers: int) -> torch.nn.Module:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    return torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+
+def program(kind: str) -> ao.AutogradGraph:
+    """A large graph of each kind: followed, by line, and a population that shares subtrees."""
+    with ao.AutogradGraph(optimize=True, keep=True) as graph:
+        x, y = ao.tensor([1.0, 2.0]), ao.tensor([3.0, 4.0])
+        if kind == "trees":
+            shared = [lambda: (x + y) * x, lambda: x.exp() / y, lambda: ((x + y) * x).sin() - y]
+            _trees = [(shared[k % 3]() * k + shared[k * k % 3]()).sum() for k in range(70)]
+        else:
+            model = transformer(4)
+            if kind == "modules":
+                graph.follow(model)
+            z = torch.randn(2, 5, 8, requires_grad=True)
+            u = model(z)
+            _g = torch.autograd.grad(u.square().mean(), z, create_graph=True)
+    return graph

@@ -40,8 +40,10 @@ graph.report().near_misses[0].reason; graph.report().to_dict()["merged"] is None
 graph.verify(); graph.verify().status; graph.verify().leaves; graph.verify().to_json(); graph.verify().require()
 graph.explain(x, x); graph.explain(x, x).differences; graph.explain(x, x).differences[0].text
 graph.snapshot(); graph.snapshot()[0]; graph.snapshot()[0:2]; graph.snapshot()[0].op; graph.snapshot()[0].operands
+graph.snapshot().to_html().strip(); graph.snapshot().draw("g.svg").name
 list(graph.snapshot()); graph.snapshot().report(); graph.snapshot().verify(); graph.snapshot().draw()
 list(graph); graph[0]; graph[0:2]; graph.dag; graph.optimized(); graph.topological_order()
+graph.draw("g.svg").name; graph.to_html("g.html").name
 graph.draw(); graph.to_html(); graph.to_dot(); graph.to_mermaid(); str(graph)
 graph.gradient_expression(x); graph.gradient_expression(x).operations; graph.gradient_expression(x).latex()
 ao.grad(f)(x); ao.grad(g, argnums=(0, 1))(x, x); ao.value_and_grad(f)(x); ao.value_and_grad(g, argnums=(0, 1))(x, x)

@@ -18,7 +18,7 @@ from autograd_opt._common.arguments import named
 from autograd_opt._common.files import path_of, written_whole
 from autograd_opt.inspection.drawing import dot, mermaid
 from autograd_opt.inspection.drawing.boxes import Picture
-from autograd_opt.inspection.drawing.pictures import picture_of
+from autograd_opt.inspection.drawing.pictures import comparison_of, picture_of
 from autograd_opt.inspection.snapshot import Scene, scene_of
 from autograd_opt.record.recorder import Context
 
@@ -80,8 +80,7 @@ def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -
     """
     if not isinstance(graph, Context) and not isinstance(getattr(graph, "scene", None), Scene):
         raise errors.ArgumentTypeError(errors.at(f"expected an AutogradGraph to draw, got {type(graph).__name__}"))
-    scene = scene_of(getattr(graph, "kept", None) or graph)
-    return _write([picture_of(scene, optimized, limit) for optimized in (False, True)], path)
+    return _write(comparison_of(scene_of(getattr(graph, "kept", None) or graph), limit), path)
 
 
 def to_dot(graph: Any, optimized: bool = False, *, limit: int | None = None) -> str:

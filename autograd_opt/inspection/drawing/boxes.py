@@ -22,6 +22,12 @@ class Box:
     group: int | None = None
     pinned: bool = False
     is_output: bool = False
+    merges: bool = False
+    """It stands for others, or another for it."""
+    gone: bool = False
+    """Drawn as an empty outline: the passes removed it, and its place is kept."""
+    tags: list[tuple[str, int | None]] = field(default_factory=list)
+    """What it reads without a line: leaves, and values that many read, with the number of their colour."""
 
 
 @dataclass
@@ -30,6 +36,8 @@ class Frame:
 
     title: str
     boxes: list[str]
+    parent: int = -1
+    """The frame around it."""
 
 
 @dataclass
@@ -40,6 +48,12 @@ class Picture:
     boxes: list[Box] = field(default_factory=list)
     edges: list[tuple[str, str, int]] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+    """Boxes that stand side by side, from the top; those of a population have no edges that would place them."""
+    hidden: list[tuple[str, str]] = field(default_factory=list)
+    """Edges that are not drawn, yet take part in the placement."""
+    loose: set[tuple[str, str]] = field(default_factory=set)
+    """Edges that are drawn, but take no part in it."""
 
 
 def box_of(scene: Scene, item: Item, group: int | None, optimized: bool) -> Box:
@@ -50,7 +64,7 @@ def box_of(scene: Scene, item: Item, group: int | None, optimized: bool) -> Box:
     detail = f"{item.type}, same as %{item.leader}" if item.state == "merged" else item.type
     return Box(
         f"n{item.index}", f"%{item.index} {title}", detail, hover(scene, item), item.kind,
-        item.state, group, item.pinned, item.is_output,
+        item.state, group, item.pinned, item.is_output, group is not None,
     )
 
 
@@ -85,3 +99,34 @@ def hover(scene: Scene, item: Item) -> str:
     if item.pinned:
         lines.append("pinned: a hook or retain_grad sees its own cotangent")
     return "\n".join(lines)
+
+
+INFIX = {"add": "+", "sub": "−", "mul": "·", "div": "/"}
+
+
+def formula(scene: Scene, index: int, names: dict[int, str], longest: int = 60) -> str:
+    """A value as a formula of leaves and of the values in `names`; inner parts are left out after `longest` signs."""
+    left = [longest]
+
+    def text(i: int, inside: bool) -> str:
+        item = scene.items[scene.items[i].leader]
+        if item.index in names and (inside or item.index != scene.items[index].leader):
+            found = names[item.index]
+        elif item.kind in ("leaf", "constant"):
+            found = item.name or f"%{item.index}"
+        elif left[0] <= 0:
+            found = "…"
+        else:
+            left[0] -= len(item.op) + 2
+            operands = OPS[item.op].operands if item.op in OPS else ()
+            parts = [text(o, True) if o is not None else
+                     program_text.value_text(item.attributes.get(operands[k]) if k < len(operands) else None)
+                     for k, o in enumerate(item.operands)]
+            if item.op in INFIX and len(parts) == 2:
+                joined = f" {INFIX[item.op]} ".join(parts)
+                return f"({joined})" if inside else joined
+            return f"{item.op}({', '.join(parts)})"
+        left[0] -= len(found)
+        return found
+
+    return text(index, False)

@@ -1,30 +1,37 @@
 """A page to browse a graph: one HTML file that needs no network.
 
-Search, zoom, as written and optimized; a click on a node shows its operator, attributes, shape,
-source, rule and gradient formula, and every line of its group.
+Groups unfold by a click; search, zoom, as written and optimized; a click on a node shows its operator, attributes,
+shape, source, rule and gradient formula, and every line of its group.  `layout.js` says which boxes there are, dagre
+places them, `page.js` draws them.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
 from html import escape
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from autograd_opt._common.files import path_of, written_whole
 from autograd_opt.inspection.drawing import dot, style, to_mermaid
 from autograd_opt.inspection.drawing.boxes import title_of
+from autograd_opt.inspection.drawing.pictures import (
+    LETTERS,
+    LIMIT,
+    Folded,
+    line_title,
+    named_values,
+    tags_of,
+    tree_title,
+)
 from autograd_opt.inspection.formulas import formulas_of
+from autograd_opt.inspection.groups import MODULES, TREES, Division, division_of, told
 from autograd_opt.inspection.snapshot import Item, Scene, scene_of
 
-COLUMN, ROW = 150, 84
-"""Pixels between columns and rows."""
-SWEEPS = 6
 
-
-def to_html(graph: Any, path: Any = None, optimized: bool = False) -> Any:
+def to_html(graph: Any, path: Any = None, optimized: bool = False) -> str | Path:
     """Write the page of `graph` to `path`; returns its text where there is no path.
 
     `optimized` says which of its two views opens first.
@@ -40,10 +47,10 @@ def to_html(graph: Any, path: Any = None, optimized: bool = False) -> Any:
     text = page(scene_of(graph), rules_of(graph), optimized)
     if path is None:
         return text
-    path = path_of("path", path)
-    with written_whole(path) as draft:
+    file: Path = path_of("path", path)
+    with written_whole(file) as draft:
         draft.write_text(text, encoding="utf-8")
-    return path
+    return file
 
 
 def rules_of(graph: Any) -> dict[str, dict[str, str]]:
@@ -60,80 +67,63 @@ def page(scene: Scene, rules: dict[str, dict[str, str]], opens_optimized: bool =
     """The page's text."""
     files = resources.files(__package__)
     optimized = {item.index: item for item in scene.optimized_items()}
-    groups = {item.index: k for k, item in enumerate(scene.groups())}
+    colours = {item.index: k for k, item in enumerate(scene.groups())}
     nodes = []
     for item in scene.items:
         data = item.to_dict()
         data["state"], data["title"] = item.state, title_of(item)
-        data["rule"] = rules.get(item.op, {})
-        data["group"] = groups.get(item.leader, -1)
+        data["group"] = colours.get(item.leader, -1)
         data["led"] = list(optimized[item.index].operands) if item.index in optimized else []
         nodes.append(data)
     everything = {
-        "title": scene.name, "row": ROW, "nodes": nodes, "outputs": list(scene.outputs), "palette": style.PALETTE,
-        "opensOptimized": opens_optimized,
-        "written": positions(scene.items), "optimized": positions(list(optimized.values())),
+        "title": scene.name, "nodes": nodes, "rules": rules, "palette": style.PALETTE,
+        "opensOptimized": opens_optimized, **folding(scene),
     }
     # "</script" would end the script element wherever it stands, "<!--<script" would keep it open
     data_text = json.dumps(everything, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    scripts = [(files / name).read_text("utf-8") for name in ("dagre.min.js", "layout.js", "page.js")]
     return TEMPLATE.format(
         title=escape(scene.name), css=(files / "page.css").read_text("utf-8"), data=data_text,
-        script=(files / "page.js").read_text("utf-8"),
+        script="\n".join(scripts),
     )
 
 
-def positions(items: list[Item]) -> dict[int, tuple[int, int]]:
-    """Record number to x and y: rows by depth, ordered and placed by the mean of the neighbours."""
-    ids = [str(item.index) for item in items]
-    edges = [(str(o), str(item.index)) for item in items for o in set(item.operands) if o is not None]
-    level = levels(ids, edges)
-    above: dict[str, list[str]] = defaultdict(list)
-    below: dict[str, list[str]] = defaultdict(list)
-    for a, b in edges:
-        above[b].append(a)
-        below[a].append(b)
-    rows: dict[int, list[str]] = defaultdict(list)
-    for i in ids:
-        rows[level[i]].append(i)
-    x = {i: float(k) - len(row) / 2 for row in rows.values() for k, i in enumerate(row)}
-    for sweep in range(SWEEPS):
-        for depth in sorted(rows, reverse=bool(sweep % 2)):
-            row = rows[depth]
-            near = above if sweep % 2 == 0 else below
-            wanted = {i: sum(x[n] for n in near[i]) / len(near[i]) if near[i] else x[i] for i in row}
-            row.sort(key=wanted.__getitem__)
-            place(row, wanted, x)
-    return {int(i): (round(x[i] * COLUMN), level[i] * ROW) for i in ids}
-
-
-def levels(ids: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Rows from the top; `ids` come in topological order.  Boxes without operands sink to their first user."""
-    level = dict.fromkeys(ids, 0)
-    operands: dict[str, list[str]] = defaultdict(list)
-    users: dict[str, list[str]] = defaultdict(list)
-    for a, b in edges:
-        operands[b].append(a)
-        users[a].append(b)
-    for i in ids:
-        level[i] = max((level[o] + 1 for o in operands[i]), default=0)
-    for i in ids:
-        if not operands[i] and users[i]:
-            level[i] = max(0, min(level[u] for u in users[i]) - 1)
-    return level
-
-
-def place(row: list[str], wanted: dict[str, float], x: dict[str, float]) -> None:
-    """Give a row its columns: at least 1 apart, near to where each box wants to be."""
-    pools: list[tuple[float, int]] = []
-    for k, i in enumerate(row):
-        mean, n = wanted[i] - k, 1
-        while pools and pools[-1][0] > mean:
-            other, m = pools.pop()
-            mean, n = (mean * n + other * m) / (n + m), n + m
-        pools.append((mean, n))
-    starts = [mean for mean, n in pools for _ in range(n)]
-    for k, i in enumerate(row):
-        x[i] = starts[k] + k
+def folding(scene: Scene) -> dict[str, Any]:
+    """The groups, the one that each node is in, which are open at first, and the named values of a population."""
+    small = len(scene.items) <= LIMIT
+    division = division_of(scene)
+    if small and division.words != MODULES:
+        division = Division("", [], [-1] * len(scene.items), [-1] * len(scene.items))
+    trees = division.words == TREES
+    fold = None if trees else Folded(scene, division, scene.items, LIMIT)
+    named = named_values(scene, division)
+    cores: dict[int, list[int]] = defaultdict(list)
+    for g, core in zip(division.trees, division.cores, strict=True):
+        for around in division.around(g):
+            cores[around].append(core)
+    inside: dict[int, list[Item]] = defaultdict(list)
+    for item in scene.items:
+        for g in division.around(division.written[item.index]):
+            inside[g].append(item)
+    groups = []
+    for g, group in enumerate(division.groups):
+        title = division.short(g)
+        if len(cores[g]) == 1:
+            title = tree_title(scene, group.name, cores[g][0], named.letters)
+        elif group.kind == "line":
+            title = line_title(title, inside[g])
+        groups.append({
+            "name": group.name, "kind": group.kind, "title": title, "parent": group.parent, "told": told(inside[g]),
+            "like": fold.like.get(g, "") if fold else "",
+            "letters": [LETTERS.index(text[0]) for text, _ in tags_of(scene, cores[g], named.letters)],
+        })
+    return {
+        "groups": groups, "written": division.written, "optimized": division.optimized,
+        "open": [] if fold is None else list(range(len(groups))) if small else sorted(fold.open - {-1}),
+        "shared": [{"node": i, "trees": n, "letter": LETTERS[k], "formula": text,
+                    "letters": [LETTERS.index(t[0]) for t, _ in tags_of(scene, [i], named.letters)]}
+                   for k, (i, n, text) in enumerate(named.values)],
+    }
 
 
 def notebook_html(graph: Any) -> str:
@@ -153,20 +143,27 @@ TEMPLATE = """<!doctype html>
   <strong id="title">{title}</strong>
   <label><input type="checkbox" id="optimized"> optimized</label>
   <input id="search" type="search" autocomplete="off" placeholder="search ( / ): add, train.py:12, layers.0, merged">
+  <button id="previous" title="previous hit, key p" aria-label="previous hit">‹</button>
+  <button id="next" title="next hit, key n" aria-label="next hit">›</button>
   <span id="count"></span>
+  <button id="fold" title="fold the innermost groups, key f">fold</button>
+  <button id="unfold" title="unfold every group by one level, key u">unfold</button>
   <button id="fit" title="key 0">show all</button>
 </header>
 <main><canvas id="view" tabindex="0" aria-label="the graph; use the search to list nodes"></canvas>
 <aside id="side"><div id="hits"></div><div id="details"></div></aside></main>
 <template id="legend"><h2>{title}</h2>
-<p>Click a node for its operator, attributes, shape, source line, rule, and the lines of its group.
-Drag to move, wheel, pinch or + and − to zoom, 0 to show all, / to search, n and p for the next and the previous hit,
-arrow keys on the graph for the node in that direction.</p>
+<p>Click a box with a tab to unfold it, the title of a frame to fold it again, and a node for its operator, attributes,
+shape, source line, rule, and the lines of its group. Drag to move, wheel, pinch or + and − to zoom, 0 to show all,
+/ to search, n and p for the next and the previous hit, u and f to unfold and fold everything by one level.
+On the graph, arrow keys choose the box in that direction, Enter unfolds it.</p>
 <dl><dt>bold rectangle</dt><dd>leaf</dd><dt>dashed rectangle</dt><dd>constant</dd>
 <dt>rounded</dt><dd>operation</dd><dt>dashed, rounded</dt><dd>operation merged into an equal one</dd>
 <dt>one colour</dt><dd>one value, written several times</dd><dt>grey, struck out</dt><dd>pruned: no output needs it</dd>
 <dt>hexagon</dt><dd>pinned by a hook or retain_grad</dd><dt>parallelogram</dt><dd>opaque: torch's own derivative</dd>
-<dt>double outline</dt><dd>output</dd></dl></template>
+<dt>double outline</dt><dd>output</dd><dt>with a tab</dt><dd>several nodes, folded</dd>
+<dt>grey tag</dt><dd>a leaf, or a value that many boxes read, and this one too</dd>
+<dt>letter</dt><dd>the value of that colour on top is read</dd></dl></template>
 <script type="application/json" id="data">{data}</script>
 <script>{script}</script>
 </body></html>
