@@ -112,6 +112,10 @@ def execution_engine() -> Any:
     return torch.autograd.Variable._execution_engine
 
 
+run_torch_engine: Callable[..., tuple[Any, ...]] = torch.autograd.Variable._execution_engine.run_backward
+"""torch's own engine, whose arguments nobody checks: edges or tensors, cotangents that fit them, and inputs."""
+
+
 def set_execution_engine(engine: Any) -> None:
     """Let torch's Python code ask another object."""
     torch.autograd.Variable._execution_engine = engine

@@ -19,6 +19,7 @@ from autograd_opt.engine import batched
 from autograd_opt.engine.hooks import user_code
 from autograd_opt.graph import handles, references, refusals, view_history
 from autograd_opt.graph import tape as tapes
+from autograd_opt.graph.node import version_number
 from autograd_opt.graph.tensor import CustomTensor, revive
 from autograd_opt.ops.table import MULTI, USERS, VARIADIC, define
 from autograd_opt.record import new_nodes, transforms, views
@@ -33,18 +34,19 @@ _torch_apply = torch_private.function_apply()
 class Context:
     """The `ctx` of a forward and its backward: torch's `FunctionCtx`, for this engine."""
 
+    _to_save: tuple[Any, ...] = ()
+    _dirty: tuple[Any, ...] = ()
+    _non_differentiable: tuple[Any, ...] = ()
+    _materialize = True
+    _materialize_non_diff_grads = True
+    _clear_on_access = False
+    _places: tuple[tuple[int, ...], int] = (), 0
+
     def __init__(self, needs_input_grad: tuple[bool, ...]):
         self.needs_input_grad = needs_input_grad
-        self._to_save: tuple[Any, ...] = ()
         self._saved: list[tuple[Any, int]] | None = []
         self._slots: dict[int, int] = {}
         self._output_nodes: dict[int, Any] = {}
-        self._dirty: tuple[Any, ...] = ()
-        self._non_differentiable: tuple[Any, ...] = ()
-        self._materialize = True
-        self._materialize_non_diff_grads = True
-        self._clear_on_access = False
-        self._places: tuple[tuple[int, ...], int] = (), 0
         self.metadata: dict[str, Any] = {}
 
     def save_for_backward(self, *tensors: Any) -> None:
@@ -92,7 +94,7 @@ class Context:
                 t = t.seen_by_user() if tapes.get_recording() is not None else t.value()
             elif t is not None:
                 with private.DisableTorchFunction():
-                    if version_of(t) != version:
+                    if version_number(t) != version:
                         raise errors.InplaceError(
                             "one of the variables needed for gradient computation has been modified by an inplace "
                             f"operation: saved tensor {i} is at version {t._version}; expected version {version} "
@@ -131,7 +133,7 @@ class Context:
                 self._slots[len(saved)] = slots[0]
                 t = t.detach()
             node = handles.handle_of(t, False) if hooked and not slots else None
-            version = version_of(t)
+            version = version_number(t)
             saved.append((pack(t, node) if hooked else t, version))
         self._saved = saved
         self._to_save = ()
@@ -143,11 +145,6 @@ class Context:
             t = self._saved[k][0] if self._saved is not None else None
             if type(t) is Packed:
                 t.node = node
-
-
-def version_of(t: Tensor) -> int:
-    """The version counter; an inference tensor has none and cannot be written outside its mode."""
-    return 0 if t.is_inference() else t._version
 
 
 class CustomFunction(torch.autograd.Function):
@@ -195,21 +192,27 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     with private.DisableTorchFunction():
         positions = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         found = [handles.handle_of(args[i]) for i in positions]
-        enabled = torch.is_grad_enabled()
-        versions = [version_of(args[i]) for i in positions]
-        old_base = {i: None if views.unseen(args[i]) else views.base_of(args[i]) for i in positions}
-    by_position = dict(zip(positions, found, strict=True))
-    needs = tuple(i in by_position and by_position[i].requires_grad for i in range(len(args)))
-    ctx = Context(needs)
+        enabled = private.is_grad_enabled()
+        versions = [version_number(args[i]) for i in positions]
+        seen = [i for i in positions if args[i]._is_view()]
+        old_base = {i: views.base_of(args[i]) for i in seen if not views.unseen(args[i])}
+        private.set_grad_enabled(False)
+    needs = [False] * len(args)
+    for i, node in zip(positions, found, strict=True):
+        needs[i] = node.requires_grad
+    ctx = Context(tuple(needs))
     ctx._clear_on_access = bool(getattr(cls, "clear_saved_tensors_on_access", False))
     bases = [None if base is None else base[1] for base in old_base.values()]
     with tapes.Held([*found, *bases]):      # the forward may detach its operands, write them, end other runs
-        with torch.no_grad():
+        try:
             if with_setup:
                 result = cls.forward(*args, **kwargs)
                 cls.setup_context(ctx, args, result)
             else:
                 result = cls.forward(ctx, *args, **kwargs)
+        finally:
+            with private.DisableTorchFunction():
+                private.set_grad_enabled(enabled)
         single = not isinstance(result, (tuple, list))
         outputs = [result] if single else list(result)
         call = Call(cls, ctx, args, positions, found, versions, old_base, enabled and any(needs), with_setup)
@@ -236,7 +239,7 @@ class Call(NamedTuple):
         return any(t is self.args[i] for i in self.positions)
 
     def is_dirty(self, t: Any) -> bool:
-        return any(t is d for d in self.ctx._dirty)
+        return bool(self.ctx._dirty) and any(t is d for d in self.ctx._dirty)
 
 
 def is_leaf(node: Any) -> bool:
@@ -249,6 +252,8 @@ def is_leaf(node: Any) -> bool:
 def mark_written(call: Call, outputs: list[Any], tracked: list[int]) -> None:
     """Check what forward has marked as dirty, and refuse writes that the gradient cannot follow."""
     dirty = call.ctx._dirty
+    if not dirty:
+        return
     for i, t in enumerate(dirty):
         if not isinstance(t, Tensor):
             raise errors.GraphError(errors.at(
@@ -272,7 +277,7 @@ def mark_written(call: Call, outputs: list[Any], tracked: list[int]) -> None:
             raise errors.InplaceError(errors.at(
                 "a leaf Variable that requires grad has been used in an in-place operation."))
         views.adopt(t, node)
-        base = call.old_base[i] = call.old_base[i] or views.base_of(t)
+        base = call.old_base[i] = call.old_base.get(i) or views.base_of(t)
         if base is None:
             continue
         if is_leaf(base[1]):
@@ -296,7 +301,8 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
     """Attach the node to the differentiable outputs."""
     ctx, args, positions = call.ctx, call.args, call.positions
     tensors = [i for i, o in enumerate(outputs) if isinstance(o, Tensor)]
-    tracked = [i for i in tensors if not any(outputs[i] is n for n in ctx._non_differentiable)
+    constants = set(map(id, ctx._non_differentiable))
+    tracked = [i for i in tensors if id(outputs[i]) not in constants
                and (outputs[i].is_floating_point() or outputs[i].is_complex())]
     mark_written(call, outputs, tracked)
     before = list(outputs)
@@ -304,7 +310,7 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
     for i in tensors if call.grad else ():
         o = outputs[i]
         if call.is_dirty(o):
-            if any(o is n for n in ctx._non_differentiable) and references.requires_grad(o):
+            if id(o) in constants and references.requires_grad(o):
                 outputs[i] = o.detach()
             continue
         if call.is_input(o):
@@ -328,7 +334,7 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
             if not call.grad and call.is_input(outputs[i]):
                 outputs[i] = unrelated(outputs[i], call.is_dirty(outputs[i]))
         return outputs
-    for i in tracked:
+    for i in tracked if ctx._dirty else ():
         if call.is_dirty(outputs[i]) and call.is_input(outputs[i]):
             outputs[i].grad = None               # as in torch: it was that of the value before
     operands = tuple(args[i] for i in positions)
@@ -338,7 +344,7 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
     attributes = {"function": call.function.__name__}
     if len(tracked) == 1:
         (i,) = tracked
-        base = next((call.old_base[p] for p in positions if args[p] is outputs[i]), None)
+        base = next((call.old_base.get(p) for p in positions if args[p] is outputs[i]), None)
         found = call.found if base is None else [
             views.past_hooks(n, base) if args[p] is outputs[i] else n
             for n, p in zip(call.found, positions, strict=True)]
@@ -403,20 +409,23 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
     return [check(name, i, results[i], n) for i, n in zip(positions, node.operands, strict=True)]
 
 
+BACKWARD, VJP = torch.autograd.Function.backward, torch.autograd.Function.vjp
+
+
 def rule_of(cls: Any) -> Any:
     """The class's `backward`, which may also be named `vjp`."""
-    base = torch.autograd.Function
-    if cls.backward is not base.backward and cls.vjp is not base.vjp:
+    backward, vjp = cls.backward, cls.vjp
+    if (backward is BACKWARD) is not (vjp is VJP):
+        return vjp if backward is BACKWARD else backward
+    if backward is not BACKWARD:
         raise errors.GraphError(
             "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement "
             "one of them."
         )
-    if cls.backward is base.backward and cls.vjp is base.vjp:
-        raise errors.UnsupportedError(
-            "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
-            "backward mode AD."
-        )
-    return cls.vjp if cls.vjp is not base.vjp else cls.backward
+    raise errors.UnsupportedError(
+        "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
+        "backward mode AD."
+    )
 
 
 def check(name: str, i: int, g: Any, node: Any) -> Any:

@@ -73,6 +73,11 @@ cdef uint32_t version_of(object t) except? 4294967295:
     return <uint32_t>version
 
 
+def version_number(t):
+    """Return the version counter of a tensor; 0 for an inference tensor, which has none."""
+    return version_of(t)
+
+
 cdef object shape_of(object t):
     return ao_shape(t)
 

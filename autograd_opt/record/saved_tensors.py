@@ -45,7 +45,8 @@ class Entered(threading.local):
 
     def changed(self, before: list[Any], task: Any) -> None:
         """Note the pairs from before user code that has changed them: the end of its node brings them back."""
-        if task.pairs is None and (len(before) != len(self.pairs) or any(map(is_not, before, self.pairs))):
+        now = self.pairs
+        if (before or now) and task.pairs is None and (len(before) != len(now) or any(map(is_not, before, now))):
             task.pairs = before
 
     def restore(self, before: list[Any]) -> None:

@@ -121,7 +121,8 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
             if found is not None:
                 return found
         with torch_autograd():
-            return reached(call, outs, GRAD(outs, call.inputs, gs, retain_graph=True, allow_unused=True))
+            return reached(call, outs, private.run_torch_engine(
+                tuple(outs), tuple(gs), True, False, tuple(call.inputs), allow_unreachable=True, accumulate_grad=False))
     tracked = [p for p in gs if p.requires_grad]
     if operands is None:
         operands = [connected(x.detach(), n) for x, n in zip(call.inputs, node.operands, strict=True)]
