@@ -223,6 +223,12 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
         if r is not PAST or n == 2 and not (is_tensor(<object>a[1]) or type(<object>a[1]) in numbers):
             return r                         # `x += None`: torch says whether that is its to answer
         return routed(<Route>handler, func, a, nf, n, names)
+    if kind is Recorded and names == NULL and (<Recorded>handler).kernel is not None \
+            and n == (<Recorded>handler).kernel.arity and not ao_casts(any_autocast):
+        r = fast_unary((<Recorded>handler).kernel, <object>a[0], True) if n == 1 \
+            else fast_binary((<Recorded>handler).kernel, <object>a[0], <object>a[1])
+        if r is not None:
+            return r
     raw = kind is Raw
     if not raw and kind is not Recorded and kind is not Chosen and handler is not opaque_route:
         if n == 1:
