@@ -33,7 +33,7 @@ ARGS ?=
 COMPACTED := tests/engine tests/algorithms tests/hazards tests/fuzz tests/optimizer/test_broken_passes.py
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
-SOURCES := $(wildcard $(foreach kind,pyx pxd pxi,autograd_opt/*/*.$(kind) autograd_opt/*/*/*.$(kind) passes/*.$(kind)))
+SOURCES := $(wildcard $(foreach kind,pyx pxd,autograd_opt/*/*.$(kind) autograd_opt/*/*/*.$(kind) passes/*.$(kind)))
 
 .PHONY: demo test debug hashes compact plain switches address undefined dev bench figures opinfo layouts matrix lint docs clean
 

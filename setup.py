@@ -123,7 +123,7 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
 setup(
     packages=packages(),
     package_dir={package: folder for folder, package in FOLDERS.items()},
-    package_data={"": ["*.pyx", "*.pxd", "*.pxi", "core/*.pxi", "*.h", "*.pyi", "py.typed", "*.js", "*.css"]},
+    package_data={"": ["*.pyx", "*.pxd", "*.h", "*.pyi", "py.typed", "*.js", "*.css"]},
     include_package_data=False,
     ext_modules=compiled_modules(),
     cmdclass={"build_ext": BuildExtensions},

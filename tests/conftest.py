@@ -9,7 +9,7 @@ import torch
 
 from autograd_opt.abi import switches
 from autograd_opt.graph import tape as tapes
-from autograd_opt.record import recorder
+from autograd_opt.record import context
 
 FOUND_AGAIN = frozenset("""
     test_profilers_and_modes_see_the_calls test_other_graphs_do_not test_described_as_they_are
@@ -54,6 +54,6 @@ def _random_state() -> Iterator[None]:
     dtype = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        recorder.forget_places()
+        context.forget_places()
         yield
     torch.set_default_dtype(dtype)

@@ -23,7 +23,7 @@ from autograd_opt.optimizer import merging as optimize_
 from autograd_opt.optimizer import plan_cache
 from autograd_opt.passes import Pipeline
 from autograd_opt.record import tasks
-from autograd_opt.record.recorder import Context
+from autograd_opt.record.context import Context
 
 if TYPE_CHECKING:
     import os

@@ -24,11 +24,11 @@ from autograd_opt.graph import handles, hooks, references, torch_names, view_his
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
-from autograd_opt.record import recorder, views
+from autograd_opt.record import entries, unrecorded, views
 from autograd_opt.record.dispatch import call as call_route
 from autograd_opt.record.dispatch import special
 from autograd_opt.record.leaves import history, meta, remade
-from autograd_opt.record.recorder import escaped
+from autograd_opt.record.reads import escaped
 
 Tensor = torch.Tensor
 Base = private.TensorBase
@@ -252,7 +252,7 @@ def install() -> None:
     """Put in place what torch functions do not reach; done once at import."""
     Tensor.as_subclass = as_subclass  # type: ignore[assignment, method-assign]
     Tensor.set_ = set_  # type: ignore[assignment, method-assign]
-    recorder.take_exports(EXPORTS)
+    entries.take_exports(EXPORTS)
     torch.nn.Parameter.__new__ = new_parameter  # type: ignore[method-assign]
 
 
@@ -296,14 +296,14 @@ def numpy(func: Any, args: Any, kwargs: Any) -> Any:
     if not forced and torch.is_grad_enabled():
         refuse_grad(args[0], "numpy()")
     escaped(args[0])
-    return recorder.run_raw(func, args, kwargs)
+    return unrecorded.run_raw(func, args, kwargs)
 
 
 @special(Tensor.__dlpack__)
 def dlpack(func: Any, args: Any, kwargs: Any) -> Any:
     refuse_grad(args[0], "__dlpack__()")
     escaped(args[0])
-    return recorder.run_raw(func, args, kwargs)
+    return unrecorded.run_raw(func, args, kwargs)
 
 
 @special(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.share_memory_, setter("data"),
@@ -314,7 +314,7 @@ def memory(func: Any, args: Any, kwargs: Any) -> Any:
         raise errors.GraphError(errors.at("cannot resize variables that require grad"))
     escaped(args[0])
     if func != setter("data"):
-        recorder.own_memory(args[0])
+        unrecorded.own_memory(args[0])
     if func in (setter("data"), Tensor.resize_, Tensor.resize_as_):
         with private.DisableTorchFunction():
             kind = meta(args[0])
@@ -322,7 +322,7 @@ def memory(func: Any, args: Any, kwargs: Any) -> Any:
             if remade(args[0], kind) or func == setter("data"):
                 escaped(args[0])
             return None if func == setter("data") else args[0]      # torch never lets go of what a setter returns
-    return recorder.run_raw(func, args, kwargs)
+    return unrecorded.run_raw(func, args, kwargs)
 
 
 def set_(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -355,7 +355,7 @@ def set_(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 def deepcopy(func: Any, args: Any, kwargs: Any) -> Tensor:
     t, memo = args
     if type(t) is not CustomTensor:
-        return recorder.run_raw(func, args, kwargs)
+        return unrecorded.run_raw(func, args, kwargs)
     if not t.is_leaf:
         raise errors.GraphError(errors.at(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."

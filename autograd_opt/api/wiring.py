@@ -12,14 +12,16 @@ from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.ops.table import OPS, define
 from autograd_opt.record import (
     composed,
+    context,
     dispatch,
     distributed,
+    entries,
+    hot_operators,
     identities,
     inplace,
     modes,
     module_routes,
     option_names,
-    recorder,
     tasks,
     transforms,
     views,
@@ -36,10 +38,13 @@ def install() -> None:
     handles.install()
     for name in torch_names.NAMED_EARLY:
         OPS[name].named = True
-    recorder.leave_out(switches.OFF)
-    recorder.install(CustomTensor, OPS)
-    recorder.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.MODULES,
-                             module_routes.functions, graph.pipeline_of, arguments.checked)
+    context.leave_out(switches.OFF)
+    hot_operators.install(OPS)
+    entries.install(OPS)
+    if "number_slots" not in switches.OFF:
+        entries.install_slots(CustomTensor)
+    context.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.MODULES,
+                            module_routes.functions, graph.pipeline_of, arguments.checked)
     option_names.name_options(graph.AutogradGraph, arguments.refuse_options)
     symbols.install()
     identities.install()

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from autograd_opt.ops.table import OPS
 from autograd_opt.record.dispatch import decomposed, special
-from autograd_opt.record.recorder import CrossEntropy
+from autograd_opt.record.routes import CrossEntropy
 
 REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 

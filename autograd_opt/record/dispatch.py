@@ -20,7 +20,7 @@ from autograd_opt import errors
 from autograd_opt.graph import refusals
 from autograd_opt.graph.tape import get_recording
 from autograd_opt.ops.table import BINDERS, CALLS, DECOMPOSE, INPLACE, OPS, SPELLINGS, Binder, rename
-from autograd_opt.record import recorder
+from autograd_opt.record import arguments, routes, unrecorded
 
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 HANDLERS: dict[Any, Handler] = {}
@@ -34,7 +34,7 @@ SPECIAL: dict[Any, Handler] = {}
 class RecorderMode(TorchFunctionMode):
     """The mode; one instance serves every thread, pushed while a graph records."""
 
-    __torch_function__ = recorder.torch_function
+    __torch_function__ = routes.torch_function
 
 
 MODE = RecorderMode()
@@ -43,12 +43,12 @@ MODE = RecorderMode()
 def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run `func` as the mode would, from inside this library."""
     if get_recording() is None:
-        return recorder.run_raw(func, args, kwargs)
+        return unrecorded.run_raw(func, args, kwargs)
     handler = HANDLERS.get(func)
     if handler is None:
         handler = HANDLERS[func] = classify(func)
-    if not isinstance(handler, recorder.Route):
-        recorder.lent(args, kwargs)
+    if not isinstance(handler, routes.Route):
+        arguments.lent(args, kwargs)
     return handler(func, args, kwargs)
 
 
@@ -68,8 +68,8 @@ def classify(func: Any) -> Handler:
     if func in INPLACE:
         name = INPLACE[func]
         if func is inplace.POWER:
-            return recorder.Write(inplace.handler(name))
-        return recorder.Write(inplace.handler(name), OPS[name], BINDERS[name], rename)
+            return routes.Write(inplace.handler(name))
+        return routes.Write(inplace.handler(name), OPS[name], BINDERS[name], rename)
     if original(func) is not func:
         return replaced
     name = getattr(func, "__name__", "")
@@ -81,7 +81,7 @@ def classify(func: Any) -> Handler:
             or getattr(func, "namespace", "") == "profiler":
         return raw
     if inplace.writes(func, name):
-        return recorder.Write(inplace.opaque_handler, reshapes=name in inplace.RESHAPING)
+        return routes.Write(inplace.opaque_handler, reshapes=name in inplace.RESHAPING)
     from autograd_opt.record import torch_fallback
     return torch_fallback.handler
 
@@ -135,13 +135,13 @@ def replaced(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return call(known, args, kwargs)
 
 
-raw = recorder.Raw()
+raw = routes.Raw()
 """Run without recording: the result has no gradient."""
 
 
 def by_name(name: str) -> Handler:
     """Record as operator `name`."""
-    return recorder.Recorded(OPS[name], BINDERS[name], rename, unbindable)
+    return routes.Recorded(OPS[name], BINDERS[name], rename, unbindable)
 
 
 def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -173,14 +173,14 @@ def instead(func: Any, kind: Any) -> Callable[..., Any]:
 def spelled(target: str | Callable[..., str | None], bind: Binder) -> Handler:
     """Record a callable that has a binder of its own."""
     def route(name: str) -> Handler:
-        return recorder.Recorded(OPS[name], bind, lambda kwargs, operands: kwargs, unbindable)
+        return routes.Recorded(OPS[name], bind, lambda kwargs, operands: kwargs, unbindable)
 
-    return route(target) if isinstance(target, str) else recorder.Chosen(target, route, unbindable)
+    return route(target) if isinstance(target, str) else routes.Chosen(target, route, unbindable)
 
 
 def by_choice(pick: Callable[..., str | None]) -> Handler:
     """Record as the operator that `pick(*args, **kwargs)` names; as one opaque node where it names None."""
-    return recorder.Chosen(pick, by_name, unbindable)
+    return routes.Chosen(pick, by_name, unbindable)
 
 
 def decomposed(func: Callable[..., Any], cast: bool = False) -> Handler:
@@ -208,7 +208,7 @@ def decomposed(func: Callable[..., Any], cast: bool = False) -> Handler:
         from autograd_opt.record import torch_fallback
         return torch_fallback.handler(func, args, kwargs)
 
-    return recorder.Decomposed(body, MODE, whole, cast)
+    return routes.Decomposed(body, MODE, whole, cast)
 
 
 def special(*functions: Any) -> Callable[[Handler], Handler]:
@@ -240,6 +240,6 @@ METADATA = frozenset("""
 """.split())
 """Names whose results never carry a gradient."""
 
-recorder.install_routes(HANDLERS, classify, MODE, refusals.note_class)
+routes.install_routes(HANDLERS, classify, MODE, refusals.note_class)
 
 __all__ = ["HANDLERS", "METADATA", "MODE", "RecorderMode", "call", "errors", "special"]

@@ -20,7 +20,7 @@ from autograd_opt.graph import handles, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import has_history
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
-from autograd_opt.record import new_nodes, recorder, views
+from autograd_opt.record import new_nodes, recorder, routes, unrecorded, views
 from autograd_opt.record.dispatch import call, special
 from autograd_opt.record.leaves import meta, remade
 
@@ -165,7 +165,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if tensors and name in RESHAPING:
             views.adopt_reshaped(tensors[0])
         if not tensors or not torch.is_grad_enabled():
-            return recorder.written(func, args, kwargs)
+            return unrecorded.written(func, args, kwargs)
         target = tensors[0]
         if name.startswith("_foreach_") and wants_grad(nodes_of(tensors, name)) and hasattr(Tensor, name[9:]):
             for t in args[0]:               # none is written where one is refused
@@ -177,7 +177,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if not wants_grad(found):
             if target._is_view():
                 protect(target, found[0], False)
-            return recorder.written(func, args, kwargs)
+            return unrecorded.written(func, args, kwargs)
         try:
             protect(target, found[0], True)
         except errors.InplaceError:
@@ -264,7 +264,7 @@ def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     try:
         assign(func, args, kwargs)
     except errors.InplaceError:
-        recorder.run_raw(Tensor.__getitem__, args[:2], {})          # an index that does not fit is said first
+        unrecorded.run_raw(Tensor.__getitem__, args[:2], {})          # an index that does not fit is said first
         raise
 
 
@@ -272,10 +272,10 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """`setitem`, for an index that fits."""
     x, index, value = args
     if x.is_inference() and not torch.is_inference_mode_enabled():
-        recorder.run_raw(func, args, kwargs)    # raises
+        unrecorded.run_raw(func, args, kwargs)    # raises
     if not x.dim() and (type(index) in (int, slice) or (isinstance(index, Tensor) and not index.is_floating_point()
                                                         and index.dtype not in (torch.bool, torch.uint8))):
-        recorder.run_raw(func, args, kwargs)    # raises
+        unrecorded.run_raw(func, args, kwargs)    # raises
     if not makes_view(index):
         views.refuse_unread(x)
     node = handles.handle_of(x) if torch.is_grad_enabled() else None
@@ -294,7 +294,7 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if torch.is_grad_enabled() and x._is_view() and only_views(index) and views.repeats(x.shape, x.stride()):
         part = call(Tensor.__getitem__, (x, index), {})     # which need not repeat its memory
         if views.repeats(part.shape, part.stride()):
-            recorder.run_raw(func, args, kwargs)            # raises
+            unrecorded.run_raw(func, args, kwargs)            # raises
         call(Tensor.copy_ if isinstance(value, Tensor) else Tensor.fill_, (part, fitted(value, part)), {})
         return
     write(SETITEM, func, args, kwargs, (x, value), {"index": index})
@@ -356,4 +356,4 @@ def to_shape(g: Tensor, shape: Any) -> Tensor:
 
 
 special(Tensor.__setitem__)(setitem)
-special(init.uniform_, init.normal_, init.constant_, init.kaiming_uniform_)(recorder.Fill())
+special(init.uniform_, init.normal_, init.constant_, init.kaiming_uniform_)(routes.Fill())

@@ -21,7 +21,7 @@ from autograd_opt.abi.torch_private import tree_map
 from autograd_opt.graph import runs
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
-from autograd_opt.record import recorder, saved_tensors
+from autograd_opt.record import context, saved_tensors
 
 
 def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -57,7 +57,7 @@ def thread_state() -> ThreadState:
     """The calling thread's modes, as far as a backward run depends on them."""
     return ThreadState(
         private.is_grad_enabled(), private.top_saved_tensors_default_hooks(False),
-        recorder.innermost_graph(), list(runs.stack()), tapes.get_recording() is None,
+        context.innermost_graph(), list(runs.stack()), tapes.get_recording() is None,
     )
 
 
@@ -65,7 +65,7 @@ def thread_state() -> ThreadState:
 def restored(state: ThreadState, tape: Any) -> Iterator[None]:
     """Put `state` in place in a new thread; `runs` are known, but count anew for the depth."""
     from autograd_opt.record.dispatch import MODE
-    recorder.set_innermost_graph(state.graph)
+    context.set_innermost_graph(state.graph)
     tapes.set_active_tape(tape)
     tapes.set_saving_hooks(int(state.hooks is not None))
     try:
@@ -80,7 +80,7 @@ def restored(state: ThreadState, tape: Any) -> Iterator[None]:
                     private.pop_saved_tensors_default_hooks()
     finally:
         tapes.set_active_tape(None)
-        recorder.set_innermost_graph(None)
+        context.set_innermost_graph(None)
 
 
 def install() -> None:

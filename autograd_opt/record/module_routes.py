@@ -1,12 +1,12 @@
 """Shorter ways from torch's functions to the mode.
 
 Built-in functions (`torch.sin`, `torch.nn.functional.linear`), methods, indexing and the operators of plain tensors
-get an entry of their own at the first graph, and keep it (`core/direct.pxi`, `core/unrecorded.pxi`).
+get an entry of their own at the first graph, and keep it (`record/entries.pyx`).
 
 Functions such as `torch.nn.functional.relu` hand a call to a mode through
 `torch.overrides.handle_torch_function`, at 3 to 5 microseconds each.  While at least one
 graph is open, in any thread, the modules that make most of these calls use
-`recorder.handle_torch_function` instead: it does the same in compiled code when the mode
+`context.handle_torch_function` instead: it does the same in compiled code when the mode
 of this library is the innermost one, and calls torch's own otherwise.
 """
 

@@ -6,7 +6,7 @@ from torch.autograd.graph import GradientEdge
 from typing_extensions import disjoint_base
 
 from autograd_opt.graph.node import Op
-from autograd_opt.record.recorder import Route
+from autograd_opt.record.routes import Route
 
 @disjoint_base
 class OpaqueCall:

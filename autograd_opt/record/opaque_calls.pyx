@@ -17,9 +17,11 @@ from autograd_opt.graph.node cimport REQUIRES_GRAD, Node, Op, current_source, fr
 from autograd_opt.graph.handles cimport attach, handle
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording, set_paused
+from autograd_opt.record.arguments cimport is_tensor, lent, none_follows, plain_argument
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.new_nodes cimport fill
-from autograd_opt.record.recorder cimport Route, binding_of, is_tensor, lent, none_follows, plain_argument, unrecorded
+from autograd_opt.record.routes cimport Route
+from autograd_opt.record.unrecorded cimport binding_of, unrecorded
 
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.ops.binding cimport placed

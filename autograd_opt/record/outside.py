@@ -17,7 +17,7 @@ from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.graph.torch_names import numbered
 from autograd_opt.record.dispatch import METADATA, SPECIAL, original
 from autograd_opt.record.nested_values import collect
-from autograd_opt.record.recorder import own_memory
+from autograd_opt.record.unrecorded import own_memory
 
 
 def outside(func: Any, args: Any, kwargs: Any) -> Any:

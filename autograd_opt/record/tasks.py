@@ -11,8 +11,8 @@ from typing import Any
 
 from autograd_opt.abi import interpreter
 from autograd_opt.abi import torch_private as private
+from autograd_opt.record.context import innermost_graph
 from autograd_opt.record.dispatch import MODE
-from autograd_opt.record.recorder import innermost_graph
 
 waiting: dict[int, tuple[contextvars.Context, list[Any]]] = {}
 """id of a task's context -> the context, and its graphs, outermost first."""

@@ -20,7 +20,7 @@ from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import connected
 from autograd_opt.graph.thread_state import included_autograd, torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
-from autograd_opt.record import autocast, new_nodes, opaque_calls, recorder
+from autograd_opt.record import autocast, new_nodes, opaque_calls, recorder, unrecorded
 from autograd_opt.record.nested_values import collect, substitute
 from autograd_opt.record.opaque_calls import OpaqueCall, name_of, saved_fields, saves
 
@@ -247,7 +247,7 @@ def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     from autograd_opt.record import views
 
     if tapes.get_recording() is None:
-        return recorder.run_raw(func, args, kwargs)
+        return unrecorded.run_raw(func, args, kwargs)
     name = getattr(func, "__name__", str(func))
     grad = private.is_grad_enabled()
     if grad:
@@ -280,7 +280,7 @@ def unfollowed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors
     with private.DisableTorchFunction():
         strided = all(t.layout is torch.strided for t in tensors)
     if strided:
-        return recorder.run_raw(func, args, kwargs)
+        return unrecorded.run_raw(func, args, kwargs)
     with torch_autograd(grad=False):                # below autograd, kernels count their own writes
         return func(*args, **kwargs)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.loading import ROOT
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
-NAMED = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.(?:pyx|pxd|pxi|pyi|py|h|md|toml|yml))?)`")
+NAMED = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.(?:pyx|pxd|pyi|py|h|md|toml|yml))?)`")
 FOLDERS = ("autograd_opt", "passes", "tests", "benchmarks", "scripts", "docs", "examples")
 FILES = {"/" + path.relative_to(ROOT).as_posix() + "/" * path.is_dir()
          for folder in FOLDERS for path in (ROOT / folder, *(ROOT / folder).rglob("*"))}

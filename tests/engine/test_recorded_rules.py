@@ -9,7 +9,7 @@ import torch
 
 import autograd_opt as ao
 from autograd_opt.engine.executor import use_native
-from autograd_opt.record import recorder
+from autograd_opt.record import context
 from tests.differential import compare
 from tests.engine.test_native import PROGRAMS, Program, inputs
 
@@ -28,7 +28,7 @@ def second_order(program: Program, optimize: bool | str, in_c: bool, *given: Ten
     """The graph after a recorded run, and the derivatives of both orders; numeric runs by the table."""
     leaves = [ao.tensor(x) for x in given]
     torch.manual_seed(0)
-    recorder.forget_places()            # what a first graph would keep for a second one opened here
+    context.forget_places()            # what a first graph would keep for a second one opened here
     before = use_native(in_c)
     try:
         with ao.AutogradGraph(optimize=optimize) as graph:

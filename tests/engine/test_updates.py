@@ -11,7 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import autograd_opt as ao
-from autograd_opt.record import recorder
+from autograd_opt.record import routes
 from autograd_opt.record.dispatch import HANDLERS
 
 Tensor = torch.Tensor
@@ -119,6 +119,6 @@ def test_a_write_without_gradient_is_seen_by_rules_that_read_the_memory() -> Non
 def test_forms_with_a_meaning_of_their_own_have_no_short_entry() -> None:
     with ao.AutogradGraph():
         pass
-    assert isinstance(HANDLERS[Tensor.add_], recorder.Write)
+    assert isinstance(HANDLERS[Tensor.add_], routes.Write)
     for name in ("requires_grad_", "detach_", "set_", "resize_", "__setitem__"):
-        assert not isinstance(HANDLERS.get(getattr(Tensor, name)), recorder.Write), name
+        assert not isinstance(HANDLERS.get(getattr(Tensor, name)), routes.Write), name

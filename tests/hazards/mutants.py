@@ -26,7 +26,7 @@ from autograd_opt.graph import tape as tapes
 from autograd_opt.ops.table import OPS, PURE, define
 from autograd_opt.optimizer import merging
 from autograd_opt.passes import COMMUTATIVE, EFFECT, LEAF, NOMERGE, PINNED, NodeTable
-from autograd_opt.record import dispatch, inplace, recorder, views
+from autograd_opt.record import dispatch, inplace, recorder, routes, views
 from tests.fuzz.oracle import compare
 from tests.hazards.cases import program
 from tests.programs import CONSTANTS, LEAVES
@@ -114,7 +114,7 @@ def claims_purity(function: Any, signature: str) -> Callable[[], Any]:
         if name not in OPS:
             define(name, signature, PURE, x=lambda g: g)
         dispatch.classify(function)
-        route = recorder.Recorded(OPS[name], _binder(name), dispatch.rename, dispatch.unbindable)
+        route = routes.Recorded(OPS[name], _binder(name), dispatch.rename, dispatch.unbindable)
         with patch.dict(dispatch.HANDLERS, {function: route}):
             yield
 

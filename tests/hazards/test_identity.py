@@ -17,7 +17,7 @@ MERGES = """
 import warnings; warnings.simplefilter("ignore")
 import torch; torch.set_num_threads(1)
 import autograd_opt as ao
-from autograd_opt.record.recorder import forget_places
+from autograd_opt.record.context import forget_places
 from tests.fuzz.oracle import make_inputs
 from tests.programs import environment, from_seed
 for seed in range(60):

@@ -12,7 +12,7 @@ from autograd_opt.errors import ArgumentError
 from autograd_opt.ops.table import OPS
 from autograd_opt.optimizer import merging
 from autograd_opt.passes import Pipeline
-from autograd_opt.record import identities, recorder
+from autograd_opt.record import hot_operators, identities
 from autograd_opt.verification.program.instructions import Vocabulary
 from autograd_opt.verification.program.reading import convert
 from autograd_opt.verification.rewrites import identities as proved
@@ -218,7 +218,7 @@ def test_flushed_denormals_are_noticed() -> None:
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor does not flush denormals")
     try:
-        assert not recorder.denormals_survive()
+        assert not hot_operators.denormals_survive()
         x = ao.tensor([1e-310], dtype=torch.float64)
         with ao.AutogradGraph(optimize=True):
             y = x * 1
@@ -226,7 +226,7 @@ def test_flushed_denormals_are_noticed() -> None:
             assert not y._node.same
     finally:
         torch.set_flush_denormal(False)
-    assert recorder.denormals_survive()
+    assert hot_operators.denormals_survive()
 
 
 def test_complex_numbers_times_one() -> None:

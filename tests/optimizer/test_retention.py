@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt.record import recorder
+from autograd_opt.record import context
 from tests.optimizer.counting import Memory
 
 Tensor = torch.Tensor
@@ -191,7 +191,7 @@ def steps(program: Callable[[Tensor, Tensor], Tensor], count: int, **options: ob
     """Peak, hits and values computed again, of `count` steps whose graphs are opened at one place."""
     out = []
     x, y = leaf(0, LARGE), leaf(1, LARGE)
-    recorder.forget_places()
+    context.forget_places()
     for _ in range(count):
         x.grad = y.grad = None
         with Memory() as memory, ao.AutogradGraph(**options) as graph:  # type: ignore[arg-type]

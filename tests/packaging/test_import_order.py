@@ -17,7 +17,7 @@ IMPORT = re.compile(
     r"|c?import\s+autograd_opt\.(?P<whole>[\w.]+))", re.MULTILINE)
 ROOT = Path(autograd_opt.__file__).parent
 PASSES = Path(autograd_opt.passes.__file__).parent
-ENDINGS = {".py", ".pyx", ".pxd", ".pxi"}
+ENDINGS = {".py", ".pyx", ".pxd"}
 
 def imports() -> Iterator[tuple[str, str, str]]:
     """Each file below the package, its own part of it, and a part that it imports from."""

@@ -16,7 +16,7 @@ import autograd_opt.passes
 
 ROOT = Path(autograd_opt.__file__).parent
 PASSES = Path(autograd_opt.passes.__file__).parent
-ENDINGS = {".py", ".pyx", ".pxd", ".pxi"}
+ENDINGS = {".py", ".pyx", ".pxd"}
 PRIVATE = re.compile(
     r"\b(?:torch|private)(?:\.\w+)*?\.(?P<name>_(?!_)\w+)"                # torch._C, torch.utils._pytree
     r"|\bfrom torch[\w.]*\._\w+ c?import|^\s*import torch[\w.]*\._\w"     # from torch._ops import OpOverload

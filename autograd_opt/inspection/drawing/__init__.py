@@ -20,7 +20,7 @@ from autograd_opt.inspection.drawing import dot, mermaid
 from autograd_opt.inspection.drawing.boxes import Picture
 from autograd_opt.inspection.drawing.pictures import comparison_of, picture_of
 from autograd_opt.inspection.snapshot import Scene, scene_of
-from autograd_opt.record.recorder import Context
+from autograd_opt.record.context import Context
 
 ENDINGS = (".svg", ".png", ".dot", ".mmd")
 

@@ -1,4 +1,113 @@
-# Entering and leaving a graph: one compiled step each, since every training step pays for both.
+"""Enter and leave a graph: one compiled step each, since every training step pays for both."""
+
+import sys
+from collections import deque
+from weakref import ref as weakref
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport (
+    ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t, ao_mode_count, ao_use_reads,
+)
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.structure import forget_roots
+from autograd_opt.graph.tape cimport Tape, recording, set_paused
+from autograd_opt.graph.tape import saving_hooks, set_active_tape
+from autograd_opt.record.arguments cimport MODE, foreign, mode_innermost
+from autograd_opt.record.entries import take, take_methods
+from autograd_opt.record.module_calls import calls_lost, look_for_tools, take_calls
+from autograd_opt.record.reads import take_reads
+from autograd_opt.record.routes cimport CrossEntropy, Fill, Recorded, Route, handlers
+from autograd_opt.record.routes import torch_function
+from autograd_opt.record.sites cimport forget_sites
+
+ao_use_reads(reads_address())
+cdef object push = private.push_on_torch_function_stack
+cdef object pop = private.pop_torch_function_stack
+cdef object original = torch.overrides.handle_torch_function
+def handle_torch_function(public_api, relevant_args, *args, **kwargs):
+    """`torch.overrides.handle_torch_function`, by a shorter way where the mode of this library is the innermost.
+
+    torch's own asks every argument for its class and swaps the stack of modes through two
+    context managers, which costs more than recording the call.
+    """
+    cdef PyObject *tp = recording()
+    cdef object handler, r
+    if tp == NULL or (<Tape>tp).guarded or not mode_innermost() or foreign(relevant_args):
+        return original(public_api, relevant_args, *args, **kwargs)
+    handler = handlers.get(public_api)
+    if type(handler) is Recorded or type(handler) is Fill:
+        return (<Route>handler).run(public_api, args, kwargs)
+    if type(handler) is CrossEntropy:
+        r = (<CrossEntropy>handler).record(args, kwargs)
+        if r is not None:
+            return r
+    pop()
+    try:
+        return torch_function(MODE, public_api, None, args, kwargs)
+    finally:
+        push(MODE)
+
+
+cdef Py_ssize_t users = 0                # graphs that are open, in all threads
+cdef list namespaces = []
+cdef object shortcut_modules = ()
+cdef object shortcut_functions = None
+cdef bint functions_taken = False
+cdef str NAME = "handle_torch_function"
+
+
+cdef object parts_off = ()
+
+
+def leave_out(names):
+    """Do without these parts, which `abi/switches.py` lists; called before anything is installed."""
+    global parts_off
+    parts_off = names
+
+
+cdef int begin_shortcuts() except -1:
+    """A graph has opened: the first one puts the shorter way into the modules."""
+    global users, functions_taken
+    cdef dict names
+    if not functions_taken:
+        functions_taken = True
+        if "getset" not in parts_off:
+            take_reads()
+        if "vectorcall" not in parts_off:
+            take(shortcut_functions())
+            take_methods()
+        if "module_call" not in parts_off:
+            take_calls()
+    elif "module_call" not in parts_off and calls_lost():
+        take_calls()
+    look_for_tools()
+    users += 1
+    if users == 1 and "torch_functions" not in parts_off:
+        if not namespaces:
+            namespaces[:] = [m.__dict__ for m in shortcut_modules]
+        for names in namespaces:
+            if names.get(NAME) is original:
+                names[NAME] = handle_torch_function
+    return 0
+
+
+cdef int end_shortcuts() except -1:
+    """A graph has closed: the last one puts torch's own function back."""
+    global users
+    cdef dict names
+    users -= 1
+    if users == 0:
+        for names in namespaces:
+            if names.get(NAME) is handle_torch_function:
+                names[NAME] = original
+    return 0
+
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
@@ -9,10 +118,8 @@ cdef extern from "Python.h":
 cdef extern from *:
     """
     static AO_THREAD PyObject *ao_innermost = NULL;    /* the graph that records in this thread; `open_graphs` holds it */
-    static volatile double ao_smallest = 4.9406564584124654e-324, ao_unit = 1.0;
     """
     PyObject *ao_innermost
-    double ao_smallest, ao_unit
 
 cdef object Guard = private.AutoDispatchBelowAutograd
 cdef object transform_level = private.maybe_current_level
@@ -245,11 +352,6 @@ cdef class Context:
         elif tape.recomputed >= newest:
             steady = False               # no better: not tried again at this place
         return steady, newest
-
-
-cpdef bint denormals_survive():
-    """Are denormal numbers kept in this thread?  Where they are flushed, `x * 1` is not `x`."""
-    return ao_smallest * ao_unit != 0.0
 
 
 def forget_places():

@@ -1,14 +1,28 @@
-# Calls of torch's own modules, without the interpreter between `module(x)` and what it computes.
-#
-# `Module.__call__` asks for hooks through two Python functions, and every attribute of a module is
-# looked up through `__getattr__`: 3 microseconds for a `Linear`, as long as its kernel on a small batch.
-# While a graph records in this thread, the classes of `torch.nn` do the same here.  What takes part in a call is looked at
-# each time: hooks, of the module and global; `forward` and `__call__`, of the object and of the class,
-# which a version number of CPython's stands for; tracers and profilers, which want to see the functions.
-# Where anything is not as torch has made it, the call goes on to torch.
-#
-# It is the class's C slot that changes, so that `Module.__call__` stays what it is; whoever writes to
-# that attribute gets CPython's slot back, for all classes, until a graph opens when it is torch's again.
+"""Call torch's own modules without the interpreter between `module(x)` and what it computes.
+
+`Module.__call__` asks for hooks through two Python functions, and every attribute of a module is
+looked up through `__getattr__`: 3 microseconds for a `Linear`, as long as its kernel on a small batch.
+While a graph records in this thread, the classes of `torch.nn` do the same here.  What takes part in a call is looked at
+each time: hooks, of the module and global; `forward` and `__call__`, of the object and of the class,
+which a version number of CPython's stands for; tracers and profilers, which want to see the functions.
+Where anything is not as torch has made it, the call goes on to torch.
+
+It is the class's C slot that changes, so that `Module.__call__` stays what it is; whoever writes to
+that attribute gets CPython's slot back, for all classes, until a graph opens when it is torch's again.
+"""
+
+import sys
+
+import torch
+
+from cpython.object cimport PyObject
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport ao_call
+from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.record.arguments cimport foreign, mode_innermost
+from autograd_opt.record.hot_operators cimport KERNELS, Kernel, fast_unary
+from autograd_opt.record.routes cimport Recorded, handlers
 
 cdef extern from *:
     """
@@ -68,6 +82,7 @@ cdef enum How:
     FORWARD, LINEAR, ACTIVATION, SEQUENTIAL
 
 cdef object Module = torch.nn.Module
+cdef object linear_function = private.nn.linear
 cdef dict functional_names = torch.nn.functional.__dict__
 cdef dict torch_names = torch.__dict__
 cdef dict module_names = torch.nn.modules.module.__dict__
@@ -194,7 +209,7 @@ cdef bint unwatched() except -1:
     return empty(&_globals) and not ao_traced() and not _monitored
 
 
-cdef int look_for_tools() except -1:
+cpdef int look_for_tools() except -1:
     """Note whether a debugger or profiler listens through `sys.monitoring`, which the thread's state does not show."""
     global _monitored
     _monitored = False
@@ -271,7 +286,7 @@ cdef object call_activation(Layer layer, dict own, object x):
     return NotImplemented if r is None else r
 
 
-cdef bint calls_lost() except -1:
+cpdef bint calls_lost() except -1:
     """Was `Module.__call__` written to, and is torch's again?"""
     return not ao_call_taken(torch.nn.Linear) and Module.__call__ is wrapped_call_impl
 

@@ -1,31 +1,57 @@
-# Hot operators of CustomTensor: one or two operands, no attributes but a number.
+"""Record the operators of hot loops: one or two operands, no attributes but a number."""
 
-cdef inline bint grad_on() except -1:
-    return ao_grad_on(grad_enabled)
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport (
+    ao_casts, ao_is_inference, ao_is_zero, ao_method, ao_method0, ao_pair, ao_single, ao_start, ao_use_reads,
+)
+from autograd_opt.abi.kernel_names import PAIRS, SINGLES
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.handles cimport attach, handle
+from autograd_opt.graph.node cimport (
+    CLONE, COMMUTATIVE, DEAD, EXPOSED, FREED, NEEDS_ANS, REQUIRES_GRAD, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1,
+    Node, Op, awaits, current_source, fresh_vn, new_node, ordinary, shape_of,
+)
+from autograd_opt.graph.plain_values cimport CPU, is_float, number_arguments
+from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.graph.value_table cimport Entry, find
+from autograd_opt.graph.values cimport known_value, left_over
+from autograd_opt.record.arguments cimport grad_on, tracked
+from autograd_opt.record.new_nodes cimport saved_version
+from autograd_opt.record.sites cimport MORE_MISSES, learn, settled, settled_after
 
-cdef inline Node computed(object t):
-    """The node that has computed `t`; None for a leaf, and for a tensor that no graph knows."""
-    cdef Node node = held_node(t)
-    return None if node is None or node.flags & LEAF else node
+cdef extern from *:
+    """
+    static volatile double ao_smallest = 4.9406564584124654e-324, ao_unit = 1.0;
+    """
+    double ao_smallest, ao_unit
 
+ao_use_reads(reads_address())
+cdef object base = private.TensorBase
+cdef object lazy_clone = base.__dict__["_lazy_clone"]
+cdef object is_inference = base.__dict__["is_inference"]
+cdef object is_zero = base.__dict__["_is_zerotensor"]
+cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
+cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
+cdef object any_autocast = private.is_any_autocast_enabled
+cdef tuple NOTHING = (None, None, None)
+KERNELS = {}
+UNARY = tuple("""abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc exp exp2 expm1 floor lgamma log
+    log10 log1p log2 neg reciprocal relu round rsqrt sigmoid sin sinh sqrt square tan tanh trunc""".split())
+BINARY = tuple("add sub mul div pow atan2 maximum minimum hypot".split())
 
-cdef inline bint tracked(Tape tape, object t) except -1:
-    """Does `t` require grad?  Asked before anything is registered for it."""
-    cdef Node node
-    if type(t) is not CustomTensor:
-        if ao_needs_grad(t):
-            return True
-        # a view made before its base took part in a recorded write
-        return tape.late and ao_is_view(t) and handle(tape, t).flags & REQUIRES_GRAD != 0
-    node = computed(t)
-    return getattr(t, MARK, False) if node is None else node.flags & REQUIRES_GRAD != 0
+def install(dict ops):
+    """Know the kernels of the operators above."""
+    for name in UNARY + BINARY:
+        if name in ops:
+            KERNELS[name] = Kernel(name, ops[name])
 
-
-cdef inline Node seen(Tape tape, Op op, object t):
+cdef Node seen(Tape tape, Op op, object t):
     """The node of an operand of `op`."""
     return handle(tape, t) if not tape.late or op.differentiable else unread(tape, t)
-
 
 cdef Node unread(Tape tape, object t):
     """The node of an operand that no gradient flows to: a view gets no history by being looked at so."""
@@ -69,9 +95,19 @@ cdef object reuse(Tape tape, Op op, Node first, bint req):
         tape.retention.saved_bytes += size
     return r
 
+cdef object extra_of(Node node):
+    return None if node.saved_more is None else node.saved_more[2]
+
+cdef uint32_t save(Tape tape, Node n, object t) except? 4294967295:
+    """The version under which `t` is saved; what `handle` has checked is not asked again."""
+    return n.version if tape.optimize and not n.flags & EXPOSED else saved_version(t)
+
+cpdef bint denormals_survive():
+    """Are denormal numbers kept in this thread?  Where they are flushed, `x * 1` is not `x`."""
+    return ao_smallest * ao_unit != 0.0
 
 cdef class Kernel:
-    """One C-level method of TensorBase and the operator it computes; its fields are declared in recorder.pxd."""
+    """One C-level method of TensorBase and the operator it computes; its fields are declared in the .pxd."""
 
     def __init__(self, name, Op op):
         self.descr = base.__dict__[name]
@@ -80,39 +116,6 @@ cdef class Kernel:
         names = PAIRS if self.arity == 2 else SINGLES
         self.direct = names.index(name) if name in names else -1
         self.numbers = name in ("add", "sub", "mul", "div")
-
-
-cdef inline bint foreign(object x) except -1:
-    """Is `x` no tensor, and has it, or one of those in it, a torch function to be asked?"""
-    cdef object kind = type(x)
-    return not (kind is CustomTensor or kind is Tensor or kind is Parameter or kind is int or kind is float or x is None
-                or kind is bool) and foreign_kind(x)
-
-
-cdef bint foreign_kind(object x) except -1:
-    if isinstance(x, Tensor):
-        return False
-    if type(x) is tuple or type(x) is list:
-        deeper()
-        try:
-            for y in x:
-                if foreign(y):
-                    return True
-        finally:
-            shallower()
-        return False
-    return getattr(type(x), "__torch_function__", None) is not None
-
-
-cdef inline bint foreigners(tuple args, dict kwargs) except -1:
-    for x in args:
-        if foreign(x):
-            return True
-    if kwargs:
-        for x in kwargs.values():
-            if foreign(x):
-                return True
-    return False
 
 
 cdef object fast_binary(Kernel k, object a, object b):
@@ -266,7 +269,7 @@ cdef object fast_binary(Kernel k, object a, object b):
     return r
 
 
-cdef inline int numbered(Tape tape, Node node, Entry *e, Py_ssize_t moves) except -1:
+cdef int numbered(Tape tape, Node node, Entry *e, Py_ssize_t moves) except -1:
     """`finish`, but where the entry is no longer there: a dispatch mode of the user's may have recorded in the kernel."""
     if e != NULL and tape.table.moves != moves:
         node.vn = fresh_vn()

@@ -1,115 +1,134 @@
-# Calls that record nothing: torch's own call, and a note of the views that it has made.
-#
-# Where gradients are off, or no operand takes part in differentiation, there is nothing to follow.  With value
-# numbers such a call may still be worth a node, since an equal one finds its value; whether it ever does is
-# learned for each place of the program (`settled`).
+"""Give torch's functions and methods entries of their own, which are asked before torch packs the arguments for a mode.
 
-cdef object get_base = ao_own(base.__dict__["_base"])
-cdef set plain_kinds = {int, float, bool, complex, str, type(None), type(Ellipsis), Size, DType, torch.device,
-                        torch.layout, torch.memory_format, torch.Generator}
-"""Classes of arguments that hold no tensor and have no torch function."""
+A built-in function of torch's calling convention has no vectorcall entry (PEP 590), and the
+interpreter packs a tuple and calls it.  The functions of the operator table are given one, once,
+at the first graph.  It packs the same tuple and asks whether a graph records here: if so, the
+call takes the route that the mode would have sent it on; if not, it goes on into torch.  The
+function objects stay what they are, whoever has imported them under whatever name.  A method has such an
+entry of CPython's: ours, in its place, records where it can and else goes on to the former.
+"""
+
+import torch
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport (
+    ao_casts, ao_dtype, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_plain, ao_set_type, ao_start, ao_try_attr,
+    ao_use_reads,
+)
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.handles cimport wrote
+from autograd_opt.graph.node cimport NODE, CustomTensor, Op, Parameter, PlainTensor as Tensor, ordinary, shape_of
+from autograd_opt.graph.plain_values cimport is_float
+from autograd_opt.graph.tape cimport Tape, active_tape, recording
+from autograd_opt.record.arguments cimport (
+    basic, follows, foreign, foreigners, grad_on, is_tensor, lend, mode_innermost, open_to, overridden, own_tensor,
+)
+from autograd_opt.record.guard cimport enter, leave
+from autograd_opt.record.hot_operators cimport KERNELS, Kernel, fast_binary, fast_unary
+from autograd_opt.record.reads cimport escaped
+from autograd_opt.record.recorder cimport apply
+from autograd_opt.record.routes cimport Chosen, Decomposed, Raw, Recorded, Route, Write, classify, handler_of, handlers
+from autograd_opt.record.sites cimport settled
+from autograd_opt.record.unrecorded cimport noted_view, shown_views, started
+
+ao_use_reads(reads_address())
+cdef object base = private.TensorBase
+cdef object any_autocast = private.is_any_autocast_enabled
+cdef object is_inference = base.__dict__["is_inference"]
+cdef tuple EMPTY = ()
+cdef extern from *:
+    """
+    static PyObject *(*ao_route)(PyObject *, PyObject *, PyObject *);
+    static CYTHON_INLINE PyObject *ao_enter_torch(PyObject *f, PyObject *args, PyObject *kwargs) {
+        PyCFunctionWithKeywords entry = (PyCFunctionWithKeywords)(void (*)(void))PyCFunction_GET_FUNCTION(f);
+        return entry(PyCFunction_GET_SELF(f), args, kwargs);
+    }
+    static PyObject *ao_vectorcall(PyObject *f, PyObject *const *a, size_t nf, PyObject *names) {
+        Py_ssize_t i, n = PyVectorcall_NARGS(nf), m = names == NULL ? 0 : PyTuple_GET_SIZE(names);
+        PyObject *args = PyTuple_New(n), *kwargs = NULL, *r = NULL;
+        if (args == NULL) return NULL;
+        for (i = 0; i < n; i++) {
+            Py_INCREF(a[i]);
+            PyTuple_SET_ITEM(args, i, a[i]);
+        }
+        if (m) {
+            kwargs = PyDict_New();
+            if (kwargs == NULL) goto done;
+            for (i = 0; i < m; i++)
+                if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(names, i), a[n + i]) < 0) goto done;
+        }
+        if (Py_EnterRecursiveCall(" in a torch function")) goto done;
+        r = ao_route(f, args, kwargs);
+        Py_LeaveRecursiveCall();
+    done:
+        Py_DECREF(args);
+        Py_XDECREF(kwargs);
+        return r;
+    }
+    static int ao_take(PyObject *f) {
+        PyCFunctionObject *c = (PyCFunctionObject *)f;
+        if (!PyCFunction_CheckExact(f) || c->vectorcall != NULL) return 0;
+        if ((PyCFunction_GET_FLAGS(f) & ~METH_STATIC) != (METH_VARARGS | METH_KEYWORDS)) return 0;
+        c->vectorcall = (vectorcallfunc)ao_vectorcall;
+        return 1;
+    }
+    static int (*ao_export)(PyObject *);
+    static PyObject *ao_export_entry(PyObject *f, PyObject *const *a, size_t nf, PyObject *names) {
+        if ((PyVectorcall_NARGS(nf) > 0 || names != NULL) && ao_export(a[0]) < 0) return NULL;
+        return ao_vectorcall(f, a, nf, names);
+    }
+    static void ao_take_export(PyObject *f) {
+        if (ao_take(f)) ((PyCFunctionObject *)f)->vectorcall = (vectorcallfunc)ao_export_entry;
+    }
+    """
+    object ao_enter_torch(object f, PyObject *args, PyObject *kwargs)
+    object (*ao_route)(PyObject *, PyObject *, PyObject *)
+    int ao_take(object f)
+    int (*ao_export)(PyObject *) except -1
+    void ao_take_export(object f)
+
+cdef object route(PyObject *function, PyObject *args, PyObject *kwargs):
+    """The call of a built-in function that was taken."""
+    cdef PyObject *tp = recording()
+    cdef object func = <object>function, handler
+    if tp != NULL and not (<Tape>tp).guarded and mode_innermost() \
+            and not foreigners(<tuple>args, <dict>kwargs if kwargs != NULL else None):
+        handler = handlers.get(func)
+        if handler is None and classify is not None:
+            handler = handlers[func] = classify(func)
+        if isinstance(handler, Route) and type(handler) is not Decomposed:
+            return (<Route>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
+    return ao_enter_torch(func, args, kwargs)
 
 
-cdef inline bint follows(Tape tape, object x, bint grad) except -1:
-    """Is there anything in the argument `x` that a record or another class would have to be asked about?"""
-    cdef object kind = type(x)
-    if kind is Tensor or kind is Parameter:
-        return not ao_plain(x) or grad and (ao_needs_grad(x) or tape.late and ao_is_view(x))
-    if kind is CustomTensor:
-        return not ao_plain(x) or grad and (tape.late and ao_is_view(x) or tracked(tape, x))
-    return not (kind is int or kind is float or x is None or kind is bool) and inside_follows(tape, x, grad)
+cdef int export(PyObject *t) except -1:
+    """`t` is about to be given to a function that hands its memory out, and that no mode of torch functions sees."""
+    cdef Tape tape = active_tape()
+    if tape is not None and not tape.guarded and isinstance(<object>t, Tensor):
+        escaped(<object>t)
+    return 0
 
 
-cdef bint inside_follows(Tape tape, object x, bint grad) except -1:
-    cdef object kind = type(x)
-    if kind is tuple or kind is list:
-        deeper()
-        try:
-            for y in x:
-                if follows(tape, y, grad):
-                    return True
-        finally:
-            shallower()
-        return False
-    return not plain_argument(x)
+def take_exports(functions):
+    """Let each of these functions note first that memory leaves torch."""
+    global ao_route, ao_export
+    ao_route, ao_export = route, export
+    for f in functions:
+        ao_take_export(f)
 
 
-cdef bint plain_argument(object x) except -1:
-    """Is this an argument that holds no tensor and has no torch function?"""
-    return plain_slice(x) if type(x) is slice else type(x) in plain_kinds
+def take(functions):
+    """Give built-in functions the entry above; how many were taken.
 
-
-cdef bint none_follows(Tape tape, tuple args, dict kwargs, bint grad) except -1:
-    """`follows` of no argument."""
-    for x in args:
-        if follows(tape, x, grad):
-            return False
-    if kwargs:
-        for x in kwargs.values():
-            if follows(tape, x, grad):
-                return False
-    return True
-
-
-cdef bint idle(Tape tape, tuple args, dict kwargs) except -1:
-    """Is there nothing to record of a call with these arguments?"""
-    return none_follows(tape, args, kwargs, grad_on()) and (not tape.optimize or settled())
-
-
-cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs):
-    """The call of torch's own, for arguments that `idle` has looked at."""
-    cdef object r, switch
-    lend_all(tape, args, kwargs)
-    if not args or not is_tensor(args[0]):
-        kwargs = placed(func, kwargs)
-    switch = enter(tape)
-    try:
-        r = ao_call(binding_of(func), args, kwargs if kwargs else None)
-        started(r)
-        return shown_views(r, args, kwargs)
-    finally:
-        leave(tape, switch)
-
-
-cdef inline object shown_views(object r, tuple args, dict kwargs):
-    """The result as eager mode shows it, with a note of the views in it, since their base may come to require grad."""
-    if type(r) is Tensor or type(r) is CustomTensor:
-        return noted_view(r, r, args, kwargs) if ao_is_view(r) else r
-    if isinstance(r, (tuple, list)) and len(r) and (type(r[0]) is Tensor or type(r[0]) is CustomTensor) and ao_is_view(r[0]):
-        return noted_view(r, r[0], args, kwargs)
-    return r
-
-
-cdef object noted_view(object r, object first, tuple args, dict kwargs):
-    cdef object below = ao_get(get_base, first), source
-    cdef Tape tape
-    cdef bint follows_none
-    for x in args:
-        if first is x:
-            return r                             # the operand itself
-    if not lies_in(below, args) and not (kwargs and lies_in(below, tuple(kwargs.values()))):
-        return shown(r)
-    tape = active_tape()
-    source = args[0] if args and is_tensor(args[0]) else None
-    follows_none = grad_on() or tape is None or not tracked(tape, below) and (source is None or not tracked(tape, source))
-    below = None                                 # whether a base is hidden memory is told by its references
-    if not follows_none:
-        set_apart(r, source)
-    else:
-        note_view(r)
-    return r
-
-
-cdef bint lies_in(object below, object args) except -1:
-    """Is the base of a view one of these tensors, or the base of one?"""
-    for x in args:
-        if is_tensor(x):
-            if x is below or ao_is_view(x) and ao_get(get_base, x) is below:
-                return True
-        elif (type(x) is tuple or type(x) is list) and lies_in(below, x):
-            return True
-    return False
-
+    A function of another form (another convention, one that has an entry) is left alone: its
+    calls go the way of the mode.
+    """
+    global ao_route
+    ao_route = route
+    return sum([ao_take(f) for f in functions])
 
 # Methods of torch's, met before its parser asks for a mode. ---------------------------
 cdef extern from *:
@@ -195,12 +214,6 @@ cdef object opaque_route = None          # torch_fallback.handler
 
 
 cdef set numbers = {int, float, bool, complex}
-
-
-cdef inline PyObject *open_to(object t) except? NULL:
-    """The tape that answers for what is done to `t` itself; NULL where torch has to be asked."""
-    cdef PyObject *tp = recording()
-    return NULL if tp == NULL or (<Tape>tp).guarded or not ordinary(t) or not mode_innermost() else tp
 
 
 cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names):
@@ -423,3 +436,93 @@ def take_methods():
     opaque_route, ao_meet = handler, meet
     return sum([ao_take_meeting(f) for f in base.__dict__.values()]) \
         + sum([ao_take_slots(kind, item_of, assign_item) for kind in (Tensor, Parameter, CustomTensor)])
+
+# The operators' slots, written into the class: what Python calls for `a + b` itself, also where
+# `a` is a plain tensor, since CustomTensor is a subclass of its class.
+cdef extern from "Python.h":
+    ctypedef struct PyNumberMethods:
+        void *nb_power
+        void *nb_add
+        void *nb_subtract
+        void *nb_multiply
+        void *nb_true_divide
+        void *nb_negative
+    ctypedef struct PyMappingMethods:
+        void *mp_subscript
+    ctypedef struct PyTypeObject:
+        PyNumberMethods *tp_as_number
+        PyMappingMethods *tp_as_mapping
+
+cdef Kernel ADD, SUB, MUL, DIV, POW, NEG
+
+
+cdef inline object operator(Kernel k, object a, object b, str reflected):
+    """`a op b` for an operator's slot; `reflected` is the method of `b` for an `a` that is no tensor."""
+    if ordinary(a) and not overridden():
+        r = fast_binary(k, a, b)
+        if r is not None:
+            return r
+    try:
+        if is_tensor(a):
+            return k.descr(a, b)
+        if (type(a) is float or type(a) is int) and type(b) is CustomTensor and (k is ADD or k is MUL):
+            return operator(k, b, a, reflected)  # as `reflected` would
+        return getattr(b, reflected)(a)
+    except TypeError:
+        return NotImplemented                # as torch's operators: the other class may know what to do
+
+
+cdef object slot_add(object a, object b):
+    return operator(ADD, a, b, "__radd__")
+
+
+cdef object slot_sub(object a, object b):
+    return operator(SUB, a, b, "__rsub__")
+
+
+cdef object slot_mul(object a, object b):
+    return operator(MUL, a, b, "__rmul__")
+
+
+cdef object slot_div(object a, object b):
+    return operator(DIV, a, b, "__rtruediv__")
+
+
+cdef object slot_pow(object a, object b, object modulus):
+    return NotImplemented if modulus is not None else operator(POW, a, b, "__rpow__")
+
+
+cdef object slot_neg(object a):
+    r = None if overridden() else fast_unary(NEG, a)
+    return NEG.descr(a) if r is None else r
+
+
+def install_slots(custom):
+    """Write the slots; last, since giving a class a method rewrites its slot."""
+    global ADD, SUB, MUL, DIV, POW, NEG
+    cdef PyTypeObject *kind = <PyTypeObject *><PyObject *>custom
+    ADD, SUB, MUL, DIV, POW, NEG = [KERNELS[name] for name in ("add", "sub", "mul", "div", "pow", "neg")]
+    kind.tp_as_number.nb_add = <void *>slot_add
+    kind.tp_as_number.nb_subtract = <void *>slot_sub
+    kind.tp_as_number.nb_multiply = <void *>slot_mul
+    kind.tp_as_number.nb_true_divide = <void *>slot_div
+    kind.tp_as_number.nb_power = <void *>slot_pow
+    kind.tp_as_number.nb_negative = <void *>slot_neg
+    kind.tp_as_mapping.mp_subscript = <void *>t_getitem
+
+
+cdef object getitem = Tensor.__getitem__
+cdef Op SLICE = None, INDEX = None
+cdef str SLOT = None                     # ops/indexing.py: what stands for a tensor in an index's attribute
+
+
+cdef object t_getitem(object self, object index):
+    cdef object r = item_of(<PyObject *>self, <PyObject *>index)
+    return getitem(self, index) if r is PAST else r
+
+
+def install(dict ops):
+    """Know the operators of indexing."""
+    global SLICE, INDEX, SLOT
+    from autograd_opt.ops.indexing import SLOT
+    SLICE, INDEX = ops["slice"], ops["index"]

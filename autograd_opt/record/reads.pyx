@@ -1,10 +1,29 @@
-# Properties of plain tensors, read past the mode.
-#
-# Inside a graph torch hands each `x.dtype` or `p.grad = None` of the user's to the mode, which costs
-# a microsecond, more than many kernels.  None of them is an operation.  The descriptors of the class keep their
-# identity; what they point to is a copy of torch's own entry, whose functions ask first whether the mode of this
-# library is the one that would be asked.
+"""Read properties of plain tensors past the mode.
 
+Inside a graph torch hands each `x.dtype` or `p.grad = None` of the user's to the mode, which costs
+a microsecond, more than many kernels.  None of them is an operation.  The descriptors of the class keep their
+identity; what they point to is a copy of torch's own entry, whose functions ask first whether the mode of this
+library is the one that would be asked.
+"""
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport ao_is_view, ao_needs_grad, ao_plain, ao_try_attr, ao_use_reads
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.handles cimport handle, held_node
+from autograd_opt.graph.node cimport (
+    EXPOSED, LEAF, MARK, NO_MERGE, NODE, Node, Parameter, PlainTensor as Tensor, ordinary,
+)
+from autograd_opt.graph.tape cimport Tape, active_tape, recording
+from autograd_opt.record.arguments cimport computed, lend, open_to
+from autograd_opt.record.guard cimport enter, leave
+from autograd_opt.record.routes cimport Recorded, handler_of, plain_reads
+
+ao_use_reads(reads_address())
+cdef object base = private.TensorBase
+cdef object RETAINS = "_retains_grad"
 cdef extern from *:
     """
     typedef struct {
@@ -46,10 +65,8 @@ cdef extern from *:
 
 cdef inline Tape ours_to_read(PyObject *t):
     """The tape whose mode would be asked about `t`, and has nothing to say; None where torch has to be asked."""
-    cdef PyObject *tp = recording()
-    if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>t) or not mode_innermost():
-        return None
-    return <Tape>tp
+    cdef PyObject *tp = open_to(<object>t)
+    return None if tp == NULL else <Tape>tp
 
 
 cdef object read_property(PyObject *t, void *place):
@@ -105,9 +122,6 @@ cdef object read_requires_grad(PyObject *t, void *place):
         Py_DECREF(found)
         return bool(found)
     return bool(ao_needs_grad(<object>t))
-
-
-cdef object RETAINS = "_retains_grad"
 
 
 cdef int pass_write(PyObject *t, PyObject *value, void *place) except -1:

@@ -1,6 +1,62 @@
-# Where a call that torch sends to `__torch_function__` goes: recorded, decomposed, or run as it is.
+"""Send a call on its route: recorded, decomposed, or run as it is."""
 
-# The routes of the torch-function mode. ------------------------------------------------
+import torch
+
+from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport (
+    ao_builtin0, ao_call, ao_casts, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_own, ao_plain,
+    ao_strided, ao_use_reads,
+)
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.handles cimport handle
+from autograd_opt.graph.node cimport (
+    OUTPUT_OP, REQUIRES_GRAD, VARIADIC, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, shape_of, version_of,
+)
+from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.ops.binding cimport placed
+from autograd_opt.record.arguments cimport (
+    MODE, computed, foreign_kind, grad_on, idle, install_mode, is_tensor, lent, none_follows,
+)
+from autograd_opt.record.autocast cimport install_casts, lowered
+from autograd_opt.record.guard cimport enter, leave
+from autograd_opt.record.hot_operators cimport KERNELS, fast_binary, fast_unary
+from autograd_opt.record.new_nodes import record_write
+from autograd_opt.record.recorder cimport recorded
+from autograd_opt.record.sites cimport learn_function, settled
+from autograd_opt.record.unrecorded cimport OPERATOR_KINDS, into, run_raw, unfollowed, unrecorded, written
+
+ao_use_reads(reads_address())
+cdef object base = private.TensorBase
+cdef object any_autocast = private.is_any_autocast_enabled
+cdef object is_inference = base.__dict__["is_inference"]
+cdef object all_disabled = private.is_torch_function_all_disabled
+cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
+cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
+cdef tuple NOTHING = (None, None, None)
+cdef object MethodDescriptor = type(base.__dict__["add"])
+cdef object BuiltinFunction = type(len)
+cdef object get_dimensions = ao_own(base.__dict__["ndim"])
+cdef object log_softmax_method = base.__dict__["log_softmax"]
+cdef object nll_function = private.nn.nll_loss
+cdef object INT64 = torch.int64
+cdef object push = private.push_on_torch_function_stack
+cdef object pop = private.pop_torch_function_stack
+cdef dict handlers = {}
+cdef object classify = None
+cdef set kinds_met = set()               # classes of tensors, as torch names them to a mode, that need no word
+cdef object note_kind = None
+cdef object equals = Tensor.__eq__        # the one operator whose second operand torch does not look at before a mode
+cdef object Wrapper = type(Tensor.dtype.__get__)
+cdef set plain_reads = {base.__dict__[name] for name in "shape dtype device ndim layout is_nested is_sparse is_cuda is_cpu is_meta \
+is_quantized is_mkldnn is_mps is_xpu itemsize nbytes names".split() if name in base.__dict__}
+
+
+cdef dict known_operators = {}           # id of an operator of `torch.ops` -> its handler
+cdef list kept_operators = []            # these operators, so that an address stays one object's
+
 cdef class Route:
     """How a callable is run inside a context."""
 
@@ -13,12 +69,6 @@ cdef class Route:
 
 cdef class Recorded(Route):
     """How one operator is run: bound to operands and attributes, then recorded."""
-    cdef Op op
-    cdef object bind, rename, fallback, whole
-    cdef Kernel kernel
-    cdef Plan plan
-    cdef Py_ssize_t n
-
     def __init__(self, Op op, bind, rename, fallback):
         from autograd_opt.record.torch_fallback import handler
         self.kernel = KERNELS.get(op.name)
@@ -87,9 +137,6 @@ cdef class Recorded(Route):
 
 cdef class Chosen(Route):
     """How an overloaded callable is run: its arguments say which operator it is."""
-    cdef object pick, route, fallback
-    cdef dict routes
-
     def __init__(self, pick, route, fallback):
         self.pick, self.route, self.fallback = pick, route, fallback
         self.routes = {}
@@ -126,10 +173,6 @@ cdef class Chosen(Route):
 
 cdef class Decomposed(Route):
     """Python code of torch's own, run with the mode on so that its calls are recorded one by one."""
-    cdef object body, mode, whole
-    cdef list running
-    cdef bint cast                       # under autocast torch casts for the call, not for its pieces
-
     def __init__(self, body, mode, whole, bint cast=False):
         self.body, self.mode, self.whole, self.cast = body, mode, whole, cast
         self.running = []
@@ -177,7 +220,6 @@ cdef class Raw(Route):
         lent(args, kwargs)
         return run_raw(func, args, kwargs)
 
-
 cdef class Fill(Route):
     """An initializer of torch's, written in Python, that writes the tensor it is given under no_grad."""
 
@@ -187,14 +229,136 @@ cdef class Fill(Route):
             args = (kwargs.pop("tensor"),)
         return written(func, args, kwargs)
 
+cdef class Write(Route):
+    """The route of an in-place form: `handler` records it where gradients are on.
 
-cdef object push = private.push_on_torch_function_stack
-cdef object pop = private.pop_torch_function_stack
-cdef dict handlers = {}
-cdef object classify = None
-cdef set kinds_met = set()               # classes of tensors, as torch names them to a mode, that need no word
-cdef object note_kind = None
+    Parameters
+    ----------
+    handler : what any write can be given to.
+    op, bind, rename : the operator that computes the new value, and how it is bound, where it has a line in the table.
+    reshapes : is the tensor given another shape, or are its axes exchanged?
+    """
+    def __init__(self, handler, Op op=None, bind=None, rename=None, bint reshapes=False):
+        self.handler, self.op, self.bind, self.rename, self.reshapes = handler, op, bind, rename, reshapes
 
+    cdef bint turns(self, object t) except -1:
+        """Is this another shape for a view, whose history may be read off its base anew?"""
+        return self.reshapes and is_tensor(t) and ao_is_view(t)
+
+    cdef object run(self, object func, tuple args, dict kwargs):
+        cdef PyObject *tp = recording()
+        cdef object switch
+        if tp != NULL and not (args and self.turns(args[0])) and (not grad_on() or (type(func) is MethodDescriptor or type(func) is BuiltinFunction)
+                           and unfollowed(<Tape>tp, args, kwargs)):
+            return written(func, args, kwargs)
+        lent(args, kwargs)
+        if tp != NULL and self.op is not None and args and not ao_casts(any_autocast) and usual_target(<Tape>tp, args[0]):
+            switch = enter(<Tape>tp)
+            try:
+                if write_result(<Tape>tp, self, func, args, kwargs):
+                    return args[0]
+            finally:
+                leave(<Tape>tp, switch)
+        return self.handler(func, args, kwargs)
+
+
+cdef bint usual_target(Tape tape, object t) except -1:
+    """Is `t` a result that requires grad, no view, and without hooks?  Then nothing is to be refused, nor to move with a write."""
+    cdef Node node
+    if type(t) is not CustomTensor or not ao_plain(t) or ao_is_view(t):
+        return False
+    node = computed(t)
+    return node is not None and node.tape_id == tape.id and node.index >= 0 and node.hooks is None and node.view is None \
+        and node.flags & REQUIRES_GRAD != 0 and node.op is not OUTPUT_OP and node.op.name != "written"
+
+
+cdef bint write_result(Tape tape, Write route, object func, tuple args, dict kwargs) except -1:
+    """Write a usual target and move it to its new node; False, with nothing done, where the old value has to be copied."""
+    cdef Op op = route.op
+    cdef Node n
+    cdef tuple operands
+    cdef dict attrs
+    cdef list nodes = [], versions = []
+    cdef uint32_t mask = 0
+    cdef Py_ssize_t i
+    try:
+        operands, attrs = route.bind(*args, **route.rename(kwargs, op.operands)) if kwargs else route.bind(*args)
+    except TypeError:
+        return False
+    for i in range(len(operands)):
+        t = operands[i]
+        if not is_tensor(t):
+            nodes.append(None)
+            versions.append(0)
+            continue
+        if not ordinary(t) or not ao_plain(t) or ao_is_inference(is_inference, t):
+            return False
+        n = handle(tape, t)
+        if n.op.name == "view_apart" or i == 0 and n is not computed(t):
+            return False
+        if n.flags & REQUIRES_GRAD:
+            mask |= op.needs(<int>i)
+        nodes.append(n)
+        versions.append(version_of(t))
+    if mask & 1:
+        return False
+    ao_call(func, args, kwargs if kwargs else None)
+    record_write(op, nodes, operands, attrs, operands[0], None, versions)
+    return True
+
+cdef class CrossEntropy:
+    """`cross_entropy` of one class for each row of a matrix: logarithms of the softmax, then one of each row.
+
+    Parameters
+    ----------
+    log_softmax, nll : the two operators.
+    attributes : those of the first.
+    reductions : name of a reduction -> torch's number for it.
+    whole : the route of every other call.
+    """
+    def __init__(self, Op log_softmax, Op nll, dict attributes, dict reductions, whole):
+        self.log_softmax, self.nll, self.attributes, self.reductions = log_softmax, nll, attributes, reductions
+        self.whole = whole
+
+    def __call__(self, func, args, kwargs):
+        cdef object r = self.record(args, kwargs)
+        return self.whole(func, args, kwargs) if r is None else r
+
+    cdef object record(self, tuple args, dict kwargs):
+        """The recorded loss; None where the call is another one, or spelled another way than torch spells it."""
+        cdef PyObject *tp = recording()
+        cdef Tape tape
+        cdef object x, target, weight, reduction, ignored, log_p, switch
+        if tp == NULL or len(args) != 2 or len(kwargs) != 6 or kwargs.get("label_smoothing") != 0 \
+                or kwargs.get("size_average") is not None or kwargs.get("reduce") is not None \
+                or ao_casts(any_autocast):
+            return None
+        reduction, ignored, weight = self.reductions.get(kwargs.get("reduction")), kwargs.get("ignore_index"), kwargs.get("weight")
+        x, target = args
+        if reduction is None or ignored is None or not is_tensor(x) or not is_tensor(target):
+            return None
+        tape = <Tape>tp
+        switch = enter(tape)
+        try:
+            if not ao_strided(x) or ao_dtype(target) is not INT64 or ao_get(get_dimensions, target) != 1 or ao_get(get_dimensions, x) != 2 \
+                    or shape_of(x)[0] != shape_of(target)[0]:
+                return None
+            log_p = recorded(tape, self.log_softmax, log_softmax_method, (x, 1), {}, (x,), self.attributes.copy(), True)
+            return recorded(tape, self.nll, nll_function, (log_p, target, weight, reduction, ignored), {},
+                            (log_p, target, weight), {"reduction": reduction, "ignore_index": ignored}, True)
+        finally:
+            leave(tape, switch)
+
+cdef object read(object descr, object t):
+    """A property of a CustomTensor, without asking any torch-function mode."""
+    if ao_builtin0(all_disabled) is True:
+        return ao_get(descr, t)
+    guard = private.DisableTorchFunction()
+    ao_method0(guard_enter, guard)
+    try:
+        return ao_get(descr, t)
+    finally:
+        ao_method(guard_exit, guard, NOTHING)
 
 cdef object functions_enabled = private.is_torch_function_enabled
 
@@ -231,18 +395,7 @@ cdef object ask_strangers(object func, tuple types, tuple args, dict kwargs):
     return NotImplemented                # torch says that nobody takes the call
 
 
-cdef set OPERATOR_KINDS = {private.OpOverload, private.OpOverloadPacket, private.TorchBindOpOverload}
-cdef object equals = Tensor.__eq__        # the one operator whose second operand torch does not look at before a mode
-cdef object Wrapper = type(Tensor.dtype.__get__)
-cdef set plain_reads = {base.__dict__[name] for name in "shape dtype device ndim layout is_nested is_sparse is_cuda is_cpu is_meta \
-is_quantized is_mkldnn is_mps is_xpu itemsize nbytes names".split() if name in base.__dict__}
-
-
-cdef dict known_operators = {}           # id of an operator of `torch.ops` -> its handler
-cdef list kept_operators = []            # these operators, so that an address stays one object's
-
-
-cdef inline object handler_of(object func):
+cdef object handler_of(object func):
     """The route of a callable; those of `torch.ops` are hashed in Python, and found by what they are."""
     cdef object handler, kind = type(func)
     cdef bint known_by_place = kind is not MethodDescriptor and kind is not BuiltinFunction and kind in OPERATOR_KINDS
@@ -281,6 +434,7 @@ def torch_function(self, func, types, args=(), kwargs=None):
 
 def install_routes(dict table, classifier, mode, note):
     """The dictionary of routes, what fills it on a callable's first sight, the mode, what says a word of a class."""
-    global handlers, classify, MODE, note_kind
-    handlers, classify, MODE, note_kind = table, classifier, mode, note
+    global handlers, classify, note_kind
+    handlers, classify, note_kind = table, classifier, note
+    install_mode(mode)
     install_casts(torch_function)

@@ -1,0 +1,134 @@
+"""Ask about the arguments of a call, and about who sees it first; lend what others may write."""
+
+import torch
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport ao_builtin0, ao_call, ao_innermost_mode, ao_knows_modes, ao_use_reads
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.plain_values cimport deeper, shallower
+from autograd_opt.graph.tape cimport active_tape
+from autograd_opt.record.sites cimport settled
+
+ao_use_reads(reads_address())
+cdef object grad_enabled = private.is_grad_enabled
+cdef object all_disabled = private.is_torch_function_all_disabled
+cdef object stack_size = private.len_torch_function_stack
+cdef object stack_at = private.get_function_stack_at
+cdef object MODE = None
+cdef set plain_kinds = {int, float, bool, complex, str, type(None), type(Ellipsis), torch.Size, torch.dtype, torch.device,
+                        torch.layout, torch.memory_format, torch.Generator}
+"""Classes of arguments that hold no tensor and have no torch function."""
+
+cdef int install_mode(object mode) except -1:
+    """Set the torch-function mode of this library."""
+    global MODE
+    MODE = mode
+    return 0
+
+cdef bint is_tensor(object t) except -1:
+    cdef object kind = type(t)
+    return kind is CustomTensor or kind is Tensor or kind is Parameter or \
+        not (t is None or kind is float or kind is int or kind is bool) and isinstance(t, Tensor)
+
+cdef bint foreign_kind(object x) except -1:
+    if isinstance(x, Tensor):
+        return False
+    if type(x) is tuple or type(x) is list:
+        deeper()
+        try:
+            for y in x:
+                if foreign(y):
+                    return True
+        finally:
+            shallower()
+        return False
+    return getattr(type(x), "__torch_function__", None) is not None
+
+cdef bint foreigners(tuple args, dict kwargs) except -1:
+    for x in args:
+        if foreign(x):
+            return True
+    if kwargs:
+        for x in kwargs.values():
+            if foreign(x):
+                return True
+    return False
+
+cdef bint inside_follows(Tape tape, object x, bint grad) except -1:
+    cdef object kind = type(x)
+    if kind is tuple or kind is list:
+        deeper()
+        try:
+            for y in x:
+                if follows(tape, y, grad):
+                    return True
+        finally:
+            shallower()
+        return False
+    return not plain_argument(x)
+
+
+cdef bint plain_argument(object x) except -1:
+    """Is this an argument that holds no tensor and has no torch function?"""
+    return plain_slice(x) if type(x) is slice else type(x) in plain_kinds
+
+
+cdef bint none_follows(Tape tape, tuple args, dict kwargs, bint grad) except -1:
+    """`follows` of no argument."""
+    for x in args:
+        if follows(tape, x, grad):
+            return False
+    if kwargs:
+        for x in kwargs.values():
+            if follows(tape, x, grad):
+                return False
+    return True
+
+
+cdef bint idle(Tape tape, tuple args, dict kwargs) except -1:
+    """Is there nothing to record of a call with these arguments?"""
+    return none_follows(tape, args, kwargs, grad_on()) and (not tape.optimize or settled())
+
+cdef tuple BOTTOM = (0,)
+
+
+cdef bint mode_innermost() except -1:
+    """Would torch hand a call to the mode of this library first?"""
+    cdef Py_ssize_t n
+    if ao_builtin0(all_disabled) is True:
+        return False
+    if ao_knows_modes():
+        return ao_innermost_mode() == <PyObject *>MODE
+    n = ao_builtin0(stack_size)
+    return n > 0 and ao_call(stack_at, BOTTOM if n == 1 else (n - 1,), None) is MODE
+
+cdef bint mode_further_inside() except -1:
+    cdef Py_ssize_t i, n = ao_builtin0(stack_size)
+    if n < 2 or ao_builtin0(all_disabled) is True or mode_innermost():
+        return False
+    for i in range(n - 1):
+        if ao_call(stack_at, (i,), None) is MODE:
+            return True
+    return False
+
+cdef int lend(object x) except -1:
+    """The tensors in `x` go to somebody who may write them: each then finds its memory its own."""
+    cdef Node node
+    if type(x) is CustomTensor:
+        node = held_node(x)
+        if node is not None:
+            node.spare = None
+    elif type(x) is tuple or type(x) is list or type(x) is dict:
+        deeper()
+        try:
+            for y in (<dict>x).values() if type(x) is dict else x:
+                lend(y)
+        finally:
+            shallower()
+    return 0
+
+cpdef lent(args, kwargs):
+    """These arguments are about to be given to a function that is not in the operator table."""
+    cdef Tape tape = active_tape()
+    if tape is not None:
+        lend_all(tape, args, kwargs)

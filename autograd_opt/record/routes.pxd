@@ -1,0 +1,49 @@
+"""Send a call on its route: recorded, decomposed, or run as it is."""
+
+from autograd_opt.graph.node cimport Op
+from autograd_opt.ops.binding cimport Plan
+from autograd_opt.record.hot_operators cimport Kernel
+
+cdef dict handlers                       # a callable of torch's -> its route, or a handler in Python
+cdef object classify                     # finds it, at first sight
+cdef set plain_reads                     # properties that are no operation
+cdef object handler_of(object func)
+
+cdef class Route:
+    cdef object run(self, object func, tuple args, dict kwargs)
+
+cdef class Recorded(Route):
+    cdef Op op
+    cdef object bind, rename, fallback, whole
+    cdef Kernel kernel
+    cdef Plan plan
+    cdef Py_ssize_t n
+    cdef object bound(self, tuple args, dict kwargs)
+
+cdef class Chosen(Route):
+    cdef object pick, route, fallback
+    cdef dict routes
+
+cdef class Decomposed(Route):
+    cdef object body, mode, whole
+    cdef list running
+    cdef bint cast                       # under autocast torch casts for the call, not for its pieces
+    cdef object decomposed(self, object func, tuple args, dict kwargs)
+
+cdef class Raw(Route):
+    pass
+
+cdef class Fill(Route):
+    pass
+
+cdef class Write(Route):
+    cdef object handler, bind, rename
+    cdef Op op
+    cdef bint reshapes
+    cdef bint turns(self, object t) except -1
+
+cdef class CrossEntropy:
+    cdef Op log_softmax, nll
+    cdef dict attributes, reductions
+    cdef object whole
+    cdef object record(self, tuple args, dict kwargs)

@@ -1,0 +1,52 @@
+from collections.abc import Callable
+from typing import Any
+
+from typing_extensions import disjoint_base
+
+from autograd_opt.graph.node import Op
+
+@disjoint_base
+class Route:
+    def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+@disjoint_base
+class Recorded(Route):
+    def __init__(
+        self, op: Op, bind: Callable[..., Any], rename: Callable[..., Any], fallback: Callable[..., Any]
+    ) -> None: ...
+
+@disjoint_base
+class Chosen(Route):
+    def __init__(
+        self, pick: Callable[..., str | None], route: Callable[[str], Any], fallback: Callable[..., Any]
+    ) -> None: ...
+
+@disjoint_base
+class Decomposed(Route):
+    def __init__(self, body: Callable[..., Any], mode: Any, whole: Callable[..., Any], cast: bool = ...) -> None: ...
+
+@disjoint_base
+class Write(Route):
+    def __init__(
+        self, handler: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any], op: Op | None = None,
+        bind: Callable[..., Any] | None = None, rename: Callable[..., dict[str, Any]] | None = None,
+        reshapes: bool = False,
+    ) -> None: ...
+
+@disjoint_base
+class CrossEntropy:
+    def __init__(
+        self, log_softmax: Op, nll: Op, attributes: dict[str, Any], reductions: dict[str, int],
+        whole: Callable[..., Any],
+    ) -> None: ...
+    def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+class Raw(Route): ...
+class Fill(Route): ...
+
+def torch_function(
+    self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Any: ...
+def install_routes(
+    table: dict[Any, Any], classifier: Callable[[Any], Any], mode: Any, note: Callable[[Any], None],
+) -> None: ...

@@ -1,0 +1,212 @@
+"""Run calls that record nothing: torch's own call, and a note of the views that it has made.
+
+Where gradients are off, or no operand takes part in differentiation, there is nothing to follow.  With value
+numbers such a call may still be worth a node, since an equal one finds its value; whether it ever does is
+learned for each place of the program (`settled`).  Nothing of a write is recorded then either, so that its operands
+need no nodes: what the tape knows of the memory it finds out of date by itself, by version or by the note.
+"""
+
+import torch
+
+from cpython.object cimport PyObject
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport (
+    ao_call, ao_casts, ao_get, ao_is_inference, ao_is_view, ao_memory, ao_own, ao_plain, ao_start, ao_use_reads,
+)
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.handles cimport wrote
+from autograd_opt.graph.node cimport CustomTensor, PlainTensor as Tensor, ordinary, shape_of, version_of
+from autograd_opt.graph.tape cimport Tape, active_tape, recording
+from autograd_opt.ops.binding cimport placed
+from autograd_opt.record.arguments cimport grad_on, is_tensor, lend_all, lent, none_follows, own_tensor, tracked
+from autograd_opt.record.guard cimport enter, leave
+
+ao_use_reads(reads_address())
+cdef object any_autocast = private.is_any_autocast_enabled
+cdef object is_inference = private.TensorBase.__dict__["is_inference"]
+cdef object get_data = private.TensorBase.__dict__["data"]
+cdef object get_base = ao_own(private.TensorBase.__dict__["_base"])
+cdef object is_shared_copy = private.is_cow_tensor
+cdef set OPERATOR_KINDS = {private.OpOverload, private.OpOverloadPacket, private.TorchBindOpOverload}
+
+cpdef object run_raw(object func, object args, object kwargs):
+    """Call `func` with every torch-function route switched off."""
+    cdef PyObject *tp = recording()
+    cdef Tape tape
+    if tp == NULL:
+        return func(*args, **kwargs)
+    tape = <Tape>tp
+    if kwargs and "out" in kwargs:
+        own_memory(kwargs["out"])
+    kwargs = placed(func, kwargs)
+    switch = enter(tape)
+    try:
+        func = binding_of(func)
+        r = func(*args, **kwargs) if kwargs else func(*args)
+        started(r)
+        return r
+    finally:
+        leave(tape, switch)
+
+cdef object binding_of(object func):
+    """What an operator of `torch.ops` calls, whose Python code has looked at the arguments before it came to the mode."""
+    return private.direct(func) if type(func) in OPERATOR_KINDS else func
+
+cpdef int own_memory(object t) except -1:
+    """Let a tensor that may be given another size, or several, share memory with no clone: torch cannot resize that."""
+    if isinstance(t, (tuple, list)):
+        for one in t:
+            own_memory(one)
+    elif is_tensor(t):
+        with private.DisableTorchFunction():
+            if t.layout is torch.strided and is_shared_copy(t):
+                t.data_ptr()
+    return 0
+
+cdef int started(object r, object kept=None) except -1:
+    """Let what a call has made begin at version 0, as in torch, whose kernels' own writes are not counted.
+
+    `kept` is for the rule: it may hold an output, or another tensor in its memory, which has the same counter.
+    """
+    cdef Py_ssize_t holders = 0 if kept is None else 2
+    if type(r) is Tensor or type(r) is CustomTensor:
+        ao_start(r, 1 + holders, copies_in(kept, r))
+    elif isinstance(r, (tuple, list)):
+        for t in r:
+            if type(t) is Tensor or type(t) is CustomTensor:
+                ao_start(t, 2 + holders, copies_in(kept, t))
+    return 0
+
+
+cdef Py_ssize_t copies_in(object kept, object t) except -1:
+    """How many other tensors of what is kept lie in the memory of `t`."""
+    cdef Py_ssize_t n = 0
+    if type(kept) is tuple:
+        for other in <tuple>kept:
+            n += copies_in(other, t)
+        return n
+    return type(kept) is Tensor and kept is not t and ao_memory(kept) != NULL and ao_memory(kept) == ao_memory(t)
+
+cdef object shown(object r):
+    """A result as eager mode shows it: not as a view of memory that only torch's kernel knows."""
+    if isinstance(r, (tuple, list)):
+        return type(r)([shown(t) for t in r])
+    return ao_get(get_data, r) if ao_is_view(r) else r
+
+
+cdef int note_view(object r) except -1:
+    """Remember when views of a constant were made: it may come to require grad."""
+    for t in r if isinstance(r, (tuple, list)) else (r,):
+        if type(t) is Tensor and not ao_is_inference(is_inference, t) and t._is_view():
+            t._made = version_of(t)
+    return 0
+
+cdef bint set_apart(object r, object source) except -1:
+    """`views.set_apart`."""
+    from autograd_opt.record.views import set_apart as in_python
+    return in_python(r, source)
+
+cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs):
+    """The call of torch's own, for arguments that `idle` has looked at."""
+    cdef object r, switch
+    lend_all(tape, args, kwargs)
+    if not args or not is_tensor(args[0]):
+        kwargs = placed(func, kwargs)
+    switch = enter(tape)
+    try:
+        r = ao_call(binding_of(func), args, kwargs if kwargs else None)
+        started(r)
+        return shown_views(r, args, kwargs)
+    finally:
+        leave(tape, switch)
+
+
+cdef inline object shown_views(object r, tuple args, dict kwargs):
+    """The result as eager mode shows it, with a note of the views in it, since their base may come to require grad."""
+    if type(r) is Tensor or type(r) is CustomTensor:
+        return noted_view(r, r, args, kwargs) if ao_is_view(r) else r
+    if isinstance(r, (tuple, list)) and len(r) and (type(r[0]) is Tensor or type(r[0]) is CustomTensor) and ao_is_view(r[0]):
+        return noted_view(r, r[0], args, kwargs)
+    return r
+
+
+cdef object noted_view(object r, object first, tuple args, dict kwargs):
+    cdef object below = ao_get(get_base, first), source
+    cdef Tape tape
+    cdef bint follows_none
+    for x in args:
+        if first is x:
+            return r                             # the operand itself
+    if not lies_in(below, args) and not (kwargs and lies_in(below, tuple(kwargs.values()))):
+        return shown(r)
+    tape = active_tape()
+    source = args[0] if args and is_tensor(args[0]) else None
+    follows_none = grad_on() or tape is None or not tracked(tape, below) and (source is None or not tracked(tape, source))
+    below = None                                 # whether a base is hidden memory is told by its references
+    if not follows_none:
+        set_apart(r, source)
+    else:
+        note_view(r)
+    return r
+
+
+cdef bint lies_in(object below, object args) except -1:
+    """Is the base of a view one of these tensors, or the base of one?"""
+    for x in args:
+        if is_tensor(x):
+            if x is below or ao_is_view(x) and ao_get(get_base, x) is below:
+                return True
+        elif (type(x) is tuple or type(x) is list) and lies_in(below, x):
+            return True
+    return False
+
+cpdef object written(object func, tuple args, object kwargs):
+    """Call `func`, which writes its first argument, or each tensor of that list, without a record."""
+    cdef Tape tape = active_tape()
+    cdef object r, switch
+    if tape is None:
+        return func(*args, **kwargs)
+    lent(args, kwargs)
+    switch = enter(tape)
+    try:
+        r = func(*args, **kwargs) if kwargs else ao_call(func, args, None)
+        if args:
+            for t in args[0] if type(args[0]) is list or type(args[0]) is tuple else args[:1]:
+                if is_tensor(t):
+                    wrote(t)
+        return r
+    finally:
+        leave(tape, switch)
+
+cdef bint unfollowed(Tape tape, tuple args, dict kwargs) except -1:
+    """Does no gradient follow a write to the first argument, or to the tensors of that list?"""
+    if not args or ao_casts(any_autocast):
+        return False
+    if type(args[0]) is list or type(args[0]) is tuple:
+        for t in args[0]:
+            if not own_tensor(t):
+                return False
+    elif not own_tensor(args[0]):
+        return False
+    return none_follows(tape, args, kwargs, True)
+
+cdef object into(Tape tape, object func, tuple args, dict kwargs):
+    """A call with `out=`, a tensor, that no gradient follows; None where more has to be asked."""
+    cdef object out = kwargs["out"], before, r, switch
+    if not ordinary(out) or not ao_plain(out) or ao_is_view(out) or ao_casts(any_autocast) or not none_follows(tape, args, kwargs, grad_on()):
+        return None
+    lend_all(tape, args, kwargs)
+    switch = enter(tape)
+    try:
+        if is_shared_copy(out):
+            out.data_ptr()                       # memory that a clone shares cannot be given another size
+        before = shape_of(out)
+        r = ao_call(func, args, kwargs)
+        wrote(out)
+        if shape_of(out) != before:
+            from autograd_opt.record.leaves import remade
+            remade(out, None)
+        return r
+    finally:
+        leave(tape, switch)
