@@ -43,6 +43,7 @@ real:SelectBackward0 imag:SelectBackward0 copy:torch::autograd::CopyBackwards vi
 view_region:AsStridedBackward0
 square:PowBackward0 take_along_dim:GatherBackward0 tile:RepeatBackward0 sum_to_size:SumBackward1
 vector_norm:LinalgVectorNormBackward0 setitem:torch::autograd::CopySlices
+leaky_relu_:LeakyReluBackward1 elu_:EluBackward1 celu_:CeluBackward1 selu_:EluBackward1
 index_copy:IndexCopyBackward0 narrow_copy:NarrowCopyBackward0 repeat_interleave:ViewBackward0
 repeat_interleave_counts:IndexSelectBackward0 instance_norm:ViewBackward0
 """.split())
@@ -174,6 +175,11 @@ def filled(node: Any) -> str:
     return f"FillBackward{in_place + (node.operands[1] is not None)}"
 
 
+def in_place_apart(node: Any) -> str:
+    """The overload in place comes after the other."""
+    return numbered(node.op.name, int(node.operands[0].flags & OVERWRITTEN != 0))
+
+
 def overwritten(node: Any) -> str:
     """The call that has filled the memory."""
     call = node.attributes.get("call")
@@ -191,6 +197,7 @@ BY_OPERANDS: dict[str, Callable[[Any], str]] = {
     "clamp": lambda node: numbered("clamp", int(node.operands[1] is None and node.operands[2] is None)),
     **dict.fromkeys(["masked_fill", "lerp", "index_fill"], operand(2)),
     **dict.fromkeys(["rsub", "copysign"], number(1)), "scatter": number(2), "fill": filled,
+    "threshold": in_place_apart,
     "xlogy": either("Xlogy"), "xlog1py": either("SpecialXlog1Py"),
     "pow": raised, "matmul": multiplied, "linear": affine,
     **{f"conv{kind}{n}d": convolved for kind in ("", "_transpose") for n in (1, 2, 3)},

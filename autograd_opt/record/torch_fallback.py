@@ -102,6 +102,28 @@ def can_keep_nothing(call: OpaqueCall) -> bool:
         and all(f is None or f.name().endswith("AccumulateGrad") for f, _ in node.next_functions)
 
 
+def held_by_torch(call: OpaqueCall, operands: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """Those operands that torch's functions for this call hold as saved, None for each other."""
+    if call.hooked:
+        return [*operands]              # to look would call the hooks
+    held, stack, seen = set(), [e.node for e in call.edges], set()
+    while stack:
+        function: Any = stack.pop()
+        if function is None or function in seen:
+            continue
+        seen.add(function)
+        if function.name() == "CppFunction" or not hasattr(function, "next_functions"):
+            return [*operands]
+        for name in saved_fields(type(function)):
+            try:
+                value = getattr(function, name, None)
+            except RuntimeError:        # written since
+                return [*operands]
+            held.update(map(id, value) if isinstance(value, (tuple, list)) else [id(value)])
+        stack += [f for f, _ in function.next_functions]
+    return [t if id(x) in held else None for x, t in zip(call.inputs, operands, strict=True)]
+
+
 def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
     """The cotangents of an opaque call's operands."""
     call, operands = extra
@@ -125,7 +147,9 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
                 tuple(outs), tuple(gs), True, False, tuple(call.inputs), allow_unreachable=True, accumulate_grad=False))
     tracked = [p for p in gs if p.requires_grad]
     if operands is None:
-        operands = [connected(x.detach(), n) for x, n in zip(call.inputs, node.operands, strict=True)]
+        operands = [None] * len(call.inputs)
+    operands = [connected(x.detach(), n) if t is None else t
+                for x, t, n in zip(call.inputs, operands, node.operands, strict=True)]
     with torch_autograd():
         copies = [p.detach().requires_grad_(p.requires_grad) for p in gs]
         grads = GRAD(outs, call.inputs, copies, create_graph=True, allow_unused=True)
@@ -222,7 +246,11 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
     results = [apart(o) if o.requires_grad and not on else alias(o, operands, views)
                for o, on in zip(outputs, leading, strict=True)]
     tracked = [r for r, on in zip(results, leading, strict=True) if on]
-    kept = operands if not call.edges or not can_keep_nothing(call) else None      # nothing holds them for the user
+    kept: Any = operands
+    if views:                           # of many calls of torch's own: to ask is little beside them
+        kept = held_by_torch(call, operands)
+    elif call.edges and can_keep_nothing(call):
+        kept = None                     # nothing holds them for the user
     if len(tracked) == 1:
         node = new_nodes.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, kept))
         node.view = True if shows(tracked[0], operands) else None

@@ -1104,6 +1104,32 @@ torch.stack([torch.ones_like(f), f.detach()]))
         (v.sum() + u.sum() * 2 + (t * t).sum() + a.sin().sum() + (b * torch.einsum('...,i', x, y)).sum()).backward()""",
     "an ellipsis twice in one operand": """
         v = torch.einsum('...i...,...i->...', x, y)""",
+    "an activation in place saves its result, which is then written": """
+        v = w * 1
+        F.leaky_relu(v, 0.2, inplace=True)
+        v.mul_(2)
+        v.sum().backward()""",
+    "activations in place: derivatives of two orders, and their names": """
+        v, u, t, a = w * 1, w * 2, w * 3, w * 0.5
+        F.leaky_relu(v, 0.2, True), F.elu_(u), torch.celu_(t), torch.selu_(a)
+        tell([k.grad_fn.name() for k in (v, u, t, a, F.threshold_(w * 1, 0.1, 0.5))])
+        e, = torch.autograd.grad((v * u * t * a * a).sum(), [w], create_graph=True)
+        (e * e).sum().backward()""",
+    "an activation in place of a part": """
+        v = w * 1
+        F.elu(v[0], 0.7, inplace=True)
+        (v * v).sum().backward()""",
+    "an activation in place with a negative slope": """
+        v = w * 1
+        F.leaky_relu(v, -0.2, inplace=True)
+        v.sum().backward()""",
+    "a transform holds what torch has saved for it": """
+        v, u = s.sin(), y.sin()
+        t = func.vmap(lambda a, b: a * b, in_dims=(0, None))(d, v)
+        a = func.vmap(lambda a, b: a * b, in_dims=(0, None))(u, v * 2)
+        watch(v); del v; watch(u); del u; alive()
+        b, = torch.autograd.grad((a * a).sum() + t.sum(), [y], create_graph=True)
+        (b * b).sum().backward()""",
     "a constant that requires grad when a checkpoint computes it again": """
         v = checkpoint(lambda t, n, q: q.exp() * t, c, 2, z, use_reentrant=False)
         c.requires_grad = True

@@ -53,7 +53,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "atan2": (on((2,), (2,), positive=(1,)),),
     "pow": (on((2,), (2,), positive=True),),
     # ----- kinks -----
-    **each("abs relu leaky_relu hardtanh relu6 hardsigmoid softshrink", on((2,))),
+    **each("abs relu leaky_relu leaky_relu_ hardtanh relu6 hardsigmoid softshrink", on((2,))),
     "elu": (on((1,)), on((1,), alpha=2.0, scale=3.0)), "celu": (on((1,), alpha=2.0),),
     "softplus": (on((1,), beta=2),), "threshold": (on((1,), threshold=0, value=0),),
     "prelu_kernel": (on((2,), (2,)),),
