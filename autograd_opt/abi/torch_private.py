@@ -148,6 +148,12 @@ def direct(overload: Any) -> Any:
     return overload._op
 
 
+def profiler_operators() -> list[Any]:
+    """The compiled functions that tell torch's profiler where a part of a program begins and ends."""
+    operators: Any = torch.ops.profiler
+    return [direct(operators._record_function_enter_new), direct(operators._record_function_exit._RecordFunction)]
+
+
 # Tensors and their memory. --------------------------------------------------------------
 softmax_backward_data: Any = VariableFunctions._softmax_backward_data
 log_softmax_backward_data: Any = VariableFunctions._log_softmax_backward_data

@@ -166,15 +166,41 @@ cdef Node bare_leaf(Tape tape, object t):
     return node
 
 
+cdef list bare_leaves(Tape tape, object tensors):
+    """The nodes of distinct leaves without hooks that the graph has seen; None where one of them is another tensor."""
+    cdef list found = []
+    cdef Node leaf
+    for x in tensors if type(tensors) is tuple or type(tensors) is list else (tensors,):
+        leaf = bare_leaf(tape, x) if isinstance(x, Tensor) else None
+        if leaf is None:
+            return None
+        found.append(leaf)
+    return found if found and (len(found) == 1 or len(set(found)) == len(found)) else None
+
+
+cdef bint spared(list results, list cotangents) except -1:
+    """May merging have spared a sum or product that torch returns?  Then a gradient is a view, the root's, or there twice."""
+    cdef set seen = set()
+    for g in results:
+        if g is None:
+            continue
+        if type(g) is not Tensor or not ao_contiguous(g) or ao_is_view(g) or g is cotangents[0] \
+                or <size_t><PyObject *>g in seen:
+            return True
+        seen.add(<size_t><PyObject *>g)
+    return False
+
+
 def grad_usual(outputs, inputs, given, retain, bint allow_unused):
-    """`grad` of one recorded real number in one leaf, on plain values; None, with nothing done, where it is another one."""
+    """`grad` of one recorded real number in leaves, on plain values; None, with nothing done, where it is another one."""
     cdef Tape tape = active_tape()
-    cdef Node node, leaf
+    cdef Node node
     cdef list roots, targets, cotangents, stack, results
-    t, x = sole(outputs), sole(inputs)
+    cdef Py_ssize_t i
+    t = sole(outputs)
     if tape is None or recording() != <PyObject *>tape or tape.running \
             or given is not None and not (type(given) is tuple and len(given) == 1 and given[0] is None) or not is_custom(t) \
-            or not isinstance(x, Tensor) or ao_builtin0(anomaly_enabled) is True or tape.histories is not None:
+            or ao_builtin0(anomaly_enabled) is True or tape.histories is not None:
         return None
     graph, stack = tape.graph(), getattr(running, "stack", None)
     if graph is None or graph.anomaly or stack is None or stack or transform_level() is not None:
@@ -182,8 +208,8 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
     guard = spare_guards.pop() if spare_guards else Guard()
     ao_method0(guard_enter, guard)
     try:
-        leaf = bare_leaf(tape, x)
-        if leaf is None:
+        targets = bare_leaves(tape, inputs)
+        if targets is None:
             return None
         node = handle(tape, t)
         if node.index < 0 or len(<tuple>node.shape) or not is_float(node.dtype) or not node.flags & REQUIRES_GRAD \
@@ -193,13 +219,13 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
     finally:
         ao_method(guard_exit, guard, NOTHING)
         spare_guards.append(guard)
-    roots, targets = [node], [leaf]
+    roots = [node]
     results = run_to(targets, graph, tape, roots, cotangents, stack, bool(retain), False)
-    g = results[0]
-    if g is None:
-        if not allow_unused:
-            raise unused(0)
-    elif tape.merges.twins and (type(g) is not Tensor or not ao_contiguous(g) or ao_is_view(g) or g is cotangents[0]):
+    if not allow_unused:
+        for i in range(len(results)):
+            if results[i] is None:
+                raise unused(i)
+    if tape.merges.twins and spared(results, cotangents):
         results = own_memory(tape, roots, cotangents, targets, results, False)
     return tuple(results)
 

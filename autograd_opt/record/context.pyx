@@ -19,7 +19,7 @@ from autograd_opt.graph.structure import forget_roots
 from autograd_opt.graph.tape cimport Tape, recording, set_paused
 from autograd_opt.graph.tape import saving_hooks, set_active_tape
 from autograd_opt.record.arguments cimport MODE, foreign, mode_innermost
-from autograd_opt.record.entries import take, take_methods
+from autograd_opt.record.entries import take, take_methods, take_operators
 from autograd_opt.record.module_calls import calls_lost, look_for_tools, take_calls
 from autograd_opt.record.reads import take_reads
 from autograd_opt.record.routes cimport CrossEntropy, Fill, Recorded, Route, handlers
@@ -82,6 +82,7 @@ cdef int begin_shortcuts() except -1:
         if "vectorcall" not in parts_off:
             take(shortcut_functions())
             take_methods()
+            take_operators()
         if "module_call" not in parts_off:
             take_calls()
     elif "module_call" not in parts_off and calls_lost():

@@ -169,6 +169,19 @@ cdef extern from *:
         d->vectorcall = entry;
         return 1;
     }
+    static vectorcallfunc ao_former_operator;     /* one for all operators of torch.ops */
+    static PyObject *(*ao_operator)(PyObject *, ao_arguments, size_t, PyObject *);
+    static PyObject *ao_operator_entry(PyObject *f, PyObject *const *a, size_t nf, PyObject *names) {
+        return ao_operator(f, a, nf, names);
+    }
+    static int ao_take_operator(PyObject *f) {
+        PyCFunctionObject *c = (PyCFunctionObject *)f;
+        if (!PyCFunction_CheckExact(f) || c->vectorcall == NULL || c->vectorcall == ao_operator_entry) return 0;
+        if (ao_former_operator == NULL) ao_former_operator = c->vectorcall;
+        if (ao_former_operator != c->vectorcall) return 0;
+        c->vectorcall = ao_operator_entry;
+        return 1;
+    }
     static binaryfunc ao_former_item;
     static objobjargproc ao_former_assign;
     static PyObject *(*ao_item)(PyObject *, PyObject *);
@@ -202,6 +215,9 @@ cdef extern from *:
     object (*ao_meet)(PyObject *, ao_arguments, size_t, PyObject *)
     object ao_go_on(PyObject *f, ao_arguments a, size_t nf, PyObject *names)
     int ao_take_meeting(object f)
+    object ao_former_operator(PyObject *f, ao_arguments a, size_t nf, PyObject *names)
+    object (*ao_operator)(PyObject *, ao_arguments, size_t, PyObject *)
+    int ao_take_operator(object f)
     int ao_take_slots(object type, object (*item)(PyObject *, PyObject *), int (*assign)(PyObject *, PyObject *, PyObject *) except -1)
     object ao_former_item(object t, object index)
     int ao_former_assign(object t, object index, object value) except -1
@@ -436,6 +452,27 @@ def take_methods():
     opaque_route, ao_meet = handler, meet
     return sum([ao_take_meeting(f) for f in base.__dict__.values()]) \
         + sum([ao_take_slots(kind, item_of, assign_item) for kind in (Tensor, Parameter, CustomTensor)])
+
+
+cdef object framed(PyObject *f, ao_arguments a, size_t nf, PyObject *names):
+    """An operator that says where an optimizer or the user's code begins or ends: no mode has to see it."""
+    cdef PyObject *tp = recording()
+    cdef object switch
+    if tp == NULL or (<Tape>tp).guarded or not mode_innermost():
+        return ao_former_operator(f, a, nf, names)
+    switch = enter(<Tape>tp)
+    try:
+        return ao_former_operator(f, a, nf, names)
+    finally:
+        leave(<Tape>tp, switch)
+
+
+def take_operators():
+    """Give the profiler's operators, which every step of an optimizer calls, the entry above; how many were taken."""
+    global ao_operator
+    ao_operator = framed
+    return sum([ao_take_operator(f) for f in private.profiler_operators()])
+
 
 # The operators' slots, written into the class: what Python calls for `a + b` itself, also where
 # `a` is a plain tensor, since CustomTensor is a subclass of its class.

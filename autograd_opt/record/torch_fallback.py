@@ -8,7 +8,8 @@ any order exist, and nothing is computed or drawn twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -313,6 +314,18 @@ def unfollowed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors
         return func(*args, **kwargs)
 
 
+class Script:
+    """A function of TorchScript that runs no Python: what it computes is one call of torch's."""
+
+    __slots__ = ("__name__", "original", "script")
+
+    def __init__(self, original: Callable[..., Any], script: Any):
+        self.original, self.script, self.__name__ = original, weakref.ref(script), f"scripted_{script.name}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.original(self.script(), *args, **kwargs)
+
+
 def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[torch.Tensor]) -> Any:
     """Attach the nodes of a call that torch has run on `copies` of the operands; its result without torch's graph."""
     name = getattr(func, "__name__", str(func))
@@ -327,7 +340,7 @@ def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[to
                 raise refusals.unsupported_result(o, name)
         call = differentiated(name, copies, outputs)
     with private.DisableTorchFunction():
-        results = record(call, originals, outputs)
+        results = record(call, originals, outputs, type(func) is Script)
     given.update((id(o), r) for o, r in zip(outputs, results, strict=True))
     return substitute(out, given)
 

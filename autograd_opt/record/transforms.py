@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,8 +31,10 @@ from autograd_opt.record import dispatch
 from autograd_opt.record.outside import marked
 from autograd_opt.record.saved_tensors import user_state
 from autograd_opt.record.torch_fallback import (
+    Script,
     detached,
     differentiated,
+    handler,
     record,
     variables_below,
 )
@@ -252,21 +255,46 @@ def refuse_opening(graph: Any) -> None:
 # TorchScript ----------------------------------------------------------------------------
 def require_no_gradients(script: Any) -> None:
     """Refuse TorchScript that differentiates: it asks torch's engine, to which tensors of a graph are leaves."""
-    if tapes.get_active() is not None:
+    if tapes.get_active() is not None and contains(script.inlined_graph, "aten::grad", "aten::backward"):
+        refuse_gradients(script)
+
+
+def refuse_gradients(script: Any) -> None:
+    raise errors.UnsupportedError(errors.at(
+        f"the TorchScript code of {script.name!r} calls torch.autograd.grad or backward, which know nothing of "
+        "an AutogradGraph: call the function from before scripting, or leave the context first"
+    ))
+
+
+def contains(graph: Any, *names: str) -> bool:
+    """True if one of these operations is in a graph of TorchScript's."""
+    return any(graph.findNode(name, True) for name in names)
+
+
+_scripts: weakref.WeakKeyDictionary[Any, tuple[bool, Script | None]] = weakref.WeakKeyDictionary()
+
+
+def looked_at(original: Callable[..., Any], script: Any) -> tuple[bool, Script | None]:
+    """(does a compiled function differentiate?, its call where it runs no Python)."""
+    found = _scripts.get(script)
+    if found is None:
         graph = script.inlined_graph
-        if any(graph.findNode(name, True) for name in ("aten::grad", "aten::backward")):
-            raise errors.UnsupportedError(errors.at(
-                f"the TorchScript code of {script.name!r} calls torch.autograd.grad or backward, which know nothing of "
-                "an AutogradGraph: call the function from before scripting, or leave the context first"
-            ))
+        python = contains(graph, "prim::PythonOp")
+        found = _scripts[script] = contains(graph, "aten::grad", "aten::backward"), \
+            None if python else Script(original, script)
+    return found
 
 
 def scripted_function(original: Callable[..., Any]) -> Callable[..., Any]:
     """`ScriptFunction.__call__`, recorded whole."""
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        require_no_gradients(self)
+        differentiates, call = looked_at(original, self)
+        if differentiates and tapes.get_active() is not None:
+            refuse_gradients(self)
         if tapes.get_recording() is None:
             return original(self, *swapped(args), **kwargs)
+        if call is not None:
+            return handler(call, args, kwargs)
         return Capture(f"scripted_{self.name}").run(functools.partial(original, self), args, kwargs)
     return __call__
 

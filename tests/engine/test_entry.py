@@ -55,6 +55,38 @@ def test_an_ordinary_grad_takes_it(optimize: bool) -> None:
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("optimize", [False, True])
+def test_an_ordinary_grad_of_several_leaves_takes_it(optimize: bool) -> None:
+    def run(grad: Callable[..., Any]) -> tuple[Any, ...]:
+        x, y, z, unused = leaf(), leaf(), torch.tensor(2.0, requires_grad=True), leaf()
+        loss = (x.exp() * y + x.exp() * z).sum() + z
+        found: tuple[Any, ...] = grad(loss, [x, y, z, unused], unused * 3)
+        return found
+
+    expected = run(lambda loss, leaves, _: torch.autograd.grad(loss, leaves, allow_unused=True))
+    with ao.AutogradGraph(optimize=optimize):
+        found = run(lambda loss, leaves, _: grad_usual(loss, leaves, None, False, True) or pytest.fail("another way"))
+    assert found[3] is expected[3] is None
+    for a, b in zip(found[:3], expected[:3], strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_gradients_of_several_leaves_share_what_torchs_share() -> None:
+    def run() -> list[float]:
+        x, y, z = (torch.tensor(2.0, requires_grad=True) for _ in range(3))
+        root = (x + y) * 1 + (x + y) * 1 + z
+        first, second, third = torch.autograd.grad(root, (x, y, z), retain_graph=True)
+        first.mul_(5)
+        with pytest.raises(RuntimeError, match="index 1 appears to not have been used"):
+            torch.autograd.grad(root, (x, torch.tensor(1.0, requires_grad=True)))
+        return [first.item(), second.item(), third.item()]
+
+    expected = run()
+    for optimize in (False, True):
+        with ao.AutogradGraph(optimize=optimize):
+            assert run() == expected
+
+
 def test_an_ordinary_grad_frees_and_misses_as_any_other() -> None:
     x, y = leaf(), leaf()
     with ao.AutogradGraph(optimize=True):

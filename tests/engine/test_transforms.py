@@ -144,6 +144,11 @@ PROGRAMS: dict[str, Program] = {
         (e["x"] * e["w"]).sin(), e["x"], torch.eye(3, dtype=X.dtype), is_grads_batched=True, create_graph=True
     ),
     "scripted function": lambda e: scaled(e["x"] * 2, e["w"]),
+    "scripted function of constants": lambda e: scaled(e["x"].detach(), X) * e["w"],
+    "scripted function of several results": lambda e: (lambda a, b: a * b[0])(*both(e["x"], e["w"])),
+    "scripted function that hands back": lambda e: handed(e["x"] * 1, True) + handed(e["w"], False),
+    "scripted view of its own memory": lambda e: halves(e["x"] * e["w"]).exp(),
+    "scripted function that calls Python": lambda e: with_python(e["x"], e["w"]),
     "traced function": lambda e: TRACED(e["x"] * e["w"]),
     "vmap of a traced function": lambda e: func.vmap(lambda r: r + TRACED(e["w"]))(BATCH),
 }
@@ -152,6 +157,31 @@ PROGRAMS: dict[str, Program] = {
 @torch.jit.script
 def scaled(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sin() * 2.0
+
+
+@torch.jit.script
+def both(x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
+    return x * y, [x.sin(), y]
+
+
+@torch.jit.script
+def handed(x: Tensor, same: bool) -> Tensor:
+    return x if same else x * 2
+
+
+@torch.jit.script
+def halves(x: Tensor) -> Tensor:
+    return (x * 2)[1:]
+
+
+@torch.jit.ignore
+def squared(x):                             # an annotation would be text, which TorchScript does not read here
+    return x * x
+
+
+@torch.jit.script
+def with_python(x: Tensor, y: Tensor) -> Tensor:
+    return squared(x) * y
 
 
 TRACED = torch.jit.trace(lambda x: x.sin() * 2, (X,))

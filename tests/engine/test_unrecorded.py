@@ -178,3 +178,17 @@ def test_views_are_numbered_where_a_value_computed_from_them_is_found() -> None:
 def test_a_call_that_returns_its_operand_is_skipped() -> None:
     """`x.to(dtype)` that has nothing to convert finds no value."""
     assert skips(lambda: X.to(torch.float32)) > 250
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_the_profiler_sees_where_user_code_and_optimizers_begin(optimize: bool) -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu) as profile, ao.AutogradGraph(optimize=optimize), \
+            torch.profiler.record_function("forward"):
+        (weight * 2).sum().backward()
+        optimizer.step()
+    names = {event.key for event in profile.key_averages()}
+    assert {"forward", "Optimizer.step#SGD.step"} <= names
+    assert torch.allclose(weight.detach(), torch.full((2,), 0.8))
