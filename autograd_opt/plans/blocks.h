@@ -151,7 +151,7 @@ typedef struct {
     double value;
 } Step;
 
-enum Source { SCRATCH, WHOLE, SINGLE, STRIDED, WHOLE_BOOL, SINGLE_BOOL, STRIDED_BOOL, RESULT, RESULT_BOOL };
+enum Source { SCRATCH, NUMBER, WHOLE, SINGLE, STRIDED, WHOLE_BOOL, SINGLE_BOOL, STRIDED_BOOL, RESULT, RESULT_BOOL };
 
 enum { MOST_AXES = 8 };
 
@@ -188,14 +188,16 @@ static void gather(const Place *p, char *to, int64_t start, ptrdiff_t n, int wid
     }
 }
 
-static void fill(char *to, const char *from, int width, int bytes) {
-    for (int i = 0; i < BLOCK; i++) {
-        if (bytes) {
-            if (width == 4) ((float *)to)[i] = (float)(*from != 0);
-            else ((double *)to)[i] = (double)(*from != 0);
-        }
-        else memcpy(to + (size_t)i * width, from, width);
-    }
+/* Write n times one value. */
+CLONED static void fill(char *to, double value, ptrdiff_t n, int width) {
+    if (width == 4) for (ptrdiff_t i = 0; i < n; i++) ((float *)to)[i] = (float)value;
+    else for (ptrdiff_t i = 0; i < n; i++) ((double *)to)[i] = value;
+}
+
+/* The value that an operand of one element has. */
+static double single(const Place *p, int width) {
+    if (p->source == SINGLE_BOOL) return *p->data != 0;
+    return width == 4 ? *(const float *)p->data : *(const double *)p->data;
 }
 
 /* Make the block of each operand ready. */
@@ -219,7 +221,7 @@ static void enter_block(Place *places, int count, int64_t start, ptrdiff_t n, in
             }
             break;
         case SINGLE: case SINGLE_BOOL:
-            if (start == 0) fill(p->block, p->data, width, p->source == SINGLE_BOOL);
+            if (start == 0) fill(p->block, single(p, width), n, width);
             break;
         default:
             break;

@@ -6,7 +6,7 @@ cdef extern from "blocks.h" nogil:
     enum:
         BLOCK, CODES, MOST_AXES
     enum Source:
-        SCRATCH, WHOLE, SINGLE, STRIDED, WHOLE_BOOL, SINGLE_BOOL, STRIDED_BOOL, RESULT, RESULT_BOOL
+        SCRATCH, NUMBER, WHOLE, SINGLE, STRIDED, WHOLE_BOOL, SINGLE_BOOL, STRIDED_BOOL, RESULT, RESULT_BOOL
     ctypedef struct Step:
         int code, to, a, b, c
         double value
@@ -22,6 +22,7 @@ cdef extern from "blocks.h" nogil:
     vector_float vector_floats[]
     vector_double vector_doubles[]
     const void *float_functions[]
+    void fill(char *, double, ptrdiff_t, int)
     void run_blocks(const Step *, int, Place *, int, int64_t, int)
 
 
@@ -33,4 +34,5 @@ cdef class Stretch:
     cdef char *scratch
     cdef readonly tuple operands, results
     cpdef int point(self, int place, uintptr_t address) except -1
+    cpdef int set_number(self, int place, double value) except -1
     cpdef int run(self) except -1

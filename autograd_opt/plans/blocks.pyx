@@ -33,7 +33,7 @@ cdef extern from *:
 
 NAMES = {code_names[i].decode(): i for i in range(CODES)}
 """Function -> its code."""
-SOURCES = {"scratch": SCRATCH, "whole": WHOLE, "single": SINGLE, "strided": STRIDED, "whole_bool": WHOLE_BOOL,
+SOURCES = {"scratch": SCRATCH, "number": NUMBER, "whole": WHOLE, "single": SINGLE, "strided": STRIDED, "whole_bool": WHOLE_BOOL,
            "single_bool": SINGLE_BOOL, "strided_bool": STRIDED_BOOL, "result": RESULT, "result_bool": RESULT_BOOL}
 """Kind of a place -> its code."""
 AXES = MOST_AXES
@@ -93,7 +93,7 @@ cdef class Stretch:
                 self.places[k].size[i], self.places[k].stride[i] = sizes[i], strides[i]
             if self.places[k].source in (RESULT, RESULT_BOOL):
                 results.append(k)
-            elif self.places[k].source != SCRATCH:
+            elif self.places[k].source not in (SCRATCH, NUMBER):
                 operands.append(k)
         self.operands, self.results = tuple(operands), tuple(results)
 
@@ -106,6 +106,11 @@ cdef class Stretch:
     cpdef int point(self, int place, uintptr_t address) except -1:
         """Say where the memory of an operand or a result begins."""
         self.places[place].data = <char *>address
+        return 0
+
+    cpdef int set_number(self, int place, double value) except -1:
+        """Say which number a place of the kind `number` holds, in every run."""
+        fill(self.places[place].block, value, BLOCK, self.width)
         return 0
 
     cpdef int run(self) except -1:

@@ -262,9 +262,10 @@ def evaluate(expression: Expression, tensors: list[Tensor], dtype: torch.dtype, 
     emission.emit(expression, emission.place("result_bool" if result == torch.bool else "result"))
     stretch = blocks.Stretch(emission.steps, emission.places, out.numel(), FLOATS[dtype])
     memory = [*(t.contiguous() for t in tensors), out]
-    given = dict(enumerate(memory)) | {place: torch.tensor(x, dtype=dtype) for place, x in emission.numbers.items()}
-    for place, t in given.items():
+    for place, t in enumerate(memory):
         stretch.point(place, t.data_ptr())
+    for place, x in emission.numbers.items():
+        stretch.set_number(place, x)
     stretch.run()
     return out
 

@@ -39,7 +39,7 @@ class Emission:
         """The place of a number."""
         key = number.hex()
         if key not in self.constants:
-            self.constants[key] = self.place("single")
+            self.constants[key] = self.place("number")
             self.numbers[self.constants[key]] = number
         return self.constants[key]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,16 +47,22 @@ class Plan:
         self.last = self.last_uses()
         self.owner = self.owners()
         self.handed_out = self.escaping()
-        self.fixed: list[Tensor | None] = [None] * len(self.program.samples)
+        self.fixed: dict[int, Tensor] = {}
+        self.slots: dict[int, int] = {}
         self.kept = 0
+        self.given = [self.slot(n) for n in self.program.given]
         self.steps = [step for number, one in enumerate(self.order) if (step := self.step(number, one)) is not None]
-        self.given, self.asked = list(self.program.given), list(self.program.asked)
+        self.asked = [self.slot(n) for n in self.program.asked]
+        self.before = [self.fixed.get(n) for n in self.slots]
+
+    def slot(self, n: int) -> int:
+        """Where a value that a step reads or makes stands in the list of values of a run."""
+        return self.slots.setdefault(n, len(self.slots))
 
     def run(self, given: list[Tensor]) -> list[Tensor]:
         """The values asked for, from those given."""
-        values: list[Any] = self.fixed.copy()
-        for number, t in zip(self.given, given, strict=True):
-            values[number] = t
+        values: list[Any] = self.before.copy()
+        values[: len(given)] = given
         replay.run(self.steps, values)
         return [values[n] for n in self.asked]
 
@@ -94,23 +100,23 @@ class Plan:
                 found.update(one.operands if one.aliases else one.operands[:1])
         return found
 
-    def frees(self, number: int, one: Step) -> tuple[int, ...]:
-        """The values that nobody reads after this step."""
-        return tuple(
-            n
+    def frees(self, number: int, one: Step) -> list[int]:
+        """The places of values that nobody reads after this step."""
+        return [
+            self.slots[n]
             for n in dict.fromkeys([*self.reads(one), *self.makes(one)])
-            if self.last[n] == number and n not in self.program.given
-        )
+            if self.last[n] == number and n in self.slots and n not in self.program.given and n not in self.fixed
+        ]
 
     def step(self, number: int, one: Step) -> Any:
         """How an instruction or a group runs; None for a view of memory that stays, which is made here and now."""
         if isinstance(one, Group):
             return self.stretch(number, one)
-        frees = self.frees(number, one)
         if one.into and self.owns(number, one):
-            self.fixed[one.outs[0]] = self.fixed[one.operands[0]]
-            return kernel(overload(base_name(one.function) + "_", one.function), one, frees)
-        if one.aliases and not one.kept and all(self.fixed[n] is not None for n in one.operands):
+            if one.operands[0] in self.fixed:
+                self.fixed[one.outs[0]] = self.fixed[one.operands[0]]
+            return self.kernel(number, one, overload(base_name(one.function) + "_", one.function))
+        if one.aliases and not one.kept and all(n in self.fixed for n in one.operands):
             args, kwargs = filled(one, self.fixed)
             made = tensors(one.function(*args, **kwargs))
             for n, t in zip(one.outs, made, strict=True):
@@ -118,10 +124,38 @@ class Plan:
             return None
         if one.name in INTO and not one.kept and self.stays(one.outs[0]):
             self.fixed[one.outs[0]] = memory = maker(self.program.samples[one.outs[0]])()
-            return kernel(
-                one.function, one, frees, getattr(private.VariableFunctions, INTO[one.name]), {"out": memory}
-            )
-        return kernel(one.function, one, frees)
+            into = getattr(private.VariableFunctions, INTO[one.name])
+            return self.kernel(number, one, one.function, into, {"out": memory})
+        return self.kernel(number, one, one.function)
+
+    def kernel(self, number: int, one: Instruction, function: Any, call: Any = None, more: Any = None) -> replay.Kernel:
+        """The step of one operator; `call` with `more` keywords in its place where that is the same."""
+        name = base_name(function)
+        if call is None:
+            bound = name in BINDINGS and not one.kwargs and isinstance(one.args[0], Ref)
+            entry = private.direct(function)
+            call = private.TensorBase.__dict__.get(name, entry) if bound else entry
+        kwargs = {**one.kwargs, **(more or {})}
+        lists, rest = [], []
+        for place, part in enumerate(one.args):
+            if isinstance(part, (list, tuple)) and part and all(isinstance(x, Ref) for x in part):
+                lists.append((place, tuple([self.slot(x.number) for x in part])))
+            elif not isinstance(part, Ref):
+                rest.append(part)
+        places = tuple([i for i, a in enumerate(one.args) if isinstance(a, Ref)])
+        values = [self.slot(one.args[i].number) for i in places]
+        outs = [self.slot(n) for n in one.outs]
+        if any(isinstance(x, Ref) for x in parts((rest, one.kwargs))):
+            slots = {n: self.slot(n) for n in one.operands}
+
+            def build(values: list[Tensor]) -> Any:
+                args, named = filled(one, {n: values[slot] for n, slot in slots.items()})
+                return args, {**named, **(more or {})}
+
+            return replay.Kernel(call, (), (), [], (), None, build, outs, self.frees(number, one))
+        template = tuple([None if isinstance(a, Ref) else a for a in one.args])
+        frees = self.frees(number, one)
+        return replay.Kernel(call, template, places, values, tuple(lists), kwargs or None, None, outs, frees)
 
     def owns(self, number: int, one: Instruction) -> bool:
         """True if the first operand's memory is the plan's own and nobody reads it after this step."""
@@ -144,24 +178,27 @@ class Plan:
         layout = Layout(group, self.program.samples, wanted)
         emission = layout.emission
         places = {place: n for n, place in layout.operands.items()}
-        results = []
-        for n, place in layout.results.items():
-            make, kept = maker(self.program.samples[n]), None
-            if self.stays(n):
-                kept = self.fixed[n] = make()
-            results.append((place, n, make, kept))
         wrong = differences(group, emission.steps, places, emission.numbers, layout.results)
         if wrong:
             raise AssertionError(f"a stretch does not compute the values {wrong} as the program does")
         total = max(1, math.prod(group.shape))
-        return replay.Elementwise(
-            blocks.Stretch(emission.steps, emission.places, total, FLOATS[group.dtype]),
-            tuple(places),
-            tuple(places.values()),
-            tuple(results),
-            self.frees(number, group),
-            [(place, torch.tensor(x, dtype=group.dtype)) for place, x in emission.numbers.items()],
-        )
+        stretch = blocks.Stretch(emission.steps, emission.places, total, FLOATS[group.dtype])
+        for place, x in emission.numbers.items():
+            stretch.set_number(place, x)
+        operands, results = {}, []
+        for place, n in places.items():
+            if n in self.fixed:
+                stretch.point(place, self.fixed[n].data_ptr())
+            else:
+                operands[place] = self.slot(n)
+        for n, place in layout.results.items():
+            make = maker(self.program.samples[n])
+            if self.stays(n):
+                self.fixed[n] = make()
+                stretch.point(place, self.fixed[n].data_ptr())
+            else:
+                results.append((place, self.slot(n), make))
+        return replay.Elementwise(stretch, operands, results, self.frees(number, group))
 
     def stays(self, n: int) -> bool:
         """True if memory for a value can be the same at each call: nobody outside ever sees it, and it is small."""
@@ -183,46 +220,9 @@ def maker(sample: Tensor) -> Callable[[], Tensor]:
     return lambda: torch.empty(shape, dtype=dtype, device=device)
 
 
-def filled(one: Instruction, values: Sequence[Tensor | None]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def filled(one: Instruction, values: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of an instruction, with the values in their places."""
     return mapped(lambda x: values[x.number] if isinstance(x, Ref) else x, (one.args, one.kwargs))
-
-
-def kernel(
-    function: Any, one: Instruction, frees: tuple[int, ...], call: Any = None, more: dict[str, Any] | None = None
-) -> replay.Kernel:
-    """The step of one operator; `call` with `more` keywords in its place where that is the same."""
-    name = base_name(function)
-    if call is None:
-        bound = name in BINDINGS and not one.kwargs and isinstance(one.args[0], Ref)
-        entry = private.direct(function)
-        call = private.TensorBase.__dict__.get(name, entry) if bound else entry
-    kwargs = {**one.kwargs, **(more or {})}
-    lists, rest = [], []
-    for place, part in enumerate(one.args):
-        if isinstance(part, (list, tuple)) and part and all(isinstance(x, Ref) for x in part):
-            lists.append((place, tuple(x.number for x in part)))
-        elif not isinstance(part, Ref):
-            rest.append(part)
-    if any(isinstance(x, Ref) for x in parts((rest, one.kwargs))):
-
-        def build(values: list[Tensor | None]) -> Any:
-            args, named = filled(one, values)
-            return args, {**named, **(more or {})}
-
-        return replay.Kernel(call, (), (), (), (), None, build, one.outs, frees)
-    places = tuple(i for i, a in enumerate(one.args) if isinstance(a, Ref))
-    return replay.Kernel(
-        call,
-        tuple(None if isinstance(a, Ref) else a for a in one.args),
-        places,
-        tuple(one.args[i].number for i in places),
-        tuple(lists),
-        kwargs or None,
-        None,
-        one.outs,
-        frees,
-    )
 
 
 class Layout:

@@ -288,7 +288,7 @@ class Repeated(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
-        shapes = [ctx.repetition.backward.program.samples[n] for n in ctx.repetition.backward.given]
+        shapes = [ctx.repetition.backward.program.samples[n] for n in ctx.repetition.backward.program.given]
         given = [laid_out(cotangents[place], sample) if place >= 0 else next(saved)
                  for place, sample in zip(ctx.places, shapes, strict=True)]
         with ctx.repetition.lock, private.DisableTorchFunction(), private.AutoDispatchBelowAutograd():

@@ -1,6 +1,6 @@
 """Run the steps of a plan, and find out whether a call is of the kind that it was made for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -9,18 +9,22 @@ from typing_extensions import disjoint_base
 from autograd_opt.plans.blocks import Stretch
 
 @disjoint_base
+class Numbers:
+    def __new__(cls, numbers: Collection[int]) -> Numbers: ...
+
+@disjoint_base
 class Kernel:
     def __init__(
         self,
         function: Any,
         template: tuple[Any, ...],
         places: tuple[int, ...],
-        values: tuple[int, ...],
+        values: list[int],
         lists: tuple[tuple[int, tuple[int, ...]], ...],
         kwargs: dict[str, Any] | None,
         build: Callable[[list[torch.Tensor | None]], Any] | None,
-        outs: tuple[int, ...],
-        frees: tuple[int, ...],
+        outs: list[int],
+        frees: list[int],
     ) -> None: ...
 
 @disjoint_base
@@ -28,11 +32,9 @@ class Elementwise:
     def __init__(
         self,
         stretch: Stretch,
-        places: tuple[int, ...],
-        values: tuple[int, ...],
-        results: tuple[tuple[int, int, Callable[[], torch.Tensor], torch.Tensor | None], ...],
-        frees: tuple[int, ...],
-        numbers: list[tuple[int, torch.Tensor]],
+        operands: dict[int, int],
+        results: list[tuple[int, int, Callable[[], torch.Tensor]]],
+        frees: list[int],
     ) -> None: ...
 
 @disjoint_base

@@ -2,6 +2,8 @@
 
 import torch
 
+from cpython.list cimport PyList_GET_ITEM
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
@@ -16,10 +18,28 @@ cdef object data_ptr = private.TensorBase.__dict__["data_ptr"]
 cdef object MISSING = object()
 
 
+cdef class Numbers:
+    """A fixed list of numbers, in C."""
+    cdef Py_ssize_t count
+    cdef Py_ssize_t *at
+
+    def __cinit__(self, numbers):
+        self.count = len(numbers)
+        self.at = <Py_ssize_t *>PyMem_Malloc(max(1, self.count) * sizeof(Py_ssize_t))
+        if self.at == NULL:
+            raise MemoryError()
+        for i, number in enumerate(numbers):
+            self.at[i] = number
+
+    def __dealloc__(self):
+        PyMem_Free(self.at)
+
+
 cdef class Kernel:
     """A call of one operator: its arguments, with the values that go into some places of them."""
     cdef object function, build
-    cdef tuple template, places, values, lists, outs, frees
+    cdef tuple template, lists
+    cdef Numbers places, values, outs, frees
     cdef dict kwargs
 
     def __init__(self, function, template, places, values, lists, kwargs, build, outs, frees):
@@ -28,8 +48,9 @@ cdef class Kernel:
         `build(values)` makes arguments and keywords where values are elsewhere.
         """
         self.function, self.build = function, build
-        self.template, self.places, self.values, self.lists = template, places, values, lists
-        self.kwargs, self.outs, self.frees = kwargs, outs, frees
+        self.template, self.lists, self.kwargs = template, lists, kwargs
+        self.places, self.values = Numbers(places), Numbers(values)
+        self.outs, self.frees = Numbers(outs), Numbers(frees)
 
     cdef int run(self, list values) except -1:
         cdef tuple args
@@ -44,25 +65,22 @@ cdef class Kernel:
                 item = <object>PyTuple_GET_ITEM(self.template, i)
                 Py_INCREF(item)
                 PyTuple_SET_ITEM(args, i, item)
-            for i in range(len(self.places)):
-                put(args, <Py_ssize_t>self.places[i], values[<Py_ssize_t>self.values[i]])
+            for i in range(self.places.count):
+                put(args, self.places.at[i], <object>PyList_GET_ITEM(values, self.values.at[i]))
             for place, numbers in self.lists:
                 put(args, <Py_ssize_t>place, [values[<Py_ssize_t>k] for k in <tuple>numbers])
-            result = self.function(*args, **self.kwargs) if self.kwargs is not None else self.function(*args)
-        if len(self.outs) == 1 and isinstance(result, Tensor):
-            values[<Py_ssize_t>self.outs[0]] = result
+            result = PyObject_Call(self.function, args, <PyObject *>self.kwargs if self.kwargs is not None else NULL)
+        if self.outs.count == 1 and isinstance(result, Tensor):
+            keep(values, self.outs.at[0], result)
         else:
             i = 0
             for item in result if isinstance(result, (tuple, list)) else (result,):
-                if isinstance(item, Tensor):
-                    values[<Py_ssize_t>self.outs[i]] = item
-                    i += 1
-                elif isinstance(item, (tuple, list)):
-                    for t in item:
-                        values[<Py_ssize_t>self.outs[i]] = t
+                for t in item if isinstance(item, (tuple, list)) else (item,):
+                    if isinstance(t, Tensor):
+                        keep(values, self.outs.at[i], t)
                         i += 1
-        for i in range(len(self.frees)):
-            values[<Py_ssize_t>self.frees[i]] = None
+        for i in range(self.frees.count):
+            keep(values, self.frees.at[i], None)
         return 0
 
 
@@ -74,44 +92,44 @@ cdef extern from *:
         PyTuple_SET_ITEM(tuple, i, item);
         Py_DECREF(old);
     }
+    static void ao_keep(PyObject *list, Py_ssize_t i, PyObject *item) {
+        PyObject *old = PyList_GET_ITEM(list, i);
+        Py_INCREF(item);
+        PyList_SET_ITEM(list, i, item);
+        Py_DECREF(old);
+    }
     """
     void put "ao_put"(object tuple, Py_ssize_t i, object item)
+    void keep "ao_keep"(object list, Py_ssize_t i, object item)
+    object PyObject_Call(object function, object args, PyObject *kwargs)
 
 
 cdef class Elementwise:
     """One stretch, and the values that are its operands and results."""
     cdef Stretch stretch
-    cdef tuple places, values, results, frees
-    cdef list numbers
+    cdef tuple makes
+    cdef Numbers places, values, made_places, made, frees
 
-    def __init__(self, Stretch stretch, places, values, results, frees, numbers):
-        """`results`: (place, value, make, tensor) with a function that makes memory, or the same memory each time.
-
-        `numbers`: (place, tensor of one element), constants.
-        """
-        self.stretch, self.numbers = stretch, numbers
-        for place, t in numbers:
-            stretch.point(place, t.data_ptr())
-        self.places, self.values, self.results, self.frees = places, values, results, frees
-        for place, number, make, kept in results:
-            if kept is not None:
-                stretch.point(place, kept.data_ptr())
+    def __init__(self, Stretch stretch, operands, results, frees):
+        """`operands`: {place: value}; `results`: (place, value, make) with a function that makes its memory."""
+        self.stretch, self.frees = stretch, Numbers(frees)
+        self.places, self.values = Numbers(operands), Numbers(operands.values())
+        self.made_places = Numbers([place for place, _, _ in results])
+        self.made = Numbers([value for _, value, _ in results])
+        self.makes = tuple([make for _, _, make in results])
 
     cdef int run(self, list values) except -1:
         cdef Py_ssize_t i
-        cdef object t, make, kept
-        for i in range(len(self.places)):
-            self.stretch.point(self.places[i], data_ptr(values[<Py_ssize_t>self.values[i]]))
-        for place, number, make, kept in self.results:
-            if kept is None:
-                t = make()
-                self.stretch.point(place, data_ptr(t))
-                values[<Py_ssize_t>number] = t
-            else:
-                values[<Py_ssize_t>number] = kept
+        cdef object t
+        for i in range(self.places.count):
+            self.stretch.point(self.places.at[i], data_ptr(<object>PyList_GET_ITEM(values, self.values.at[i])))
+        for i in range(self.made.count):
+            t = self.makes[i]()
+            self.stretch.point(self.made_places.at[i], data_ptr(t))
+            keep(values, self.made.at[i], t)
         self.stretch.run()
-        for i in range(len(self.frees)):
-            values[<Py_ssize_t>self.frees[i]] = None
+        for i in range(self.frees.count):
+            keep(values, self.frees.at[i], None)
         return 0
 
 
