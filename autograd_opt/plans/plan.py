@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,8 +14,9 @@ from autograd_opt.plans.capture import tensors
 from autograd_opt.plans.elementwise import FLOATS
 from autograd_opt.plans.emission import Emission, Place
 from autograd_opt.plans.fusing import Group, Step, scheduled
-from autograd_opt.plans.operators import base_name, mapped, overload, parts
-from autograd_opt.plans.program import Instruction, Program, Ref, merged
+from autograd_opt.plans.operators import base_name, overload, parts
+from autograd_opt.plans.optimizing import constants, filled, merged, without_copies
+from autograd_opt.plans.program import Instruction, Program, Ref
 from autograd_opt.plans.validation import differences
 
 Tensor = torch.Tensor
@@ -42,14 +43,15 @@ class Plan:
     """The steps of a program, for values given from outside."""
 
     def __init__(self, program: Program, *, fuse: bool = True, exact: bool = False) -> None:
-        self.program = merged(program)
+        self.whole = without_copies(merged(program))
+        self.program, self.constants = constants(self.whole)
         self.order = scheduled(self.program, fuse, exact)
         self.last = self.last_uses()
         self.owner = self.owners()
-        self.handed_out = self.escaping()
-        self.fixed: dict[int, Tensor] = {}
+        self.handed_out = self.program.handed_out()
+        self.fixed = dict(self.constants)
         self.slots: dict[int, int] = {}
-        self.kept = 0
+        self.buffers = Buffers()
         self.given = [self.slot(n) for n in self.program.given]
         self.steps = [step for number, one in enumerate(self.order) if (step := self.step(number, one)) is not None]
         self.asked = [self.slot(n) for n in self.program.asked]
@@ -92,14 +94,6 @@ class Plan:
             self.last[top] = max(self.last.get(top, -1), self.last.get(n, -1))
         return owner
 
-    def escaping(self) -> set[int]:
-        """The values whose memory may be that of a result."""
-        found = set(self.program.asked)
-        for one in reversed(self.program.instructions):
-            if (one.aliases or one.into) and found.intersection(one.outs):
-                found.update(one.operands if one.aliases else one.operands[:1])
-        return found
-
     def frees(self, number: int, one: Step) -> list[int]:
         """The places of values that nobody reads after this step."""
         return [
@@ -114,7 +108,8 @@ class Plan:
             return self.stretch(number, one)
         if one.into and self.owns(number, one):
             if one.operands[0] in self.fixed:
-                self.fixed[one.outs[0]] = self.fixed[one.operands[0]]
+                self.fixed[one.outs[0]] = memory = self.fixed[one.operands[0]]
+                self.buffers.use(memory, self.last[one.outs[0]])
             return self.kernel(number, one, overload(base_name(one.function) + "_", one.function))
         if one.aliases and not one.kept and all(n in self.fixed for n in one.operands):
             args, kwargs = filled(one, self.fixed)
@@ -122,8 +117,7 @@ class Plan:
             for n, t in zip(one.outs, made, strict=True):
                 self.fixed[n] = t
             return None
-        if one.name in INTO and not one.kept and self.stays(one.outs[0]):
-            self.fixed[one.outs[0]] = memory = maker(self.program.samples[one.outs[0]])()
+        if one.name in INTO and not one.kept and (memory := self.memory(number, one.outs[0])) is not None:
             into = getattr(private.VariableFunctions, INTO[one.name])
             return self.kernel(number, one, one.function, into, {"out": memory})
         return self.kernel(number, one, one.function)
@@ -161,7 +155,8 @@ class Plan:
         """True if the first operand's memory is the plan's own and nobody reads it after this step."""
         first = one.operands[0]
         top = self.owner[first]
-        if top in self.program.given or self.last[top] > number or one.operands.count(first) > 1:
+        others = top in self.program.given or top in self.constants
+        if others or self.last[top] > number or one.operands.count(first) > 1:
             return False
         sample = self.program.samples[first]
         return (
@@ -192,37 +187,56 @@ class Plan:
             else:
                 operands[place] = self.slot(n)
         for n, place in layout.results.items():
-            make = maker(self.program.samples[n])
-            if self.stays(n):
-                self.fixed[n] = make()
-                stretch.point(place, self.fixed[n].data_ptr())
+            memory = self.memory(number, n)
+            if memory is None:
+                results.append((place, self.slot(n), maker(self.program.samples[n])))
             else:
-                results.append((place, self.slot(n), make))
+                stretch.point(place, memory.data_ptr())
         return replay.Elementwise(stretch, operands, results, self.frees(number, group))
 
-    def stays(self, n: int) -> bool:
-        """True if memory for a value can be the same at each call: nobody outside ever sees it, and it is small."""
+    def memory(self, number: int, n: int) -> Tensor | None:
+        """Memory for a value that is the same at each call, where nobody outside ever sees it."""
         sample = self.program.samples[n]
-        if (
-            n in self.handed_out
-            or sample.nbytes > SMALL
-            or self.kept + sample.nbytes > MOST
-            or not sample.is_contiguous()
-        ):
-            return False
-        self.kept += sample.nbytes
-        return True
+        if n in self.handed_out or not sample.is_contiguous():
+            return None
+        memory = self.buffers.take(sample, number, self.last[n])
+        if memory is not None:
+            self.fixed[n] = memory
+        return memory
+
+
+class Buffers:
+    """Memory that a plan keeps from call to call; what is not read any more is used again."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.last: dict[int, int] = {}
+        self.all: dict[Any, list[Tensor]] = {}
+
+    def take(self, sample: Tensor, number: int, last: int) -> Tensor | None:
+        """Memory like that of `sample` from step `number` to step `last`; None where it would be too much."""
+        alike = self.all.setdefault((sample.numel(), sample.dtype, sample.device), [])
+        for memory in alike:
+            if self.last[memory.data_ptr()] < number:
+                break
+        else:
+            if sample.nbytes > SMALL or self.bytes + sample.nbytes > MOST:
+                return None
+            memory = torch.empty(sample.numel(), dtype=sample.dtype, device=sample.device)
+            self.bytes += sample.nbytes
+            alike.append(memory)
+        self.use(memory, last)
+        return memory.view(sample.shape)
+
+    def use(self, memory: Tensor, last: int) -> None:
+        """Note that memory of this plan's is read until step `last`."""
+        self.last[memory.data_ptr()] = max(last, self.last.get(memory.data_ptr(), -1))
 
 
 def maker(sample: Tensor) -> Callable[[], Tensor]:
     """A function that makes memory for a value like this one."""
     shape, dtype, device = tuple(sample.shape), sample.dtype, sample.device
     return lambda: torch.empty(shape, dtype=dtype, device=device)
-
-
-def filled(one: Instruction, values: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of an instruction, with the values in their places."""
-    return mapped(lambda x: values[x.number] if isinstance(x, Ref) else x, (one.args, one.kwargs))
 
 
 class Layout:

@@ -8,7 +8,7 @@ is written and belongs to somebody outside, its kernels keep their order and run
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -72,6 +72,14 @@ class Program:
     given: dict[int, Tensor] = field(default_factory=dict)
     """Values from outside, by number, with the tensor that each was."""
     asked: list[int] = field(default_factory=list)
+
+    def handed_out(self) -> set[int]:
+        """The values whose memory may be that of a result."""
+        found = set(self.asked)
+        for one in reversed(self.instructions):
+            if (one.aliases or one.into) and found.intersection(one.outs):
+                found.update(one.operands if one.aliases else one.operands[:1])
+        return found
 
 
 def place_of(t: Tensor) -> tuple[Any, ...]:
@@ -241,43 +249,3 @@ def rewritten(kernel: Kernel) -> tuple[Any, tuple[Any, ...], dict[str, Any], boo
     ):
         return None
     return function, kernel.args, kernel.kwargs, True
-
-
-def typed(x: Any) -> Any:
-    """An argument such that equal means the same: 1, 1.0, True, 0.0 and -0.0 differ."""
-    if isinstance(x, (tuple, list)):
-        return (type(x), *map(typed, x))
-    if isinstance(x, dict):
-        return tuple((k, typed(v)) for k, v in sorted(x.items()))
-    return (float, x.hex()) if isinstance(x, float) else (type(x), x)
-
-
-def merged(program: Program) -> Program:
-    """The program without repeated instructions, and without those whose results nobody needs."""
-    found: dict[Any, tuple[int, ...]] = {}
-    names = {n: n for n in range(len(program.samples))}
-    first: list[Instruction] = []
-    for one in program.instructions:
-        if any(names[n] != n for n in one.operands):
-            args, kwargs = mapped(lambda x: Ref(names[x.number]) if isinstance(x, Ref) else x, (one.args, one.kwargs))
-            one = replace(one, args=args, kwargs=kwargs)
-        if one.kept or one.aliases or one.name in FRESH or one.name.startswith("clone."):
-            first.append(one)
-            continue
-        try:
-            key = (one.function, typed(one.args), typed(one.kwargs))
-            outs = found.setdefault(key, one.outs)
-        except TypeError:  # an argument without a hash
-            outs = one.outs
-        if outs is one.outs:
-            first.append(one)
-        else:
-            names.update(zip(one.outs, outs, strict=True))
-    program.asked = [names[n] for n in program.asked]
-    needed, kept = set(program.asked), []
-    for one in reversed(first):
-        if one.kept or needed.intersection(one.outs):
-            needed.update(one.operands)
-            kept.append(one)
-    program.instructions = kept[::-1]
-    return program

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autograd_opt.plans.fusing import Group
-from autograd_opt.plans.program import Program, typed
+from autograd_opt.plans.optimizing import typed
+from autograd_opt.plans.program import Program
 from autograd_opt.plans.recording import Repetition
 
 
@@ -73,7 +74,7 @@ class PlanReport:
 
 def described(repetition: Repetition) -> list[Any]:
     """The programs of a repetition, such that equal means that they compute the same."""
-    return [program_text(p.program) for p in (repetition.plan, repetition.backward) if p is not None]
+    return [program_text(p.whole) for p in (repetition.plan, repetition.backward) if p is not None]
 
 
 def program_text(program: Program) -> Any:

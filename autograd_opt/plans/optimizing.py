@@ -1,0 +1,113 @@
+"""Passes over the program of a plan: repeated work goes, copies that nobody can tell go, constants are made once.
+
+Values are written once, so that a copy is the value itself; only results must be memory of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from autograd_opt.plans.capture import tensors
+from autograd_opt.plans.operators import mapped
+from autograd_opt.plans.program import FRESH, Instruction, Program, Ref
+
+Tensor = torch.Tensor
+MOST = 1 << 20
+"""Bytes of a constant at most."""
+
+
+def typed(x: Any) -> Any:
+    """An argument such that equal means the same: 1, 1.0, True, 0.0 and -0.0 differ."""
+    if isinstance(x, (tuple, list)):
+        return (type(x), *map(typed, x))
+    if isinstance(x, dict):
+        return tuple((k, typed(v)) for k, v in sorted(x.items()))
+    return (float, x.hex()) if isinstance(x, float) else (type(x), x)
+
+
+def renamed(one: Instruction, names: Mapping[int, int]) -> Instruction:
+    """The instruction on the values that stand for its operands."""
+    if all(names.get(n, n) == n for n in one.operands):
+        return one
+    structure = (one.args, one.kwargs)
+    args, kwargs = mapped(lambda x: Ref(names.get(x.number, x.number)) if isinstance(x, Ref) else x, structure)
+    return replace(one, args=args, kwargs=kwargs)
+
+
+def merged(program: Program) -> Program:
+    """The program without repeated instructions, and without those whose results nobody needs."""
+    found: dict[Any, tuple[int, ...]] = {}
+    names = {n: n for n in range(len(program.samples))}
+    first: list[Instruction] = []
+    for one in program.instructions:
+        one = renamed(one, names)
+        if one.kept or one.aliases or one.name in FRESH or one.name.startswith("clone."):
+            first.append(one)
+            continue
+        try:
+            key = (one.function, typed(one.args), typed(one.kwargs))
+            outs = found.setdefault(key, one.outs)
+        except TypeError:  # an argument without a hash
+            outs = one.outs
+        if outs is one.outs:
+            first.append(one)
+        else:
+            names.update(zip(one.outs, outs, strict=True))
+    asked = [names[n] for n in program.asked]
+    needed, kept = set(asked), []
+    for one in reversed(first):
+        if one.kept or needed.intersection(one.outs):
+            needed.update(one.operands)
+            kept.append(one)
+    return replace(program, instructions=kept[::-1], asked=asked)
+
+
+def without_copies(program: Program) -> Program:
+    """The program without copies of what an instruction has made and no other result shares."""
+    made = {n for one in program.instructions if not (one.kept or one.aliases) for n in one.outs}
+    taken = program.handed_out()
+    asked, names = set(program.asked), dict[int, int]()
+    kept = []
+    for one in program.instructions:
+        one = renamed(one, names)
+        if one.name == "clone.default" and not one.kept:
+            (n,), (out,) = one.operands, one.outs
+            samples = program.samples
+            alone = out not in taken or (out in asked and n not in taken and program.asked.count(out) == 1)
+            if n in made and alone and samples[n].stride() == samples[out].stride():
+                names[out] = n
+                if out in asked:
+                    taken.add(n)
+                continue
+        kept.append(one)
+    return replace(program, instructions=kept, asked=[names.get(n, n) for n in program.asked])
+
+
+def filled(one: Instruction, values: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of an instruction, with the values in their places."""
+    return mapped(lambda x: values[x.number] if isinstance(x, Ref) else x, (one.args, one.kwargs))
+
+
+def constants(program: Program) -> tuple[Program, dict[int, Tensor]]:
+    """The program without instructions that give the same at each call, and what these have given."""
+    found: dict[int, Tensor] = {}
+    taken = program.handed_out()
+    rest = []
+    for one in program.instructions:
+        if (
+            one.kept
+            or one.name in FRESH
+            or taken.intersection(one.outs)
+            or not all(n in found for n in one.operands)
+            or any(program.samples[n].nbytes > MOST for n in one.outs)
+        ):
+            rest.append(one)
+            continue
+        args, kwargs = filled(one, found)
+        found.update(zip(one.outs, tensors(one.function(*args, **kwargs)), strict=True))
+    needed = {n for one in rest for n in one.operands}
+    return replace(program, instructions=rest), {n: t for n, t in found.items() if n in needed}
