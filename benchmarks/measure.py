@@ -171,9 +171,10 @@ def alternate(
 ) -> dict[str, list[float]]:
     """Seconds a step of every round; with `changing` each round has a new structure, the same for all.
 
-    At most `repeats` rounds: fewer where they agree, or take too long.
+    At most `repeats` rounds: fewer where they agree, or take too long.  Each variant has as many steps in a round as
+    take `BLOCK_SECONDS`, so that what is fast is timed as exactly as what is slow.
     """
-    steps = 1 if changing else min(block_length(v) for v in variants)
+    steps = {v.name: 1 if changing else block_length(v) for v in variants}
     times: dict[str, list[float]] = {v.name: [] for v in variants}
     order = list(variants)
     shuffle = random.Random(0).shuffle
@@ -189,7 +190,7 @@ def alternate(
                     variant.workload.advance()
             shuffle(order)
             for variant in order:
-                times[variant.name].append(block(variant.run, steps))
+                times[variant.name].append(block(variant.run, steps[variant.name]))
             gc.collect(0)
             on_round()
     finally:
