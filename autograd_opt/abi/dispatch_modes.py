@@ -39,6 +39,11 @@ class ThreadedMode(_python_dispatch.TorchDispatchMode):
     _overlapped = False
     _before: dict[str, bool]
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """The handler is called as it is: torch's wrapper would import its compiler, which takes a second."""
+        return False
+
     def __enter__(self) -> Any:
         with self._lock:
             if not ThreadedMode._entered:
