@@ -14,6 +14,7 @@ from autograd_opt.plans.capture import tensors
 from autograd_opt.plans.elementwise import FLOATS
 from autograd_opt.plans.emission import Emission, Place
 from autograd_opt.plans.fusing import Group, Step, scheduled
+from autograd_opt.plans.moves import Movement, movement_of
 from autograd_opt.plans.operators import base_name, overload, parts
 from autograd_opt.plans.optimizing import constants, filled, merged, without_copies
 from autograd_opt.plans.program import Instruction, Program, Ref
@@ -52,6 +53,8 @@ class Plan:
         self.fixed = dict(self.constants)
         self.slots: dict[int, int] = {}
         self.buffers = Buffers()
+        self.kernels: list[Instruction] = []
+        self.moves: list[Instruction] = []
         self.given = [self.slot(n) for n in self.program.given]
         self.steps = [step for number, one in enumerate(self.order) if (step := self.step(number, one)) is not None]
         self.asked = [self.slot(n) for n in self.program.asked]
@@ -111,19 +114,24 @@ class Plan:
                 self.fixed[one.outs[0]] = memory = self.fixed[one.operands[0]]
                 self.buffers.use(memory, self.last[one.outs[0]])
             return self.kernel(number, one, overload(base_name(one.function) + "_", one.function))
-        if one.aliases and not one.kept and all(n in self.fixed for n in one.operands):
+        if one.aliases and all(n in self.fixed for n in one.operands) and not one.writes:
             args, kwargs = filled(one, self.fixed)
             made = tensors(one.function(*args, **kwargs))
             for n, t in zip(one.outs, made, strict=True):
                 self.fixed[n] = t
             return None
-        if one.name in INTO and not one.kept and (memory := self.memory(number, one.outs[0])) is not None:
+        movement = movement_of(one, self.program.samples)
+        if movement is not None:
+            return self.move(number, one, movement)
+        given = self.memory(number, one.outs[0]) if one.name in INTO and not one.kept else None
+        if given is not None:
             into = getattr(private.VariableFunctions, INTO[one.name])
-            return self.kernel(number, one, one.function, into, {"out": memory})
+            return self.kernel(number, one, one.function, into, {"out": given})
         return self.kernel(number, one, one.function)
 
     def kernel(self, number: int, one: Instruction, function: Any, call: Any = None, more: Any = None) -> replay.Kernel:
         """The step of one operator; `call` with `more` keywords in its place where that is the same."""
+        self.kernels.append(one)
         name = base_name(function)
         if call is None:
             bound = name in BINDINGS and not one.kwargs and isinstance(one.args[0], Ref)
@@ -193,6 +201,34 @@ class Plan:
             else:
                 stretch.point(place, memory.data_ptr())
         return replay.Elementwise(stretch, operands, results, self.frees(number, group))
+
+    def move(self, number: int, one: Instruction, movement: Movement) -> replay.Move:
+        """The step of an operator that only moves elements."""
+        self.moves.append(one)
+        (n,) = one.outs
+        sample = self.program.samples[n]
+        width = sample.element_size()
+        places = {value: k for k, value in enumerate(dict.fromkeys(one.operands))}
+        operands = {place: self.slot(value) for value, place in places.items() if value not in self.fixed}
+        addresses = [self.fixed[value].data_ptr() if value in self.fixed else 0 for value in places]
+        memory = self.memory(number, n)
+        result = (self.slot(n), maker(sample)) if memory is None else None
+        regions = [
+            (
+                places[r.value],
+                r.sizes,
+                r.read * width,
+                tuple([s * width for s in r.read_strides]),
+                r.write * width,
+                tuple([s * width for s in r.write_strides]),
+            )
+            for r in movement.regions
+        ]
+        fill = None
+        if movement.fill is not None:
+            fill = bytes(torch.tensor([movement.fill], dtype=sample.dtype).view(torch.uint8).tolist())
+        addresses.append(0 if memory is None else memory.data_ptr())
+        return replay.Move(regions, addresses, operands, result, width, sample.nbytes, fill, self.frees(number, one))
 
     def memory(self, number: int, n: int) -> Tensor | None:
         """Memory for a value that is the same at each call, where nobody outside ever sees it."""

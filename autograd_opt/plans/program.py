@@ -57,6 +57,11 @@ class Instruction:
         return full_name(self.function)
 
     @cached_property
+    def writes(self) -> bool:
+        """True if it writes an argument."""
+        return any(a.alias_info is not None and a.alias_info.is_write for a in self.function._schema.arguments)
+
+    @cached_property
     def operands(self) -> tuple[int, ...]:
         """The numbers of the values that it reads."""
         return tuple([a.number for a in parts((self.args, self.kwargs)) if isinstance(a, Ref)])

@@ -22,7 +22,7 @@ class Kernel:
         values: list[int],
         lists: tuple[tuple[int, tuple[int, ...]], ...],
         kwargs: dict[str, Any] | None,
-        build: Callable[[list[torch.Tensor | None]], Any] | None,
+        build: Callable[[list[torch.Tensor]], Any] | None,
         outs: list[int],
         frees: list[int],
     ) -> None: ...
@@ -38,6 +38,20 @@ class Elementwise:
     ) -> None: ...
 
 @disjoint_base
+class Move:
+    def __new__(
+        cls,
+        regions: list[tuple[int, tuple[int, ...], int, tuple[int, ...], int, tuple[int, ...]]],
+        addresses: list[int],
+        operands: dict[int, int],
+        result: tuple[int, Callable[[], torch.Tensor]] | None,
+        width: int,
+        size: int,
+        fill: bytes | None,
+        frees: list[int],
+    ) -> Move: ...
+
+@disjoint_base
 class TensorGuard:
     def __init__(self, t: torch.Tensor, gradients: bool = ...) -> None: ...
 
@@ -48,5 +62,5 @@ class Guard:
     ) -> None: ...
     def holds(self, leaves: list[Any], structure: Any) -> bool: ...
 
-def run(steps: list[Any], values: list[torch.Tensor | None]) -> None: ...
+def run(steps: list[Any], values: list[Any]) -> None: ...
 def unchanged(entries: Sequence[tuple[Any, Any, Any]]) -> bool: ...

@@ -8,6 +8,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
 from libc.math cimport copysign
+from libc.stdint cimport int64_t, uintptr_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.plans.blocks cimport Stretch
@@ -133,11 +134,89 @@ cdef class Elementwise:
         return 0
 
 
+cdef extern from "moves.h" nogil:
+    enum:
+        REGION_AXES
+    ctypedef struct Region:
+        int to "to"
+        int source "from"
+        int axes
+        int64_t read, write
+        int64_t size[8]
+        int64_t read_stride[8]
+        int64_t write_stride[8]
+    void move_region(const Region *, const char *, char *, int)
+    void fill_memory(char *, int64_t, const char *, int)
+
+
+cdef class Move:
+    """Regions of values that are copied into one result, which is filled before where `fill` has an element."""
+    cdef Region *regions
+    cdef char **memory
+    cdef int count, width
+    cdef int64_t bytes
+    cdef bytes fill
+    cdef object make
+    cdef Py_ssize_t made
+    cdef Numbers places, values, frees
+
+    def __cinit__(self, list regions, list addresses, dict operands, result, int width, int64_t size, bytes fill, frees):
+        """`regions`: (number, sizes, read, strides, write, strides), all in bytes, of the memory `addresses[number]`.
+
+        The last address is the result's, or `result` is (value, make) with a function that makes its memory;
+        `operands`: {number: value} of what has another address at each call.
+        """
+        cdef int k, i
+        self.count, self.width, self.bytes, self.fill = len(regions), width, size, fill
+        self.places, self.values, self.frees = Numbers(operands), Numbers(operands.values()), Numbers(frees)
+        self.made, self.make = result if result is not None else (-1, None)
+        self.regions = <Region *>PyMem_Malloc(max(1, self.count) * sizeof(Region))
+        self.memory = <char **>PyMem_Malloc(len(addresses) * sizeof(char *))
+        if self.regions == NULL or self.memory == NULL:
+            raise MemoryError()
+        for i, address in enumerate(addresses):
+            self.memory[i] = <char *><uintptr_t>address
+        for k, (number, sizes, read, read_strides, write, write_strides) in enumerate(regions):
+            if not 0 < len(sizes) <= REGION_AXES or not 0 <= number < len(addresses) - 1:
+                raise ValueError(f"region {k} names what there is not: {regions[k]}")
+            self.regions[k].source, self.regions[k].to = number, len(addresses) - 1
+            self.regions[k].axes, self.regions[k].read, self.regions[k].write = len(sizes), read, write
+            for i in range(len(sizes)):
+                self.regions[k].size[i] = sizes[i]
+                self.regions[k].read_stride[i], self.regions[k].write_stride[i] = read_strides[i], write_strides[i]
+
+    def __dealloc__(self):
+        PyMem_Free(self.regions)
+        PyMem_Free(self.memory)
+
+    cdef int run(self, list values) except -1:
+        cdef Py_ssize_t i
+        cdef object t
+        cdef char *to
+        for i in range(self.places.count):
+            t = data_ptr(<object>PyList_GET_ITEM(values, self.values.at[i]))
+            self.memory[self.places.at[i]] = <char *><uintptr_t>t
+        if self.made >= 0:
+            t = self.make()
+            keep(values, self.made, t)
+            self.memory[self.regions[0].to] = <char *><uintptr_t>data_ptr(t)
+        to = self.memory[self.regions[0].to]
+        if self.fill is not None:
+            fill_memory(to, self.bytes, self.fill, self.width)
+        for i in range(self.count):
+            move_region(self.regions + i, self.memory[self.regions[i].source], to, self.width)
+        for i in range(self.frees.count):
+            keep(values, self.frees.at[i], None)
+        return 0
+
+
 def run(list steps, list values):
     """Run all steps; `values` has what is given in its places, and afterwards what is asked."""
     for step in steps:
         if type(step) is Elementwise:
             (<Elementwise>step).run(values)
+        elif type(step) is Move:
+            (<Move>step).run(values)
         else:
             (<Kernel>step).run(values)
 

@@ -22,6 +22,7 @@ class Kind:
     reason : why it is recorded each time; empty where it is repeated.
     operations : operators that the optimized graph has left to run, forward and backward.
     kernels : operators that run as kernels in a repetition, by name and number.
+    moves : how many operators only copy elements from one place to another.
     stretches : the numbers of operators that run together, elementwise, one number a stretch.
     """
 
@@ -29,19 +30,20 @@ class Kind:
     reason: str
     operations: int
     kernels: dict[str, int]
+    moves: int
     stretches: tuple[int, ...]
 
     @classmethod
     def of(cls, repetition: Repetition | None, calls: int, reason: str) -> Kind:
         """What a repetition has, or why there is none."""
         plans = [] if repetition is None else [p for p in (repetition.plan, repetition.backward) if p is not None]
-        order = [one for p in plans for one in p.order]
         return cls(
             calls,
             reason,
             sum(len(p.program.instructions) for p in plans),
-            dict(Counter(one.name for one in order if not isinstance(one, Group)).most_common()),
-            tuple(len(one.members) for one in order if isinstance(one, Group)),
+            dict(Counter(one.name for p in plans for one in p.kernels).most_common()),
+            sum(len(p.moves) for p in plans),
+            tuple(len(one.members) for p in plans for one in p.order if isinstance(one, Group)),
         )
 
     def __str__(self) -> str:
@@ -49,12 +51,15 @@ class Kind:
             return f"recorded each time, because {self.reason}"
         kernels = sum(self.kernels.values())
         parts = [f"{kernels} kernel{'' if kernels == 1 else 's'}"]
+        if self.moves:
+            parts.append(f"{self.moves} move{'' if self.moves == 1 else 's'}")
         if self.stretches:
             some = f"{len(self.stretches)} stretch{'' if len(self.stretches) == 1 else 'es'}"
             parts.append(
                 f"{some} of {', '.join(map(str, self.stretches[:5]))}{', ...' if len(self.stretches) > 5 else ''}"
             )
-        return f"repeated: {self.operations} operations run as {' and '.join(parts)}"
+        text = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[:-1] else parts)
+        return f"repeated: {self.operations} operations run as {text}"
 
 
 @dataclass(frozen=True)
