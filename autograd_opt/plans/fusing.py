@@ -1,7 +1,7 @@
 """Which instructions of a program run together as elementwise stretches, and in which order all of them run.
 
 Every instruction has a depth such that those of one depth depend on nothing deeper.  At each depth the kernels run
-first, then one stretch for each shape and dtype.
+first, those of one kind together, then one stretch for each shape and dtype.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.plans.batching import Batch, batched
 from autograd_opt.plans.elementwise import COMPARISONS, FLOATS, SYMBOLS, expression_of, functions_of
 from autograd_opt.plans.emission import Expression
 from autograd_opt.plans.operators import base_name
@@ -27,8 +28,18 @@ class Group:
     dtype: torch.dtype
     members: list[tuple[Instruction, Expression]] = field(default_factory=list)
 
+    @property
+    def instructions(self) -> list[Instruction]:
+        """The instructions of the members."""
+        return [one for one, _ in self.members]
 
-Step = Instruction | Group
+
+Step = Instruction | Group | Batch
+
+
+def instructions_of(step: Step) -> list[Instruction]:
+    """What a step computes."""
+    return [step] if isinstance(step, Instruction) else step.instructions
 
 
 def computed_in(one: Instruction, samples: list[Tensor], exact: bool) -> tuple[torch.dtype, Expression] | None:
@@ -72,7 +83,7 @@ def computed_in(one: Instruction, samples: list[Tensor], exact: bool) -> tuple[t
 
 
 def scheduled(program: Program, fuse: bool = True, exact: bool = False) -> list[Step]:
-    """Kernels and groups in the order in which they run."""
+    """Kernels, batches and groups in the order in which they run."""
     samples = program.samples
     depth: dict[int, int] = {}  # of a value: the first depth at which a kernel may read it
     home: dict[int, Any] = {}  # of a value computed in a group: its depth, shape and dtype
@@ -101,7 +112,9 @@ def scheduled(program: Program, fuse: bool = True, exact: bool = False) -> list[
         home[one.outs[0]] = key
         depth[one.outs[0]] = at + 1
     order: list[Step] = []
+    taken = program.handed_out()
     for at in range(max([*kernels, *(k[0] for k in groups), -1]) + 1):
-        order += kernels.get(at, [])
+        here = kernels.get(at, [])
+        order += batched(here, samples, taken) if fuse and not exact else here
         order += [group for key, group in groups.items() if key[0] == at]
     return order

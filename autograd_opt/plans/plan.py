@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.plans import blocks, replay
+from autograd_opt.plans.batching import Batch, call, together
 from autograd_opt.plans.capture import tensors
 from autograd_opt.plans.elementwise import FLOATS
-from autograd_opt.plans.emission import Emission, Place
-from autograd_opt.plans.fusing import Group, Step, scheduled
-from autograd_opt.plans.moves import Movement, movement_of
+from autograd_opt.plans.fusing import Group, Step, instructions_of, scheduled
+from autograd_opt.plans.layout import Layout
+from autograd_opt.plans.memory import Buffers, maker
+from autograd_opt.plans.moves import Movement, Region, movement_of, simplified, whole
 from autograd_opt.plans.operators import base_name, overload, parts
 from autograd_opt.plans.optimizing import constants, filled, merged, without_copies
 from autograd_opt.plans.program import Instruction, Program, Ref
@@ -36,8 +37,6 @@ INTO = {
     "sum.dim_IntList": "sum",
 }
 """Operators that can write into given memory -> the function of torch's that does, by `out=`."""
-SMALL, MOST = 1 << 18, 1 << 24
-"""Bytes of a result that stays a plan's own from call to call, and of all of them, at most."""
 
 
 class Plan:
@@ -56,7 +55,9 @@ class Plan:
         self.kernels: list[Instruction] = []
         self.moves: list[Instruction] = []
         self.given = [self.slot(n) for n in self.program.given]
-        self.steps = [step for number, one in enumerate(self.order) if (step := self.step(number, one)) is not None]
+        self.steps: list[Any] = []
+        for number, one in enumerate(self.order):
+            self.add(number, one)
         self.asked = [self.slot(n) for n in self.program.asked]
         self.before = [self.fixed.get(n) for n in self.slots]
 
@@ -71,19 +72,14 @@ class Plan:
         replay.run(self.steps, values)
         return [values[n] for n in self.asked]
 
-    @staticmethod
-    def reads(one: Step) -> Sequence[int]:
-        if isinstance(one, Instruction):
-            return one.operands
-        return [n for member, _ in one.members for n in member.operands]
-
-    @staticmethod
-    def makes(one: Step) -> list[int]:
-        return list(one.outs) if isinstance(one, Instruction) else [n for member, _ in one.members for n in member.outs]
-
     def last_uses(self) -> dict[int, int]:
         """The last step that reads each value; what is asked for is read after all."""
-        last = {n: k for k, one in enumerate(self.order) for n in [*self.makes(one), *self.reads(one)]}
+        last = {
+            n: k
+            for k, step in enumerate(self.order)
+            for one in instructions_of(step)
+            for n in [*one.outs, *one.operands]
+        }
         return last | dict.fromkeys([*self.program.asked], len(self.order))
 
     def owners(self) -> dict[int, int]:
@@ -101,14 +97,23 @@ class Plan:
         """The places of values that nobody reads after this step."""
         return [
             self.slots[n]
-            for n in dict.fromkeys([*self.reads(one), *self.makes(one)])
+            for n in dict.fromkeys([n for m in instructions_of(one) for n in [*m.operands, *m.outs]])
             if self.last[n] == number and n in self.slots and n not in self.program.given and n not in self.fixed
         ]
 
-    def step(self, number: int, one: Step) -> Any:
-        """How an instruction or a group runs; None for a view of memory that stays, which is made here and now."""
+    def add(self, number: int, one: Step) -> None:
+        """Append how a part of the order runs."""
         if isinstance(one, Group):
-            return self.stretch(number, one)
+            self.steps.append(self.stretch(number, one))
+        elif isinstance(one, Batch):
+            self.steps += self.batch(number, one)
+        else:
+            step = self.step(number, one)
+            if step is not None:
+                self.steps.append(step)
+
+    def step(self, number: int, one: Instruction) -> Any:
+        """How an instruction runs; None for a view of memory that stays, which is made here and now."""
         if one.into and self.owns(number, one):
             if one.operands[0] in self.fixed:
                 self.fixed[one.outs[0]] = memory = self.fixed[one.operands[0]]
@@ -207,13 +212,32 @@ class Plan:
         self.moves.append(one)
         (n,) = one.outs
         sample = self.program.samples[n]
-        width = sample.element_size()
-        places = {value: k for k, value in enumerate(dict.fromkeys(one.operands))}
-        operands = {place: self.slot(value) for value, place in places.items() if value not in self.fixed}
-        addresses = [self.fixed[value].data_ptr() if value in self.fixed else 0 for value in places]
         memory = self.memory(number, n)
         result = (self.slot(n), maker(sample)) if memory is None else None
-        regions = [
+        fill = None
+        if movement.fill is not None:
+            fill = bytes(torch.tensor([movement.fill], dtype=sample.dtype).view(torch.uint8).tolist())
+        return self.copy(number, one, movement.regions, sample, memory, result, fill)
+
+    def copy(
+        self,
+        number: int,
+        one: Step,
+        regions: list[Region],
+        sample: Tensor,
+        memory: Tensor | None,
+        result: Any = None,
+        fill: bytes | None = None,
+    ) -> replay.Move:
+        """Copy regions into memory that stays, or into that of a result like `sample`."""
+        width = sample.element_size()
+        places = {value: k for k, value in enumerate(dict.fromkeys(r.value for r in regions))}
+        operands = {place: self.slot(value) for value, place in places.items() if value not in self.fixed}
+        addresses = [self.fixed[value].data_ptr() if value in self.fixed else 0 for value in places]
+        addresses.append(0 if memory is None else memory.data_ptr())
+        size = sample.nbytes if memory is None else memory.nbytes
+        frees = self.frees(number, one) if isinstance(one, Instruction) else []
+        in_bytes = [
             (
                 places[r.value],
                 r.sizes,
@@ -222,93 +246,46 @@ class Plan:
                 r.write * width,
                 tuple([s * width for s in r.write_strides]),
             )
-            for r in movement.regions
+            for r in regions
         ]
-        fill = None
-        if movement.fill is not None:
-            fill = bytes(torch.tensor([movement.fill], dtype=sample.dtype).view(torch.uint8).tolist())
-        addresses.append(0 if memory is None else memory.data_ptr())
-        return replay.Move(regions, addresses, operands, result, width, sample.nbytes, fill, self.frees(number, one))
+        return replay.Move(in_bytes, addresses, operands, result, width, size, fill, frees)
+
+    def batch(self, number: int, batch: Batch) -> list[Any]:
+        """The steps of a batch: operands are brought together, and one kernel computes all results."""
+        one, count = batch.first, len(batch.instructions)
+        samples = self.program.samples
+        steps: list[Any] = []
+        operands = []
+        for k, n in enumerate(one.operands):
+            rows = [m.operands[k] for m in batch.instructions]
+            shared = len({*rows}) == 1
+            sample = samples[n]
+            ready = None
+            if all(r in self.fixed for r in rows):
+                ready = self.fixed[n].unsqueeze(0) if shared else together([self.fixed[r] for r in rows])
+            if ready is None:
+                rows = rows[:1] if shared else rows
+                ready = self.buffers.take((len(rows), *sample.shape), sample, number, number)
+                strides = ready.stride()[1:]
+                regions = [simplified(whole(r, samples[r], i * sample.numel(), strides)) for i, r in enumerate(rows)]
+                steps.append(self.copy(number, batch, regions, sample, ready))
+            operands.append(ready.expand(count, *sample.shape))
+        out = samples[one.outs[0]]
+        made = [m.outs[0] for m in batch.instructions]
+        memory = self.buffers.take((count, *out.shape), out, number, max(self.last[n] for n in made))
+        self.fixed.update(zip(made, memory, strict=True))
+        function, args, kwargs = call(one, operands)
+        self.kernels.append(one)
+        outs, frees = [self.slot(-1 - number)], self.frees(number, batch)
+        steps.append(replay.Kernel(function, args, (), [], (), {**kwargs, "out": memory}, None, outs, frees))
+        return steps
 
     def memory(self, number: int, n: int) -> Tensor | None:
         """Memory for a value that is the same at each call, where nobody outside ever sees it."""
         sample = self.program.samples[n]
         if n in self.handed_out or not sample.is_contiguous():
             return None
-        memory = self.buffers.take(sample, number, self.last[n])
-        if memory is not None:
-            self.fixed[n] = memory
-        return memory
-
-
-class Buffers:
-    """Memory that a plan keeps from call to call; what is not read any more is used again."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.last: dict[int, int] = {}
-        self.all: dict[Any, list[Tensor]] = {}
-
-    def take(self, sample: Tensor, number: int, last: int) -> Tensor | None:
-        """Memory like that of `sample` from step `number` to step `last`; None where it would be too much."""
-        alike = self.all.setdefault((sample.numel(), sample.dtype, sample.device), [])
-        for memory in alike:
-            if self.last[memory.data_ptr()] < number:
-                break
-        else:
-            if sample.nbytes > SMALL or self.bytes + sample.nbytes > MOST:
-                return None
-            memory = torch.empty(sample.numel(), dtype=sample.dtype, device=sample.device)
-            self.bytes += sample.nbytes
-            alike.append(memory)
-        self.use(memory, last)
-        return memory.view(sample.shape)
-
-    def use(self, memory: Tensor, last: int) -> None:
-        """Note that memory of this plan's is read until step `last`."""
-        self.last[memory.data_ptr()] = max(last, self.last.get(memory.data_ptr(), -1))
-
-
-def maker(sample: Tensor) -> Callable[[], Tensor]:
-    """A function that makes memory for a value like this one."""
-    shape, dtype, device = tuple(sample.shape), sample.dtype, sample.device
-    return lambda: torch.empty(shape, dtype=dtype, device=device)
-
-
-class Layout:
-    """The places of a stretch, and its steps over them."""
-
-    def __init__(self, group: Group, samples: list[Tensor], wanted: set[int]) -> None:
-        self.group, self.samples = group, samples
-        self.emission = Emission(self.operand)
-        self.operands: dict[int, int] = {}
-        self.results: dict[int, int] = {}
-        self.computed: dict[int, int] = {}
-        last = {n: k for k, (member, _) in enumerate(group.members) for n in member.operands}
-        for k, (member, expression) in enumerate(group.members):
-            n = member.outs[0]
-            if n in wanted:
-                kind = "result_bool" if samples[n].dtype == torch.bool else "result"
-                self.results[n] = self.emission.place(kind)
-            self.computed[n] = self.emission.emit(expression, self.results.get(n))
-            for read in {*member.operands, n}:
-                if read in self.computed and last.get(read, k) <= k and read not in self.results:
-                    self.emission.free.append(self.computed.pop(read))
-
-    def operand(self, part: Ref) -> int:
-        """Where a value lies."""
-        if part.number in self.computed:
-            return self.computed[part.number]
-        if part.number not in self.operands:
-            self.operands[part.number] = self.emission.place(*self.source(self.samples[part.number]))
-        return self.operands[part.number]
-
-    def source(self, t: Tensor) -> Place:
-        """How the elements of an operand are read, in the order of the group's shape."""
-        suffix = "_bool" if t.dtype == torch.bool else ""
-        if t.numel() == 1:
-            return f"single{suffix}", (), ()
-        if tuple(t.shape) == self.group.shape and t.is_contiguous():
-            return f"whole{suffix}", (), ()
-        wide = t.expand(self.group.shape)
-        return f"strided{suffix}", tuple(wide.shape), wide.stride()
+        if not self.buffers.room(sample):
+            return None
+        self.fixed[n] = self.buffers.take(tuple(sample.shape), sample, number, self.last[n])
+        return self.fixed[n]

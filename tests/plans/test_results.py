@@ -328,7 +328,7 @@ def test_what_cannot_be_called_is_refused(bad: Any) -> None:
 
 def stretch() -> tuple[Group, Any]:
     """A group of a plan, and its layout."""
-    from autograd_opt.plans.plan import Layout
+    from autograd_opt.plans.layout import Layout
 
     f = ao.compile(lambda x, y: ((x * y + x).sin() * (x - y)).exp() / (y + 2.5) - x * 0.1)
     f(torch.ones(3), torch.ones(3))
