@@ -27,6 +27,7 @@ from autograd_opt.record.outside import mark, recorded_before, tracked
 from autograd_opt.record.saved_tensors import Packed, pack
 
 Tensor = torch.Tensor
+Making = view_history.Making
 _torch_apply = torch_private.function_apply()
 
 
@@ -273,18 +274,18 @@ def mark_written(call: Call, outputs: list[Any], tracked: list[int]) -> None:
         t = call.args[i]
         if not call.is_dirty(t) or not any(t is o for o in returned):
             continue
-        if is_leaf(node):
+        if is_leaf(node) or view_history.leads_nowhere(node):
             raise errors.InplaceError(errors.at(
                 "a leaf Variable that requires grad has been used in an in-place operation."))
         views.adopt(t, node)
         base = call.old_base[i] = call.old_base.get(i) or views.base_of(t)
         if base is None:
             continue
+        views.protect(t, node, base[1])
+        view_history.refuse_making(t, view_history.ITSELF, node)
         if is_leaf(base[1]):
             raise errors.InplaceError(errors.at(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation."))
-        views.protect(t, node, base[1])
-        view_history.refuse_making(t)
     if not all(any(t is o for o in outputs) for t in dirty):
         raise errors.GraphError(errors.at(
             "Some elements marked as dirty during the forward method were not returned as output. The inputs that are "
@@ -327,6 +328,11 @@ def finish(call: Call, outputs: list[Any]) -> list[Any]:
     last = {id(outputs[i]): i for i in tracked}
     tracked = [i for i in tracked if last[id(outputs[i])] == i]     # a tensor returned twice: its last place
     ctx._finish([None if call.grad and call.is_input(o) and not call.is_dirty(o) else o for o in before], call.grad)
+    several = call.grad and len(tracked) > 1
+    for i in tracked:
+        if outputs[i]._is_view() and not call.is_input(outputs[i]):
+            how = Making.MULTI_OUTPUT_NODE if several else Making.IN_CUSTOM_FUNCTION
+            setattr(outputs[i], view_history.BY_FUNCTION, int(how))
     if not call.grad or not tracked:
         for i in tensors:
             if call.is_dirty(outputs[i]):

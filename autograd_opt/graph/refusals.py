@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import sys
 import warnings
 import weakref
 from typing import Any
@@ -191,11 +191,11 @@ def report_forward(error: BaseException) -> None:
     node = getattr(error, "_autograd_opt_node", None)
     if node is not None:
         name, place = node
-        with contextlib.suppress(Warning):      # the error itself must arrive, also where warnings are errors
-            warnings.warn(
-                f"Error detected in {name}. The forward call that caused the error was recorded at {place}.",
-                stacklevel=4,
-            )
+        text = f"Error detected in {name}. The forward call that caused the error was recorded at {place}."
+        try:
+            warnings.warn(text, stacklevel=4)
+        except Warning:                         # warnings are errors; the error of the run itself must arrive
+            print(text, file=sys.stderr)
 
 
 def check_nan(g: Any, node: Any, i: int = 0) -> None:

@@ -100,32 +100,65 @@ def origin(node: Any) -> Any:
     return node
 
 
-def refuse_by_mode(view: Tensor, written: str = "is being") -> None:
-    """Refuse, in torch's words, a recorded write to the memory of a view that was made where none is recorded."""
-    if making_of(view) == Making.INFERENCE_MODE:
-        made, mode, now = "inference mode", "inference_mode", "in normal mode"
+REASONS = {
+    Making.MULTI_OUTPUT_NODE:
+        "This view is the output of a function that returns multiple views. Such functions do not allow the output "
+        "views to be modified inplace. You should replace the inplace operation by an out-of-place one.",
+    Making.IN_CUSTOM_FUNCTION:
+        "This view was created inside a custom Function (or because an input was returned as-is) and the autograd "
+        "logic to handle view+inplace would override the custom backward associated with the custom Function, leading "
+        "to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom "
+        "Function.",
+    **{
+        making:
+            "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by "
+            f"moving both the view and the inplace either both inside the {mode} block (if you don't want the inplace "
+            "to be tracked) or both outside (if you want the inplace to be tracked)."
+        for making, mode in ((Making.NO_GRAD_MODE, "no_grad"), (Making.INFERENCE_MODE, "inference_mode"))
+    },
+}
+BY_FUNCTION = "_made_by_function"
+"""The attribute of a view that a Function returned: how torch says it was made, as a number, which can be stored."""
+ITSELF, ANOTHER = "is being", "its base or another view of its base has been"
+
+
+def making(view: Tensor) -> Any:
+    """How a view was made, in torch's classes."""
+    by_function = view.__dict__.get(BY_FUNCTION)
+    return making_of(view) if by_function is None else Making(by_function)
+
+
+def refused(how: Any, written: str, node: Any = None) -> errors.InplaceError:
+    """torch's refusal of a write to `written`, for a view made as `how` says; `node`: what computed it, if anything."""
+    computed = node is not None and node.requires_grad and not node.is_leaf and not leads_nowhere(node)
+    by = maker_text(node) if computed else ""
+    if by and how not in (Making.INFERENCE_MODE, Making.NO_GRAD_MODE):
+        start = f"{by} is a view and {written} modified inplace."
     else:
-        made, mode, now = "no_grad mode", "no_grad", "with grad mode enabled"
-    raise errors.InplaceError(errors.at(
-        f"A view was created in {made} and {written} modified inplace {now}. Given that this use case is ambiguous "
-        "and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either "
-        f"both inside the {mode} block (if you don't want the inplace to be tracked) or both outside (if you want "
-        "the inplace to be tracked)."
-    ))
+        mode, now = ("inference", "in normal mode") if how == Making.INFERENCE_MODE else (
+            "no_grad", "with grad mode enabled")
+        start = f"{by} is a view of a view which was" if by else "A view was"
+        start = f"{start} created in {mode} mode and {written} modified inplace {now}."
+    return errors.InplaceError(errors.at(f"{start} {REASONS[how]}"))
 
 
-def refuse_making(view: Tensor) -> None:
-    """Refuse a recorded write through a view that torch made in a way that does not allow it."""
-    making = making_of(view)
-    if making == Making.DEFAULT or not shown_as_view(view):
-        return
-    if making == Making.MULTI_OUTPUT_NODE:
-        raise errors.InplaceError(errors.at(
-            "This view, its base or another view of its base is being or has been modified inplace. It is the output "
-            "of a function that returns multiple views. Such functions do not allow the output views to be modified "
-            "inplace. You should replace the inplace operation by an out-of-place one."
-        ))
-    refuse_by_mode(view, "it, its base or another view of its base is being or has been")
+def maker_text(node: Any) -> str:
+    """Which output of which function a node is, as torch's refusals say it."""
+    number = node.raw_attributes["i"] if node.op.name == "output" else 0
+    return f"Output {number} of {node.name().rstrip('0123456789').removesuffix('Backward')}"
+
+
+def refuse_making(view: Tensor, written: str, node: Any = None) -> None:
+    """Refuse a recorded write to the memory of a view that torch made in a way that does not allow it."""
+    how = making(view)
+    if how != Making.DEFAULT and shown_as_view(view):
+        raise refused(how, written, node)
+
+
+def refuse_mode(view: Tensor, written: str, node: Any) -> None:
+    """Refuse a recorded write to the memory of a view that leads nowhere: it was made where nothing is recorded."""
+    how = making(view)
+    raise refused(Making.NO_GRAD_MODE if how == Making.DEFAULT else how, written, node)
 
 
 def leads_nowhere(node: Any) -> bool:
@@ -138,7 +171,7 @@ def require_unwritten(t: Tensor, node: Any) -> None:
     base: Any = t._base
     if leads_nowhere(node) and node.raw_attributes["unrecorded"] and t._version != node.version \
             and requires_grad(base):
-        refuse_by_mode(t, "its base or another view of its base has been")
+        refuse_mode(t, ANOTHER, node)
 
 
 def own_flag(t: Tensor) -> bool:
@@ -169,7 +202,7 @@ def late(t: Tensor, own: bool = False) -> Any:
         if unwritten:
             return None if own else apart(t, False)
         if not (own and torchs):                # made by torch outside, and its base not written since
-            refuse_making(t)
+            refuse_making(t, ANOTHER)
         return attach_region(base, t, geometry(t, base))
     if not node.requires_grad:
         return None
@@ -177,7 +210,7 @@ def late(t: Tensor, own: bool = False) -> Any:
         return None if own else apart(t, True)
     first = handles.handle_of(base)
     if first.op == "elsewhere":
-        refuse_making(t)
+        refuse_making(t, ANOTHER)
         return attach_region(base, t, geometry(t, base))
     while first.operands and first.operands[0] is not None:
         below = first.operands[0]
@@ -185,7 +218,7 @@ def late(t: Tensor, own: bool = False) -> Any:
         if not (first.op is WRITTEN or below.flags & nodes.OVERWRITTEN or (start.is_leaf and start.tensor is base)):
             return None                         # an operation, not a write
         if not below.requires_grad:
-            refuse_making(t)
+            refuse_making(t, ANOTHER)
             return attach_region(base, t, geometry(t, base))
         first = below
     return None
@@ -266,7 +299,7 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     if leads_nowhere(node) and not node.raw_attributes["unrecorded"]:
         return attach_region(base, view, geometry(view, base))
     if base_node is not None and base_node.requires_grad and torch.is_grad_enabled():
-        refuse_making(view)
+        refuse_making(view, ANOTHER, node)
     if base_node is None or not base_node.requires_grad or (base_node.index < node.index and torchs):
         fresh = same_history(tape, node, view)
     elif made_again(view, base) and tuple(node.shape) != view.shape:

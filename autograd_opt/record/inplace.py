@@ -58,15 +58,15 @@ def protect(target: Tensor, node: Any, tracked: bool) -> None:
         if tracked:
             views.adopt(target, node)
         base_node = handles.handle_of(target._base, False) or handles.handle_of(target._base)
+        views.protect(target, node, base_node)
+        if tracked:
+            view_history.refuse_making(target, view_history.ITSELF, node)
         leaf = view_history.origin(base_node).is_leaf and not has_history(target._base)
         if leaf if base_node.requires_grad else node.requires_grad:
             raise errors.InplaceError(errors.at(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation. "
                 "Use torch.no_grad() to update it, or write to a clone()"
             ))
-        views.protect(target, node, base_node)
-        if tracked:
-            view_history.refuse_making(target)
 
 
 def handler(name: str) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]:
@@ -90,7 +90,11 @@ def wants_grad(found: list[Any]) -> bool:
 def nodes_of(operands: Sequence[Any], name: str) -> list[Any]:
     """The node of each tensor among the operands of the write `name`."""
     tensors = [t for t in operands if isinstance(t, Tensor)]
-    found = recorder.nodes_or_refuse(tensors, name)
+    try:
+        found = recorder.nodes_or_refuse(tensors, name)
+    except errors.InplaceError:                 # torch says it of the written view first
+        view_history.refuse_making(tensors[0], view_history.ITSELF, tensors[0].__dict__.get("_node"))
+        raise
     each = iter([None] * len(tensors) if found is None else found)
     return [next(each) if isinstance(t, Tensor) else None for t in operands]
 

@@ -13,13 +13,16 @@ from autograd_opt.graph import handles, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import requires_grad
 from autograd_opt.graph.view_history import (
+    ITSELF,
+    Making,
     apart,
     attach_region,
     geometry,
     hidden,
     leads_nowhere,
     moved,
-    refuse_by_mode,
+    refuse_mode,
+    refused,
 )
 from autograd_opt.ops.helpers import view_of
 from autograd_opt.ops.table import ONCE, PURE, VIEW, define
@@ -49,7 +52,7 @@ def protect(view: Tensor, node: Any, base_node: Any) -> None:
         step = step.operands[0] if step.operands else None
     if base_node.requires_grad and (leads_nowhere(node) or (not node.requires_grad and (
             node.is_leaf or node.operands[0] is base_node))):
-        refuse_by_mode(view)
+        refuse_mode(view, ITSELF, node)
 
 
 def unseen(t: Tensor) -> bool:
@@ -136,21 +139,11 @@ def past_hooks(node: Any, base: Any) -> Any:
 def refuse_origin(node: Any, written: Any) -> None:
     """Refuse a write to `written`, a view of what a multi-view or custom function returned as `node`, or that one."""
     maker = node.operands[0] if node.op.name == "output" else node
-    if (maker.raw_attributes or {}).get("call", maker.op.name) in MULTI_VIEWS:
-        reason = (
-            "This view is the output of a function that returns multiple views. Such functions do not allow the output "
-            "views to be modified inplace. You should replace the inplace operation by an out-of-place one.")
-    elif maker.op.name.startswith("function"):
-        reason = (
-            "This view was created inside a custom Function (or because an input was returned as-is) and the autograd "
-            "logic to handle view+inplace would override the custom backward associated with the custom Function, "
-            "leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the "
-            "custom Function.")
-    else:
-        return
-    number = written.raw_attributes["i"] if written.op.name == "output" else 0
-    name = written.name().rstrip("0123456789").removesuffix("Backward")
-    raise errors.InplaceError(errors.at(f"Output {number} of {name} is a view and is being modified inplace. {reason}"))
+    name = (maker.raw_attributes or {}).get("call", maker.op.name)
+    if name in MULTI_VIEWS or name == "function_multi":
+        raise refused(Making.MULTI_OUTPUT_NODE, ITSELF, written)
+    if name == "function":
+        raise refused(Making.IN_CUSTOM_FUNCTION, ITSELF, written)
 
 
 def set_apart(out: Any, source: Any = None) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
+import pytest
 import torch
 from torch.autograd import Function
 
+import autograd_opt as ao
 from tests.engine.behaviour import caught, group
 
 anomalies = group("anomaly mode and introspection")
@@ -113,3 +116,18 @@ def printed(new):
 
 
 test_anomaly_mode = anomalies.check()
+
+
+@pytest.mark.parametrize("optimize", [None, False, True])
+def test_where_warnings_are_errors_the_operation_is_named_on_stderr(
+        optimize: bool | None, capsys: pytest.CaptureFixture[str]) -> None:
+    with nullcontext() if optimize is None else ao.AutogradGraph(optimize=optimize), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Anomaly Detection")
+        with torch.autograd.detect_anomaly():
+            x = torch.ones(2, requires_grad=True)
+            y = x + 1
+            z = (y ** 2).sum()
+            y += 1
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                z.backward()
+    assert "Error detected in PowBackward0" in capsys.readouterr().err

@@ -23,6 +23,16 @@ class Same(torch.autograd.Function):
         return g
 
 
+class Pair(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.narrow(0, 0, 1), y.narrow(0, 0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return g.expand(2, 2), h.expand(2, 2)
+
+
 def first_words(write: Callable[[], object]) -> str:
     """The first sentence of the refusal."""
     with pytest.raises(RuntimeError) as caught:
@@ -45,6 +55,69 @@ def test_the_mode_that_a_view_was_made_in_is_named(mode: Any, which: str) -> Non
     wanted = said()
     with ao.AutogradGraph():
         assert said() == wanted
+
+
+BASES: dict[str, Callable[[], torch.Tensor]] = {
+    "constant": lambda: torch.ones(2, 2),
+    "constant of a computation": lambda: torch.ones(2, 2) * 2,
+    "leaf": lambda: torch.ones(2, 2, requires_grad=True),
+    "result": lambda: torch.ones(2, 2, requires_grad=True) * 2,
+}
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "view": lambda b: b.view_as(b),
+    "view of a view": lambda b: b.view_as(b).view_as(b),
+    "one of many": lambda b: b.unbind()[0],
+    "view of one of many": lambda b: b.unbind()[0].view(2),
+    "of a Function": Same.apply,
+    "of a Function's pair": lambda b: Pair.apply(b, torch.ones(2, 2, requires_grad=True) * 3)[0],
+}
+WRITES: dict[str, Callable[[torch.Tensor], object]] = {
+    "a number": lambda v: v.add_(1),
+    "a tensor that requires grad": lambda v: v.copy_(torch.full_like(v, 3.0).requires_grad_()),
+    "an operator": lambda v: v.__imul__(torch.full_like(v, 3.0).requires_grad_()),
+    "random": lambda v: v.normal_(),
+    "turned": lambda v: v.unsqueeze_(0),
+    "turned under no_grad": lambda v: (torch.no_grad()(v.unsqueeze_)(0), v.mul_(2)),
+    "a Function's": lambda v: Scaled.apply(v),
+}
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g * 2
+
+
+def written_or_refused(base: str, view: str, mode: Any, write: str) -> str:
+    """The whole refusal, without the place; or whether the written view requires grad."""
+    b = BASES[base]()
+    with mode():
+        v = VIEWS[view](b)
+    try:
+        WRITES[write](v)
+    except RuntimeError as refused:
+        return str(refused).partition(" [at ")[0]
+    return str(v.requires_grad)
+
+
+@pytest.mark.parametrize("mode", [nullcontext, torch.no_grad])
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_write_that_torch_refuses_is_refused_in_its_words(mode: Any, view: str) -> None:
+    differ = []
+    for base in BASES:
+        for write in WRITES:
+            wanted = written_or_refused(base, view, mode, write)
+            for optimize in (False, True):
+                with ao.AutogradGraph(optimize=optimize):
+                    said = written_or_refused(base, view, mode, write)
+                if said.removesuffix(" Use torch.no_grad() to update it, or write to a clone()") != wanted:
+                    differ.append((base, write, said[:100], wanted[:100]))
+    assert not differ, "\n".join(map(str, differ))
 
 
 def test_the_context_of_a_function_is_a_node() -> None:
