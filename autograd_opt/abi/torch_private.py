@@ -88,6 +88,7 @@ peek_interpreter_stack: Callable[[], Any] = functorch.peek_interpreter_stack
 is_functorch_wrapped_tensor: Callable[[Any], bool] = functorch.is_functorch_wrapped_tensor
 is_batchedtensor: Callable[[Any], bool] = functorch.is_batchedtensor
 get_unwrapped: Callable[[Any], Any] = functorch.get_unwrapped
+unwrap_if_dead: Callable[[Any], Any] = functorch.unwrap_if_dead
 vmap_increment_nesting: Callable[[int, str], int] = functorch._vmap_increment_nesting
 vmap_decrement_nesting: Callable[[], int] = functorch._vmap_decrement_nesting
 set_vmap_fallback_warning_enabled: Callable[[bool], None] = functorch._set_vmap_fallback_warning_enabled

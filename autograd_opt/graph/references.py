@@ -19,6 +19,26 @@ from autograd_opt.graph.thread_state import torch_autograd
 Tensor = torch.Tensor
 
 
+HELD = "_held_inside"
+"""The attribute of a tensor kept from inside a transform: what it holds, as a tensor of the graph."""
+_graphs_own: Any = None
+
+
+def install(graphs_own: Any) -> None:
+    """Take the function that makes a tensor of the graph of one that a transform has computed; done once at import."""
+    global _graphs_own
+    _graphs_own = graphs_own
+
+
+def kept_inside(t: Tensor, inner: Tensor) -> Any:
+    """The node of `inner`, which the tensor `t` holds, kept from inside a transform that has ended."""
+    known = t.__dict__.get(HELD)
+    if known is None:
+        known = _graphs_own(inner)
+        setattr(t, HELD, known)
+    return handles.handle_of(known)
+
+
 class ReferenceManager:
     """The references of one graph, for reading and for limits.
 

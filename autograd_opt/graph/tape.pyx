@@ -345,6 +345,11 @@ cdef class Tape:
         cdef uint32_t version
         key = <size_t><PyObject *>t
         entry = self.leaves.get(key)
+        if entry is None and type(t) is PlainTensor and not ao_plain(t):
+            inner = private.unwrap_if_dead(t)
+            if inner is not t:           # kept from inside a transform that has ended
+                from autograd_opt.graph.references import kept_inside
+                return <Node>kept_inside(t, inner)
         if type(t) is CustomTensor:
             mark = bool(getattr(t, MARK, False))
         else:

@@ -14,6 +14,7 @@ cdef object grad_enabled
 cdef int install_mode(object mode) except -1
 cdef bint is_tensor(object t) except -1
 cdef bint foreign_kind(object x) except -1
+cdef bint holds_tracked(Tape tape, object t) except -1
 cdef bint foreigners(tuple args, dict kwargs) except -1
 cdef bint inside_follows(Tape tape, object x, bint grad) except -1
 cdef bint plain_argument(object x) except -1
@@ -38,6 +39,8 @@ cdef inline bint tracked(Tape tape, object t) except -1:
     if type(t) is not CustomTensor:
         if ao_needs_grad(t):
             return True
+        if not ao_plain(t):
+            return holds_tracked(tape, t)
         # a view made before its base took part in a recorded write
         return tape.late and ao_is_view(t) and handle(tape, t).flags & REQUIRES_GRAD != 0
     node = computed(t)

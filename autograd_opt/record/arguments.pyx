@@ -30,6 +30,11 @@ cdef bint is_tensor(object t) except -1:
     return kind is CustomTensor or kind is Tensor or kind is Parameter or \
         not (t is None or kind is float or kind is int or kind is bool) and isinstance(t, Tensor)
 
+cdef bint holds_tracked(Tape tape, object t) except -1:
+    """`tracked` for a tensor that is not plain and requires no grad itself: one kept from inside a transform may hold one."""
+    cdef bint holds = private.unwrap_if_dead(t) is not t
+    return (holds or tape.late and ao_is_view(t)) and handle(tape, t).flags & REQUIRES_GRAD != 0
+
 cdef bint foreign_kind(object x) except -1:
     if isinstance(x, Tensor):
         return False

@@ -181,17 +181,19 @@ def traced(t: torch.Tensor) -> torch.Tensor:
 
 def variables_below(results: Sequence[torch.Tensor]) -> set[int]:
     """The ids of the leaves that derivatives of `results` lead to in torch's own graph, results among them."""
-    return variables_of([r.grad_fn for r in results]) | set(map(id, results))
+    return {*variables_of([r.grad_fn for r in results]), *map(id, results)}
 
 
-def variables_of(stack: list[Any]) -> set[int]:
-    """The ids of the leaves below these nodes of torch's."""
-    seen, leaves = set(), set()
+def variables_of(stack: list[Any]) -> dict[int, torch.Tensor]:
+    """The leaves below these nodes of torch's, by id."""
+    seen, leaves = set(), {}
     while stack:
         function = stack.pop()
         if function is not None and function not in seen:
             seen.add(function)
-            leaves.add(id(getattr(function, "variable", None)))
+            variable = getattr(function, "variable", None)
+            if variable is not None:
+                leaves[id(variable)] = variable
             stack += [f for f, _ in function.next_functions]
     return leaves
 

@@ -25,7 +25,7 @@ from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACC
 from autograd_opt.abi.torch_private import tree_leaves, tree_map
 from autograd_opt.graph import handles, references
 from autograd_opt.graph import tape as tapes
-from autograd_opt.graph.tensor import CustomTensor
+from autograd_opt.graph.tensor import CustomTensor, connected
 from autograd_opt.graph.thread_state import excluded_autograd, torch_autograd
 from autograd_opt.record import dispatch
 from autograd_opt.record.outside import marked
@@ -37,6 +37,7 @@ from autograd_opt.record.torch_fallback import (
     handler,
     record,
     variables_below,
+    variables_of,
 )
 
 Tensor = torch.Tensor
@@ -46,6 +47,8 @@ OF_THE_GRAPH = frozenset([
     FIELD.__get__, FIELD.__set__, FIELD.__delete__, REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD,
 ])
 """What is asked of a tensor of the graph itself, not of what stands in for it."""
+STANDS_FOR = "_stands_for"
+"""The attribute of a stand-in: the node of the tensor of the graph."""
 
 
 class Capture(TorchFunctionMode):
@@ -93,10 +96,12 @@ class Capture(TorchFunctionMode):
         with private.temporarily_clear_interpreter_stack():     # the stand-in belongs to no transform
             paused = tapes.resume(0)                    # its memory may have been written: that is recorded
             try:
-                tracked = bool(handles.handle_of(t).requires_grad)
+                node = handles.handle_of(t)
             finally:
                 tapes.resume(paused)
-            return self.pair(t, detached(t).requires_grad_(tracked))
+            other = detached(t).requires_grad_(bool(node.requires_grad))
+            setattr(other, STANDS_FOR, node)
+            return self.pair(t, other)
 
     def replaces(self, t: Any) -> bool:
         """Is `t` a tensor of the graph, which torch's autograd may not see?"""
@@ -167,6 +172,21 @@ class Capture(TorchFunctionMode):
                 return capture.run(function, args, kwargs)
             return function(*capture.swap(args), **capture.swap(kwargs))
         return call
+
+
+def graphs_own(inner: Tensor) -> Tensor:
+    """A tensor of the graph for one that the user has kept from inside a transform, which has ended since."""
+    with torch_autograd():
+        if not inner.requires_grad:
+            return inner
+        below = variables_of([inner.grad_fn]) if inner.grad_fn is not None else {id(inner): inner}
+        found = [(s, s.__dict__[STANDS_FOR]) for s in below.values() if STANDS_FOR in s.__dict__]
+        if not found:
+            return inner
+        call = differentiated("transform", [s for s, _ in found], [inner]) if inner.grad_fn is not None else None
+    with private.DisableTorchFunction():
+        operands = [connected(s.detach(), n) if n.tensor is None else n.tensor for s, n in found]
+        return operands[0] if call is None else record(call, operands, [inner])[0]
 
 
 def late(t: Tensor) -> bool:
@@ -319,6 +339,7 @@ def scripted_method(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def install() -> None:
     """Put the entry points in place; done once at import."""
+    references.install(graphs_own)
     eager, batched = private.transform_modules()
     batched._flat_vmap = whole("vmap", batched._flat_vmap)
     eager.grad_impl = whole("func_grad", eager.grad_impl)
