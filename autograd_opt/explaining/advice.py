@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from autograd_opt.explaining.call_sites import Spot
+from autograd_opt.explaining.call_sites import TORCH, Spot
 from autograd_opt.explaining.executions import DERIVATIVE, EXPRESSION, MODULE, OPERATION, Pair, Site, loops_of
 from autograd_opt.explaining.state import FUNCTIONS, changed_in, changes, definitions, reads, tree_of
 
+AUTOGRAD = os.path.join(TORCH, "autograd")
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
 LONGEST = 60
 """Characters of an expression that is printed whole."""
@@ -20,6 +23,7 @@ CALLBACKS = frozenset({"map", "filter", "reduce", "next", "sum", "list", "tuple"
 EXPRESSION_NODES = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Attribute, ast.ListComp)
 
 
+RUNS = "\0"
 Reached = dict[Spot, list[Site]]
 """For each expression, the sites of the chains of calls that lead to it."""
 
@@ -29,10 +33,22 @@ class Advice:
     """The sentence on a finding, and what it names."""
 
     sentence: str
+    """`RUNS` stands in it for how many of the runs of `counted` repeat."""
     action: str
     site: Site
     places: tuple[str, ...]
     expressions: tuple[str, ...] = ()
+    counted: tuple[Pair, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The sentence with its numbers."""
+        again = sum(p.count - p.written for p in self.counted)
+        repeats: Counter[Site] = Counter()
+        for p in self.counted:
+            repeats[p.site] += p.count
+        runs = sum(max(site.executions, n) for site, n in repeats.items())
+        return self.sentence.replace(RUNS, f"{again:,} of {runs:,} runs")
 
 
 def holding(file: str, line: int, kinds: tuple[type[ast.AST], ...]) -> list[Any]:
@@ -88,6 +104,36 @@ def passes_on(code: Any) -> bool:
             if any(isinstance(v, ast.Name) and v.id in arguments for v in values):
                 return True
     return False
+
+
+def one_result(first: Site, site: Site) -> bool:
+    """True if calls with equal operations return equal values, whatever else their arguments choose."""
+    same = first.spot is not None and site.spot is not None and first.spot.text == site.spot.text
+    codes = {code for code in (first.callee, site.callee) if code is not None
+             and (not code.co_filename.startswith(TORCH) or code.co_filename.startswith(AUTOGRAD))}
+    if not codes or (same and first.callee is site.callee):
+        return True
+    return all(returns_last(code, first.callee is not site.callee) for code in codes)
+
+
+@functools.lru_cache(maxsize=1024)
+def returns_last(code: Any, by_itself: bool) -> bool:
+    """True if what a function returns follows from its operations: one expression, nothing chosen by an argument.
+
+    `by_itself`: it is an operation's own result, so that it does not matter which function it is.
+    """
+    found = list(definitions(code))
+    parts = [part for node in found for part in ast.walk(node)]
+    if not found or any(isinstance(part, ast.Attribute) and part.attr == "grad" for part in parts):
+        return False
+    values = [part.value if isinstance(part, ast.Return) else part.body for part in parts
+              if isinstance(part, (ast.Return, ast.Lambda))]
+    kinds = (ast.BinOp, ast.UnaryOp, ast.Call) if by_itself else (ast.BinOp, ast.UnaryOp, ast.Call, ast.Name)
+    if len(values) != 1 or not isinstance(values[0], kinds):
+        return False
+    return not any(isinstance(part, (ast.IfExp, ast.BoolOp)) or
+                   (isinstance(part, ast.Subscript) and not isinstance(part.slice, ast.Constant))
+                   for part in ast.walk(values[0]))
 
 
 def text_of(spot: Spot) -> str:
@@ -181,11 +227,13 @@ def advise(group: list[Pair], windows: int, reached: Reached) -> Advice:
     if main.site.spot is None:
         text = "torch itself repeats this; nothing in the user's code asks for it"
         return Advice(text, "note", main.site, ("torch",))
-    if main.site.kind != EXPRESSION or expression_of(main.site) is None:
+    if main.site.kind != EXPRESSION or expression_of(main.site) is None or not one_result(main.first, main.site):
         return part(main, group)
-    named = [p for p in outermost(group) if expression_of(p.site) is not None]
+    named = [p for p in outermost(group) if expression_of(p.site) is not None and one_result(p.first, p.site)]
     named.sort(key=lambda p: (p is not main, p.site.spot.line if p.site.spot is not None else 0))
-    return loop(named, reached) if main.first is main.site else reuse([p for p in named if p in last], windows, reached)
+    if main.first is main.site:
+        return loop(named, group, reached)
+    return reuse([p for p in named if p in last], group, windows, reached)
 
 
 def outermost(pairs: list[Pair]) -> list[Pair]:
@@ -212,14 +260,20 @@ def part(main: Pair, group: list[Pair]) -> Advice:
         tail = f"computes what {text_of(other.spot)} at {other.spot} computed before"
     else:
         tail = "computes on values that it had before"
-    runs = max(main.site.executions, main.count)
+    counted = at_one_place(main, group)
     value = value_of(main.site)
     change = changes(main.site, value) if value is not None else ""
     if change:
-        return Advice(f"{what} at {where} {tail}, in {main.count - main.written:,} of {runs:,} runs; it also changes "
-                      f"`{change}`, so leaving it out would change the program", "note", main.site, (where,))
-    return Advice(f"{what} at {where} {tail}, in {main.count - main.written:,} of {runs:,} runs: keep these results "
-                  "where they can be kept", "note", main.site, (where,))
+        return Advice(f"{what} at {where} {tail}, in {RUNS}; it also changes `{change}`, so leaving it out would "
+                      "change the program", "note", main.site, (where,), counted=counted)
+    return Advice(f"{what} at {where} {tail}, in {RUNS}: keep these results where they can be kept", "note", main.site,
+                  (where,), counted=counted)
+
+
+def at_one_place(main: Pair, group: list[Pair]) -> tuple[Pair, ...]:
+    """The pairs of a group that repeat at one place, in whatever chain of calls, what another one computed before."""
+    return tuple(p for p in group if p.site.spot is main.site.spot and p.site.kind == main.site.kind
+                 and p.site.name == main.site.name and p.first.spot is main.first.spot)
 
 
 def always(pair: Pair, windows: int) -> bool:
@@ -229,8 +283,7 @@ def always(pair: Pair, windows: int) -> bool:
 
 def gradients(pairs: list[Pair]) -> str:
     """What to mind where gradients flow through one value in several backward runs."""
-    several = any(p.across or (p.first is p.site and p.site.across) or len(p.first.lags | p.site.lags) > 1
-                  for p in pairs)
+    several = any((p.across and p.first.lags and p.site.lags) or len(p.first.lags | p.site.lags) > 1 for p in pairs)
     return ("; its gradients are asked for in several backward runs: all but the last need retain_graph=True"
             if several else "")
 
@@ -248,32 +301,32 @@ def listed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def keep(pair: Pair) -> Advice:
+def keep(pair: Pair, group: list[Pair]) -> Advice:
     """Results that come up again now and then."""
     spot, first = pair.site.spot, pair.first.spot
     assert spot is not None
     assert first is not None
     before = "it had before" if first is spot else f"{text_of(first)} at {first} had before"
     return Advice(
-        f"{spot} computes {text_of(spot)} on values {before} in {pair.count - pair.written:,} of "
-        f"{max(pair.site.executions, pair.count):,} runs: keep the results that are needed again{gradients([pair])}",
-        "keep", pair.site, (str(spot),) if first is spot else (str(first), str(spot)), (spot.text,))
+        f"{spot} computes {text_of(spot)} on values {before} in {RUNS}: keep the results that are needed again"
+        f"{gradients([pair])}", "keep", pair.site, (str(spot),) if first is spot else (str(first), str(spot)),
+        (spot.text,), at_one_place(pair, group))
 
 
-def reuse(pairs: list[Pair], windows: int, reached: Reached) -> Advice:
+def reuse(pairs: list[Pair], group: list[Pair], windows: int, reached: Reached) -> Advice:
     """One value that several places ask for."""
     main = pairs[0]
     spot, first = main.site.spot, main.first.spot
     assert spot is not None
     assert first is not None
     if not all(always(p, windows) and expression_of(p.first) is not None for p in pairs):
-        return keep(main)
+        return keep(main, group)
     tail = gradients(pairs)
     what = listed([text_of(p.site.spot) for p in pairs if p.site.spot is not None])
     if first is spot:
         calls = [s for s in (caller(main.first, main.site), caller(main.site, main.first)) if s is not None]
         if len(calls) < 2:
-            return keep(main)
+            return keep(main, group)
         return Advice(f"{what} at {spot} has the same value when it is reached from {calls[0]} and from {calls[1]}: "
                       f"compute it once and hand it to both{tail}", "note", main.site,
                       (str(calls[0]), str(calls[1])), (spot.text,))
@@ -306,7 +359,7 @@ def caller(site: Site, other: Site) -> Spot | None:
     return next((s for k, s in enumerate(mine) if k >= len(its) or its[k] is not s), None)
 
 
-def loop(pairs: list[Pair], reached: Reached) -> Advice:
+def loop(pairs: list[Pair], group: list[Pair], reached: Reached) -> Advice:
     """One value that a loop asks for again."""
     main = pairs[0]
     spot = main.site.spot
@@ -315,7 +368,7 @@ def loop(pairs: list[Pair], reached: Reached) -> Advice:
     loops = {loop_to_leave(p.site, moved) for p in pairs}
     place = loops.pop() if len(loops) == 1 else None
     if place is None or any(p.written for p in pairs):
-        return keep(main)
+        return keep(main, group)
     level, file, line = place
     where = f"{Spot(file, line, '', 0)}"
     pairs = sorted(pairs, key=lambda p: p.site.spot.line if p.site.spot is not None else 0)

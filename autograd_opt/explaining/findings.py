@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from autograd_opt.explaining.advice import Advice, Reached, advise
@@ -136,7 +136,15 @@ def findings_of(watch: Watch) -> Findings:
     pairs = [p for p in watch.executions.pairs.values() if p.count > p.written and p.site.inside is None
              and not (p.site.kind == OPERATION and p.site.parent is not None and p.site.parent.runs)]
     reached = watch.executions.reached()
-    found = [finding(group, watch.windows, reached) for group in grouped(pairs, reached) if worth(group)]
+    causes: dict[Any, tuple[Advice, list[Pair]]] = {}
+    for group in grouped(pairs, reached):
+        if worth(group):
+            advice = advise(group, watch.windows, reached)
+            # what is said twice in the same words, of two chains of calls, is said once
+            known, before = causes.setdefault((advice.sentence, advice.places), (advice, []))
+            causes[advice.sentence, advice.places] = (
+                replace(known, counted=tuple(dict.fromkeys(known.counted + advice.counted))), before + group)
+    found = [finding(advice, group) for advice, group in causes.values()]
     found.sort(key=lambda f: (-f.seconds, f.places))
     return Findings(
         tuple(found[:MOST]), near_misses_of(watch.misses.values()),
@@ -149,13 +157,14 @@ def findings_of(watch: Watch) -> Findings:
 SELDOM = 0.1
 """Part of the runs of an expression below which their repeats are no finding: values come up again by chance."""
 
-FEW = 20
-"""Runs of an expression that are too few to say so."""
+FEW = 4
+"""Runs of an expression that are too few to say so; in more, one repeat alone is chance, too."""
 
 
 def worth(group: list[Pair]) -> bool:
     """True unless repeats are a small part of the runs of each expression."""
-    return any(pair.count - pair.written >= SELDOM * (pair.site.executions - FEW) for pair in group)
+    return any(pair.site.executions <= FEW or pair.count - pair.written >= max(2, SELDOM * pair.site.executions)
+               for pair in group)
 
 
 def context(pair: Pair) -> Any:
@@ -190,7 +199,7 @@ def grouped(pairs: list[Pair], reached: Reached) -> list[list[Pair]]:
         line: Any = (contexts[pair], spot and (spot.file, spot.line), other and (other.file, other.line))
         if contexts[pair][0] == "backward" or pair.site.kind != EXPRESSION:
             line = (contexts[pair],)
-        elif pair.first is pair.site and spot is not None and all(site.constant for site in reached[spot]):
+        elif spot is not None and other is spot and all(site.constant for site in reached[spot]):
             line = (spot,)               # in every chain of calls that leads there
         leader[find(pair)] = find(together.setdefault(line, pair))
     groups: dict[Pair, list[Pair]] = defaultdict(list)
@@ -199,9 +208,8 @@ def grouped(pairs: list[Pair], reached: Reached) -> list[list[Pair]]:
     return list(groups.values())
 
 
-def finding(group: list[Pair], windows: int, reached: Reached) -> Finding:
+def finding(advice: Advice, group: list[Pair]) -> Finding:
     """One finding from the pairs of one cause."""
-    advice: Advice = advise(group, windows, reached)
     merged: dict[Any, list[Any]] = {}
     for pair in group:
         part = 1 - pair.written / pair.count
@@ -217,7 +225,7 @@ def finding(group: list[Pair], windows: int, reached: Reached) -> Finding:
     return Finding(
         advice.places, group[0].first is group[0].site, sum(line.count for line in lines),
         sum(line.seconds for line in lines), sum(line.bytes for line in lines), tuple(lines),
-        advice.sentence, advice.action, advice.expressions,
+        advice.text, advice.action, advice.expressions,
         tuple(f"{s} in {s.function}" for s in advice.site.chain()),
     )
 

@@ -30,7 +30,8 @@ CALL = nn.Module._call_impl.__code__
 RUNS = (os.path.join(TORCH, "_tensor.py"), os.path.join(TORCH, "autograd", "__init__.py"))
 """Files whose function `backward` writes gradients: what calls it cannot be left out."""
 OPTIMIZERS = os.path.join(TORCH, "optim") + os.sep
-WATCHING = os.path.dirname(os.path.abspath(__file__)) + os.sep
+WATCHING = (os.path.dirname(os.path.abspath(__file__)) + os.sep, os.path.join(HERE, "cli") + os.sep)
+"""Folders whose functions run the program that is watched, and are no part of it."""
 DEEPEST = 64
 """Executions told apart, from the innermost outwards."""
 MOST_SEQUENCES = 200_000
@@ -66,8 +67,9 @@ class Locator:
             if not course.in_run:
                 course.in_run, course.run = True, course.run + 1
             number = node._sequence_nr()
-            # this library's way into torch's engine repeats nothing itself
-            passed = [k for k, step in enumerate(steps) if step[0] == LIBRARY]
+            # this library's way into torch's engine repeats nothing itself; what is around the user's call stays open
+            call = next((k for k, step in enumerate(steps) if step[0] == EXPRESSION), len(steps))
+            passed = [k for k, step in enumerate(steps[:call]) if step[0] == LIBRARY]
             run -= sum(k < run for k in passed)
             for k in reversed(passed):
                 del steps[k]

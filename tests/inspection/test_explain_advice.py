@@ -392,3 +392,72 @@ def test_a_value_that_two_backward_runs_need_says_so(tmp_path: Path) -> None:
     assert found is not None
     (finding,) = [f for f in found.findings if f.action == "reuse"]
     assert "retain_graph=True" not in finding.advice
+
+
+SINKHORN = """
+import torch
+torch.manual_seed(0)
+def sinkhorn(x, y):
+    C = (x[:, None] - y[None]).square().sum(-1)
+    u = torch.zeros(5)
+    for _ in range(4):
+        u = u - (u - C).logsumexp(1)
+        u = u + (-C + 1).logsumexp(0)
+    return (C * u).sum()
+x, y = torch.rand(5, 2, requires_grad=True), torch.rand(5, 2)
+for step in range(6):
+    loss = sinkhorn(x, y) - sinkhorn(x, x)
+    loss.backward()
+    with torch.no_grad():
+        x -= 0.01 * x.grad
+RESULT = 0
+"""
+
+
+def test_one_place_reached_by_two_calls_is_one_finding(tmp_path: Path) -> None:
+    """A value that is new in each step is asked for by one backward run, however many steps there are."""
+    found = findings_of(SINKHORN, tmp_path / "sinkhorn.py")
+    texts = [f.advice for f in found]
+    assert len(set(texts)) == len(texts)
+    (finding,) = [f for f in found if any("-C + 1" in text for text in f.expressions)]
+    assert finding.count == 2 * 6 * 3 * 3
+    assert not any("retain_graph" in text for text in texts)
+
+
+def test_a_value_that_no_backward_run_reaches_needs_no_kept_graph(tmp_path: Path) -> None:
+    program = (
+        "import torch\nw = torch.rand(3, requires_grad=True)\n"
+        "for _ in range(5):\n    w.grad = None\n    a = w.exp().sum()\n    a.backward()\n"
+        "    b = w.exp().max().item()\n    w.data.add_(1)\nRESULT = 0\n")
+    (finding,) = [f for f in findings_of(program, tmp_path / "shown.py") if f.action == "reuse"]
+    assert finding.expressions == ("w.exp()",)
+    assert "retain_graph" not in finding.advice
+
+
+def test_one_repeat_among_many_runs_is_chance(tmp_path: Path) -> None:
+    program = ("import torch\np = q = torch.zeros(3)\nfor k in range(10):\n"
+               "    x, y = p.exp(), q.exp()\n    p, q = p + k + 1, q - k - 1\nRESULT = 0\n")
+    found = run(program, tmp_path / "chance.py", True)[1]
+    assert found is not None
+    assert not any("exp()" in text for f in found.findings for text in f.expressions)
+
+
+CHOICES = {
+    "a flag": ("def f(x, k):\n    y, z = x.exp(), x.sin()\n    return y if k else z\n", "f(a, 0)", "f(a, 1)"),
+    "an index": ("def f(x, k):\n    return x.exp().unbind()[k]\n", "f(a, 0)", "f(a, 1)"),
+    "two functions": ("def f(x):\n    v, i = x.sort()\n    return v\ndef g(x):\n    v, i = x.sort()\n    return i\n",
+                      "f(a)", "g(a)"),
+    "what is differentiated by": ("def f(y, x):\n    return torch.autograd.grad(y, x, retain_graph=True)[0]\n",
+                                  "f(s, p)", "f(s, q)"),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_equal_operations_of_which_another_result_is_returned_are_not_one_value(name: str, tmp_path: Path) -> None:
+    before, one, other = CHOICES[name]
+    program = (f"import torch\na = torch.rand(3)\np, q = torch.rand(3, requires_grad=True), "
+               f"torch.rand(3, requires_grad=True)\ns = torch.cat([p, q]).exp().sum()\n{before}"
+               f"u = {one}\nv = {other}\nRESULT = 0\n")
+    found = run(program, tmp_path / "choice.py", True)[1]
+    assert found is not None
+    assert not [f.advice for f in found.findings if f.action == "reuse" and other in f.expressions]

@@ -99,3 +99,21 @@ def test_a_module_of_the_working_folder(folder: Path) -> None:
     seen = run(*COMMAND, "-m", "train", "3", "0", cwd=folder)
     assert seen.returncode == 0, seen.stderr
     assert "work done twice by train" in seen.stdout
+
+
+def test_a_backward_run_in_a_function_of_the_scripts_is_named_by_it(tmp_path: Path) -> None:
+    """The chain of calls is the script's own, before, in and after a backward run."""
+    (tmp_path / "pinn.py").write_text(
+        "import torch\nnet = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))\n"
+        "def derivative(y, x):\n    return torch.autograd.grad(y.sum(), x, create_graph=True)[0]\n"
+        "def residual(x, t):\n    u = net(torch.cat([x, t], 1))\n    return derivative(u, t) + derivative(u, x)\n"
+        "x, t = torch.rand(6, 1, requires_grad=True), torch.rand(6, 1, requires_grad=True)\n"
+        "for step in range(6):\n    residual(x, t).square().mean().backward()\n    with torch.no_grad():\n"
+        "        for p in net.parameters():\n            p -= 0 if p.grad is None else p.grad\n")
+    done = run("-m", "autograd_opt", "explain", "--json", "--budget", "100", "pinn.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["findings"]
+    (finding,) = [f for f in found if "derivative(u, x)" in f["advice"]]
+    assert "computes what `derivative(u, t)` at pinn.py:7 computed before, in 6 of 6 runs" in finding["advice"]
+    assert [place.partition(" in ")[0] for place in finding["chain"]] == ["pinn.py:10", "pinn.py:7"]
+    assert not any("`residual(" in f["advice"] for f in found)
