@@ -107,7 +107,8 @@ def held_by_torch(call: OpaqueCall, operands: list[torch.Tensor]) -> list[torch.
     """Those operands that torch's functions for this call hold as saved, None for each other."""
     if call.hooked:
         return [*operands]              # to look would call the hooks
-    held, stack, seen = set(), [e.node for e in call.edges], set()
+    held: set[int] = set()
+    stack, seen = [e.node for e in call.edges], set()
     while stack:
         function: Any = stack.pop()
         if function is None or function in seen:
