@@ -29,6 +29,7 @@ from autograd_opt.engine import backward as engine
 from autograd_opt.engine import torch_engine
 from autograd_opt.engine.batched import Batch
 from autograd_opt.engine.entry import run_for_torch
+from autograd_opt.engine.own_memory import own_memory
 from autograd_opt.graph import boundary, refusals
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
@@ -275,7 +276,7 @@ class Call:
             if found is None:
                 found = engine.execute(graph.tape, roots, given, wanted, retain, recorded, False, handed_on=True)
             if graph.tape.merges.twins and not levels:
-                found = engine.own_memory(graph.tape, roots, given, wanted, found, recorded)
+                found = own_memory(graph.tape, roots, given, wanted, found, recorded)
             if recorded:
                 call = Call(graph, self.kept)
                 call.alone = self.alone = False

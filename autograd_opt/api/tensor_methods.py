@@ -24,7 +24,7 @@ from autograd_opt.graph import handles, hooks, references, torch_names, view_his
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
-from autograd_opt.record import entries, unrecorded, views
+from autograd_opt.record import function_entries, unrecorded, views
 from autograd_opt.record.dispatch import call as call_route
 from autograd_opt.record.dispatch import special
 from autograd_opt.record.leaves import history, meta, remade
@@ -252,7 +252,7 @@ def install() -> None:
     """Put in place what torch functions do not reach; done once at import."""
     Tensor.as_subclass = as_subclass  # type: ignore[assignment, method-assign]
     Tensor.set_ = set_  # type: ignore[assignment, method-assign]
-    entries.take_exports(EXPORTS)
+    function_entries.take_exports(EXPORTS)
     torch.nn.Parameter.__new__ = new_parameter  # type: ignore[method-assign]
 
 

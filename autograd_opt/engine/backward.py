@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import math
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +15,11 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.engine import nested_backward, torch_histories
 from autograd_opt.engine.accumulate import accumulate
 from autograd_opt.engine.batched import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
+from autograd_opt.engine.cotangents import make_cotangents, shared_ones
 from autograd_opt.engine.entry import grad_usual, install_entry
 from autograd_opt.engine.executor import run as run_task
 from autograd_opt.engine.hooks import prepare, run_leaf_hooks
-from autograd_opt.engine.rules.placing import parts_taken
+from autograd_opt.engine.own_memory import own_memory
 from autograd_opt.engine.runs import too_deep
 from autograd_opt.engine.saved_values import require_unwritten, runs_again
 from autograd_opt.engine.task import GraphTask
@@ -29,7 +27,7 @@ from autograd_opt.graph import handles, references, refusals, released_history, 
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.hooks import retain_grad
-from autograd_opt.ops.table import MULTI, VIEW
+from autograd_opt.ops.table import MULTI
 from autograd_opt.record.dispatch import MODE
 from autograd_opt.record.opaque_calls import saves_values
 
@@ -122,77 +120,6 @@ def output_of(node: Any, number: int) -> Any:
     raise errors.GraphError(errors.at(f"output {number} of {node.op.name} is no longer part of the graph"))
 
 
-def make_cotangents(tape: Any, roots: Sequence[Any], found: Sequence[Any], given: Sequence[Any],
-                    batched: bool = False) -> list[Tensor]:
-    """Cotangents of the roots, whose nodes are `found`: ones for a real scalar, else what the caller gave, checked."""
-    given = given[:len(roots)]
-    if len(given) != len(roots):
-        raise errors.GraphError(errors.at(f"got {len(roots)} tensors and {len(given)} gradients"))
-    out = []
-    for i, (root, node, g) in enumerate(zip(roots, found, given, strict=True)):
-        if g is None:
-            out.append(implicit(tape, root, node))
-            continue
-        if not isinstance(g, Tensor):
-            raise errors.ArgumentTypeError(errors.at(
-                f"gradients can be either Tensors or None, but got {type(g).__name__}"
-            ))
-        # of an edge the node alone tells; a tensor may have been given other memory since its node was recorded
-        wanted, dtype = (root.shape, root.dtype) if isinstance(root, Tensor) else (torch.Size(node.shape), node.dtype)
-        shape = g.shape[1:] if batched else g.shape
-        if shape != wanted:
-            if batched:
-                if not isinstance(root, Tensor):
-                    raise errors.GraphError(errors.at("Batched grads are not supported with GradientEdge"))
-                raise errors.GraphError(errors.at(
-                    "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
-                    "dimension. The sizes of the remaining dimensions are expected to match the shape of "
-                    f"corresponding output, but a mismatch was detected: grad_output[{i}] has a shape of {g.shape} "
-                    f"and output[{i}] has a shape of {wanted}."
-                ))
-            raise errors.GraphError(errors.at(
-                f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
-                f"{wanted}."
-            ))
-        if g.is_complex() != dtype.is_complex:
-            raise errors.GraphError(errors.at(
-                "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
-                f"dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype of {dtype}."
-            ))
-        out.append(g if g.dtype is dtype else g.to(dtype))
-    return out
-
-
-def implicit(tape: Any, root: Any, node: Any) -> Tensor:
-    """The cotangent of a root that is one real number, where the caller gave none."""
-    real = node.dtype.is_floating_point
-    if math.prod(node.shape) != 1 or not (real or isinstance(root, Tensor)):
-        raise errors.GraphError(errors.at("grad can be implicitly created only for scalar outputs"))
-    if not real:
-        raise errors.GraphError(errors.at(
-            f"grad can be implicitly created only for real scalar outputs but got {node.dtype}"
-        ))
-    return shared_ones(tape, node.shape, node.dtype, node.device)
-
-
-def shared_ones(tape: Any, shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Ones of a shape: where values are numbered, the same tensor as before unless it was written."""
-    key = (shape, dtype, device)
-    ones, version = tape.seeds.get(key, (None, 0))
-    if ones is None or ones._version != version:
-        known = not shape and not private.len_torch_dispatch_stack()      # a dispatch mode makes tensors of its own
-        ones = one_of(dtype, device).clone() if known else torch.ones(shape, dtype=dtype, device=device)
-        if tape.optimize:
-            tape.seeds[key] = ones, ones._version
-    return ones
-
-
-@functools.cache
-def one_of(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The number one; never handed out itself."""
-    return torch.ones((), dtype=dtype, device=device)
-
-
 def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | None = None,
              create_graph: bool = False, inputs: Any = None) -> None:
     """`torch.autograd.backward` with this library's engine."""
@@ -272,14 +199,17 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         results = torch_histories.joined(wanted, onward, results, own, retain, create_graph, is_grads_batched)
     for i, (t, g) in enumerate(zip(wanted, results, strict=True)):
         if g is None and materialize_grads:
-            if not isinstance(t, Tensor):
-                raise errors.GraphError(errors.at(
-                    "materialize_grads cannot be used when the given input is a GradientEdge"
-                ))
-            results[i] = torch.zeros_like(t, requires_grad=create_graph)
+            results[i] = zeros(t, create_graph)
         elif g is None and not allow_unused:
             raise unused(i)
     return tuple(results)
+
+
+def zeros(t: Any, requires_grad: bool) -> Tensor:
+    """The gradient of an input that was not used, where one was asked for."""
+    if not isinstance(t, Tensor):
+        raise errors.GraphError(errors.at("materialize_grads cannot be used when the given input is a GradientEdge"))
+    return torch.zeros_like(t, requires_grad=requires_grad)
 
 
 def met(outputs: Any) -> bool:
@@ -294,103 +224,6 @@ def unused(i: int) -> errors.GraphError:
         f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
         "Set allow_unused=True if this is the desired behavior."
     ))
-
-
-def own_memory(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any], results: list[Any],
-               create_graph: bool) -> list[Any]:
-    """The gradients that were captured, copied where merging has spared the sum or product that torch returns.
-
-    Where it has spared only a view, they are that view: of a cotangent that requires grad, torch takes it for a leaf.
-    """
-    given = {(id(g), n.index): g for g, n in zip(results, targets, strict=True) if g is not None}
-    held = Counter([*(key for key, _ in given), *map(id, cotangents)])
-    made: dict[tuple[int, int], Tensor] = {}
-    copies = {}
-    for (number, index), g in given.items():
-        stretched = expanded(g)
-        if stretched or (len(tape) <= SMALL and (held[number] > 1 or (not create_graph and is_view(g)))):
-            place = summed(roots, tape.node(index), not stretched)
-            if place is VIEWED:
-                if held[number] > 1 and not create_graph:
-                    with torch.no_grad():
-                        copies[number, index] = g.view_as(g)
-            elif place is not None:          # targets to which that sum is handed on have one tensor together
-                if (number, place) not in made:
-                    with torch.set_grad_enabled(create_graph):
-                        made[number, place] = g.clone()
-                copies[number, index] = made[number, place]
-    return [g if g is None else copies.get((id(g), n.index), g) for g, n in zip(results, targets, strict=True)]
-
-
-def is_view(g: Tensor) -> bool:
-    with private.DisableTorchFunction():
-        return g._is_view()
-
-
-SMALL = 20_000
-"""Nodes up to which a gradient is looked after for being a view where torch's is none: the answer walks the graph."""
-SAME = frozenset(["expand", "expand_as", "broadcast_to", "squeeze"])
-"""Views that hand on the cotangent itself where they change no shape."""
-PASSING = frozenset("add sub clone contiguous cast positive cat stack".split())
-"""Operators whose rule hands on the cotangent itself, or a view of it."""
-
-
-VIEWED = -1
-
-
-def changes_nothing(node: Any) -> bool:
-    """Is this an index that takes everything, or a change of the order of axes that leaves every axis in its place?
-
-    torch makes no view for it, so that the cotangent is handed on itself.  A slice that stands alone is one.
-    """
-    attributes = node.raw_attributes or {}
-    if node.op.name == "movedim":
-        source, destination = attributes.get("source"), attributes.get("destination")
-        return not node.shape or (type(source) is int and type(destination) is int
-                                  and (source - destination) % len(node.shape) == 0)
-    index = attributes.get("index") if node.op.name == "slice" else None
-    return type(index) is tuple and not parts_taken(index, node.operands[0].shape)
-
-
-def summed(roots: list[Any], target: Any, views: bool = False) -> int | None:
-    """The node at which an expanded gradient of `target` (or one that is a view) is a sum or a product in the graph as
-    written, on its way from where it became that; None where it is neither, VIEWED where it became a view."""
-    users: dict[int, list[Any]] = {n.index: [None] for n in roots}
-    seen: set[int] = set()
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node.index in seen or node.index < target.index:
-            continue
-        seen.add(node.index)
-        for n in node.operands:
-            if n is not None and n.requires_grad:
-                users.setdefault(n.index, []).append(node)
-                stack.append(n)
-    node = target
-    while node is not None:
-        ways = users.get(node.index, [])
-        if len(ways) != 1:
-            return int(node.index) if len(ways) > 1 else None
-        above = ways[0]
-        if above is None or above.shape is None or above.op.flags & MULTI \
-                or math.prod(above.shape) < math.prod(node.shape):
-            return None                     # here it is expanded
-        if views and above.shape == node.shape and (above.op.name in SAME or changes_nothing(above)):
-            node = above
-            continue
-        if views and (above.op.flags & VIEW or above.op.name in ("cat", "stack")):
-            return VIEWED
-        if above.leader is not None and not above.op.flags & VIEW and above.op.name not in PASSING:
-            return int(node.index)          # a product with one, say, which a rule has left out
-        node = above
-    return None
-
-
-def expanded(g: Tensor) -> bool:
-    """Are two elements of `g` one place in memory?"""
-    with private.DisableTorchFunction():
-        return g.layout is torch.strided and any(s == 0 and n > 1 for s, n in zip(g.stride(), g.shape, strict=True))
 
 
 def input_nodes(inputs: Sequence[Any]) -> list[Any]:

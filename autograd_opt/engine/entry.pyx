@@ -31,8 +31,8 @@ from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused
 
 ao_use_reads(reads_address())
 cdef object accumulate_leaf = None       # engine/accumulate.py
-cdef object shared_ones = None           # backward.shared_ones
-cdef object own_memory = None            # backward.own_memory
+cdef object shared_ones = None           # cotangents.shared_ones
+cdef object own_memory = None            # own_memory.own_memory
 cdef object unused = None                # backward.unused
 cdef object anomaly_enabled = private.is_anomaly_enabled
 cdef object grad_enabled = private.is_grad_enabled

@@ -19,21 +19,25 @@ cdef set plain_kinds = {int, float, bool, complex, str, type(None), type(Ellipsi
                         torch.layout, torch.memory_format, torch.Generator}
 """Classes of arguments that hold no tensor and have no torch function."""
 
+
 cdef int install_mode(object mode) except -1:
     """Set the torch-function mode of this library."""
     global MODE
     MODE = mode
     return 0
 
+
 cdef bint is_tensor(object t) except -1:
     cdef object kind = type(t)
     return kind is CustomTensor or kind is Tensor or kind is Parameter or \
         not (t is None or kind is float or kind is int or kind is bool) and isinstance(t, Tensor)
 
+
 cdef bint holds_tracked(Tape tape, object t) except -1:
     """`tracked` for a tensor that is not plain and requires no grad itself: one kept from inside a transform may hold one."""
     cdef bint holds = private.unwrap_if_dead(t) is not t
     return (holds or tape.late and ao_is_view(t)) and handle(tape, t).flags & REQUIRES_GRAD != 0
+
 
 cdef bint foreign_kind(object x) except -1:
     if isinstance(x, Tensor):
@@ -49,6 +53,7 @@ cdef bint foreign_kind(object x) except -1:
         return False
     return getattr(type(x), "__torch_function__", None) is not None
 
+
 cdef bint foreigners(tuple args, dict kwargs) except -1:
     for x in args:
         if foreign(x):
@@ -58,6 +63,7 @@ cdef bint foreigners(tuple args, dict kwargs) except -1:
             if foreign(x):
                 return True
     return False
+
 
 cdef bint inside_follows(Tape tape, object x, bint grad) except -1:
     cdef object kind = type(x)
@@ -107,6 +113,7 @@ cdef bint mode_innermost() except -1:
     n = ao_builtin0(stack_size)
     return n > 0 and ao_call(stack_at, BOTTOM if n == 1 else (n - 1,), None) is MODE
 
+
 cdef bint mode_further_inside() except -1:
     cdef Py_ssize_t i, n = ao_builtin0(stack_size)
     if n < 2 or ao_builtin0(all_disabled) is True or mode_innermost():
@@ -115,6 +122,7 @@ cdef bint mode_further_inside() except -1:
         if ao_call(stack_at, (i,), None) is MODE:
             return True
     return False
+
 
 cdef int lend(object x) except -1:
     """The tensors in `x` go to somebody who may write them: each then finds its memory its own."""
@@ -131,6 +139,7 @@ cdef int lend(object x) except -1:
         finally:
             shallower()
     return 0
+
 
 cpdef lent(args, kwargs):
     """These arguments are about to be given to a function that is not in the operator table."""

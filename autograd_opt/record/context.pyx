@@ -19,7 +19,8 @@ from autograd_opt.graph.structure import forget_roots
 from autograd_opt.graph.tape cimport Tape, recording, set_paused
 from autograd_opt.graph.tape import saving_hooks, set_active_tape
 from autograd_opt.record.arguments cimport MODE, foreign, mode_innermost
-from autograd_opt.record.entries import take, take_methods, take_operators
+from autograd_opt.record.entries import take_methods, take_operators
+from autograd_opt.record.function_entries import take
 from autograd_opt.record.module_calls import calls_lost, look_for_tools, take_calls
 from autograd_opt.record.reads import take_reads
 from autograd_opt.record.routes cimport CrossEntropy, Fill, Recorded, Route, handlers

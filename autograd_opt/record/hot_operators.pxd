@@ -1,7 +1,5 @@
 """Record the operators of hot loops: one or two operands, no attributes but a number."""
 
-from libc.stdint cimport uint32_t
-
 from autograd_opt.graph.node cimport Node, Op
 from autograd_opt.graph.tape cimport Tape
 from autograd_opt.graph.value_table cimport Entry
@@ -19,6 +17,5 @@ cdef object fast_binary(Kernel k, object a, object b)
 cdef Node seen(Tape tape, Op op, object t)
 cdef object reuse(Tape tape, Op op, Node first, bint req)
 cdef object extra_of(Node node)
-cdef uint32_t save(Tape tape, Node n, object t) except? 4294967295
 cdef int numbered(Tape tape, Node node, Entry *e, Py_ssize_t moves) except -1
 cpdef bint denormals_survive()

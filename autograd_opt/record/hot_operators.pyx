@@ -12,7 +12,7 @@ from autograd_opt.abi.kernel_names import PAIRS, SINGLES
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle
 from autograd_opt.graph.node cimport (
-    CLONE, COMMUTATIVE, DEAD, EXPOSED, FREED, NEEDS_ANS, REQUIRES_GRAD, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1,
+    CLONE, COMMUTATIVE, DEAD, FREED, NEEDS_ANS, REQUIRES_GRAD, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1,
     Node, Op, awaits, current_source, fresh_vn, new_node, ordinary, shape_of,
 )
 from autograd_opt.graph.plain_values cimport CPU, is_float, number_arguments
@@ -20,7 +20,7 @@ from autograd_opt.graph.tape cimport Tape, recording
 from autograd_opt.graph.value_table cimport Entry, find
 from autograd_opt.graph.values cimport known_value, left_over
 from autograd_opt.record.arguments cimport grad_on, tracked
-from autograd_opt.record.new_nodes cimport saved_version
+from autograd_opt.record.new_nodes cimport save
 from autograd_opt.record.sites cimport MORE_MISSES, learn, settled, settled_after
 
 cdef extern from *:
@@ -43,15 +43,18 @@ UNARY = tuple("""abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf 
     log10 log1p log2 neg reciprocal relu round rsqrt sigmoid sin sinh sqrt square tan tanh trunc""".split())
 BINARY = tuple("add sub mul div pow atan2 maximum minimum hypot".split())
 
+
 def install(dict ops):
     """Know the kernels of the operators above."""
     for name in UNARY + BINARY:
         if name in ops:
             KERNELS[name] = Kernel(name, ops[name])
 
+
 cdef Node seen(Tape tape, Op op, object t):
     """The node of an operand of `op`."""
     return handle(tape, t) if not tape.late or op.differentiable else unread(tape, t)
+
 
 cdef Node unread(Tape tape, object t):
     """The node of an operand that no gradient flows to: a view gets no history by being looked at so."""
@@ -95,16 +98,15 @@ cdef object reuse(Tape tape, Op op, Node first, bint req):
         tape.retention.saved_bytes += size
     return r
 
+
 cdef object extra_of(Node node):
     return None if node.saved_more is None else node.saved_more[2]
 
-cdef uint32_t save(Tape tape, Node n, object t) except? 4294967295:
-    """The version under which `t` is saved; what `handle` has checked is not asked again."""
-    return n.version if tape.optimize and not n.flags & EXPOSED else saved_version(t)
 
 cpdef bint denormals_survive():
     """Are denormal numbers kept in this thread?  Where they are flushed, `x * 1` is not `x`."""
     return ao_smallest * ao_unit != 0.0
+
 
 cdef class Kernel:
     """One C-level method of TensorBase and the operator it computes; its fields are declared in the .pxd."""
@@ -118,150 +120,175 @@ cdef class Kernel:
         self.numbers = name in ("add", "sub", "mul", "div")
 
 
+cdef inline bint untouched(Tape tape, object a, object b, bint grad) except -1:
+    """True if a call on these operands records nothing: gradients are off, or neither takes part in differentiation."""
+    if not grad and tape.optimize:
+        return True                          # `settled` was asked
+    return not tracked(tape, a) and not (ordinary(b) and tracked(tape, b)) and (not tape.optimize or settled())
+
+
 cdef object fast_binary(Kernel k, object a, object b):
     """The hot path; None where the general one is needed (and nothing has been recorded)."""
     cdef PyObject *tp = recording()
     cdef Tape tape
-    cdef Node na, nb = None, node
-    cdef Op op = k.op
-    cdef bint req
-    cdef uint32_t mask = 0
-    cdef uint64_t kind = 0
-    cdef int64_t kb = 0
-    cdef double number
-    cdef Entry *e = NULL
-    cdef bint cloned = False
-    cdef object tb, r = None
     cdef bint grad
-    cdef uint32_t flags
-    cdef Py_ssize_t moves = 0
     if tp == NULL:
         return None
     tape = <Tape>tp
-    if not tape.plain or tape.guarded or not ordinary(a):
+    if not tape.plain or tape.guarded or not ordinary(a) or not (type(b) is float or type(b) is int or ordinary(b)):
         return None
     grad = grad_on()
-    if tape.optimize and not grad and not ((ordinary(b) or type(b) is float or type(b) is int) and settled()):
+    if tape.optimize and not grad and not settled():
         return None
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
     try:
-        if tape.optimize and not grad:
+        if untouched(tape, a, b, grad):
             return ao_pair(k.direct, k.descr, a, (b,))
-        if not tracked(tape, a):
-            if not ordinary(b):
-                if type(b) is not float and type(b) is not int:
-                    return None
-                if not tape.optimize or settled():
-                    return ao_pair(k.direct, k.descr, a, (b,))
-            elif not tracked(tape, b) and (not tape.optimize or settled()):
-                return ao_pair(k.direct, k.descr, a, (b,))
-        na = handle(tape, a)
-        if not is_float(na.dtype):
-            return None
-        tb = type(b)
-        if tb is float:
-            number = b
-            memcpy(&kb, &number, 8)
-            kind = 1
-        elif tb is int:
-            if not -(1 << 53) < b < (1 << 53):
-                return None
-            kb = b
-            kind = 2
-        elif ordinary(b):
-            nb = handle(tape, b)
-            if nb.dtype is not na.dtype or nb.device is not na.device:
-                return None
-            kb = nb.vn
-        else:
-            return None
-        kind |= (grad << 2)
-        flags = na.flags
-        if nb is not None:
-            flags |= nb.flags
-        if flags & SPARSE:
-            return None
-        req = grad and flags & REQUIRES_GRAD != 0
-        if req and ao_is_inference(is_inference, a) and nb is not None and ao_is_inference(is_inference, b):
-            req = False
-        if tape.optimize:
-            kind |= (req << 3) | (<uint64_t>op.id << 8)
-            if req and settled_after(MORE_MISSES):
-                e = NULL
-            elif nb is not None and op.flags & COMMUTATIVE and kb < na.vn:
-                e = find(tape.table, kb, na.vn, kind)
-            else:
-                e = find(tape.table, na.vn, kb, kind)
-            if e != NULL and e.first != NULL and nb is not None and (<Node>e.first).in0.vn != na.vn and len(<tuple>na.shape) \
-                    and len(<tuple>nb.shape) and a.stride() != b.stride():
-                e = find(tape.table, na.vn, kb, kind | (1 << 7))   # operands in another order: equal values, another layout
-                tape.layouts = True
-            if e != NULL and e.first != NULL:
-                r = reuse(tape, op, <Node>e.first, req)
-                cloned = r is not None and not tape.moved
-            moves = tape.table.moves
-        elif not req:
-            return ao_pair(k.direct, k.descr, a, (b,))
-        if r is None:
-            if nb is None and k.numbers and na.device is CPU:
-                r = ao_pair(k.direct, k.descr, a, number_arguments(b, a, na.dtype))
-            else:
-                r = ao_pair(k.direct, k.descr, a, (b,))
-        node = new_node(op)
-        if nb is None or nb.shape is na.shape:
-            node.shape = na.shape
-        elif len(<tuple>nb.shape) == 0 and len(<tuple>na.shape):
-            node.shape = na.shape            # one object for equal shapes: they are compared by identity first
-            mask |= UNBROADCAST1
-        elif len(<tuple>na.shape) == 0 and len(<tuple>nb.shape):
-            node.shape = nb.shape
-            mask |= UNBROADCAST0
-        elif nb.shape == na.shape:
-            node.shape = na.shape
-        else:
-            node.shape = shape_of(r)
-            if nb.shape != node.shape:
-                mask |= UNBROADCAST1
-            if na.shape != node.shape:
-                mask |= UNBROADCAST0
-        node.dtype = na.dtype
-        node.device = na.device
-        node.flags = mask
-        if cloned:
-            node.flags |= CLONE
-        if req:
-            node.flags |= REQUIRES_GRAD
-            mask = 0
-            if awaits(op, na):
-                mask = op.need0
-            if nb is not None and awaits(op, nb):
-                mask |= op.need1
-            if mask & 1:
-                node.x0 = a
-                node.v0 = save(tape, na, a)
-            if mask & 2 and nb is not None:
-                node.x1 = b
-                node.v1 = save(tape, nb, b)
-            if nb is None:
-                mask &= ~op.lean
-            if mask >> 31:
-                node.flags |= NEEDS_ANS
+        return recorded_pair(tape, k, a, b, grad)
     except NotImplementedError:          # a tensor of an unusual kind, which the general path judges
         return None
     finally:
-        tape.guarded = False
-        ao_method(guard_exit, tape.guard, NOTHING)
-    node.in0 = na
-    na.live += 1
+        leave_kernel(tape)
+
+
+cdef object recorded_pair(Tape tape, Kernel k, object a, object b, bint grad):
+    """The result of two operands, recorded, with torch functions off; None for the general path."""
+    cdef Op op = k.op
+    cdef Node na = handle(tape, a), nb = None, node
+    cdef bint req, cloned = False
+    cdef uint64_t kind = 0
+    cdef int64_t kb = 0
+    cdef Entry *e = NULL
+    cdef object r = None
+    cdef Py_ssize_t moves = 0
+    if not is_float(na.dtype):
+        return None
+    if ordinary(b):
+        nb = handle(tape, b)
+        if nb.dtype is not na.dtype or nb.device is not na.device or nb.flags & SPARSE:
+            return None
+        kb = nb.vn
+    elif not number_key(b, &kb, &kind):
+        return None
+    if na.flags & SPARSE:
+        return None
+    req = grad and (na.flags | (0 if nb is None else nb.flags)) & REQUIRES_GRAD != 0 \
+        and not (nb is not None and ao_is_inference(is_inference, a) and ao_is_inference(is_inference, b))
+    if tape.optimize:
+        kind |= (grad << 2) | (req << 3) | (<uint64_t>op.id << 8)
+        if not req or not settled_after(MORE_MISSES):
+            e = pair_entry(tape, op, na, nb, a, b, kb, kind)
+            if e.first != NULL:
+                r = reuse(tape, op, <Node>e.first, req)
+                cloned = r is not None and not tape.moved
+        moves = tape.table.moves
+    elif not req:
+        return ao_pair(k.direct, k.descr, a, (b,))
+    if r is None:
+        r = ao_pair(k.direct, k.descr, a, number_arguments(b, a, na.dtype) if nb is None and k.numbers and na.device is CPU else (b,))
+    node = new_node(op)
+    node.dtype, node.device = na.dtype, na.device
+    node.flags = CLONE if cloned else 0
+    shape_of_pair(node, na, nb, r)
+    if req:
+        save_pair(tape, node, na, nb, a, b)
     if nb is None:
         node.x1 = b
         node.flags |= SCALAR1
     else:
         node.in1 = nb
         nb.live += 1
+    return concluded(tape, node, na, e, moves, op.unit and nb is None and tape.optimize and b == 1 and denormals_survive(), r)
+
+
+cdef inline bint number_key(object b, int64_t *key, uint64_t *kind) except -1:
+    """Note the key of a Python number; False where it has none."""
+    cdef double number
+    if type(b) is float:
+        number = b
+        memcpy(key, &number, 8)
+        kind[0] = 1
+        return True
+    if not -(1 << 53) < b < (1 << 53):
+        return False
+    key[0] = b
+    kind[0] = 2
+    return True
+
+
+cdef inline Entry *pair_entry(Tape tape, Op op, Node na, Node nb, object a, object b, int64_t kb, uint64_t kind) except NULL:
+    """The entry of two operands in the value table."""
+    cdef Entry *e
+    if nb is not None and op.flags & COMMUTATIVE and kb < na.vn:
+        e = find(tape.table, kb, na.vn, kind)
+    else:
+        e = find(tape.table, na.vn, kb, kind)
+    if e.first != NULL and nb is not None and (<Node>e.first).in0.vn != na.vn and len(<tuple>na.shape) \
+            and len(<tuple>nb.shape) and a.stride() != b.stride():
+        e = find(tape.table, na.vn, kb, kind | (1 << 7))   # operands in another order: equal values, another layout
+        tape.layouts = True
+    return e
+
+
+cdef inline int shape_of_pair(Node node, Node na, Node nb, object r) except -1:
+    """Write the shape of a result, one object for equal shapes (compared by identity first), and who was broadcast."""
+    if nb is None or nb.shape is na.shape:
+        node.shape = na.shape
+    elif len(<tuple>nb.shape) == 0 and len(<tuple>na.shape):
+        node.shape = na.shape
+        node.flags |= UNBROADCAST1
+    elif len(<tuple>na.shape) == 0 and len(<tuple>nb.shape):
+        node.shape = nb.shape
+        node.flags |= UNBROADCAST0
+    elif nb.shape == na.shape:
+        node.shape = na.shape
+    else:
+        node.shape = shape_of(r)
+        if nb.shape != node.shape:
+            node.flags |= UNBROADCAST1
+        if na.shape != node.shape:
+            node.flags |= UNBROADCAST0
+    return 0
+
+
+cdef inline int save_pair(Tape tape, Node node, Node na, Node nb, object a, object b) except -1:
+    """Save what the rules of a result that requires grad read of one or two operands."""
+    cdef Op op = node.op
+    cdef uint32_t mask = 0
+    node.flags |= REQUIRES_GRAD
+    if awaits(op, na):
+        mask = op.need0
+    if nb is None:
+        mask &= ~op.lean
+    elif awaits(op, nb):
+        mask |= op.need1
+    if mask & 1:
+        node.x0 = a
+        node.v0 = save(tape, na, a)
+    if mask & 2 and nb is not None:
+        node.x1 = b
+        node.v1 = save(tape, nb, b)
+    if mask >> 31:
+        node.flags |= NEEDS_ANS
+    return 0
+
+
+cdef inline int leave_kernel(Tape tape) except -1:
+    """Switch torch functions on again, where that is still to be done."""
+    if tape.guarded:
+        tape.guarded = False
+        ao_method(guard_exit, tape.guard, NOTHING)
+    return 0
+
+
+cdef inline object concluded(Tape tape, Node node, Node na, Entry *e, Py_ssize_t moves, bint same, object r):
+    """Number the node of `r`, and attach it; `same`: is the result its operand, bit for bit?"""
+    leave_kernel(tape)
+    node.in0 = na
+    na.live += 1
     numbered(tape, node, e, moves)
-    if op.unit and nb is None and (kb == 1 if kind & 3 == 2 else number == 1.0) and tape.optimize and denormals_survive():
+    if same:
         tape.keep_number(node, r)
     if tape.sources:
         current_source(node)
@@ -308,14 +335,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     """The same for one operand; `asked`: the caller knows that autocast is off."""
     cdef PyObject *tp = recording()
     cdef Tape tape
-    cdef Node na, node
-    cdef Op op = k.op
-    cdef bint req, grad
-    cdef uint64_t kind
-    cdef Entry *e = NULL
-    cdef bint cloned = False
-    cdef object r = None
-    cdef Py_ssize_t moves = 0
+    cdef bint grad
     if tp == NULL:
         return None
     tape = <Tape>tp
@@ -327,52 +347,46 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
     try:
-        if not grad and tape.optimize or not tracked(tape, a) and (not tape.optimize or settled()):
-            r = ao_single(k.direct, k.descr, a)
-            ao_start(r, 1, 0)
-            return r
-        na = handle(tape, a)
-        if not is_float(na.dtype) or na.flags & SPARSE:
-            return None
-        kind = grad << 2
-        req = grad and na.flags & REQUIRES_GRAD != 0 and not ao_is_inference(is_inference, a)
-        if tape.optimize:
-            kind |= (req << 3) | (<uint64_t>op.id << 8)
-            if not req or not settled_after(MORE_MISSES):
-                e = find(tape.table, na.vn, 0, kind)
-            if e != NULL and e.first != NULL:
-                r = reuse(tape, op, <Node>e.first, req)
-                cloned = r is not None and not tape.moved
-            moves = tape.table.moves
-        elif not req:
-            r = ao_single(k.direct, k.descr, a)
-            ao_start(r, 1, 0)
-            return r
-        if r is None:
-            r = ao_single(k.direct, k.descr, a)
-            ao_start(r, 1, 0)
-        node = new_node(op)
-        node.shape, node.dtype, node.device = na.shape, na.dtype, na.device
-        if cloned:
-            node.flags = CLONE
-        if req:
-            node.flags |= REQUIRES_GRAD
-            if op.need0 & 1:
-                node.x0 = a
-                node.v0 = save(tape, na, a)
-            if op.need0 >> 31:
-                node.flags |= NEEDS_ANS
+        return single(k, a) if untouched(tape, a, None, grad) else recorded_single(tape, k, a, grad)
     except NotImplementedError:          # a tensor of an unusual kind, which the general path judges
         return None
     finally:
-        tape.guarded = False
-        ao_method(guard_exit, tape.guard, NOTHING)
-    node.in0 = na
-    na.live += 1
-    numbered(tape, node, e, moves)
-    if op.keeps is not None and tape.optimize:
-        tape.keep_number(node, r)
-    if tape.sources:
-        current_source(node)
-    attach(tape, node, r)
+        leave_kernel(tape)
+
+
+cdef inline object single(Kernel k, object a):
+    """The kernel of one operand, whose result begins at version 0."""
+    cdef object r = ao_single(k.direct, k.descr, a)
+    ao_start(r, 1, 0)
     return r
+
+
+cdef object recorded_single(Tape tape, Kernel k, object a, bint grad):
+    """`recorded_pair` for one operand."""
+    cdef Op op = k.op
+    cdef Node na = handle(tape, a), node
+    cdef bint req, cloned = False
+    cdef Entry *e = NULL
+    cdef object r = None
+    cdef Py_ssize_t moves = 0
+    if not is_float(na.dtype) or na.flags & SPARSE:
+        return None
+    req = grad and na.flags & REQUIRES_GRAD != 0 and not ao_is_inference(is_inference, a)
+    if tape.optimize:
+        if not req or not settled_after(MORE_MISSES):
+            e = find(tape.table, na.vn, 0, (grad << 2) | (req << 3) | (<uint64_t>op.id << 8))
+            if e.first != NULL:
+                r = reuse(tape, op, <Node>e.first, req)
+                cloned = r is not None and not tape.moved
+        moves = tape.table.moves
+    elif not req:
+        return single(k, a)
+    if r is None:
+        r = single(k, a)
+    node = new_node(op)
+    node.shape, node.dtype, node.device = na.shape, na.dtype, na.device
+    if cloned:
+        node.flags = CLONE
+    if req:
+        save_pair(tape, node, na, None, a, None)
+    return concluded(tape, node, na, e, moves, op.keeps is not None and tape.optimize, r)

@@ -160,8 +160,7 @@ def move(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[
 
 def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An in-place form without a rule: torch differentiates the write on a copy."""
-    from autograd_opt.graph.thread_state import torch_autograd
-    from autograd_opt.record.torch_fallback import OPAQUE, described, detached, differentiated
+    from autograd_opt.record.torch_fallback import OPAQUE, described
     leaves, spec = tree_flatten((args, kwargs))
     name = getattr(func, "__name__", "").partition(".")[0]
     with private.DisableTorchFunction():
@@ -196,17 +195,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             return result
         differentiable = [t for t, n in zip(tensors, found, strict=True) if n.requires_grad or t is target]
         unique = {id(t): t for t in differentiable}
-    with torch_autograd():
-        inputs = {k: (copied(detached(t)) if t is target else detached(t))
-                  .requires_grad_(t.is_floating_point() or t.is_complex())
-                  for k, t in unique.items()}       # the target's memory is about to be written
-        copy = copied(inputs[id(target)])
-        new = [copy if x is target else inputs.get(id(x), x) if isinstance(x, Tensor) else x for x in leaves]
-        new_args, new_kwargs = tree_unflatten(new, spec)
-        out = func(*new_args, **new_kwargs)
-        out = out if isinstance(out, Tensor) else copy
-        wrt = [x for x in inputs.values() if x.requires_grad]
-        call = differentiated(name, wrt, [out])
+    inputs, out, call = through_torch(func, name, target, unique, leaves, spec)
     with private.DisableTorchFunction():
         if name in RESHAPING or target.layout is not torch.strided:
             func(*args, **kwargs)
@@ -220,6 +209,24 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
              described(call), target, base, (call, [before.get(id(t), t) for t in operands]),
              reshapes=name in RESHAPING)
     return target
+
+
+def through_torch(func: Any, name: str, target: Tensor, unique: dict[int, Tensor], leaves: list[Any],
+                  spec: Any) -> tuple[dict[int, Tensor], Tensor, Any]:
+    """The call on copies that torch follows: these by the originals' ids, what it has made, and its record."""
+    from autograd_opt.graph.thread_state import torch_autograd
+    from autograd_opt.record.torch_fallback import detached, differentiated
+    with torch_autograd():
+        inputs = {k: (copied(detached(t)) if t is target else detached(t))
+                  .requires_grad_(t.is_floating_point() or t.is_complex())
+                  for k, t in unique.items()}       # the target's memory is about to be written
+        copy = copied(inputs[id(target)])
+        new = [copy if x is target else inputs.get(id(x), x) if isinstance(x, Tensor) else x for x in leaves]
+        new_args, new_kwargs = tree_unflatten(new, spec)
+        out = func(*new_args, **new_kwargs)
+        out = out if isinstance(out, Tensor) else copy
+        wrt = [x for x in inputs.values() if x.requires_grad]
+        return inputs, out, differentiated(name, wrt, [out])
 
 
 def one_by_one(name: str, *args: Any, **kwargs: Any) -> list[Tensor]:

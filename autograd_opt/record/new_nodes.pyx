@@ -99,9 +99,9 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
             if mask & 0x80000000:
                 node.flags |= NEEDS_ANS
         if len(nodes) <= 2 and extra is None and not op.flags & VARIADIC:
-            save_two(node, nodes, operands, mask)
+            save_few(tape, node, nodes[0] if nodes else None, nodes[1] if len(nodes) > 1 else None, operands, mask, False)
         else:
-            save_all(node, nodes, operands, mask, extra)
+            save_all(tape, node, nodes, operands, mask, extra, False)
     finally:
         leave(tape, switch)
     for n in nodes:
@@ -152,31 +152,28 @@ cdef uint32_t needed_by_rules(Op op, list nodes, Node node) except? 0:
     return mask
 
 
-cdef int save_two(Node node, list nodes, tuple operands, uint32_t mask) except -1:
-    """Write at most two operands into their node."""
-    cdef Py_ssize_t count = len(nodes)
-    if count > 0:
-        node.in0 = nodes[0]
-        if node.in0 is None:
-            if operands[0] is not None:
-                node.x0 = owned(operands[0])
-                node.flags |= SCALAR0
-        elif mask & 1:
+cdef int save_few(Tape tape, Node node, Node na, Node nb, tuple operands, uint32_t mask, bint checked) except -1:
+    """Write at most two operands into their node; `checked`: has `handle` just compared their versions?"""
+    cdef Py_ssize_t count = len(operands)
+    node.in0, node.in1 = na, nb
+    if na is not None:
+        if mask & 1:
             node.x0 = operands[0]
-            node.v0 = saved_version(node.x0)
-    if count > 1:
-        node.in1 = nodes[1]
-        if node.in1 is None:
-            if operands[1] is not None:
-                node.x1 = owned(operands[1])
-                node.flags |= SCALAR1
-        elif mask & 2:
+            node.v0 = save(tape, na, node.x0) if checked else saved_version(node.x0)
+    elif count > 0 and operands[0] is not None:
+        node.x0 = owned(operands[0])
+        node.flags |= SCALAR0
+    if nb is not None:
+        if mask & 2:
             node.x1 = operands[1]
-            node.v1 = saved_version(node.x1)
+            node.v1 = save(tape, nb, node.x1) if checked else saved_version(node.x1)
+    elif count > 1 and operands[1] is not None:
+        node.x1 = owned(operands[1])
+        node.flags |= SCALAR1
     return 0
 
 
-cdef int save_all(Node node, list nodes, tuple operands, uint32_t mask, object extra) except -1:
+cdef int save_all(Tape tape, Node node, list nodes, tuple operands, uint32_t mask, object extra, bint checked) except -1:
     """Write any number of operands into their node, and what the kernel has left."""
     cdef Py_ssize_t i, count = len(nodes)
     cdef Op op = node.op
@@ -190,9 +187,14 @@ cdef int save_all(Node node, list nodes, tuple operands, uint32_t mask, object e
                 node.attrs = {**(node.attrs or {}), op.operands[i]: values[i]}
         elif mask & (1 << min(i, 30)):
             values[i] = operands[i]
-            versions[i] = saved_version(operands[i])
+            versions[i] = save(tape, <Node>nodes[i], operands[i]) if checked else saved_version(operands[i])
     node.saved_more = (values, versions, extra, seal(op, extra))
     return 0
+
+
+cdef uint32_t save(Tape tape, Node n, object t) except? 4294967295:
+    """The version under which `t` is saved; what `handle` has checked is not asked again."""
+    return n.version if tape.optimize and not n.flags & EXPOSED else saved_version(t)
 
 
 cdef uint32_t saved_version(object t) except? 4294967295:

@@ -13,7 +13,7 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle
 from autograd_opt.graph.node cimport (
     CLONE, DEAD, ELEMENTWISE, EXPOSED, FREED, HIDES, INNER, LEAF, MOVES, MULTI, NEEDS_ANS, NO_MERGE, OVERWRITTEN, PINNED,
-    PURE, REDUCES, REQUIRES_GRAD, SCALAR0, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, VARIADIC, VIEW, WROTE,
+    PURE, REDUCES, REQUIRES_GRAD, SPARSE, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, VARIADIC, VIEW, WROTE,
     CustomTensor, Node, Op, PlainTensor as Tensor, awaits, current_source, fresh_vn, new_node, shape_of, version_of,
 )
 from autograd_opt.graph.plain_values cimport is_float
@@ -22,9 +22,11 @@ from autograd_opt.graph.tape import unusual
 from autograd_opt.graph.value_table cimport Entry
 from autograd_opt.record.arguments cimport grad_on, is_tensor, tracked
 from autograd_opt.record.guard cimport enter, leave
-from autograd_opt.record.hot_operators cimport extra_of, numbered, reuse, save, seen
+from autograd_opt.record.hot_operators cimport extra_of, numbered, reuse, seen
 from autograd_opt.record.keys cimport key_of, key_of_all
-from autograd_opt.record.new_nodes cimport device_of, fill, own_attributes, owned, pack_saved, record_outputs
+from autograd_opt.record.new_nodes cimport (
+    device_of, fill, own_attributes, pack_saved, record_outputs, save_all, save_few,
+)
 from autograd_opt.record.sites cimport MORE_MISSES, learn, missed_here, settled_after
 from autograd_opt.record.unrecorded cimport note_view, set_apart, shown, started
 
@@ -173,147 +175,47 @@ cdef inline bint counts(Tape tape, Op op, object t) except -1:
     return is_tensor(t) and (op.differentiable and tracked(tape, t) or not ao_plain(t))
 
 
-cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
-    """`apply` for at most three operands and one output, without hooks on saved tensors."""
-    cdef Py_ssize_t count = len(operands)
-    cdef Node na = None, nb = None, nc = None, node
-    cdef object a = None, b = None, c = None, r = None, extra = None, shape, dtype
-    cdef bint grad = grad_on(), req = False, cloned = False, found = False, usual
-    cdef uint32_t mask = 0, flags = 0
-    cdef Py_ssize_t moves = 0
-    cdef Entry *e = NULL
-    if count > 0:
-        a = operands[0]
-        if count > 1:
-            b = operands[1]
-            if count > 2:
-                c = operands[2]
-    if not tape.optimize and not (counts(tape, op, a) or counts(tape, op, b) or counts(tape, op, c)):
-        r = ao_call(func, args, kwargs)
-        started(r)
-        if op.flags & VIEW:
-            note_view(r)
-        return shown(r) if op.flags & HIDES else r
+cdef object uncounted(Op op, object func, tuple args, dict kwargs):
+    """The result of a call that records nothing; of views, a note when they were made."""
+    cdef object r = ao_call(func, args, kwargs)
+    started(r)
+    if op.flags & VIEW:
+        note_view(r)
+    return shown(r) if op.flags & HIDES else r
+
+
+cdef tuple by_kernel(Op op, tuple operands, dict attrs):
+    """What the operator's own kernel gives: the result, and what its rule keeps."""
+    cdef int paused = set_paused(1)          # operators inside are part of this node
     try:
-        if is_tensor(a):
-            na = seen(tape, op, a)
-            flags = na.flags
-        if is_tensor(b):
-            nb = seen(tape, op, b)
-            flags |= nb.flags
-        if is_tensor(c):
-            nc = seen(tape, op, c)
-            flags |= nc.flags
-    except NotImplementedError:          # a tensor of an unusual kind
-        return beyond(tape, op, func, args, kwargs, operands)
-    except RuntimeError as error:
-        return unchanged(op, func, args, kwargs, operands, error)
-    if flags & SPARSE:
-        return WHOLE
-    req = grad and op.differentiable and flags & REQUIRES_GRAD and not without_history(op, operands)
-    if tape.optimize and exact and op.flags & PURE and not (req and settled_after(MORE_MISSES)):
-        e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
-        found = e != NULL and e.first != NULL
-        if found and not op.flags & VIEW:
-            r = reuse(tape, op, <Node>e.first, req)
-            cloned = r is not None and not tape.moved
-            if r is not None:
-                extra = extra_of(<Node>(<Node>e.first).holder)
-        moves = tape.table.moves
-    if r is None:
-        if op.kernel is not None and req:
-            r, extra = op.kernel(*operands, **attrs) if attrs else op.kernel(*operands)
-            if e != NULL:                        # a kernel is Python code, and may have moved the table
-                e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
-                moves = tape.table.moves
-        elif func is linear_function and na is not None and nb is not None and nc is not None and not kwargs \
-                and len(args) == 3 and ao_direct_linear(a, b, c):
-            r = ao_linear(a, b, c)
-        else:
-            r = ao_call(func, args, kwargs)
-        started(r, extra)
-        if op.flags & HIDES:
-            r = shown(r)
-        if op.flags & VIEW and ao_is_inference(is_inference, r):
-            return r                     # follows no gradient, whatever its base does
-        if op.flags & VIEW and not grad and flags & REQUIRES_GRAD and op.differentiable and set_apart(r, a):
-            return r
-        if not (req or tape.optimize):
-            return r
-    if r is a or r is b or r is c:
-        if tape.optimize and not req:
-            missed_here(False)
-        return r
-    if type(r) is not Tensor and type(r) is not CustomTensor:
-        return record_outputs(tape, op, [na, nb, nc][:count], operands, attrs, req, r, extra)
-    dtype = ao_dtype(r)
-    usual = is_float(dtype)
-    if not usual and not (dtype.is_floating_point or dtype.is_complex):
-        if not tape.optimize:
-            return r
-        req = False
-    node = new_node(op)
-    node.attrs = own_attributes(attrs)
-    node.dtype = dtype
-    shape = None
-    if op.flags & ELEMENTWISE and na is not None and (nb is None or nb.shape == na.shape) \
-            and (nc is None or nc.shape == na.shape):
-        shape = na.shape
+        r, extra = op.kernel(*operands, **attrs) if attrs else op.kernel(*operands)
+    finally:
+        set_paused(paused)
+    started(r, extra)
+    return r, extra
+
+
+cdef object by_torch(Op op, object func, tuple args, dict kwargs, tuple operands):
+    """The result of torch's own function."""
+    cdef object r
+    if func is linear_function and len(args) == len(operands) == 3 and not kwargs and is_tensor(operands[0]) \
+            and is_tensor(operands[1]) and is_tensor(operands[2]) and ao_direct_linear(operands[0], operands[1], operands[2]):
+        r = ao_linear(operands[0], operands[1], operands[2])
     else:
-        shape = shape_of(r)
-    node.shape = shape
-    if op.flags & MOVES or na is None:
-        node.device = device_of(op, [na, nb, nc], r)
-    else:
-        node.device = na.device
-    node.version = version_of(r)
-    flags = CLONE if cloned else 0
-    if tape.optimize and not grad and ao_is_inference(is_inference, r):
-        flags |= EXPOSED | NO_MERGE          # without a version counter a write goes unseen
-    if req:
-        flags |= REQUIRES_GRAD
-        if na is not None and awaits(op, na):
-            mask = op.need0
-            if op.flags & (ELEMENTWISE | REDUCES) and (na.dtype is not dtype or na.shape != shape):
-                flags |= UNBROADCAST0
-        if nb is not None and awaits(op, nb):
-            mask |= op.need1
-            if op.flags & (ELEMENTWISE | REDUCES) and (nb.dtype is not dtype or nb.shape != shape):
-                flags |= UNBROADCAST1
-        if nc is not None and awaits(op, nc):
-            mask |= op.needs(2)
-            if op.flags & (ELEMENTWISE | REDUCES) and (nc.dtype is not dtype or nc.shape != shape):
-                flags |= UNBROADCASTN
-        if nb is None:
-            mask &= ~op.lean
-        if mask >> 31:
-            flags |= NEEDS_ANS
-    node.flags = flags
-    if count <= 2 and extra is None:
-        if na is not None:
-            if mask & 1:
-                node.x0 = a
-                node.v0 = save(tape, na, a)
-            node.in0 = na
-            na.live += 1
-        elif a is not None:
-            node.x0 = owned(a)
-            node.flags |= SCALAR0
-        if nb is not None:
-            if mask & 2:
-                node.x1 = b
-                node.v1 = save(tape, nb, b)
-            node.in1 = nb
-            nb.live += 1
-        elif b is not None:
-            node.x1 = owned(b)
-            node.flags |= SCALAR1
-    else:
-        save_more(tape, node, op, count, na, nb, nc, operands, mask, extra)
-    if op.flags & VIEW and ao_is_view(r):
-        node.view = True
-        if not req:
-            r._made = node.version
+        r = ao_call(func, args, kwargs)
+    started(r)
+    return r
+
+
+cdef inline bint without_node(Tape tape, Op op, object r, object source, uint32_t flags, bint req, bint grad) except -1:
+    """True if a result just computed gets no node; `flags` are those of its operands, `source` is the first."""
+    if op.flags & VIEW and (inferred(r) or not grad and flags & REQUIRES_GRAD and op.differentiable and set_apart(r, source)):
+        return True                          # of inference tensors: follows no gradient, whatever its base does
+    return not (req or tape.optimize)
+
+
+cdef inline object finished(Tape tape, Op op, Node node, Entry *e, Py_ssize_t moves, bint req, object r):
+    """Number the node of `r`, and attach it."""
     if e == NULL and tape.optimize:
         node.vn = fresh_vn()
         if not req:
@@ -328,57 +230,141 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     return r
 
 
-cdef int save_more(Tape tape, Node node, Op op, Py_ssize_t count, Node na, Node nb, Node nc, tuple operands,
-                   uint32_t mask, object extra) except -1:
-    """Operands, and what is saved of them, where a node's own two places do not do."""
-    cdef Node n
-    cdef Py_ssize_t i
-    cdef list values = [None] * count, versions = [0] * count, all_nodes = [na, nb, nc]
-    for i in range(count):
-        n = all_nodes[i]
-        if n is None:
-            values[i] = owned(operands[i])
-            if operands[i] is not None:
-                node.attrs = {**(node.attrs or {}), op.operands[i]: values[i]}
+cdef inline Node node_of(Tape tape, Op op, object t):
+    """The node of an operand; None for what is no tensor."""
+    return seen(tape, op, t) if is_tensor(t) else None
+
+
+cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
+    """`apply` for at most three operands and one output, without hooks on saved tensors."""
+    cdef Py_ssize_t count = len(operands), moves = 0
+    cdef Node na = None, nb = None, nc = None
+    cdef object a, b, c, r = None, extra = None
+    cdef bint grad = grad_on(), req = False, cloned = False
+    cdef uint32_t flags
+    cdef Entry *e = NULL
+    a = operands[0] if count > 0 else None
+    b = operands[1] if count > 1 else None
+    c = operands[2] if count > 2 else None
+    if not tape.optimize and not (counts(tape, op, a) or counts(tape, op, b) or counts(tape, op, c)):
+        return uncounted(op, func, args, kwargs)
+    try:
+        na = node_of(tape, op, a)
+        nb = node_of(tape, op, b)
+        nc = node_of(tape, op, c)
+    except NotImplementedError:          # a tensor of an unusual kind
+        return beyond(tape, op, func, args, kwargs, operands)
+    except RuntimeError as error:
+        return unchanged(op, func, args, kwargs, operands, error)
+    flags = (0 if na is None else na.flags) | (0 if nb is None else nb.flags) | (0 if nc is None else nc.flags)
+    if flags & SPARSE:
+        return WHOLE
+    req = grad and op.differentiable and flags & REQUIRES_GRAD and not without_history(op, operands)
+    if tape.optimize and exact and op.flags & PURE and not (req and settled_after(MORE_MISSES)):
+        e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
+        if e != NULL and e.first != NULL and not op.flags & VIEW:
+            r = reuse(tape, op, <Node>e.first, req)
+            cloned = r is not None and not tape.moved
+            if r is not None:
+                extra = extra_of(<Node>(<Node>e.first).holder)
+        moves = tape.table.moves
+    if r is None:
+        if op.kernel is not None and req:
+            r, extra = by_kernel(op, operands, attrs)
+            if e != NULL:                        # a kernel is Python code, and may have moved the table
+                e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
+                moves = tape.table.moves
         else:
-            if mask & (1 << i):
-                values[i] = operands[i]
-                versions[i] = save(tape, n, operands[i])
-    node.more = (na, nb, nc) if count == 3 else (na, nb) if count == 2 else (na,) if count == 1 else ()
-    node.saved_more = (values, versions, extra, None)
-    for i in range(count):
-        n = all_nodes[i]
-        if n is not None:
-            n.live += 1
-    return 0
+            r = by_torch(op, func, args, kwargs, operands)
+        if op.flags & HIDES:
+            r = shown(r)
+        if without_node(tape, op, r, a, flags, req, grad):
+            return r
+    if r is a or r is b or r is c:
+        if tape.optimize and not req:
+            missed_here(False)
+        return r
+    if type(r) is not Tensor and type(r) is not CustomTensor:
+        return record_outputs(tape, op, [na, nb, nc][:count], operands, attrs, req, r, extra)
+    return with_node(tape, op, count, na, nb, nc, operands, attrs, req, grad, cloned, r, extra, e, moves)
+
+
+cdef object with_node(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc, tuple operands, dict attrs,
+                      bint req, bint grad, bint cloned, object r, object extra, Entry *e, Py_ssize_t moves):
+    """Give the result of at most three operands its node."""
+    cdef Node node
+    cdef object dtype = ao_dtype(r)
+    cdef uint32_t mask = 0
+    if not is_float(dtype) and not (dtype.is_floating_point or dtype.is_complex):
+        if not tape.optimize:
+            return r
+        req = False
+    node = new_node(op)
+    node.attrs = own_attributes(attrs)
+    node.dtype = dtype
+    if op.flags & ELEMENTWISE and na is not None and (nb is None or nb.shape == na.shape) \
+            and (nc is None or nc.shape == na.shape):
+        node.shape = na.shape
+    else:
+        node.shape = shape_of(r)
+    node.device = device_of(op, [na, nb, nc], r) if op.flags & MOVES or na is None else na.device
+    node.version = version_of(r)
+    if cloned:
+        node.flags = CLONE
+    if tape.optimize and not grad and ao_is_inference(is_inference, r):
+        node.flags |= EXPOSED | NO_MERGE         # without a version counter a write goes unseen
+    if req:
+        node.flags |= REQUIRES_GRAD
+        mask = read_by_rule(op, node, na, 0, UNBROADCAST0) | read_by_rule(op, node, nb, 1, UNBROADCAST1) \
+            | read_by_rule(op, node, nc, 2, UNBROADCASTN)
+        if nb is None:
+            mask &= ~op.lean
+        if mask >> 31:
+            node.flags |= NEEDS_ANS
+    if count <= 2 and extra is None:
+        save_few(tape, node, na, nb, operands, mask, True)
+    else:
+        save_all(tape, node, [na, nb, nc][:count], operands, mask, extra, True)
+    if na is not None:
+        na.live += 1
+    if nb is not None:
+        nb.live += 1
+    if nc is not None:
+        nc.live += 1
+    if op.flags & VIEW and ao_is_view(r):
+        node.view = True
+        if not req:
+            r._made = node.version
+    return finished(tape, op, node, e, moves, req, r)
+
+
+cdef inline uint32_t read_by_rule(Op op, Node node, Node operand, int i, uint32_t fix) except? 4294967295:
+    """What the rule of operand `i` reads; a note where its cotangent has to be brought to another shape or type."""
+    if operand is None or not awaits(op, operand):
+        return 0
+    if op.flags & (ELEMENTWISE | REDUCES) and (operand.dtype is not node.dtype or operand.shape != node.shape):
+        node.flags |= fix
+    return op.need0 if i == 0 else op.need1 if i == 1 else op.needs(2)
+
 
 cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
-    cdef Node n, node
+    """`apply` for many operands, several outputs, hooks on saved tensors."""
+    cdef Node n
     cdef list nodes
     cdef uint32_t flags = 0
-    cdef bint req, grad = grad_on(), view = False, cloned = False, keyed
-    cdef int paused
-    cdef Py_ssize_t i, count = len(operands), moves = 0
+    cdef bint req, grad = grad_on(), cloned = False, keyed
+    cdef Py_ssize_t moves = 0
     cdef object r = None, extra = None
     cdef Entry *e = NULL
-    if not tape.optimize:
-        for t in operands:
-            if counts(tape, op, t):
-                break
-        else:
-            r = ao_call(func, args, kwargs)
-            started(r)
-            return shown(r) if op.flags & HIDES else r
-    nodes = [None] * count
+    if not tape.optimize and not any([counts(tape, op, t) for t in operands]):
+        return uncounted(op, func, args, kwargs)
     try:
-        for i in range(count):
-            t = operands[i]
-            if is_tensor(t):
-                n = seen(tape, op, t)
-                flags |= n.flags
-                nodes[i] = n
+        nodes = [node_of(tape, op, t) for t in operands]
     except NotImplementedError:
         return beyond(tape, op, func, args, kwargs, operands)
+    for n in nodes:
+        if n is not None:
+            flags |= n.flags
     if flags & SPARSE:
         return WHOLE
     req = grad and op.differentiable and flags & REQUIRES_GRAD
@@ -394,12 +380,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         moves = tape.table.moves
     if r is None:
         if op.kernel is not None and req:
-            paused = set_paused(1)               # operators inside are part of this node
-            try:
-                r, extra = op.kernel(*operands, **(attrs or {}))
-            finally:
-                set_paused(paused)
-            started(r, extra)
+            r, extra = by_kernel(op, operands, attrs)
             if keyed:                            # a kernel is Python code, and may have moved the table
                 e = key_of_all(tape, op, nodes, operands, attrs, req, grad)
                 moves = tape.table.moves
@@ -408,47 +389,37 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
             started(r)
         if op.flags & HIDES:
             r = shown(r)
-        if op.flags & VIEW and inferred(r):
-            return r                     # follows no gradient, whatever its base does
-        if op.flags & VIEW and not grad and op.differentiable and flags & REQUIRES_GRAD \
-                and set_apart(r, operands[0]):
+        if without_node(tape, op, r, operands[0] if operands else None, flags, req, grad):
             return r
-        if not (req or tape.optimize):
+    if not isinstance(r, Tensor):
+        return record_outputs(tape, op, nodes, operands, attrs, req, r, extra)
+    return with_wide_node(tape, op, nodes, operands, attrs, req, cloned, r, extra, e, moves)
+
+
+cdef object with_wide_node(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, bint cloned, object r,
+                           object extra, Entry *e, Py_ssize_t moves):
+    """Give the result of any number of operands its node."""
+    cdef Node node
+    for t in operands:
+        if t is r:
+            if tape.optimize and not req:
+                missed_here(False)
             return r
-        view = op.flags & VIEW and isinstance(r, Tensor) and r._is_view()
-    if isinstance(r, Tensor):
-        for t in operands:
-            if t is r:
-                if tape.optimize and not req:
-                    missed_here(False)
-                return r
-        if type(r) is not Tensor and type(r) is not CustomTensor:
-            if req:
-                from autograd_opt.graph.refusals import unsupported_result
-                raise unsupported_result(r, op.name)
-            return r
-        if not tape.optimize and not (r.is_floating_point() or r.is_complex()):
-            return r
-        node = fill(tape, op, nodes, operands, attrs, req, r, extra)
-        if view:
-            node.view = True
-        if cloned:
-            node.flags |= CLONE
-        if not tape.plain:
-            pack_saved(tape, node, r)
-        if e == NULL and tape.optimize:
-            node.vn = fresh_vn()
-            if not req:
-                learn(node, None)
-        else:
-            numbered(tape, node, e, moves)
-        if op.keeps is not None and e != NULL:
-            tape.keep_number(node, r)
-        if tape.sources:
-            current_source(node)
-        attach(tape, node, r)
+    if type(r) is not Tensor and type(r) is not CustomTensor:
+        if req:
+            from autograd_opt.graph.refusals import unsupported_result
+            raise unsupported_result(r, op.name)
         return r
-    return record_outputs(tape, op, nodes, operands, attrs, req, r, extra)
+    if not tape.optimize and not (r.is_floating_point() or r.is_complex()):
+        return r
+    node = fill(tape, op, nodes, operands, attrs, req, r, extra)
+    if op.flags & VIEW and r._is_view():
+        node.view = True
+    if cloned:
+        node.flags |= CLONE
+    if not tape.plain:
+        pack_saved(tape, node, r)
+    return finished(tape, op, node, e, moves, req, r)
 
 
 cdef object beyond(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands):

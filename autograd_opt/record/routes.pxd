@@ -5,7 +5,6 @@ from autograd_opt.ops.binding cimport Plan
 from autograd_opt.record.hot_operators cimport Kernel
 
 cdef dict handlers                       # a callable of torch's -> its route, or a handler in Python
-cdef object classify                     # finds it, at first sight
 cdef set plain_reads                     # properties that are no operation
 cdef object handler_of(object func)
 

@@ -57,6 +57,7 @@ is_quantized is_mkldnn is_mps is_xpu itemsize nbytes names".split() if name in b
 cdef dict known_operators = {}           # id of an operator of `torch.ops` -> its handler
 cdef list kept_operators = []            # these operators, so that an address stays one object's
 
+
 cdef class Route:
     """How a callable is run inside a context."""
 
@@ -220,6 +221,7 @@ cdef class Raw(Route):
         lent(args, kwargs)
         return run_raw(func, args, kwargs)
 
+
 cdef class Fill(Route):
     """An initializer of torch's, written in Python, that writes the tensor it is given under no_grad."""
 
@@ -228,6 +230,7 @@ cdef class Fill(Route):
             kwargs = kwargs.copy()
             args = (kwargs.pop("tensor"),)
         return written(func, args, kwargs)
+
 
 cdef class Write(Route):
     """The route of an in-place form: `handler` records it where gradients are on.
@@ -306,6 +309,7 @@ cdef bint write_result(Tape tape, Write route, object func, tuple args, dict kwa
     record_write(op, nodes, operands, attrs, operands[0], None, versions)
     return True
 
+
 cdef class CrossEntropy:
     """`cross_entropy` of one class for each row of a matrix: logarithms of the softmax, then one of each row.
 
@@ -348,6 +352,7 @@ cdef class CrossEntropy:
                             (log_p, target, weight), {"reduction": reduction, "ignore_index": ignored}, True)
         finally:
             leave(tape, switch)
+
 
 cdef object read(object descr, object t):
     """A property of a CustomTensor, without asking any torch-function mode."""

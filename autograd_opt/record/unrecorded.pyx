@@ -30,6 +30,7 @@ cdef object get_base = ao_own(private.TensorBase.__dict__["_base"])
 cdef object is_shared_copy = private.is_cow_tensor
 cdef set OPERATOR_KINDS = {private.OpOverload, private.OpOverloadPacket, private.TorchBindOpOverload}
 
+
 cpdef object run_raw(object func, object args, object kwargs):
     """Call `func` with every torch-function route switched off."""
     cdef PyObject *tp = recording()
@@ -49,9 +50,11 @@ cpdef object run_raw(object func, object args, object kwargs):
     finally:
         leave(tape, switch)
 
+
 cdef object binding_of(object func):
     """What an operator of `torch.ops` calls, whose Python code has looked at the arguments before it came to the mode."""
     return private.direct(func) if type(func) in OPERATOR_KINDS else func
+
 
 cpdef int own_memory(object t) except -1:
     """Let a tensor that may be given another size, or several, share memory with no clone: torch cannot resize that."""
@@ -63,6 +66,7 @@ cpdef int own_memory(object t) except -1:
             if t.layout is torch.strided and is_shared_copy(t):
                 t.data_ptr()
     return 0
+
 
 cdef int started(object r, object kept=None) except -1:
     """Let what a call has made begin at version 0, as in torch, whose kernels' own writes are not counted.
@@ -88,6 +92,7 @@ cdef Py_ssize_t copies_in(object kept, object t) except -1:
         return n
     return type(kept) is Tensor and kept is not t and ao_memory(kept) != NULL and ao_memory(kept) == ao_memory(t)
 
+
 cdef object shown(object r):
     """A result as eager mode shows it: not as a view of memory that only torch's kernel knows."""
     if isinstance(r, (tuple, list)):
@@ -102,10 +107,12 @@ cdef int note_view(object r) except -1:
             t._made = version_of(t)
     return 0
 
+
 cdef bint set_apart(object r, object source) except -1:
     """`views.set_apart`."""
     from autograd_opt.record.views import set_apart as in_python
     return in_python(r, source)
+
 
 cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs):
     """The call of torch's own, for arguments that `idle` has looked at."""
@@ -161,6 +168,7 @@ cdef bint lies_in(object below, object args) except -1:
             return True
     return False
 
+
 cpdef object written(object func, tuple args, object kwargs):
     """Call `func`, which writes its first argument, or each tensor of that list, without a record."""
     cdef Tape tape = active_tape()
@@ -179,6 +187,7 @@ cpdef object written(object func, tuple args, object kwargs):
     finally:
         leave(tape, switch)
 
+
 cdef bint unfollowed(Tape tape, tuple args, dict kwargs) except -1:
     """Does no gradient follow a write to the first argument, or to the tensors of that list?"""
     if not args or ao_casts(any_autocast):
@@ -190,6 +199,7 @@ cdef bint unfollowed(Tape tape, tuple args, dict kwargs) except -1:
     elif not own_tensor(args[0]):
         return False
     return none_follows(tape, args, kwargs, True)
+
 
 cdef object into(Tape tape, object func, tuple args, dict kwargs):
     """A call with `out=`, a tensor, that no gradient follows; None where more has to be asked."""

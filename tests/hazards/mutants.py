@@ -20,7 +20,7 @@ import torch
 
 import autograd_opt as ao
 from autograd_opt.api import tensor_methods
-from autograd_opt.engine import accumulate, backward, hooks
+from autograd_opt.engine import accumulate, backward, cotangents, hooks
 from autograd_opt.graph import handles, plain_values, references, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.ops.table import OPS, PURE, define
@@ -381,12 +381,12 @@ mutant(
 @contextmanager
 def _one_seed() -> Iterator[None]:
     seeds: dict[Any, Tensor] = {}
-    right = backward.shared_ones
+    right = cotangents.shared_ones
 
     def shared_ones(tape: Any, *key: Any) -> Tensor:
         return seeds.setdefault(key, right(tape, *key))
 
-    with patch.object(backward, "shared_ones", shared_ones):
+    with patch.object(cotangents, "shared_ones", shared_ones):
         yield
 
 
