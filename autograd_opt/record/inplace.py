@@ -50,6 +50,8 @@ def protect(target: Tensor, node: Any, tracked: bool) -> None:
     """Refuse, with torch's errors, a write that the gradient cannot follow; `tracked`: is it to be recorded?"""
     node = handles.handle_of(target, False) or node
     if view_history.origin(node).is_leaf and node.requires_grad and not has_history(target):
+        if target._is_view():
+            view_history.refuse_making(target, view_history.ITSELF)
         raise errors.InplaceError(errors.at(
             "a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"

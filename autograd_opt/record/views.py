@@ -21,6 +21,7 @@ from autograd_opt.graph.view_history import (
     hidden,
     leads_nowhere,
     moved,
+    refuse_making,
     refuse_mode,
     refused,
 )
@@ -114,6 +115,7 @@ def refuse_unread(target: Tensor) -> None:
         return
     node = target.__dict__.get("_node")
     if (node is None or not node.requires_grad) and requires_grad(target._base) and not hidden(target):
+        refuse_making(target, ITSELF)
         raise errors.InplaceError(errors.at(
             "a leaf Variable that requires grad is being used in an in-place operation: this view was made before "
             "its base required grad. Use torch.no_grad() to update it, or make the view anew"

@@ -120,6 +120,22 @@ def test_every_write_that_torch_refuses_is_refused_in_its_words(mode: Any, view:
     assert not differ, "\n".join(map(str, differ))
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("then", [lambda y: y, lambda y: y.view(2), lambda y: y[0]], ids=["itself", "view", "part"])
+def test_a_view_that_became_a_leaf_is_refused_for_how_it_was_made(mode: Any, then: Any) -> None:
+    def said(base: torch.Tensor) -> str:
+        with mode():
+            view = base.view(2)
+        view.requires_grad_()
+        return first_words(lambda: then(view).div_(2))
+
+    for factor in (1.0, torch.ones(2, requires_grad=True)):
+        wanted = said(torch.zeros(2) * factor)
+        for optimize in (False, True):
+            with ao.AutogradGraph(optimize=optimize):
+                assert said(torch.zeros(2) * factor) == wanted
+
+
 def test_the_context_of_a_function_is_a_node() -> None:
     seen = []
 
