@@ -22,7 +22,7 @@ cdef extern from *:
         return g->get(self, g->closure);
     }
     static CYTHON_INLINE PyObject *ao_own(PyObject *descr) {
-        /* the property as torch has it, whatever `core/reads.pxi` makes of the class's */
+        /* the property as torch has it, whatever `record/reads.pyx` makes of the class's */
         PyGetSetDescrObject *d = (PyGetSetDescrObject *)descr;
         return PyDescr_NewGetSet(PyDescr_TYPE(d), d->d_getset);
     }
@@ -54,7 +54,7 @@ cdef extern from *:
         return m->ml_meth(self, args);
     }
     static CYTHON_INLINE PyObject *ao_call(PyObject *f, PyObject *args, PyObject *kwargs) {
-        /* a built-in function of torch's straight away, past the entry that core/direct.pxi gives it */
+        /* a built-in function of torch's straight away, past the entry that record/function_entries.pyx gives it */
         if (kwargs == Py_None) kwargs = NULL;
         if (PyCFunction_CheckExact(f) && (PyCFunction_GET_FLAGS(f) & ~METH_STATIC) == (METH_VARARGS | METH_KEYWORDS)) {
             PyCFunctionWithKeywords entry = (PyCFunctionWithKeywords)(void (*)(void))PyCFunction_GET_FUNCTION(f);

@@ -31,6 +31,8 @@ ao_use_reads(reads_address())
 cdef object push = private.push_on_torch_function_stack
 cdef object pop = private.pop_torch_function_stack
 cdef object original = torch.overrides.handle_torch_function
+
+
 def handle_torch_function(public_api, relevant_args, *args, **kwargs):
     """`torch.overrides.handle_torch_function`, by a shorter way where the mode of this library is the innermost.
 
