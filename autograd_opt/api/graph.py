@@ -27,6 +27,7 @@ from autograd_opt.record.context import Context
 
 if TYPE_CHECKING:
     import os
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from autograd_opt.api.kept import Snapshot
@@ -635,7 +636,7 @@ class AutogradGraph(Context):
 
     @named
     def to_dot(self, optimized: bool = False, *, limit: int | None = None) -> str:
-        """The graph in Graphviz's language; in blocks, framed by module, beyond `limit` (60) nodes.
+        """The graph in Graphviz's language; folded, framed by module, beyond `limit` (60) nodes.
 
         >>> import autograd_opt as ao
         >>> with ao.AutogradGraph() as graph:
@@ -648,7 +649,7 @@ class AutogradGraph(Context):
 
     @named
     def to_mermaid(self, optimized: bool = False, *, limit: int | None = None) -> str:
-        """The graph in Mermaid's language, which code hosts draw; in blocks beyond `limit` (60) nodes.
+        """The graph in Mermaid's language, which code hosts draw; folded beyond `limit` (60) nodes.
 
         >>> import autograd_opt as ao
         >>> with ao.AutogradGraph() as graph:
@@ -671,7 +672,7 @@ class AutogradGraph(Context):
         ----------
         path : the file, written whole or not at all; None returns SVG text.
         optimized : what the passes leave, instead of the graph as written.
-        limit : nodes above which the picture is in blocks, 1 or more (60).
+        limit : nodes above which the picture is folded, 1 or more (60).
 
         Raises
         ------
@@ -693,6 +694,32 @@ class AutogradGraph(Context):
         """
         from autograd_opt.inspection.page import to_html
         return to_html(self._readable(), path, optimized)
+
+    def profile(self, path: str | os.PathLike[str]) -> AbstractContextManager[None]:
+        """Time the kernels of a block and write a trace, which chrome://tracing and Perfetto show on a time axis.
+
+        Parameters
+        ----------
+        path : the file, in the format of Chrome's traces (JSON): each source line, and below it its kernels.
+
+        Raises
+        ------
+        OutsideGraphError : the graph is not open.
+
+        >>> import json, tempfile, autograd_opt as ao
+        >>> from pathlib import Path
+        >>> file, x = Path(tempfile.mkdtemp()) / "trace.json", ao.tensor([1.0])
+        >>> with ao.AutogradGraph(optimize=True) as graph:
+        ...     with graph.profile(file):
+        ...         loss = (x.exp() * x.exp()).sum()
+        ...         loss.backward()
+        >>> names = [event["name"] for event in json.loads(file.read_text())["traceEvents"]]
+        >>> names.count("exp"), "sum" in names
+        (1, True)
+        """
+        from autograd_opt.inspection.profile import profile
+        self.require_open()
+        return profile(path)
 
     @named
     def to_networkx(self, optimized: bool = False) -> Any:

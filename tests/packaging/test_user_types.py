@@ -55,7 +55,7 @@ e.report; e.report.findings; e.report.findings[0].advice; e.report.findings[0].l
 e.report.near_misses[0].reason
 e.report.repeated_seconds; e.report.watched_share; e.report.findings[0].count; e.report.findings[0].action
 graph.snapshot()[0].source; graph.snapshot()[0].merged; graph.snapshot()[0].type; graph.name
-ao.draw_comparison(graph); ao.draw_comparison(graph, "g.svg").name
+graph.profile("trace.json").__enter__(); ao.draw_comparison(graph); ao.draw_comparison(graph, "g.svg").name
 ao.autograd_graph(); x.grad; x.requires_grad; x * 2; x.sum(); torch.sin(x)
 """.replace("\n", ";").split(";")
 

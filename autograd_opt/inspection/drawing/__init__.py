@@ -3,8 +3,8 @@
 `boxes` says what is drawn, `style` how each kind of node looks, `mermaid` and `dot` write it; Graphviz's program `dot`
 makes SVG and PNG of it and has to be installed for these two.  Every format shows the same: merged nodes in the colour
 of their group, pruned nodes struck out, leaves, constants, outputs, pinned and opaque nodes by shape.
-A graph of more than 60 nodes is drawn in blocks (`blocks`), one for each module call where models
-are followed (`graph.follow(model)`), else one for each source line.
+A graph of more than 60 nodes is folded (`inspection.groups`): by module where models are followed
+(`graph.follow(model)`), else by source line, by what repeats, or by the trees of a population.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | 
     ----------
     path : where to write, by ending .svg, .png, .dot or .mmd (Mermaid); None returns SVG text.
     optimized : what the passes leave, instead of the graph as written.
-    limit : draw blocks instead of single nodes where there are more nodes than this, 1 or more (60).
+    limit : fold the graph where it has more nodes than this, 1 or more (60).
 
     Returns
     -------
@@ -61,7 +61,7 @@ def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -
     Parameters
     ----------
     path : where to write, by ending .svg, .png, .dot or .mmd; None returns SVG text.
-    limit : draw blocks instead of single nodes where there are more nodes than this, 1 or more (60).
+    limit : fold the graph where it has more nodes than this, 1 or more (60).
 
     Raises
     ------
