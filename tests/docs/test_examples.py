@@ -55,7 +55,8 @@ def test_cse_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_transformer_is_drawn(tmp_path: Path) -> None:
     load("transformer").main(["--steps", "1", "--picture", str(tmp_path / "t.mmd")])
-    assert "Reverser.encoder.layers" in (tmp_path / "t.mmd").read_text()
+    text = (tmp_path / "t.mmd").read_text()
+    assert all(f"[\"{name}\"]" in text for name in ("Reverser", "encoder.layers"))
 
 
 def test_every_example_is_tested() -> None:
