@@ -211,7 +211,11 @@ cdef inline bint without_node(Tape tape, Op op, object r, object source, uint32_
     """True if a result just computed gets no node; `flags` are those of its operands, `source` is the first."""
     if op.flags & VIEW and (inferred(r) or not grad and flags & REQUIRES_GRAD and op.differentiable and set_apart(r, source)):
         return True                          # of inference tensors: follows no gradient, whatever its base does
-    return not (req or tape.optimize)
+    if req or tape.optimize:
+        return False
+    if op.flags & VIEW:
+        note_view(r)
+    return True
 
 
 cdef inline object finished(Tape tape, Op op, Node node, Entry *e, Py_ssize_t moves, bint req, object r):
