@@ -170,6 +170,8 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
                 return require_grad(tape, <object>a[0])
         return PAST
     grad = grad_on() and not raw
+    if grad and type(<object>a[0]) is CustomTensor and (kind is Recorded or kind is Chosen):
+        return routed(<Route>handler, func, a, nf, n, names)     # which asks the same, and seldom for nothing
     for i in range(n):
         if follows(tape, <object>a[i], grad):
             break
