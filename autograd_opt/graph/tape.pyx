@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport *
-from autograd_opt.abi.tensor_info cimport resizable
+from autograd_opt.abi.tensor_info cimport resizable, sole_owner
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport *
 from autograd_opt.graph.plain_values cimport CPU, same_device
@@ -252,6 +252,8 @@ cdef dict late_bases = {}                # id -> weak reference to a tensor that
 
 def base_became_late(base):
     """Let every graph, also those to come, look at the history of views that are older than that of their `base`."""
+    if ao_strided(base) and sole_owner(base):        # there are none
+        return
     cdef size_t key = <size_t><PyObject *>base
     late_bases[key] = weakref.ref(base, lambda _: late_bases.pop(key, None))
     for address in tapes.values():

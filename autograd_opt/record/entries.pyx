@@ -15,17 +15,21 @@ from autograd_opt.abi.ctorch cimport (
     ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.handles cimport wrote
-from autograd_opt.graph.node cimport NODE, CustomTensor, Op, Parameter, PlainTensor as Tensor, ordinary, shape_of
+from autograd_opt.graph.handles cimport handle, wrote
+from autograd_opt.graph.node cimport (
+    NODE, REQUIRES_GRAD, CustomTensor, Node, Op, Parameter, PlainTensor as Tensor, ordinary, shape_of, version_of,
+)
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.graph.tape import base_became_late
 from autograd_opt.record.arguments cimport (
     basic, follows, foreign, grad_on, is_tensor, lend, mode_innermost, open_to, overridden, own_tensor,
 )
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport KERNELS, Kernel, fast_binary, fast_unary
+from autograd_opt.record.new_nodes import record_write
 from autograd_opt.record.recorder cimport apply
-from autograd_opt.record.routes cimport Chosen, Raw, Recorded, Route, Write, handler_of, handlers
+from autograd_opt.record.routes cimport Chosen, Raw, Recorded, Route, Write, handler_of, handlers, usual_target
 from autograd_opt.record.sites cimport settled
 from autograd_opt.record.unrecorded cimport noted_view, shown_views, started
 
@@ -326,6 +330,48 @@ cdef object unrecorded_item(Tape tape, object t, object index):
         leave(tape, switch)
 
 
+cdef bint usual_index(object index) except -1:
+    """True for numbers, slices and ordinary tensors, and more than an ellipsis alone."""
+    if index is Ellipsis:
+        return False
+    for entry in <tuple>index if type(index) is tuple else (index,):
+        if not basic(entry) and not (ordinary(entry) and ao_plain(entry)):
+            return False
+    return True
+
+
+cdef int write_part(Tape tape, object t, object index, object value) except -1:
+    """`t[index] = value`, recorded, for a tensor of its own memory: 1 where it is done, 0 where torch has to be asked."""
+    cdef Node n, source = None
+    cdef object switch
+    cdef list versions
+    if value is t or not usual_index(index) or ao_is_inference(is_inference, t) or not (
+            type(value) in numbers or ordinary(value) and ao_plain(value) and not ao_is_inference(is_inference, value)):
+        return 0
+    switch = enter(tape)
+    try:
+        n = handle(tape, t)
+        if not len(<tuple>n.shape) or (not usual_target(tape, t) if n.flags & REQUIRES_GRAD else n.hooks is not None):
+            return 0
+        versions = [version_of(t), 0]
+        if is_tensor(value):
+            source, versions[1] = handle(tape, value), version_of(value)
+            if source.op.name == "view_apart" or not (n.flags | source.flags) & REQUIRES_GRAD:
+                return 0
+        elif not n.flags & REQUIRES_GRAD:
+            return 0
+        if tape.optimize:
+            lend(t)
+            lend(value)
+        ao_former_assign(t, index, value)
+        record_write(SETITEM, [n, source], (t, value), {"index": index}, t, None, versions)
+        if not n.flags & REQUIRES_GRAD:
+            base_became_late(t)
+    finally:
+        leave(tape, switch)
+    return 1
+
+
 cdef int assign_item(PyObject *tensor, PyObject *key, PyObject *what) except -1:
     """`t[index] = value` that no gradient follows: 1 where it is done, 0 where torch has to be asked."""
     cdef object t = <object>tensor, index = <object>key, value = <object>what, switch
@@ -336,8 +382,10 @@ cdef int assign_item(PyObject *tensor, PyObject *key, PyObject *what) except -1:
         return 0
     tape = <Tape>tp
     grad = grad_on()
-    if grad and not own_tensor(t) or follows(tape, t, grad) or follows(tape, index, grad) or follows(tape, value, grad):
+    if grad and not own_tensor(t):
         return 0
+    if follows(tape, t, grad) or follows(tape, index, grad) or follows(tape, value, grad):
+        return write_part(tape, t, index, value) if grad else 0
     if tape.optimize:
         lend(t)
         lend(value)
@@ -454,7 +502,7 @@ def install_slots(custom):
 
 
 cdef object getitem = Tensor.__getitem__
-cdef Op SLICE = None, INDEX = None
+cdef Op SLICE = None, INDEX = None, SETITEM = None
 cdef str SLOT = None                     # ops/indexing.py: what stands for a tensor in an index's attribute
 
 
@@ -465,6 +513,6 @@ cdef object t_getitem(object self, object index):
 
 def install(dict ops):
     """Know the operators of indexing."""
-    global SLICE, INDEX, SLOT
+    global SLICE, INDEX, SETITEM, SLOT
     from autograd_opt.ops.indexing import SLOT
-    SLICE, INDEX = ops["slice"], ops["index"]
+    SLICE, INDEX, SETITEM = ops["slice"], ops["index"], ops["setitem"]

@@ -1,6 +1,7 @@
 """Send a call on its route: recorded, decomposed, or run as it is."""
 
 from autograd_opt.graph.node cimport Op
+from autograd_opt.graph.tape cimport Tape
 from autograd_opt.ops.binding cimport Plan
 from autograd_opt.record.hot_operators cimport Kernel
 
@@ -46,3 +47,5 @@ cdef class CrossEntropy:
     cdef dict attributes, reductions
     cdef object whole
     cdef object record(self, tuple args, dict kwargs)
+
+cdef bint usual_target(Tape tape, object t) except -1

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 import autograd_opt as ao
 from tests.differential import compare
@@ -359,3 +363,65 @@ def test_counts_of_repeat_interleave_written_before_backward(dim, write, optimiz
         found = grads()
     for f, w in zip(found, wanted, strict=True):
         torch.testing.assert_close(f.as_subclass(torch.Tensor), w)
+
+
+TARGETS: dict[str, Callable[[Tensor], Tensor]] = {
+    "constant": lambda x: torch.zeros(3, 4, dtype=x.dtype),
+    "result": lambda x: x * 2,
+    "result of a result that saves it": lambda x: x.exp(),
+    "constant with a view": lambda x: held(torch.zeros(3, 4, dtype=x.dtype)),
+    "result with a view": lambda x: held(x * 2),
+}
+PLACES: dict[str, Any] = {
+    "number": 1, "slice": slice(1, 3), "numbers": (2, 1), "everything": slice(None), "new axis": (None, 0),
+    "ellipsis and number": (..., 1), "tensor": torch.tensor([2, 0]), "mask": torch.tensor([True, False, True]),
+    "tensor and slice": (torch.tensor([0, 1]), slice(0, 2)), "number as a tensor": torch.tensor(1),
+}
+PARTS: dict[str, Callable[[Tensor, Tensor, Any], Any]] = {
+    "number": lambda x, t, place: 2.5,
+    "scalar": lambda x, t, place: x[0, 0] * x[1, 1],
+    "value": lambda x, t, place: (x.sin() * 3)[place],
+    "constant": lambda x, t, place: x.detach()[place] + 1,
+    "part of itself": lambda x, t, place: t[place] * 2,
+}
+_views: list[Tensor] = []
+
+
+def held(t: Tensor) -> Tensor:
+    """A tensor with a view that was made before anything was written."""
+    _views.append(t[1:])
+    return t
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("place", PLACES)
+def test_assignments_are_those_of_torch(place: str, target: str, part: str, optimize: bool) -> None:
+    def run() -> list[Any]:
+        _views.clear()
+        x = torch.arange(1.0, 13.0, dtype=torch.float64).view(3, 4).div_(7).requires_grad_()
+        t = TARGETS[target](x)
+        for _ in range(2):
+            t[PLACES[place]] = PARTS[part](x, t, PLACES[place])
+        facts: list[Any] = [t.requires_grad, t._version, *(v.requires_grad for v in _views)]
+        loss = (t * t.abs()).sum() + sum(v.sum() for v in _views)
+        if not loss.requires_grad:
+            return [*facts, loss]
+        (first,) = torch.autograd.grad(loss, x, create_graph=True, allow_unused=True)
+        second = first is not None and first.requires_grad and torch.autograd.grad(first.square().sum(), x)[0]
+        return [*facts, loss.detach(), *(torch.zeros_like(x) if g is None or g is False else g.detach()
+                                         for g in (first, second))]
+
+    def outcome() -> list[Any]:
+        try:
+            return run()
+        except RuntimeError as error:
+            return [str(error).partition(":")[0][:60]]
+
+    expected = outcome()
+    with ao.AutogradGraph(optimize=optimize):
+        found = outcome()
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert torch.allclose(a, b) if isinstance(a, Tensor) else a == b
