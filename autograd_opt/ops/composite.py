@@ -291,3 +291,47 @@ def max_pool1d_of_module(input: Any, kernel_size: Any, stride: Any = None, paddi
     if return_indices:
         return torch.max_pool1d_with_indices(input, kernel_size, stride or kernel_size, padding, dilation, ceil_mode)
     return max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+# ----- cells of recurrent networks -----
+def composed(call: Any) -> Any:
+    """A cell that torch composes of these calls on the CPU; elsewhere, or where sizes do not fit, it is torch's own."""
+    count = call.__code__.co_argcount - 2
+
+    def cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+        states = tuple(hx) if isinstance(hx, (tuple, list)) else (hx,)
+        fits = input.ndim == w_ih.ndim == w_hh.ndim == 2 and input.shape[1] == w_ih.shape[1]
+        shape = (input.shape[0], w_hh.shape[1]) if fits else None
+        tensors = [input, *states, w_ih, w_hh, *(b for b in (b_ih, b_hh) if b is not None)]
+        if len(states) != count or any(h.shape != shape for h in states) or (b_ih is None) is not (b_hh is None) \
+                or any(not t.is_cpu or t.layout is not torch.strided or t.dtype is not input.dtype for t in tensors):
+            return getattr(torch, call.__name__)(input, hx, w_ih, w_hh, b_ih, b_hh)
+        linear = torch.nn.functional.linear
+        return call(linear(input, w_ih, b_ih), linear(states[0], w_hh, b_hh), *states)
+    return decompose(f"torch.{call.__name__}")(cell)
+
+
+@composed
+def gru_cell(own: Any, past: Any, h: Any) -> Any:
+    own_reset, own_input, own_new = own.chunk(3, 1)
+    past_reset, past_input, past_new = past.chunk(3, 1)
+    reset, gate = (past_reset + own_reset).sigmoid(), (past_input + own_input).sigmoid()
+    new = (own_new + past_new * reset).tanh()
+    return (h - new) * gate + new
+
+
+@composed
+def lstm_cell(own: Any, past: Any, h: Any, c: Any) -> Any:
+    gates = (past + own).chunk(4, 1)
+    c = gates[1].sigmoid() * c + gates[0].sigmoid() * gates[2].tanh()
+    return gates[3].sigmoid() * c.tanh(), c
+
+
+@composed
+def rnn_tanh_cell(own: Any, past: Any, h: Any) -> Any:
+    return (past + own).tanh()
+
+
+@composed
+def rnn_relu_cell(own: Any, past: Any, h: Any) -> Any:
+    return (past + own).relu()

@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import GRAD
+from autograd_opt.abi.tensor_info import sole_owner
 from autograd_opt.graph import refusals, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import connected
@@ -36,10 +38,19 @@ GIVEN_BACK = frozenset("alpha_dropout feature_dropout feature_alpha_dropout cpu"
 def differentiated(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> OpaqueCall:
     """A call that torch has run under its own autograd."""
     hooked = private.top_saved_tensors_default_hooks(True) is not None
-    return OpaqueCall(name, inputs, [torch.autograd.graph.get_gradient_edge(o) for o in outputs if leads_on(o)], hooked)
+    return OpaqueCall(name, inputs, [edge_of(o) for o in outputs if leads_on(o)], hooked)
 
 
-def called(call: OpaqueCall, gs: list[torch.Tensor], outs: list[Any]) -> list[torch.Tensor | None] | None:
+def edge_of(output: torch.Tensor) -> GradientEdge:
+    """Where a result hangs on torch's graph."""
+    function = output.grad_fn
+    if function is None or isinstance(function, private.FunctionBase):          # a leaf, or what needs a token
+        return torch.autograd.graph.get_gradient_edge(output)
+    return GradientEdge(function, output.output_nr)
+
+
+def called(call: OpaqueCall, gs: list[torch.Tensor], outs: list[Any],
+           frees: bool) -> list[torch.Tensor | None] | None:
     """The cotangents of the inputs by a call of torch's node; None where it takes torch's engine."""
     if call.places is None:
         call.places = of_one_node(call)
@@ -50,6 +61,8 @@ def called(call: OpaqueCall, gs: list[torch.Tensor], outs: list[Any]) -> list[to
     for edge, g in zip(outs, gs, strict=True):
         given[edge.output_nr] = g
     with torch_autograd(grad=False):
+        if frees:
+            call.repeats = keeps_nothing(call)
         found = node(*given)
     found = found if isinstance(found, tuple) else (found,)
     out: list[Any] = [None] * len(call.inputs)
@@ -136,15 +149,14 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
     outs, gs = [o for o, _ in live], [p for _, p in live]
     if call.name in BATCHED_WRONGLY and task.batch is not None and any(map(task.batch.is_batch, gs)):
         raise NotImplementedError(f"{call.name} has no batching rule")
-    if not task.retain:
-        with torch_autograd():
-            call.repeats = keeps_nothing(call)
     if not task.create_graph:
         if task.batch is None:
-            found = called(call, gs, outs)
+            found = called(call, gs, outs, not task.retain)
             if found is not None:
                 return found
         with torch_autograd():
+            if not task.retain:
+                call.repeats = keeps_nothing(call)
             return reached(call, outs, private.run_torch_engine(
                 tuple(outs), tuple(gs), True, False, tuple(call.inputs), allow_unreachable=True, accumulate_grad=False))
     tracked = [p for p in gs if p.requires_grad]
@@ -153,6 +165,8 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
     operands = [connected(x.detach(), n) if t is None else t
                 for x, t, n in zip(call.inputs, operands, node.operands, strict=True)]
     with torch_autograd():
+        if not task.retain:
+            call.repeats = keeps_nothing(call)
         copies = [p.detach().requires_grad_(p.requires_grad) for p in gs]
         grads = GRAD(outs, call.inputs, copies, create_graph=True, allow_unused=True)
         present = [x for x in grads if x is not None]
@@ -221,6 +235,8 @@ def alias(output: torch.Tensor, operands: list[torch.Tensor], views: bool = Fals
 
     `views`: where it is a view of memory that the call has made, it stays one.
     """
+    if output.layout is torch.strided and sole_owner(output):
+        return output.detach()
     if output.requires_grad and output.layout is torch.strided:
         storage = output.untyped_storage()._cdata
         for t in operands:
