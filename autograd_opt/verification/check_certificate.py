@@ -1,20 +1,18 @@
 """Check the derivation in a file that `graph.verify(loss, save=...)` wrote, with Python's own library and sympy alone.
 
     python check_certificate.py proof.json
-
-The file holds two programs, the values and gradients of a graph as written and as optimized.  An instruction is a head
-(operator, attributes, type, whether it requires grad, and a number of its own for leaves, cotangents of outputs and
-draws) and positions of operands.  Equal heads of equal operands have one number; each value is a linear combination of
-numbers.  What is done with an instruction is its rule:
+The file holds two programs, values and gradients of a graph as written and as optimized.  An instruction is a head
+(operator, attributes, type, whether it requires grad, a number of its own for leaves, seeds and draws) and positions of
+operands.  Equal heads of equal operands have one number; values are linear combinations of these.  Each has a rule:
 
     merged, unchanged     the value of the operand
     sum, scale, zero      combinations are added, multiplied by a number, empty
     plain                 some function of its operands, of which nothing else is known
     linear, together      distributed over the sum in one operand; in several operands taken together
 
-The last two rest on lemmas: the operator on a small instance, element by element; sympy is asked whether it is linear.
-At cotangents of the optimized program the file claims sums of original ones: each claim is held against what the
-operands give, and then used.  The first step that does not hold is named, and the exit code is 1.
+The last two rest on lemmas: the operator on a small instance, element by element; sympy says whether it is linear.  At
+cotangents of the optimized program the file claims sums of original ones: each claim is held against what the operands
+give, and then used.  The first step that does not hold is named, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -32,8 +30,10 @@ from typing import Any
 import sympy
 
 SAME = set("view reshape flatten ravel squeeze unflatten unsafe_view expand broadcast_to clone contiguous cast".split())
-"""Operators that, where the result has the operand's type, keep all elements in their places."""
+"""Where the result has the operand's type, it is the operand; so are sums, of one number each."""
 ZEROS = ("i0", "f" + "00" * 8, "F")
+DECIDING = set("x y value mode condition weight source src eps dtype base_dtype".split())
+"""Attributes that decide where an operator is linear; a number that is multiplied with may be any."""
 FUNCTIONS = {name: getattr(sympy, name) for name in "exp log sqrt sin cos tan tanh erf Abs sign pi E".split()}
 ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
               ast.Pow: operator.pow}
@@ -92,11 +92,9 @@ class Derivation:
         self.goals = data["goals"]
         self.claims = dict(data["claims"])
         self.rules = {(head, tuple(types)): (kind, detail, lemma) for head, types, kind, detail, lemma in data["rules"]}
-        self.table: dict[Any, int] = {}
-        self.sums: dict[int, dict[int, Any]] = {}
+        self.table, self.depth = dict[Any, int](), dict[int, int]()
+        self.sums, self.terms = dict[int, dict[int, Any]](), dict[int, dict[int, Any]]()
         self.over: dict[int, tuple[Any, tuple[int, ...], int, list[int]]] = {}
-        self.terms: dict[int, dict[int, Any]] = {}
-        self.depth: dict[int, int] = {}
 
     def check(self) -> Derivation:
         """Check lemmas, rules, both programs, and that all goals are equal."""
@@ -117,17 +115,19 @@ class Derivation:
         alike = all(t == kept for t in types) and self.types[kept][1].startswith(("float", "bfloat", "complex"))
         named, value = attributes[0] if len(attributes) == 1 else ("", "")
         factor = number(value) if (op, named) in (("mul", "x"), ("mul", "y")) else -1 if op == "neg" else None
-        in_place = "(" + ",".join([f"2:i{k}" for k in range(len(self.types[kept][0] or ()))]) + ")"
-        one = factor == 1 or (op == "div" and named == "y" and number(value) == 1)
-        known = self.lemmas[lemma] if lemma is not None else {"op": "", "linear": []}
-        groups = [[k] for k in detail or ()] if kind == "linear" else [detail]
+        one = alike and (factor == 1 or ((op, named) == ("div", "y") and number(value) == 1))
+        dims = "(" + ",".join([f"2:i{k}" for k in range(len(self.types[kept][0] or ()))]) + ")"
+        same = op in {*SAME, "sum", "mean"} or (op == "permute" and (value or "()") == dims)
+        given = [[name, "" if op in ("mul", "div") else value] for name, value in attributes if name in DECIDING]
+        known = self.lemmas[lemma] if lemma is not None else {}
+        shown = known["linear"] if (known.get("op"), known.get("given")) == (op, given) else []
         right = kind == "plain" or (not effect and {
             "sum": alike and not attributes and len(types) == 2 and detail == {"add": 1, "sub": -1}.get(op),
             "scale": alike and len(types) == 1 and factor and detail == str(factor),
             "zero": op == "full" and value in ZEROS,
-            "unchanged": types == (kept,) and (op in SAME or (alike and one) or (op, value) == ("permute", in_place)),
-            "linear": known["op"] == op and groups and all(g in known["linear"] and g[0] < len(types) for g in groups),
-            "together": known["op"] == op and detail in known["linear"] and detail[-1] < len(types),
+            "unchanged": types == (kept,) and (same or one),
+            "linear": detail and all([k] in shown and k < len(types) for k in detail),
+            "together": detail in shown and detail[-1] < len(types),
         }.get(kind))
         if not right:
             raise Wrong(f"the rule {kind} {detail} is not one for {op} {dict(attributes)}")
@@ -266,8 +266,8 @@ def add(total: dict[int, Any], terms: dict[int, Any], factor: Any) -> None:
 
 def sealed(data: dict[str, Any]) -> str:
     """A hash of the derivation, which tells a damaged file."""
-    rest = {key: value for key, value in data.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    text = json.dumps({k: v for k, v in data.items() if k != "sha256"}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check(path: str) -> Derivation:

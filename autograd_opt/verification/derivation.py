@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autograd_opt.verification.check_certificate import sealed
+from autograd_opt.verification.check_certificate import DECIDING, sealed
 from autograd_opt.verification.checker.checker import claimed_sums, goals
 from autograd_opt.verification.checker.propagate import LINEARLY, NOTHING, OPERAND, PLUS, SCALE, TOGETHER, Simulation
 from autograd_opt.verification.lemmas.cases import CASES, Case
@@ -43,11 +43,11 @@ def derivation(task: Task) -> dict[str, Any]:
     for (number, types), (kind, detail) in simulation.kinds.items():
         word = WORDS.get(kind, "plain") if detail or kind in (NOTHING, OPERAND) else "plain"
         head, lemma = task.vocabulary.heads[number], None
-        if word == "unchanged" and head.op == "permute" and list(head.value("dims")) != list(
-                range(len(head.value("dims")))):
+        dims = list(head.value("dims", ()))
+        if word == "unchanged" and head.op == "permute" and dims != list(range(len(dims))):
             word, detail = "linear", (0,)        # axes counted from the end
         if word in ("linear", "together"):
-            key = head.op, str(head.value("#of", "")), word, detail
+            key = head.op, str(head.value("#of", "")), word, detail, repr(deciding(head.op, head.attributes))
             if key not in lemmas:
                 lemmas[key] = len(texts)
                 texts.append(lemma_of(head, word, detail))
@@ -112,12 +112,18 @@ def collect(op: str, case: Case, word: str, detail: tuple[int, ...], symbols: li
     return ""
 
 
+def deciding(op: str, attributes: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """The attributes that decide where an operator is linear; a number that is multiplied with may be any."""
+    return [[name, "" if op in ("mul", "div") else value] for name, value in attributes if name in DECIDING]
+
+
 def lemma_of(head: Head, word: str, detail: tuple[int, ...]) -> dict[str, Any]:
     """The lemma that an operator is linear so: its formula, or why it is assumed."""
     groups = [[k] for k in detail] if word == "linear" else [list(detail)]
+    said = {"op": head.op, "linear": groups, "given": deciding(head.op, head.attributes)}
     found = None if head.op == PULLBACK or head.op in TRUSTED else statement(head.op, word, detail)
     if found is not None:
-        return {"op": head.op, "kind": "sympy", "linear": groups, "symbols": found[0], "value": found[1]}
+        return {**said, "kind": "sympy", "symbols": found[0], "value": found[1]}
     why = f"torch's own derivative of {head.value('#of')}" if head.op == PULLBACK else \
         "it rounds, copies or chooses" if head.op in TRUSTED else "it has no formula here"
-    return {"op": head.op, "kind": "assumed", "linear": groups, "why": why}
+    return {**said, "kind": "assumed", "why": why}

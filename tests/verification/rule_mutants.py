@@ -1,8 +1,9 @@
 """Wrong rules, made by the hundred: a rule of the operator table, and a branch of it that gives something else.
 
-The branch is taken by sign, size, parity of a size, rank, dtype, or the value of an attribute; there the cotangent has
-a wrong factor, a wrong sign, its elements in another order, or a part left out.  What `prove` says of such a rule is
-the score of the lemmas.  `python tests/verification/rule_mutants.py --count 500 --seed 0` prints it, and the survivors.
+The branch is taken by sign, size, parity of a size, rank, dtype, the value of an attribute, what else is read (which
+operands are one tensor, how they lie in memory, how torch is set, a global), there the cotangent has a wrong factor, a
+wrong sign, its elements in another order, or a part left out.  What `prove` says of such a rule is the score of the
+lemmas.  `python tests/verification/rule_mutants.py --count 500 --seed 0` prints it, and the survivors.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import collections
 import functools
 import inspect
 import random
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,9 +23,24 @@ from autograd_opt.ops.table import OPS, make_vjp
 from autograd_opt.verification.lemmas import claims
 from autograd_opt.verification.lemmas.cases import CASES
 from autograd_opt.verification.lemmas.claims import Proof
+from autograd_opt.verification.lemmas.prover import prove
 from autograd_opt.verification.program.rule_traces import EXTRA
 
 Rule = Callable[..., Any]
+CALLS = [0]
+
+
+def numbers(attributes: dict[str, Any]) -> list[Any]:
+    """The attributes that are numbers, but those that count axes."""
+    return [v for k, v in attributes.items() if not isinstance(v, bool) and isinstance(v, (int, float))
+            and not k.startswith(("dim", "start_dim", "end_dim", "source", "destination"))]
+
+
+def every_second(g: Any, attributes: dict[str, Any]) -> bool:
+    CALLS[0] += 1
+    return CALLS[0] % 2 == 0
+
+
 BRANCHES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "always": lambda g, attributes: True,
     "size 1": lambda g, attributes: 1 in g.shape,
@@ -36,6 +53,22 @@ BRANCHES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "rank 4": lambda g, attributes: g.ndim == 4,
     "float32": lambda g, attributes: g.dtype is torch.float32,
     "bfloat16": lambda g, attributes: g.dtype is torch.bfloat16,
+    "float16": lambda g, attributes: g.dtype is torch.float16,
+    "a size above 4": lambda g, attributes: any(n > 4 for n in g.shape),
+    "a size of 7": lambda g, attributes: 7 in g.shape,
+    "a size divisible by 3": lambda g, attributes: any(n % 3 == 0 for n in g.shape),
+    "two equal sizes": lambda g, attributes: len(set(g.shape)) < len(g.shape),
+    "many elements": lambda g, attributes: g.numel() > 1000,
+    "an even number of elements": lambda g, attributes: g.numel() % 2 == 0,
+    "a number of 7": lambda g, attributes: any(v == 7 for v in numbers(attributes)),
+    "a number above 2.5": lambda g, attributes: any(v > 2.5 for v in numbers(attributes)),
+    "a number below -1": lambda g, attributes: any(v < -1 for v in numbers(attributes)),
+    "twice a number is 9": lambda g, attributes: any(2 * v == 9 for v in numbers(attributes)),
+    "gradients are recorded": lambda g, attributes: torch.is_grad_enabled(),
+    "the default dtype": lambda g, attributes: torch.get_default_dtype() is torch.float64,
+    "determinism": lambda g, attributes: torch.are_deterministic_algorithms_enabled(),
+    "every second call": every_second,
+    "steps in memory": lambda g, attributes: not g.is_contiguous(),
     "a negative axis": lambda g, attributes: any(
         type(d) is int and d < 0 for k, v in attributes.items() if k.startswith("dim") for d in
         (v if isinstance(v, (tuple, list)) else (v,))),
@@ -48,13 +81,18 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "a part": lambda t: t.narrow(0, 0, 1).expand(t.shape),
 }
 BY_SIGN = ("where an operand is below 0", "where the cotangent is below 0")
+BY_OPERANDS = ("two operands are one tensor", "operands of two shapes", "an operand is wanted alone", "turned")
+
+
+BY_SIZE = frozenset(name for name in BRANCHES if "size" in name or "elements" in name)
+"""A rule that is said to be right at all sizes is so in each of these."""
 
 
 class Mutant:
     """An operator with a wrong rule for one of its operands."""
 
     def __init__(self, op: Any, operand: int, branch: str, change: str):
-        self.op, self.said = op, f"{op.name}, {op.operands[operand]}: {change}, {branch}"
+        self.op, self.branch, self.said = op, branch, f"{op.name}, {op.operands[operand]}: {change}, {branch}"
         self.reached = False
         self.vjps, self.joint = list(op.vjps), op.joint
         defaults = dict(op.attributes)
@@ -77,7 +115,19 @@ class Mutant:
             value = right if which is None else right[which]
             if not isinstance(value, torch.Tensor) or not isinstance(g, torch.Tensor):
                 return right
-            if branch in BY_SIGN:
+            if branch in BY_OPERANDS:
+                tensors = [r for r in reads if isinstance(r, torch.Tensor)]
+                named = dict(zip(list(parameters)[1:], reads, strict=False))
+                taken = {
+                    BY_OPERANDS[0]: lambda: any(p is q for k, p in enumerate(tensors) for q in tensors[k + 1:]),
+                    BY_OPERANDS[1]: lambda: len({t.shape for t in tensors}) > 1,
+                    BY_OPERANDS[2]: lambda: sum(named.get("needs", ())) == 1,
+                    BY_OPERANDS[3]: lambda: any(r is True for r in reads),
+                }[branch]()
+                if not taken:
+                    return right
+                changed = CHANGES[change](value)
+            elif branch in BY_SIGN:
                 named = dict(zip(list(parameters)[1:], reads, strict=False))
                 by = g if branch == BY_SIGN[1] else next(
                     (named[o] for o in self.op.operands if isinstance(named.get(o), torch.Tensor)
@@ -118,11 +168,14 @@ def candidates() -> list[tuple[str, int]]:
 
 
 def judged(mutant: Mutant) -> Proof | None:
-    """What is said of the rule's being the derivative."""
+    """What is said of the rule's being the derivative; of one that is wrong at some sizes alone, at all sizes."""
     right = OPS[mutant.op.name]
     OPS[mutant.op.name] = mutant  # type: ignore[assignment]
     try:
-        return next((p for p in claims.prove(mutant.op.name) if p.claim == "gradient"), None)
+        small = next((p for p in claims.prove(mutant.op.name) if p.claim == "gradient"), None)
+        if mutant.branch in BY_SIZE and not mutant.reached and small is not None and small.proved:
+            mutant.reached = any(p.claim == "gradient, all sizes" and p.proved for p in prove(mutant.op.name))
+        return small
     finally:
         OPS[mutant.op.name] = right
 
@@ -137,7 +190,7 @@ def campaign(count: int, seed: int, names: Sequence[str] = ()) -> tuple[collecti
     survivors: list[str] = []
     while counts["mutants"] < count:
         name, operand = rng.choice(pool)
-        mutant = Mutant(OPS[name], operand, rng.choice([*BRANCHES, *BY_SIGN]), rng.choice(list(CHANGES)))
+        mutant = Mutant(OPS[name], operand, rng.choice([*BRANCHES, *BY_SIGN, *BY_OPERANDS]), rng.choice(list(CHANGES)))
         found = judged(mutant)
         if found is None or (found.proved and not mutant.reached):
             counts["outside of what is stated"] += 1     # the branch is never taken at a stated instance
@@ -146,6 +199,7 @@ def campaign(count: int, seed: int, names: Sequence[str] = ()) -> tuple[collecti
         counts[found.status] += 1
         if found.proved:
             survivors.append(mutant.said)
+            print("survives:", mutant.said, file=sys.stderr, flush=True)
     return counts, survivors
 
 

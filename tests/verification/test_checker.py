@@ -206,7 +206,7 @@ def test_linear_operators_over_a_sum_are_opened_once():
     kind = vocabulary.type((3,), torch.float64, "cpu")
     heads = [vocabulary.head("roll", (("shifts", encode(k)),), kind) for k in range(30)]
     sums = Sums(vocabulary)
-    a, b = sums.number("a"), sums.number("b")
+    a, b = (sums.apply(name, (), ()) for name in "ab")
     over = [sums.name({a: 1, b: 2}, kind)]
     for head in heads:
         over.append(sums.apply(head, (over[-1],), (0,)))

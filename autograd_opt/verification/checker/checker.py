@@ -22,6 +22,7 @@ from autograd_opt.verification.checker.linear_combinations import OutOfBudget
 from autograd_opt.verification.checker.numbering import numbering
 from autograd_opt.verification.checker.propagate import Simulation
 from autograd_opt.verification.program.instructions import Program
+from autograd_opt.verification.rewrites.identities import unchanging
 
 
 @dataclass
@@ -105,12 +106,15 @@ def check(
 def claimed_sums(original: Program, optimized: Program, leader: Sequence[int]) -> dict[int, list[int]]:
     """For every node with a whole cotangent in the optimized sweep: positions of the original ones that it sums.
 
-    Views are not merged, though what reads equal ones may be.  Where that has happened, the cotangent is the sum of
-    what the members of all readers have sent.
+    A member that is its operand, of the same class, has sent its cotangent on to it, and counts there.  Views are not
+    merged, though what reads equal ones may be.  Where that has happened, the cotangent is the sum of what the members
+    of all readers have sent.
     """
     members: dict[int, list[int]] = {}
+    same = unchanging(original.vocabulary)
     for i in original.cotangents:
-        members.setdefault(leader[i], []).append(i)
+        if not (original.heads[i] in same and leader[original.operands[i][0]] == leader[i]):
+            members.setdefault(leader[i], []).append(i)
     parts = {node: [original.cotangents[i] for i in members.get(node, ())] for node in optimized.cotangents}
     return parts | sent_elsewhere(original, optimized, leader, members)
 

@@ -7,9 +7,13 @@ which reads equal values, so where the rule is additive in the cotangent, what t
 makes of their sum, however that is divided among them.  Where a class is one node, its cotangent is that sum, and it
 does not matter what the rule does: it is not traced.  A wanted leaf is alone in its class.
 
+A node that is its operand (a view of the same shape, a copy) is ~ it, and sends its cotangent on as it is, so what
+its class receives is counted at the others: it is one of these alone that a rule makes something of.
+
 Premises: leaders are ~, and nothing lives afterwards that did not before; where several nodes of a class get a
 cotangent, none is seen by a hook, and their rule is traced and found additive by the tables of `linear`; operands of
-`a + b` and `b + a` also get the same from it.  Whatever does not fit is left to a whole proof.
+`a + b` and `b + a` also get the same from it; of a node that is its operand, the rule is traced and found to change
+nothing.  Whatever does not fit is left to a whole proof.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from autograd_opt.verification.program.reading import Recorded
 from autograd_opt.verification.program.rule_traces import Template
 from autograd_opt.verification.result.budget import How
 from autograd_opt.verification.result.verdict import Status, Verdict, Verification
+from autograd_opt.verification.rewrites.identities import OF_ONE, may_be_operand, unchanging
 from autograd_opt.verification.strategies.task import SCOPE, Task, conditions, trust
 
 Signature = tuple[int, tuple[int | None, ...], tuple[bool, ...]]
@@ -80,10 +85,13 @@ def numbered(recorded: Recorded, leader: Sequence[int]) -> list[int]:
     """Value numbers of the graph in which each node is read off its leader; operands have smaller ones."""
     table: dict[Any, int] = {}
     out: list[int] = []
-    commutes = bit_for_bit(recorded.vocabulary)
+    commutes, same = bit_for_bit(recorded.vocabulary), unchanging(recorded.vocabulary)
     for i, (head, places) in enumerate(zip(recorded.heads, recorded.operands, strict=True)):
         if leader[i] != i:
             out.append(out[leader[i]])
+            continue
+        if head in same and (one := operand_of(recorded, i)) is not None:
+            out.append(out[one])
             continue
         if len(places) == 2 and head in commutes and None not in places:
             a, b = sorted([out[o] for o in places if o is not None])
@@ -92,6 +100,42 @@ def numbered(recorded: Recorded, leader: Sequence[int]) -> list[int]:
             key = (head, *[None if o is None else out[o] for o in places])
         out.append(table.setdefault(key, len(table)))
     return out
+
+
+def operand_of(recorded: Recorded, i: int) -> int | None:
+    """The one operand of a node, where it has the node's type."""
+    heads, places = recorded.vocabulary.heads, [o for o in recorded.operands[i] if o is not None]
+    one = places[0] if len(places) == 1 else None
+    return one if one is not None and heads[recorded.heads[i]].type == heads[recorded.heads[one]].type else None
+
+
+def passing(task: Task, numbers: list[int], before: Sequence[int], after: Sequence[int]
+            ) -> tuple[bytearray, set[int]] | None:
+    """1 at the nodes that are their operands, and classes whose cotangents one of them passes on over the reals alone.
+
+    None where one in a class that changes is seen, or makes something else of its cotangent.
+    """
+    recorded = task.recorded
+    same, heads = unchanging(task.vocabulary), task.vocabulary.heads
+    out = bytearray(len(numbers))
+    for i, head in enumerate(recorded.heads):
+        out[i] = head in same and before[i] == i and operand_of(recorded, i) is not None
+    changed = {numbers[i] for i in range(len(numbers)) if before[i] != after[i]} if any(out) else ()
+    rounded = set()
+    for i in [i for i, there in enumerate(out) if there and numbers[i] in changed]:
+        node = task.nodes[i]
+        kind = heads[recorded.heads[i]].type
+        needs = tuple([o is not None and recorded.grad[o] == 1 for o in recorded.operands[i]])
+        kinds = tuple([None if o is None else kind for o in recorded.operands[i]])
+        made = traced(task, node.op, (recorded.heads[i], kinds, needs)) if True in needs else Template((), ())
+        if node.hooks is not None or node.flags & PINNED or made is None or (True in needs and not made.results):
+            return None
+        steps = [heads[h] for h, _ in made.steps]
+        if not all(h.type == kind and (h.op in OF_ONE or may_be_operand(task.vocabulary, h)) for h in steps):
+            return None
+        if any(h.op in OF_ONE for h in steps):
+            rounded.add(numbers[i])
+    return out, rounded
 
 
 @dataclass
@@ -113,17 +157,40 @@ def preserved(task: Task, numbers: list[int], before: Sequence[int], after: Sequ
         to = after[i]
         if numbers[to] != numbers[i] or after[to] != to or (before[i] != i and to == i):
             return None
+    passed = passing(task, numbers, before, after)
+    if passed is None:
+        return None
+    through, rounded = passed
     size = [0] * n
     for i in range(n):
-        size[numbers[i]] += before[i] == i
-    if any(size[numbers[i]] != 1 or before[i] != i for i in task.leaves):
+        size[numbers[i]] += before[i] == i and not through[i]
+    if any(size[numbers[i]] != 1 or before[i] != i or through[i] for i in task.leaves):
         return None
-    arrives, moved, several = sweep(task, numbers, before, size)
+    gathered = {numbers[i] for i in range(n) if through[i] and after[i] != i} & entered_twice(task, numbers, through)
+    arrives, moved, several = sweep(task, numbers, before, size, gathered | rounded)
     used: set[Head] = set()
-    return Preserved(used, moved, arrives) if not several or linear(task, numbers, before, several, used) else None
+    kept = not several or linear(task, numbers, before, several, used, through)
+    return Preserved(used, moved, arrives) if kept else None
 
 
-def linear(task: Task, numbers: list[int], before: Sequence[int], several: set[int], used: set[Head]) -> bool:
+def entered_twice(task: Task, numbers: list[int], through: bytearray) -> set[int]:
+    """Classes of which two nodes get cotangents of others, of more than two in all: where they are one, these are added
+    in another order.
+    """
+    recorded = task.recorded
+    entries: dict[int, list[int]] = {}
+    for i, places in enumerate(recorded.operands):
+        for o in () if through[i] or not recorded.grad[i] else places:
+            if o is not None and recorded.grad[o]:
+                entries.setdefault(numbers[o], []).append(o)
+    for r in task.roots:
+        entries.setdefault(numbers[r], []).append(r)
+    return {number for number, there in entries.items() if len(there) > 2 and len(set(there)) > 1}
+
+
+def linear(
+    task: Task, numbers: list[int], before: Sequence[int], several: set[int], used: set[Head], through: bytearray
+) -> bool:
     """Is every rule additive, and one function, in each of these classes?  Adds what that was read off to `used`."""
     recorded, nodes = task.recorded, task.nodes
     heads, operands = task.vocabulary.heads, recorded.operands
@@ -135,6 +202,8 @@ def linear(task: Task, numbers: list[int], before: Sequence[int], several: set[i
             continue
         node = nodes[i]
         op = node.op
+        if through[i] and node.hooks is None and not node.flags & PINNED:
+            continue
         if node.hooks is not None or node.flags & PINNED or op.flags & MULTI:
             return False
         reads = tuple([None if o is None else numbers[o] for o in operands[i]])
@@ -178,7 +247,7 @@ def same(task: Task, op: Any, one: Signature, other: Signature) -> bool:
     return a is not None and b is not None and symmetric(a, b, task.vocabulary)
 
 
-def sweep(task: Task, numbers: list[int], before: Sequence[int], size: list[int]
+def sweep(task: Task, numbers: list[int], before: Sequence[int], size: list[int], gathered: set[int]
           ) -> tuple[bool, set[int], set[int]]:
     """Does a cotangent surely reach a wanted leaf; in which classes may sums be made otherwise; and which classes of
     several nodes may get cotangents and send some on.
@@ -194,7 +263,7 @@ def sweep(task: Task, numbers: list[int], before: Sequence[int], size: list[int]
         if not reached[i]:
             continue
         number, op = numbers[i], nodes[i].op
-        if size[number] > 1:
+        if size[number] > 1 or number in gathered:
             moved.add(number)
         vjps, joint, passes = op.vjps, op.joint is not None, op.name == "output"
         sends = False

@@ -20,6 +20,8 @@ Combo = dict[int, Any]
 
 LOOK = 1 << 14
 """Terms between two looks at the clock."""
+PRIME, MIX = (1 << 61) - 1, 0x9E3779B97F4A7C15
+"""Of the images of value numbers; what keys are spread by."""
 
 
 class OutOfBudget(Exception):
@@ -27,19 +29,24 @@ class OutOfBudget(Exception):
 
 
 class Sums:
-    """Value numbers, named sums, and equality over the reals."""
+    """Value numbers, named sums, and equality over the reals.
+
+    Each value number has an image modulo a prime, in which sums are sums and linear operations are products.  Equal
+    combinations have equal images, so where those differ nothing is expanded.
+    """
 
     def __init__(self, vocabulary: Vocabulary, expansions: int = 1_000_000, deadline: float | None = None):
         self.vocabulary = vocabulary
         self.table: dict[Any, int] = {}
         self.sums: dict[int, tuple[tuple[int, Any], ...]] = {}
-        self.linear: dict[int, tuple[Any, tuple[int, ...], int]] = {}
+        self.linear: dict[int, tuple[Any, tuple[int, ...], int, tuple[int, ...]]] = {}
         self.depth: dict[int, int] = {}
         self.terms: dict[int, Sequence[tuple[int, Any]]] = {}
         self.expansions, self.deadline = expansions, deadline
         self.spent = 0
         self.worked = 0
         self.count = 0
+        self.images: list[int] = []
         self.commutes = commutative(vocabulary)
 
     def work(self, terms: int) -> None:
@@ -49,13 +56,6 @@ class Sums:
             raise OutOfBudget("seconds")
 
     # --- value numbers ---
-    def number(self, key: Any) -> int:
-        found = self.table.get(key)
-        if found is None:
-            found = self.table[key] = self.count
-            self.count += 1
-        return found
-
     def apply(self, head: Any, operands: tuple[int, ...], linear_in: tuple[int, ...]) -> int:
         """The value number of an operation on value numbers; `linear` keeps where it can be opened."""
         if len(operands) == 2 and head in self.commutes and operands[1] < operands[0]:
@@ -66,9 +66,10 @@ class Sums:
         if found is None:
             found = self.table[key] = self.count
             self.count += 1
+            self.images.append(self.image(head, operands, linear_in))
             for slot in linear_in:
                 if operands[slot] in self.sums or operands[slot] in self.linear:
-                    self.linear[found] = (head, operands, slot)
+                    self.linear[found] = (head, operands, slot, linear_in)
                     self.depth[found] = 0 if operands[slot] in self.sums else 1 + self.depth[operands[slot]]
                     break
         return found
@@ -85,10 +86,25 @@ class Sums:
         if found is None:
             found = self.table[key] = self.count
             self.count += 1
+            self.images.append(self.image_of(combo))
             self.sums[found] = items
         return found
 
-    # --- what an instruction is ---
+    def image(self, head: Any, operands: tuple[int, ...], linear_in: tuple[int, ...]) -> int:
+        """The image of an operation: a product with those of the operands that it is linear in."""
+        images = self.images
+        out = hash((head, tuple([o for k, o in enumerate(operands) if k not in linear_in]))) * MIX % PRIME
+        for slot in linear_in:
+            out = out * images[operands[slot]] % PRIME
+        return out
+
+    def image_of(self, combo: Combo) -> int:
+        """The image of a combination."""
+        images, total = self.images, 0
+        for vn, k in combo.items():
+            k = k if type(k) is int else k.numerator * pow(k.denominator, -1, PRIME)
+            total += k * images[vn]
+        return total % PRIME
 
     # --- equality ---
     def same(self, a: Any, b: Any) -> bool:
@@ -106,7 +122,7 @@ class Sums:
                 difference[vn] = total
             else:
                 difference.pop(vn, None)
-        return not difference or self.vanishes(difference)
+        return not difference or (self.image_of(difference) == 0 and self.vanishes(difference))
 
     def vanishes(self, difference: Combo) -> bool:
         """Expand named sums, youngest first, then linear operators over sums, until nothing is left.
@@ -159,13 +175,13 @@ class Sums:
         known = self.terms
         while vn not in self.sums and vn not in known:
             path.append(vn)
-            _, operands, slot = self.linear[vn]
+            _, operands, slot, _ = self.linear[vn]
             vn = operands[slot]
         terms: Sequence[tuple[int, Any]] = known[vn] if vn in known else self.sums[vn]
         self.spent += len(path) * len(terms)
         self.work(len(path) * len(terms))
         for outer in reversed(path):
-            head, operands, slot = self.linear[outer]
-            left, right, linear_in = operands[:slot], operands[slot + 1 :], (slot,)
+            head, operands, slot, linear_in = self.linear[outer]
+            left, right = operands[:slot], operands[slot + 1 :]
             terms = known[outer] = [(self.apply(head, (*left, term, *right), linear_in), k) for term, k in terms]
         return terms

@@ -12,7 +12,7 @@ from autograd_opt.verification.checker.numbering import merged_heads
 from autograd_opt.verification.program.instruction_names import FULL
 from autograd_opt.verification.program.instructions import Program, Vocabulary
 from autograd_opt.verification.program.linear import ZEROS, exact, joint_slots, slots
-from autograd_opt.verification.rewrites.identities import may_be_operand
+from autograd_opt.verification.rewrites.identities import OF_ONE, may_be_operand
 
 PLAIN, PLUS, SCALE, LINEARLY, TOGETHER, NOTHING, OPERAND = range(7)
 
@@ -36,7 +36,7 @@ class Simulation(Sums):
             names = [k for k, _ in head.attributes]
             if head.effect:
                 found = PLAIN, ()
-            elif types == (head.type,) and may_be_operand(self.vocabulary, head):
+            elif types == (head.type,) and (head.op in OF_ONE or may_be_operand(self.vocabulary, head)):
                 found = OPERAND, ()
             elif head.op == "add" and same and not names and len(types) == 2:
                 found = PLUS, 1

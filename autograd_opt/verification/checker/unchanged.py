@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 
 from autograd_opt.verification.cache.memory_cache import Key
 from autograd_opt.verification.checker.numbering import numbering
-from autograd_opt.verification.program.instructions import Program, Vocabulary
+from autograd_opt.verification.program.instructions import MULTI, Program, Vocabulary
 from autograd_opt.verification.program.reading import Recorded, Row, convert, kept, restored
 from autograd_opt.verification.result.verdict import Reason, Status, Verdict, Verification, undecided
 from autograd_opt.verification.strategies.task import BITWISE, SCOPE, goals_of, trust
@@ -33,7 +33,7 @@ def answer(key: Key | None, nodes: Sequence[Any], roots: Sequence[Any], leaves: 
         return None
     outputs = [r.index for r in roots]
     wanted = [i for i, n in enumerate(nodes) if n.is_leaf and n.requires_grad] if leaves is None else list(leaves)
-    if not reached(nodes, outputs, wanted):
+    if not reached(nodes, outputs, wanted) and not reached(nodes, outputs, wanted, Joint(nodes)):
         return None
     other = reused_otherwise(nodes)
     if other is not None:
@@ -69,8 +69,8 @@ def read_again(rows: Sequence[Row]) -> Recorded:
     return convert(restored(rows), Vocabulary())
 
 
-def reached(nodes: Sequence[Any], roots: Sequence[int], leaves: Sequence[int]) -> bool:
-    """Does a cotangent reach a wanted leaf?  Rules for all operands at once are not counted: one may leave some out."""
+def reached(nodes: Sequence[Any], roots: Sequence[int], leaves: Sequence[int], joint: Joint | None = None) -> bool:
+    """Does a cotangent reach a wanted leaf?  Rules for all operands at once may leave some out: `joint` tells which."""
     wanted = {nodes[i] for i in leaves}
     seen: set[Any] = set()
     waiting = [nodes[r] for r in roots]
@@ -79,14 +79,37 @@ def reached(nodes: Sequence[Any], roots: Sequence[int], leaves: Sequence[int]) -
         if node in wanted:
             return True
         op = node.op
-        if node in seen or op.joint is not None:
+        if node in seen or (op.joint is not None and joint is None):
             continue
         seen.add(node)
+        given = () if op.joint is None or joint is None else joint.operands(node)
         for k, o in enumerate(node.operands):
             if o is not None and o.requires_grad and (
-                    op.name == "output" or (k < len(op.vjps) and op.vjps[k] is not None)):
+                    op.name == "output" or k in given or (k < len(op.vjps) and op.vjps[k] is not None)):
                 waiting.append(o)
     return False
+
+
+class Joint:
+    """Which operands the rules for all at once give a cotangent, read off their traces."""
+
+    def __init__(self, nodes: Sequence[Any]):
+        from autograd_opt.verification.program.adjoint import Differentiator
+
+        self.recorded = convert(nodes, Vocabulary())
+        self.where = {id(n): i for i, n in enumerate(nodes)}
+        self.differentiator = Differentiator(self.recorded)
+
+    def operands(self, node: Any) -> Collection[int]:
+        """The places of those operands; none of an operation with several outputs."""
+        recorded, i = self.recorded, self.where[id(node)]
+        heads, places = recorded.vocabulary.heads, recorded.operands[i]
+        if node.op.flags & MULTI:
+            return ()
+        needs = [o is not None and recorded.grad[o] == 1 for o in places]
+        kinds = [None if o is None else heads[recorded.heads[o]].type for o in places]
+        made = self.differentiator.template(recorded.heads[i], node.op, kinds, needs, None)
+        return [k for k, need in enumerate(needs) if need] if made is None else [k for k, _ in made.results]
 
 
 class Digest:

@@ -18,12 +18,14 @@ import sympy
 import torch
 
 from autograd_opt.ops.table import OPS
+from autograd_opt.verification.lemmas.watched import Turned
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.instruction_names import FULL, WORDS
 from autograd_opt.verification.program.instructions import Head, Vocabulary
 from autograd_opt.verification.program.kernels import KERNELS
 from autograd_opt.verification.program.linear import JOINTLY, joint_slots, slots
-from autograd_opt.verification.program.rule_traces import trace_rule
+from autograd_opt.verification.program.rule_traces import laid_out, trace_rule
+from autograd_opt.verification.program.tracer import Tracer
 from autograd_opt.verification.semantics.domain import Outside
 from autograd_opt.verification.semantics.evaluate import traced_formula
 from autograd_opt.verification.semantics.indexed_sums import ONE, Entry, variable
@@ -178,8 +180,8 @@ SHAPES = ("size", "shape", "normalized_shape")
 class Instance:
     """A case at one choice of primes: concrete types, and the symbols they stand for."""
 
-    def __init__(self, op: str, case: SizedCase, primes: Sequence[int]):
-        self.op, self.sizes = op, Sizes(primes)
+    def __init__(self, op: str, case: SizedCase, primes: Sequence[int], tracer: Callable[..., Tracer] = Tracer):
+        self.op, self.sizes, self.tracer = op, Sizes(primes), tracer
         self.length = dict(zip("abcd", primes, strict=True)) | {"1": 1}
         self.vocabulary = Vocabulary()
         self.types = [None if s is None else self.typed([self.length[c] for c in s]) for s in case.shapes]
@@ -251,7 +253,7 @@ class Instance:
             absent = tuple([(n, "N") for n, t in zip(OPS[self.op].operands, self.types, strict=True) if t is None])
             head = Head(self.op, (*absent, *self.head.attributes), self.head.type, False, 0)
             return {k: self.formula(fn, head, OPS[self.op], present, kinds) for k, fn in enumerate(KERNELS[self.op]) if needs[k]}
-        template = trace_rule(self.vocabulary, OPS[self.op], self.head, self.types, needs)
+        template = trace_rule(self.vocabulary, OPS[self.op], self.head, self.types, needs, tracer=self.tracer)
         values = self.steps(template.steps, [g, self.ans, *self.leaves], [self.head.type, self.head.type, *self.types])
         return {k: values[position] for k, position in template.results}
 
@@ -268,7 +270,12 @@ def named(letters: str, x: Sized) -> tuple[tuple[str, ...], ...]:
 
 def gradient(op: str, case: SizedCase) -> str:
     """Is the rule the derivative, for all sizes?  The first difference, or an empty string."""
-    found = Instance(op, case, PRIMES[0])
+    return wrong_entry(op, case, Tracer) or (wrong_entry(op, case, Turned) if laid_out(OPS[op]) else "")
+
+
+def wrong_entry(op: str, case: SizedCase, tracer: Callable[..., Tracer]) -> str:
+    """The first difference between the rule, on such traces, and the derivative."""
+    found = Instance(op, case, PRIMES[0], tracer)
     cotangents = found.cotangents()
     place, bound = new_indices(found.ans.shape)
     pairing = (variable("g", flat(place)) * found.ans.at(place)).summed(bound)
@@ -283,7 +290,7 @@ def gradient(op: str, case: SizedCase) -> str:
         if not is_zero(given - expected):
             return f"operand {k}: the rule gives {given.key}, the derivative is {expected.key}"
     spelled = found.spelled()
-    if any(Instance(op, case, sizes).spelled() != spelled for sizes in PRIMES[1:]):
+    if any(Instance(op, case, sizes, tracer).spelled() != spelled for sizes in PRIMES[1:]):
         raise Outside("the rule is another one at other sizes")
     return ""
 

@@ -14,13 +14,15 @@ import torch
 
 from autograd_opt.ops.table import OPS
 from autograd_opt.verification.lemmas.cases import CASES, FURTHER, Case
+from autograd_opt.verification.lemmas.watched import Asked, Turned
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.calls import Untraceable
 from autograd_opt.verification.program.instruction_names import PULLBACK
 from autograd_opt.verification.program.instructions import Head, Vocabulary
 from autograd_opt.verification.program.kernels import KEPT
 from autograd_opt.verification.program.linear import JOINTLY, LINEAR, joint_slots, slots
-from autograd_opt.verification.program.rule_traces import trace_rule
+from autograd_opt.verification.program.rule_traces import laid_out, trace_rule
+from autograd_opt.verification.program.tracer import Tracer
 from autograd_opt.verification.semantics.casework import by_cases
 from autograd_opt.verification.semantics.domain import Domain, Outside, TooLarge
 from autograd_opt.verification.semantics.evaluate import apply
@@ -57,8 +59,8 @@ def attempt(op: str, claim: str, run: Callable[[], str], notes: Iterable[str] = 
     return Proof(op, claim, status, detail, time.process_time() - start)
 
 
-def prove(op: str) -> list[Proof]:
-    """The lemmas about one operator at small shapes, one after the other."""
+def prove(op: str, asked: Asked | None = None) -> list[Proof]:
+    """The lemmas about one operator at small shapes, one after the other; what its rules ask is noted."""
     out = []
     for claim, run in (("gradient", gradient), ("linear", linearity), ("jointly", joint_linearity)):
         if (claim == "linear" and op not in LINEAR) or (claim == "jointly" and op not in JOINTLY):
@@ -66,7 +68,7 @@ def prove(op: str) -> list[Proof]:
         if claim == "gradient" and not any(OPS[op].vjps) and OPS[op].joint is None:
             continue
         notes: set[str] = set()
-        all_cases = first_wrong_gradient if claim == "gradient" else first_wrong
+        all_cases = partial(first_wrong_gradient, asked=asked) if claim == "gradient" else first_wrong
         out.append(attempt(op, claim, partial(all_cases, run, op, notes), notes))
     return out
 
@@ -76,24 +78,33 @@ def first_wrong(run: Any, op: str, notes: set[str]) -> str:
     return next(filter(None, (run(op, case, notes) for case in (*CASES[op], *FURTHER.get(op, ())))), "")
 
 
-def first_wrong_gradient(run: Any, op: str, notes: set[str]) -> str:
+def first_wrong_gradient(run: Any, op: str, notes: set[str], asked: Asked | None = None) -> str:
     """What is wrong at the first written or drawn instance where something is.
 
     Where the rule is traced to what has been shown to be the derivative, sympy is not asked again.
+
+    Raises
+    ------
+    Outside : a rule counts with an attribute before it compares it.
     """
     from autograd_opt.verification.lemmas.drawn import cases_of, trace_of
 
     shown = set()
-    for case in cases_of(op):
-        trace = trace_of(op, case)
+    asked = Asked() if asked is None else asked
+    tracers = (Tracer, Turned) if laid_out(OPS[op]) else (Tracer,)
+    for case in cases_of(op, asked):
+        trace = trace_of(op, case, asked)
         if trace is not None and trace in shown:
             continue
         for recording in (False, True) if op in KEPT else (False,):      # where a rule may ask which of both it is
-            with torch.set_grad_enabled(recording):
-                wrong = run(op, case, notes)
-            if wrong:
-                return f"{wrong}, at {described(case)}"
+            for tracer in tracers:
+                with torch.set_grad_enabled(recording):
+                    wrong = run(op, case, notes, tracer)
+                if wrong:
+                    return f"{wrong}, at {described(case)}"
         shown.add(trace)
+    if asked.opaque:
+        raise Outside(f"the rule compares {min(asked.opaque)}")
     return ""
 
 
@@ -157,7 +168,7 @@ def forward(
     return vocabulary.heads[number], value
 
 
-def gradient(op: str, case: Case, notes: set[str]) -> str:
+def gradient(op: str, case: Case, notes: set[str], tracer: Callable[..., Tracer] = Tracer) -> str:
     """Is the rule the derivative of <g, f(x)>, and linear in g?  The first difference, or an empty string."""
 
     def run(D: Symbols) -> str:
@@ -173,8 +184,8 @@ def gradient(op: str, case: Case, notes: set[str]) -> str:
         needs = wanted(case, types)
         env: list[Any] = [*g, None if many else ans, *args]
         kinds: list[Any] = [vocabulary.type(v.shape, case.dtype, "cpu") for v in g] + [head.type, *types]
-        template = trace_rule(vocabulary, OPS[op], head, types, needs, [True] * len(g) if many else None,
-                              kept=KEPT.get(op))
+        template = trace_rule(vocabulary, OPS[op], head, types, needs, [True] * len(g) if many else None, tracer,
+                              KEPT.get(op))
         for number, refs in template.steps:
             inner = vocabulary.heads[number]
             made = apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs])

@@ -7,7 +7,8 @@ instance is mostly what it was traced to at a written one: sympy is asked again 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,13 +20,16 @@ from autograd_opt.verification.counterexample.prime_field import Field
 from autograd_opt.verification.lemmas.cases import CASES, FURTHER, NEGATIVE_TOO, Case
 from autograd_opt.verification.lemmas.claims import coded, forward, instance, wanted
 from autograd_opt.verification.lemmas.pointwise import acts_on_elements
+from autograd_opt.verification.lemmas.watched import Asked, Repeated, Turned, Watching, around
+from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.calls import Untraceable
 from autograd_opt.verification.program.instructions import Head
 from autograd_opt.verification.program.kernels import KEPT
-from autograd_opt.verification.program.rule_traces import trace_rule
+from autograd_opt.verification.program.rule_traces import Template, trace_rule
+from autograd_opt.verification.program.tracer import Tracer
 from autograd_opt.verification.semantics.domain import Outside, TooLarge
 
-DTYPES = (torch.float32, torch.bfloat16)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 SHAPES = ((), (1,), (3,), (4,), (2, 1), (1, 2), (2, 1, 1), (1, 1, 2), (2, 1, 1, 1), (1, 1, 1, 2))
 """Of operators on single elements; few elements, for sympy is asked where a rule looks at them."""
 AXES = ("dim", "dims", "dim0", "dim1", "source", "destination")
@@ -37,16 +41,44 @@ LARGEST = 12
 """Elements of a drawn operand, at most."""
 
 
-def cases_of(op: str) -> Iterator[Case]:
-    """The written instances of an operator, then those that are drawn from them."""
+def cases_of(op: str, asked: Asked | None = None) -> Iterator[Case]:
+    """The written instances of an operator, those that are drawn from them, and those that its rules have asked for."""
     written = (*CASES[op], *FURTHER.get(op, ()))
     yield from written
     seen = set(map(repr, written))
     for case in written:
-        for other in (*reshaped(op, case), *axes(op, case), *signs(op, case), *dtypes(case)):
+        for other in (*reshaped(op, case), *axes(op, case), *signs(op, case), *dtypes(case), *needed(op, case)):
             if repr(other) not in seen:
                 seen.add(repr(other))
                 yield other
+    for case in answers(op, written, asked) if asked is not None else ():
+        if repr(case) not in seen:
+            seen.add(repr(case))
+            yield case
+
+
+def answers(op: str, written: tuple[Case, ...], asked: Asked) -> Iterator[Case]:
+    """Attributes on both sides of the constants that rules compare them with, where the operator has a meaning."""
+    defaults = OPS[op].attributes
+    for name, constants in list(asked.constants.items()):
+        for case in written:
+            old = case.attributes.get(name, defaults.get(name))
+            if type(old) not in (int, float) or (name not in defaults and name not in case.attributes):
+                continue
+            for constant in constants:
+                for value in around(constant):
+                    other = replace(case, attributes={**case.attributes, name: type(old)(value)})
+                    if encode(other.attributes[name]) != encode(old) and has_a_value(op, other):
+                        yield other
+
+
+def has_a_value(op: str, case: Case) -> bool:
+    """Has the operator a meaning there?"""
+    try:
+        evaluated(op, case)
+    except Exception:  # whatever a meaning does with an attribute that torch refuses
+        return False
+    return True
 
 
 def reshaped(op: str, case: Case) -> Iterator[Case]:
@@ -88,30 +120,60 @@ def signs(op: str, case: Case) -> Iterator[Case]:
             yield replace(case, positive=tuple([p for p in case.positive if p != k]), negative=(k,))
 
 
+def needed(op: str, case: Case) -> Iterator[Case]:
+    """Single operands that want a cotangent, of a rule that is told which."""
+    joint = OPS[op].joint
+    able = [k for k, s in enumerate(case.shapes) if s is not None and k not in case.values]
+    if joint is not None and case.needs is None and len(able) > 1:
+        for k in able:
+            yield replace(case, needs=(k,))
+
+
 def dtypes(case: Case) -> Iterator[Case]:
     if not any(isinstance(v, torch.dtype) for v in case.attributes.values()):
         for dtype in DTYPES:
             yield replace(case, dtype=dtype)
 
 
-def trace_of(op: str, case: Case) -> Any:
-    """What the rule is traced to, without the names of dtypes, and of shapes where it works element by element.
-
-    None where that cannot be told without sympy.
-    """
+def evaluated(op: str, case: Case) -> tuple[Any, Any, Any, Any]:
+    """Vocabulary, types, head and value of an instance, in whole numbers."""
     vocabulary, types, args = instance(op, case)
     D = Field(1, 1 << 20)
     numbers = [D.array(np.arange(3, a.size + 3), a.shape) if a is not None and a.dtype == object else a for a in args]
+    return vocabulary, types, *forward(D, op, case, vocabulary, types, numbers)
+
+
+def trace_of(op: str, case: Case, asked: Asked) -> Any:
+    """What the rule is traced to, without the names of dtypes, and of shapes where it works element by element.
+
+    None where that cannot be told without sympy.
+
+    Raises
+    ------
+    Outside : the rule is another one where operands are one tensor, or torch is set otherwise.
+    """
     try:
-        head, value = forward(D, op, case, vocabulary, types, numbers)
-        many = isinstance(value, tuple)
-        template = trace_rule(vocabulary, OPS[op], head, types, wanted(case, types),
-                              [True] * len(value) if many else None, kept=KEPT.get(op))
+        vocabulary, types, head, value = evaluated(op, case)
+        parts = [True] * len(value) if isinstance(value, tuple) else None
+
+        def traced(tracer: Callable[..., Tracer]) -> Template:
+            return trace_rule(vocabulary, OPS[op], head, types, wanted(case, types), parts, tracer, KEPT.get(op))
+
+        template, turned = traced(Tracer), traced(Turned)
+        before = len(parts or [0]) + 1
+        one = {before + k: before + types.index(t) for k, t in enumerate(types) if t is not None}
+        if traced(functools.partial(Watching, asked)) != template:
+            raise Unlike("the rule asks whether numbers are of just Python's types")
+        for said, found in elsewhere(traced, one, op in KEPT):
+            if found != (template if said else repeated(template, one)):
+                raise Unlike(f"the rule is another one {said or 'where operands are one tensor'}")
+    except Unlike:
+        raise
     except (Outside, TooLarge, Untraceable, TypeError, ValueError, LookupError, RuntimeError, ZeroDivisionError):
         return None
-    kinds = [*([head.type] if not many else vocabulary.types[head.type].parts), head.type, *types]
-    single, steps = not many, []
-    for number, refs in template.steps:
+    kinds = [*([head.type] if parts is None else vocabulary.types[head.type].parts), head.type, *types]
+    single, steps = parts is None and turned == template, []
+    for number, refs in (*template.steps, *(turned.steps if turned != template else ())):
         inner = vocabulary.heads[number]
         single = single and acts_on_elements(vocabulary, inner, [kinds[r] for r in refs])
         attributes = tuple([(k, "d" if text.startswith("dtorch.") else text) for k, text in inner.attributes])
@@ -119,7 +181,33 @@ def trace_of(op: str, case: Case) -> Any:
         kinds.append(inner.type)
     if single and acts_on_elements(vocabulary, head, [t for t in types if t is not None]):
         return True, tuple([(o, a, r) for o, a, _, r in steps]), template.results, len(types)
-    return False, case.shapes, repr(case.attributes), tuple(steps), template.results
+    return False, case.shapes, repr(case.attributes), tuple(steps), template.results, turned.results
+
+
+class Unlike(Outside):
+    """A rule is a function of more than its arguments' values, shapes and dtypes."""
+
+
+def elsewhere(traced: Callable[..., Template], one: dict[int, int], kept: bool) -> Iterator[tuple[str, Template]]:
+    """The rule where operands are one tensor (said so by no words), and where torch is set otherwise."""
+    yield "", traced(functools.partial(Repeated, one))
+    if not kept:
+        with torch.set_grad_enabled(not torch.is_grad_enabled()):
+            yield "where gradients are recorded", traced(Tracer)
+    before = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    try:
+        torch.set_default_dtype(torch.float64 if before[0] is torch.float32 else torch.float32)
+        torch.use_deterministic_algorithms(not before[1])
+        yield "where torch's default dtype or determinism is another", traced(Tracer)
+    finally:
+        torch.set_default_dtype(before[0])
+        torch.use_deterministic_algorithms(before[1])
+
+
+def repeated(template: Template, one: dict[int, int]) -> Template:
+    """The template with the first of equal places for all of them."""
+    return Template(tuple([(h, tuple([one.get(r, r) for r in refs])) for h, refs in template.steps]),
+                    tuple([(k, one.get(p, p)) for k, p in template.results]))
 
 
 def stated(op: str) -> str:

@@ -30,6 +30,7 @@ from autograd_opt.verification.cache.cache_files import cache_folder, contents, 
 from autograd_opt.verification.lemmas import claims
 from autograd_opt.verification.lemmas.cases import CASES
 from autograd_opt.verification.lemmas.claims import Proof, forward, instance
+from autograd_opt.verification.lemmas.watched import Asked
 from autograd_opt.verification.program.kernels import KERNELS
 from autograd_opt.verification.program.linear import JOINTLY, LINEAR
 from autograd_opt.verification.program.rule_traces import trace_rule
@@ -177,8 +178,14 @@ def _work(sender: Any, names: list[str], seconds: float) -> None:
 
 def prove(op: str) -> list[Proof]:
     """All lemmas about one operator: at small shapes, then for all sizes."""
-    small = claims.prove(op)
-    return [*small, *for_all_sizes(op, {p.claim: p for p in small})]
+    asked = Asked()
+    small = claims.prove(op, asked)
+    everywhere = for_all_sizes(op, {p.claim: p for p in small})
+    if asked.sizes:                      # another rule, perhaps, at sizes that no instance has
+        why = f"the rule asks {min(asked.sizes)}"
+        everywhere = [replace(p, status="undecided", detail=why) if p.claim.startswith("gradient") and p.proved else p
+                      for p in everywhere]
+    return [*small, *everywhere]
 
 
 def for_all_sizes(op: str, small: dict[str, Proof]) -> list[Proof]:

@@ -20,7 +20,7 @@ from autograd_opt.verification.program.calls import Untraceable
 from autograd_opt.verification.program.instructions import Head, Vocabulary
 from autograd_opt.verification.program.tracer import Tracer
 
-EXTRA = 9
+EXTRA, TURNED = 9, 192
 PRIVATE = {7, 8, EXTRA}
 """Argument codes of rules that read the run or the node itself: nothing here can trace those."""
 
@@ -31,6 +31,11 @@ class Template:
 
     steps: tuple[tuple[int, tuple[int, ...]], ...]
     results: tuple[tuple[int, int], ...]
+
+
+def laid_out(op: Any) -> bool:
+    """Is a rule told how operands lie in memory?"""
+    return any(code >= TURNED for vjp in (*op.vjps, op.joint) if vjp is not None for code in vjp.codes)
 
 
 class Parts:
@@ -51,10 +56,11 @@ def arguments(
     g: Any,
     ans: Callable[[], Any],
     operand: Callable[[int], Any],
-    vocabulary: Vocabulary,
+    tracer: Tracer,
     kept: Callable[[], Any] | None = None,
 ) -> tuple[list[Any], dict[str, Any]]:
     """What a rule is called with, by its argument codes."""
+    vocabulary = tracer.vocabulary
 
     def metadata(k: int) -> tuple[Any, Any]:
         t = types[k]
@@ -71,8 +77,8 @@ def arguments(
             continue
         if code in PRIVATE:
             raise Untraceable(f"the rule of {op.name} is private")
-        if code >= 192:
-            args.append(False)              # either way the same product: it decides about strides
+        if code >= TURNED:
+            args.append(tracer.turned and len(metadata(code - TURNED)[0]) == 2)
         elif code >= 128:
             args.append(metadata(code - 128)[1])
         elif code >= 64:
@@ -109,7 +115,7 @@ def arguments(
         else:
             raise Untraceable(f"argument code {code}")
     values = head.values() if vjp.attributes else {}
-    return args, {a: values.get(a, op.attributes.get(a)) for a in vjp.attributes}
+    return tracer.given(args, {a: values.get(a, op.attributes.get(a)) for a in vjp.attributes})
 
 
 VIEWS = {
@@ -205,7 +211,8 @@ def trace_rule(
             raise Untraceable("the rule reads what its kernel kept beside the result")
         t = types[k]
         if t is None:
-            return numbers.get(op.operands[k] if k < len(op.operands) else f"#{k}")
+            name = op.operands[k] if k < len(op.operands) else f"#{k}"
+            return above.number(name, numbers.get(name))
         return above.value(t, first + 1 + k)
 
     def ans() -> Any:
@@ -232,7 +239,7 @@ def trace_rule(
     results: list[tuple[int, int]] = []
     with recording_paused(), above:
         if op.joint is not None:
-            args, kwargs = arguments(op.joint, op, head, types, needs, g(), ans, operand, vocabulary, more)
+            args, kwargs = arguments(op.joint, op, head, types, needs, g(), ans, operand, above, more)
             found = list(op.joint.fn(*args, **kwargs) or ())
             pairs = [(k, found[k] if k < len(found) else None) for k in range(len(types) - 1, -1, -1) if needs[k]]
             for k, value in pairs:
@@ -241,7 +248,7 @@ def trace_rule(
             for k in range(len(types) - 1, -1, -1):
                 if not needs[k] or k >= len(op.vjps) or op.vjps[k] is None:
                     continue
-                args, kwargs = arguments(op.vjps[k], op, head, types, needs, g(), ans, operand, vocabulary, more)
+                args, kwargs = arguments(op.vjps[k], op, head, types, needs, g(), ans, operand, above, more)
                 settle(above, vocabulary, results, k, types[k], op.vjps[k].fn(*args, **kwargs))
     return Template(tuple(above.steps), tuple(results))
 

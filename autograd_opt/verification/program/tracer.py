@@ -79,6 +79,8 @@ class Tracer(TorchFunctionMode):
 
     users = False
     """Do traces say that they are on the device of what they stand for?"""
+    turned = False
+    """What a rule is told of an operand's strides; its result is the same, laid out otherwise."""
 
     def __init__(self, vocabulary: Vocabulary, places: int, device: str):
         super().__init__()
@@ -96,6 +98,14 @@ class Tracer(TorchFunctionMode):
         t.__class__ = Trace
         t.position = position  # type: ignore[attr-defined]
         return t  # type: ignore[return-value]
+
+    def given(self, args: list[Any], attributes: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """What a rule is called with."""
+        return args, attributes
+
+    def number(self, name: str, value: Any) -> Any:
+        """What stands for an operand that is no tensor."""
+        return value
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -18,6 +18,8 @@ from autograd_opt.verification.semantics.evaluate import apply
 SAME_TYPE = frozenset(
     "view reshape flatten ravel squeeze unflatten unsafe_view expand broadcast_to clone contiguous cast".split())
 """With any attributes."""
+OF_ONE = frozenset(("sum", "mean"))
+"""Where the result has the operand's type, each element is a sum of one: the operand over the reals, but for -0.0."""
 ONES = frozenset(map(encode, (1, 1.0)))
 UNITS = {"mul": ("x", "y"), "div": ("y",)}
 """Operator of one tensor -> the operands that may be the number 1."""
@@ -31,7 +33,7 @@ def may_be_operand(vocabulary: Vocabulary, head: Head) -> bool:
     if head.op in SAME_TYPE:
         return True
     if head.op == "permute":
-        dims = head.value("dims")
+        dims = head.value("dims", ())
         return isinstance(dims, (list, tuple)) and [d % max(1, len(t.shape)) for d in dims] == list(range(len(t.shape)))
     return head.op in UNITS and t.dtype.startswith(("float", "bfloat")) and len(head.attributes) == 1 \
         and head.attributes[0][0] in UNITS[head.op] and head.attributes[0][1] in ONES
