@@ -126,7 +126,7 @@ class Derivation:
             "scale": alike and len(types) == 1 and factor and detail == str(factor),
             "zero": op == "full" and value in ZEROS,
             "unchanged": types == (kept,) and (same or one),
-            "linear": detail and all([k] in shown and k < len(types) for k in detail),
+            "linear": kind == "linear" and detail and all([k] in shown and k < len(types) for k in detail),
             "together": detail in shown and detail[-1] < len(types),
         }.get(kind))
         if not right:

@@ -322,3 +322,64 @@ def test_the_hashes_are_those_of_the_rules_of_then():
     finally:
         OPS["sin"].vjps[0] = sin
     assert replace(found).original == whole.original
+
+
+# ----- nodes that are their operands -----
+VIEWS_AND_COPIES = {
+    "view": lambda x: x.view(x.shape), "reshape": lambda x: x.reshape(x.shape), "contiguous": lambda x: x.contiguous(),
+    "expand": lambda x: x.expand(x.shape), "permute": lambda x: x.permute(0), "times one": lambda x: x * 1.0,
+}
+
+
+@pytest.mark.parametrize("name", VIEWS_AND_COPIES)
+def test_a_node_that_is_its_operand_is_merged_into_it(name):
+    def fn(x: Any) -> Any:
+        y = x.sin()
+        z = VIEWS_AND_COPIES[name](y)
+        return (z * 2.0).sum(), y, z
+
+    found = answer(merged(fn, leaf(3)))
+    assert (found.status, found.engine, found.exact) == (Status.PROVED, "congruence", "bitwise")
+
+
+def test_sums_that_meet_at_an_operand_may_round_differently():
+    def fn(x: Any) -> Any:
+        y = x.sin()
+        z = y.view(3)
+        return ((z * 2.0).exp() + z.cos() + y.tan()).sum(), y, z
+
+    assert answer(merged(fn, leaf(3))).exact == "real"
+    assert verify(*[getattr(merged(fn, leaf(3)), k) for k in ("nodes", "roots", "leaves", "leader")]).exact == "real"
+
+
+def test_a_node_without_a_gradient_is_not_its_operand():
+    def fn(x: Any) -> Any:
+        y = x.sin()
+        with torch.no_grad():
+            z = y.view(3)
+        return (z * x).sum(), y, z
+
+    task = merged(fn, leaf(3))
+    assert answer(task) is None
+    assert asked(lambda: task, USUAL).status is not Status.PROVED
+
+
+def test_a_hook_on_a_node_that_is_its_operand_keeps_it():
+    def fn(x: Any) -> Any:
+        y = x.sin()
+        z = y.view(3)
+        z.register_hook(lambda g: g * 2)
+        return (y.exp() + z).sum(), y, z
+
+    task = merged(fn, leaf(3))
+    assert answer(task) is None
+    assert asked(lambda: task, USUAL).status is not Status.PROVED
+
+
+def test_a_scalar_that_is_expanded_to_itself_is_its_operand():
+    def fn(x: Any) -> Any:
+        y = x.sum()
+        z = y.expand(())
+        return z.exp() + y.sin(), y, z
+
+    assert answer(merged(fn, leaf(3))).status is Status.PROVED

@@ -158,14 +158,20 @@ def test_no_wrong_merge_is_seen_as_none(m):
         mutants.close()
 
 
-def test_where_no_gradient_is_found_a_proof_says_so(proofs):
+def test_where_no_gradient_is_found_a_proof_says_so(proofs, monkeypatch):
     def joint(x: Any) -> Any:
         return F.conv1d(x, torch.ones(1, 1, 1, dtype=torch.float64))
 
     x = leaf(1, 1, 1)
     with ao.AutogradGraph(optimize=True, verify=True) as graph:
-        joint(x).backward()       # a rule for all operands may leave some out
+        joint(x).backward()       # a rule for all operands may leave some out: its trace tells which
     assert graph.verdicts[-1].status is Status.PROVED
+    assert graph.verdicts[-1].stats["as written"]
+    assert len(proofs) == 0
+    memory_cache.forget()
+    monkeypatch.setattr(unchanged.Joint, "operands", lambda *_: ())
+    with ao.AutogradGraph(optimize=True, verify=True) as graph:
+        joint(x).backward()
     assert len(proofs) == 1
     with ao.AutogradGraph(optimize=True) as graph:
         loss = program(leaf(3))

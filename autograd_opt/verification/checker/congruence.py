@@ -103,10 +103,11 @@ def numbered(recorded: Recorded, leader: Sequence[int]) -> list[int]:
 
 
 def operand_of(recorded: Recorded, i: int) -> int | None:
-    """The one operand of a node, where it has the node's type."""
+    """The one operand of a node, where it has the node's type, and wants a gradient where the node does."""
     heads, places = recorded.vocabulary.heads, [o for o in recorded.operands[i] if o is not None]
-    one = places[0] if len(places) == 1 else None
-    return one if one is not None and heads[recorded.heads[i]].type == heads[recorded.heads[one]].type else None
+    one = places[0] if len(places) == 1 else i
+    alike = heads[recorded.heads[i]].type == heads[recorded.heads[one]].type
+    return one if one != i and alike and recorded.grad[i] == recorded.grad[one] else None
 
 
 def passing(task: Task, numbers: list[int], before: Sequence[int], after: Sequence[int]

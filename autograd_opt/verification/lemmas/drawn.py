@@ -67,7 +67,8 @@ def answers(op: str, written: tuple[Case, ...], asked: Asked) -> Iterator[Case]:
                 continue
             for constant in constants:
                 for value in around(constant):
-                    other = replace(case, attributes={**case.attributes, name: type(old)(value)})
+                    drawn = float(value) if type(old) is float else int(value)
+                    other = replace(case, attributes={**case.attributes, name: drawn})
                     if encode(other.attributes[name]) != encode(old) and has_a_value(op, other):
                         yield other
 

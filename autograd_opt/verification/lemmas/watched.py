@@ -111,16 +111,14 @@ def true(self: Any) -> bool:
     return bool(plain(self))
 
 
-for kind in (Whole, Real):
-    for name, how in (("__eq__", "=="), ("__ne__", "!="), ("__lt__", "<"), ("__le__", "<="), ("__gt__", ">"),
-                      ("__ge__", ">=")):
-        setattr(kind, name, comparing(name, how))
-    for name in """add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg abs and
-                rshift""".split():
-        if hasattr(int if kind is Whole else float, f"__{name}__"):
-            setattr(kind, f"__{name}__", counting(f"__{name}__"))
-    kind.__bool__ = true
-    kind.__hash__ = (int if kind is Whole else float).__hash__
+COMPARING = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
+COUNTING = "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg abs and rshift".split()
+for watching, base in ((Whole, int), (Real, float)):
+    there = [f"__{name}__" for name in COUNTING if hasattr(base, f"__{name}__")]
+    methods = {**{name: comparing(name, how) for name, how in COMPARING.items()},
+               **{name: counting(name) for name in there}, "__bool__": true, "__hash__": base.__hash__}
+    for name, method in methods.items():
+        setattr(watching, name, method)
 
 
 class Watching(Tracer):

@@ -170,14 +170,6 @@ class Program:
             and self.gradients == other.gradients
         )
 
-    def text(self) -> str:
-        """The whole program, in words that every vocabulary and every process understands."""
-        numbers = {h: k for k, h in enumerate(dict.fromkeys(self.heads))}
-        heads = [self.vocabulary.heads[h] for h in numbers]
-        spelled = [(h.op, h.attributes, self.vocabulary.spelled(h.type), h.grad, h.effect) for h in heads]
-        return repr((spelled, [numbers[h] for h in self.heads], self.operands, self.forward, self.values,
-                     self.gradients))
-
     def digest(self) -> str:
         """sha256 over heads (by content), operands and goals."""
         h = hashlib.sha256()
@@ -195,15 +187,3 @@ class Program:
         h.update(flat.tobytes())
         h.update(repr((self.values, self.gradients)).encode())
         return h.hexdigest()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a certificate file."""
-        return {
-            "heads": self.heads,
-            "operands": [list(o) for o in self.operands],
-            "origin": list(self.origin),
-            "forward": self.forward,
-            "values": self.values,
-            "gradients": self.gradients,
-            "cotangents": sorted(self.cotangents.items()),
-        }

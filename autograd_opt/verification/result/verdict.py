@@ -39,10 +39,8 @@ class Reason(StrEnum):
     UNDERIVED = "no derivation"
     BUDGET = "budget"
     TIMEOUT = "timeout"
-    FRAGMENT = "outside the fragment"
     EQUAL_IN_FIELD = "equal in the field, not derived"
     NO_WITNESS = "differs in the field, no real witness"
-    SPECIAL_VALUES = "differs in special values only"
     ONLY_REAL = "proved over the reals only"
     NOTHING = "nothing compared"
     RELEASED = "graph released"
@@ -65,10 +63,8 @@ REMEDY: dict[Reason, str] = {
     Reason.RELEASED: "verify before the graph is cleared or its nodes are forgotten",
     Reason.TOO_LARGE: "verify a smaller instance of the same structure, or pass a larger budget=Budget(elements=...)",
     Reason.UNDERIVED: "pass a larger budget; the culprit is where the derivation stops",
-    Reason.FRAGMENT: "ask for other engines: this one does not know the operators",
     Reason.EQUAL_IN_FIELD: "the graphs are probably equal: pass a smaller instance",
     Reason.NO_WITNESS: "the graphs probably differ: look at the culprit, or try another seed=",
-    Reason.SPECIAL_VALUES: "say assume= for the points where they differ, or keep the nodes apart",
     Reason.EFFECT: "tell the pass that the operation is no pure function: it neither merges nor drops one then",
     Reason.PRUNED: "mark what the outputs read as alive: the pass's result is wrong",
     Reason.MALFORMED: "pass leaders and nodes as the graph's own passes return them",
