@@ -31,9 +31,8 @@ def test_the_rule_that_calls_torchs_kernel_is_looked_at(name, change):
 @pytest.mark.parametrize(("name", "branch"), [
     ("sum", "keepdim"), ("mean", "a negative axis"), ("softmax", "rank 3"), ("sum", "rank 0"), ("var", "an even size"),
     ("matmul", "size 1"), ("leaky_relu", "an attribute that is no default"), ("logsumexp", "float32"),
-    ("matmul", "turned"), ("linear", "turned"), ("mul", "two operands are one tensor"), ("add", "a number of 7"),
+    ("matmul", "turned"), ("linear", "turned"), ("leaky_relu", "a number of 7"), ("softmax", "the default dtype"),
     ("elu", "a number above 2.5"), ("softplus", "a number of 7"), ("mse_loss", "float16"),
-    ("matmul", "two operands are one tensor"), ("softmax", "the default dtype"), ("mul", "operands of two shapes"),
 ])
 def test_a_branch_of_another_rule_is_seen(name, branch):
     mutant = Mutant(OPS[name], 0, branch, "sign")
@@ -41,19 +40,24 @@ def test_a_branch_of_another_rule_is_seen(name, branch):
     assert mutant.reached
 
 
-@pytest.mark.parametrize("name", ["mul", "sum", "matmul", "softmax", "exp", "transpose"])
+@pytest.mark.parametrize("name", ["mul", "sum", "exp", "transpose"])
 @pytest.mark.parametrize("branch", ["a size of 7", "many elements", "a size above 4", "a size divisible by 3"])
 def test_a_branch_on_sizes_that_no_instance_has_is_none_for_all_sizes(name, branch):
     mutant = Mutant(OPS[name], 0, branch, "factor 2")
-    judged(mutant)
-    assert not mutant.reached or not judged(mutant).proved
+    found = judged(mutant)
+    assert not (mutant.reached and found.proved)
 
 
-@pytest.mark.parametrize("branch", ["twice a number is 9"])
-def test_a_rule_that_counts_with_an_attribute_before_it_compares_is_not_proved(branch):
-    found = judged(Mutant(OPS["add"], 0, branch, "factor 2"))
+def test_a_rule_that_counts_with_an_attribute_before_it_compares_is_not_proved():
+    found = judged(Mutant(OPS["add"], 1, "twice a number is 9", "factor 2"))
     assert found.status == "undecided"
     assert "the rule compares what is computed of alpha" in found.detail
+
+
+def test_a_rule_that_asks_whether_operands_are_one_tensor_is_not_proved():
+    mutant = Mutant(OPS["lerp"], 2, "two operands are one tensor", "factor 2")
+    assert judged(mutant).status == "undecided"
+    assert mutant.reached
 
 
 @pytest.mark.long
