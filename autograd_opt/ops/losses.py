@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -229,15 +230,16 @@ def cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = 1, i
     """torch's own composition."""
     dim = 0 if x.ndim == 1 else 1
     classes = x.shape[dim]
+    share = label_smoothing / classes if classes else math.inf
     if target.is_floating_point() and target.shape == x.shape:
         log_p = x.log_softmax(dim, target.dtype)
         if label_smoothing > 0:
-            target = target * (1 - label_smoothing) + label_smoothing / classes
+            target = target * (1 - label_smoothing) + share
         loss = log_p * target
         if weight is not None:
             loss = loss * weight.reshape((-1,) + (1,) * (x.ndim - dim - 1))
         if reduction == 1:
-            return -loss.sum() / (x.numel() / classes)
+            return -loss.sum() / (x.numel() / classes) if x.numel() else -(loss.sum() * math.nan)
         return -loss.sum() if reduction == 2 else -loss.sum(dim)
     log_p = x.log_softmax(dim)
     nll = nll_loss_nd(log_p, target, weight, reduction, ignore_index)
@@ -251,7 +253,7 @@ def cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = 1, i
         smooth = smooth.sum() / total
     elif reduction == 2:
         smooth = smooth.sum()
-    return (1 - label_smoothing) * nll + smooth * (label_smoothing / classes)
+    return (1 - label_smoothing) * nll + smooth * share
 
 
 @decompose("torch._C._nn.l1_loss")

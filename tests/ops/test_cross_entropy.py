@@ -110,3 +110,25 @@ def test_autocast_casts_it_as_one(optimize: bool) -> None:
     assert here.grad is not None
     assert there.grad is not None
     assert torch.equal(here.grad, there.grad)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", [(5, 0), (0, 5), (0, 0), (2, 0, 3), (2, 3, 0)])
+def test_no_examples_or_no_classes(shape: tuple[int, ...], reduction: str, smoothing: float, optimize: bool) -> None:
+    targets = [torch.ones(shape)] + [torch.zeros(0, dtype=torch.long)] * (shape[0] == 0 and len(shape) == 2)
+    for target in targets:
+        def program(target: torch.Tensor = target) -> tuple[str, torch.Tensor | None]:
+            x = torch.ones(shape, requires_grad=True)
+            loss = torch.nn.functional.cross_entropy(x, target, reduction=reduction, label_smoothing=smoothing)
+            loss.sum().backward()
+            return repr(loss), x.grad
+
+        text, grad = program()
+        with ao.AutogradGraph(optimize=optimize):
+            found = program()
+        assert found[0] == text
+        assert grad is not None
+        assert found[1] is not None
+        assert found[1].shape == grad.shape
