@@ -267,7 +267,8 @@ def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any
         with private.DisableTorchFunction():
             data = data.detach()
             data.__class__ = Tensor
-            data.data_ptr()                     # of its own: it may be resized, or shared with other processes
+            if data.layout is torch.strided:
+                data.data_ptr()                 # of its own: it may be resized, or shared with other processes
     return _new_parameter(cls, data, requires_grad)
 
 

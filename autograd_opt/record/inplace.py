@@ -264,7 +264,8 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         outs = [t for t in (given if isinstance(given, (tuple, list)) else (given,)) if isinstance(t, Tensor)]
         for t in outs:
             views.adopt_reshaped(t)
-            t.data_ptr()                    # memory that a clone shares cannot be given another size
+            if t.layout is torch.strided:
+                t.data_ptr()                # memory that a clone shares cannot be given another size
         kinds = [meta(t) for t in outs]
         result = func(*args, **kwargs)
         for t, kind in zip(outs, kinds, strict=True):

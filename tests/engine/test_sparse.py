@@ -209,3 +209,27 @@ def dense_gradient(w: Tensor) -> list[Any]:
 
 def test_a_dense_gradient_of_a_sparse_leaf_has_a_history_under_create_graph() -> None:
     compare(dense_gradient, lambda: torch.tensor([[1.0, 2], [3, 4]], dtype=torch.float64, requires_grad=True))
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
+def test_a_parameter_of_a_sparse_result(layout: str, computed: bool) -> None:
+    def program() -> list[Any]:
+        source = matrix().requires_grad_(computed)
+        p = torch.nn.Parameter(LAYOUTS[layout](source * 2))
+        y = torch.nn.functional.linear(torch.ones(2, 4, dtype=torch.float64), p)
+        y.sum().backward()
+        return [*shown(y), shown(p.grad), p.requires_grad, type(p), source.grad]
+
+    wanted = program()
+    for optimize in (False, True):
+        with ao.AutogradGraph(optimize=optimize):
+            assert program() == wanted
+
+
+def test_a_sparse_result_into_a_sparse_tensor() -> None:
+    for context in (nullcontext(), ao.AutogradGraph(), ao.AutogradGraph(optimize=True)):
+        with context:
+            a, out = matrix().to_sparse(), torch.zeros(4, 4, dtype=torch.float64).to_sparse()
+            assert torch.add(a, a, out=out) is out
+            assert torch.equal(out.to_dense(), matrix() * 2)
