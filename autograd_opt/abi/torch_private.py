@@ -32,6 +32,7 @@ OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
 TorchBindOpOverload = torch._ops.TorchBindOpOverload
 SingleLevelFunction: Any = torch.autograd.function._SingleLevelFunction
+Engine: Any = C._ImperativeEngine
 VariableFunctions: Any = C._VariableFunctions
 functions: Any = C._functions
 nn: Any = C._nn

@@ -16,7 +16,8 @@ from autograd_opt import errors
 from autograd_opt._common.arguments import named, whole
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten
-from autograd_opt.api.regions import Region, runs_as_written
+from autograd_opt.api.region_calls import runs_as_written
+from autograd_opt.api.regions import Region
 from autograd_opt.plans.capture import Unrepeatable
 from autograd_opt.plans.recording import Before, Recorded, Repetition
 from autograd_opt.plans.report import Kind, PlanReport, described

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from autograd_opt.graph.tensor import CustomTensor
 
+Tensor = torch.Tensor
+detach = torch.Tensor.detach
 OPAQUE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.GeneratorType,
           torch.nn.Module, str, bytes, int, float, complex, torch.dtype, torch.device, torch.Size)
 """Objects that are not looked into."""
@@ -72,3 +74,23 @@ def _attributes(held: Any, exchange: Exchange, seen: dict[int, Any], depth: int)
                 own[name] = new
             else:
                 object.__setattr__(held, name, new)
+
+
+def handed_out(results: Sequence[Tensor], leaves: list[Tensor]) -> list[Tensor]:
+    """Ordinary tensors over the memory of results, among which are views.
+
+    Views of a leaf, and of each other, stay views, which torch does not let a program write if it cannot follow.
+    """
+    bases: dict[int, Tensor] = {t.untyped_storage()._cdata: t for t in leaves if t.layout is torch.strided}
+    out = []
+    with torch.no_grad():
+        for t in results:
+            storage = t.untyped_storage()._cdata if t.layout is torch.strided else 0
+            base = bases.get(storage)
+            if base is not None and base.dtype is t.dtype and not (t.is_conj() or t.is_neg()):
+                out.append(base.as_strided(t.shape, t.stride(), t.storage_offset()))
+            else:
+                out.append(detach(t))
+                if storage:
+                    bases[storage] = out[-1]
+    return out

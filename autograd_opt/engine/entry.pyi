@@ -15,5 +15,5 @@ def install_entry(
     missing: Callable[[int], Exception],
 ) -> None: ...
 def run_for_torch(
-    tape: Tape, roots: list[Node], cotangents: list[Tensor], targets: list[Node], retain: bool,
+    tape: Tape, roots: list[Node], cotangents: list[Tensor], targets: list[Node], retain: bool, onward: bool,
 ) -> list[Tensor | None] | None: ...

@@ -230,24 +230,28 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
     return tuple(results)
 
 
-def run_for_torch(Tape tape, list roots, list cotangents, list targets, bint retain):
-    """The cotangents of leaves in an ordinary run that is part of one of torch's; None, with nothing done, in another."""
+cpdef list run_for_torch(Tape tape, list roots, list cotangents, list targets, bint retain, bint onward):
+    """The cotangents of leaves in an ordinary run that is part of one of torch's; None, with nothing done, in another.
+
+    `onward`: they go on in torch's engine, and nobody is given them as they are.
+    """
     cdef list stack
     graph, stack = tape.graph(), getattr(running, "stack", None)
     if graph is None or graph.anomaly or graph.released is not None or stack is None or stack \
             or ao_builtin0(anomaly_enabled) is True or transform_level() is not None:
         return None
-    return run_to(targets, graph, tape, roots, cotangents, stack, retain, True)
+    return run_to(targets, graph, tape, roots, cotangents, stack, retain, True, onward)
 
 
-cdef list run_to(list targets, object graph, Tape tape, list roots, list cotangents, list stack, bint retain, bint handed_on):
+cdef list run_to(list targets, object graph, Tape tape, list roots, list cotangents, list stack, bint retain, bint handed_on,
+                 bint onward=False):
     """The cotangents of `targets` in an ordinary run, with the passes before it and the callbacks after it."""
     cdef GraphTask task
     cdef list results
     tape.fixed += 1                      # passes and proofs hold record numbers; callbacks come after the engine's loop
     try:
         task = GraphTask.__new__(GraphTask, tape, retain, False, graph.prepare(roots, targets, not retain))
-        task.shares = graph.merges
+        task.shares, task.onward = graph.merges, onward
         guard = spare_guards.pop() if spare_guards else Guard()
         ao_method0(guard_enter, guard)
         try:

@@ -153,7 +153,7 @@ cdef int capture(GraphTask task, Node node, object g) except -1:
         task.captured[i] = part
         if node.hooks is None and type(part) is Tensor:
             ao_start(part, 4, 0)                    # `captured`, and the frames up to `visit`
-        if type(part) is Tensor and not task.create_graph and task.batch is None and ao_is_view(part):
+        if type(part) is Tensor and not task.create_graph and not task.onward and task.batch is None and ao_is_view(part):
             part._made = version_of(part)        # a view of the user's, although nobody has seen its base
         if part is None:
             task.undefined.add(i)

@@ -16,11 +16,14 @@ from torch.autograd.graph import GradientEdge
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
+from autograd_opt.engine import torch_engine
+from autograd_opt.engine.torch_histories import own_run
 from autograd_opt.graph import accumulators
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.accumulators import Accumulator
 from autograd_opt.graph.runs import current, stack
+from autograd_opt.record import transforms
 
 FRAMES = 0.4
 """A nested run that starts deeper than this part of the recursion limit continues in a thread of its own."""
@@ -106,7 +109,7 @@ def recorded(t: Any) -> bool:
     return "_node" in t.__dict__ if isinstance(t, torch.Tensor) else False
 
 
-class Engine(type(private.execution_engine())):  # type: ignore[misc]
+class Engine(private.Engine):  # type: ignore[misc]
     """torch's engine object, whose callbacks go to the run that is under way."""
 
     def queue_callback(self, callback: Callable[[], Any]) -> None:
@@ -119,18 +122,14 @@ class Engine(type(private.execution_engine())):  # type: ignore[misc]
     def run_backward(self, tensors: Sequence[Any], grad_tensors: Sequence[Any], keep_graph: bool, create_graph: bool,
                      inputs: Sequence[Any] = (), allow_unreachable: bool = False, accumulate_grad: bool = False) -> Any:
         """Where everything ends that asks torch for gradients, by whatever way it has come."""
-        from autograd_opt.engine import torch_engine
-        from autograd_opt.record import transforms
         capture = transforms.enclosing()
         if capture is not None and not accumulate_grad:
-            return torch_engine.gradients(
-                capture, super().run_backward, tensors, grad_tensors, keep_graph, create_graph, inputs,
-                allow_unreachable)
+            return torch_engine.gradients(capture, own_run, tensors, grad_tensors, keep_graph, create_graph, inputs,
+                                          allow_unreachable)
         if capture is None and (any(map(recorded, tensors)) or any(map(recorded, inputs))):
             return run_edges(tensors, grad_tensors, keep_graph, create_graph, inputs, allow_unreachable,
                              accumulate_grad)
-        return super().run_backward(tensors, grad_tensors, keep_graph, create_graph, inputs, allow_unreachable,
-                                    accumulate_grad)
+        return own_run(tensors, grad_tensors, keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad)
 
     def is_checkpoint_valid(self) -> bool:
         """Re-entrant checkpoints need a run that accumulates into every leaf."""

@@ -13,6 +13,7 @@ class Contribution:
 class GraphTask:
     anomaly: bool
     calls: bool
+    onward: bool
     pairs: list[Any] | None
     shares: bool
     @property

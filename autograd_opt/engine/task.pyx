@@ -135,7 +135,7 @@ cdef class GraphTask:
 
     cdef bint hands_out(self, Node node) except -1:
         """True if the user gets the cotangent of `node` itself."""
-        return self.captures is not None and not self.accumulate and node.index in self.captures
+        return self.captures is not None and not self.accumulate and not self.onward and node.index in self.captures
 
     cdef object add(self, object old, object g):
         """old + g, in memory of its own; dense where one of them is."""

@@ -13,11 +13,12 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
-from autograd_opt.graph import runs
+from autograd_opt.graph import boundary, runs
 from autograd_opt.graph.references import has_history
 from autograd_opt.graph.thread_state import torch_autograd
 
 Tensor = torch.Tensor
+run_backward = private.Engine.run_backward
 requires_grad = private.TensorBase.requires_grad.__get__
 
 
@@ -69,10 +70,15 @@ def end(run: Any) -> None:
             torch_run(tensors, cotangents, run.task.retain, tuple(inputs), True)
 
 
-def own_run(*arguments: Any) -> Any:
+def own_run(tensors: Sequence[Any], cotangents: Sequence[Any], retain: bool, create_graph: bool,
+            inputs: Sequence[Any] = (), allow_unreachable: bool = False, accumulate_grad: bool = False) -> Any:
     """torch's `run_backward`, not that of this library in front of it."""
-    engine = private.execution_engine()
-    return super(type(engine), engine).run_backward(*arguments)
+    before = boundary.begin_run(not inputs)
+    try:
+        return run_backward(private.execution_engine(), tensors, cotangents, retain, create_graph, inputs,
+                            allow_unreachable, accumulate_grad)
+    finally:
+        boundary.begin_run(before)
 
 
 def torch_run(tensors: Sequence[Tensor], cotangents: Sequence[Tensor], retain: bool, inputs: tuple[Tensor, ...],

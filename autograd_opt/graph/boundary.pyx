@@ -15,6 +15,12 @@ from autograd_opt.graph.handles cimport handle
 from autograd_opt.graph.node cimport LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, tapes, version_of
 from autograd_opt.graph.tape cimport Tape, forgetter, leaf_tensor
 
+cdef extern from *:
+    """
+    static AO_THREAD int ao_reaches_all = 0;     /* 1 in a run of torch's engine that executes every node below its roots */
+    """
+    int ao_reaches_all
+
 cdef extern from "Python.h":
     int PyObject_GenericSetAttr(object o, object name, object value) except -1
     bint is_weak "PyWeakref_CheckRefExact"(object o)
@@ -36,7 +42,7 @@ cdef bint counts_sharing():
 cdef bint shared_adds = counts_sharing()
 
 
-def boundary(Tape tape):
+cpdef tuple boundary(Tape tape):
     """(leaf nodes that require grad, their tensors, tensors that were leaves and hold the result of an operation by now)."""
     cdef Py_ssize_t i
     cdef Node node
@@ -57,12 +63,12 @@ def boundary(Tape tape):
     return leaves, tensors, written
 
 
-def nodes_of(Tape tape, tensors):
+cpdef list nodes_of(Tape tape, list tensors):
     """The nodes of these tensors; torch functions are off."""
     return [handle(tape, t) for t in tensors]
 
 
-def loosen(Tape tape, list leaves):
+cpdef int loosen(Tape tape, list leaves) except -1:
     """Hold the tensors of leaves weakly that torch has computed: like torch, keep them only where a rule reads them."""
     cdef Node node
     cdef object t
@@ -70,6 +76,7 @@ def loosen(Tape tape, list leaves):
         t = node.value
         if t is not None and not is_weak(t) and not ao_is_leaf(t):
             node.value = weakref.ref(t, forgetter(tape, <size_t><PyObject *>t, node))
+    return 0
 
 
 cdef object exchanged(object held, object old, object new):
@@ -85,7 +92,7 @@ cdef object exchanged(object held, object old, object new):
     return held
 
 
-def hand_over(Tape tape, t):
+cpdef object hand_over(Tape tape, t):
     """Let another tensor over the memory of `t` stand for it in the graph; `t` is an ordinary one from now on.
 
     Returns the other one, whose end tells its node as that of `t` would have.
@@ -129,7 +136,7 @@ cdef int count_held(object held, Tape tape, int *counts) except -1:
     return 0
 
 
-def kept_outside(Tape tape, dict known, list but):
+cpdef list kept_outside(Tape tape, dict known, list but):
     """Recorded tensors, `but` these, that require grad and that something besides the graph holds: a list, say.
 
     `known` says how many references to a tensor, by its id, are the caller's own.
@@ -169,3 +176,16 @@ def kept_outside(Tape tape, dict known, list but):
 def living_tapes():
     """The numbers of the tapes that are alive in this process."""
     return list(tapes)
+
+
+cdef bint reaches_all() noexcept:
+    """True if the run of torch's engine that is under way in this thread is known to execute every node below its roots."""
+    return ao_reaches_all != 0
+
+
+def begin_run(bint everything):
+    """Say whether the run that begins or goes on in this thread executes all nodes; returns what was said before."""
+    global ao_reaches_all
+    cdef bint before = ao_reaches_all != 0
+    ao_reaches_all = everything
+    return before

@@ -63,6 +63,9 @@ cdef class Tape(TapeBase):
     cdef int lead(self, Node node, Node target) except -1
     cdef int keep_number(self, Node node, object r) except -1
 
+cdef class Held:
+    cdef list nodes
+
 cdef Tape active_tape()
 cdef Tape tape_here()
 cdef PyObject *recording() noexcept

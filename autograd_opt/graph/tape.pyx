@@ -212,7 +212,6 @@ cdef Py_ssize_t own_references(Node node) except -1:
 @cython.final
 cdef class Held:
     """Keeps nodes and what they have saved alive while a call is open whose operands they are."""
-    cdef list nodes
 
     def __init__(self, nodes):
         self.nodes = [n for n in nodes if n is not None]
@@ -284,7 +283,7 @@ cdef class Tape:
         self.sources = sources
         self.plain = True
         self.late = bool(late_bases) and any_late()
-        self.capacity = 256
+        self.capacity = 64                   # a block that Python's allocator has at hand
         self.nodes = <PyObject **>PyMem_Malloc(self.capacity * sizeof(PyObject *))
         self.trash = []
         self.leaves = {}

@@ -149,14 +149,14 @@ def anew(module: nn.Module) -> None:
 
 def counted() -> list[int]:
     """A list that gets an entry in each backward run of a region."""
-    from autograd_opt.api.regions import Call
-    original, seen = Call.pulled_back, []
+    from autograd_opt.api.region_calls import OptimizedRegion
+    original, seen = OptimizedRegion.backward, []
 
-    def pulled_back(self: Call, *args: Any) -> Any:
+    def backward(*args: Any) -> Any:
         seen.append(1)
-        return original(self, *args)
+        return original(*args)
 
-    Call.pulled_back = pulled_back  # type: ignore[method-assign]
+    OptimizedRegion.backward = staticmethod(backward)  # type: ignore[method-assign]
     return seen
 
 

@@ -60,7 +60,7 @@ cdef int pass_on(GraphTask task, Node node, Node operand, object g, uint32_t fix
     if node.flags & fix:
         have = shape_of(g)
         if have != operand.shape:
-            if task.captures is None or task.accumulate:
+            if task.captures is None or task.accumulate or task.onward:
                 g, fresh = summed_to(g, have, operand.shape), FILLED if len(<tuple>operand.shape) == 1 else 1
             else:
                 as_view = task.hands_out(operand)

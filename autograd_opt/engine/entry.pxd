@@ -1,0 +1,5 @@
+"""Run the backward of an ordinary training step, or an ordinary part of a run of torch's."""
+
+from autograd_opt.graph.tape cimport Tape
+
+cpdef list run_for_torch(Tape tape, list roots, list cotangents, list targets, bint retain, bint onward)

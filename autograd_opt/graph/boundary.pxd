@@ -1,0 +1,10 @@
+"""Where a recorded part of a torch program meets the rest of it."""
+
+from autograd_opt.graph.tape cimport Tape
+
+cpdef tuple boundary(Tape tape)
+cpdef list nodes_of(Tape tape, list tensors)
+cpdef int loosen(Tape tape, list leaves) except -1
+cpdef object hand_over(Tape tape, t)
+cpdef list kept_outside(Tape tape, dict known, list but)
+cdef bint reaches_all() noexcept
