@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from torch.fx import GraphModule
+
     from autograd_opt.api.kept import Snapshot
     from autograd_opt.inspection.difference import PairExplanation
     from autograd_opt.inspection.report import Report
@@ -726,6 +728,45 @@ class AutogradGraph(Context):
         """A `networkx.MultiDiGraph`: record numbers with the data of `to_dict`, edges with the operand's `position`."""
         kept = self._readable()
         return (self.snapshot() if kept is self else kept).to_networkx(optimized)
+
+    @named
+    def to_fx(self, outputs: Any = None, *, inputs: Any = None, gradients: bool = False,
+              optimized: bool = False) -> GraphModule:
+        """The record as a `torch.fx.GraphModule` of aten operations, which runs under torch alone.
+
+        It takes the inputs and returns a tuple of the outputs; with `gradients`, that tuple and one of the gradients
+        that a run here computes. Other leaves are part of it as they are now; random operations draw anew.
+
+        Parameters
+        ----------
+        outputs : what it computes; default every result that nothing reads. Of one element, with `gradients`.
+        inputs : leaves that it takes, in this order; default all that require grad, in the order of recording.
+        gradients : also those of the outputs' sum with respect to the inputs; None for one that is not used.
+        optimized : equal calls are merged, forward and backward together.
+
+        Raises
+        ------
+        OutsideGraphError : the graph is not open.
+        UnsupportedError : the graph does not keep what was called (a Function, an operator without a rule), a hook
+            changes a gradient, or a constant is gone.
+
+        >>> import torch, autograd_opt as ao
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> with ao.AutogradGraph() as graph:
+        ...     module = graph.to_fx((x.exp() * x.exp()).sum(), gradients=True, optimized=True)
+        >>> module(torch.zeros(2))
+        ((tensor(2.),), (tensor([2., 2.]),))
+        """
+        from autograd_opt.api.recorded_fx import graph_module
+        self.require_active("to_fx")
+        roots, nodes = self.root_numbers(outputs), self.tape.snapshot()
+        if inputs is None:
+            found = [n for n in nodes if n.is_leaf and n.requires_grad]
+        else:
+            found = engine.input_nodes(engine.as_tuple(inputs))
+        if not all(n is not None and n.is_leaf for n in found):
+            raise errors.ArgumentError(errors.at(f"inputs= of to_fx() takes leaves that {self.label} has recorded"))
+        return graph_module(nodes, roots, [n.index for n in found], gradients, optimized)
 
     def follow(self, *models: Any) -> Any:
         """Remember which module of these models records what, and their parameters' names, for pictures and pages.
