@@ -281,9 +281,17 @@ def always(pair: Pair, windows: int) -> bool:
     return not pair.written and pair.latest == pair.count >= pair.site.executions - (windows - 1)
 
 
-def gradients(pairs: list[Pair]) -> str:
-    """What to mind where gradients flow through one value in several backward runs."""
-    several = any((p.across and p.first.lags and p.site.lags) or len(p.first.lags | p.site.lags) > 1 for p in pairs)
+def runs_backward(file: str, line: int) -> bool:
+    """True unless the body of the loop at a line shows that no backward run begins in it."""
+    calls = [node.func for loop in holding(file, line, LOOPS) if loop.lineno == line for part in loop.body
+             for node in ast.walk(part) if isinstance(node, ast.Call)]
+    return any(isinstance(f, ast.Name) or getattr(f, "attr", "") in ("backward", "grad", "step") for f in calls)
+
+
+def gradients(pairs: list[Pair], left: bool = False) -> str:
+    """What to mind where gradients flow through one value in several backward runs; `left`: of a loop that is left."""
+    several = any(((p.across or (left and p.site.across)) and p.first.lags and p.site.lags)
+                  or len(p.first.lags | p.site.lags) > 1 for p in pairs)
     return ("; its gradients are asked for in several backward runs: all but the last need retain_graph=True"
             if several else "")
 
@@ -373,7 +381,7 @@ def loop(pairs: list[Pair], group: list[Pair], reached: Reached) -> Advice:
     where = f"{Spot(file, line, '', 0)}"
     pairs = sorted(pairs, key=lambda p: p.site.spot.line if p.site.spot is not None else 0)
     what = listed([name_of(p.site) for p in pairs])
-    tail = under(spot, line) + gradients(pairs)
+    tail = under(spot, line) + gradients(pairs, runs_backward(file, line))
     texts = tuple(p.site.spot.text for p in pairs if p.site.spot is not None)
     everywhere = level == 0 and all(loop_to_leave(site, moved) == place for p in pairs if p.site.spot is not None
                                     for site in reached[p.site.spot])
