@@ -9,6 +9,7 @@ need no nodes: what the tape knows of the memory it finds out of date by itself,
 import torch
 
 from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
@@ -172,17 +173,22 @@ cdef bint lies_in(object below, object args) except -1:
 cpdef object written(object func, tuple args, object kwargs):
     """Call `func`, which writes its first argument, or each tensor of that list, without a record."""
     cdef Tape tape = active_tape()
-    cdef object r, switch
+    cdef object r, switch, targets
+    cdef list versions
+    cdef Py_ssize_t i
     if tape is None:
         return func(*args, **kwargs)
     lent(args, kwargs)
     switch = enter(tape)
     try:
+        targets = args[:1] if not args or type(args[0]) is not list and type(args[0]) is not tuple else args[0]
+        versions = [version_of(t) if is_tensor(t) and not ao_is_inference(is_inference, t) else None for t in targets]
         r = func(*args, **kwargs) if kwargs else ao_call(func, args, None)
-        if args:
-            for t in args[0] if type(args[0]) is list or type(args[0]) is tuple else args[:1]:
-                if is_tensor(t):
-                    wrote(t)
+        for i in range(len(versions)):
+            if is_tensor(targets[i]):
+                wrote(targets[i])
+                if versions[i] is not None and version_of(targets[i]) == <uint32_t>versions[i]:
+                    tape.escape(targets[i])          # a kernel of torch's that counts no write
         return r
     finally:
         leave(tape, switch)

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 import autograd_opt as ao
 from autograd_opt.record import routes
-from autograd_opt.record.dispatch import HANDLERS
+from autograd_opt.record.dispatch import classify
 
 Tensor = torch.Tensor
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -119,6 +119,48 @@ def test_a_write_without_gradient_is_seen_by_rules_that_read_the_memory() -> Non
 def test_forms_with_a_meaning_of_their_own_have_no_short_entry() -> None:
     with ao.AutogradGraph():
         pass
-    assert isinstance(HANDLERS[Tensor.add_], routes.Write)
+    assert isinstance(classify(Tensor.add_), routes.Write)
     for name in ("requires_grad_", "detach_", "set_", "resize_", "__setitem__"):
-        assert not isinstance(HANDLERS.get(getattr(Tensor, name)), routes.Write), name
+        assert not isinstance(classify(getattr(Tensor, name)), routes.Write), name
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_writes_that_torch_does_not_count(optimize: bool) -> None:
+    """The kernel of a `GradScaler` writes its operands without a version."""
+    for unscaled in (lambda g: [g.clone(), g.clone()], lambda g: [g * 1, g.clone().t()], lambda g: [g.clone()[:, :2]]):
+        with ao.AutogradGraph(optimize=optimize):
+            g = torch.full((4, 4), 4.0)
+            parts = unscaled(g)
+            before = [p.sum() for p in parts]
+            torch._amp_foreach_non_finite_check_and_unscale_(parts, torch.zeros(1), torch.full((1,), 0.25))
+            assert [4 * float(p.sum()) for p in parts] == [float(b) for b in before]
+            assert float(g.sum()) == 64
+            assert float(g.clone().sum()) == 64
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_gradient_scaler(optimize: bool) -> None:
+    def trained(context: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        net = torch.nn.Linear(3, 2)
+        twin = torch.nn.Linear(3, 2)
+        twin.load_state_dict(net.state_dict())
+        parameters = [*net.parameters(), *twin.parameters()]
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        sgd = torch.optim.SGD(parameters, 0.1)
+        seen = []
+        for _ in range(3):
+            with context():
+                x = torch.randn(4, 3)
+                scaler.scale(net(x).square().mean() + twin(x).square().mean()).backward()
+                seen.append(torch.stack([p.grad.square().sum() for p in parameters if p.grad is not None]))
+                scaler.unscale_(sgd)
+                seen.append(torch.stack([p.grad.square().sum() for p in parameters if p.grad is not None]))
+                scaler.step(sgd)
+                scaler.update()
+                sgd.zero_grad()
+        return [*seen, *(p.detach() for p in parameters)]
+
+    found = trained(lambda: ao.AutogradGraph(optimize=optimize))
+    for a, b in zip(found, trained(contextlib.nullcontext), strict=True):
+        torch.testing.assert_close(a, b)
