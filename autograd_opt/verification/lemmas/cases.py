@@ -145,17 +145,17 @@ CASES: dict[str, tuple[Case, ...]] = {
 
 
 FURTHER: dict[str, tuple[Case, ...]] = {
-    **each("add sub rsub", on((2,), (2,), alpha=-2), on((2,), (2,), alpha=0.5), on((), (2,)), on((1, 2), (2, 1))),
-    **each("mul div", on((2,), (2,)), on((), (2,)), on((1, 2), (2, 1)), on((1, 1, 2), (2, 1, 1))),
+    **each("add sub rsub", on((2,), (2,), alpha=-2), on((2,), (2,), alpha=0.5), on((), (2,)), on((1, 2), (2, 1)), on((2, 2), (2, 2))),
+    **each("mul div", on((2,), (2,)), on((), (2,)), on((2, 2), (2, 2)), on((1, 2), (2, 1)), on((1, 1, 2), (2, 1, 1))),
     **each("addcmul addcdiv", on((2,), (2,), (2,)), on((2,), (2,), (2,), value=-0.5), on((2, 1), (1, 2), (2,))),
     "lerp": (on((2, 1), (2,), (2,)), on((), (2,), (2,))),
-    **each("maximum minimum", on((2,), (2,)), on((1, 1, 2), (2,))),
+    **each("maximum minimum", on((2,), (2,)), on((1, 1, 2), (2,)), on((2, 2), (2, 2))),
     "leaky_relu": (on((2,), negative_slope=0.5), on((2,), negative_slope=-0.25)),
     "elu": (on((1,), alpha=0.5), on((1,), scale=2.0), on((1,), input_scale=2.0)), "celu": (on((1,)), on((1,), alpha=0.5)),
     "softplus": (on((1,)), on((1,), beta=3, threshold=10)),
     "threshold": (on((1,), threshold=1, value=2), on((1,), threshold=-1, value=0.5)),
     "hardtanh": (on((1,), min_val=-2.0, max_val=0.5),), "softshrink": (on((1,), lambd=0.25), on((1,), lambd=2.0)),
-    "clamp": (on((1,), None, None, max=0), on((1,), None, None, min=-1.0)),
+    "clamp": (on((1,), None, None, max=0), on((1,), None, None, min=-1.0), on((2,), (2,), None)),
     "polygamma": (on((1,), n=2), on((1,), n=3)),
     "where": (on((1, 2), (2,), (), values={0: np.array([[True, False]])}, needs=(1, 2)),),
     "masked_fill": (on((2,), (2,), None, values={1: np.array([False, True])}, needs=(0,), value=3),),
@@ -177,10 +177,11 @@ FURTHER: dict[str, tuple[Case, ...]] = {
                    on((1, 2, 1), (2, 1), (2, 1), normalized_shape=[2, 1]), on((2, 2, 1), None, None, normalized_shape=[2, 1]), on((3,), (3,), (3,), normalized_shape=[3])),
     "nll_loss": (on((2, 2), (2,), None, values={1: np.array([1, 0])}, needs=(0,)), on((1, 3), (1,), None, values={1: np.array([2])}, needs=(0,))),
     "matmul": (on((2, 2), (2, 2)), on((1, 1), (1, 1)), on((2, 1), (1, 2)), on((1,), (1, 2)), on((2,), (2, 2, 1)), on((2, 2, 1), (1,)),
-               on((1, 2, 1, 2), (2, 2, 1)), on((2, 1, 1), (1, 1, 2))),
+               on((1, 2, 1, 2), (2, 2, 1)), on((2, 1, 1), (1, 1, 2)), on((2, 2, 2), (2, 2)), on((2, 1, 2), (2, 2, 2))),
     "mm": (on((2, 2), (2, 2)), on((1, 3), (3, 1))), "bmm": (on((1, 2, 2), (1, 2, 2)), on((3, 1, 2), (3, 2, 1))),
     "mv": (on((2, 2), (2,)), on((1, 4), (4,))), **each("dot vdot", on((2,), (2,)), on((1,), (1,))), "outer": (on((2,), (2,)), on((1,), (3,))),
-    "linear": (on((2,), (3, 2), (3,)), on((1, 2, 2), (2, 2), (2,)), on((2, 1), (1, 1), None), on((2, 2), (2,), None)),
+    "linear": (on((2,), (3, 2), (3,)), on((1, 2, 2), (2, 2), (2,)), on((2, 1), (1, 1), None), on((2, 2), (2,), None),
+               on((2, 2, 2), (3, 2), None)),
     "addmm": (on((2,), (2, 1), (1, 2), alpha=-1), on((2, 2), (2, 2), (2, 2)), on((2, 2), (2, 2), (2, 2), beta=0.5)),
     "baddbmm": (on((1, 2, 2), (1, 2, 2), (1, 2, 2)), on((2, 1, 1), (2, 1, 2), (2, 2, 1), beta=-2)),
     "addbmm": (on((2, 2), (1, 2, 1), (1, 1, 2)), on((1, 1), (2, 1, 2), (2, 2, 1), alpha=3)),
@@ -189,7 +190,7 @@ FURTHER: dict[str, tuple[Case, ...]] = {
     **each("ravel", on((4,)), on((1, 2, 2))), "flatten": (on((2, 1, 2), start_dim=0, end_dim=1), on((1, 2, 1, 2), start_dim=-2)),
     "squeeze": (on((1, 2, 1)), on((2, 2), dim=(0,)), on((1,), dim=(0,))), "permute": (on((2, 2), dims=(1, 0)), on((2, 1, 2, 1), dims=(3, 1, -2, 0))),
     **each("mT mH", on((2, 2)), on((2, 1, 3)), on((1, 2, 1, 2))), **each("T H t", on((2, 2)), on((1, 3))),
-    **each("expand broadcast_to", on((), size=(2,)), on((1, 2), size=(3, 2)), on((2, 1, 1), size=(2, 1, 2)), on((1,), size=(2, 2, 1, 1))),
+    **each("expand broadcast_to", on((), size=(2,)), on((1, 2), size=(3, 2)), on((2, 1, 1), size=(2, 1, 2)), on((2, 1, 2), size=(2, 3, 2)), on((1,), size=(2, 2, 1, 1))),
     **each("tril triu", on((2, 2), diagonal=-1), on((1, 3)), on((2, 2, 2)), on((4, 2), diagonal=-2)),
     "flip": (on((3,), dims=(0,)), on((2, 2), dims=(0, 1)), on((2, 1, 2), dims=(2,))), "rot90": (on((2, 2), k=2, dims=(0, 1)), on((2, 2), k=3, dims=(0, 1)), on((2, 1, 2), k=-1, dims=(0, 2))),
     "roll": (on((4,), shifts=2, dims=(0,)), on((2, 3), shifts=-1, dims=(0,)), on((2, 2), shifts=1)),
@@ -204,7 +205,7 @@ FURTHER: dict[str, tuple[Case, ...]] = {
     "scatter_add": (on((1, 3), (1, 2), (1, 2), values={1: np.array([[2, 2]])}, dim=1, needs=(0, 2)), on((2,), (2,), (3,), values={1: np.array([1, 1])}, dim=0, needs=(0, 2))),
     "conv1d": (on((1, 1, 5), (1, 1, 2), None, stride=[2], padding=[0], dilation=[2], groups=1), on((2, 1, 2), (2, 1, 1), (2,), stride=[1], padding=[1], dilation=[1], groups=1)),
     "diagonal": (on((2, 2), offset=-1), on((2, 1, 2), offset=0, dim1=0, dim2=2)),
-    **each("conj conj_physical resolve_conj resolve_neg real", on(()), on((1, 2))),
+    **each("conj conj_physical resolve_conj resolve_neg real", on(()), on((2, 2))),
 }
 """Instances at which rules might branch: other values of attributes, coinciding, even and single sizes, other ranks."""
 NEGATIVE_TOO: dict[str, tuple[int, ...]] = {
