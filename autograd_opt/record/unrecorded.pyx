@@ -24,6 +24,7 @@ from autograd_opt.record.arguments cimport grad_on, is_tensor, lend_all, lent, n
 from autograd_opt.record.guard cimport enter, leave
 
 ao_use_reads(reads_address())
+cdef object count_write = torch.autograd.graph.increment_version
 cdef object any_autocast = private.is_any_autocast_enabled
 cdef object is_inference = private.TensorBase.__dict__["is_inference"]
 cdef object get_data = private.TensorBase.__dict__["data"]
@@ -181,14 +182,17 @@ cpdef object written(object func, tuple args, object kwargs):
     lent(args, kwargs)
     switch = enter(tape)
     try:
-        targets = args[:1] if not args or type(args[0]) is not list and type(args[0]) is not tuple else args[0]
-        versions = [version_of(t) if is_tensor(t) and not ao_is_inference(is_inference, t) else None for t in targets]
+        if args and (type(args[0]) is list or type(args[0]) is tuple):
+            targets = args[0]
+            versions = [version_of(t) if is_tensor(t) and not ao_is_inference(is_inference, t) else None for t in targets]
+        else:
+            targets, versions = args[:1], [None] * len(args[:1])
         r = func(*args, **kwargs) if kwargs else ao_call(func, args, None)
         for i in range(len(versions)):
             if is_tensor(targets[i]):
                 wrote(targets[i])
                 if versions[i] is not None and version_of(targets[i]) == <uint32_t>versions[i]:
-                    tape.escape(targets[i])          # a kernel of torch's that counts no write
+                    count_write(targets[i])          # which the kernel of a GradScaler does not
         return r
     finally:
         leave(tape, switch)
