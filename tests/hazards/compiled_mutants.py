@@ -33,6 +33,8 @@ class Guard:
     killer: str
 
 
+KEY = "e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)\n        "
+"""Which of the two places that look a value up."""
 GUARDS = [
     # what may be handed out
     Guard(
@@ -61,14 +63,14 @@ GUARDS = [
         "11 two outputs are two objects",
     ),
     Guard(
-        "if found and not op.flags & VIEW:",
-        "if found and (mutant == @ or not op.flags & VIEW):",
+        KEY + "if e != NULL and e.first != NULL and not op.flags & VIEW:",
+        KEY + "if e != NULL and e.first != NULL and (mutant == @ or not op.flags & VIEW):",
         "12 two views of one base",
     ),
     # the key
     Guard(
-        "memcpy(&kb, &number, 8)",
-        "memcpy(&kb, &number, 8)\n            kb = <int64_t>number if mutant == @ else kb",
+        "memcpy(key, &number, 8)",
+        "memcpy(key, &number, 8)\n        key[0] = <int64_t>number if mutant == @ else key[0]",
         "03 signed zeros multiply",
     ),
     Guard(

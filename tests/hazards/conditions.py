@@ -143,7 +143,7 @@ conditions(
     holds=True,
 )
 conditions(
-    "if nb is None and k.numbers and na.device is CPU:",
+    "if nb is None and k.numbers and na.device is CPU else (b,)",
     ("k.numbers", NUMBERS + "test_powers_take_the_number"),
     holds=True,
 )
@@ -182,16 +182,8 @@ conditions(
     holds=True,
 )
 conditions(
-    "if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>a) or not mode_innermost() \\\n"
-    "            or ao_casts(any_autocast) or foreign(<object>b):",
-    ("foreign(<object>b)", FUNCTIONS + "test_it_is_asked_and_what_it_computes_is_recorded"),
-    ("not mode_innermost()", DIRECT + "test_operators_of_plain_tensors_come_to_a_mode_of_the_users_first"),
-)
-conditions(
-    "if tp == NULL or (<Tape>tp).guarded or not ordinary(<object>t) or not mode_innermost():\n"
-    "        return None\n"
-    "    switch",
-    ("not mode_innermost()", DIRECT + "test_operators_of_plain_tensors_come_to_a_mode_of_the_users_first"),
+    "if foreign(<object>a[i]):",
+    ("foreign(<object>a[i])", FUNCTIONS + "test_it_is_asked_and_what_it_computes_is_recorded"),
 )
 
 # ----- the short way of an ordinary backward ---------------------------------------------------------
