@@ -197,7 +197,6 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         versions = [version_number(args[i]) for i in positions]
         seen = [i for i in positions if args[i]._is_view()]
         old_base = {i: views.base_of(args[i]) for i in seen if not views.unseen(args[i])}
-        private.set_grad_enabled(False)
     needs = [False] * len(args)
     for i, node in zip(positions, found, strict=True):
         needs[i] = node.requires_grad
@@ -206,6 +205,8 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     bases = [None if base is None else base[1] for base in old_base.values()]
     with tapes.Held([*found, *bases]):      # the forward may detach its operands, write them, end other runs
         try:
+            with private.DisableTorchFunction():
+                private.set_grad_enabled(False)
             if with_setup:
                 result = cls.forward(*args, **kwargs)
                 cls.setup_context(ctx, args, result)

@@ -8,6 +8,8 @@ A leaf runs its tensor hooks before `.grad` is written and its post-accumulate h
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -192,35 +194,30 @@ def checked(fn: Any, result: Any, g: Tensor | None, none: bool = False) -> Any:
     return result
 
 
-class user_code:
+@contextmanager
+def user_code(task: Any, node: Any = None) -> Iterator[None]:
     """Inside a run, the state that user code expects: torch functions seen, recording possible."""
-
-    __slots__ = ("before", "grad_mode", "guard", "node", "pairs", "run", "task")
-
-    def __init__(self, task: Any, node: Any = None):
-        self.task, self.node = task, node
-
-    def __enter__(self) -> None:
-        run = self.run = runs.current()
-        if run is not None:
-            self.before, run.node = run.node, self.node
-        self.pairs = ENTERED.pairs[:]
-        if not self.task.create_graph:
-            tapes.resume(0)
-            self.grad_mode = private.is_grad_enabled()
-            self.guard = private.EnableTorchFunction()
-            self.guard.__enter__()
-            private.push_on_torch_function_stack(MODE)
-
-    def __exit__(self, *exc: Any) -> None:
-        if not self.task.create_graph:
-            private.pop_torch_function_stack()
-            self.guard.__exit__(*exc)
+    run = runs.current()
+    before = run.node if run is not None else None
+    pairs = ENTERED.pairs[:]
+    if run is not None:
+        run.node = node
+    try:
+        if task.create_graph:
+            yield
+            return
+        tapes.resume(0)
+        grad_mode = private.is_grad_enabled()
+        try:
+            with private.EnableTorchFunction(), MODE:
+                yield
+        finally:
             tapes.pause()
-            private.set_grad_enabled(self.grad_mode)
-        ENTERED.changed(self.pairs, self.task)
-        if self.run is not None:
-            self.run.node = self.before
+            private.set_grad_enabled(grad_mode)
+    finally:
+        ENTERED.changed(pairs, task)
+        if run is not None:
+            run.node = before
 
 
 def run_leaf_hooks(t: Tensor, g: Any, task: Any) -> Any:

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_opt._common.callsite import place_text, user_frame
 from autograd_opt._common.files import path_of, written_whole
+from autograd_opt.abi.torch_private import TorchDispatchMode
 from autograd_opt.graph import program_text
 
 
