@@ -30,7 +30,7 @@ class Buffers:
         count = math.prod(shape)
         alike = self.all.setdefault((count, like.dtype, like.device), [])
         for memory in alike:
-            if self.last[memory.data_ptr()] < number:
+            if self.last[address(memory)] < number:
                 break
         else:
             memory = torch.empty(count, dtype=like.dtype, device=like.device)
@@ -40,8 +40,13 @@ class Buffers:
         return memory.view(shape)
 
     def use(self, memory: Tensor, last: int) -> None:
-        """Note that memory of this plan's is read until step `last`."""
-        self.last[memory.data_ptr()] = max(last, self.last.get(memory.data_ptr(), -1))
+        """Note that memory of this plan's, or a part of it, is read until step `last`."""
+        self.last[address(memory)] = max(last, self.last.get(address(memory), -1))
+
+
+def address(memory: Tensor) -> int:
+    """Where the memory begins that a tensor is a part of."""
+    return memory.untyped_storage().data_ptr()
 
 
 def maker(sample: Tensor) -> Callable[[], Tensor]:

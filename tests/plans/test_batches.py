@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
+from autograd_opt.plans.memory import Buffers
 
 Tensor = torch.Tensor
 COUNT = 9
@@ -97,3 +98,12 @@ def test_few_and_large_kernels_are_no_batch() -> None:
         function(x)
         (kind,) = function.report().kinds
         assert kind.kernels["mm.default"] == count
+
+
+def test_memory_of_which_a_row_is_still_read_is_not_used_again() -> None:
+    """What is written into one row in place is read later than the batch that made the rows."""
+    buffers, like = Buffers(), torch.empty(1)
+    rows = buffers.take((3, 4), like, number=0, last=2)
+    buffers.use(rows[1], 9)
+    assert buffers.take((12,), like, number=5, last=6).data_ptr() != rows.data_ptr()
+    assert buffers.take((12,), like, number=10, last=11).data_ptr() == rows.data_ptr()
