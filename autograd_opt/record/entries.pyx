@@ -330,10 +330,31 @@ cdef object unrecorded_item(Tape tape, object t, object index):
         leave(tape, switch)
 
 
-cdef bint usual_index(object index) except -1:
-    """True for numbers, slices and ordinary tensors, and more than an ellipsis alone."""
-    if index is Ellipsis:
+cpdef bint is_whole(object index, object shape) except -1:
+    """True if `x[index] = ...` writes to `x` itself: torch makes no view for a slice that begins at 0 and spans its axis."""
+    cdef tuple entries = <tuple>index if type(index) is tuple else (index,)
+    cdef Py_ssize_t k, axis = 0, axes = len(<tuple>shape)
+    for k in range(len(entries)):
+        if entries[k] is Ellipsis:
+            axis = axes + 1 + k - len(entries)
+        elif axis >= 0 and axis < axes and spans(entries[k], (<tuple>shape)[axis]):
+            axis += 1
+        else:
+            return False
+    return True
+
+
+cdef bint spans(object entry, Py_ssize_t size) except -1:
+    """True if an entry of an index is a slice that begins at 0 and ends where, or after, an axis of this size does."""
+    if type(entry) is not slice:
         return False
+    start, stop, step = entry.start, entry.stop, entry.step
+    return (start is None or type(start) is int and start == 0) and (step is None or type(step) is int and step == 1) \
+        and (stop is None or type(stop) is int and stop >= size)
+
+
+cdef bint usual_index(object index) except -1:
+    """True for numbers, slices, an ellipsis and ordinary tensors."""
     for entry in <tuple>index if type(index) is tuple else (index,):
         if not basic(entry) and not (ordinary(entry) and ao_plain(entry)):
             return False
@@ -345,13 +366,16 @@ cdef int write_part(Tape tape, object t, object index, object value) except -1:
     cdef Node n, source = None
     cdef object switch
     cdef list versions
+    cdef bint whole = is_whole(index, shape_of(t))
     if value is t or not usual_index(index) or ao_is_inference(is_inference, t) or not (
             type(value) in numbers or ordinary(value) and ao_plain(value) and not ao_is_inference(is_inference, value)):
         return 0
     switch = enter(tape)
     try:
         n = handle(tape, t)
-        if not len(<tuple>n.shape) or (not usual_target(tape, t) if n.flags & REQUIRES_GRAD else n.hooks is not None):
+        if not len(<tuple>n.shape) or whole and is_tensor(value) and len(<tuple>shape_of(value)) > len(<tuple>n.shape):
+            return 0
+        if (not usual_target(tape, t) if n.flags & REQUIRES_GRAD else n.hooks is not None):
             return 0
         versions = [version_of(t), 0]
         if is_tensor(value):
@@ -364,7 +388,12 @@ cdef int write_part(Tape tape, object t, object index, object value) except -1:
             lend(t)
             lend(value)
         ao_former_assign(t, index, value)
-        record_write(SETITEM, [n, source], (t, value), {"index": index}, t, None, versions)
+        if not whole:
+            record_write(SETITEM, [n, source], (t, value), {"index": index}, t, None, versions)
+        elif source is None:
+            record_write(OVERWRITE, [n], (t,), {}, t)
+        else:
+            record_write(COPY, [n, source], (t, value), {}, t, None, versions)
         if not n.flags & REQUIRES_GRAD:
             base_became_late(t)
     finally:
@@ -502,7 +531,7 @@ def install_slots(custom):
 
 
 cdef object getitem = Tensor.__getitem__
-cdef Op SLICE = None, INDEX = None, SETITEM = None
+cdef Op SLICE = None, INDEX = None, SETITEM = None, COPY = None, OVERWRITE = None
 cdef str SLOT = None                     # ops/indexing.py: what stands for a tensor in an index's attribute
 
 
@@ -513,6 +542,6 @@ cdef object t_getitem(object self, object index):
 
 def install(dict ops):
     """Know the operators of indexing."""
-    global SLICE, INDEX, SETITEM, SLOT
+    global SLICE, INDEX, SETITEM, COPY, OVERWRITE, SLOT
     from autograd_opt.ops.indexing import SLOT
-    SLICE, INDEX, SETITEM = ops["slice"], ops["index"], ops["setitem"]
+    SLICE, INDEX, SETITEM, COPY, OVERWRITE = [ops[k] for k in ("slice", "index", "setitem", "copy", "overwrite")]

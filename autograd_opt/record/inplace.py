@@ -22,6 +22,7 @@ from autograd_opt.graph.references import has_history
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
 from autograd_opt.record import new_nodes, recorder, routes, unrecorded, views
 from autograd_opt.record.dispatch import call, special
+from autograd_opt.record.entries import is_whole
 from autograd_opt.record.leaves import meta, remade
 
 Tensor = torch.Tensor
@@ -113,7 +114,7 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     if not strided:
         return opaque_handler(func, args, kwargs)
     with private.DisableTorchFunction():
-        if op is not SETITEM or not makes_view(attributes["index"]):
+        if op is not SETITEM or not makes_view(target, attributes["index"]):
             views.refuse_unread(target)
         found = nodes_of(operands, op.name)
         if not wants_grad(found):
@@ -290,7 +291,7 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if not x.dim() and (type(index) in (int, slice) or (isinstance(index, Tensor) and not index.is_floating_point()
                                                         and index.dtype not in (torch.bool, torch.uint8))):
         unrecorded.run_raw(func, args, kwargs)    # raises
-    if not makes_view(index):
+    if not makes_view(x, index):
         views.refuse_unread(x)
     node = handles.handle_of(x) if torch.is_grad_enabled() else None
     own_leaf = node is not None and node.op == "opaque" and not node.operands       # that the call has made itself
@@ -299,13 +300,13 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             "a view of a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"
         ))
-    if index is Ellipsis and (not isinstance(value, Tensor) or value.dim() <= x.dim()):
-        if isinstance(value, Tensor):
-            write(COPY, func, args, kwargs, (x, value), {})
-        else:
-            write(OVERWRITE, func, args, kwargs, (x,), {})
+    if is_whole(index, x.shape) and not isinstance(value, Tensor):
+        write(OVERWRITE, func, args, kwargs, (x,), {})
         return
-    if torch.is_grad_enabled() and x._is_view() and only_views(index) and views.repeats(x.shape, x.stride()):
+    if is_whole(index, x.shape) and (source := fitted(value, x)).dim() <= x.dim():
+        write(COPY, func, args, kwargs, (x, source), {})
+        return
+    if torch.is_grad_enabled() and x._is_view() and only_views(x, index) and views.repeats(x.shape, x.stride()):
         part = call(Tensor.__getitem__, (x, index), {})     # which need not repeat its memory
         if views.repeats(part.shape, part.stride()):
             unrecorded.run_raw(func, args, kwargs)            # raises
@@ -314,16 +315,17 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     write(SETITEM, func, args, kwargs, (x, value), {"index": index})
 
 
-def makes_view(index: Any) -> bool:
-    """Does `x[index] = ...` write through a view of `x`, rather than to `x` itself?"""
+def makes_view(x: Tensor, index: Any) -> bool:
+    """True if `x[index] = ...` writes through a view of `x`, rather than to `x` itself."""
     entries = index if isinstance(index, tuple) else (index,)
-    return any(e is None or (isinstance(e, (int, slice)) and e != slice(None)) for e in entries)
+    return not is_whole(index, x.shape) and any(
+        e is None or (isinstance(e, (int, slice)) and e != slice(None)) for e in entries)
 
 
-def only_views(index: Any) -> bool:
-    """Is `x[index]` a view of `x`, and neither `x` itself nor a gathered copy?"""
+def only_views(x: Tensor, index: Any) -> bool:
+    """True if `x[index]` is a view of `x`, and neither `x` itself nor a gathered copy."""
     entries = index if isinstance(index, tuple) else (index,)
-    return makes_view(index) and all(e is None or e is Ellipsis or type(e) in (int, slice) for e in entries)
+    return makes_view(x, index) and all(e is None or e is Ellipsis or type(e) in (int, slice) for e in entries)
 
 
 def fitted(value: Any, part: Tensor) -> Any:

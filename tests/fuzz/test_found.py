@@ -140,6 +140,28 @@ FOUND = {
         v = y * 1
         u, = torch.autograd.grad(v, [y], v * 2)
         u.requires_grad, u.is_leaf""",
+    "an assignment to all of a tensor is no write through a view, and leaves zeros without a history": """
+        v = x * 2
+        v[:] = s
+        a, b = torch.autograd.grad((v * v).sum(), [x, s], create_graph=True)
+        v = x * 2
+        v[:, :5] = 3
+        t = v * v
+        v[0:2, ...] = d
+        a, = torch.autograd.grad(v.sum(), [x], create_graph=True)""",
+    "an assignment to all of its rows from the last on, or past a new axis, is one": """
+        v = x * 2
+        v[-2:] = 3
+        a, = torch.autograd.grad((v * v).sum(), [x], create_graph=True)
+        v = x * 2
+        v[None, :] = y
+        a, b = torch.autograd.grad((v * v).sum(), [x, y], create_graph=True)""",
+    "an assignment to all of a constant": """
+        u = c[1:]
+        c[:] = x[None]
+        v = d * 1
+        v[...,] = y.float()
+        (u.sum() * v).sum().backward()""",
     # ----- writes without a record -----
     "a write under no_grad leaves the gradient of a tensor where it was": """
         v = f * 2
