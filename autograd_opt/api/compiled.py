@@ -1,4 +1,7 @@
-"""compile: a function recorded once for each kind of call, whose optimized kernels are run again for the others."""
+"""compile: a function recorded twice for each kind of call, whose optimized kernels are run again for the others.
+
+The first call of a kind is only recorded: many kinds are met once, and making a plan takes many steps.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ MOST_KINDS = 64
 
 @dataclass
 class Known:
-    """A kind of call that was met: what it is, and its repetition, or why it has none."""
+    """A kind of call that was met: what it is, and its repetition, or why it has none; neither after one call."""
 
     guard: Any
     repetition: Repetition | None
@@ -89,6 +92,9 @@ class Compiled:
         """A call of a kind that was met before."""
         known.calls += 1
         repetition = known.repetition
+        if repetition is None and not known.reason:
+            result, known.repetition, known.reason = self.recorded(leaves, args, kwargs)
+            return result
         if repetition is None or not repetition.lock.acquire(blocking=False):
             return self.region(self.function, args, kwargs)
         try:
@@ -99,33 +105,38 @@ class Compiled:
             repetition.lock.release()
 
     def first(self, leaves: list[Any], situation: Any, args: Any, kwargs: Any) -> Any:
-        """A call of a new kind: recorded, and a plan made of it."""
+        """A call of a new kind, recorded."""
         try:
             before = Before(self.function, leaves)
         except Unrepeatable as error:
             self.say(str(error))
             return self.region(self.function, args, kwargs)
-        guard = before.guard(situation)
-        result, known = self.recorded(before, guard, args, kwargs)
+        known = Known(before.guard(situation), None)
+        result = self.region(self.function, args, kwargs)
+        try:
+            before.unchanged()
+        except Unrepeatable as error:
+            self.say(str(error))
+            known.reason = str(error)
         self.kinds.insert(0, known)
         del self.kinds[MOST_KINDS:]
         return result
 
-    def recorded(self, before: Before, guard: Any, args: Any, kwargs: Any) -> tuple[Any, Known]:
-        """The result of a call that is recorded, and what is known of its kind then."""
-        recorded = Recorded(self.function, before)
+    def recorded(self, leaves: list[Any], args: Any, kwargs: Any) -> tuple[Any, Repetition | None, str]:
+        """The result of a call that is recorded, its repetition, or why it has none."""
+        recorded = Recorded(self.function, Before(self.function, leaves))
         result = self.region(recorded, args, kwargs)
         try:
-            return result, Known(guard, Repetition(recorded, self.settings))
+            return result, Repetition(recorded, self.settings), ""
         except Unrepeatable as error:
             self.say(str(error))
-            return result, Known(guard, None, str(error))
+            return result, None, str(error)
 
     def checked(self, known: Known, leaves: list[Any], situation: Any, args: Any, kwargs: Any) -> Any:
         """Record a call anew although there is a plan for it, and compare the two."""
-        before = Before(self.function, leaves)
-        result, new = self.recorded(before, before.guard(situation), args, kwargs)
-        old, repetition = known.repetition, new.repetition
+        guard = Before(self.function, leaves).guard(situation)
+        old = known.repetition
+        result, repetition, reason = self.recorded(leaves, args, kwargs)
         if old is not None and (repetition is None or described(repetition) != described(old)):
             warnings.warn(
                 errors.at(
@@ -134,7 +145,7 @@ class Compiled:
                 ),
                 stacklevel=4,
             )
-        known.guard, known.repetition, known.reason = new.guard, new.repetition, new.reason
+        known.guard, known.repetition, known.reason = guard, repetition, reason
         return result
 
     def say(self, reason: str) -> None:
@@ -195,6 +206,7 @@ def compile(
     A callable with the function's arguments and results; `report()` tells what it has learned.  Results are
     ordinary tensors; where the function has not called backward on them, they can be differentiated, once.
 
+    The first call of a kind is only recorded, the second makes its plan, and the others repeat that.
     A kind is: the structure of the arguments; shapes, strides, dtypes, devices, `requires_grad` and identity of
     tensors; equal Python values; the state of what the function reaches (closures, globals that it names, modules,
     attributes); grad mode.

@@ -84,6 +84,11 @@ class Before:
         held = [t for t, s in self.sources.values() if s.held is not None and not s.gradient]
         return replay.Guard(self.leaves, structure, held, self.entries)
 
+    def unchanged(self) -> None:
+        """Refuse a function that has changed what it sees."""
+        if not replay.unchanged(self.entries):
+            raise Unrepeatable("it changes what it sees of the program's state")
+
     def source_of(self, t: Tensor, made: set[int]) -> Source:
         """Where a tensor from outside comes from."""
         found = self.sources.get(id(t))
@@ -156,8 +161,7 @@ class Repetition:
         before, watch = recorded.before, recorded.watch
         if watch.reason:
             raise Unrepeatable(watch.reason)
-        if not replay.unchanged(before.entries):
-            raise Unrepeatable("it changes what it sees of the program's state")
+        before.unchanged()
         self.structure = recorded.structure
         self.constants = [None if isinstance(x, Tensor) else x for x in recorded.results]
         self.lock = threading.Lock()

@@ -18,7 +18,7 @@ class Kind:
 
     Attributes
     ----------
-    calls : how often it was met again.
+    calls : how often it was met again; the first of these calls makes the plan, the others repeat it.
     reason : why it is recorded each time; empty where it is repeated.
     operations : operators that the optimized graph has left to run, forward and backward.
     kernels : operators that run as kernels in a repetition, by name and number.
@@ -49,6 +49,8 @@ class Kind:
     def __str__(self) -> str:
         if self.reason:
             return f"recorded each time, because {self.reason}"
+        if not self.calls:
+            return "recorded once; the next call makes its plan"
         kernels = sum(self.kernels.values())
         parts = [f"{kernels} kernel{'' if kernels == 1 else 's'}"]
         if self.moves:

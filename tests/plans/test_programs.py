@@ -1,4 +1,4 @@
-"""Random functions, compiled: recorded once and repeated three times on other values, beside torch eager."""
+"""Random functions, compiled: recorded twice and repeated three times on other values, beside torch eager."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def check(seed: int) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compiled = ao.compile(function)
-        for draw in range(4):
+        for draw in range(5):
             expected = observed(function, operands(seed, draw), draw)
             found = observed(compiled, operands(seed, draw), draw)
             assert agree(found, expected), f"seed {seed}, call {draw}: {compiled.report()}"
-    return any(kind.calls and not kind.reason for kind in compiled.report().kinds)
+    return any(kind.calls > 1 and not kind.reason for kind in compiled.report().kinds)
 
 
 @pytest.mark.parametrize("first", range(0, 200, 20))

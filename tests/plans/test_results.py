@@ -21,9 +21,9 @@ from autograd_opt.plans.validation import differences
 Tensor = torch.Tensor
 
 
-def thrice(compiled: Any, function: Any, *given: Any) -> None:
-    """Compare three calls of both."""
-    for _ in range(3):
+def alike(compiled: Any, function: Any, *given: Any) -> None:
+    """Compare four calls of both."""
+    for _ in range(4):
         torch.testing.assert_close(compiled(*given), function(*given))
 
 
@@ -70,7 +70,7 @@ def test_hooks_of_results_and_operands_outside() -> None:
 
 def test_a_second_derivative_through_a_plan_is_refused() -> None:
     f = ao.compile(lambda x: (x**3).sum())
-    for _ in range(2):
+    for _ in range(3):
         x = torch.ones(2, requires_grad=True)
         loss = f(x)
     (g,) = torch.autograd.grad(loss, x, create_graph=True)
@@ -191,6 +191,7 @@ REASONS: dict[str, Any] = {
 @pytest.mark.parametrize("reason", REASONS)
 def test_calls_that_are_recorded_each_time(reason: str) -> None:
     f = ao.compile(REASONS[reason])
+    f(torch.ones(3))
     with pytest.warns(UserWarning, match=reason):
         f(torch.ones(3))
     for k in range(3):
@@ -233,7 +234,20 @@ def test_an_error_of_the_function_leaves_nothing() -> None:
     with pytest.raises(RuntimeError):
         f(torch.ones(2, 3), torch.ones(2, 3))
     assert not f.report().kinds
-    thrice(f, function, torch.ones(2, 3), torch.ones(3, 2))
+    alike(f, function, torch.ones(2, 3), torch.ones(3, 2))
+
+
+def test_the_first_call_is_only_recorded() -> None:
+    """A plan is made when a kind is met again, and a kind that is met once has none."""
+    f = ao.compile(lambda x: (x * 2).sin())
+    for size in (2, 3, 4):
+        assert torch.equal(f(torch.ones(size)), (torch.ones(size) * 2).sin())
+    assert [kind.operations for kind in f.report().kinds] == [0, 0, 0]
+    assert str(f.report()).count("recorded once; the next call makes its plan") == 3
+    for _ in range(2):
+        assert torch.equal(f(torch.ones(3)), (torch.ones(3) * 2).sin())
+    assert [kind.operations for kind in f.report().kinds] == [2, 0, 0]
+    assert [kind.calls for kind in f.report().kinds] == [2, 0, 0]
 
 
 def test_methods_modules_and_decorators() -> None:
@@ -257,7 +271,7 @@ def test_methods_modules_and_decorators() -> None:
         assert two.run(x).tolist() == [5.0, 10.0]
         assert torch.equal(one.exact(x), torch.sigmoid(x) * 3)
     net = torch.nn.Linear(2, 1)
-    thrice(ao.compile(net), net, x)
+    alike(ao.compile(net), net, x)
 
 
 def test_threads_share_a_plan() -> None:
@@ -331,7 +345,8 @@ def stretch() -> tuple[Group, Any]:
     from autograd_opt.plans.layout import Layout
 
     f = ao.compile(lambda x, y: ((x * y + x).sin() * (x - y)).exp() / (y + 2.5) - x * 0.1)
-    f(torch.ones(3), torch.ones(3))
+    for _ in range(2):
+        f(torch.ones(3), torch.ones(3))
     plan = f.kinds[0].repetition.plan
     group = next(one for one in plan.order if isinstance(one, Group))
     return group, Layout(group, plan.program.samples, {group.members[-1][0].outs[0]})
