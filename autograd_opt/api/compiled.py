@@ -17,6 +17,7 @@ from torch.nn.modules import module as modules
 
 from autograd_opt import errors
 from autograd_opt._common.arguments import named, whole
+from autograd_opt._common.garbage import uncollected
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten
 from autograd_opt.api.region_calls import runs_as_written
@@ -127,7 +128,8 @@ class Compiled:
         recorded = Recorded(self.function, Before(self.function, leaves))
         result = self.region(recorded, args, kwargs)
         try:
-            return result, Repetition(recorded, self.settings), ""
+            with uncollected():
+                return result, Repetition(recorded, self.settings), ""
         except Unrepeatable as error:
             self.say(str(error))
             return result, None, str(error)

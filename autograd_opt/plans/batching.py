@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
+from autograd_opt.plans.memory import SMALL
 from autograd_opt.plans.moves import MOST
 from autograd_opt.plans.optimizing import typed
 from autograd_opt.plans.program import Instruction, Ref
@@ -22,8 +23,6 @@ from autograd_opt.plans.program import Instruction, Ref
 Tensor = torch.Tensor
 FEWEST = 4
 """So many kernels are one batch at least."""
-BYTES = 1 << 18
-"""Bytes of all operands in one place, or of all results, at most."""
 BATCHED = frozenset(["mm.default", "addmm.default", "sum.dim_IntList"])
 """Operators that have a form with one axis more in front."""
 
@@ -75,7 +74,7 @@ def batched(kernels: Sequence[Instruction], samples: list[Tensor], taken: set[in
         for batch in row.values():
             one = batch.first
             largest = max([samples[n].nbytes for n in (*one.operands, *one.outs)], default=0)
-            size = min(len(batch.instructions), BYTES // max(1, largest))
+            size = min(len(batch.instructions), SMALL // max(1, largest))
             for k in range(0, len(batch.instructions), max(1, size)):
                 part = batch.instructions[k : k + size] if size >= FEWEST else []
                 if len(part) >= FEWEST:

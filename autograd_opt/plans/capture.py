@@ -6,6 +6,7 @@ an optimized graph has left to run, forward and backward.
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 from contextlib import ExitStack
@@ -44,7 +45,7 @@ class Kernel:
     written: tuple[Tensor, ...]
     """The tensors among its arguments that it writes."""
 
-    @cached_property
+    @property
     def name(self) -> str:
         """`name.overload` of the operator."""
         return full_name(self.function)
@@ -69,6 +70,23 @@ class Unrepeatable(Exception):
     """A call whose repetition would need its function; the text says why."""
 
 
+@functools.cache
+def looks_at_values(function: Any) -> bool:
+    """True if a result of an operator, or its shape, depends on a tensor's elements."""
+    return any(tag in function.tags for tag in VALUES)
+
+
+@functools.cache
+def written_arguments(function: Any) -> list[tuple[int, str]]:
+    """Position and name of the arguments that a call writes: also statistics, which schemas do not name."""
+    statistics = () if "backward" in function._schema.name else ("running_mean", "running_var")
+    return [
+        (number, argument.name)
+        for number, argument in enumerate(function._schema.arguments)
+        if argument.name in statistics or (argument.alias_info is not None and argument.alias_info.is_write)
+    ]
+
+
 class Kernels(ThreadedMode):
     """Keep every kernel, and the reason why they cannot be repeated, if there is one."""
 
@@ -86,7 +104,7 @@ class Kernels(ThreadedMode):
         args_then, kwargs_then = mapped(self.as_it_is, (tuple(args), dict(kwargs)))
         result = function(*args, **kwargs)
         name = base_name(function)
-        if any(tag in function.tags for tag in VALUES) or (
+        if looks_at_values(function) or (
             isinstance(result, (bool, int, float, complex)) and name not in SHAPES_ALONE
         ):
             self.reason = self.reason or f"{name} looks at values"
@@ -97,14 +115,16 @@ class Kernels(ThreadedMode):
             for t in tensors((args, kwargs, result))
         ):
             self.reason = self.reason or f"{name} has operands of an unusual kind"
-        written = self.written(function, args_then, kwargs_then)
+        written = tensors(
+            [args_then[k] if k < len(args_then) else kwargs_then.get(key) for k, key in written_arguments(function)]
+        )
         if torch.Tag.inplace_view in function.tags:  # gives a tensor another shape: a view of the same name
             view = functional(function)
             if view is None:
                 self.reason = self.reason or f"it calls {name}"
             else:
-                function, written = view, ()
-        self.seen.append(Kernel(function, args_then, kwargs_then, mapped(self.as_it_is, result), written))
+                function, written = view, []
+        self.seen.append(Kernel(function, args_then, kwargs_then, mapped(self.as_it_is, result), tuple(written)))
         return result
 
     def as_it_is(self, x: Any) -> Any:
@@ -118,17 +138,6 @@ class Kernels(ThreadedMode):
     def original(self, t: Tensor) -> Tensor:
         """The tensor that a kernel was given, of which it keeps the shape."""
         return self.originals[id(t)][1] if id(t) in self.originals else t
-
-    @staticmethod
-    def written(function: Any, args: Any, kwargs: Any) -> tuple[Tensor, ...]:
-        """The tensors that a call writes: those its schema names, and statistics, which schemas do not name."""
-        found: list[Tensor] = []
-        for number, argument in enumerate(function._schema.arguments):
-            value = args[number] if number < len(args) else kwargs.get(argument.name)
-            silent = argument.name in ("running_mean", "running_var") and "backward" not in function._schema.name
-            if silent or (argument.alias_info is not None and argument.alias_info.is_write):
-                found += tensors(value)
-        return tuple(found)
 
 
 class Reads(TorchFunctionMode):

@@ -10,7 +10,7 @@ import torch
 
 Tensor = torch.Tensor
 SMALL, MOST = 1 << 18, 1 << 24
-"""Bytes of a result that stays a plan's own from call to call, and of all of them, at most."""
+"""Bytes of a result, or of all results of a batch, that stay a plan's own from call to call; and of all of them."""
 
 
 class Buffers:

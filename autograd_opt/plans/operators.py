@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 
+@functools.cache
 def base_name(function: Any) -> str:
     """The name of an operator without its namespace and overload: `add_` of `aten::add_.Tensor`."""
     return str(function._schema.name).removeprefix("aten::")
 
 
+@functools.cache
 def full_name(function: Any) -> str:
     """`name.overload` of an operator."""
     return f"{base_name(function)}.{function._overloadname or 'default'}"
@@ -26,6 +29,7 @@ def overload(name: str, like: Any) -> Any:
     return getattr(packet, like._overloadname)
 
 
+@functools.cache
 def functional(function: Any) -> Any:
     """The operator that returns what this one writes into its first operand; itself where it writes nothing so."""
     name = base_name(function)

@@ -51,7 +51,7 @@ class Instruction:
     aliases: bool = False
     """True if a result is memory of an operand."""
 
-    @cached_property
+    @property
     def name(self) -> str:
         """`name.overload` of the operator."""
         return full_name(self.function)
@@ -122,25 +122,28 @@ class Builder:
         places: dict[int, set[tuple[Any, ...]]] = {}
         written: set[int] = set()
         ordered: set[int] = set()
+        writes: list[tuple[set[int], set[int]]] = []
         for kernel in kernels:
             inputs = {storage_of(t) for t in kernel.inputs}
             self.outside |= inputs - self.made
             self.made |= {storage_of(t) for t in kernel.outputs} - self.outside
             for t in kernel.inputs + kernel.outputs:
                 places.setdefault(storage_of(t), set()).add(place_of(t))
+            if not kernel.written:
+                continue
             here = {storage_of(t) for t in kernel.written}
+            writes.append((inputs, here))
             written |= here
-            if here and (rewritten(kernel) is None or any(len(places[s]) > 1 for s in here)):
+            if rewritten(kernel) is None or any(len(places[s]) > 1 for s in here):
                 ordered |= here
         ordered |= written & self.outside
         more = True
         while more:  # what such memory is written into is ordered, too
             more = False
-            for kernel in kernels:
-                if kernel.written and ordered & {storage_of(t) for t in kernel.inputs}:
-                    here = {storage_of(t) for t in kernel.written}
-                    more = more or not here <= ordered
+            for inputs, here in writes:
+                if not (here <= ordered or ordered.isdisjoint(inputs)):
                     ordered |= here
+                    more = True
         return ordered
 
     def new_value(self, t: Tensor) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +11,7 @@ from typing import Any, NamedTuple
 from autograd_opt import errors
 from autograd_opt._common.arguments import choice, named, whole, yes_or_no
 from autograd_opt._common.files import path_of
+from autograd_opt._common.garbage import uncollected
 from autograd_opt.verification.cache import memory_cache
 from autograd_opt.verification.checker import congruence, unchanged
 from autograd_opt.verification.program.instructions import Malformed, Released
@@ -156,18 +155,6 @@ def congruent(key: memory_cache.Key, task: Callable[[], Task], how: How) -> Veri
         return congruence.answer(key, task(), how)
     except Exception:  # what is wrong is said by who proves it
         return None
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Millions of tuples and no cycle among them: collections would only walk them again and again."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def asked(task: Callable[[], Task], how: How) -> Verification:
