@@ -9,7 +9,8 @@ any order exist, and nothing is computed or drawn twice.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -154,11 +155,11 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
             found = called(call, gs, outs, not task.retain)
             if found is not None:
                 return found
-        with torch_autograd():
+        with torch_autograd(), results_end(call):
             if not task.retain:
                 call.repeats = keeps_nothing(call)
             return reached(call, outs, private.run_torch_engine(
-                tuple(outs), tuple(gs), True, False, tuple(call.inputs), allow_unreachable=True, accumulate_grad=False))
+                tuple(outs), tuple(gs), True, False, ends_of(call), allow_unreachable=True, accumulate_grad=False))
     tracked = [p for p in gs if p.requires_grad]
     if operands is None:
         operands = [None] * len(call.inputs)
@@ -168,15 +169,20 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
         if not task.retain:
             call.repeats = keeps_nothing(call)
         copies = [p.detach().requires_grad_(p.requires_grad) for p in gs]
-        grads = GRAD(outs, call.inputs, copies, create_graph=True, allow_unused=True)
+        with results_end(call):
+            grads = GRAD(outs, ends_of(call), copies, create_graph=True, allow_unused=True)
         present = [x for x in grads if x is not None]
-        below = variables_below(present)
+        result = None if hasattr(g, "parts") else result_of(call)
+        below = variables_below(present, [x for x in (result, *call.inputs) if isinstance(x, Result)])
         inputs = [*zip(call.inputs, operands, strict=True), *zip([c for c in copies if c.requires_grad], tracked,
                                                                  strict=True)]
         inputs = [(x, t) for x, t in inputs if id(x) in below]      # as in torch, no run comes to the others
+        if result is not None and id(result) in below:
+            inputs.append((result, result.detach()))
         again = differentiated(f"{call.name}_vjp", [x for x, _ in inputs], present)
     with private.DisableTorchFunction():
-        results = iter(record(again, [traced(t) for _, t in inputs], present))
+        originals = [connected(t, node) if x is result else traced(t) for x, t in inputs]
+        results = iter(record(again, originals, present))
     return reached(call, outs, [None if x is None else next(results) for x in grads])
 
 
@@ -194,22 +200,74 @@ def traced(t: torch.Tensor) -> torch.Tensor:
     return t if origin is None else connected(t, origin)
 
 
-def variables_below(results: Sequence[torch.Tensor]) -> set[int]:
-    """The ids of the leaves that derivatives of `results` lead to in torch's own graph, results among them."""
-    return {*variables_of([r.grad_fn for r in results]), *map(id, results)}
+class Result:
+    """A result of an earlier call that torch's functions for its derivative have read: an input of theirs.
+
+    What comes to it goes on at its node, where its hooks are, and not in torch's graph of the earlier call.
+    """
+
+    def __init__(self, edge: GradientEdge):
+        kind = edge.node._input_metadata[edge.output_nr]
+        self.edge, self.shape, self.dtype, self.device = edge, torch.Size(kind.shape), kind.dtype, kind.device
+        self.layout = torch.strided
+
+    def detach(self) -> torch.Tensor:
+        """What stands for the result among the operands; its elements are read by nobody."""
+        return torch.zeros((), dtype=self.dtype, device=self.device).expand(self.shape)
+
+    def stop(self, cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Let zeros go on below the result in torch's graph."""
+        return tuple(torch.zeros_like(g) if i == self.edge.output_nr and g is not None else g
+                     for i, g in enumerate(cotangents))
 
 
-def variables_of(stack: list[Any]) -> dict[int, torch.Tensor]:
-    """The leaves below these nodes of torch's, by id."""
+def result_of(call: OpaqueCall) -> Result | None:
+    """The only result of a call, which torch's functions for its derivatives may read.
+
+    None where torch's function has others, hidden ones as TorchScript's: what comes to these has to go on there.
+    """
+    edge = call.edges[0]
+    alone = len(call.edges) == 1 and len(getattr(edge.node, "_input_metadata", ())) == 1
+    return Result(edge) if alone else None
+
+
+def ends_of(call: OpaqueCall) -> tuple[Any, ...]:
+    """Where torch's engine stops: the inputs of a call."""
+    return tuple(x.edge if isinstance(x, Result) else x for x in call.inputs)
+
+
+@contextmanager
+def results_end(call: OpaqueCall) -> Iterator[None]:
+    """A run of torch's engine that takes what comes to results of earlier calls, and sends nothing on from there."""
+    handles = [x.edge.node.register_prehook(x.stop) for x in call.inputs if isinstance(x, Result)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def variables_below(results: Sequence[torch.Tensor], last: Sequence[Result] = ()) -> set[int]:
+    """The ids of the leaves that derivatives of `results` lead to in torch's own graph, results among them.
+
+    `last`: results of earlier calls, which are ends as leaves are.
+    """
+    ends = {x.edge.node: x for x in last}
+    return {*variables_of([r.grad_fn for r in results], ends), *map(id, results)}
+
+
+def variables_of(stack: list[Any], ends: dict[Any, Any] | None = None) -> dict[int, Any]:
+    """The leaves, and `ends`, below these nodes of torch's, by id."""
     seen, leaves = set(), {}
     while stack:
         function = stack.pop()
         if function is not None and function not in seen:
             seen.add(function)
-            variable = getattr(function, "variable", None)
+            variable = (ends or {}).get(function, getattr(function, "variable", None))
             if variable is not None:
                 leaves[id(variable)] = variable
-            stack += [f for f, _ in function.next_functions]
+            else:
+                stack += [f for f, _ in function.next_functions]
     return leaves
 
 

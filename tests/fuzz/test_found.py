@@ -190,6 +190,28 @@ FOUND = {
         v = f * 2
         v.unsqueeze_(0)
         a, b = torch.autograd.grad(v.sum(), [v, f], create_graph=True)""",
+    "what second and third derivatives send to the result of vmap, which torch has saved, comes to its hooks": """
+        v = torch.vmap(lambda t: (t * f.sum()).tanh())(w)
+        v.register_hook(see('v'))
+        a, = torch.autograd.grad((v * y).sum(), [f], create_graph=True)
+        (torch.autograd.grad(a.square().sum(), [f], create_graph=True)[0].square().sum() * 3).backward()
+        a = None""",
+    "and to the result where it is asked for, written since or not": """
+        v = torch.vmap(lambda t: (t * y).sigmoid())(x)
+        v.retain_grad()
+        a, = torch.autograd.grad(v.sum(), [y], create_graph=True)
+        t = torch.autograd.grad(a.square().sum(), [v], create_graph=True)[0].square().sum()
+        v.mul_(2)
+        (a.sum() + t + v.sum()).backward(retain_graph=True)
+        (a.sum() + t).backward()
+        a = t = None""",
+    "also for a batch of cotangents, and where no derivative is asked below it": """
+        v = func.vjp(lambda t: (t * s).tanh(), y)[0]
+        a, = torch.autograd.grad(v.sum(), [s], create_graph=True)
+        b = torch.stack([a.detach(), a.detach()])
+        t, = torch.autograd.grad(a, [v], b, is_grads_batched=True, create_graph=True)
+        (t.square().sum() + v.sum()).backward()
+        a = b = t = None""",
     # ----- a second run -----
     "numbers that are factors are freed with the graph": """
         v = x * 2
