@@ -1,6 +1,6 @@
-"""A call without a rule, which torch differentiates: its usual form, with one result, forward and backward.
+"""A call without a rule, which torch differentiates: its usual form, forward and backward.
 
-The rest (several results, views, other layouts, recorded runs, batches) is in `torch_fallback`.
+The rest (views, other layouts, recorded runs, batches) is in `torch_fallback`.
 """
 
 import torch
@@ -19,7 +19,7 @@ from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording, set_paused
 from autograd_opt.record.arguments cimport is_tensor, lent, none_follows, plain_argument
 from autograd_opt.record.guard cimport enter, leave
-from autograd_opt.record.new_nodes cimport fill
+from autograd_opt.record.new_nodes cimport fill, record_outputs
 from autograd_opt.record.routes cimport Route
 from autograd_opt.record.unrecorded cimport binding_of, unrecorded
 
@@ -43,17 +43,18 @@ cdef object get_output_nr = ao_own(base.__dict__["output_nr"])
 cdef object get_is_leaf = ao_own(base.__dict__["is_leaf"])
 cdef object get_device = ao_own(base.__dict__["device"])
 cdef tuple EMPTY = ()
-cdef Op OPAQUE = None
+cdef Op OPAQUE = None, OPAQUE_MULTI = None
 cdef object general = None               # torch_fallback.general
 cdef object conclude = None              # torch_fallback.conclude
 cdef object general_pull_back = None     # torch_fallback.pull_back
 cdef object autograd_included = None     # torch_fallback.included_autograd
 
 
-def install(Op op, forward, conclusion, backward, included):
-    """The operator of such calls, and what does the rest of them."""
-    global OPAQUE, general, conclude, general_pull_back, autograd_included
-    OPAQUE, general, conclude, general_pull_back, autograd_included = op, forward, conclusion, backward, included
+def install(Op op, Op multi, forward, conclusion, backward, included):
+    """The operators of such calls, of one and of several results, and what does the rest of them."""
+    global OPAQUE, OPAQUE_MULTI, general, conclude, general_pull_back, autograd_included
+    OPAQUE, OPAQUE_MULTI = op, multi
+    general, conclude, general_pull_back, autograd_included = forward, conclusion, backward, included
 
 
 cdef class OpaqueCall:
@@ -66,13 +67,22 @@ cdef class OpaqueCall:
     cdef readonly list inputs
     cdef readonly bint hooked
     cdef public bint repeats             # can a run follow one that frees the graph?
-    cdef public object places            # of one node of several results, by `torch_fallback.called`
     cdef list ways
-    cdef object node                     # torch's only node, of the only result; None where there are more
-    cdef Py_ssize_t number
+    cdef object node                     # torch's node, where all results are one node's; else None
+    cdef tuple numbers                   # which of its outputs the results are
 
     def __init__(self, str name, list inputs, list edges, bint hooked):
         self.name, self.inputs, self.ways, self.hooked = name, inputs, edges, hooked
+        if edges and not hooked and self.callable():
+            self.node, self.numbers = edges[0].node, tuple([edge.output_nr for edge in edges])
+
+    cdef bint callable(self) except -1:
+        """True if the edges lead to one node of torch's that can be called without torch's engine."""
+        cdef object node = self.ways[0].node
+        for edge in self.ways:
+            if edge.node is not node:
+                return False
+        return callable(node) and node.name() != "CppFunction" and hasattr(node, "_input_metadata")
 
     def __repr__(self):
         return f"torch.{self.name}"
@@ -81,34 +91,31 @@ cdef class OpaqueCall:
     def edges(self):
         """Where its outputs hang on torch's graph of the call."""
         if self.ways is None:
-            self.ways = [GradientEdge(self.node, self.number)]
+            self.ways = [GradientEdge(self.node, number) for number in self.numbers]
         return self.ways
 
-    cdef tuple cotangents(self, object g):
-        """What torch's node gives for the cotangent of the only result; None where there is more than this node.
+    cpdef list cotangents(self, list gs):
+        """What torch's only node gives for the results' cotangents; None where it takes torch's engine.
 
         The node is called directly: torch's engine would take ten times as long.
         """
         cdef object node = self.node, found
-        cdef tuple below = <tuple>node.next_functions
+        cdef tuple below
         cdef list given
-        cdef Py_ssize_t i, outputs
-        if not below or len(below) < len(self.inputs):
+        cdef Py_ssize_t i
+        if node is None:
             return None
+        below = <tuple>node.next_functions
+        if not below:
+            return None                  # a leaf's own
         for i in range(len(below)):
             one = (<tuple>below[i])[0]
             if one is not None and self.place(one) < 0:
                 return None
-        metadata = getattr(node, "_input_metadata", None)
-        if metadata is None:
-            return None
-        outputs = len(metadata)
-        if outputs == 1:
-            found = node(g)
-        else:
-            given = [None] * outputs
-            given[self.number] = g
-            found = node(*given)
+        given = [None] * len(node._input_metadata)
+        for i in range(len(gs)):
+            given[<Py_ssize_t>self.numbers[i]] = gs[i]
+        found = ao_call(node, tuple(given), None)
         return self.sorted(below, <tuple>found if type(found) is tuple else (found,))
 
     cdef Py_ssize_t place(self, object leaf) except -2:
@@ -120,39 +127,34 @@ cdef class OpaqueCall:
                 return i
         return -1
 
-    cdef tuple sorted(self, tuple below, tuple found):
-        """The cotangents by input; None where one is missing, or not like its input."""
-        cdef list out = [None] * len(self.inputs)
+    cdef list sorted(self, tuple below, tuple found):
+        """The cotangents by input, NotImplemented for one that no run comes to; None where one is not like its input."""
+        cdef list out = [NotImplemented] * len(self.inputs)
         cdef Py_ssize_t i, at
         for i in range(len(below)):
             one, g = (<tuple>below[i])[0], found[i]
-            if one is None or g is None:
+            if one is None:
                 continue
             at = self.place(one)
-            x = self.inputs[at]
-            if out[at] is not None or type(g) is not Tensor or not ao_plain(g) or not ao_strided(g) \
-                    or shape_of(g) != shape_of(x) or ao_dtype(g) is not ao_dtype(x) \
-                    or ao_get(get_device, g) != ao_get(get_device, x):
-                return None
+            if out[at] is not NotImplemented:
+                return None              # two that have to be added
             out[at] = g
-        for g in out:
-            if g is None:
-                return None                  # the general way knows whether a run comes to that input
-        return tuple(out)
+            x = self.inputs[at]
+            if g is not None and (type(g) is not Tensor or not ao_plain(g) or ao_strided(g) != ao_strided(x)
+                                  or g.layout is not x.layout or shape_of(g) != shape_of(x) or ao_dtype(g) is not ao_dtype(x)
+                                  or ao_get(get_device, g) != ao_get(get_device, x)):
+                return None
+        return out
 
-    cdef bint can_keep_nothing(self) except -1:
+    cpdef bint can_keep_nothing(self) except -1:
         """True if torch's only node of this call is of a class that saves no tensor."""
-        if saved_fields(type(self.node)):
+        if self.node is None or saved_fields(type(self.node)):
             return False
         for below in <tuple>self.node.next_functions:
             one = (<tuple>below)[0]
             if one is not None and self.place(one) < 0:
                 return False
         return True
-
-    cdef bint keeps_nothing(self) except -1:
-        """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
-        return not saves(self.node)
 
 
 cdef dict _fields = {}
@@ -199,13 +201,17 @@ cdef bint held(object value) except -1:
 def pull_back(g, extra, task, node):
     """The cotangents of an opaque call's operands."""
     cdef OpaqueCall call = <OpaqueCall>(<tuple>extra)[0]
-    cdef tuple found
-    if call.node is not None and is_tensor(g) and not task.create_graph and task.batch is None:
-        if not task.retain:
-            call.repeats = call.keeps_nothing()
-        found = call.cotangents(g)
-        if found is not None:
-            return found
+    cdef list found, gs
+    if call.node is not None and not task.create_graph and task.batch is None:
+        gs = [g] if is_tensor(g) else list(g.parts)
+        for one in gs:
+            if one is not None:
+                if not task.retain:
+                    call.repeats = not saves(call.node)
+                found = call.cotangents(gs)
+                if found is not None:
+                    return found
+                break
     return general_pull_back(g, extra, task, node)
 
 
@@ -285,7 +291,7 @@ cdef class Operands:
 cdef object recorded(Tape tape, object func, tuple args, dict kwargs):
     """Record a call of usual tensors; None where the general way has to look at it, before anything has run."""
     cdef Operands operands = Operands.__new__(Operands)
-    cdef object out, switch = enter(tape)
+    cdef object out, results, switch = enter(tape)
     cdef int paused
     try:
         for x in args:
@@ -306,8 +312,9 @@ cdef object recorded(Tape tape, object func, tuple args, dict kwargs):
         finally:
             included.__exit__(None, None, None)
             set_paused(paused)
-        if one_usual_result(operands, out):
-            return noted(tape, operands, getattr(func, "__name__", None) or str(func), out)
+        results = usual_results(operands, out)
+        if results is not None:
+            return noted(tape, operands, getattr(func, "__name__", None) or str(func), out, results)
     except (NotImplementedError, RuntimeError):
         if operands.copies:
             raise
@@ -317,32 +324,60 @@ cdef object recorded(Tape tape, object func, tuple args, dict kwargs):
     return conclude(func, out, operands.originals, operands.copies)
 
 
-cdef bint one_usual_result(Operands operands, object out) except -1:
-    """True if the call has made one tensor of its own, with a history of torch's."""
-    if type(out) is not Tensor or not ao_plain(out) or not ao_strided(out) or not ao_needs_grad(out) \
-            or ao_is_view(out) or not is_float(ao_dtype(out)) or ao_get(get_is_leaf, out) is True \
-            or isinstance(ao_get(get_grad_fn, out), PythonNode) or name_of(ao_get(get_grad_fn, out)) == "CppFunction":
-        return False
-    for x in operands.copies:
-        if x is out or ao_method0(data_ptr_method, x) == ao_method0(data_ptr_method, out):
-            return False
-    return True
+cdef list usual_results(Operands operands, object out):
+    """The tensors that the call has made, of memory of its own and one at least with a history of torch's; else None."""
+    cdef list found = [], addresses = [ao_method0(data_ptr_method, x) for x in operands.copies]
+    cdef bint followed = False
+    for t in <tuple>out if isinstance(out, tuple) else (out,):
+        if type(t) is not Tensor or not ao_plain(t) or not ao_strided(t) or ao_is_view(t):
+            return None
+        if ao_needs_grad(t):
+            if not is_float(ao_dtype(t)) or ao_get(get_is_leaf, t) is True or isinstance(ao_get(get_grad_fn, t), PythonNode) \
+                    or name_of(ao_get(get_grad_fn, t)) == "CppFunction":
+                return None
+            followed = True
+        address = ao_method0(data_ptr_method, t)
+        if address in addresses:         # also of two results that are one tensor
+            return None
+        addresses.append(address)
+        found.append(t)
+    return found if followed else None
 
 
-cdef object noted(Tape tape, Operands operands, str name, object out):
-    """Attach the node of a call that has made `out`; the result without torch's graph."""
-    cdef OpaqueCall call
+cdef object noted(Tape tape, Operands operands, str name, object out, list results):
+    """Attach the node of a call that has made `results`, all tensors of `out`; `out` without torch's graph."""
+    cdef list followed = [t for t in results if ao_needs_grad(t)]
+    cdef list plain = [ao_method0(detach_method, t) if ao_needs_grad(t) else t for t in results]
+    cdef list tracked = [plain[i] for i in range(len(results)) if ao_needs_grad(results[i])]
+    cdef OpaqueCall call = call_of(name, operands, followed)
+    cdef dict attributes = {"call": name, "torch": name_of(ao_get(get_grad_fn, followed[0]))}
+    cdef object kept = None if call.can_keep_nothing() else operands.originals      # then nothing holds them for the user
     cdef Node node
-    cdef object r, made = ao_get(get_grad_fn, out)
-    call = OpaqueCall.__new__(OpaqueCall)
+    if len(tracked) > 1:
+        if call.numbers != tuple(range(len(tracked))):          # results of several nodes of torch's
+            attributes["numbers"] = call.numbers
+        record_outputs(tape, OPAQUE_MULTI, operands.nodes, tuple(operands.originals), attributes, True, tracked, (call, kept))
+    else:
+        node = fill(tape, OPAQUE, operands.nodes, tuple(operands.originals), attributes, True, tracked[0], (call, kept))
+        node.vn = fresh_vn()
+        if tape.sources:
+            current_source(node)
+        attach(tape, node, tracked[0])
+    if not isinstance(out, tuple):
+        return plain[0]
+    return tuple(plain) if type(out) is tuple else type(out)(*plain) if hasattr(out, "_make") else type(out)(plain)
+
+
+cdef OpaqueCall call_of(str name, Operands operands, list followed):
+    """A call without saved-tensor hooks, by those of its results that torch follows."""
+    cdef OpaqueCall call = OpaqueCall.__new__(OpaqueCall)
+    cdef object made = ao_get(get_grad_fn, followed[0])
     call.name, call.inputs = name, operands.copies
-    call.node, call.number = made, ao_get(get_output_nr, out)
-    r = ao_method0(detach_method, out)
-    kept = None if call.can_keep_nothing() else operands.originals      # then nothing holds them for the user
-    node = fill(tape, OPAQUE, operands.nodes, tuple(operands.originals), {"call": name, "torch": name_of(made)}, True, r,
-                (call, kept))
-    node.vn = fresh_vn()
-    if tape.sources:
-        current_source(node)
-    attach(tape, node, r)
-    return r
+    call.node = made
+    call.numbers = tuple([ao_get(get_output_nr, t) for t in followed])
+    for t in followed:
+        if ao_get(get_grad_fn, t) is not made:
+            call.node = None
+            call.ways = [GradientEdge(ao_get(get_grad_fn, t), ao_get(get_output_nr, t)) for t in followed]
+            break
+    return call

@@ -50,50 +50,6 @@ def edge_of(output: torch.Tensor) -> GradientEdge:
     return GradientEdge(function, output.output_nr)
 
 
-def called(call: OpaqueCall, gs: list[torch.Tensor], outs: list[Any],
-           frees: bool) -> list[torch.Tensor | None] | None:
-    """The cotangents of the inputs by a call of torch's node; None where it takes torch's engine."""
-    if call.places is None:
-        call.places = of_one_node(call)
-    if not call.places:
-        return None
-    node: Any = call.edges[0].node
-    given: list[Any] = [None] * call.places[0]
-    for edge, g in zip(outs, gs, strict=True):
-        given[edge.output_nr] = g
-    with torch_autograd(grad=False):
-        if frees:
-            call.repeats = keeps_nothing(call)
-        found = node(*given)
-    found = found if isinstance(found, tuple) else (found,)
-    out: list[Any] = [None] * len(call.inputs)
-    for i, g in zip(call.places[1], found, strict=True):
-        if g is None or i < 0:
-            continue
-        x = call.inputs[i]
-        if out[i] is not None or g.shape != x.shape or g.dtype is not x.dtype or g.layout is not x.layout \
-                or g.device != x.device:
-            return None
-        out[i] = g
-    return out
-
-
-def of_one_node(call: OpaqueCall) -> Any:
-    """(number of outputs, the input behind each cotangent) of torch's node, if it is the only one; else False."""
-    node: Any = call.edges[0].node
-    if call.hooked or any(e.node is not node for e in call.edges) or not callable(node) \
-            or node.name() == "CppFunction" or not node.next_functions or not hasattr(node, "_input_metadata"):
-        return False            # without a next one it is a leaf's own
-    places = {id(x): i for i, x in enumerate(call.inputs)}
-    behind = []
-    for below, _ in node.next_functions:
-        variable = getattr(below, "variable", None)
-        if below is not None and id(variable) not in places:
-            return False
-        behind.append(-1 if below is None else places[id(variable)])
-    return len(node._input_metadata), behind
-
-
 def keeps_nothing(call: OpaqueCall) -> bool:
     """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
     if call.hooked:
@@ -108,13 +64,6 @@ def keeps_nothing(call: OpaqueCall) -> bool:
             return False
         stack += [f for f, _ in function.next_functions]
     return True
-
-
-def can_keep_nothing(call: OpaqueCall) -> bool:
-    """True if torch's functions for this call are one of a class that saves no tensor."""
-    node: Any = call.edges[0].node
-    return node.name() != "CppFunction" and all(e.node is node for e in call.edges) and not saved_fields(type(node)) \
-        and all(f is None or f.name().endswith("AccumulateGrad") for f, _ in node.next_functions)
 
 
 def held_by_torch(call: OpaqueCall, operands: list[torch.Tensor]) -> list[torch.Tensor | None]:
@@ -151,10 +100,6 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
     if call.name in BATCHED_WRONGLY and task.batch is not None and any(map(task.batch.is_batch, gs)):
         raise NotImplementedError(f"{call.name} has no batching rule")
     if not task.create_graph:
-        if task.batch is None:
-            found = called(call, gs, outs, not task.retain)
-            if found is not None:
-                return found
         with torch_autograd(), results_end(call):
             if not task.retain:
                 call.repeats = keeps_nothing(call)
@@ -327,7 +272,7 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
     kept: Any = operands
     if views:                           # of many calls of torch's own: to ask is little beside them
         kept = held_by_torch(call, operands)
-    elif call.edges and can_keep_nothing(call):
+    elif call.edges and call.can_keep_nothing():
         kept = None                     # nothing holds them for the user
     if len(tracked) == 1:
         node = new_nodes.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, kept))
@@ -429,4 +374,4 @@ OPAQUE_MULTI = define("opaque_multi", "*tensors, call='', torch=''", MULTI | VAR
 
 handler = opaque_calls.Whole()
 """The route of callables that are recorded whole."""
-opaque_calls.install(OPAQUE, general, conclude, pull_back, included_autograd)
+opaque_calls.install(OPAQUE, OPAQUE_MULTI, general, conclude, pull_back, included_autograd)
