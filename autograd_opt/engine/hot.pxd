@@ -1,4 +1,4 @@
-"""Codes of the operators whose rule is also written in C, in the order of `HOT` in `ops/table.py`; cases without one."""
+"""Codes of the operators that the engine tells apart, in the order of `HOT` in `ops/table.py`; cases without a rule in C."""
 
 from autograd_opt.graph.node cimport SCALAR1, Node, attribute
 
@@ -6,7 +6,7 @@ cdef enum Hot:
     NONE, ADD, SUB, MUL, NEG, DIV, POW, EXP, LOG, SIN, COS, SQRT, SQUARE, RECIPROCAL, ABS, TANH, SIGMOID, RELU, \
         SOFTMAX, LOG_SOFTMAX, SUM, MEAN, MATMUL, MM, RESHAPE, SQUEEZE, TRANSPOSE, TURN, MIRROR, COPY, INDEX, SELECT, NARROW, \
         TANH_BACK, SIGMOID_BACK, LINEAR, ADDMM, WHERE, CAT, STACK, UNBIND, SPLIT, \
-        DROPOUT, AXES, CONV, BATCH_NORM, LAYER_NORM, MAX_POOL, NLL, EMBEDDING, LSTM
+        AXES, NLL
 
 
 cdef inline bint scaled(Node node) except -1:

@@ -37,9 +37,9 @@ HOT = {name: code for code, names in enumerate("""
     |expand broadcast_to expand_as contiguous clone cast to_float to_double to_half to_bfloat16 output|slice|select
     |narrow|tanh_backward|sigmoid_backward|linear|addmm|where|cat|stack|unbind unbind_copy
     |split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk split_with_sizes_copy
-    |dropout|permute|conv1d conv2d conv3d|batch_norm_train|layer_norm|max_pool2d|nll_loss|embedding|lstm
+    |permute|nll_loss
 """.split("|"), 1) for name in names.split()}
-"""Operators whose rule is written in C as well, with their codes in `engine/hot.pxd`."""
+"""Operators that the engine tells apart, with their codes in `engine/hot.pxd`; but for `permute`, with a rule in C."""
 HIDING = frozenset("stack repeat tile roll select_scatter slice_scatter diagonal_scatter embedding flash_attention "
                    "conv1d conv_transpose1d".split())
 """Operators of torch's whose kernels return views of fresh memory that eager mode does not show."""

@@ -109,7 +109,7 @@ def table_only() -> Iterator[None]:
 
 
 def test_every_rule_in_c_has_a_program() -> None:
-    assert set(PROGRAMS) == set(HOT)
+    assert set(HOT) <= set(PROGRAMS)
 
 
 def inputs(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:

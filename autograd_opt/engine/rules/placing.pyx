@@ -3,16 +3,14 @@
 from autograd_opt.abi.ctorch cimport ao_into, ao_method, ao_use_reads
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.engine.hot cimport LSTM
-from autograd_opt.engine.kernels cimport IADD_K, iadd, new_zeros, reshape, transpose
+from autograd_opt.engine.kernels cimport IADD_K, iadd, new_zeros, reshape
 from autograd_opt.engine.rules.passing cimport adds, pass_on
 from autograd_opt.engine.task cimport GraphTask
-from autograd_opt.graph.node cimport MULTI, Node, attribute
+from autograd_opt.graph.node cimport MULTI, Node
 
 ao_use_reads(reads_address())
 cdef object copy_ = private.TensorBase.__dict__["copy_"]
 cdef object pad = private.VariableFunctions.constant_pad_nd
-cdef tuple TURNED = (0, 1)
 
 
 cdef int pass_place(GraphTask task, Node node, Node operand, object g, tuple index, bint own) except -1:
@@ -28,8 +26,7 @@ cdef int pass_place(GraphTask task, Node node, Node operand, object g, tuple ind
     if adds(task, target):
         ao_into(IADD_K, iadd, (<object>target.cotangent)[index], (g,))
         return 0
-    g = placed_by_steps(g, operand.shape, index, &fresh) if target is operand and by_steps(task, operand, index) \
-        else placed(g, operand.shape, index, own, &fresh)
+    g = placed(g, operand.shape, index, own, &fresh)
     return task.put(target, g, fresh)
 
 
@@ -78,27 +75,6 @@ cdef object placed(object g, object shape, tuple index, bint own, bint *fresh):
         fresh[0] = False
         return g
     return pad(g, [0] * (2 * (len(shape) - axis)) + [n for pair in reversed(pads) for n in pair])
-
-
-cdef bint by_steps(GraphTask task, Node node, tuple index) except -1:
-    """Does only the rule above read the cotangent of `node`, the output of such a layer, and step by step?"""
-    cdef Node layer = node.in0
-    if layer is None or layer.op.hot != LSTM or node.attrs["i"] != 0 or not attribute(layer, "batch_first") \
-            or node.hooks is not None or layer.hooks is not None or task.captures is not None:
-        return False
-    for entry in index:
-        if entry is None or entry is Ellipsis:
-            return False
-    return True
-
-
-cdef object placed_by_steps(object g, object shape, tuple index, bint *fresh):
-    """`placed` where the steps, the second axis, lie outermost in memory: so the layer's kernel needs no copy of it."""
-    cdef object rows = index[0], steps = index[1] if len(index) > 1 else slice(None)
-    if type(rows) is slice and type(steps) is slice:
-        g = ao_method(transpose, g, TURNED)
-    g = placed(g, (shape[1], shape[0], *shape[2:]), (steps, rows, *index[2:]), True, fresh)
-    return ao_method(transpose, g, TURNED)
 
 
 cpdef bint parts_taken(tuple index, object shape) except -1:

@@ -5,4 +5,3 @@ from autograd_opt.graph.node cimport Node
 
 cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1
 cdef object count(object shape, object dim)
-cdef int turned_back(GraphTask task, Node node, object g) except -1

@@ -3,7 +3,7 @@
 from autograd_opt.abi.ctorch cimport ao_get, ao_method, ao_method0, ao_pair, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.hot cimport COPY, INDEX, MEAN, MIRROR, NARROW, RESHAPE, SELECT, SQUEEZE, SUM, TRANSPOSE, TURN
-from autograd_opt.engine.kernels cimport DIV_K, div, expand, get_mT, permute, reshape, t_method, transpose, unsqueeze
+from autograd_opt.engine.kernels cimport DIV_K, div, expand, get_mT, reshape, t_method, transpose, unsqueeze
 from autograd_opt.engine.rules.passing cimport beside, pass_on, share
 from autograd_opt.engine.rules.placing cimport parts_taken, pass_place
 from autograd_opt.engine.task cimport GraphTask
@@ -87,19 +87,3 @@ cdef object restored(object g, object shape, object dim, bint keepdim):
     for d in sorted([d % rank for d in dim]):
         g = ao_method(unsqueeze, g, (d,))
     return g
-
-
-cdef int turned_back(GraphTask task, Node node, object g) except -1:
-    """The axes of a permutation in their places again."""
-    cdef Py_ssize_t i, n
-    if node.in0 is None or node.more is not None:
-        return 0
-    if not task.wants(node.in0):
-        return 1
-    dims = attribute(node, "dims")
-    n = len(dims)
-    places = [0] * n
-    for i in range(n):
-        places[dims[i] % n] = i
-    pass_on(task, node, node.in0, ao_method(permute, g, (tuple(places),)), 0, task.fresh)
-    return 1
