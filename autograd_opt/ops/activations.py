@@ -114,14 +114,10 @@ def hardsigmoid_again(h: Any) -> Any:
 # ----- in place: as in torch, the rules read the result, and no copy of the operand is kept -----
 define("leaky_relu_", "x, negative_slope=0.01", E, inplace="torch._C._nn.leaky_relu_",
        forward=torch.nn.functional.leaky_relu,
-       meaning=lambda x, *, negative_slope: torch.where(x > 0, x, x * negative_slope),
        x=lambda g, ans, *, negative_slope: A.leaky_relu_backward(g, ans, negative_slope, True))
 define("elu_", "x, alpha=1.0, scale=1.0, input_scale=1.0", E, inplace="torch._C._nn.elu_", forward=A.elu,
-       meaning=lambda x, *, alpha, scale, input_scale: torch.where(
-           x > 0, x * scale, ((x * input_scale).exp() - 1) * alpha * scale),
        x=lambda g, ans, *, alpha, scale, input_scale: A.elu_backward(g, alpha, scale, input_scale, True, ans))
 define("celu_", "x, alpha=1.0", E, inplace="torch.celu_", forward=torch.celu,
-       meaning=lambda x, *, alpha: torch.celu(x, alpha),
        x=lambda g, ans, *, alpha: A.elu_backward(g, alpha, 1.0, 1.0 / alpha, True, ans))
 define("selu_", "x", E, inplace="torch.selu_", forward=torch.selu,
        x=lambda g, ans: A.elu_backward(g, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0,

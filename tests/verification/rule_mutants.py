@@ -2,8 +2,9 @@
 
 The branch is taken by sign, size, parity of a size, rank, dtype, the value of an attribute, what else is read (which
 operands are one tensor, how they lie in memory, how torch is set, a global), there the cotangent has a wrong factor, a
-wrong sign, its elements in another order, or a part left out.  What `prove` says of such a rule is the score of the
-lemmas.  `python tests/verification/rule_mutants.py --count 500 --seed 0` prints it, and the survivors.
+wrong sign, its elements in another order, a part left out, or a detour that is not defined at all numbers.  What
+`prove` says of such a rule is the score of the lemmas.
+`python tests/verification/rule_mutants.py --count 500 --seed 0` prints it, and the survivors.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ BRANCHES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "factor 2": lambda t: t * 2, "sign": lambda t: -t, "half": lambda t: t * 0.5, "other order": lambda t: t.flip(0),
     "transposed": lambda t: t.mT, "plus itself": lambda t: t + t.abs(), "nothing": lambda t: t * 0,
+    "a detour": lambda t: t * t / t, "another detour": lambda t: t.log().exp(),
     "a part": lambda t: t.narrow(0, 0, 1).expand(t.shape),
 }
 BY_SIGN = ("where an operand is below 0", "where the cotangent is below 0")

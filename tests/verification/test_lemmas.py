@@ -10,7 +10,7 @@ import torch
 
 from autograd_opt.ops.table import OPS, make_vjp
 from autograd_opt.verification.lemmas import claims, prover
-from autograd_opt.verification.lemmas.cases import CASES, on
+from autograd_opt.verification.lemmas.cases import CASES, FURTHER, on
 from autograd_opt.verification.lemmas.claims import Proof, prove
 from autograd_opt.verification.lemmas.prover import prove_all
 from autograd_opt.verification.semantics import index_ops
@@ -97,6 +97,50 @@ def test_wrong_rules_are_refuted(op, monkeypatch):
     monkeypatch.setitem(OPS, op, Changed(OPS[op], *WRONG[op]))
     (proof,) = [p for p in prove(op) if p.claim == "gradient"]
     assert proof.status == "refuted", proof
+
+
+DETOURS = {
+    "sin": ("x", lambda g, x: g * x.cos() * x / x),
+    "exp": ("x", lambda g, x: g * x.exp() * x.reciprocal() * x),
+    "neg": ("x", lambda g, x: -g * x.log().exp() / x),
+    "mul": ("x", lambda g, x, y: g * y * x.sqrt() ** 2 / x),
+    "cos": ("x", lambda g, x: -g * x.sin() * x**-1 * x),
+    "tanh": ("x", lambda g, ans: g * (1 - ans * ans * ans / ans)),
+    "sum": ("x", lambda g, x, x_shape: g.expand(x_shape) * x / x),
+    "atan": ("x", lambda g, x: g / (x * (x + 1 / x))),
+    "asin": ("x", lambda g, x: g / (1 - x * x).sqrt() * x / x),
+    "softmax": ("x", lambda g, ans: ans * (g * g / g - (g * ans).sum(-1, keepdim=True))),
+}
+
+
+@pytest.mark.parametrize("op", DETOURS)
+def test_a_right_rule_that_is_not_defined_at_all_points_is_not_proved(op, monkeypatch):
+    if op == "softmax":
+        monkeypatch.setitem(CASES, "softmax", (on((2,), dim=-1),))
+        monkeypatch.delitem(FURTHER, "softmax")
+    monkeypatch.setitem(OPS, op, Changed(OPS[op], *DETOURS[op]))
+    (proof,) = [p for p in prove(op) if p.claim == "gradient"]
+    assert proof.status == "undecided"
+    assert "the rule asks that" in proof.detail
+    assert not [p for p in prover.prove(op) if p.claim.startswith("gradient") and p.proved]
+
+
+def test_a_rule_may_ask_what_the_derivative_asks(monkeypatch):
+    monkeypatch.setitem(OPS, "log", Changed(OPS["log"], "x", lambda g, x: g / x * x / x))
+    monkeypatch.setitem(OPS, "sigmoid", Changed(OPS["sigmoid"], "x", lambda g, ans: g * ans * (1 / ans - 1) * ans))
+    assert [p.status for p in (*prove("log"), *prove("sigmoid"))] == ["proved", "proved"]
+
+
+@pytest.mark.parametrize("op", ["leaky_relu_", "elu_", "celu_", "selu_"])
+def test_rules_that_read_the_result_are_proved_in_place(op):
+    assert [p.status for p in prover.prove(op)] == ["proved", "proved"]
+
+
+def test_a_case_that_no_number_is_in_refutes_nothing(monkeypatch):
+    rule = "x", lambda g, x: torch.where(x.sin() > 2, 2 * g, g) * x.cos()
+    monkeypatch.setitem(OPS, "sin", Changed(OPS["sin"], *rule))
+    (proof,) = [p for p in prove("sin") if p.claim == "gradient"]
+    assert proof.status == "undecided"
 
 
 def test_a_wrong_linear_line_is_refuted(monkeypatch):

@@ -24,10 +24,11 @@ from autograd_opt.verification.program.linear import JOINTLY, LINEAR, joint_slot
 from autograd_opt.verification.program.rule_traces import laid_out, trace_rule
 from autograd_opt.verification.program.tracer import Tracer
 from autograd_opt.verification.semantics.casework import by_cases
+from autograd_opt.verification.semantics.definedness import NONNEGATIVE, NONZERO, Condition, asked_in, undefined
 from autograd_opt.verification.semantics.domain import Domain, Outside, TooLarge
 from autograd_opt.verification.semantics.evaluate import apply
 from autograd_opt.verification.semantics.operators import PULLBACKS
-from autograd_opt.verification.semantics.symbols import Symbols, fresh, is_zero
+from autograd_opt.verification.semantics.symbols import Symbols, fresh
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,9 @@ def gradient(op: str, case: Case, notes: set[str], tracer: Callable[..., Tracer]
 
     def run(D: Symbols) -> str:
         vocabulary, types, args = instance(op, case)
+        given: list[Condition] = []
+        asked: list[Condition] = []
+        D.noted = given
         head, ans = forward(D, op, case, vocabulary, types, args)
         many = isinstance(ans, tuple)
         if many:
@@ -186,11 +190,13 @@ def gradient(op: str, case: Case, notes: set[str], tracer: Callable[..., Tracer]
         kinds: list[Any] = [vocabulary.type(v.shape, case.dtype, "cpu") for v in g] + [head.type, *types]
         template = trace_rule(vocabulary, OPS[op], head, types, needs, [True] * len(g) if many else None, tracer,
                               KEPT.get(op))
+        D.noted = asked
         for number, refs in template.steps:
             inner = vocabulary.heads[number]
             made = apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs])
             env.append(made if isinstance(made, tuple) else np.asarray(made))
             kinds.append(inner.type)
+        D.noted = None
         results = dict(template.results)
         if op in PULLBACKS:                      # what programs take its kernel for is the rule's, too
             reads = [k for k, e in enumerate(env[: len(g) + 1 + len(args)]) if e is not None]
@@ -198,7 +204,7 @@ def gradient(op: str, case: Case, notes: set[str], tracer: Callable[..., Tracer]
             pullback = Head(PULLBACK, of, head.type, False, 0)
             taken = apply(D, vocabulary, pullback, [env[k] for k in reads], [kinds[k] for k in reads])
             for x, y in zip(np.asarray(taken).reshape(-1), np.asarray(env[results[0]]).reshape(-1), strict=True):
-                if not is_zero(D.settled(sympy.sympify(x - y))):
+                if not D.shown(x - y):
                     return f"the rule gives {y}, and its kernel is taken to give {x}"
         gs = [s for part in g for s in part.reshape(-1)]
         for k, need in enumerate(needs):
@@ -212,26 +218,34 @@ def gradient(op: str, case: Case, notes: set[str], tracer: Callable[..., Tracer]
             for x, e in zip(args[k].reshape(-1), found.reshape(-1), strict=True):
                 e = sympy.sympify(e.item() if isinstance(e, np.ndarray) else e)
                 expected = sympy.diff(pairing, x)
-                if not is_zero(D.settled(e - expected)):
+                given += asked_in(expected)
+                if not D.shown(e - expected):
                     return f"d/d{x}: the rule gives {D.settled(e)}, the derivative is {D.settled(expected)}"
-                wrong = not_linear(D.settled(e), gs)
+                wrong = not_linear(D, D.settled(e), gs)
                 if wrong:
                     return wrong
+        given += [(what, sign * d) for d, sign in D.cases if sign for what in (NONZERO, NONNEGATIVE)]
+        beyond = undefined(((what, D.settled(e)) for what, e in asked), [(what, D.settled(e)) for what, e in given])
+        if beyond:
+            raise Outside(beyond)
         return ""
 
     return by_cases(run, notes)
 
 
-def not_linear(e: Any, gs: list[Any]) -> str:
+def not_linear(D: Symbols, e: Any, gs: list[Any]) -> str:
     """Linear and homogeneous in the cotangent?"""
-    if not is_zero(e.subs(dict.fromkeys(gs, 0), simultaneous=True)):
+    if not D.shown(e.subs(dict.fromkeys(gs, 0), simultaneous=True)):
         return f"{e} is not 0 for a cotangent of 0"
+    factors = [sympy.expand(sympy.diff(e, s)) for s in gs if s in e.free_symbols]
+    if all(f.free_symbols.isdisjoint(gs) for f in factors):
+        return ""
     for s in gs:
-        if s in e.free_symbols and not is_zero(sympy.diff(e, s, 2)):
+        if s in e.free_symbols and not D.shown(sympy.diff(e, s, 2)):
             return f"{e} is not linear in {s}"
     for s in gs:
         d = sympy.diff(e, s)
-        if any(t in sympy.expand(d).free_symbols for t in gs) and not all(is_zero(sympy.diff(d, t)) for t in gs):
+        if any(t in sympy.expand(d).free_symbols for t in gs) and not all(D.shown(sympy.diff(d, t)) for t in gs):
             return f"{e} is not linear in the cotangent"
     return ""
 
@@ -256,7 +270,7 @@ def linearity(op: str, case: Case, notes: set[str]) -> str:
 
             for whole, left, right in zip(at(a * u + b * v), at(u), at(v), strict=True):
                 for e in np.asarray(whole - a * left - b * right).reshape(-1):
-                    if not is_zero(D.settled(sympy.sympify(e))):
+                    if not D.shown(e):
                         return f"operand {slot}: {e} is not 0"
         return ""
 
@@ -281,7 +295,7 @@ def joint_linearity(op: str, case: Case, notes: set[str]) -> str:
 
         whole = at({k: a * u[k] + b * v[k] for k in together})
         for e in np.asarray(whole - a * at(u) - b * at(v)).reshape(-1):
-            if not is_zero(D.settled(sympy.sympify(e))):
+            if not D.shown(e):
                 return f"together: {e} is not 0"
         return ""
 

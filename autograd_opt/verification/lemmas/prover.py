@@ -181,9 +181,11 @@ def prove(op: str) -> list[Proof]:
     asked = Asked()
     small = claims.prove(op, asked)
     everywhere = for_all_sizes(op, {p.claim: p for p in small})
+    doubt = next((p.detail for p in small if p.claim == "gradient" and not p.proved), "")
     if asked.sizes:                      # another rule, perhaps, at sizes that no instance has
-        why = f"the rule asks {min(asked.sizes)}"
-        everywhere = [replace(p, status="undecided", detail=why) if p.claim.startswith("gradient") and p.proved else p
+        doubt = f"the rule asks {min(asked.sizes)}"
+    if doubt:
+        everywhere = [replace(p, status="undecided", detail=doubt) if p.claim.startswith("gradient") and p.proved else p
                       for p in everywhere]
     return [*small, *everywhere]
 

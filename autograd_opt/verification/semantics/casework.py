@@ -29,7 +29,7 @@ def by_cases(run: Any, notes: set[str]) -> str:
         except NeedCase as need:
             if not consistent(cases, need.difference):
                 raise Outside(f"the sign of {need.difference}") from need
-            pending += [(*cases, (need.difference, s)) for s in (1, 0, -1)]
+            pending += [(*cases, (need.difference, s)) for s in need.signs]
             continue
         if wrong:
             return f"{wrong} in the case {[(str(d), s) for d, s in cases]}" if cases else str(wrong)

@@ -34,6 +34,11 @@ def sigmoid(D: Domain, x: Array) -> Array:
     return D.div(D.number(1), D.add(D.number(1), D.call("exp", D.neg(x))))
 
 
+def elu(D: Domain, x: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Array:
+    below = D.scale(alpha * scale, D.sub(D.call("exp", D.scale(input_scale, x)), D.number(1)))
+    return D.branch(x, D.scale(scale, x), below, 0)
+
+
 def mean(D: Domain, x: Array, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Array:
     axes = axes_of(dim, x.ndim)
     n = math.prod(x.shape[a] for a in axes)

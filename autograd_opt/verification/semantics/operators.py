@@ -55,6 +55,7 @@ from autograd_opt.verification.semantics.numeric_ops import (
     compare,
     cumsum,
     einsum,
+    elu,
     extreme,
     group_norm,
     group_norm_back,
@@ -104,7 +105,7 @@ MEANING: dict[str, Meaning] = {
     "relu": lambda D, x: D.branch(x, x, D.number(0), 0),
     "relu6": lambda D, x: D.branch(D.sub(x, D.number(6)), D.number(6), D.branch(x, x, D.number(0), 0), 1),
     "threshold": lambda D, x, threshold=0, value=0: D.branch(D.sub(x, D.number(threshold)), x, D.number(value), 0),
-    "leaky_relu": lambda D, x, negative_slope=0.01: D.branch(x, x, D.scale(negative_slope, x), 0),
+    **dict.fromkeys(("leaky_relu", "leaky_relu_"), lambda D, x, negative_slope=0.01: D.branch(x, x, D.scale(negative_slope, x), 0)),
     "hardtanh": lambda D, x, min_val=-1.0, max_val=1.0: D.branch(
         D.sub(x, D.number(max_val)), D.number(max_val),
         D.branch(D.sub(x, D.number(min_val)), x, D.number(min_val), 0), 1),
@@ -113,9 +114,10 @@ MEANING: dict[str, Meaning] = {
     "softshrink": lambda D, x, lambd=0.5: D.branch(D.sub(x, D.number(lambd)), D.sub(x, D.number(lambd)), D.branch(
         D.add(x, D.number(lambd)), D.number(0), D.add(x, D.number(lambd)), 1), 0),
     "prelu_kernel": lambda D, x, weight: D.branch(x, x, D.mul(weight, x), 0),
-    "elu": lambda D, x, alpha=1.0, scale=1.0, input_scale=1.0: D.branch(
-        x, D.scale(scale, x), D.scale(alpha, D.scale(scale, D.sub(D.call("exp", D.scale(input_scale, x)), D.number(1)))), 0),
-    "celu": lambda D, x, alpha=1.0: D.branch(x, x, D.scale(alpha, D.sub(D.call("exp", D.div(x, D.number(alpha))), D.number(1))), 0),
+    "elu": elu, "elu_": elu,
+    **dict.fromkeys(("selu", "selu_"), lambda D, x: elu(D, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)),
+    **dict.fromkeys(("celu", "celu_"), lambda D, x, alpha=1.0: D.branch(x, x, D.scale(alpha, D.sub(D.call(
+        "exp", D.div(x, D.number(alpha))), D.number(1))), 0)),
     "maximum": lambda D, x, y: D.branch(D.sub(x, y), x, y, HALF),
     "minimum": lambda D, x, y: D.branch(D.sub(x, y), y, x, HALF),
     "fmax": lambda D, x, y: D.branch(D.sub(x, y), x, y, HALF if TIES_SHARE else 1),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import random
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import sympy
 
-from autograd_opt.verification.semantics.domain import Domain, Outside
+from autograd_opt.verification.semantics.definedness import NONZERO, Condition, asked_by, asked_by_power
+from autograd_opt.verification.semantics.domain import Array, Domain, Outside
 
 CONSTANTS: dict[float, Any] = {
     float(e): e
@@ -50,11 +52,13 @@ FUNCTIONS = {
 
 
 class NeedCase(Exception):
-    """The sign of this expression decides a branch."""
+    """The sign of this expression decides a branch; which signs it may have, as far as is known."""
 
-    def __init__(self, difference: Any):
+    def __init__(self, difference: Any, known: Any):
         super().__init__(str(difference))
         self.difference = difference
+        lowest, highest = (0 if known.is_nonnegative else -1), (0 if known.is_nonpositive else 1)
+        self.signs = [s for s in (1, 0, -1) if lowest <= s <= highest]
 
 
 class Symbols(Domain):
@@ -71,6 +75,9 @@ class Symbols(Domain):
         self.substitutions: list[tuple[Any, Any]] = []
         self.decided: dict[Any, int] = {}
         self.generic: list[Any] = []
+        self.cases = cases
+        self.noted: list[Condition] | None = None
+        """What operations ask of their operands, where it is noted."""
         for difference, sign in cases:
             self.assume(difference, sign)
 
@@ -124,12 +131,53 @@ class Symbols(Domain):
         raise Outside(f"the number {value!r}")
 
     def function(self, name: str, x: Any) -> Any:
+        if self.noted is not None:
+            self.noted += asked_by(name, x)
         if name.startswith("polygamma"):
             return sympy.polygamma(int(name[9:]), x)
         return FUNCTIONS.get(name, getattr(sympy, name, None))(x)  # type: ignore[misc]
 
     def raised(self, x: Any, y: Any) -> Any:
+        if self.noted is not None:
+            self.noted += asked_by_power(x, y)
         return x**y
+
+    def div(self, x: Array, y: Array) -> Array:
+        if self.noted is not None:
+            self.noted += [(NONZERO, e) for e in np.asarray(self.lift(y)).reshape(-1)]
+        return super().div(x, y)
+
+    def shown(self, e: Any) -> bool:
+        """True if sympy shows that the expression is 0 in this case, False if it is another number at a point of it.
+
+        Raises
+        ------
+        Outside : neither was found.
+        """
+        e = self.settled(sympy.sympify(e))
+        if is_zero(e):
+            return True
+        if self.differs(e):
+            return False
+        raise Outside(f"sympy does not say whether {e} is 0")
+
+    def differs(self, e: Any) -> bool:
+        """Is the expression not 0 at some point that was drawn, where everything has the sign of this case?"""
+        rng = random.Random(0)
+        signs = [(self.settled(d), sign) for d, sign in self.cases]
+        symbols = set().union(e.free_symbols, *[v.free_symbols for _, v in self.substitutions],
+                              *[s.free_symbols for s, _ in signs]) - {s for s, _ in self.substitutions}
+        for _ in range(POINTS):
+            point = {s: drawn(s, rng) for s in sorted(symbols, key=str)}
+            try:
+                inside = all(compared(d, sign, point) for d, sign in signs) and all(
+                    (not s.is_positive or compared(self.settled(s), 1, point))
+                    and (not s.is_negative or compared(self.settled(s), -1, point)) for s, _ in self.substitutions)
+                if inside and abs(sympy.N(e.subs(point), 40)) > ROUNDING:
+                    return True
+            except (TypeError, ValueError, ZeroDivisionError):   # no number there
+                continue
+        return False
 
     def sign(self, x: Any) -> int:
         e = sympy.expand(x)
@@ -144,7 +192,45 @@ class Symbols(Domain):
             return 1
         if e.is_negative:
             return -1
-        raise NeedCase(x)
+        found = below_an_exponential(e)
+        if found is not None:
+            return found[0] * self.sign(found[1])
+        raise NeedCase(x, self.settled(x))
+
+
+POINTS = 60
+"""Where an expression is looked at that sympy does not show to be 0."""
+ROUNDING = 1e-10
+"""What numbers that a rule has computed of its attributes may be off, and refutes nothing."""
+
+
+def drawn(symbol: Any, rng: random.Random) -> Any:
+    """A number for a symbol, as its assumptions have it."""
+    size = sympy.Rational(rng.randint(1, 400), rng.choice((16, 101, 997)))
+    return size if symbol.is_positive else -size if symbol.is_negative else size * rng.choice((1, -1))
+
+
+def compared(e: Any, sign: int, point: dict[Any, Any]) -> bool:
+    """Has the expression this sign at the point?
+
+    Raises
+    ------
+    TypeError : it is no real number there.
+    """
+    found = sympy.N(e.subs(point), 40, chop=False)
+    value = float(found)
+    if not math.isfinite(value):
+        raise ValueError(str(found))
+    return sign == (0 if abs(value) < 1e-25 else 1 if value > 0 else -1)
+
+
+def below_an_exponential(e: Any) -> tuple[int, Any] | None:
+    """For a exp(u) + b, numbers a and b of two signs: the sign of a, and u - log(-b / a), of which it has the sign."""
+    b, rest = e.as_coeff_Add()
+    a, power = rest.as_coeff_Mul()
+    if not isinstance(power, sympy.exp) or not a * b < 0:
+        return None
+    return (1 if a > 0 else -1), power.args[0] - sympy.log(-b / a)
 
 
 def fresh(prefix: str, shape: tuple[int, ...], positive: bool = False, negative: bool = False,
