@@ -233,9 +233,12 @@ class AutogradGraph(Context):
         outputs : what must be kept; default every result that nothing reads.
         verify : prove the optimization now and hold the answer; without, the latest of `verify=True` is held.
 
+        After the context of a graph made with `keep=True` it is the one that was taken when the context was left.
+
         Raises
         ------
-        OutsideGraphError : the graph is not open.
+        OutsideGraphError : the graph is not open and was made without `keep=True`, or is left and `outputs` are named.
+        GraphError : the graph has been left, and no proof was made inside; proofs need its nodes.
 
         >>> import autograd_opt as ao
         >>> with ao.AutogradGraph(sources=False) as graph:
@@ -246,6 +249,15 @@ class AutogradGraph(Context):
         %1 = mul(%0, 2)  # f32[1]
         """
         from autograd_opt.api.kept import Snapshot
+        if self.thread is None and self.kept is not None:
+            if outputs is not None:
+                raise errors.OutsideGraphError(errors.at(
+                    f"{self.label} has been left and keeps one snapshot, of all its results: take that of outputs= "
+                    "inside its context"
+                ))
+            if verify:
+                self.kept.verify()               # refuses where no proof was made
+            return self.kept
         self.require_open()
         latest = self.verdicts[-1] if self.verify_each and self.verdicts else None
         return Snapshot(self, outputs, self.verify(outputs) if verify else latest)

@@ -132,3 +132,13 @@ def test_a_kept_graph_is_compared_in_one_picture(tmp_path: Path) -> None:
     ao.draw_comparison(graph, path)
     assert "optimized: 4 nodes" in path.read_text()
     assert "optimized: 4 nodes" in ao.draw_comparison(graph.kept, path).read_text()
+
+
+def test_the_snapshot_of_a_left_graph_is_what_it_kept() -> None:
+    graph = recorded()
+    assert graph.snapshot() is graph.kept
+    assert graph.snapshot().report().nodes == (5, 4)
+    with pytest.raises(ao.GraphError, match="verify=True"):
+        graph.snapshot(verify=True)
+    with pytest.raises(ao.OutsideGraphError, match="outputs="):
+        graph.snapshot(ao.tensor([1.0]))

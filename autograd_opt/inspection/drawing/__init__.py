@@ -10,6 +10,7 @@ A graph of more than 60 nodes is folded (`inspection.groups`): by module where m
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, overload
 
@@ -19,6 +20,7 @@ from autograd_opt._common.files import path_of, written_whole
 from autograd_opt.inspection.drawing import dot, mermaid
 from autograd_opt.inspection.drawing.boxes import Picture
 from autograd_opt.inspection.drawing.pictures import comparison_of, picture_of
+from autograd_opt.inspection.progress import nodes_of, progress
 from autograd_opt.inspection.snapshot import Scene, scene_of
 from autograd_opt.record.context import Context
 
@@ -46,8 +48,7 @@ def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | 
     OutsideGraphError : the graph's context has been left, and the nodes with it.
     UnsupportedError : SVG or PNG without the program `dot` of Graphviz.
     """
-    pictures = [picture_of(scene_of(graph), optimized, limit)]
-    return _write(pictures, path)
+    return _drawn(graph, path, lambda scene: [picture_of(scene, optimized, limit)])
 
 
 @overload
@@ -80,7 +81,7 @@ def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -
     """
     if not isinstance(graph, Context) and not isinstance(getattr(graph, "scene", None), Scene):
         raise errors.ArgumentTypeError(errors.at(f"expected an AutogradGraph to draw, got {type(graph).__name__}"))
-    return _write(comparison_of(scene_of(getattr(graph, "kept", None) or graph), limit), path)
+    return _drawn(getattr(graph, "kept", None) or graph, path, lambda scene: comparison_of(scene, limit))
 
 
 def to_dot(graph: Any, optimized: bool = False, *, limit: int | None = None) -> str:
@@ -91,6 +92,16 @@ def to_dot(graph: Any, optimized: bool = False, *, limit: int | None = None) -> 
 def to_mermaid(graph: Any, optimized: bool = False, *, limit: int | None = None) -> str:
     """The graph in Mermaid's language."""
     return mermaid.text(picture_of(scene_of(graph), optimized, limit))
+
+
+def _drawn(graph: Any, path: Any, pictures: Callable[[Scene], list[Picture]]) -> str | Path:
+    with progress(nodes_of(graph), 3) as begin:
+        begin("reading the graph")
+        scene = scene_of(graph)
+        begin("folding")
+        made = pictures(scene)
+        begin("placing boxes")
+        return _write(made, path)
 
 
 def _write(pictures: list[Picture], path: Any) -> str | Path:

@@ -28,6 +28,7 @@ from autograd_opt.inspection.drawing.pictures import (
 )
 from autograd_opt.inspection.formulas import formulas_of
 from autograd_opt.inspection.groups import MODULES, TREES, Division, division_of, told
+from autograd_opt.inspection.progress import nodes_of, progress
 from autograd_opt.inspection.snapshot import Item, Scene, scene_of
 
 
@@ -44,13 +45,19 @@ def to_html(graph: Any, path: Any = None, optimized: bool = False) -> str | Path
     >>> text[:15]
     '<!doctype html>'
     """
-    text = page(scene_of(graph), rules_of(graph), optimized)
-    if path is None:
-        return text
-    file: Path = path_of("path", path)
-    with written_whole(file) as draft:
-        draft.write_text(text, encoding="utf-8")
-    return file
+    with progress(nodes_of(graph), 3) as begin:
+        begin("reading the graph")
+        scene, rules = scene_of(graph), rules_of(graph)
+        begin("folding")
+        folds = folding(scene)
+        begin("writing the page")
+        text = page(scene, rules, folds, optimized)
+        if path is None:
+            return text
+        file: Path = path_of("path", path)
+        with written_whole(file) as draft:
+            draft.write_text(text, encoding="utf-8")
+        return file
 
 
 def rules_of(graph: Any) -> dict[str, dict[str, str]]:
@@ -63,8 +70,8 @@ def rules_of(graph: Any) -> dict[str, dict[str, str]]:
     return {name: formulas_of(op) for name, op in sorted(ops.items())}
 
 
-def page(scene: Scene, rules: dict[str, dict[str, str]], opens_optimized: bool = False) -> str:
-    """The page's text."""
+def page(scene: Scene, rules: dict[str, dict[str, str]], folds: dict[str, Any], opens_optimized: bool) -> str:
+    """The page's text; `folds` says what `folding` found."""
     files = resources.files(__package__)
     optimized = {item.index: item for item in scene.optimized_items()}
     colours = {item.index: k for k, item in enumerate(scene.groups())}
@@ -77,7 +84,7 @@ def page(scene: Scene, rules: dict[str, dict[str, str]], opens_optimized: bool =
         nodes.append(data)
     everything = {
         "title": scene.name, "nodes": nodes, "rules": rules, "palette": style.PALETTE,
-        "opensOptimized": opens_optimized, **folding(scene),
+        "opensOptimized": opens_optimized, **folds,
     }
     # "</script" would end the script element wherever it stands, "<!--<script" would keep it open
     data_text = json.dumps(everything, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
