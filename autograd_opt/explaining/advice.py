@@ -6,12 +6,12 @@ import ast
 import functools
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autograd_opt.explaining.call_sites import TORCH, Spot
 from autograd_opt.explaining.executions import DERIVATIVE, EXPRESSION, MODULE, OPERATION, Pair, Site, loops_of
-from autograd_opt.explaining.state import FUNCTIONS, changed_in, changes, definitions, reads, tree_of
+from autograd_opt.explaining.state import FUNCTIONS, changed_in, changes, definitions, facts, reads, tree_of
 
 AUTOGRAD = os.path.join(TORCH, "autograd")
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
@@ -29,6 +29,15 @@ Reached = dict[Spot, list[Site]]
 
 
 @dataclass(frozen=True)
+class Program:
+    """What is known of the whole program."""
+
+    windows: int
+    reached: Reached
+    pairs: dict[tuple[Site, Site], Pair]
+
+
+@dataclass(frozen=True)
 class Advice:
     """The sentence on a finding, and what it names."""
 
@@ -39,6 +48,8 @@ class Advice:
     places: tuple[str, ...]
     expressions: tuple[str, ...] = ()
     counted: tuple[Pair, ...] = ()
+    partly: bool = False
+    """True if some of the program was not watched."""
 
     @property
     def text(self) -> str:
@@ -48,7 +59,7 @@ class Advice:
         for p in self.counted:
             repeats[p.site] += p.count
         runs = sum(max(site.executions, n) for site, n in repeats.items())
-        return self.sentence.replace(RUNS, f"{again:,} of {runs:,} runs")
+        return self.sentence.replace(RUNS, f"{again:,} of {runs:,} runs{' that were watched' * self.partly}")
 
 
 def holding(file: str, line: int, kinds: tuple[type[ast.AST], ...]) -> list[Any]:
@@ -88,6 +99,12 @@ def value_of(site: Site) -> ast.expr | None:
             return None
     called = {site.callee, *(inner.code for inner in site.children.values() if inner.kind == EXPRESSION)}
     return None if any(code is not None and passes_on(code) for code in called) else found
+
+
+def makes_leaf(site: Site) -> bool:
+    """True if an expression makes a leaf, as its text says: two of them collect a gradient each."""
+    found = value_of(site)
+    return found is not None and bool(facts(found).leaves)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -161,8 +178,8 @@ def normal(spot: Spot) -> str:
     return ast.unparse(ast.parse(spot.text, mode="eval"))
 
 
-def loop_to_leave(site: Site, moved: frozenset[str]) -> tuple[int, str, int] | None:
-    """The loop before which a site's value can be computed: levels up, file and line.
+def loop_to_leave(site: Site, moved: frozenset[str]) -> tuple[int, str, int, int] | None:
+    """The loop before which a site's value can be computed: levels up, file, line and first instruction.
 
     `moved` are the expressions that are computed there, too.
     """
@@ -182,7 +199,7 @@ def loop_to_leave(site: Site, moved: frozenset[str]) -> tuple[int, str, int] | N
             if begin not in begins or not free <= known_before(source, moved, free) \
                     or free & changed_in(source, spot.file):
                 break
-            found = (level, spot.file, source.lineno)
+            found = (level, spot.file, source.lineno, begin)
         if found is not None and found[0] == level:
             return found
     return found
@@ -217,8 +234,13 @@ def source_loops(site: Site, spot: Spot) -> list[tuple[int, Any]]:
     return list(zip(inner, around, strict=True)) if len(inner) == len(around) else []
 
 
-def advise(group: list[Pair], windows: int, reached: Reached) -> Advice:
+def advise(group: list[Pair], program: Program) -> Advice:
     """The sentence for the pairs of one cause."""
+    return replace(sentence(group, program), partly=program.windows > 1)
+
+
+def sentence(group: list[Pair], program: Program) -> Advice:
+    """What is said of the pairs of one cause."""
     used = {p for pair in group for p in pair.uses}
     last = [pair for pair in group if pair not in used] or group
     main = max(last, key=lambda p: (p.count, sum(row[1] for row in p.rows.values())))
@@ -232,8 +254,8 @@ def advise(group: list[Pair], windows: int, reached: Reached) -> Advice:
     named = [p for p in outermost(group) if expression_of(p.site) is not None and one_result(p.first, p.site)]
     named.sort(key=lambda p: (p is not main, p.site.spot.line if p.site.spot is not None else 0))
     if main.first is main.site:
-        return loop(named, group, reached)
-    return reuse([p for p in named if p in last], group, windows, reached)
+        return loop(named, group, program.reached)
+    return reuse([p for p in named if p in last], group, program)
 
 
 def outermost(pairs: list[Pair]) -> list[Pair]:
@@ -264,7 +286,7 @@ def part(main: Pair, group: list[Pair]) -> Advice:
     value = value_of(main.site)
     change = changes(main.site, value) if value is not None else ""
     if change:
-        return Advice(f"{what} at {where} {tail}, in {RUNS}; it also changes `{change}`, so leaving it out would "
+        return Advice(f"{what} at {where} {tail}, in {RUNS}; it also {change}, so leaving it out would "
                       "change the program", "note", main.site, (where,), counted=counted)
     return Advice(f"{what} at {where} {tail}, in {RUNS}: keep these results where they can be kept", "note", main.site,
                   (where,), counted=counted)
@@ -281,16 +303,9 @@ def always(pair: Pair, windows: int) -> bool:
     return not pair.written and pair.latest == pair.count >= pair.site.executions - (windows - 1)
 
 
-def runs_backward(file: str, line: int) -> bool:
-    """True unless the body of the loop at a line shows that no backward run begins in it."""
-    calls = [node.func for loop in holding(file, line, LOOPS) if loop.lineno == line for part in loop.body
-             for node in ast.walk(part) if isinstance(node, ast.Call)]
-    return any(isinstance(f, ast.Name) or getattr(f, "attr", "") in ("backward", "grad", "step") for f in calls)
-
-
-def gradients(pairs: list[Pair], left: bool = False) -> str:
-    """What to mind where gradients flow through one value in several backward runs; `left`: of a loop that is left."""
-    several = any(((p.across or (left and p.site.across)) and p.first.lags and p.site.lags)
+def gradients(pairs: list[Pair], loop: tuple[int, int] | None = None) -> str:
+    """What to mind where gradients flow through one value in several backward runs; `loop`: the one that is left."""
+    several = any(((p.across or loop in p.site.across) and p.first.lags and p.site.lags)
                   or len(p.first.lags | p.site.lags) > 1 for p in pairs)
     return ("; its gradients are asked for in several backward runs: all but the last need retain_graph=True"
             if several else "")
@@ -321,13 +336,13 @@ def keep(pair: Pair, group: list[Pair]) -> Advice:
         (spot.text,), at_one_place(pair, group))
 
 
-def reuse(pairs: list[Pair], group: list[Pair], windows: int, reached: Reached) -> Advice:
+def reuse(pairs: list[Pair], group: list[Pair], program: Program) -> Advice:
     """One value that several places ask for."""
-    main = pairs[0]
+    main, reached = pairs[0], program.reached
     spot, first = main.site.spot, main.first.spot
     assert spot is not None
     assert first is not None
-    if not all(always(p, windows) and expression_of(p.first) is not None for p in pairs):
+    if not all(always(p, program.windows) and expression_of(p.first) is not None for p in pairs):
         return keep(main, group)
     tail = gradients(pairs)
     what = listed([text_of(p.site.spot) for p in pairs if p.site.spot is not None])
@@ -335,17 +350,39 @@ def reuse(pairs: list[Pair], group: list[Pair], windows: int, reached: Reached) 
         calls = [s for s in (caller(main.first, main.site), caller(main.site, main.first)) if s is not None]
         if len(calls) < 2:
             return keep(main, group)
-        return Advice(f"{what} at {spot} has the same value when it is reached from {calls[0]} and from {calls[1]}: "
-                      f"compute it once and hand it to both{tail}", "note", main.site,
+        return Advice(f"{what} at {spot} has the same value when it is reached from {call_text(calls[0])} and from "
+                      f"{call_text(calls[1])}: compute it once and hand it to both{tail}", "note", main.site,
                       (str(calls[0]), str(calls[1])), (spot.text,))
-    if not (alone(main.first, reached) and alone(main.site, reached)):
+    if not (alone(main.first, reached) and alone(main.site, reached)) and not all(side_by_side(p, program)
+                                                                                 for p in pairs):
         return Advice(f"{what} at {spot}{via(main.site, reached)} has the value of {text_of(first)} at "
                       f"{first}{via(main.first, reached)}: compute it once and hand it over{tail}", "note", main.site,
                       (str(first), str(spot)), (spot.text,))
     source = listed([text_of(p.first.spot) for p in pairs if p.first.spot is not None])
-    where = f"{spot}, where it is {what}" if source != what else str(spot)
-    return Advice(f"compute {source} once, at {first}, and use it at {where}{tail}", "reuse", main.site,
-                  (str(first), str(spot)), tuple(p.site.spot.text for p in pairs if p.site.spot is not None))
+    other = f", where it is {what}" if source != what else ""
+    if str(first) == str(spot):
+        sentence = f"compute {source} once, at {first}, and use it there again{other}{tail}"
+    else:
+        sentence = f"compute {source} once, at {first}, and use it at {spot}{other}{tail}"
+    return Advice(sentence, "reuse", main.site, (str(first), str(spot)),
+                  tuple(p.site.spot.text for p in pairs if p.site.spot is not None))
+
+
+def side_by_side(pair: Pair, program: Program) -> bool:
+    """True if both expressions stand in one call of a function, and are equal whatever chain of calls leads there."""
+    if pair.site.spot is None or pair.first.spot is None or pair.first.parent is not pair.site.parent:
+        return False
+    for site in program.reached[pair.site.spot]:
+        firsts = [f for f in program.reached[pair.first.spot] if f.parent is site.parent]
+        found = [program.pairs.get((f, site)) for f in firsts]
+        if not any(p is not None and always(p, program.windows) for p in found):
+            return False
+    return True
+
+
+def call_text(spot: Spot) -> str:
+    """A call and where it stands."""
+    return f"{text_of(spot)} at {spot}"
 
 
 def alone(site: Site, reached: Reached) -> bool:
@@ -358,7 +395,7 @@ def via(site: Site, reached: Reached) -> str:
     if alone(site, reached):
         return ""
     calls = [s for s in site.chain()[:-1] if len(reached.get(s, ())) <= 1] or list(site.chain()[:-1])[:1]
-    return f" (when it is reached from {calls[-1]})" if calls else ""
+    return f" (when it is reached from {call_text(calls[-1])})" if calls else ""
 
 
 def caller(site: Site, other: Site) -> Spot | None:
@@ -377,17 +414,19 @@ def loop(pairs: list[Pair], group: list[Pair], reached: Reached) -> Advice:
     place = loops.pop() if len(loops) == 1 else None
     if place is None or any(p.written for p in pairs):
         return keep(main, group)
-    level, file, line = place
+    level, file, line, begin = place
     where = f"{Spot(file, line, '', 0)}"
     pairs = sorted(pairs, key=lambda p: p.site.spot.line if p.site.spot is not None else 0)
     what = listed([name_of(p.site) for p in pairs])
-    tail = under(spot, line) + gradients(pairs, runs_backward(file, line))
+    tail = under(spot, line) + gradients(pairs, (level, begin))
     texts = tuple(p.site.spot.text for p in pairs if p.site.spot is not None)
-    everywhere = level == 0 and all(loop_to_leave(site, moved) == place for p in pairs if p.site.spot is not None
-                                    for site in reached[p.site.spot])
-    if not everywhere and not all(alone(p.site, reached) for p in pairs):
-        return Advice(f"{what} at {spot}{via(main.site, reached)} has one value throughout the loop at {where}: "
-                      f"compute it once and hand it over{tail}", "note", main.site, (str(spot),), texts)
+    everywhere = all(loop_to_leave(site, moved) == place for p in pairs if p.site.spot is not None
+                     for site in reached[p.site.spot])
+    if not (everywhere and level == 0) and not all(alone(p.site, reached) for p in pairs):
+        each = ", one for each chain of calls that leads there" if everywhere else ""
+        return Advice(f"{what} at {spot}{'' if everywhere else via(main.site, reached)} has one value throughout the "
+                      f"loop at {where}{each}: compute it once and hand it over{tail}", "note", main.site, (str(spot),),
+                      texts)
     if level == 0:
         return Advice(f"compute {what} once, before the loop at {where}{tail}", "hoist", main.site, (str(spot),), texts)
     return Advice(f"compute {what} once, outside the loop at {where}, and keep it for {spot}{tail}", "hoist", main.site,
@@ -403,7 +442,8 @@ def backward(main: Pair, group: list[Pair]) -> Advice:
     first = other.parent.expression if other is not None and other.parent is not None else main.first.expression
     here = str(run.spot) if run is not None and run.spot is not None else "an unknown line"
     there = str(first.spot) if first is not None and first.spot is not None else here
-    lines = listed([str(p.site.spot) for p in group if p.site.spot is not None])
+    lines = listed([str(p.site.spot).removeprefix("derivative of ") for p in group if p.site.spot is not None])
+    lines = f"derivative{'s' * (' and ' in lines)} of {lines}"
     if all(p.one_run == p.count for p in group):
         sentence = f"the backward run at {here} computes this more than once on the same values, in the {lines}"
     elif here != there:

@@ -75,20 +75,22 @@ class Site:
     """The innermost enclosing site of an optimizer's step or of this library, if no user's code stands in between."""
     children: dict[Any, Site] = field(default_factory=dict, repr=False)
     executions: int = 0
-    run: int = -1
-    """Backward runs before its first execution."""
-    across: bool = False
-    """True if gradients flow through executions with a backward run between."""
+    across: set[tuple[int, int]] = field(default_factory=set, repr=False)
+    """Loops (levels up, first offset) in one run of which gradients flow through executions with a freeing backward run
+    between."""
     lags: set[int] = field(default_factory=set, repr=False)
-    """By how many backward runs, counted from an execution on, its derivative was computed."""
+    """By how many freeing backward runs, counted from an execution on, its derivative was computed by one."""
     last_key: Any = None
     last_begin: int = -1
+    last_frees: int = -1
     constant: list[tuple[int, int]] | None = field(default=None, repr=False)
     """Loops (levels up, first offset) in whose every run so far this site has had one value."""
     code: CodeType | None = field(default=None, repr=False)
     """The function in which an expression stands."""
     runs: bool = False
     """True if it calls `backward()`."""
+    constant_made: bool = False
+    """True of an operation that is given no tensor."""
     callee: CodeType | None = field(default=None, repr=False)
     """The Python function that the expression calls."""
 
@@ -150,7 +152,7 @@ class Pair:
     written: int = 0
     """Those whose result, or the one that they repeat, is written afterwards: they need memory of their own."""
     across: bool = False
-    """True if gradients flow through executions with a backward run between."""
+    """True if gradients flow through executions with a freeing backward run between."""
     rows: dict[Any, list[Any]] = field(default_factory=dict, repr=False)
     """(operator, type, spot, module) → [count, seconds, bytes]."""
     uses: set[Pair] = field(default_factory=set, repr=False)
@@ -166,6 +168,7 @@ class Execution:
         "child",
         "closed",
         "first",
+        "frees",
         "gradients",
         "grads",
         "impure",
@@ -210,7 +213,7 @@ class Execution:
         """When and by which operation its operands were made, as long as the site may be moved out of a loop."""
         self.makers: tuple[Execution, ...] = ()
         self.row: Any = None
-        self.run = 0
+        self.run = self.frees = 0        # backward runs begun before its end, all and the freeing ones
         # of an operation
         self.values: tuple[int, ...] = ()
         self.grads: Any = None
@@ -225,9 +228,10 @@ class Course:
         self.root.novel = True
         self.open = [self.root]
         self.sequences: dict[int, tuple[Site, int]] = {}
-        """Sites, and backward runs begun before, by autograd's numbers, which each thread counts for itself."""
-        self.run = 0
-        """Backward runs begun so far; `in_run` is True during one."""
+        """Sites, and freeing backward runs begun before, by autograd's numbers, which each thread counts for itself."""
+        self.run = self.frees = 0
+        """Backward runs begun so far, and those of them that record nothing, as with `create_graph`, and so free the
+        graph by default; `in_run` is True during one."""
         self.in_run = False
 
 
@@ -277,13 +281,13 @@ class Executions:
                 at.operands += [one for one in made if one[0] < at.begin]
             at = at.parent
 
-    def operation(self, e: Execution, step: Any, gradients: bool, run: int) -> None:
+    def operation(self, e: Execution, step: Any, gradients: bool, course: Course) -> None:
         """Take an operation's operator, values and gradients into the keys of all that is open."""
         at: Execution | None = e
         while at is not None and at.site.kind != ROOT:
             at.key = hash((at.key, step))
             at.gradients |= gradients
-            at.run = run
+            at.run, at.frees = course.run, course.frees
             at = at.parent
 
     def repeated(self, leaf: Execution, e: Execution) -> None:
@@ -366,7 +370,7 @@ class Executions:
         pair.count += 1
         pair.latest += e.latest
         pair.one_run += first.run == e.run
-        pair.across |= e.gradients and first.run != e.run
+        pair.across |= e.gradients and first.frees != e.frees
         if first.matched is None:
             first.matched = {}
         first.matched[pair] = first.matched.get(pair, 0) + 1
@@ -390,9 +394,11 @@ class Executions:
     def follow(self, e: Execution, key: Any) -> None:
         """Compare with the site's execution before, and note in which loops its value changes."""
         site, first = e.site, e.first
-        if site.run < 0:
-            site.run = e.run
-        site.across |= e.gradients and site.run != e.run
+        if e.gradients and 0 <= site.last_frees < e.frees:
+            site.across |= {(level, begin) for level, (activation, at) in enumerate(frames(e))
+                            for begin, end in activation.loops
+                            if begin <= at <= end and activation.entered.get(begin, -1) <= site.last_begin}
+        site.last_frees = e.frees
         if first is not None:
             e.latest = first.site.last_key == key
         if site.constant is None:
@@ -410,6 +416,15 @@ class Executions:
                 if level < len(levels) and stable(e, begin, levels[level][0].entered.get(begin, -1))]
         e.operands = []
         site.last_key, site.last_begin = key, e.begin
+
+    def shared(self, maker: Execution) -> bool:
+        """True if an operation, or what has ended around it, repeats or is repeated."""
+        at: Execution | None = maker
+        while at is not None and at.closed:
+            if at.pair is not None or at.matched:
+                return True
+            at = at.parent
+        return False
 
     def wrote(self, maker: Execution | None) -> None:
         """What an operation made is written after it: neither it nor what has ended around it can be shared."""

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from autograd_opt.explaining.advice import Advice, Reached, advise
+from autograd_opt.explaining.advice import Advice, Program, Reached, advise, makes_leaf
 from autograd_opt.explaining.call_sites import Spot
 from autograd_opt.explaining.executions import DERIVATIVE, EXPRESSION, OPERATION, Pair, Site
-from autograd_opt.explaining.watch import LEAST, Miss, Watch
+from autograd_opt.explaining.watch import FEW_NODES, LEAST, Miss, Watch
 
 MOST = 100
 
@@ -90,10 +90,13 @@ class Findings:
     own_seconds: float
     total_seconds: float
     watched_share: float
-    """Part of the operations that were watched, estimated by the time that the others took."""
+    """Part of the operations that were watched: of those that autograd recorded where it counted some, else estimated
+    by the time that the others took."""
     windows: int
     written_after: int
     """Repeats left out because their result is written afterwards."""
+    share_of_recorded: bool = False
+    """True if `watched_share` is of the operations that autograd recorded."""
     title: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -132,14 +135,17 @@ class Findings:
 
 def findings_of(watch: Watch) -> Findings:
     """Gather the pairs of a watch."""
-    # what an optimizer's step or this library repeats is their own affair, and so is the seed of a backward run
+    # what an optimizer's step or this library repeats is their own affair, and so are the seed of a backward run and
+    # constants that torch makes inside its own functions
     pairs = [p for p in watch.executions.pairs.values() if p.count > p.written and p.site.inside is None
-             and not (p.site.kind == OPERATION and p.site.parent is not None and p.site.parent.runs)]
+             and not (p.site.kind == OPERATION and (p.site.constant_made or (p.site.parent and p.site.parent.runs)))]
+    pairs = [p for p in pairs if not makes_leaf(p.site) and not makes_leaf(p.first)]
     reached = watch.executions.reached()
+    program = Program(watch.windows, reached, watch.executions.pairs)
     causes: dict[Any, tuple[Advice, list[Pair]]] = {}
     for group in grouped(pairs, reached):
         if worth(group):
-            advice = advise(group, watch.windows, reached)
+            advice = advise(group, program)
             # what is said twice in the same words, of two chains of calls, is said once
             known, before = causes.setdefault((advice.sentence, advice.places), (advice, []))
             causes[advice.sentence, advice.places] = (
@@ -150,7 +156,7 @@ def findings_of(watch: Watch) -> Findings:
         tuple(found[:MOST]), near_misses_of(watch.misses.values()),
         watch.operations + watch.operations_beside, watch.seconds + watch.seconds_beside, watch.first_seconds,
         watch.own_seconds, watch.total_seconds, watch.watched_share, watch.windows,
-        sum(pair.written for pair in watch.executions.pairs.values()),
+        sum(pair.written for pair in watch.executions.pairs.values()), watch.nodes >= FEW_NODES,
     )
 
 

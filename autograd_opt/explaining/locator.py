@@ -66,6 +66,7 @@ class Locator:
         else:
             if not course.in_run:
                 course.in_run, course.run = True, course.run + 1
+                course.frees += not torch.is_grad_enabled()
             number = node._sequence_nr()
             # this library's way into torch's engine repeats nothing itself; what is around the user's call stays open
             call = next((k for k, step in enumerate(steps) if step[0] == EXPRESSION), len(steps))
@@ -75,7 +76,8 @@ class Locator:
                 del steps[k]
             forward, begun = course.sequences.get(number, (None, 0))
             if forward is not None and forward.spot is not None:
-                forward.differentiated(course.run - begun)
+                if not torch.is_grad_enabled():
+                    forward.differentiated(course.frees - begun)
                 steps.insert(0, (DERIVATIVE, self.derivative_of(forward.spot), number, -1, None))
                 run += run >= 0
         path = iter(reversed(modules))
@@ -210,7 +212,7 @@ class Locator:
     def remember(self, course: Course, site: Site) -> None:
         """Which site made the latest node of autograd's graph."""
         sequences = course.sequences
-        sequences.setdefault(private.get_sequence_nr() - 1, (site, course.run))
+        sequences.setdefault(private.get_sequence_nr() - 1, (site, course.frees))
         if len(sequences) > MOST_SEQUENCES:
             for sequence in list(sequences)[:MOST_SEQUENCES // 4]:
                 del sequences[sequence]

@@ -36,7 +36,8 @@ def summary(found: Findings) -> list[str]:
         cost += f"; first calls of operators, not counted: {seconds_text(found.first_seconds)}"
     if found.windows > 1 or found.watched_share < 0.98:
         times = f" in {found.windows} windows" if found.windows > 1 else ""
-        cost += f"; about {found.watched_share:.0%} of the operations were watched{times}, the rest ran at full speed"
+        of = "the operations that autograd recorded" if found.share_of_recorded else "the operations"
+        cost += f"; about {found.watched_share:.0%} of {of} were watched{times}, the rest ran at full speed"
     lines.append(cost)
     if found.written_after:
         lines.append(f"left out: {found.written_after:,} repeats whose result is written afterwards")

@@ -40,6 +40,8 @@ class Facts:
     """Their last names."""
     reads: frozenset[str]
     """Variables that are not its own, and attributes."""
+    leaves: tuple[str, ...] = ()
+    """Calls that make a leaf, which collects gradients of its own, as written."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -131,6 +133,7 @@ def facts(node: Any) -> Facts:
         local |= {part.id for part in ast.walk(node)
                   if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)} - outer
     writes: list[tuple[ast.AST, str]] = []
+    leaves: list[str] = []
     reads = set[str]()
     for part in ast.walk(node):
         if isinstance(part, (ast.Attribute, ast.Subscript)) and isinstance(part.ctx, (ast.Store, ast.Del)):
@@ -147,13 +150,16 @@ def facts(node: Any) -> Facts:
         elif isinstance(part, ast.Call):
             method = isinstance(part.func, ast.Attribute)
             name = getattr(part.func, "attr", getattr(part.func, "id", ""))
+            if name == "Parameter" or any(k.arg == "requires_grad" and getattr(k.value, "value", True) is not False
+                                          for k in part.keywords):
+                leaves.append(ast.unparse(part))
             if name in CHANGING or "random" in ast.unparse(part.func).split(".")[:-1]:
                 on = part.func.value if isinstance(part.func, ast.Attribute) else (*part.args, part.func)[0]
                 writes.append((on, name if method else ""))
     beyond = [(part, method) for part, method in writes
               if not isinstance(start := root(part), ast.Call) and getattr(start, "id", None) not in own]
     return Facts(tuple(dict.fromkeys((ast.unparse(part), method) for part, method in beyond)),
-                 frozenset(filter(None, (last_name(part) for part, _ in beyond))), frozenset(reads))
+                 frozenset(filter(None, (last_name(part) for part, _ in beyond))), frozenset(reads), tuple(leaves))
 
 
 def closure(start: Iterable[Any], files: Iterable[str]) -> list[Any]:
@@ -195,14 +201,16 @@ def of_expression(site: Site, expression: ast.expr, codes: set[CodeType]) -> lis
 
 
 def changes(site: Site, expression: ast.expr) -> str:
-    """The first variable, attribute or container that an expression changes; empty where there is none."""
+    """What an expression does beside its value, for a sentence: "changes `self.count`"; empty where that is nothing."""
     codes, operators = below(site)
     found = of_expression(site, expression, codes)
     for each in found:
         for text, method in each.writes:
             if not (method in operators and hasattr(torch.Tensor, method)):      # else torch's: `x.add(y)`, `x.sort()`
-                return text
-    return "more than could be read" if len(found) > MOST_FUNCTIONS else ""
+                return f"changes `{text}`"
+        for text in each.leaves:
+            return f"makes `{text}`, which has gradients of its own"
+    return "changes more than could be read" if len(found) > MOST_FUNCTIONS else ""
 
 
 def reads(site: Site, expression: ast.expr) -> set[str]:

@@ -9,13 +9,19 @@ Storages are held weakly: watching keeps nothing alive.
 from __future__ import annotations
 
 import ctypes
+import zlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from autograd_opt.abi import torch_private as private
+
 SMALL = 1 << 16
 """Bytes up to which the content of a tensor of unknown origin is looked at."""
+COMPARED = 1 << 24
+"""Bytes of a storage that are compared with those before a pause."""
 SWEEP = 20_000
 """Storages seen between two removals of dead ones."""
 
@@ -152,6 +158,11 @@ class Values:
             memory.maker = maker
         return memory, where
 
+    def contents(self, chosen: Callable[[Any], bool]) -> list[Held]:
+        """What storages hold that are alive, of the makers chosen."""
+        return [(m, m.maker, checksum(m)) for m in self.memories.values()
+                if m.maker is not None and chosen(m.maker) and not m.expired()]
+
     def written(self, memory: Memory, writer: Any, clock: int) -> None:
         """A storage was written: all values in it are gone."""
         memory.changed = clock
@@ -159,6 +170,24 @@ class Values:
         memory.where = memory.value = 0
         memory.others = memory.contents = None
         memory.writer = writer
+
+
+Held = tuple[Memory, Any, int | None]
+"""A storage, the operation that made what it holds, and a checksum of its bytes; None where they cannot be read."""
+
+
+def checksum(memory: Memory) -> int | None:
+    """A checksum of the first bytes of a storage; None on other devices than the CPU, and of one that is gone."""
+    storage: Any = private.storage_new_with_weak_ptr(memory.cdata)
+    if storage is None or storage.device.type != "cpu":
+        return None
+    return zlib.crc32(ctypes.string_at(storage.data_ptr(), min(storage.nbytes(), COMPARED)))
+
+
+def changed(held: list[Held]) -> list[Any]:
+    """The makers of what was written since; what is gone counts as unwritten, what cannot be read as written."""
+    return [maker for memory, maker, before in held
+            if not memory.expired() and (before is None or checksum(memory) != before)]
 
 
 def content_of(t: torch.Tensor, largest: int = SMALL) -> Any:

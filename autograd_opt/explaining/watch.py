@@ -30,7 +30,7 @@ from autograd_opt.explaining.executions import OPERATION, Course, Execution, Exe
 from autograd_opt.explaining.keys import Key, written_reason
 from autograd_opt.explaining.locator import Locator
 from autograd_opt.explaining.threads import LOCK, Unwrapped
-from autograd_opt.explaining.value_ids import Memory, Values, content_of
+from autograd_opt.explaining.value_ids import Held, Memory, Values, changed, content_of
 from autograd_opt.graph.program_text import dtype_text
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ PAUSE = 0.02
 FLAGS = ("old_dispatch_mode_flags", "old_non_infra_dispatch_mode_flags",
          "old_without_ignore_compile_internals_dispatch_mode_flags")
 """Where a mode of torch's keeps what was so before it."""
+FEW_NODES = 50
+"""Nodes of autograd that are too few to estimate by."""
 CHECKED = 3
 """Repeats of one row whose values are compared."""
 
@@ -143,6 +145,10 @@ class Watch(Unwrapped):
         self.samples = 0
         self.collected_seconds = 0.0
         """The garbage collector's, where remembering sets it going, and those of taking the mode off and on."""
+        self.nodes = self.watched_nodes = 0
+        """Nodes that autograd has recorded in this thread, all of them and those that were watched."""
+        self.unseen: list[Held] = []
+        """What repeats had made and was alive when watching paused."""
         self.idle_seconds = 0.0
         """What the watched program spent elsewhere than in torch, for which nothing may be spent on watching."""
         self.running = self.tired = self.inside = self._looking = False
@@ -159,6 +165,7 @@ class Watch(Unwrapped):
         self._clock = clock_of_this_thread()
         self._begin = self._window = self._last = self.now()
         self._work, self._quiet = 0.0, -1.0
+        self._first_node = self._node = private.get_sequence_nr()
         self._looked = self._begin
         self._below = modes()
         super().__enter__()
@@ -183,8 +190,9 @@ class Watch(Unwrapped):
         threads.unfollow()
         now = self.now()
         self.total_seconds += now - self._begin
+        self.nodes += private.get_sequence_nr() - self._first_node
         if not self.tired:
-            self.watched_seconds += now - self._window
+            self.pause(now)
         self.take_off()
         with LOCK:
             for course in self.courses:
@@ -291,6 +299,7 @@ class Watch(Unwrapped):
             self.windows += 1
             self.tired = False
             self._window = self._last = now
+            self._node = private.get_sequence_nr()
             super().__enter__()
 
     def on_top_of_the_same(self) -> bool:
@@ -300,7 +309,10 @@ class Watch(Unwrapped):
             and all(isinstance(mode, Watch) or any(mode is m for m in now) for mode in self._below)
 
     def forget(self) -> None:
-        """Memory may have been written unseen."""
+        """Memory may have been written unseen: what differs from what was there when watching paused has been."""
+        for maker in changed(self.unseen):
+            self.executions.wrote(maker)
+        self.unseen = []
         self.values.forget()
         self.executions.forget()
         for table in (self.keys, self.loose, self.alike, self.read):
@@ -361,10 +373,17 @@ class Watch(Unwrapped):
         self.idle_seconds += max(0.0, now - self._last - PAUSE - max(0.0, work - self._work))
         self._last, self._work = now, work
         if self.spare(now) < 0:
-            self.tired = True
             self._looked = now
-            self.watched_seconds += now - self._window
+            self.pause(now)
             self._timer.soon()
+
+    def pause(self, now: float) -> None:
+        """End a window."""
+        self.tired = True
+        self.watched_seconds += now - self._window
+        self.watched_nodes += private.get_sequence_nr() - self._node
+        with LOCK:
+            self.unseen = self.values.contents(self.executions.shared)
 
     def record(self, kind: purity.Kind, key: Key, args: Any, kwargs: Any, result: Any, seconds: float,
                course: Course, frame: FrameType) -> float:
@@ -389,11 +408,12 @@ class Watch(Unwrapped):
             if key.exact not in self.read:
                 self.read.add(key.exact)
                 executions.novel(e)
-            executions.operation(e, key.exact, False, course.run)
+            executions.operation(e, key.exact, False, course)
         else:
             leaf = Execution(e.site.child((OPERATION, kind.name), OPERATION, name=kind.name), e, executions.clock)
-            leaf.closed, leaf.run = True, course.run
+            leaf.closed, leaf.run, leaf.frees = True, course.run, course.frees
             leaf.written = kind.in_place
+            leaf.site.constant_made = not key.memories
             leaf.grads = key.recorded, key.grads
             leaf.gradients = bool(key.grads) and outputs[0].is_floating_point() and not kind.name.endswith("_like")
             executions.operands(leaf, [(m.changed, m.maker) for m in key.memories if m is not None and m.changed >= 0])
@@ -404,7 +424,7 @@ class Watch(Unwrapped):
                 executions.novel(e)
             else:
                 self.compute(kind, verdict, key, outputs, seconds, leaf, e)
-            executions.operation(e, (kind.number, leaf.values, leaf.grads), leaf.gradients, course.run)
+            executions.operation(e, (kind.number, leaf.values, leaf.grads), leaf.gradients, course)
         executions.clock += 1
         self.values.sweep()
         return seconds
@@ -535,7 +555,13 @@ class Watch(Unwrapped):
     # Reading ------------------------------------------------------------------------------
     @property
     def watched_share(self) -> float:
-        """The part of the operations that were watched: the others are estimated by the time that they took."""
+        """The part of the operations that were watched.
+
+        The others are not seen. They are estimated by the nodes that autograd has recorded meanwhile, which it counts
+        in any case; where it recorded few, by the time that passed.
+        """
+        if self.nodes >= FEW_NODES:
+            return self.watched_nodes / self.nodes
         active = self.watched_seconds - self.idle_seconds - self.own_seconds
         unseen = self.total_seconds - self.watched_seconds - self.elsewhere_seconds
         if not self.operations or unseen <= 0:

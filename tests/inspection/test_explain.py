@@ -384,3 +384,31 @@ def test_what_repeats_now_and_then_is_no_matter_of_a_loop() -> None:
 
     (finding,) = (f for f in watch(program).findings if "`y * 0.5`" in f.advice)
     assert "on values it had before in 3 of 20 runs" in finding.advice
+
+
+def test_what_is_written_while_nothing_is_watched_is_left_out() -> None:
+    e = explain()
+    with e:
+        first = torch.zeros(4)
+        second = torch.zeros(4)
+        x.sin()                          # the expression before has ended
+        e.pause(e.now())
+        first.add_(1)
+        e.forget()
+        e.tired = False
+        assert second is not first
+    assert not e.report.findings
+    assert e.report.written_after == 1
+
+
+def test_the_share_is_of_what_autograd_recorded() -> None:
+    x, e = torch.ones(3, requires_grad=True), explain()
+    with e:
+        for _ in range(100):
+            x * 2
+        e.pause(e.now())
+        for _ in range(300):
+            x * 2
+    assert e.report.share_of_recorded
+    assert e.report.watched_share == 0.25
+    assert "25% of the operations that autograd recorded were watched" in " ".join(str(e).split())

@@ -461,3 +461,69 @@ def test_equal_operations_of_which_another_result_is_returned_are_not_one_value(
     found = run(program, tmp_path / "choice.py", True)[1]
     assert found is not None
     assert not [f.advice for f in found.findings if f.action == "reuse" and other in f.expressions]
+
+
+HEADS = """import torch
+from torch import nn
+torch.manual_seed(0)
+q, out = nn.Linear(4, 4), nn.Linear(4, 1)
+def forward(x):
+    parts = []
+    for h in range(3):
+        parts.append(q(x)[:, slice(h, h + 1)])
+    return out(torch.cat([*parts, x[:, :1]], 1)).sum()
+for step in range(4):
+    loss = forward(torch.rand(5, 4))
+    loss.backward()
+RESULT = 0
+"""
+
+
+def test_a_loop_without_a_backward_run_in_it_needs_no_kept_graph(tmp_path: Path) -> None:
+    (finding,) = [f for f in findings_of(HEADS, tmp_path / "heads.py") if "q(x)" in f.advice]
+    assert "compute `q(x)` once, before the loop at" in finding.advice
+    assert "retain_graph" not in finding.advice
+
+
+def test_a_run_that_is_recorded_keeps_the_graph_itself(tmp_path: Path) -> None:
+    program = ("import torch\nx = torch.rand(3, requires_grad=True)\nfor step in range(3):\n    y = x.exp().sum()\n"
+               "    d, = torch.autograd.grad(y, x, create_graph=True)\n    loss = (d * x.exp()).sum()\n"
+               "    loss.backward()\n    with torch.no_grad():\n        x -= 0.01 * x.grad\nRESULT = 0\n")
+    found = [f for f in findings_of(program, tmp_path / "recorded.py") if "x.exp()" in f.advice]
+    assert found
+    assert not any("retain_graph" in f.advice for f in found)
+
+
+def test_leaves_that_collect_gradients_are_not_shared(tmp_path: Path) -> None:
+    program = ("import torch\nb = torch.zeros(8, requires_grad=True)\nc = torch.zeros(8, requires_grad=True)\n"
+               "h = torch.zeros(8)\n(b * 2 + c * 3 + h).sum().backward()\nRESULT = 0\n")
+    found = run(program, tmp_path / "leaves.py", True)[1]
+    assert found is not None
+    assert not any("zeros" in f.advice for f in found.findings)
+    program = program.replace(", requires_grad=True", "").replace(".backward()", "")
+    assert any("zeros" in f.advice for f in findings_of(program + "\n", tmp_path / "plain.py"))
+
+
+def test_two_equal_expressions_of_one_line_are_named_once(tmp_path: Path) -> None:
+    program = ("import torch\ndef f(x):\n    return x.exp() + (x.exp() * 2)\na, b = torch.rand(3), torch.rand(4)\n"
+               "f(a)\nf(b)\nRESULT = 0\n")
+    (finding,) = findings_of(program, tmp_path / "line.py")
+    assert re.fullmatch(r"compute `x.exp\(\)` once, at \S*line.py:3, and use it there again", finding.advice)
+    assert finding.count == 2
+
+
+def test_calls_of_one_line_are_told_apart_by_their_text(tmp_path: Path) -> None:
+    program = ("import torch\ndef f(x, y):\n    return torch.ones(3) * x + y\na, b = torch.rand(3), torch.rand(3)\n"
+               "c = f(a, b) + f(b, a)\nRESULT = 0\n")
+    (finding,) = findings_of(program, tmp_path / "calls.py")
+    assert "from `f(a, b)` at" in finding.advice
+    assert "from `f(b, a)` at" in finding.advice
+
+
+def test_constants_that_torch_makes_inside_its_functions_are_no_finding(tmp_path: Path) -> None:
+    program = ("import torch\na = torch.rand(4, 3, 3) + 3 * torch.eye(3)\na.requires_grad_()\nfor x in a:\n"
+               "    torch.logdet(x).backward()\nRESULT = 0\n")
+    found = run(program, tmp_path / "inside.py", True)[1]
+    assert found is not None
+    assert found.operations > 50
+    assert not [line for f in found.findings for line in f.lines if line.op == "scalar_tensor"]
