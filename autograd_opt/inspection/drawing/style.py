@@ -24,7 +24,7 @@ from autograd_opt.inspection.drawing.boxes import Box
 
 PALETTE = (
     "#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#ffff99",
-    "#8dd3c7", "#fccde5", "#bebada", "#d9d98c", "#80b1d3", "#fdb462",
+    "#8dd3c7", "#fccde5", "#9fa8e0", "#d9d98c", "#80b1d3", "#c9a27e",
 )
 """Fills of merged groups: light enough for black text."""
 PLAIN = "#ffffff"
