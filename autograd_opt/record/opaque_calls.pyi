@@ -14,6 +14,7 @@ class OpaqueCall:
     name: str
     inputs: list[Tensor]
     hooked: bool
+    usual: bool
     repeats: bool
     @property
     def edges(self) -> list[GradientEdge]: ...

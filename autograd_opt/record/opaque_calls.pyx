@@ -66,6 +66,7 @@ cdef class OpaqueCall:
     cdef readonly str name
     cdef readonly list inputs
     cdef readonly bint hooked
+    cdef readonly bint usual             # of ordinary tensors with strides, recorded here
     cdef public bint repeats             # can a run follow one that frees the graph?
     cdef list ways
     cdef object node                     # torch's node, where all results are one node's; else None
@@ -97,7 +98,8 @@ cdef class OpaqueCall:
     cpdef list cotangents(self, list gs):
         """What torch's only node gives for the results' cotangents; None where it takes torch's engine.
 
-        The node is called directly: torch's engine would take ten times as long.
+        The node is called directly: torch's engine would take ten times as long.  Kernels of layouts without strides
+        count writes of their own where autograd's dispatch keys are excluded: for these the caller includes them.
         """
         cdef object node = self.node, found
         cdef tuple below
@@ -202,7 +204,7 @@ def pull_back(g, extra, task, node):
     """The cotangents of an opaque call's operands."""
     cdef OpaqueCall call = <OpaqueCall>(<tuple>extra)[0]
     cdef list found, gs
-    if call.node is not None and not task.create_graph and task.batch is None:
+    if call.usual and call.node is not None and not task.create_graph and task.batch is None:
         gs = [g] if is_tensor(g) else list(g.parts)
         for one in gs:
             if one is not None:
@@ -372,7 +374,7 @@ cdef OpaqueCall call_of(str name, Operands operands, list followed):
     """A call without saved-tensor hooks, by those of its results that torch follows."""
     cdef OpaqueCall call = OpaqueCall.__new__(OpaqueCall)
     cdef object made = ao_get(get_grad_fn, followed[0])
-    call.name, call.inputs = name, operands.copies
+    call.name, call.inputs, call.usual = name, operands.copies, True
     call.node = made
     call.numbers = tuple([ao_get(get_output_nr, t) for t in followed])
     for t in followed:

@@ -92,7 +92,7 @@ def held_by_torch(call: OpaqueCall, operands: list[torch.Tensor]) -> list[torch.
 def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
     """The cotangents of an opaque call's operands."""
     call, operands = extra
-    parts = g.parts if hasattr(g, "parts") else [g]
+    parts = list(g.parts) if hasattr(g, "parts") else [g]
     live = [(o, p) for o, p in zip(call.edges, parts, strict=True) if p is not None]
     if not live:
         return [None] * len(call.inputs)
@@ -100,6 +100,13 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
     if call.name in BATCHED_WRONGLY and task.batch is not None and any(map(task.batch.is_batch, gs)):
         raise NotImplementedError(f"{call.name} has no batching rule")
     if not task.create_graph:
+        if task.batch is None and not call.usual:
+            with torch_autograd(grad=False):
+                if not task.retain:
+                    call.repeats = keeps_nothing(call)
+                found = call.cotangents(parts)
+            if found is not None:
+                return found
         with torch_autograd(), results_end(call):
             if not task.retain:
                 call.repeats = keeps_nothing(call)

@@ -20,6 +20,7 @@ class Known:
     """A difference: what its message says, what the program has, and the shortest program that has it.
 
     `besides` is a second question to the program and the message; all three must hold.
+    `by_processor`: the kernels of some processors agree.
     """
 
     reason: str
@@ -27,6 +28,7 @@ class Known:
     program: str
     example: str
     besides: Callable[[Program, str], bool] = field(default=lambda program, message: True)
+    by_processor: bool = False
 
 
 def agree(program: Program, lines: list[str]) -> bool:
@@ -425,6 +427,7 @@ KNOWN = (
         r" @ |F\.linear\(",
         "v = laid(ramp(2, 2, 3, 3), 'channels') @ y",
         without_gradient,
+        by_processor=True,
     ),
     Known(
         "a .grad of zeros that have no memory in torch: infinity times them is 0",

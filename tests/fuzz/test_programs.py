@@ -50,7 +50,10 @@ def test_drawn_programs(program: Program) -> None:
 @pytest.mark.parametrize("known", KNOWN, ids=lambda k: k.reason)
 def test_known_differences_still_differ(known: Known) -> None:
     program = Program(known.example.splitlines(), frozenset(re.findall(r"\bv\d+\b", known.example)))
-    assert reason_of(str(differs(program)), program) == known.reason
+    error = differs(program)
+    if error is None and known.by_processor:
+        pytest.skip("the kernels of this processor agree")
+    assert reason_of(str(error), program) == known.reason
 
 
 @pytest.mark.long

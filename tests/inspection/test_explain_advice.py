@@ -269,7 +269,9 @@ def test_a_call_with_other_arguments_is_not_the_same_value(tmp_path: Path) -> No
     assert found is not None
     (finding,) = found.findings
     assert finding.expressions == ("C / eps",)
-    assert "softmin(" not in finding.advice
+    assert finding.advice.startswith("`C / eps`")
+    assert "from `softmin(0.1, D, x)`" in finding.advice
+    assert "from `softmin(0.1, D, x + f)`" in finding.advice
 
 
 def test_a_state_is_not_named_as_what_repeats(tmp_path: Path) -> None:
