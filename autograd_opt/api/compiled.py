@@ -94,7 +94,8 @@ class Compiled:
         known.calls += 1
         repetition = known.repetition
         if repetition is None and not known.reason:
-            result, known.repetition, known.reason = self.recorded(leaves, args, kwargs)
+            before = Before(self.function, leaves)
+            result, known.repetition, known.reason = self.recorded(before, args, kwargs)
             return result
         if repetition is None or not repetition.lock.acquire(blocking=False):
             return self.region(self.function, args, kwargs)
@@ -123,9 +124,9 @@ class Compiled:
         del self.kinds[MOST_KINDS:]
         return result
 
-    def recorded(self, leaves: list[Any], args: Any, kwargs: Any) -> tuple[Any, Repetition | None, str]:
+    def recorded(self, before: Before, args: Any, kwargs: Any) -> tuple[Any, Repetition | None, str]:
         """The result of a call that is recorded, its repetition, or why it has none."""
-        recorded = Recorded(self.function, Before(self.function, leaves))
+        recorded = Recorded(self.function, before)
         result = self.region(recorded, args, kwargs)
         try:
             with uncollected():
@@ -136,9 +137,9 @@ class Compiled:
 
     def checked(self, known: Known, leaves: list[Any], situation: Any, args: Any, kwargs: Any) -> Any:
         """Record a call anew although there is a plan for it, and compare the two."""
-        guard = Before(self.function, leaves).guard(situation)
-        old = known.repetition
-        result, repetition, reason = self.recorded(leaves, args, kwargs)
+        before = Before(self.function, leaves)
+        guard, old = before.guard(situation), known.repetition
+        result, repetition, reason = self.recorded(before, args, kwargs)
         if old is not None and (repetition is None or described(repetition) != described(old)):
             warnings.warn(
                 errors.at(

@@ -6,7 +6,7 @@ cdef int IMUL_K, IDIV_K, IADD_K, ISUB_K, ADDCMUL_K, ADDCDIV_K
 
 cdef object Tensor, Parameter, CPU
 cdef object add, mul, div, neg, iadd, imul, idiv, ineg, isub, addcmul_, addcdiv_, addmm_
-cdef object mm, matmul, t_method, transpose, get_mT, permute, reshape, expand, unsqueeze, narrow, select, new_zeros
+cdef object mm, matmul, t_method, transpose, get_mT, reshape, expand, unsqueeze, narrow, select, new_zeros
 cdef object is_neg, is_zero, get_hooks
 cdef object tanh_backward, sigmoid_backward, threshold_backward
 

@@ -8,3 +8,4 @@ cdef void shallower() noexcept
 cdef object encode(object v, bint typed=*)
 cdef object encode_attributes(object attrs, bint typed)
 cdef tuple number_arguments(object number, object t, object dtype)
+cdef bint takes_all(object entry, object length) except -1

@@ -168,3 +168,9 @@ cdef tuple as_tensor(object number, object dtype):
         return None
     with private.DisableTorchFunction():
         return (torch.tensor(number, dtype=torch.float64 if type(number) is float else torch.int64, device=CPU).to(dtype),)
+
+
+cdef bint takes_all(object entry, object length) except -1:
+    """Is this a slice that torch leaves out of an index of several entries?"""
+    return type(entry) is slice and (entry.start is None or entry.start == 0) and (entry.step is None or entry.step == 1) \
+        and (entry.stop is None or entry.stop >= length)

@@ -19,7 +19,7 @@ from autograd_opt.graph.handles cimport handle, wrote
 from autograd_opt.graph.node cimport (
     NODE, REQUIRES_GRAD, CustomTensor, Node, Op, Parameter, PlainTensor as Tensor, ordinary, shape_of, version_of,
 )
-from autograd_opt.graph.plain_values cimport is_float
+from autograd_opt.graph.plain_values cimport is_float, takes_all
 from autograd_opt.graph.tape cimport Tape, recording
 from autograd_opt.graph.tape import base_became_late
 from autograd_opt.record.arguments cimport (
@@ -337,20 +337,11 @@ cpdef bint is_whole(object index, object shape) except -1:
     for k in range(len(entries)):
         if entries[k] is Ellipsis:
             axis = axes + 1 + k - len(entries)
-        elif axis >= 0 and axis < axes and spans(entries[k], (<tuple>shape)[axis]):
+        elif axis >= 0 and axis < axes and basic(entries[k]) and takes_all(entries[k], (<tuple>shape)[axis]):
             axis += 1
         else:
             return False
     return True
-
-
-cdef bint spans(object entry, Py_ssize_t size) except -1:
-    """True if an entry of an index is a slice that begins at 0 and ends where, or after, an axis of this size does."""
-    if type(entry) is not slice:
-        return False
-    start, stop, step = entry.start, entry.stop, entry.step
-    return (start is None or type(start) is int and start == 0) and (step is None or type(step) is int and step == 1) \
-        and (stop is None or type(stop) is int and stop >= size)
 
 
 cdef bint usual_index(object index) except -1:
@@ -366,16 +357,17 @@ cdef int write_part(Tape tape, object t, object index, object value) except -1:
     cdef Node n, source = None
     cdef object switch
     cdef list versions
-    cdef bint whole = is_whole(index, shape_of(t))
+    cdef bint whole
     if value is t or not usual_index(index) or ao_is_inference(is_inference, t) or not (
             type(value) in numbers or ordinary(value) and ao_plain(value) and not ao_is_inference(is_inference, value)):
         return 0
     switch = enter(tape)
     try:
         n = handle(tape, t)
-        if not len(<tuple>n.shape) or whole and is_tensor(value) and len(<tuple>shape_of(value)) > len(<tuple>n.shape):
+        if not len(<tuple>n.shape) or (not usual_target(tape, t) if n.flags & REQUIRES_GRAD else n.hooks is not None):
             return 0
-        if (not usual_target(tape, t) if n.flags & REQUIRES_GRAD else n.hooks is not None):
+        whole = is_whole(index, n.shape)
+        if whole and is_tensor(value) and len(<tuple>shape_of(value)) > len(<tuple>n.shape):
             return 0
         versions = [version_of(t), 0]
         if is_tensor(value):

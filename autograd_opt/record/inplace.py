@@ -300,12 +300,13 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             "a view of a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"
         ))
-    if is_whole(index, x.shape) and not isinstance(value, Tensor):
-        write(OVERWRITE, func, args, kwargs, (x,), {})
-        return
-    if is_whole(index, x.shape) and (source := fitted(value, x)).dim() <= x.dim():
-        write(COPY, func, args, kwargs, (x, source), {})
-        return
+    if is_whole(index, x.shape):
+        if not isinstance(value, Tensor):
+            write(OVERWRITE, func, args, kwargs, (x,), {})
+            return
+        if (source := fitted(value, x)).dim() <= x.dim():
+            write(COPY, func, args, kwargs, (x, source), {})
+            return
     if torch.is_grad_enabled() and x._is_view() and only_views(x, index) and views.repeats(x.shape, x.stride()):
         part = call(Tensor.__getitem__, (x, index), {})     # which need not repeat its memory
         if views.repeats(part.shape, part.stride()):

@@ -74,7 +74,7 @@ cdef class OpaqueCall:
 
     def __init__(self, str name, list inputs, list edges, bint hooked):
         self.name, self.inputs, self.ways, self.hooked = name, inputs, edges, hooked
-        if edges and not hooked and self.callable():
+        if edges and self.callable():
             self.node, self.numbers = edges[0].node, tuple([edge.output_nr for edge in edges])
 
     cdef bint callable(self) except -1:
@@ -105,7 +105,7 @@ cdef class OpaqueCall:
         cdef tuple below
         cdef list given
         cdef Py_ssize_t i
-        if node is None:
+        if node is None or self.hooked:
             return None
         below = <tuple>node.next_functions
         if not below:
@@ -208,12 +208,12 @@ def pull_back(g, extra, task, node):
         gs = [g] if is_tensor(g) else list(g.parts)
         for one in gs:
             if one is not None:
+                found = call.cotangents(gs)
+                if found is None:
+                    break
                 if not task.retain:
                     call.repeats = not saves(call.node)
-                found = call.cotangents(gs)
-                if found is not None:
-                    return found
-                break
+                return found
     return general_pull_back(g, extra, task, node)
 
 

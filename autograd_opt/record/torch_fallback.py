@@ -102,11 +102,11 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
     if not task.create_graph:
         if task.batch is None and not call.usual:
             with torch_autograd(grad=False):
-                if not task.retain:
-                    call.repeats = keeps_nothing(call)
                 found = call.cotangents(parts)
-            if found is not None:
-                return found
+                if found is not None:
+                    if not task.retain:
+                        call.repeats = keeps_nothing(call)
+                    return found
         with torch_autograd(), results_end(call):
             if not task.retain:
                 call.repeats = keeps_nothing(call)

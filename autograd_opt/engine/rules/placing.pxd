@@ -5,4 +5,3 @@ from autograd_opt.graph.node cimport Node
 
 cdef int pass_place(GraphTask task, Node node, Node operand, object g, tuple index, bint own) except -1
 cpdef bint parts_taken(tuple index, object shape) except -1
-cdef bint takes_all(object entry, object length) except -1

@@ -7,6 +7,7 @@ from autograd_opt.engine.kernels cimport IADD_K, iadd, new_zeros, reshape
 from autograd_opt.engine.rules.passing cimport adds, pass_on
 from autograd_opt.engine.task cimport GraphTask
 from autograd_opt.graph.node cimport MULTI, Node
+from autograd_opt.graph.plain_values cimport takes_all
 
 ao_use_reads(reads_address())
 cdef object copy_ = private.TensorBase.__dict__["copy_"]
@@ -94,9 +95,3 @@ cpdef bint parts_taken(tuple index, object shape) except -1:
                 return True
             axis += 1
     return False
-
-
-cdef bint takes_all(object entry, object length) except -1:
-    """Is this a slice that torch leaves out of an index of several entries?"""
-    return type(entry) is slice and (entry.start is None or entry.start == 0) and (entry.step is None or entry.step == 1) \
-        and (entry.stop is None or entry.stop >= length)

@@ -24,7 +24,6 @@ from autograd_opt.engine.kernels cimport (
     NOTHING, Tensor, expand, guard_enter, guard_exit, mm, narrow, reshape, sigmoid_backward, t_method, tanh_backward,
     transpose, unsqueeze,
 )
-from autograd_opt.engine.rules.placing cimport takes_all
 from autograd_opt.engine.rules.views cimport count
 from autograd_opt.engine.saved_values cimport answer
 from autograd_opt.engine.task cimport GraphTask
@@ -33,7 +32,7 @@ from autograd_opt.engine.unbroadcast cimport operand_shape
 from autograd_opt.graph.node cimport (
     MULTI, REDUCES, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, Node, Op, attribute, is_custom, shape_of, unbroadcast,
 )
-from autograd_opt.graph.plain_values cimport is_float
+from autograd_opt.graph.plain_values cimport is_float, takes_all
 from autograd_opt.graph.tape cimport Tape, recording
 from autograd_opt.record.hot_operators cimport KERNELS, Kernel, fast_binary, fast_unary
 from autograd_opt.record.recorder cimport inner_view, record
