@@ -6,6 +6,7 @@ from autograd_opt.engine.task cimport GraphTask
 from autograd_opt.engine.transposes cimport turned_view
 from autograd_opt.graph import refusals
 from autograd_opt.graph.node cimport NO_MERGE, Node, Vjp, version_of
+from autograd_opt.record.new_nodes import results_of
 from autograd_opt.record.saved_tensors import unpack_extra
 
 
@@ -64,14 +65,22 @@ cdef object argument(GraphTask task, Node node, int code):
     if code == 8:
         return node
     if code == 9:
-        if node.saved_more is None:
-            raise refusals.freed(node)
-        if node.saved_more[3] is not None:
-            for t, version in node.saved_more[3]:
-                if version_of(t) != version:
-                    return stale(node, -1)
-        return unpack_extra(node.saved_more[2]) if node.flags & NO_MERGE else node.saved_more[2]
+        return kept(node)
+    if code == 12:
+        made = kept(node)[-len(node.shape):]
+        return results_of(node, made) if task.create_graph else made
     raise AssertionError(code)
+
+
+cdef object kept(Node node):
+    """What the kernel of an operator has kept for its rules."""
+    if node.saved_more is None:
+        raise refusals.freed(node)
+    if node.saved_more[3] is not None:
+        for t, version in node.saved_more[3]:
+            if version_of(t) != version:
+                return stale(node, -1)
+    return unpack_extra(node.saved_more[2]) if node.flags & NO_MERGE else node.saved_more[2]
 
 
 cdef object traced(GraphTask task, object t):

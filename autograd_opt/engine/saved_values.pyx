@@ -1,25 +1,18 @@
 """Read what a node has saved, and refuse what was written since."""
 
-import torch
-
 from libc.stdint cimport uint32_t
 
 from autograd_opt.engine.hot cimport DIV, MUL
 from autograd_opt.engine.kernels cimport Tensor
 from autograd_opt.graph import refusals
 from autograd_opt.graph.node cimport (
-    AGAIN, FREED, NEEDS_ANS, ONCE, OVERWRITTEN, PACKED, SCALAR0, SCALAR1, Node, Op, Vjp, awaits, version_of,
+    FREED, NEEDS_ANS, ONCE, OVERWRITTEN, PACKED, SCALAR0, SCALAR1, Node, Op, Vjp, awaits, version_of,
 )
 from autograd_opt.record.saved_tensors import Packed
 
 
 cdef object stale(Node node, int i):
     raise refusals.modified(node, i)
-
-
-cdef bint reads_again(Node node):
-    """Does a run read the operands that this node has saved?"""
-    return not node.op.flags & AGAIN or torch.is_grad_enabled()
 
 
 cdef object saved(Node node, int i):
@@ -30,7 +23,7 @@ cdef object saved(Node node, int i):
         t = values[i]
         if type(t) is Packed:
             return t.value()
-        if node.more[i] is not None and t is not None and version_of(t) != versions[i] and reads_again(node):
+        if node.more[i] is not None and t is not None and version_of(t) != versions[i]:
             return stale(node, i)
         return t
     if node.more is not None:            # released: only numbers are left, among the attributes
@@ -56,7 +49,7 @@ cpdef object require_unwritten(Node node):
     cdef object t, version
     if node.saved_more is not None:
         for i, (t, version) in enumerate(zip(node.saved_more[0], node.saved_more[1])):
-            if node.more[i] is not None and isinstance(t, Tensor) and version_of(t) != version and reads_again(node):
+            if node.more[i] is not None and isinstance(t, Tensor) and version_of(t) != version:
                 stale(node, i)
     elif isinstance(node.x0, Tensor) and version_of(node.x0) != node.v0:
         stale(node, 0)
@@ -108,7 +101,7 @@ cdef bint reads_extra(Op op):
     if op.joint is not None:
         return 9 in (<Vjp>op.joint).codes
     for vjp in op.vjps:
-        if vjp is not None and 9 in (<Vjp>vjp).codes:
+        if vjp is not None and (9 in (<Vjp>vjp).codes or 12 in (<Vjp>vjp).codes):
             return True
     return False
 

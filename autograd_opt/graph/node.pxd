@@ -16,8 +16,7 @@ cdef enum OpFlag:
     MOVES = 256          # the result may be on another device than the operands
     ONCE = 512           # a run that frees the graph frees it, though its rules read nothing that is saved
     HIDES = 1024         # torch's kernel returns a view of memory that eager mode does not show
-    AGAIN = 2048         # operands are read by recorded runs alone, which compute the result again
-    OTHERS = 4096        # in each operand: what an operand needs is the others
+    OTHERS = 2048        # in each operand: what an operand needs is the others
 
 # What a node is (Node.flags).
 cdef enum NodeFlag:

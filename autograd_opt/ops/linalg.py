@@ -11,9 +11,9 @@ import torch
 from autograd_opt.abi import torch_private as private
 from autograd_opt.graph.tape import get_active
 from autograd_opt.graph.values import known, value_number, waiting
-from autograd_opt.ops.helpers import H, primitive
+from autograd_opt.ops.helpers import H
 from autograd_opt.ops.products import T
-from autograd_opt.ops.table import AGAIN, MULTI, PURE, REDUCES, define
+from autograd_opt.ops.table import MULTI, PURE, REDUCES, define
 
 R = PURE | REDUCES
 
@@ -141,7 +141,7 @@ def slogdet_kernel(a: Any) -> Any:
 def sign_kernel(a: Any) -> Any:
     """The same with the sign, which torch saves besides."""
     result, factors = slogdet_kernel(a)
-    return result, (*factors, result[0].detach())
+    return result, (*factors, result[0].detach(), None)
 
 
 def logdet_kernel(a: Any) -> Any:
@@ -181,12 +181,12 @@ def logdet_back(g: Any, a: Any, extra: Any, node: Any) -> Any:
     return det_like(g if extra[3] is None else g.masked_fill(extra[3], 0), a, extra, node)
 
 
-def slogdet_back(g: Any, a: Any, extra: Any, node: Any) -> Any:
+def slogdet_back(g: Any, a: Any, extra: Any, results: Any, node: Any) -> Any:
     sign, log = g.parts
-    extra = extra[:-1]
+    extra = extra[:3]
     if not a.is_complex():
         return None if log is None else det_like(log, a, extra, node)
-    found = torch.linalg.slogdet(a)[0]
+    found = results[0]
     total = 0 if log is None else log
     if sign is not None:
         total = total - 1j * (H(sign) * found).imag
@@ -198,76 +198,54 @@ def eigh_kernel(x: Any, *, UPLO: str) -> Any:
     return result, tuple(t.detach() for t in result)
 
 
-def eigh_back(g: Any, x: Any, extra: Any, *, UPLO: str) -> Any:
-    """V (diag(gL) + skew(V^H gV) / (Lj - Li)) V^H, skew(M) = (M - M^H) / 2; recorded runs differentiate L and V too.
+def eigh_back(g: Any, results: Any, *, UPLO: str) -> Any:
+    """V (diag(gL) + skew(V^H gV) / (Lj - Li)) V^H, skew(M) = (M - M^H) / 2.
 
     The matrix is hermitian, and so is its gradient.
     """
-    values, vectors = torch.linalg.eigh(x, UPLO) if torch.is_grad_enabled() else extra
+    values, vectors = results
     g_values, g_vectors = g.parts
     middle = torch.diag_embed(g_values).to(vectors.dtype) if g_values is not None else 0
     if g_vectors is not None:
         gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
-        gaps = gaps.masked_fill(torch.eye(x.shape[-1], dtype=torch.bool, device=x.device), 1)
+        gaps = gaps.masked_fill(torch.eye(values.shape[-1], dtype=torch.bool, device=values.device), 1)
         inner = skew(T(vectors) @ g_vectors) / (2 * gaps)
         middle = middle + inner - torch.diag_embed(inner.diagonal(0, -2, -1))
     return vectors @ middle @ T(vectors)
 
 
-@primitive
-def eig_again(x: Any) -> Any:
-    """The decomposition inside a recorded rule: its eigenvectors' phase is one part of a sum, and goes unchecked."""
-    return torch.linalg.eig(x)
-
-
-class Partial:
-    """Whether a recorded run has made a decomposition's cotangent one part of several."""
-
-    known = False
-
-
 def eig_kernel(x: Any) -> Any:
     result = torch.linalg.eig(x)
-    return result, (*(t.detach() for t in result), Partial())
+    return result, tuple(t.detach() for t in result)
 
 
-def eig_back(g: Any, x: Any, extra: Any, node: Any) -> Any:
+def eig_back(g: Any, results: Any) -> Any:
     """V^-H (diag(gL) + (V^H gV - V^H V Re diag(V^H gV)) / conj(Lj - Li)) V^H (Boeddeker et al. 2017).
 
-    Each eigenvector is normal up to its phase.  A cotangent that asks for the phase is refused as torch
-    refuses it, until a recorded run has made this node's cotangent one part of several.
+    Each eigenvector is normal up to its phase.  A cotangent that asks for the phase is refused as torch refuses it.
     """
-    *found, partial = extra
-    values, vectors = eig_again(x) if torch.is_grad_enabled() else found
+    values, vectors = results
     g_values, g_vectors = g.parts
-    adjoint, checked = T(vectors), node.op.name == "linalg_eig" and not partial.known
-    partial.known = partial.known or torch.is_grad_enabled()
+    adjoint = T(vectors)
     if g_vectors is None:
         return torch.linalg.solve(adjoint, g_values.unsqueeze(-1) * adjoint)
     inner = adjoint @ g_vectors
     diagonal = inner.diagonal(0, -2, -1)
-    if checked and bool((diagonal.imag.abs() > 1e-2).any()):
+    if bool((diagonal.imag.abs() > 1e-2).any()):
         raise RuntimeError(
             "linalg_eig_backward: The eigenvectors in the complex case are specified up to multiplication by "
             "e^{i phi}. The specified loss function depends on this quantity, so it is ill-defined.")
     gaps = H(values.unsqueeze(-2) - values.unsqueeze(-1))
-    gaps = gaps.masked_fill(torch.eye(x.shape[-1], dtype=torch.bool, device=x.device), 1)
+    gaps = gaps.masked_fill(torch.eye(values.shape[-1], dtype=torch.bool, device=values.device), 1)
     middle = (inner - adjoint @ (vectors * diagonal.real.unsqueeze(-2))) / gaps
-    middle = middle - torch.diag_embed(middle.diagonal(0, -2, -1))
     if g_values is not None:
-        middle = middle + torch.diag_embed(g_values)
+        middle = middle + torch.diag_embed(g_values - middle.diagonal(0, -2, -1))
     return torch.linalg.solve(adjoint, middle @ adjoint)
-
-
-@primitive
-def svd_again(x: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
-    """The complex factors inside a recorded rule, for the same reason."""
-    return torch.linalg.svd(x, full_matrices, driver=driver)
 
 
 def svd_kernel(x: Any, *, full_matrices: bool, driver: Any) -> Any:
     result = torch.linalg.svd(x, full_matrices, driver=driver)
-    return result, (*(t.detach() for t in result), Partial())
+    return result, tuple(t.detach() for t in result)
 
 
 def skew(x: Any) -> Any:
@@ -284,38 +262,35 @@ def require_no_phase(left: Any, right: Any) -> None:
             "The specified loss function depends on this phase term, making it ill-defined.")
 
 
-def svd_back(g: Any, x: Any, extra: Any, node: Any, *, full_matrices: bool, driver: Any) -> Any:
+def svd_back(g: Any, x_shape: Any, results: Any, *, full_matrices: bool, driver: Any) -> Any:
     """The formula of reduced factors (Townsend 2016; the complex diagonal: Wan and Zhang 2019).
 
     Of full factors only the first columns are determined, and only their cotangents count.
     """
-    *found, partial = extra
-    again = svd_again if x.is_complex() else torch.linalg.svd
-    u, s, vh = again(x, full_matrices, driver=driver) if torch.is_grad_enabled() else found
-    checked = x.is_complex() and node.op.name == "linalg_svd" and not partial.known
-    partial.known = partial.known or torch.is_grad_enabled()
+    u, s, vh = results
     gu, gs, gvh = g.parts
-    m, n = x.shape[-2:]
+    m, n = x_shape[-2:]
     k = s.shape[-1]
     if full_matrices and m != n:
         u, vh = u.narrow(-1, 0, k), vh.narrow(-2, 0, k)
         gu, gvh = None if gu is None else gu.narrow(-1, 0, k), None if gvh is None else gvh.narrow(-2, 0, k)
-    middle = torch.diag_embed(gs).to(x.dtype) if gs is not None else 0
     if gu is None and gvh is None:
-        return u @ middle @ vh
+        return (u * gs.to(u.dtype).unsqueeze(-2)) @ vh
     left = skew(T(u) @ gu) if gu is not None else None
     right = skew(vh @ T(gvh)) if gvh is not None else None
-    if checked:
+    if u.is_complex():
         require_no_phase(left, right)
-    squares, diagonal = s * s, torch.eye(k, dtype=torch.bool, device=x.device)
+    squares, diagonal = s * s, torch.eye(k, dtype=torch.bool, device=u.device)
     gaps = (squares.unsqueeze(-2) - squares.unsqueeze(-1)).masked_fill(diagonal, 1)
     rows, columns = s.unsqueeze(-1), s.unsqueeze(-2)
-    if left is not None:
-        middle = middle + (left / gaps * columns).masked_fill(diagonal, 0)
-        if x.is_complex():
-            middle = middle + torch.diag_embed(left.diagonal(0, -2, -1) / (2 * s))
-    if right is not None:
-        middle = middle + (rows * (right / gaps)).masked_fill(diagonal, 0)
+    if left is None or right is None:
+        middle = left / gaps * columns if left is not None else rows * (right / gaps)
+    else:
+        middle = (left * columns + rows * right) / gaps
+    if gs is not None:
+        middle = middle + torch.diag_embed(gs)
+    if u.is_complex() and left is not None and right is not None:
+        middle = middle + torch.diag_embed(left.diagonal(0, -2, -1) / (2 * s))
     out = u @ middle @ vh
     if gu is not None and m > n:
         rest = gu / columns
@@ -329,13 +304,10 @@ def svd_back(g: Any, x: Any, extra: Any, node: Any, *, full_matrices: bool, driv
 define("linalg_cross", "x, y, *, dim=-1", R, "torch.linalg.cross",
        x=lambda g, y, *, dim: torch.linalg.cross(H(y), g, dim=dim),
        y=lambda g, x, *, dim: torch.linalg.cross(g, H(x), dim=dim))
-define("linalg_eigh", "x, UPLO='L'", MULTI | PURE | AGAIN, "torch.linalg.eigh", kernel=eigh_kernel, x=eigh_back)
-for _name, _forward in (("linalg_eig", None), ("eig_again", eig_again)):
-    define(_name, "x", MULTI | PURE | REDUCES | AGAIN, "" if _forward else "torch.linalg.eig", forward=_forward,
-           kernel=eig_kernel, x=eig_back)
-for _name, _forward in (("linalg_svd", None), ("svd_again", svd_again)):
-    define(_name, "x, full_matrices=True, *, driver=None", MULTI | PURE | AGAIN, "" if _forward else "torch.linalg.svd",
-           forward=_forward, kernel=svd_kernel, x=svd_back)
+define("linalg_eigh", "x, UPLO='L'", MULTI | PURE, "torch.linalg.eigh", kernel=eigh_kernel, x=eigh_back)
+define("linalg_eig", "x", MULTI | PURE | REDUCES, "torch.linalg.eig", kernel=eig_kernel, x=eig_back)
+define("linalg_svd", "x, full_matrices=True, *, driver=None", MULTI | PURE, "torch.linalg.svd", kernel=svd_kernel,
+       x=svd_back)
 INVERSE = define("linalg_inv", "x", PURE, "torch.linalg.inv torch.inverse T.inverse", kernel=inv_kernel, x=inv_back)
 define("linalg_solve", "a, b, *, left=True", R, "torch.linalg.solve", kernel=solve_kernel, joint=solve_back)
 define("linalg_solve_triangular", "a, b, *, upper=False, left=True, unitriangular=False", R,

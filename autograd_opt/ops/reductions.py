@@ -81,16 +81,12 @@ def var_mean_x(g: Any, x: Any, x_shape: Any, *, dim: Any, correction: Any, keepd
 
 def std_mean_kernel(x: Any, *, dim: Any, correction: Any, keepdim: bool) -> Any:
     result = torch.std_mean(x, dim, correction=correction, keepdim=keepdim)
-    return result, result[0].detach()
+    return result, (result[0].detach(), None)
 
 
-def std_mean_x(g: Any, x: Any, x_shape: Any, extra: Any, *, dim: Any, correction: Any, keepdim: bool) -> Any:
+def std_mean_x(g: Any, x: Any, x_shape: Any, results: Any, *, dim: Any, correction: Any, keepdim: bool) -> Any:
     spread, mean = g.parts
-    total = None
-    if spread is not None:
-        if torch.is_grad_enabled():
-            extra = x.std(axes(dim, x.ndim), correction=correction, keepdim=keepdim)
-        total = std_x(spread, x, extra, dim, correction, keepdim)
+    total = None if spread is None else std_x(spread, x, results[0], dim, correction, keepdim)
     return with_mean(total, mean, x_shape, dim, keepdim)
 
 

@@ -9,6 +9,7 @@ A rule is a function of the cotangent `g` and of exactly what it reads, by name:
     values, shapes      all operands / all shapes (operators on lists of tensors)
     others              all operands but the first, whose place holds None
     rest                all operands but the first two
+    results             the outputs of an operator with several, which its kernel has kept last
     extra, task, node   for the general mechanisms only (opaque calls, custom functions)
     keyword-only names  attributes
 
@@ -29,8 +30,8 @@ import torch
 from autograd_opt.graph.node import Op, Vjp
 from autograd_opt.ops.binding import Plan
 
-ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ONCE, HIDES, AGAIN, OTHERS = (
-    1 << k for k in range(13))
+ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ONCE, HIDES, OTHERS = (
+    1 << k for k in range(12))
 HOT = {name: code for code, names in enumerate("""
     add|sub|mul|neg|div|pow|exp|log|sin|cos|sqrt|square|reciprocal|abs|tanh|sigmoid|relu|softmax|log_softmax|sum|mean
     |matmul|mm|reshape flatten ravel unsqueeze unflatten unsafe_view reshape_alias view|squeeze|transpose|t|mT
@@ -69,7 +70,7 @@ DECOMPOSE: dict[Any, Rule] = {}
 SPELLINGS: dict[Any, tuple[str | Callable[..., str | None], Binder]] = {}
 """torch callable with an order of arguments of its own -> operator name or pick, and binder."""
 FIXED = {"ans": 1, "ans_shape": 2, "needs": 3, "shapes": 4, "values": 5, "ans_dtype": 6, "task": 7, "node": 8,
-    "extra": 9, "others": 10, "rest": 11}
+    "extra": 9, "others": 10, "rest": 11, "results": 12}
 NAMESPACES = {"torch": torch, "T": torch.Tensor, "F": torch.nn.functional}
 
 

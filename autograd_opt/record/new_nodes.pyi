@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +11,8 @@ def record_node(
 def record_multi(
     op: Op, operands: tuple[Any, ...], attrs: dict[str, Any], outputs: Any, requires_grad: bool, extra: Any = None
 ) -> Any: ...
+def output_nodes(parent: Node) -> dict[int, Node]: ...
+def results_of(parent: Node, values: Sequence[Tensor | None]) -> list[Tensor | None]: ...
 def record_write(
     op: Op, nodes: list[Node | None], operands: tuple[Any, ...], attrs: dict[str, Any], target: Tensor,
     extra: Any = None, versions: Any = None,

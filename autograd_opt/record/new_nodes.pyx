@@ -5,7 +5,7 @@ import torch
 from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_dtype, ao_get, ao_grad_on, ao_is_inference, ao_own, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_dtype, ao_get, ao_grad_on, ao_is_inference, ao_method0, ao_own, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle, release_handle
 from autograd_opt.graph.node cimport (
@@ -14,7 +14,7 @@ from autograd_opt.graph.node cimport (
     fresh_vn, new_node, shape_of, version_of,
 )
 from autograd_opt.graph.plain_values cimport deeper, is_float, same_device, shallower
-from autograd_opt.graph.tape cimport Tape, tape_here
+from autograd_opt.graph.tape cimport Tape, active_tape, tape_here
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.sites cimport learn
 
@@ -22,6 +22,7 @@ ao_use_reads(reads_address())
 cdef object Tensor = torch.Tensor
 cdef object grad_enabled = private.is_grad_enabled
 cdef object is_inference = private.TensorBase.__dict__["is_inference"]
+cdef object detach_method = private.TensorBase.__dict__["detach"]
 cdef object get_device = ao_own(private.TensorBase.__dict__["device"])
 
 
@@ -308,6 +309,42 @@ cdef Node output_of(Tape tape, Node parent, Py_ssize_t i, object t, bint req):
     parent.live += 1
     node.vn = fresh_vn()
     return node
+
+
+def output_nodes(Node parent):
+    """The nodes of a call's results that are there, by their numbers."""
+    cdef Tape tape = active_tape()
+    cdef Py_ssize_t at = parent.index + 1
+    cdef Node node
+    cdef dict found = {}
+    while tape is not None and at < tape.n:
+        node = <Node>tape.nodes[at]
+        if node.op is not OUTPUT_OP or node.in0 is not parent:
+            break
+        found[node.attrs["i"]] = node
+        at += 1
+    return found
+
+
+def results_of(Node parent, values):
+    """`values`, which a call has made, as a recorded run reads them: what comes to one goes on at its node."""
+    from autograd_opt.graph.tensor import connected
+    cdef Tape tape = active_tape()
+    cdef dict nodes = output_nodes(parent)
+    cdef list found = []
+    cdef object switch
+    for i, t in enumerate(values):
+        if t is None or i in nodes:
+            found.append(None if t is None else connected(t, nodes[i]))
+            continue
+        switch = enter(tape)
+        try:
+            t = ao_method0(detach_method, t)     # the user has dropped the result, and its node is gone
+        finally:
+            leave(tape, switch)
+        attach(tape, output_of(tape, parent, i, t, True), t)
+        found.append(t)
+    return found
 
 
 cdef bint any_requires(list nodes):

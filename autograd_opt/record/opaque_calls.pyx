@@ -44,15 +44,17 @@ cdef object get_is_leaf = ao_own(base.__dict__["is_leaf"])
 cdef object get_device = ao_own(base.__dict__["device"])
 cdef tuple EMPTY = ()
 cdef Op OPAQUE = None, OPAQUE_MULTI = None
+cdef object in_stages = None             # torch_fallback.stages
 cdef object general = None               # torch_fallback.general
 cdef object conclude = None              # torch_fallback.conclude
 cdef object general_pull_back = None     # torch_fallback.pull_back
 cdef object autograd_included = None     # torch_fallback.included_autograd
 
 
-def install(Op op, Op multi, forward, conclusion, backward, included):
+def install(Op op, Op multi, forward, conclusion, backward, included, order):
     """The operators of such calls, of one and of several results, and what does the rest of them."""
-    global OPAQUE, OPAQUE_MULTI, general, conclude, general_pull_back, autograd_included
+    global OPAQUE, OPAQUE_MULTI, general, conclude, general_pull_back, autograd_included, in_stages
+    in_stages = order
     OPAQUE, OPAQUE_MULTI = op, multi
     general, conclude, general_pull_back, autograd_included = forward, conclusion, backward, included
 
@@ -315,7 +317,7 @@ cdef object recorded(Tape tape, object func, tuple args, dict kwargs):
             included.__exit__(None, None, None)
             set_paused(paused)
         results = usual_results(operands, out)
-        if results is not None:
+        if results is not None and (len(<list>results) == 1 or in_stages(results) is None):
             return noted(tape, operands, getattr(func, "__name__", None) or str(func), out, results)
     except (NotImplementedError, RuntimeError):
         if operands.copies:

@@ -124,25 +124,24 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
         with results_end(call):
             grads = GRAD(outs, ends_of(call), copies, create_graph=True, allow_unused=True)
         present = [x for x in grads if x is not None]
-        result = None if hasattr(g, "parts") else result_of(call)
-        below = variables_below(present, [x for x in (result, *call.inputs) if isinstance(x, Result)])
+        results = results_of(call, node)
+        below = variables_below(present, [*results, *(x for x in call.inputs if isinstance(x, Result))])
         inputs = [*zip(call.inputs, operands, strict=True), *zip([c for c in copies if c.requires_grad], tracked,
                                                                  strict=True)]
         inputs = [(x, t) for x, t in inputs if id(x) in below]      # as in torch, no run comes to the others
-        if result is not None and id(result) in below:
-            inputs.append((result, result.detach()))
+        inputs += [(x, x.detach()) for x in results if id(x) in below]
         again = differentiated(f"{call.name}_vjp", [x for x, _ in inputs], present)
     with private.DisableTorchFunction():
-        originals = [connected(t, node) if x is result else traced(t) for x, t in inputs]
-        results = iter(record(again, originals, present))
-    return reached(call, outs, [None if x is None else next(results) for x in grads])
+        originals = [connected(t, results[x]) if x in results else traced(t) for x, t in inputs]
+        given = iter(record(again, originals, present))
+    return reached(call, outs, [None if x is None else next(given) for x in grads])
 
 
 def reached(call: OpaqueCall, outs: list[Any], grads: Sequence[torch.Tensor | None]) -> list[Any]:
     """The cotangents; NotImplemented for an operand that nothing leads to from these outputs: no run comes to it."""
     if all(g is not None for g in grads):
         return list(grads)
-    below = variables_of([o.node for o in outs])
+    below = variables_of([(o.node, o.output_nr) for o in outs])
     return [g if g is not None or id(x) in below else NotImplemented for g, x in zip(grads, call.inputs, strict=True)]
 
 
@@ -173,14 +172,14 @@ class Result:
                      for i, g in enumerate(cotangents))
 
 
-def result_of(call: OpaqueCall) -> Result | None:
-    """The only result of a call, which torch's functions for its derivatives may read.
+def results_of(call: OpaqueCall, node: Any) -> dict[Result, Any]:
+    """The results of a call that have nodes, with these: torch's functions for its derivatives may read them.
 
-    None where torch's function has others, hidden ones as TorchScript's: what comes to these has to go on there.
+    What comes to outputs of torch's functions that are no results, as hidden ones of TorchScript's, goes on there.
     """
-    edge = call.edges[0]
-    alone = len(call.edges) == 1 and len(getattr(edge.node, "_input_metadata", ())) == 1
-    return Result(edge) if alone else None
+    nodes = new_nodes.output_nodes(node) if node.op is OPAQUE_MULTI else {0: node}
+    return {Result(edge): nodes[i] for i, edge in enumerate(call.edges)
+            if i in nodes and len(getattr(edge.node, "_input_metadata", ())) > edge.output_nr}
 
 
 def ends_of(call: OpaqueCall) -> tuple[Any, ...]:
@@ -204,22 +203,21 @@ def variables_below(results: Sequence[torch.Tensor], last: Sequence[Result] = ()
 
     `last`: results of earlier calls, which are ends as leaves are.
     """
-    ends = {x.edge.node: x for x in last}
-    return {*variables_of([r.grad_fn for r in results], ends), *map(id, results)}
+    ends = {(x.edge.node, x.edge.output_nr): x for x in last}
+    return {*variables_of([(r.grad_fn, r.output_nr) for r in results], ends), *map(id, results)}
 
 
-def variables_of(stack: list[Any], ends: dict[Any, Any] | None = None) -> dict[int, Any]:
-    """The leaves, and `ends`, below these nodes of torch's, by id."""
+def variables_of(stack: list[tuple[Any, int]], ends: dict[tuple[Any, int], Result] | None = None) -> dict[int, Any]:
+    """The leaves, and `ends`, below these outputs of torch's nodes, by id."""
     seen, leaves = set(), {}
     while stack:
-        function = stack.pop()
-        if function is not None and function not in seen:
+        function, number = stack.pop()
+        variable = (ends or {}).get((function, number), getattr(function, "variable", None))
+        if variable is not None:
+            leaves[id(variable)] = variable
+        elif function is not None and function not in seen:
             seen.add(function)
-            variable = (ends or {}).get(function, getattr(function, "variable", None))
-            if variable is not None:
-                leaves[id(variable)] = variable
-            else:
-                stack += [f for f, _ in function.next_functions]
+            stack += function.next_functions
     return leaves
 
 
@@ -290,6 +288,71 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
             attributes["numbers"] = numbers
         new_nodes.record_multi(OPAQUE_MULTI, tuple(operands), attributes, tracked, True, (call, kept))
     return results
+
+
+def stages(outputs: Sequence[torch.Tensor]) -> list[int] | None:
+    """An order of a call's results in which one that another is computed from comes first; None where none is."""
+    functions = {o.grad_fn: k for k, o in enumerate(outputs) if o.requires_grad and o.grad_fn is not None}
+    if len(functions) < 2:
+        return None
+    seen, last, within = set(), [], False
+    for root in functions:
+        stack: list[tuple[Any, bool]] = [(root, False)]
+        while stack:
+            function, done = stack.pop()
+            if done and function in functions:
+                last.append(function)
+            if done or function in seen:
+                continue
+            seen.add(function)
+            stack.append((function, True))
+            below = [f for f, _ in function.next_functions if f is not None]
+            within = within or any(f in functions for f in below)
+            stack += [(f, False) for f in below]
+    rank = {function: k for k, function in enumerate(last)}
+    return sorted(range(len(outputs)), key=lambda k: rank.get(outputs[k].grad_fn, -1)) if within else None
+
+
+def record_call(name: str, pairs: list[tuple[Any, torch.Tensor]], outputs: list[torch.Tensor], views: bool = False,
+                earlier: list[tuple[Any, torch.Tensor]] | None = None) -> list[torch.Tensor]:
+    """Attach the node of a call that torch has run, or one for each result where one leads to another.
+
+    `pairs`: what torch has followed, and the operands.  `earlier`: what the call has made so far, which becomes longer.
+    Returns the outputs, detached.
+    """
+    with torch_autograd():
+        order = stages(outputs)
+    if order is None and not earlier:
+        results = dict(enumerate(record_whole(name, pairs, outputs, views)))
+        if earlier is not None:
+            earlier += ends(outputs, [*results.values()])
+        return [*results.values()]
+    earlier = [] if earlier is None else earlier
+    results = {}
+    for group in [[*range(len(outputs))]] if order is None else [[k] for k in order]:
+        part = [outputs[k] for k in group]
+        with torch_autograd():
+            below = variables_below(part, [x for x, _ in earlier])
+        own = [(x, t) for x, t in (*pairs, *earlier) if id(x) in below]
+        made = record_whole(name, own, part, views)
+        results.update(zip(group, made, strict=True))
+        earlier += ends(part, made)
+    return [results[k] for k in range(len(outputs))]
+
+
+def ends(outputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[tuple[Any, torch.Tensor]]:
+    """Where torch's engine stops for later parts of a call, and the tensors that stand there."""
+    with torch_autograd():
+        return [(Result(edge_of(o)), t) for o, t in zip(outputs, results, strict=True) if leads_on(o)]
+
+
+def record_whole(name: str, pairs: list[tuple[Any, torch.Tensor]], outputs: list[torch.Tensor],
+                 views: bool = False) -> list[torch.Tensor]:
+    """`record_call` of one node."""
+    with torch_autograd():
+        call = differentiated(name, [x for x, _ in pairs], outputs)
+    with private.DisableTorchFunction():
+        return record(call, [t for _, t in pairs], outputs, views)
 
 
 def detached(t: torch.Tensor) -> torch.Tensor:
@@ -367,9 +430,7 @@ def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[to
         for o in outputs:
             if o.requires_grad and tapes.unusual(o):
                 raise refusals.unsupported_result(o, name)
-        call = differentiated(name, copies, outputs)
-    with private.DisableTorchFunction():
-        results = record(call, originals, outputs, type(func) is Script)
+    results = record_call(name, [*zip(copies, originals, strict=True)], outputs, type(func) is Script)
     given.update((id(o), r) for o, r in zip(outputs, results, strict=True))
     return substitute(out, given)
 
@@ -381,4 +442,4 @@ OPAQUE_MULTI = define("opaque_multi", "*tensors, call='', torch=''", MULTI | VAR
 
 handler = opaque_calls.Whole()
 """The route of callables that are recorded whole."""
-opaque_calls.install(OPAQUE, OPAQUE_MULTI, general, conclude, pull_back, included_autograd)
+opaque_calls.install(OPAQUE, OPAQUE_MULTI, general, conclude, pull_back, included_autograd, stages)

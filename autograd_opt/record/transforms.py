@@ -36,6 +36,7 @@ from autograd_opt.record.torch_fallback import (
     differentiated,
     handler,
     record,
+    record_call,
     variables_below,
     variables_of,
 )
@@ -63,6 +64,7 @@ class Capture(TorchFunctionMode):
         self.name = name
         self.pairs: dict[int, tuple[Tensor, Tensor]] = {}
         self.own: dict[int, Tensor] = {}
+        self.made: list[tuple[Any, Tensor]] = []        # what is recorded of it already, by where torch's engine stops
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if enclosing() is not self:                         # what records again inside the call
@@ -114,10 +116,9 @@ class Capture(TorchFunctionMode):
         found = {id(t): t for t in tensors if t.requires_grad and id(t) not in origins}
         if not found:
             return [origins.get(id(t), t) for t in tensors]
-        operands = self.below([*found.values()])
-        call = differentiated(self.name, [s for _, s in operands], list(found.values()))
-        with recording_again(), private.DisableTorchFunction():
-            results = record(call, [t for t, _ in operands], list(found.values()))
+        operands = [(s, t) for t, s in self.below([*found.values()])]
+        with recording_again():
+            results = record_call(self.name, operands, list(found.values()), False, self.made)
         origins.update(zip(found, results, strict=True))
         return [origins.get(id(t), t) for t in tensors]
 
@@ -153,9 +154,8 @@ class Capture(TorchFunctionMode):
                 found = list({id(o): o for o in results}.values())
                 operands = self.below(results)
                 operands += [(t, t) for t in inputs]
-                call = differentiated(self.name, [s for _, s in operands], found)
+        results = record_call(self.name, [(s, t) for t, s in operands], found, True, self.made)
         with private.DisableTorchFunction():
-            results = record(call, [t for t, _ in operands], found, True)
             back.update((id(o), r) for o, r in zip(found, results, strict=True))
             return tree_map(lambda x: back.get(id(x), x) if isinstance(x, Tensor) else x, out)
 
@@ -179,7 +179,7 @@ def graphs_own(inner: Tensor) -> Tensor:
     with torch_autograd():
         if not inner.requires_grad:
             return inner
-        below = variables_of([inner.grad_fn]) if inner.grad_fn is not None else {id(inner): inner}
+        below = variables_of([(inner.grad_fn, inner.output_nr)]) if inner.grad_fn is not None else {id(inner): inner}
         found = [(s, s.__dict__[STANDS_FOR]) for s in below.values() if STANDS_FOR in s.__dict__]
         if not found:
             return inner

@@ -12,7 +12,8 @@ import torch
 import autograd_opt as ao
 from autograd_opt.record import sites
 
-X = torch.arange(6.0).view(2, 3).clone()       # no view: views are asked more where a base elsewhere came to require grad
+X = torch.arange(6.0).view(2, 3).clone()
+"""No view: those are asked more where a base elsewhere in the process came to require grad."""
 ROWS = torch.tensor([1, 0])
 
 

@@ -20,8 +20,8 @@ from autograd_opt.verification.program.calls import Untraceable
 from autograd_opt.verification.program.instructions import Head, Vocabulary
 from autograd_opt.verification.program.tracer import Tracer
 
-EXTRA, TURNED = 9, 192
-PRIVATE = {7, 8, EXTRA}
+EXTRA, RESULTS, TURNED = 9, 12, 192
+PRIVATE = {7, 8, EXTRA, RESULTS}
 """Argument codes of rules that read the run or the node itself: nothing here can trace those."""
 
 
@@ -72,8 +72,8 @@ def arguments(
     args = [g]
     shape, dtype, _, parts_of_type = vocabulary.types[head.type]
     for code in vjp.codes:
-        if code == EXTRA and kept is not None:
-            args.append(kept())
+        if code in (EXTRA, RESULTS) and kept is not None:
+            args.append(kept() if code == EXTRA else kept()[-len(parts_of_type):])
             continue
         if code in PRIVATE:
             raise Untraceable(f"the rule of {op.name} is private")
