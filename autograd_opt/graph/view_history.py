@@ -179,7 +179,8 @@ def own_flag(t: Tensor) -> bool:
     if not t.is_leaf:                   # read off its base by torch, after a write: here too
         return t.grad_fn is None or not t.grad_fn.name().startswith("AsStrided")
     with torch_autograd():
-        (edge, _), = t.view_as(t).grad_fn.next_functions  # type: ignore[union-attr]
+        child = t.view_as(t) if t.layout is torch.strided else t.neg()
+        (edge, _), = child.grad_fn.next_functions  # type: ignore[union-attr]
     return edge is not None
 
 

@@ -312,7 +312,17 @@ def bind_instance_norm(x: Any, weight: Any, bias: Any, running_mean: Any, runnin
                        momentum: float, eps: float, cudnn_enabled: bool) -> Any:
     if running_mean is not None or not use_input_stats:
         raise TypeError("running statistics have no rule")
+    with private.DisableTorchFunction():
+        if not x.is_contiguous():
+            raise TypeError("torch copies first, and a write to the operand is none to what it has saved")
     return (x, weight, bias), {"momentum": momentum, "eps": eps, "cudnn_enabled": cudnn_enabled}
+
+
+@decompose("torch.instance_norm")
+def instance_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
+                  *options: Any) -> Any:
+    """For operands that lie otherwise: torch's copy, and the call again."""
+    return torch.instance_norm(x.contiguous(), weight, bias, running_mean, running_var, use_input_stats, *options)
 
 
 define("rms_norm", "x, weight=?, *, normalized_shape=(), eps=None", PURE | REDUCES, "torch.rms_norm",

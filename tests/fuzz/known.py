@@ -56,6 +56,12 @@ def one_memory(program: Program, message: str) -> bool:
     return where is not None and where.group(1) in shared_gradients(program)
 
 
+def given_a_copy(program: Program, message: str) -> bool:
+    """Do both agree when the cotangents that the user gives are copies?"""
+    return agree(program, [re.sub(r"backward\((\w+)\.detach\(\)", r"backward(\1.detach().clone()", line)
+                           for line in program.statements])
+
+
 def to_nobody(program: Program, message: str) -> bool:
     """Do both agree when views made under no_grad are cut off from their base?"""
     under = re.compile(r"^(with torch\.(?:no_grad\(\)|set_grad_enabled\(False\)): \w+ = )(.*)$")
@@ -261,6 +267,21 @@ KNOWN = (
         "u = torch.stack([x, c.requires_grad_()]).sum(0)\n"
         "u.sin().sum().backward(retain_graph=True)\nu.sin().sum().backward()",
         one_memory,
+    ),
+    Known(
+        "torch keeps a cotangent that is the leaf itself as its .grad, and adds to that: the leaf is written",
+        r": \w+ is",
+        r"backward\(\w+\.detach\(\)",
+        "v = s.transpose(0, -1)\nv.backward(v.detach(), retain_graph=True)\n(v * 3).backward()",
+        given_a_copy,
+    ),
+    Known(
+        "the derivative of a normalization of equal elements is the rounding of a difference, and differs by how many are summed",
+        r"optimize=True: \w+\.grad is",
+        r"(layer|group|instance|batch|rms)_norm\(.*'expanded'",
+        "v = F.layer_norm(laid(f, 'expanded'), f.shape[-1:])\nu = F.layer_norm(laid(f, 'expanded'), f.shape[-1:])\n"
+        "(v.sum() * 2 + u.sum() * 3 + u.sum() * 4 + y.sum() * 5).backward()",
+        merging,
     ),
     Known(
         "torch's sum of infinities is NaN where a merged rule sums before it multiplies",

@@ -959,6 +959,15 @@ FOUND = {
         fresh()
         v = function('setup unmaterialized').apply(u, None, 'text', 3)
         tell([u.requires_grad, u.is_leaf, v.requires_grad])""",
+    "a view made under no_grad of a sparse leaf": """
+        u = w.detach().to_sparse().coalesce().requires_grad_()
+        with torch.no_grad(): v = u.t()
+        tell([v.requires_grad, v.is_leaf])""",
+    "an operand of instance_norm that torch copies is written": """
+        u = laid(ramp(2, 2, 3, 3), 'permuted').requires_grad_()
+        v = F.instance_norm(u, weight=laid(ramp(2), 'offset') * s)
+        with torch.no_grad(): u.tril_()
+        (v * u.detach()).sum().backward()""",
     "a pooled constant is no view": """
         u = F.max_pool1d(d.reshape(1, 1, -1), 2)
         u.detach_()""",
