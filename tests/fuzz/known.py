@@ -276,7 +276,7 @@ KNOWN = (
         given_a_copy,
     ),
     Known(
-        "the derivative of a normalization of equal elements is the rounding of a difference, and differs by how many are summed",
+        "the derivative of a normalization of equal elements is a rounding error",
         r"optimize=True: \w+\.grad is",
         r"(layer|group|instance|batch|rms)_norm\(.*'expanded'",
         "v = F.layer_norm(laid(f, 'expanded'), f.shape[-1:])\nu = F.layer_norm(laid(f, 'expanded'), f.shape[-1:])\n"
