@@ -222,14 +222,15 @@ cdef int with_hooks(GraphTask task, Node node, Op op, object g) except -1:
     operands = node.operands
     results = after(hooks, node, tuple([collected.get(i) for i in range(len(operands))]), g, task)
     for i in range(len(operands) - 1, -1, -1):
-        if i < len(results) and operands[i] is not None and (results[i] is not None or task.wants(<Node>operands[i])):
+        if i < len(results) and operands[i] is not None \
+                and (results[i] is not None and task.captures is None or task.wants(<Node>operands[i])):
             task.deliver(node, <Node>operands[i], results[i])
     return 0
 
 
 cdef bint beyond(GraphTask task, Node node):
     """Does a captured node also lead to another one, or is it called for its own sake?"""
-    if task.accumulate or task.calls and node.op.functions:
+    if task.accumulate or task.calls and (node.op.functions or node.hooks is not None and node.hooks.post):
         return True
     for n in node.operands:
         if n is not None and task.leads(<Node>n):

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.errors import UnsupportedError
 from autograd_opt.ops.binding import Plan
 from autograd_opt.ops.helpers import H, masked, zero
 from autograd_opt.ops.table import ELEMENTWISE, PURE, REDUCES, define, spell
 
 E = ELEMENTWISE | PURE
-A = torch.ops.aten
+A: Any = private.aten
 
 
 def elu_slope(x: Any, *, alpha: Any, scale: Any, input_scale: Any, is_result: bool) -> Any:

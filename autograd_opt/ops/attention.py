@@ -19,7 +19,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.graph.handles import handle_of
 from autograd_opt.ops.table import PURE, REDUCES, choose, define
 
-A = torch.ops.aten
+A: Any = private.aten
 FLASH = 1
 """What torch calls the fused kernel in the answer of `_fused_sdp_choice`; 0 is the composition."""
 FORMULA_TYPES = (torch.float32, torch.float64)

@@ -101,6 +101,29 @@ def cartesian_prod(tensors: Any) -> Any:
     return torch.stack([t.flatten() for t in meshgrid(*tensors)], 1)
 
 
+# ----- norms -----
+@decompose("torch.linalg.matrix_norm")
+def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """Frobenius' is the vector's; what torch refuses, and the others, are torch's own."""
+    if ord == "fro" and A.ndim > 1 and len(dim) == 2 and (dim[0] - dim[1]) % A.ndim:
+        return torch.linalg.vector_norm(A, 2, dim, keepdim, dtype=dtype)
+    return torch.linalg.matrix_norm(A, ord, dim, keepdim, dtype=dtype)
+
+
+@decompose("torch.cosine_similarity F.cosine_similarity")
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    """The product of both divided by their norms, whose bound torch does not differentiate."""
+    if not x1.is_floating_point() or x1.dtype != x2.dtype:
+        return torch.cosine_similarity(x1, x2, dim, eps)
+    if x1.shape != x2.shape:
+        x1, x2 = torch.broadcast_tensors(x1, x2)
+    norms = [torch.linalg.vector_norm(x, 2, dim, True).clone() for x in (x1, x2)]
+    with torch.no_grad():
+        for norm in norms:
+            norm.clamp_min_(eps)
+    return (x1 / norms[0] * (x2 / norms[1])).sum(dim)
+
+
 # ----- products -----
 @decompose("torch._VF.tensordot")
 def tensordot(a: Any, b: Any, dims_a: Any, dims_b: Any) -> Any:
@@ -130,7 +153,7 @@ def kron(input: Any, other: Any) -> Any:
     b = (1,) * (n - other.ndim) + tuple(other.shape)
     left = input.reshape([k for d in a for k in (d, 1)])
     right = other.reshape([k for d in b for k in (1, d)])
-    return torch.ops.aten._unsafe_view(left * right, [i * j for i, j in zip(a, b, strict=True)])
+    return private.aten._unsafe_view(left * right, [i * j for i, j in zip(a, b, strict=True)])
 
 
 @decompose("torch.inner T.inner")

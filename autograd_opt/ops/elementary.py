@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.helpers import H, masked
 from autograd_opt.ops.table import ELEMENTWISE, PURE, define
 
@@ -42,7 +43,7 @@ def logit_back(g: Any, x: Any, *, eps: float | None) -> Any:
 
 def logit_x(g: Any, x: Any, *, eps: float | None) -> Any:
     """As torch: by the kernel, and in recorded runs by the formula, which differs at -0.0 and has other derivatives."""
-    return logit_back(g, x, eps=eps) if torch.is_grad_enabled() else torch.ops.aten.logit_backward(g, x, eps)
+    return logit_back(g, x, eps=eps) if torch.is_grad_enabled() else private.aten.logit_backward(g, x, eps)
 
 
 def logit_bend(h: Any, g: Any, x: Any, *, eps: float | None) -> Any:
@@ -82,7 +83,7 @@ define("xlog1py", "x, y", E, "torch.special.xlog1py", x=xlog1py_x, y=lambda g, x
 define("logit", "x, eps=None", E, "torch.logit T.logit torch.special.logit",
        x=logit_x)
 define("logit_backward", "g, x, eps=None", E, "torch.ops.aten.logit_backward", meaning=logit_back,
-       g=lambda h, x, *, eps: torch.ops.aten.logit_backward(h, x, eps), x=logit_bend)
+       g=lambda h, x, *, eps: private.aten.logit_backward(h, x, eps), x=logit_bend)
 define("entr", "x", E, "torch.special.entr", x=lambda g, x: g * (-(1 + x.log())))
 # ----- trigonometric -----
 define("sin", "x", E, "torch.sin T.sin", x=lambda g, x: g * H(x.cos()))

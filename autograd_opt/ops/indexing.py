@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.helpers import primitive, view_of
 from autograd_opt.ops.shape import at_axis, place, sliced
 from autograd_opt.ops.table import PURE, REDUCES, VARIADIC, VIEW, choose, define
@@ -69,24 +70,57 @@ def bind_index(x: Any, index: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (x, *tensors), {"index": tuple(SLOT if isinstance(e, torch.Tensor) else e for e in entries)}
 
 
+ALL, ALONE = slice(None), (SLOT,)
+index_put_: Any = private.aten.index_put_
+"""torch's method takes no None for an axis that is not indexed."""
+MASKS = (torch.bool, torch.uint8)
+"""Types of an index by true elements, which takes an axis for each of its own."""
+
+
 @primitive
 def place_add(g: Any, *tensors: Any, shape: Any, index: Any) -> Any:
     """Zeros of `shape` with `g` added at an index by tensors."""
-    out = g.new_zeros(tuple(shape))
-    return index_put(out, fill(index, tensors), g)
+    out = g.new_zeros(shape)
+    if index == ALONE and tensors[0].ndim:
+        return out.index_put_(tensors, g, accumulate=True)
+    rest: list[Any] = []
+    entries = fill(index, tensors)
+    for e in entries:
+        if isinstance(e, torch.Tensor) and e.ndim:
+            rest.append(e)
+        elif type(e) is slice and e == ALL:
+            rest.append(None)
+        else:
+            return index_put(out, entries, g)
+    index_put_(out, rest, g, True)
+    return out
 
 
 def index_put(out: Any, index: tuple[Any, ...], g: Any) -> Any:
-    """out[index] += g, counting repeated positions."""
-    if all(isinstance(e, torch.Tensor) and e.ndim for e in index):
-        return out.index_put_(index, g, accumulate=True)
-    positions = torch.arange(out.numel(), device=out.device).reshape(out.shape)[index]
-    out.view(-1).index_add_(0, positions.reshape(-1), g.expand(positions.shape).reshape(-1))
+    """out[index] += g, counting repeated positions: torch takes the view by numbers and slices, and indexes that."""
+    if any(isinstance(e, bool) or (isinstance(e, torch.Tensor) and not e.ndim and e.dtype in MASKS) for e in index):
+        positions = torch.arange(out.numel(), device=out.device).reshape(out.shape)[index]
+        out.view(-1).index_add_(0, positions.reshape(-1), g.expand(positions.shape).reshape(-1))
+        return out
+    axes = [e.ndim if isinstance(e, torch.Tensor) and e.dtype in MASKS else int(e is not None and e is not Ellipsis)
+            for e in index]
+    basic: list[Any] = []
+    rest: list[Any] = []
+    for e, n in zip(index, axes, strict=True):
+        tensor = isinstance(e, torch.Tensor) and e.ndim > 0
+        basic += [ALL] * n if tensor else [e]
+        if tensor:
+            rest.append(e)
+        elif e is Ellipsis:
+            rest += [None] * (out.ndim - sum(axes))
+        elif e is None or isinstance(e, slice):
+            rest.append(None)
+    index_put_(out[tuple(basic)], rest, g, True)
     return out
 
 
 def index_back(g: Any, others: Any, shapes: Any, *, index: Any) -> list[Any]:
-    whole = place_add(g, *others[1:], shape=tuple(shapes[0]), index=index)
+    whole = place_add(g, *others[1:], shape=shapes[0], index=index)
     return [whole if len(shapes[0]) else view_of(whole)]     # torch gives a number an axis first
 
 

@@ -54,7 +54,7 @@ def solve_kernel(a: Any, b: Any, *, left: bool) -> Any:
         ans = torch.linalg.lu_solve(lu, pivots, b, left=left) if b.ndim == 2 else \
             torch.linalg.lu_solve(lu, pivots, b.unsqueeze(1)).squeeze(1)
     else:
-        ans, lu, pivots, info = torch.ops.aten._linalg_solve_ex(a, b, left=left, check_errors=False)
+        ans, lu, pivots, info = private.aten._linalg_solve_ex(a, b, left=left, check_errors=False)
         torch._linalg_check_errors(info, "torch.linalg.solve", is_matrix=a.ndim == 2)
         factors = Factors(lu, pivots)
         if number:
@@ -134,7 +134,7 @@ SLOGDET: Any = torch.return_types.linalg_slogdet  # type: ignore[attr-defined]
 
 def slogdet_kernel(a: Any) -> Any:
     """Sign and logarithm; torch factorizes the transpose of a matrix that lies by rows, as LAPACK reads it."""
-    sign, log, lu, pivots = torch.ops.aten._linalg_slogdet(a)
+    sign, log, lu, pivots = private.aten._linalg_slogdet(a)
     return SLOGDET((sign, log)), (lu, pivots, a.is_complex() or not a.is_contiguous())
 
 

@@ -15,7 +15,7 @@ from autograd_opt.ops.binding import Plan, nll_loss_forward
 from autograd_opt.ops.helpers import masked, refuse, summed
 from autograd_opt.ops.table import PURE, REDUCES, decompose, define
 
-A = torch.ops.aten
+A: Any = private.aten
 NN: Any = private.nn
 R = PURE | REDUCES
 
@@ -145,7 +145,7 @@ def nll_kernel(x: Any, target: Any, weight: Any, *, reduction: int, ignore_index
 
 def nll2d_kernel(x: Any, target: Any, weight: Any, *, reduction: int, ignore_index: int) -> Any:
     refuse("nll_loss2d_forward", weight=weight)
-    return private.direct(A.nll_loss2d_forward.default)(x, target, weight, reduction, ignore_index)
+    return A.nll_loss2d_forward(x, target, weight, reduction, ignore_index)
 
 
 @decompose("torch._C._nn.nll_loss_nd")

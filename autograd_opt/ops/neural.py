@@ -14,7 +14,7 @@ from autograd_opt.ops.binding import Plan
 from autograd_opt.ops.helpers import refuse
 from autograd_opt.ops.table import PURE, REDUCES, choose, decompose, define, spell
 
-A = torch.ops.aten
+A: Any = private.aten
 EMPTY = inspect.Parameter.empty
 """The default of a parameter that must be given."""
 
@@ -142,9 +142,19 @@ define("adaptive_avg_pool3d", "x, output_size=1", PURE, "torch._adaptive_avg_poo
 
 # ----- normalization -----
 def suggested(t: Any) -> Any:
-    """The memory format into which torch copies `t` for a kernel that needs one: channels last where they are last."""
+    """The memory format into which torch copies `t` for a kernel that needs one: channels last where they are last.
+
+    Told by its strides alone, as by `is_channels_last_strides_2d` in torch's c10/core/MemoryFormat.h.
+    """
     form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.ndim)
-    return form if form and A.is_strides_like_format(t, form) else torch.contiguous_format
+    strides, sizes, least = t.stride(), t.shape, 0
+    if form is None or strides[1] == 0:
+        return torch.contiguous_format
+    for d in (1, *range(t.ndim - 1, 1, -1), 0):
+        if sizes[d] == 0 or strides[d] < least or (d == 0 and least == strides[1]):
+            return torch.contiguous_format
+        least = strides[d] * max(sizes[d], 1)
+    return form
 
 
 def ready(t: Any) -> bool:

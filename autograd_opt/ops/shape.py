@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.helpers import H, filled, parts_of, plain, primitive, view_of
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, MULTI, PURE, REDUCES, VARIADIC, VIEW, define
 
@@ -54,11 +55,11 @@ def moved(g: Any, *, source: Any, destination: Any) -> Any:
 
 def narrowed(g: Any, x_shape: Any, *, dim: int, start: Any, length: int) -> Any:
     start = int(start) % x_shape[dim] if x_shape[dim] and int(start) < 0 else int(start)
-    return torch.ops.aten.slice_backward(g, x_shape, dim, start, start + length, 1)
+    return private.aten.slice_backward(g, x_shape, dim, start, start + length, 1)
 
 
 def selected(g: Any, x_shape: Any, *, dim: int, index: Any) -> Any:
-    return torch.ops.aten.select_backward(g, x_shape, dim, int(index))
+    return private.aten.select_backward(g, x_shape, dim, int(index))
 
 
 def takes_all(entry: Any, length: Any) -> bool:
@@ -92,11 +93,11 @@ def sliced(g: Any, x_shape: Any, *, index: Any) -> Any:
     if len(parts) > 1:
         return place(g, x_shape, index)
     if type(entry) is int:
-        return torch.ops.aten.select_backward(g, x_shape, dim, entry)
+        return private.aten.select_backward(g, x_shape, dim, entry)
     bounds = (entry.start, entry.stop, entry.step) if type(entry) is slice else (entry,)
     if any(type(e) is not int and e is not None for e in bounds):
         return place(g, x_shape, index)
-    return torch.ops.aten.slice_backward(g, x_shape, dim, *entry.indices(x_shape[dim]))
+    return private.aten.slice_backward(g, x_shape, dim, *entry.indices(x_shape[dim]))
 
 
 def repeated(g: Any, x_shape: Any, *, repeats: Any) -> Any:
@@ -140,7 +141,7 @@ def split_again(g: Any, x_shape: Any, ans_shape: Any, *, dim: int) -> Any:
 
 
 def diagonal_back(g: Any, x_shape: Any, *, offset: int, dim1: int, dim2: int) -> Any:
-    return torch.ops.aten.diagonal_backward(g, tuple(x_shape), offset, dim1, dim2)
+    return private.aten.diagonal_backward(g, tuple(x_shape), offset, dim1, dim2)
 
 
 def rolled(g: Any, *, shifts: Any, dims: Any) -> Any:
@@ -228,7 +229,7 @@ define("slice_backward", "g, shape=(), dim=0, start=0, end=0, step=1", PURE, "to
            place(g, shape, at_axis(dim, len(shape), slice(start, end, step))),
        g=lambda h, *, dim, start, end, step: h[at_axis(dim, h.ndim, slice(start, end, step))])
 define("unfold", "x, dimension=0, size=1, step=1", V, "T.unfold", x=lambda g, x_shape, *, dimension, size, step:
-       torch.ops.aten.unfold_backward(g, tuple(x_shape), dimension, size, step))
+       private.aten.unfold_backward(g, tuple(x_shape), dimension, size, step))
 define("unfold_backward", "g, shape=(), dim=0, size=1, step=1", PURE, "torch.ops.aten.unfold_backward",
        g=lambda h, *, dim, size, step: h.unfold(dim, size, step))
 for _name, _signature, _rule in (
@@ -239,7 +240,7 @@ for _name, _signature, _rule in (
     ("t_copy", "x", lambda g: g.t()), ("expand_copy", "x, size=()", expanded), ("alias_copy", "x", lambda g: g),
     ("diagonal_copy", "x, offset=0, dim1=0, dim2=1", diagonal_back), ("select_copy", "x, dim=0, index=0", selected),
     ("unfold_copy", "x, dimension=0, size=1, step=1", lambda g, x_shape, *, dimension, size, step:
-        torch.ops.aten.unfold_backward(g, tuple(x_shape), dimension, size, step)),
+        private.aten.unfold_backward(g, tuple(x_shape), dimension, size, step)),
 ):
     define(_name, _signature, PURE | REDUCES, f"torch.{_name}", x=_rule)
 # ----- copies in another order -----

@@ -260,6 +260,9 @@ def define(
         functions.append(forward)
     for function in functions:
         CALLS.setdefault(function, name)
+        default = getattr(function, "default", None)
+        if default is not None:                  # of an operator of `torch.ops`, the overload that rules call
+            CALLS.setdefault(default, name)
     if flags & ELEMENTWISE:
         inplace += "".join(f" {c}_" for c in calls.split() if not c.endswith("_"))
     for call in inplace.split():

@@ -17,6 +17,7 @@ from autograd_opt.graph.node cimport REQUIRES_GRAD, Node, Op, current_source, fr
 from autograd_opt.graph.handles cimport attach, handle
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording, set_paused
+from autograd_opt.graph.thread_state cimport included_autograd
 from autograd_opt.record.arguments cimport is_tensor, lent, none_follows, plain_argument
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.new_nodes cimport fill, record_outputs
@@ -48,15 +49,14 @@ cdef object in_stages = None             # torch_fallback.stages
 cdef object general = None               # torch_fallback.general
 cdef object conclude = None              # torch_fallback.conclude
 cdef object general_pull_back = None     # torch_fallback.pull_back
-cdef object autograd_included = None     # torch_fallback.included_autograd
 
 
-def install(Op op, Op multi, forward, conclusion, backward, included, order):
+def install(Op op, Op multi, forward, conclusion, backward, order):
     """The operators of such calls, of one and of several results, and what does the rest of them."""
-    global OPAQUE, OPAQUE_MULTI, general, conclude, general_pull_back, autograd_included, in_stages
+    global OPAQUE, OPAQUE_MULTI, general, conclude, general_pull_back, in_stages
     in_stages = order
     OPAQUE, OPAQUE_MULTI = op, multi
-    general, conclude, general_pull_back, autograd_included = forward, conclusion, backward, included
+    general, conclude, general_pull_back = forward, conclusion, backward
 
 
 cdef class OpaqueCall:
@@ -296,6 +296,7 @@ cdef object recorded(Tape tape, object func, tuple args, dict kwargs):
     """Record a call of usual tensors; None where the general way has to look at it, before anything has run."""
     cdef Operands operands = Operands.__new__(Operands)
     cdef object out, results, switch = enter(tape)
+    cdef included_autograd included
     cdef int paused
     try:
         for x in args:
@@ -307,14 +308,14 @@ cdef object recorded(Tape tape, object func, tuple args, dict kwargs):
         if not operands.originals:
             return None
         paused = set_paused(1)
-        included = autograd_included()
-        included.__enter__()
+        included = included_autograd.__new__(included_autograd)
+        included.enter()
         try:
             operands.copy()
             args = tuple([operands.put(x) for x in args])
             out = ao_call(binding_of(func), args, {k: operands.put(x) for k, x in kwargs.items()} if kwargs else None)
         finally:
-            included.__exit__(None, None, None)
+            included.leave()
             set_paused(paused)
         results = usual_results(operands, out)
         if results is not None and (len(<list>results) == 1 or in_stages(results) is None):

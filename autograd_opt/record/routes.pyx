@@ -182,6 +182,9 @@ cdef class Decomposed(Route):
         cdef PyObject *tp = recording()
         cdef Tape tape
         cdef Py_ssize_t found
+        if kwargs and kwargs.get("out") is not None and type(func) is BuiltinFunction:
+            from autograd_opt.record.inplace import out_handler
+            return out_handler(func, args, kwargs)
         if ao_casts(any_autocast):
             return self.whole(func, args, kwargs) if self.cast else self.decomposed(func, args, kwargs)
         # what Python code does one by one is looked at one by one: only so are its views and versions those of eager mode

@@ -22,7 +22,7 @@ from autograd_opt.abi.tensor_info import sole_owner
 from autograd_opt.graph import refusals, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import connected
-from autograd_opt.graph.thread_state import included_autograd, torch_autograd
+from autograd_opt.graph.thread_state import torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
 from autograd_opt.record import autocast, new_nodes, opaque_calls, recorder, unrecorded
 from autograd_opt.record.nested_values import collect, substitute
@@ -442,4 +442,4 @@ OPAQUE_MULTI = define("opaque_multi", "*tensors, call='', torch=''", MULTI | VAR
 
 handler = opaque_calls.Whole()
 """The route of callables that are recorded whole."""
-opaque_calls.install(OPAQUE, OPAQUE_MULTI, general, conclude, pull_back, included_autograd, stages)
+opaque_calls.install(OPAQUE, OPAQUE_MULTI, general, conclude, pull_back, stages)

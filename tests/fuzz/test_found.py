@@ -933,6 +933,18 @@ FOUND = {
         u, v = Both.apply(c, f)
         y.grad_fn; graph.register_multi_grad_hook([y, v], see_all('y:3'))
         a, b = torch.autograd.grad(v.sum() * 2, [z, u], allow_unused=True, retain_graph=True)""",
+    "a post-hook of the node of a result that backward(inputs=) ends at is called without cotangents of operands": """
+        v = z.real
+        u = v.cumsum(-1)
+        called = []
+        u.grad_fn.register_hook(lambda i, o: called.append([[t is None for t in i], [t is None for t in o]]))
+        t = (v * u).exp()
+        t.grad_fn.register_hook(lambda i, o: called.append([[t is None for t in i], [t is None for t in o]]))
+        (v.sum() * 2 + u.sum() * 3).backward(inputs=[u], retain_graph=True)
+        (t.sum() + u.sum()).backward(inputs=[t], retain_graph=True)
+        torch.autograd.grad(t.sum() + u.sum(), [u, t], retain_graph=True)
+        (v.sum() * 2 + t.sum() * 3).backward(retain_graph=True)
+        tell(called)""",
     # ----- what lives, and for how long -----
     "a leaf that no living record reads": """
         u = laid(y.detach(), 'permuted').requires_grad_()

@@ -439,6 +439,11 @@ row("lstm", lambda x, h, c, *w: [t.double() for t in torch.lstm(x.float(), (h.fl
     p.float() for p in w], True, 1, 0.0, True, False, True)], N(2, 3, 2), N(1, 2, 4), N(1, 2, 4), N(16, 2), N(16, 4),
     N(16), N(16), order=1)
 # ----- linear algebra -----
+row("tanh, by its kernel", lambda x: torch.ops.aten.tanh_backward.default(x.sin(), x), N(3, 4))
+row("cosine similarity", lambda x, y: F.cosine_similarity(x, y, dim=-1), N(3, 1, 4), N(2, 4))
+row("cosine similarity of nothing", lambda x, y: torch.cosine_similarity(x * 0, y, 0), N(3, 4), N(3, 4), order=1)
+row("matrix norm", lambda x: torch.linalg.matrix_norm(x, dim=(0, 2), keepdim=True), N(3, 2, 4))
+row("nuclear norm", lambda x: torch.linalg.matrix_norm(x, "nuc"), N(3, 2))
 row("eigh", lambda x: torch.linalg.eigh(x + x.mT)[0] + torch.linalg.eigh(x + x.mT)[1].abs().sum(-1), N(2, 3, 3))
 row("complex eigh", lambda x: torch.linalg.eigh(x + x.mH)[0] + torch.linalg.eigh(x + x.mH)[1].abs().sum(-1), C(3, 3))
 row("eig", lambda x: torch.linalg.eig(x)[0].abs() + torch.linalg.eig(x)[1].abs().sum(-1), N(3, 3))

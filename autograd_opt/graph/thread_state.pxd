@@ -1,0 +1,15 @@
+"""A thread's state around calls that torch itself differentiates: no recording, autograd's dispatch keys in or out."""
+
+
+cdef class included_autograd:
+    cdef int excluded                    # which of the keys were out
+
+    cdef int enter(self) except -1
+    cdef int leave(self) except -1
+
+
+cdef class torch_autograd:
+    cdef bint grad, functions, mode
+    cdef int paused
+    cdef object guard
+    cdef included_autograd included

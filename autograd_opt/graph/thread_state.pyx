@@ -1,0 +1,82 @@
+"""A thread's state around calls that torch itself differentiates: no recording, autograd's dispatch keys in or out."""
+
+cimport cython
+
+from contextlib import contextmanager
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport ao_call
+from autograd_opt.graph.tape cimport set_paused
+
+cdef object is_excluded = private.dispatch_tls_is_dispatch_key_excluded
+cdef object set_excluded = private.dispatch_tls_set_dispatch_key_excluded
+cdef tuple KEYS = tuple([private.DispatchKey.__members__[name] for name in (
+    "AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")])
+"""What torch excludes below autograd: the first stands for the keys of all devices."""
+cdef tuple ASKED = tuple([(key,) for key in KEYS]), OUT = tuple([(key, True) for key in KEYS]), IN = tuple([(key, False) for key in KEYS])
+
+
+@cython.final
+cdef class included_autograd:
+    """A guard that undoes, for a while, the exclusion of autograd's dispatch keys."""
+
+    cdef int enter(self) except -1:
+        cdef int i
+        self.excluded = 0
+        for i in range(3):
+            if ao_call(is_excluded, <tuple>ASKED[i], None) is True:
+                self.excluded |= 1 << i
+                ao_call(set_excluded, <tuple>IN[i], None)
+        return 0
+
+    cdef int leave(self) except -1:
+        cdef int i
+        for i in range(3):
+            if self.excluded & 1 << i:
+                ao_call(set_excluded, <tuple>OUT[i], None)
+        return 0
+
+    def __enter__(self):
+        self.enter()
+
+    def __exit__(self, *_):
+        self.leave()
+
+
+@contextmanager
+def excluded_autograd():
+    """Inside a context: exclude autograd's dispatch keys again, where an opaque call had included them."""
+    kept = [key for key in KEYS if not is_excluded(key)]
+    for key in kept:
+        set_excluded(key, True)
+    try:
+        yield
+    finally:
+        for key in kept:
+            set_excluded(key, False)
+
+
+@cython.final
+cdef class torch_autograd:
+    """Inside a context: torch's own autograd for one call, no recording, no torch functions.
+
+    With `functions=True` torch functions stay seen, for a mode that the caller puts in place.
+    """
+
+    def __init__(self, bint grad=True, bint functions=False):
+        self.grad, self.functions = grad, functions
+
+    def __enter__(self):
+        self.paused = set_paused(1)
+        self.guard = private.EnableTorchFunction() if self.functions else private.DisableTorchFunction()
+        self.guard.__enter__()
+        self.included = included_autograd.__new__(included_autograd)
+        self.included.enter()
+        self.mode = private.is_grad_enabled()
+        private.set_grad_enabled(self.grad)
+
+    def __exit__(self, *exc):
+        private.set_grad_enabled(self.mode)
+        self.included.leave()
+        self.guard.__exit__(*exc)
+        set_paused(self.paused)
