@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.ops.helpers import H, broadcast_shape
+from autograd_opt.ops.helpers import H, broadcast_shape, primitive
 from autograd_opt.ops.neural import suggested
-from autograd_opt.ops.table import decompose
+from autograd_opt.ops.table import ELEMENTWISE, PURE, decompose, define
 
 NUMBER = (int, float)
 
@@ -110,6 +110,15 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
     return torch.linalg.matrix_norm(A, ord, dim, keepdim, dtype=dtype)
 
 
+@primitive
+def at_least_apart(x: Any, bound: float) -> Any:
+    """`x.clamp_min(bound)` with the derivative of `x`: what torch writes in place where no gradient is followed."""
+    return x.clamp_min(bound)
+
+
+define("at_least_apart", "x, bound=0.0", ELEMENTWISE | PURE, forward=at_least_apart, x=lambda g: g)
+
+
 @decompose("torch.cosine_similarity F.cosine_similarity")
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """The product of both divided by their norms, whose bound torch does not differentiate."""
@@ -117,11 +126,8 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
         return torch.cosine_similarity(x1, x2, dim, eps)
     if x1.shape != x2.shape:
         x1, x2 = torch.broadcast_tensors(x1, x2)
-    norms = [torch.linalg.vector_norm(x, 2, dim, True).clone() for x in (x1, x2)]
-    with torch.no_grad():
-        for norm in norms:
-            norm.clamp_min_(eps)
-    return (x1 / norms[0] * (x2 / norms[1])).sum(dim)
+    one, other = (at_least_apart(torch.linalg.vector_norm(x, 2, dim, True), eps) for x in (x1, x2))
+    return (x1 / one * (x2 / other)).sum(dim)
 
 
 # ----- products -----

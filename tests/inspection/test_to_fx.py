@@ -118,8 +118,8 @@ def first_step(program: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> s
         expected = graph.grad(loss, inputs, allow_unused=True)
         (value,), gradients = module(*(t.detach() for t in inputs))
         assert torch.equal(value, loss.detach())
-        for a, b in zip(gradients, expected, strict=True):
-            assert a is b is None or torch.equal(a, b)
+        for a, b in zip(gradients, expected, strict=True):       # on some processors products round by the layout
+            assert a is b is None or torch.allclose(a, b, rtol=1e-12, atol=1e-14)
         return "equal"
 
     def backward(loss: Tensor, *_: Any, **__: Any) -> None:
