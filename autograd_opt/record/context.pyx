@@ -21,9 +21,11 @@ from autograd_opt.graph.tape import saving_hooks, set_active_tape
 from autograd_opt.record.arguments cimport MODE, foreign, mode_innermost
 from autograd_opt.record.entries import take_methods, take_operators
 from autograd_opt.record.function_entries import take
+from autograd_opt.record import own_bodies
 from autograd_opt.record.module_calls import calls_lost, look_for_tools, take_calls
+from autograd_opt.record.own_bodies cimport learn_body
 from autograd_opt.record.reads import take_reads
-from autograd_opt.record.routes cimport CrossEntropy, Fill, Recorded, Route, handlers
+from autograd_opt.record.routes cimport CrossEntropy, Decomposed, Fill, Recorded, Route, handlers
 from autograd_opt.record.routes import torch_function
 from autograd_opt.record.sites cimport forget_sites
 
@@ -50,6 +52,8 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
         r = (<CrossEntropy>handler).record(args, kwargs)
         if r is not None:
             return r
+    if type(handler) is Decomposed:
+        learn_body(public_api, <Decomposed>handler)
     pop()
     try:
         return torch_function(MODE, public_api, None, args, kwargs)
@@ -62,7 +66,12 @@ cdef list namespaces = []
 cdef object shortcut_modules = ()
 cdef object shortcut_functions = None
 cdef bint functions_taken = False
-cdef str NAME = "handle_torch_function"
+cdef dict REPLACED = {                   # a function of `torch.overrides`, by its name -> torch's, ours
+    name: (getattr(torch.overrides, name), ours) for name, ours in (
+        ("handle_torch_function", handle_torch_function), ("has_torch_function", own_bodies.has_torch_function),
+        ("has_torch_function_unary", own_bodies.has_torch_function_unary),
+        ("has_torch_function_variadic", own_bodies.has_torch_function_variadic))
+}
 
 
 cdef object parts_off = ()
@@ -94,10 +103,11 @@ cdef int begin_shortcuts() except -1:
     users += 1
     if users == 1 and "torch_functions" not in parts_off:
         if not namespaces:
-            namespaces[:] = [m.__dict__ for m in shortcut_modules]
-        for names in namespaces:
-            if names.get(NAME) is original:
-                names[NAME] = handle_torch_function
+            namespaces[:] = [(m.__dict__, name, *both) for m in shortcut_modules for name, both in REPLACED.items()
+                             if m.__dict__.get(name) is both[0]]
+        for names, name, theirs, ours in namespaces:
+            if names.get(name) is theirs:
+                names[name] = ours
     return 0
 
 
@@ -107,9 +117,9 @@ cdef int end_shortcuts() except -1:
     cdef dict names
     users -= 1
     if users == 0:
-        for names in namespaces:
-            if names.get(NAME) is handle_torch_function:
-                names[NAME] = original
+        for names, name, theirs, ours in namespaces:
+            if names.get(name) is ours:
+                names[name] = theirs
     return 0
 
 

@@ -181,8 +181,8 @@ def trace_of(op: str, case: Case, asked: Asked) -> Any:
         steps.append((inner.op, attributes, vocabulary.types[inner.type].shape, refs))
         kinds.append(inner.type)
     if single and acts_on_elements(vocabulary, head, [t for t in types if t is not None]):
-        return True, tuple([(o, a, r) for o, a, _, r in steps]), template.results, len(types)
-    return False, case.shapes, repr(case.attributes), tuple(steps), template.results, turned.results
+        return True, case.negative, tuple([(o, a, r) for o, a, _, r in steps]), template.results, len(types)
+    return False, case.negative, case.shapes, repr(case.attributes), tuple(steps), template.results, turned.results
 
 
 class Unlike(Outside):
