@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_casts, ao_is_inference, ao_is_zero, ao_method, ao_method0, ao_pair, ao_single, ao_start, ao_use_reads,
+    ao_casts, ao_is_inference, ao_is_zero, ao_method, ao_method0, ao_on_cpu, ao_pair, ao_single, ao_start, ao_use_reads,
 )
 from autograd_opt.abi.kernel_names import PAIRS, SINGLES
 from autograd_opt.abi.tensor_info import reads_address
@@ -32,6 +32,8 @@ cdef extern from *:
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
 cdef object lazy_clone = base.__dict__["_lazy_clone"]
+cdef object clone_method = base.__dict__["clone"]
+cdef object stride_method = base.__dict__["stride"]
 cdef object is_inference = base.__dict__["is_inference"]
 cdef object is_zero = base.__dict__["_is_zerotensor"]
 cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
@@ -66,11 +68,19 @@ cdef Node unread(Tape tape, object t):
 
 
 cdef object clone_of(object value):
-    """A copy-on-write clone; None where the memory cannot be shared so (under vmap, or where there is none)."""
+    """A copy-on-write clone; None where the memory cannot be shared so (under vmap, or where there is none).
+
+    A copy on devices other than the CPU: CUDA's kernels for lists of tensors (`_foreach_add_`, `_fused_adam_`) write
+    memory that torch takes for read, and a shared one with it.
+    """
+    cdef object r
     if ao_is_zero(is_zero, value):
         return None
     try:
-        return ao_method0(lazy_clone, value)
+        if ao_on_cpu(value):
+            return ao_method0(lazy_clone, value)
+        r = ao_method0(clone_method, value)
+        return r if ao_method0(stride_method, r) == ao_method0(stride_method, value) else None
     except RuntimeError:
         return None
 
