@@ -34,6 +34,7 @@ cdef object base = private.TensorBase
 cdef object lazy_clone = base.__dict__["_lazy_clone"]
 cdef object clone_method = base.__dict__["clone"]
 cdef object stride_method = base.__dict__["stride"]
+cdef tuple EMPTY = ()
 cdef object is_inference = base.__dict__["is_inference"]
 cdef object is_zero = base.__dict__["_is_zerotensor"]
 cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
@@ -79,8 +80,9 @@ cdef object clone_of(object value):
     try:
         if ao_on_cpu(value):
             return ao_method0(lazy_clone, value)
-        r = ao_method0(clone_method, value)
-        return r if ao_method0(stride_method, r) == ao_method0(stride_method, value) else None
+        r = ao_method(clone_method, value, EMPTY)
+        ao_start(r, 1, 0)                        # its kernel's own write is not counted
+        return r if ao_method(stride_method, r, EMPTY) == ao_method(stride_method, value, EMPTY) else None
     except RuntimeError:
         return None
 
