@@ -19,11 +19,12 @@ from autograd_opt.abi.ctorch cimport ao_frame, ao_frame_code, ao_frame_done, ao_
 from autograd_opt.graph.node cimport CustomTensor, PlainTensor as Tensor
 from autograd_opt.graph.tape cimport Tape, recording
 from autograd_opt.record.arguments cimport mode_innermost
-from autograd_opt.record.routes cimport Decomposed
+from autograd_opt.record.routes cimport Decomposed, handlers
 
 cdef enum:
     ROOM = 1024                          # places; a power of two, of which a quarter is used at most
 cdef PyObject *codes[ROOM]
+cdef PyObject *functions[ROOM]           # whose code it is
 cdef Py_ssize_t count = 0
 cdef object FunctionType = types.FunctionType
 
@@ -49,6 +50,8 @@ cdef int learn_body(object function, Decomposed handler) except -1:
         if ao_frame_code(frame) == <PyObject *>code and type(handler.body) is FunctionType and handler.body.__code__ is code \
                 and codes[place_of(<PyObject *>code)] == NULL:
             Py_INCREF(code)              # for good: an address stays one object's
+            Py_INCREF(function)
+            functions[place_of(<PyObject *>code)] = <PyObject *>function
             codes[place_of(<PyObject *>code)] = <PyObject *>code
             count += 1
         ao_frame_done(frame)
@@ -59,15 +62,15 @@ cdef bint apart() except -1:
     """Is the question asked in a body that a graph takes apart, and would it be the first to be asked?"""
     cdef PyObject *tp = recording()
     cdef ao_frame_t frame
-    cdef bint known
+    cdef Py_ssize_t i
     if tp == NULL or (<Tape>tp).guarded:
         return False
     frame = ao_frame()
     if frame == NULL:
         return False
-    known = codes[place_of(ao_frame_code(frame))] != NULL
+    i = place_of(ao_frame_code(frame))
     ao_frame_done(frame)
-    return known and mode_innermost()
+    return codes[i] != NULL and type(handlers.get(<object>functions[i])) is Decomposed and mode_innermost()
 
 
 cdef inline bint ours(object x):
