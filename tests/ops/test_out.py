@@ -49,11 +49,11 @@ def test_as_torch() -> None:
         for op in entries():
             if not op.supports_out:
                 continue
-            samples = itertools.islice(op.sample_inputs("cpu", torch.float64), 2)
+            samples = itertools.islice(op.sample_inputs("cpu", torch.float64), 1)
             for sample, grad in itertools.product(samples, (True, False)):
                 try:
                     compared += compare(op, sample, grad)
                 except Exception as error:
                     wrong.append(f"{op.full_name}: {type(error).__name__} {error}")
     assert not wrong, "\n".join(wrong)
-    assert compared > 1000
+    assert compared > 500
