@@ -36,12 +36,6 @@ cdef class included_autograd:
                 ao_call(set_excluded, <tuple>OUT[i], None)
         return 0
 
-    def __enter__(self):
-        self.enter()
-
-    def __exit__(self, *_):
-        self.leave()
-
 
 @contextmanager
 def excluded_autograd():

@@ -42,17 +42,17 @@ cdef int learn_body(object function, Decomposed handler) except -1:
     global count
     cdef ao_frame_t frame
     cdef object code
+    cdef Py_ssize_t i
     if type(function) is not FunctionType or function.__closure__ is not None or handler.cast or count >= ROOM // 4:
         return 0                         # code with a closure is that of several functions
     code = function.__code__
-    frame = ao_frame()
+    frame, i = ao_frame(), place_of(<PyObject *>code)
     if frame != NULL:
         if ao_frame_code(frame) == <PyObject *>code and type(handler.body) is FunctionType and handler.body.__code__ is code \
-                and codes[place_of(<PyObject *>code)] == NULL:
+                and codes[i] == NULL:
             Py_INCREF(code)              # for good: an address stays one object's
             Py_INCREF(function)
-            functions[place_of(<PyObject *>code)] = <PyObject *>function
-            codes[place_of(<PyObject *>code)] = <PyObject *>code
+            codes[i], functions[i] = <PyObject *>code, <PyObject *>function
             count += 1
         ao_frame_done(frame)
     return 0
