@@ -241,7 +241,7 @@ def switched(source: str, spans: list[tuple[int, int, str]]) -> str:
     """`source` with each span replaced."""
     for start, stop, text in sorted(spans, reverse=True):
         source = source[:start] + text + source[stop:]
-    start = source.index("\ncdef ") + 1
+    start = next(re.finditer(r"^(?:@|cdef )", source, re.MULTILINE)).start()
     return source[:start] + SWITCH + source[start:]
 
 
