@@ -1,6 +1,1 @@
-from typing import Any
-
 def autocast_policy(name: str, device: str) -> str: ...
-def lowered_whole(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]: ...

@@ -14,11 +14,12 @@ import torch
 from cpython.object cimport PyObject
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_casts, ao_dtype, ao_grad_on, ao_strided, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_casts, ao_dtype, ao_grad_on, ao_is_view, ao_needs_grad, ao_on_cpu, ao_strided, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.node cimport Op, ordinary
+from autograd_opt.graph.node cimport ordinary
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.record.arguments cimport computed
 from autograd_opt.record.nested_values cimport tensors_of
 
 ao_use_reads(reads_address())
@@ -30,29 +31,53 @@ cdef object autocast_on = torch.is_autocast_enabled
 cdef object autocast_dtype = torch.get_autocast_dtype
 cdef object cast_cache_on = torch.is_autocast_cache_enabled
 cdef object has_kernel = private.dispatch_has_kernel_for_dispatch_key
+cdef object set_autocast = torch.set_autocast_enabled
+cdef object DType = torch.dtype
 cdef object FLOAT32 = torch.float32
 cdef object FLOAT64 = torch.float64
 cdef object autocast_keys = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA", "xpu": "AutocastXPU", "mps": "AutocastMPS"}
+cdef dict methods = {torch.float32: Tensor.float, torch.bfloat16: Tensor.bfloat16, torch.float16: Tensor.half}
 cdef object to_method = Tensor.to
 
-cdef set LOWERED = set("matmul mm bmm linear addmm baddbmm addbmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d \
-conv_transpose3d".split())
-"""Operators whose registered kernel casts every operand to the lower precision."""
+cdef set LOWERED = set("matmul mm bmm mv linear addmm addmv addr baddbmm addbmm conv1d conv2d conv3d conv_transpose1d \
+conv_transpose2d conv_transpose3d scaled_dot_product_attention prelu einsum linalg_vecdot linalg_multi_dot chain_matmul \
+lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split())
+"""Operators whose registered kernel casts every operand to the lower precision (ATen/autocast_mode.h)."""
+
+cdef set WIDEST = set("addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put index_copy scatter_add tensordot \
+cat stack".split())
+"""Operators whose registered kernel casts every operand to the widest type among them (same place)."""
 
 cdef set LOWERED_WHOLE = set("prelu linalg_vecdot linalg_multi_dot chain_matmul scaled_dot_product_attention".split())
-"""The same of torch's names; what follows the casts is taken whole."""
+"""Names of torch's for which the casts are recorded; what follows them may be taken whole."""
 
 cdef set REFUSED = {"binary_cross_entropy"}
-"""Registered on some devices in order to raise."""
+"""Registered on all devices but the CPU, in order to raise."""
 
 cdef set COMPOSED = set("selu relu6 softmax log_softmax square positive where conj conj_physical resolve_conj resolve_neg real imag \
 reshape flatten ravel unflatten view_as reshape_as mT mH movedim broadcast_to expand_as narrow linalg_diagonal fliplr flipud tile \
-split chunk tensor_split hsplit vsplit dsplit contiguous dropout sum_to_size isfinite".split())
+split chunk tensor_split hsplit vsplit dsplit contiguous dropout sum_to_size isfinite var std var_mean std_mean".split())
 """Made of other operators, none of which autocast casts where it does not cast the whole."""
+
+cdef dict PIECES = {
+    "max_pool1d": "max_pool2d_with_indices", "max_pool2d": "max_pool2d_with_indices", "avg_pool1d": "avg_pool2d",
+    "adaptive_avg_pool1d": "_adaptive_avg_pool2d mean", "adaptive_avg_pool2d": "_adaptive_avg_pool2d mean",
+    "adaptive_avg_pool3d": "_adaptive_avg_pool3d mean",
+    "layer_norm": "native_layer_norm", "group_norm": "native_group_norm", "instance_norm": "native_batch_norm",
+    "batch_norm": "native_batch_norm", "batch_norm_train": "native_batch_norm", "batch_norm_eval": "native_batch_norm",
+    "cross_entropy_loss": "log_softmax nll_loss nll_loss2d", "nll_loss_nd": "nll_loss nll_loss2d",
+    "hstack": "cat", "vstack": "cat", "dstack": "cat", "row_stack": "cat", "column_stack": "cat",
+    "take_along_dim": "gather", "repeat_interleave": "index_select", "outer": "mul", "float_power": "pow",
+}
+"""Where autocast has no kernel for a composed operator: what torch makes of it, and autocast may cast instead."""
 
 cdef dict SPELLED = {"T": "numpy_T", "H": "matrix_H", "cast": "to", "to_float": "to", "to_double": "to", "to_half": "to",
                      "to_bfloat16": "to", "max_all": "max", "min_all": "min", "max_dim": "max", "min_dim": "min",
-                     "div_rounded": "div"}
+                     "div_rounded": "div", "median_all": "median", "median_dim": "median", "nanmedian_all": "nanmedian",
+                     "nanmedian_dim": "nanmedian", "where_method": "where", "log_sigmoid": "log_sigmoid_forward",
+                     "vector_norm": "linalg_vector_norm", "unsafe_view": "_unsafe_view",
+                     "attention": "scaled_dot_product_attention", "attention_dropout": "scaled_dot_product_attention",
+                     "flash_attention": "scaled_dot_product_attention"}
 """Names of the table that torch spells otherwise; each is one operator of torch's, or views."""
 
 
@@ -69,95 +94,160 @@ def registered(str name, str key):
     return False
 
 
+cdef dict _policies = {}                 # (operator, device) -> what autocast does
+cdef dict _spared = {}                   # operator -> is it untouched on every device?
+
+
+cdef str policy_of(str name, str device):
+    key = (name, device)
+    found = _policies.get(key)
+    if found is None:
+        found = _policies[key] = autocast_policy(name, device)
+    return found
+
+
+cdef bint spared(str name) except -1:
+    """True if autocast leaves the operator as it is on every device."""
+    found = _spared.get(name)
+    if found is None:
+        found = _spared[name] = all([autocast_policy(name, device) == "untouched" for device in autocast_keys])
+    return found
+
+
 @functools.cache
 def autocast_policy(str name, str device):
-    """What autocast on `device` does to the operator `name` of the table.
+    """What autocast on `device` does to the operator `name` of the table, or to torch's function of that name.
 
     "whole": torch casts and differentiates the call; "untouched": there is no kernel of autocast's; "lower": every operand
-    is cast to the lower precision; "single": casts do nothing where every operand is float32, or float64.
+    is cast to the lower precision; "single": to float32, where it is no float64; "widest": to the widest type among them.
     """
+    cdef set found
     spelled = SPELLED.get(name, name)
     key = autocast_keys.get(device)
-    if key is None or getattr(torch.ops.aten, spelled, None) is None or name in REFUSED:
+    if key is None or name in REFUSED and device != "cpu":
         return "whole"
-    if registered(spelled, key):
-        return "lower" if name in LOWERED else "single"
-    if name in SPELLED or name in COMPOSED or not registered(spelled, "CompositeImplicitAutograd"):
+    known = getattr(torch.ops.aten, spelled, None) is not None
+    if known and registered(spelled, key):
+        return "lower" if spelled in LOWERED else "widest" if spelled in WIDEST else "single"
+    if name in PIECES:
+        found = {autocast_policy(piece, device) for piece in (<str>PIECES[name]).split()}
+        return found.pop() if len(found) == 1 else "whole"
+    if known and (name in SPELLED or name in COMPOSED or not registered(spelled, "CompositeImplicitAutograd")):
         return "untouched"
     return "whole"
 
 
-cdef object lowered(Op op, tuple args, dict kwargs):
+cdef object device_of(list tensors):
+    """The type of the device of strided, ordinary tensors, where they have one in common."""
+    cdef object device = None
+    cdef object at
+    for t in tensors:
+        at = "cpu" if ao_on_cpu(t) else t.device.type
+        if device is None:
+            device = at
+        elif at != device:
+            return None
+        if not ordinary(t) or not ao_strided(t):
+            return None
+    return device
+
+
+cdef object lowered(str name, tuple args, dict kwargs):
     """The arguments with which autocast runs this call, as a pair; None where the call is to be taken whole."""
     cdef PyObject *tp = recording()
-    cdef Tape tape
-    cdef object device = None, dtype, policy
-    if tp == NULL or not (<Tape>tp).plain:
+    cdef object device, policy, widest = None
+    if spared(name) and not (kwargs and kwargs.get("out") is not None):
+        return args, kwargs
+    if tp == NULL or not (<Tape>tp).plain or kwargs and kwargs.get("out") is not None:
         return None                          # hooks see what torch saves for the whole call
-    tape = <Tape>tp
     tensors = tensors_of(args, kwargs)
-    for t in tensors:
-        if device is None:
-            device = t.device.type
-        if t.device.type != device or not ordinary(t) or not ao_strided(t):
-            return None
-    if device is None or not autocast_on(device):
+    device = device_of(tensors)
+    if device is None:
         return None
-    if kwargs and kwargs.get("out") is not None:
-        return None
-    policy = autocast_policy(op.name, device)
+    policy = policy_of(name, device) if autocast_on(device) else "untouched"
     if policy == "untouched":
         return args, kwargs
-    if policy == "single":
-        for t in tensors:
-            dtype = ao_dtype(t)
-            if is_float(dtype) and dtype is not FLOAT32 and dtype is not FLOAT64:
+    if policy == "lower":
+        return cast_all(<Tape>tp, args, kwargs, autocast_dtype(device), device)
+    if policy == "whole":
+        return None
+    for t in tensors:
+        dtype = ao_dtype(t)
+        if is_float(dtype) and dtype is not FLOAT64 and dtype is not widest:
+            widest = dtype if widest is None else FLOAT32
+            if dtype is not FLOAT32 and dtype is not autocast_dtype(device):
                 return None
+    if widest is None or widest is FLOAT32 and all([ao_dtype(t) is FLOAT32 or not is_float(ao_dtype(t)) for t in tensors]):
         return args, kwargs
-    return lower_all(tape, args, kwargs, device) if policy == "lower" else None
+    if policy == "widest" and widest is not FLOAT32:
+        return args, kwargs
+    for x in (*args, *kwargs.values()):
+        if type(x) is DType:
+            return None                      # which some kernels heed, and some do not
+    return cast_all(<Tape>tp, args, kwargs, FLOAT32, device)
 
 
-def lowered_whole(str name, tuple args, dict kwargs):
-    """The arguments with which autocast runs a call that is about to be taken whole."""
+cdef class autocast_off:
+    """Autocast switched off on the device of a call whose operands have been cast."""
+
+    cdef bint leave_on(self, tuple args, dict kwargs) except -1:
+        """Switch it off; True where it is not on for this device."""
+        self.device = device_of(tensors_of(args, kwargs))
+        if self.device is None or not autocast_on(self.device):
+            return True
+        set_autocast(self.device, False)
+        return False
+
+    cdef int back(self) except -1:
+        set_autocast(self.device, True)
+        return 0
+
+
+cdef tuple with_casts(object func, tuple args, dict kwargs):
+    """The arguments with which autocast runs a call that is about to be taken whole, where the casts are recorded."""
     cdef PyObject *tp = recording()
-    cdef set devices
-    if name not in LOWERED_WHOLE or tp == NULL or not ao_casts(any_autocast):
-        return args, kwargs
-    devices = {t.device.type for t in tensors_of(args, kwargs)}
-    if len(devices) == 1:
-        device = devices.pop()
-        if autocast_on(device) and device in autocast_keys and registered(name, autocast_keys[device]):
-            return lower_all(<Tape>tp, args, kwargs, device)
+    cdef object device, name = getattr(func, "__name__", None)
+    if name in LOWERED_WHOLE and tp != NULL and ao_grad_on(grad_enabled):
+        device = device_of(tensors_of(args, kwargs))
+        if device is not None and autocast_on(device) and device in autocast_keys and registered(name, autocast_keys[device]):
+            return cast_all(<Tape>tp, args, kwargs, autocast_dtype(device), device)
     return args, kwargs
 
 
-cdef object lower_all(Tape tape, tuple args, dict kwargs, str device):
-    """The arguments of a call in the lower precision."""
-    cdef object dtype = autocast_dtype(device)
-    args = tuple([lower(tape, t, dtype, device) for t in args])
-    return args, {k: lower(tape, t, dtype, device) for k, t in kwargs.items()} if kwargs else kwargs
+cdef object cast_all(Tape tape, tuple args, dict kwargs, object dtype, str device):
+    """The arguments of a call in another precision."""
+    args = tuple([cast(tape, t, dtype, device) for t in args])
+    return args, {k: cast(tape, t, dtype, device) for k, t in kwargs.items()} if kwargs else kwargs
 
 
-cdef object lower(Tape tape, object t, object dtype, str device):
-    """An operand in the lower precision; the casts of float32 leaves are made once."""
+cdef object to(object t, object dtype):
+    """Record a cast."""
+    cdef object method = methods.get(dtype)
+    if method is None:
+        return torch_function(None, to_method, (), (t, dtype), {})
+    return torch_function(None, method, (), (t,), {})
+
+
+cdef object cast(Tape tape, object t, object dtype, str device):
+    """An operand in another precision; the casts of float32 leaves to the lower one are made once."""
     cdef object have, key, entry, r
     if type(t) is list or type(t) is tuple:
-        return [lower(tape, x, dtype, device) for x in t]
+        return [cast(tape, x, dtype, device) for x in t]
     if not isinstance(t, Tensor):
         return t
     have = ao_dtype(t)
     if have is dtype or have is FLOAT64 or not is_float(have):
         return t
-    if have is not FLOAT32 or not t.requires_grad or not t.is_leaf or t._is_view() or not cast_cache_on() \
+    if have is not FLOAT32 or computed(t) is not None or not ao_needs_grad(t) or not t.is_leaf or ao_is_view(t) or not cast_cache_on() \
             or torch.is_inference_mode_enabled():
-        return torch_function(None, to_method, (), (t, dtype), {})
+        return to(t, dtype)
     if tape.cast_seal is None or tape.cast_seal() is None:
         tape.casts, tape.cast_seal = {}, seal_of_casts(device)
     key = id(t), ao_grad_on(grad_enabled)
     entry = tape.casts.get(key)
     if entry is not None and entry[0] is t and entry[1].dtype is dtype:
         return entry[1]
-    r = torch_function(None, to_method, (), (t, dtype), {})
+    r = to(t, dtype)
     tape.casts[key] = t, r
     return r
 

@@ -25,6 +25,7 @@ from autograd_opt.graph.tape import base_became_late
 from autograd_opt.record.arguments cimport (
     basic, follows, foreign, grad_on, is_tensor, lend, mode_innermost, open_to, overridden, own_tensor,
 )
+from autograd_opt.record.autocast cimport spared
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport KERNELS, Kernel, fast_binary, fast_unary
 from autograd_opt.record.new_nodes import record_write
@@ -160,7 +161,7 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
             return r                         # `x += None`: torch says whether that is its to answer
         return routed(<Route>handler, func, a, nf, n, names)
     if kind is Recorded and names == NULL and (<Recorded>handler).kernel is not None \
-            and n == (<Recorded>handler).kernel.arity and not ao_casts(any_autocast):
+            and n == (<Recorded>handler).kernel.arity and (not ao_casts(any_autocast) or spared((<Recorded>handler).op.name)):
         r = fast_unary((<Recorded>handler).kernel, <object>a[0], True) if n == 1 \
             else fast_binary((<Recorded>handler).kernel, <object>a[0], <object>a[1])
         if r is not None:
@@ -269,7 +270,7 @@ cdef object item_of(PyObject *tensor, PyObject *key):
     cdef PyObject *tp = open_to(t)
     cdef Tape tape
     cdef bint grad
-    if tp == NULL or ao_casts(any_autocast):
+    if tp == NULL:
         return PAST
     tape = <Tape>tp
     grad = grad_on()
@@ -399,7 +400,7 @@ cdef int assign_item(PyObject *tensor, PyObject *key, PyObject *what) except -1:
     cdef PyObject *tp = open_to(t)
     cdef Tape tape
     cdef bint grad
-    if tp == NULL or ao_casts(any_autocast):
+    if tp == NULL:
         return 0
     tape = <Tape>tp
     grad = grad_on()

@@ -19,6 +19,7 @@ from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording, set_paused
 from autograd_opt.graph.thread_state cimport included_autograd
 from autograd_opt.record.arguments cimport is_tensor, lent, none_follows, plain_argument
+from autograd_opt.record.autocast cimport with_casts
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.new_nodes cimport fill, record_outputs
 from autograd_opt.record.routes cimport Route
@@ -225,8 +226,11 @@ cdef class Whole(Route):
     cdef object run(self, object func, tuple args, dict kwargs):
         cdef PyObject *tp = recording()
         cdef object r
-        if tp != NULL and kwargs.get("out") is None and not ao_casts(any_autocast):
-            if none_follows(<Tape>tp, args, kwargs, ao_grad_on(grad_enabled)):
+        cdef bint casts = ao_casts(any_autocast)
+        if tp != NULL and kwargs.get("out") is None:
+            if casts:
+                args, kwargs = with_casts(func, args, kwargs)
+            elif none_follows(<Tape>tp, args, kwargs, ao_grad_on(grad_enabled)):
                 return unrecorded(<Tape>tp, func, args, kwargs)
             if (<Tape>tp).plain and ao_grad_on(grad_enabled):
                 lent(args, kwargs)

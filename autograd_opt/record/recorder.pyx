@@ -21,6 +21,7 @@ from autograd_opt.graph.tape cimport Tape, recording, set_paused, tape_here
 from autograd_opt.graph.tape import unusual
 from autograd_opt.graph.value_table cimport Entry
 from autograd_opt.record.arguments cimport grad_on, is_tensor, tracked
+from autograd_opt.record.autocast cimport spared
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport extra_of, numbered, reuse, seen
 from autograd_opt.record.keys cimport key_of, key_of_all
@@ -50,7 +51,7 @@ cpdef apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
     tape = <Tape>tp
     switch = enter(tape)
     try:
-        return recorded(tape, op, func, args, kwargs, operands, attrs, not ao_casts(any_autocast))
+        return recorded(tape, op, func, args, kwargs, operands, attrs, not ao_casts(any_autocast) or spared(op.name))
     finally:
         leave(tape, switch)
 

@@ -23,11 +23,13 @@ cdef class Recorded(Route):
 cdef class Chosen(Route):
     cdef object pick, route, fallback
     cdef dict routes
+    cdef object picked(self, Tape tape, tuple args, dict kwargs)
 
 cdef class Decomposed(Route):
     cdef object body, mode, whole
     cdef list running
-    cdef bint cast                       # under autocast torch casts for the call, not for its pieces
+    cdef bint cast                       # it stands for one call of torch's, for which autocast casts as a whole
+    cdef object uncast(self, object func, tuple args, dict kwargs)
     cdef object decomposed(self, object func, tuple args, dict kwargs)
 
 cdef class Raw(Route):
@@ -47,5 +49,6 @@ cdef class CrossEntropy:
     cdef dict attributes, reductions
     cdef object whole
     cdef object record(self, tuple args, dict kwargs)
+    cdef object uncast(self, tuple args, dict kwargs)
 
 cdef bint usual_target(Tape tape, object t) except -1

@@ -20,7 +20,7 @@ from autograd_opt.ops.binding cimport placed
 from autograd_opt.record.arguments cimport (
     MODE, computed, foreign_kind, grad_on, idle, install_mode, is_tensor, lent, none_follows,
 )
-from autograd_opt.record.autocast cimport install_casts, lowered
+from autograd_opt.record.autocast cimport autocast_off, install_casts, lowered
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport KERNELS, fast_binary, fast_unary
 from autograd_opt.record.new_nodes import record_write
@@ -86,7 +86,7 @@ cdef class Recorded(Route):
         cdef dict attrs
         cdef object r, bound = None, switch
         if ao_casts(any_autocast):
-            cast = lowered(self.op, args, kwargs)
+            cast = lowered(self.op.name, args, kwargs)
             if cast is None:
                 lent(args, kwargs)
                 return self.whole(func, args, kwargs)
@@ -145,7 +145,7 @@ cdef class Chosen(Route):
     cdef object run(self, object func, tuple args, dict kwargs):
         cdef PyObject *tp = recording()
         cdef Tape tape
-        cdef object name, route, switch, r
+        cdef object name, route, r, cast
         if tp == NULL:
             return func(*args, **kwargs)
         tape = <Tape>tp
@@ -156,13 +156,12 @@ cdef class Chosen(Route):
                     return r
             elif idle(tape, args, kwargs):
                 return unrecorded(tape, func, args, kwargs)
-        switch = enter(tape)
-        try:
-            name = self.pick(*args, **kwargs)
-        except TypeError:
-            name = None                      # torch decides whether it is valid
-        finally:
-            leave(tape, switch)
+        name = self.picked(tape, args, kwargs)
+        if name is not None and ao_casts(any_autocast):
+            cast = lowered(<str>name, args, kwargs)
+            if cast is not None and (<tuple>cast)[0] is not args:
+                args, kwargs = cast
+                name = self.picked(tape, args, kwargs)
         if name is None:
             lent(args, kwargs)
             return self.fallback(func, args, kwargs)
@@ -170,6 +169,15 @@ cdef class Chosen(Route):
         if route is None:
             route = self.routes[name] = self.route(name)
         return (<Recorded>route).run(func, args, kwargs)
+
+    cdef object picked(self, Tape tape, tuple args, dict kwargs):
+        cdef object switch = enter(tape)
+        try:
+            return self.pick(*args, **kwargs)
+        except TypeError:
+            return None                      # torch decides whether it is valid
+        finally:
+            leave(tape, switch)
 
 
 cdef class Decomposed(Route):
@@ -179,14 +187,31 @@ cdef class Decomposed(Route):
         self.running = []
 
     cdef object run(self, object func, tuple args, dict kwargs):
-        cdef PyObject *tp = recording()
-        cdef Tape tape
-        cdef Py_ssize_t found
+        cdef autocast_off off
+        cdef object cast
         if kwargs and kwargs.get("out") is not None and type(func) is BuiltinFunction:
             from autograd_opt.record.inplace import out_handler
             return out_handler(func, args, kwargs)
-        if ao_casts(any_autocast):
-            return self.whole(func, args, kwargs) if self.cast else self.decomposed(func, args, kwargs)
+        if not ao_casts(any_autocast):
+            return self.uncast(func, args, kwargs)
+        if not self.cast:
+            return self.decomposed(func, args, kwargs)
+        cast = lowered(func.__name__, args, kwargs)
+        if cast is None:
+            return self.whole(func, args, kwargs)
+        args, kwargs = cast
+        off = autocast_off.__new__(autocast_off)
+        if off.leave_on(args, kwargs):
+            return self.uncast(func, args, kwargs)
+        try:
+            return self.uncast(func, args, kwargs)
+        finally:
+            off.back()
+
+    cdef object uncast(self, object func, tuple args, dict kwargs):
+        cdef PyObject *tp = recording()
+        cdef Tape tape
+        cdef Py_ssize_t found
         # what Python code does one by one is looked at one by one: only so are its views and versions those of eager mode
         if tp == NULL or type(func) is not BuiltinFunction and type(func) is not MethodDescriptor or not none_follows(<Tape>tp, args, kwargs, grad_on()):
             return self.decomposed(func, args, kwargs)
@@ -258,7 +283,7 @@ cdef class Write(Route):
                            and unfollowed(<Tape>tp, args, kwargs)):
             return written(func, args, kwargs)
         lent(args, kwargs)
-        if tp != NULL and self.op is not None and args and not ao_casts(any_autocast) and usual_target(<Tape>tp, args[0]):
+        if tp != NULL and self.op is not None and args and usual_target(<Tape>tp, args[0]):
             switch = enter(<Tape>tp)
             try:
                 if write_result(<Tape>tp, self, func, args, kwargs):
@@ -333,12 +358,28 @@ cdef class CrossEntropy:
 
     cdef object record(self, tuple args, dict kwargs):
         """The recorded loss; None where the call is another one, or spelled another way than torch spells it."""
+        cdef autocast_off off
+        cdef object cast
+        if not ao_casts(any_autocast):
+            return self.uncast(args, kwargs)
+        cast = lowered("cross_entropy_loss", args, kwargs)
+        if cast is None:
+            return None
+        args, kwargs = cast
+        off = autocast_off.__new__(autocast_off)
+        if off.leave_on(args, kwargs):
+            return self.uncast(args, kwargs)
+        try:
+            return self.uncast(args, kwargs)
+        finally:
+            off.back()
+
+    cdef object uncast(self, tuple args, dict kwargs):
         cdef PyObject *tp = recording()
         cdef Tape tape
         cdef object x, target, weight, reduction, ignored, log_p, switch
         if tp == NULL or len(args) != 2 or len(kwargs) != 6 or kwargs.get("label_smoothing") != 0 \
-                or kwargs.get("size_average") is not None or kwargs.get("reduce") is not None \
-                or ao_casts(any_autocast):
+                or kwargs.get("size_average") is not None or kwargs.get("reduce") is not None:
             return None
         reduction, ignored, weight = self.reductions.get(kwargs.get("reduction")), kwargs.get("ignore_index"), kwargs.get("weight")
         x, target = args

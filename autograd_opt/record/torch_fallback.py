@@ -24,7 +24,7 @@ from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import connected
 from autograd_opt.graph.thread_state import torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
-from autograd_opt.record import autocast, new_nodes, opaque_calls, recorder, unrecorded
+from autograd_opt.record import new_nodes, opaque_calls, recorder, unrecorded
 from autograd_opt.record.nested_values import collect, substitute
 from autograd_opt.record.opaque_calls import OpaqueCall, name_of, saved_fields, saves
 
@@ -371,8 +371,6 @@ def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return unrecorded.run_raw(func, args, kwargs)
     name = getattr(func, "__name__", str(func))
     grad = private.is_grad_enabled()
-    if grad:
-        args, kwargs = autocast.lowered_whole(name, args, kwargs)
     tensors: list[torch.Tensor] = []
     collect(args, tensors)
     collect(kwargs, tensors)

@@ -247,11 +247,13 @@ conditions(
 # ----- a composed loss -------------------------------------------------------------------------------
 conditions(
     'if tp == NULL or len(args) != 2 or len(kwargs) != 6 or kwargs.get("label_smoothing") != 0 \\\n'
-    '                or kwargs.get("size_average") is not None or kwargs.get("reduce") is not None \\\n'
-    "                or ao_casts(any_autocast):",
+    '                or kwargs.get("size_average") is not None or kwargs.get("reduce") is not None:',
     ('kwargs.get("label_smoothing") != 0', LOSS + "test_as_torch"),
     ('kwargs.get("size_average") is not None', LOSS + "test_as_torch"),
-    ("ao_casts(any_autocast)", LOSS + "test_autocast_casts_it_as_one"),
+)
+conditions(
+    "if not ao_casts(any_autocast):\n            return self.uncast(args, kwargs)",
+    ("not ao_casts(any_autocast)", LOSS + "test_autocast_casts_it_as_one"), holds=True,
 )
 conditions(
     "if reduction is None or ignored is None or not is_tensor(x) or not is_tensor(target):",
