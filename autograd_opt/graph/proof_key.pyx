@@ -1,5 +1,7 @@
 """What a proof sees of a recorded graph: all that the passes see, and more."""
 
+from math import isfinite
+
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 from libc.string cimport memset
@@ -13,6 +15,11 @@ cdef enum:
     HOOKED = 1 << 30                     # in the first word of a node, beside its flags
     UNREAD = -2                          # in place of the number of attributes
     SEEN = -3                            # in front, where the rows of `structure_of` have a node
+    SEEN_LOOSELY = -4                    # the same where some numbers are left out
+    ANY = -5                             # in place of a number
+
+cdef frozenset WITH_A_NUMBER = frozenset("add sub rsub mul div".split())
+"""Operators of which another number makes another operation of the same types, whatever the numbers are."""
 
 
 cdef Py_ssize_t place_in(list nodes, object node) except -2:
@@ -27,9 +34,36 @@ cdef Py_ssize_t place_in(list nodes, object node) except -2:
     return k if 0 <= k < len(nodes) else -1
 
 
-cdef bint described(Structure s, Node node, tuple places, object number_of) except -1:
+def loose_numbers(list nodes, leader):
+    """1 at the nodes whose number no proof by premises reads; None where there are none.
+
+    Such a node is the only one that computes this with the number, and is not merged: it is alone in its class, with
+    this number or another one.  So it has to be no number that changes nothing, or makes nothing of its operand.
+    """
+    cdef Node node
+    cdef Py_ssize_t i
+    cdef dict met = {}
+    cdef bytearray loose = bytearray(len(nodes))
+    for i in range(len(nodes)):
+        node = <Node?>nodes[i]
+        if not node.flags & (SCALAR0 | SCALAR1) or node.attrs is not None or node.op.name not in WITH_A_NUMBER:
+            continue
+        number = node.x0 if node.flags & SCALAR0 else node.x1
+        if type(number) is not float or not isfinite(number) or number in (0.0, 1.0, -1.0):
+            continue
+        met.setdefault((node.op.id, node.flags & SCALAR0, number, node.shape, node.dtype), []).append(i)
+    for same in met.values():
+        if len(same) == 1 and leader[same[0]] == same[0] and (<Node>nodes[same[0]]).leader is None:
+            loose[same[0]] = 1
+    return loose if 1 in loose else None
+
+
+cdef bint described(Structure s, Node node, tuple places, object number_of, bint loose) except -1:
     """Append numbers among the operands and attributes; False where the row has no word for one."""
     cdef Py_ssize_t k
+    if loose:
+        s.push(ANY)
+        return True
     try:
         s.push(0 if node.attrs is None else len(<dict>node.attrs))
         if node.flags & SCALAR0:
@@ -75,7 +109,7 @@ cdef bint before(Structure s, list nodes, Py_ssize_t i, Node operand) except -1:
 
 
 cdef bint see(Structure s, list nodes, Py_ssize_t i, dict ops, PyObject **latest, object shape, bint led,
-              object reading) except -1:
+              object reading, bint loose) except -1:
     """Append node i; False where the row cannot hold all that a proof reads of it."""
     cdef Node node, other
     cdef Op op
@@ -111,7 +145,7 @@ cdef bint see(Structure s, list nodes, Py_ssize_t i, dict ops, PyObject **latest
     else:
         s.value(node.shape)
     start = s.n
-    if not described(s, node, () if node.more is None else node.more, reading.number_of):
+    if not described(s, node, () if node.more is None else node.more, reading.number_of, loose):
         if reading.readable(node):
             return False
         s.n = start
@@ -119,12 +153,12 @@ cdef bint see(Structure s, list nodes, Py_ssize_t i, dict ops, PyObject **latest
     return True
 
 
-def seen_by_proofs(list nodes, roots, leaves, bint led, object reading):
+def seen_by_proofs(list nodes, roots, leaves, bint led, object reading, bytearray loose=None):
     """Everything that passes and proofs read of recorded nodes; None where a row cannot hold it.
 
     A row, and the operators with their rules and meanings.
 
-    With `led`, leaders are read from the nodes.  `reading` is the module that reads nodes for proofs: what it cannot
+    With `led`, leaders are read from the nodes; without the numbers of the nodes at which `loose` is 1.  `reading` is the module that reads nodes for proofs: what it cannot
     read of an attribute, it does not see.  Devices are told apart by address, which `same_device` keeps for ever.
     """
     cdef Structure s = Structure(len(nodes))
@@ -135,9 +169,9 @@ def seen_by_proofs(list nodes, roots, leaves, bint led, object reading):
     cdef object shape = None
     memset(latest, 0, sizeof(latest))
     try:
-        s.push(SEEN)
+        s.push(SEEN if loose is None else SEEN_LOOSELY)
         for i in range(len(nodes)):
-            if not see(s, nodes, i, ops, latest, shape, led, reading):
+            if not see(s, nodes, i, ops, latest, shape, led, reading, loose is not None and loose[i]):
                 return None
             shape = (<Node>nodes[i]).shape
         for wanted in (leaves, roots):

@@ -20,10 +20,12 @@ from typing import Any
 
 import torch
 
+from autograd_opt.ops.helpers import zero
 from autograd_opt.ops.table import OPS, make_vjp
 from autograd_opt.verification.lemmas import claims
 from autograd_opt.verification.lemmas.cases import CASES
 from autograd_opt.verification.lemmas.claims import Proof
+from autograd_opt.verification.lemmas.drawn import cases_of
 from autograd_opt.verification.lemmas.prover import prove
 from autograd_opt.verification.program.rule_traces import EXTRA
 
@@ -95,7 +97,7 @@ class Mutant:
 
     def __init__(self, op: Any, operand: int, branch: str, change: str):
         self.op, self.branch, self.said = op, branch, f"{op.name}, {op.operands[operand]}: {change}, {branch}"
-        self.reached = False
+        self.reached, self.ranks = False, set[int]()
         self.vjps, self.joint = list(op.vjps), op.joint
         defaults = dict(op.attributes)
         if op.joint is not None:
@@ -108,12 +110,21 @@ class Mutant:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.op, name)
 
+    def above_0(self) -> bool:
+        """True if the statement is about operands above 0 alone."""
+        return all(c.positive and not c.negative for c in cases_of(self.op.name))
+
+    def varied(self) -> bool:
+        """True if some size of the cotangent decides whether the branch is taken."""
+        return max(self.ranks, default=0) > (self.branch == "two equal sizes")
+
     def wrong(self, rule: Rule, branch: str, change: str, defaults: dict[str, Any], which: int | None) -> Rule:
         parameters = inspect.signature(rule).parameters
 
         @functools.wraps(rule)
         def mutated(g: Any, *reads: Any, **attributes: Any) -> Any:
             right = rule(g, *reads, **attributes)
+            self.ranks.add(getattr(g, "ndim", 4))
             value = right if which is None else right[which]
             if not isinstance(value, torch.Tensor) or not isinstance(g, torch.Tensor):
                 return right
@@ -134,7 +145,7 @@ class Mutant:
                 by = g if branch == BY_SIGN[1] else next(
                     (named[o] for o in self.op.operands if isinstance(named.get(o), torch.Tensor)
                      and named[o].is_floating_point() and named[o].shape == value.shape), None)
-                if by is None or by.shape != value.shape:
+                if by is None or by.shape != value.shape or (branch == BY_SIGN[0] and self.above_0()):
                     return right
                 changed = torch.where(by < 0, CHANGES[change](value), value)
             else:
@@ -144,7 +155,7 @@ class Mutant:
                 if not taken:
                     return right
                 changed = CHANGES[change](value)
-            if changed.shape != value.shape:
+            if changed.shape != value.shape or (change == "transposed" and value.ndim < 2):
                 return right
             self.reached = True
             if which is None:
@@ -164,7 +175,9 @@ def candidates() -> list[tuple[str, int]]:
             continue
         for k in range(len(op.operands)):
             rule = op.joint if op.joint is not None else op.vjps[k] if k < len(op.vjps) else None
-            if rule is not None and not (op.joint is not None and EXTRA in rule.codes and k):
+            if rule is None or getattr(rule, "fn", None) is zero:
+                continue
+            if not (op.joint is not None and EXTRA in rule.codes and k):
                 out.append((name, k))
     return out
 
@@ -175,7 +188,7 @@ def judged(mutant: Mutant) -> Proof | None:
     OPS[mutant.op.name] = mutant  # type: ignore[assignment]
     try:
         small = next((p for p in claims.prove(mutant.op.name) if p.claim == "gradient"), None)
-        if mutant.branch in BY_SIZE and not mutant.reached and small is not None and small.proved:
+        if mutant.branch in BY_SIZE and not mutant.reached and mutant.varied() and small is not None and small.proved:
             mutant.reached = any(p.claim == "gradient, all sizes" and p.proved for p in prove(mutant.op.name))
         return small
     finally:

@@ -249,7 +249,21 @@ def test_what_sees_a_cotangent_keeps_its_own():
         w.register_hook(lambda g: g * g)                # a third, which is not merged
         return (u.exp() * v * w.cos()).sum(), u, v
 
-    assert answer(merged(hooked, leaf(3))) is None
+    assert answer(merged(hooked, leaf(3))) is not None
+
+    def seen(x: Any) -> Any:
+        u, v = x.sin(), x.sin()
+        v.register_hook(lambda g: g * g)                # one that is merged
+        return (u.exp() * v).sum(), u, v
+
+    assert answer(merged(seen, leaf(3))) is None
+
+    def reads(x: Any) -> Any:
+        u, w = x.sin(), x.sin()
+        w.register_hook(lambda g: g * g)                # not merged, but what reads it is
+        return (u.exp() * w.exp()).sum(), u.exp(), w.exp()
+
+    assert answer(merged(reads, leaf(3))) is None
 
     def behind(x: Any) -> Any:
         u, v = x.sin(), x.sin()

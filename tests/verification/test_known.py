@@ -49,6 +49,43 @@ def step(x: Any, k: float = 2.0, verify: bool = True) -> list[Verification]:
         return list(graph.verdicts)
 
 
+def annealed(x: Any, k: float, twice: bool = False) -> list[Verification]:
+    with ao.AutogradGraph(optimize=True, verify=True) as graph:
+        loss = (((x * 0.3).sin() + (x * 0.3).sin() * x) * k).sum()
+        if twice:
+            loss = loss + ((x + k).exp() * (x + k).exp()).sum()
+        loss.backward()
+        (found,) = graph.verdicts
+        again = verify(graph.tape.snapshot(), [loss.grad_fn], anew=True)
+        assert (again.status, str(again.original), str(again.optimized)) == (
+            found.status, str(found.original), str(found.optimized))
+        return [found]
+
+
+@pytest.mark.parametrize("merges", [True, False])
+def test_a_coefficient_that_changes_at_each_step(merges):
+    def one(k: float) -> Any:
+        if merges:
+            return annealed(x, k)[0].stats.get("known")
+        with ao.AutogradGraph(optimize=True, verify=True) as graph:
+            (x.cos() * k).sum().backward()
+        return graph.verdicts[0].stats.get("known")
+
+    x = leaf(3)
+    assert [one(k) for k in (0.5, 0.625, 0.75, 0.875)] == [None, None, True, True]
+    assert one(1.0) is None                  # which changes nothing
+    assert one(0.0) is None
+    assert one(float("inf")) is None
+    if merges:
+        assert one(0.3) is None              # the number of `x * 0.3`, which is merged
+
+
+def test_a_number_that_merged_nodes_read_is_proved_anew():
+    x = leaf(3)
+    assert [annealed(x, k, twice=True)[0].stats.get("known") for k in (0.5, 0.625, 0.75, 0.625)] == [
+        None, None, None, True]
+
+
 def test_the_second_step_is_known(proofs):
     x = leaf(3)
     (first,) = step(x)

@@ -11,15 +11,15 @@ A node that is its operand (a view of the same shape, a copy) is ~ it, and sends
 its class receives is counted at the others: it is one of these alone that a rule makes something of.
 
 Premises: leaders are ~, and nothing lives afterwards that did not before; where several nodes of a class get a
-cotangent, none is seen by a hook, and their rule is traced and found additive by the tables of `linear`; operands of
-`a + b` and `b + a` also get the same from it; of a node that is its operand, the rule is traced and found to change
-nothing.  Whatever does not fit is left to a whole proof.
+cotangent, none is seen by a hook (such a node may stand apart, alone in a class of its own), and their rule is traced
+and found additive by the tables of `linear`; operands of `a + b` and `b + a` also get the same from it; of a node that
+is its operand, the rule is traced and found to change nothing.  Whatever does not fit is left to a whole proof.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -48,8 +48,12 @@ def answer(key: Key | None, task: Task, how: How) -> Verification | None:
     if key is None or "linear" not in how.engines or not task.roots or not task.leaves or task.effects() is not None:
         return None
     identity = list(range(len(task.nodes)))
-    numbers = numbered(task.recorded, identity)
-    found = preserved(task, numbers, identity, task.leader)
+    watched = {i for i, node in enumerate(task.nodes) if node.hooks is not None or node.flags & PINNED}
+    for apart in ((), watched) if watched else ((),):        # the coarser one first: it merges what reads them
+        numbers = numbered(task.recorded, identity, apart)
+        found = preserved(task, numbers, identity, task.leader)
+        if found is not None:
+            break
     if found is None or not found.arrives:
         return None
     exact = ["real" if numbers[i] in found.moved else "bitwise" for i in task.leaves] + ["bitwise"] * len(task.roots)
@@ -81,8 +85,11 @@ def digests(key: Key, task: Task) -> tuple[Any, Any]:
     return tuple([Digest(read, leader, task.roots, task.leaves, key) for leader in leaders])  # type: ignore[return-value]
 
 
-def numbered(recorded: Recorded, leader: Sequence[int]) -> list[int]:
-    """Value numbers of the graph in which each node is read off its leader; operands have smaller ones."""
+def numbered(recorded: Recorded, leader: Sequence[int], apart: Collection[int] = ()) -> list[int]:
+    """Value numbers of the graph in which each node is read off its leader; operands have smaller ones.
+
+    The nodes `apart` are alone in their classes, which is a congruence, too.
+    """
     table: dict[Any, int] = {}
     out: list[int] = []
     commutes, same = bit_for_bit(recorded.vocabulary), unchanging(recorded.vocabulary)
@@ -93,9 +100,11 @@ def numbered(recorded: Recorded, leader: Sequence[int]) -> list[int]:
         if head in same and (one := operand_of(recorded, i)) is not None:
             out.append(out[one])
             continue
-        if len(places) == 2 and head in commutes and None not in places:
+        if i in apart:
+            key: Any = i
+        elif len(places) == 2 and head in commutes and None not in places:
             a, b = sorted([out[o] for o in places if o is not None])
-            key: Any = (head, a, b)
+            key = (head, a, b)
         else:
             key = (head, *[None if o is None else out[o] for o in places])
         out.append(table.setdefault(key, len(table)))

@@ -31,19 +31,38 @@ def answer(key: Key | None, nodes: Sequence[Any], roots: Sequence[Any], leaves: 
     start = time.perf_counter()
     if key is None or not is_same(key, len(nodes)):
         return None
-    outputs = [r.index for r in roots]
-    wanted = [i for i, n in enumerate(nodes) if n.is_leaf and n.requires_grad] if leaves is None else list(leaves)
+    outputs, wanted = compared(nodes, roots, leaves)
     if not reached(nodes, outputs, wanted) and not reached(nodes, outputs, wanted, Joint(nodes)):
         return None
     other = reused_otherwise(nodes)
     if other is not None:
         return undecided(Reason.UNDERIVED, f"%{other} has a value of another node, not shown equal")
-    digest: Any = Digest(functools.partial(read_again, kept(nodes)), range(len(nodes)), outputs, wanted, key)
+    digest, _ = digests(key, nodes, roots, leaves, range(len(nodes)))
     goals = tuple([Verdict(goal, Status.PROVED, "bitwise") for goal in goals_of(wanted, outputs)])
     stats = {"nodes": len(nodes), "merged": 0, "as written": True,
              "seconds": time.perf_counter() - start}
     return Verification(Status.PROVED, "bitwise", SCOPE, BITWISE, trust=trust(), stats=stats, goals=goals,
                         original=digest, optimized=digest, engine="structural")
+
+
+def compared(nodes: Sequence[Any], roots: Sequence[Any], leaves: Sequence[int] | None) -> tuple[list[int], list[int]]:
+    """Outputs and leaves, by their positions."""
+    wanted = [i for i, n in enumerate(nodes) if n.is_leaf and n.requires_grad] if leaves is None else list(leaves)
+    return [r.index for r in roots], wanted
+
+
+def digests(key: Key, nodes: Sequence[Any], roots: Sequence[Any], leaves: Sequence[int] | None, leader: Any
+            ) -> tuple[Any, Any]:
+    """The hashes of both programs, made when they are read.
+
+    Raises
+    ------
+    TypeError, LookupError : an attribute cannot be read, or might change.
+    """
+    outputs, wanted = compared(nodes, roots, leaves)
+    read = functools.partial(read_again, kept(nodes))
+    merged = [int(i) for i in leader]
+    return Digest(read, range(len(nodes)), outputs, wanted, key), Digest(read, merged, outputs, wanted, key)
 
 
 def reused_otherwise(nodes: Sequence[Any]) -> int | None:

@@ -30,20 +30,37 @@ from autograd_opt.verification.program.tracer import Tracer
 from autograd_opt.verification.semantics.domain import Outside, TooLarge
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-SHAPES = ((), (1,), (3,), (4,), (2, 1), (1, 2), (2, 1, 1), (1, 1, 2), (2, 1, 1, 1), (1, 1, 1, 2))
+SHAPES = ((), (1,), (3,), (4,), (2, 1), (1, 2), (2, 2), (2, 1, 1), (1, 1, 2), (1, 2, 2),
+          (2, 1, 1, 1), (1, 1, 1, 2), (1, 1, 2, 2))
 """Of operators on single elements; few elements, for sympy is asked where a rule looks at them."""
 AXES = ("dim", "dims", "dim0", "dim1", "source", "destination")
 LEADING = frozenset(
     """sum mean logsumexp var std cumsum softmax log_softmax amax amin glu cat stack flip roll select narrow unsqueeze
     squeeze index_select unbind chunk split split_with_sizes movedim transpose vector_norm prod""".split())
 """Operators along an axis: those before it change nothing."""
+SIZED = frozenset(
+    """shape size sizes normalized_shape num_groups split_size split_sizes chunks length index equation stride start
+    end""".split())
+"""Attributes that have to agree with sizes."""
+FIXED = frozenset("glu glu_backward T t mT mH H".split())
+"""Operators of one shape."""
+SPREAD = frozenset("var std var_mean std_mean".split())
+"""Operators that have no value of a single element."""
+KINKED = frozenset(
+    """abs relu leaky_relu leaky_relu_ hardtanh relu6 hardsigmoid softshrink elu elu_ celu celu_ selu selu_ softplus
+    threshold prelu_kernel maximum minimum clamp_min clamp_max clamp amax amin max_all min_all smooth_l1_loss huber_loss
+    threshold_backward leaky_relu_backward elu_backward softplus_backward hardswish_backward logit_backward
+    smooth_l1_loss_backward huber_loss_backward""".split())
+"""Operators whose derivative is another one in parts: each element doubles or triples the cases."""
+LARGEST_KINKED = 2
 LARGEST = 12
 """Elements of a drawn operand, at most."""
 
 
 def cases_of(op: str, asked: Asked | None = None) -> Iterator[Case]:
     """The written instances of an operator, those that are drawn from them, and those that its rules have asked for."""
-    written = (*CASES[op], *FURTHER.get(op, ()))
+    given = (*CASES[op], *FURTHER.get(op, ()))
+    written = tuple(dict.fromkeys((*given, *(c for case in given for c in resized(op, case)))))
     yield from written
     seen = set(map(repr, written))
     for case in written:
@@ -69,17 +86,34 @@ def answers(op: str, written: tuple[Case, ...], asked: Asked) -> Iterator[Case]:
                 for value in around(constant):
                     drawn = float(value) if type(old) is float else int(value)
                     other = replace(case, attributes={**case.attributes, name: drawn})
-                    if encode(other.attributes[name]) != encode(old) and has_a_value(op, other):
-                        yield other
+                    if encode(drawn) == encode(old) or (elements := elements_of(op, other)) is None:
+                        continue
+                    if not elements:         # right or wrong, a rule gives nothing there
+                        asked.opaque.add(f"{name} with {constant}, where no instance has a value")
+                    yield other
 
 
-def has_a_value(op: str, case: Case) -> bool:
-    """Has the operator a meaning there?"""
+def elements_of(op: str, case: Case) -> int | None:
+    """How many elements the value has there; None where the operator has none."""
     try:
-        evaluated(op, case)
+        value = evaluated(op, case)[3]
     except Exception:  # whatever a meaning does with an attribute that torch refuses
-        return False
-    return True
+        return None
+    return sum(map(np.size, value)) if isinstance(value, tuple) else np.size(value)
+
+
+def resized(op: str, case: Case) -> Iterator[Case]:
+    """One of the sizes is 1 everywhere, or 2, where the operator has a value of the same ranks."""
+    sizes = sorted({n for s in case.shapes if s for n in s})
+    if case.values or SIZED & case.attributes.keys() or op in FIXED:
+        return
+    for size, other in ((n, m) for n in sizes for m in (1, 2) if n != m):
+        shapes = tuple([s and tuple([other if n == size else n for n in s]) for s in case.shapes])
+        drawn = replace(case, shapes=shapes)
+        elements = [np.prod(s, dtype=int) for s in shapes if s is not None]
+        most = LARGEST_KINKED if op in KINKED else LARGEST
+        if max(elements) <= most and (other > 1 or op not in SPREAD) and elements_of(op, drawn):
+            yield drawn
 
 
 def reshaped(op: str, case: Case) -> Iterator[Case]:
@@ -105,7 +139,7 @@ def axes(op: str, case: Case) -> Iterator[Case]:
 
     if named and all(d >= 0 for v in named.values() for d in (v if isinstance(v, (tuple, list)) else (v,))):
         yield replace(case, attributes={**case.attributes, **{k: shift(v, -rank) for k, v in named.items()}})
-        for front in ((1,), (2,), (1, 1)) if op in LEADING and not case.values else ():
+        for front in ((1,), (2,), (1, 1), (2, 1)) if op in LEADING and not case.values else ():
             shapes = tuple([None if s is None else (*front, *s) for s in case.shapes])
             if rank + len(front) <= 4 and all(s is None or np.prod(s) <= LARGEST for s in shapes):
                 moved = {k: shift(v, len(front)) for k, v in named.items()}

@@ -127,7 +127,7 @@ def extreme(D: Domain, x: Array, dim: Any, keepdim: bool, s: int) -> Array:
     out = flat[0]
     for other in flat[1:]:
         out = D.branch(D.scale(s, D.sub(out, other)), out, other, Fraction(1, 2))
-    return out.reshape([1 if a in axes else x.shape[a] for a in range(x.ndim)]) if keepdim else out
+    return np.asarray(out).reshape([1 if a in axes else x.shape[a] for a in range(x.ndim)]) if keepdim else out
 
 
 def clamp(D: Domain, x: Array, lo: Any = None, hi: Any = None) -> Array:
