@@ -211,3 +211,19 @@ def test_what_might_change_is_read_at_once():
     for changing in ({}, [set()], slice([1])):
         with pytest.raises(TypeError):
             reading.kept([Node(dim=changing)])
+
+
+@pytest.mark.parametrize("merges", [False, True])
+def test_what_a_run_has_released_may_be_dropped_by_the_next(merges):
+    """A loss of more than two operands, some of them absent: what stood there is read from what the node saved."""
+    w, x = leaf(3), torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
+    with ao.AutogradGraph(optimize=True, verify=True) as graph:
+        for k in range(3):
+            y = x * w
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(y, torch.ones_like(y))
+            if merges:
+                loss = loss + (y + k).sin().sum() * (y + k).sin().sum()
+            loss.backward()
+            with torch.no_grad():
+                w -= 0.1
+        assert [str(v.status) for v in graph.verdicts] == ["proved"] * 3

@@ -38,6 +38,14 @@ Row = tuple[Any, ...]
 """A node as `kept` writes it: operator, type, flags, places of the operands, attributes, numbers among the operands."""
 
 
+class Freed(LookupError):
+    """A run has released what the node saved."""
+
+
+FREED = object()
+"""In place of a number that a run has released."""
+
+
 class Kept:
     """What `convert` reads of a node, for when it is read later: neither tensors nor the run."""
 
@@ -70,7 +78,7 @@ def kept(nodes: Sequence[Any]) -> list[Row]:
         places = tuple([None if o is None else o.index for o in node.operands])
         attributes, numbers = node.attributes or NOTHING, NOTHING
         if len(places) > 2 and None in places:
-            numbers = {k: number_of(node, k) for k, o in enumerate(places) if o is None}
+            numbers = {k: FREED if node.spent else number_of(node, k) for k, o in enumerate(places) if o is None}
         if attributes or numbers:
             try:
                 hash((*attributes.values(), *numbers.values()))
@@ -123,6 +131,8 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
         if attributes or len(places) > 2:
             try:
                 coded = attribute_bits(op, attributes, places, node)
+            except Freed:                        # it is as pure as it was, but unlike any other
+                coded, effect = (UNREAD,), i + 1
             except (TypeError, LookupError, RecursionError):
                 recorded.unique.append(op.name)
                 coded, effect, pure[i] = (UNREAD,), i + 1, 0
@@ -188,11 +198,13 @@ def readable(node: Any) -> bool:
 def number_of(node: Any, k: int) -> Any:
     """The Python number (or None) at operand k of a node with three or more operands."""
     if isinstance(node, Kept):
+        if node.numbers[k] is FREED:
+            raise Freed
         return node.numbers[k]
     from autograd_opt.engine.saved_values import node_saved
 
     if node.spent:
-        raise LookupError("released")
+        raise Freed
     value = node_saved(node, k)
     if isinstance(value, torch.Tensor):
         raise TypeError("a tensor that has no node")
