@@ -96,6 +96,7 @@ class Mutant:
     """An operator with a wrong rule for one of its operands."""
 
     def __init__(self, op: Any, operand: int, branch: str, change: str):
+        self.change = change
         self.op, self.branch, self.said = op, branch, f"{op.name}, {op.operands[operand]}: {change}, {branch}"
         self.reached, self.ranks = False, set[int]()
         self.vjps, self.joint = list(op.vjps), op.joint
@@ -115,8 +116,11 @@ class Mutant:
         return all(c.positive and not c.negative for c in cases_of(self.op.name))
 
     def varied(self) -> bool:
-        """True if some size of the cotangent decides whether the branch is taken."""
-        return max(self.ranks, default=0) > (self.branch == "two equal sizes")
+        """True if some size of the cotangent decides whether the branch is taken, and it changes something there."""
+        rank = max(self.ranks, default=0)
+        if self.change == "transposed" and self.branch == "size 1" and rank < 3:
+            return False                         # the axes that are exchanged are of one size, which is 1
+        return rank > (self.branch == "two equal sizes")
 
     def wrong(self, rule: Rule, branch: str, change: str, defaults: dict[str, Any], which: int | None) -> Rule:
         parameters = inspect.signature(rule).parameters
