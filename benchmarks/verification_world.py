@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ import torch
 import autograd_opt as ao
 
 from . import packages, whole_programs
+from .algorithms import ALGORITHMS
 from .verification_speed import replaced
 from .workload import Workload
 from .world import WORLD
@@ -72,7 +74,7 @@ def programs() -> Iterator[tuple[str, Callable[[], Workload]]]:
         if WORLD[name].version() is not None:
             yield name, WORLD[name].make
     for name in whole_programs.labels():
-        yield name, lambda name=name: whole_programs.workload_of(whole_programs.ALGORITHMS[name])  # type: ignore[misc]
+        yield name, partial(whole_programs.workload_of, ALGORITHMS[name])
 
 
 def table(rows: list[Verified]) -> Iterator[str]:
