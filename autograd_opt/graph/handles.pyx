@@ -167,6 +167,11 @@ def continued(Node node, t):
     return t
 
 
+def version(t):
+    """How many writes to `t` torch has counted; 0 for an inference tensor."""
+    return version_of(t)
+
+
 def set_version(Node node, t):
     """Accept the present memory of `t` as the value of its node."""
     node.version = version_of(t)

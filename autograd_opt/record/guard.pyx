@@ -1,12 +1,20 @@
-"""Switch torch functions off while a tape reads, computes or records."""
+"""Switch torch functions off while a tape reads, computes or records, and on again around what is the user's."""
+
+cimport cython
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_builtin0, ao_method, ao_method0
-from autograd_opt.graph.tape cimport Tape
+from autograd_opt.abi.ctorch cimport ao_builtin0, ao_call, ao_method, ao_method0
+from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused
+from autograd_opt.record.arguments cimport MODE
 
 cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
 cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
 cdef object all_disabled = private.is_torch_function_all_disabled
+cdef object Enabled = private.EnableTorchFunction
+cdef object push = private.push_on_torch_function_stack
+cdef object pop = private.pop_torch_function_stack
+cdef object grad_enabled = private.is_grad_enabled
+cdef object set_grad = private.set_grad_enabled
 cdef tuple NOTHING = (None, None, None)
 
 
@@ -36,3 +44,27 @@ cdef int leave(Tape tape, object switch) except -1:
         tape.guarded = False
     ao_method(guard_exit, switch, NOTHING)
     return 0
+
+
+@cython.final
+cdef class user_state:
+    """The state that user code expects, called from inside a kernel's guard or a run."""
+    cdef object enabled, grad_mode
+    cdef int paused
+    cdef bint resumed
+
+    def __enter__(self):
+        self.resumed = active_tape() is not None and recording() == NULL
+        if self.resumed:
+            self.paused = set_paused(0)
+        self.grad_mode = ao_builtin0(grad_enabled)
+        self.enabled = Enabled()
+        self.enabled.__enter__()
+        push(MODE)
+
+    def __exit__(self, *exc):
+        pop()
+        self.enabled.__exit__(*exc)
+        ao_call(set_grad, (self.grad_mode,), None)
+        if self.resumed:
+            set_paused(self.paused)

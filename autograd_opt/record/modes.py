@@ -22,6 +22,7 @@ from autograd_opt.graph import runs
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.record import context, saved_tensors
+from autograd_opt.record.guard import user_state
 
 
 def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -35,7 +36,7 @@ def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
             if tapes.get_recording() is not None:
                 return hook(value)
             from autograd_opt.graph.thread_state import excluded_autograd
-            with excluded_autograd(), saved_tensors.user_state():
+            with excluded_autograd(), user_state():
                 return hook(value)
         finally:
             if run is not None:

@@ -196,7 +196,7 @@ cdef class Decomposed(Route):
             return self.uncast(func, args, kwargs)
         if not self.cast:
             return self.decomposed(func, args, kwargs)
-        cast = lowered(func.__name__, args, kwargs)
+        cast = lowered(getattr(func, "__name__", ""), args, kwargs)
         if cast is None:
             return self.whole(func, args, kwargs)
         args, kwargs = cast

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from operator import is_not
 from typing import Any
 
@@ -21,6 +21,7 @@ from autograd_opt.abi.torch_private import tree_map
 from autograd_opt.graph import handles, refusals, runs
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import connected
+from autograd_opt.record.guard import user_state
 
 Tensor = torch.Tensor
 
@@ -101,13 +102,13 @@ class SavedTensor:
 
     def __init__(self, t: Tensor):
         self.node = handles.handle_of(t)
-        self.version = version(t)
+        self.version = handles.version(t)
         self.packed = pack(t, self.node)
 
     def unpack(self) -> Tensor:
         """The tensor, or what the hooks made of it, connected to its node."""
         if type(self.packed) is not Packed:
-            if version(self.packed) != self.version:
+            if handles.version(self.packed) != self.version:
                 raise errors.InplaceError(errors.at(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     "an argument of a checkpoint. Write to a clone() instead"
@@ -128,44 +129,22 @@ def make_saved_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-@contextmanager
-def user_state() -> Iterator[None]:
-    """The state that user code expects, called from inside a kernel's guard or a run."""
-    from autograd_opt.record.dispatch import MODE
-    paused = tapes.get_active() is not None and tapes.get_recording() is None
-    if paused:
-        tapes.resume(0)
-    grad_mode = private.is_grad_enabled()
-    try:
-        with private.EnableTorchFunction(), MODE:
-            yield
-    finally:
-        private.set_grad_enabled(grad_mode)
-        if paused:
-            tapes.pause()
-
-
 def pack(t: Any, node: Any, is_output: bool = False) -> Any:
     """Hand `t`, whose node is `node`, to the innermost pack hook; `t` itself where there is none."""
     hooks: Any = private.top_saved_tensors_default_hooks(False)
     if hooks is None:
         return t
-    before = version(t)
+    before = handles.version(t)
     given = t.detach() if is_output else t
     with user_state():
         private.set_grad_enabled(False)
         held = hooks[0](given)
-    if version(t) != before:
+    if handles.version(t) != before:
         raise errors.GraphError(errors.at(
             "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot "
             "be modified by in-place operations as this can lead to unexpected side-effects: write to a clone()"
         ))
     return Packed(hooks[1], held, node)
-
-
-def version(t: Tensor) -> int:
-    with private.DisableTorchFunction():
-        return 0 if t.is_inference() else t._version
 
 
 @functools.cache

@@ -28,8 +28,8 @@ from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor, connected
 from autograd_opt.graph.thread_state import excluded_autograd, torch_autograd
 from autograd_opt.record import dispatch
+from autograd_opt.record.guard import user_state
 from autograd_opt.record.outside import marked
-from autograd_opt.record.saved_tensors import user_state
 from autograd_opt.record.torch_fallback import (
     Script,
     detached,
