@@ -51,7 +51,7 @@ def loose_numbers(list nodes, leader):
         number = node.x0 if node.flags & SCALAR0 else node.x1
         if type(number) is not float or not isfinite(number) or number in (0.0, 1.0, -1.0):
             continue
-        met.setdefault((node.op.id, node.flags & SCALAR0, number, node.shape, node.dtype), []).append(i)
+        met.setdefault((node.op.id, number, node.shape, node.dtype), []).append(i)
     for same in met.values():
         if len(same) == 1 and leader[same[0]] == same[0] and (<Node>nodes[same[0]]).leader is None:
             loose[same[0]] = 1
