@@ -76,6 +76,7 @@ cdef dict SPELLED = {"T": "numpy_T", "H": "matrix_H", "cast": "to", "to_float": 
                      "div_rounded": "div", "median_all": "median", "median_dim": "median", "nanmedian_all": "nanmedian",
                      "nanmedian_dim": "nanmedian", "where_method": "where", "log_sigmoid": "log_sigmoid_forward",
                      "vector_norm": "linalg_vector_norm", "unsafe_view": "_unsafe_view",
+                     "batch_norm_train": "batch_norm", "batch_norm_eval": "batch_norm",
                      "attention": "scaled_dot_product_attention", "attention_dropout": "scaled_dot_product_attention",
                      "flash_attention": "scaled_dot_product_attention"}
 """Names of the table that torch spells otherwise; each is one operator of torch's, or views."""
