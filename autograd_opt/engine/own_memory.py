@@ -25,10 +25,12 @@ def own_memory(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: l
     held = Counter([*(key for key, _ in given), *map(id, cotangents)])
     made: dict[tuple[int, int], Tensor] = {}
     copies = {}
+    users: dict[int, list[Any]] = {}
     for (number, index), g in given.items():
         stretched = expanded(g)
         if stretched or (len(tape) <= SMALL and (held[number] > 1 or (not create_graph and is_view(g)))):
-            place = summed(roots, tape.node(index), not stretched)
+            users = users or users_of(roots, min(k for _, k in given))
+            place = summed(users, tape.node(index), not stretched)
             if place is VIEWED:
                 if held[number] > 1 and not create_graph:
                     with torch.no_grad():
@@ -71,21 +73,26 @@ def changes_nothing(node: Any) -> bool:
     return type(index) is tuple and not parts_taken(index, node.operands[0].shape)
 
 
-def summed(roots: list[Any], target: Any, views: bool = False) -> int | None:
-    """The node at which an expanded gradient of `target` (or one that is a view) is a sum or a product in the graph as
-    written, on its way from where it became that; None where it is neither, VIEWED where it became a view."""
+def users_of(roots: list[Any], first: int) -> dict[int, list[Any]]:
+    """Which nodes on the way to the roots read each node from number `first` on; None stands for the reader of a root."""
     users: dict[int, list[Any]] = {n.index: [None] for n in roots}
     seen: set[int] = set()
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if node.index in seen or node.index < target.index:
+        if node.index in seen or node.index < first:
             continue
         seen.add(node.index)
         for n in node.operands:
             if n is not None and n.requires_grad:
                 users.setdefault(n.index, []).append(node)
                 stack.append(n)
+    return users
+
+
+def summed(users: dict[int, list[Any]], target: Any, views: bool = False) -> int | None:
+    """The node at which an expanded gradient of `target` (or one that is a view) is a sum or a product in the graph as
+    written, on its way from where it became that; None where it is neither, VIEWED where it became a view."""
     node = target
     while node is not None:
         ways = users.get(node.index, [])
