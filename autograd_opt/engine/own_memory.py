@@ -74,7 +74,7 @@ def changes_nothing(node: Any) -> bool:
 
 
 def users_of(roots: list[Any], first: int) -> dict[int, list[Any]]:
-    """Which nodes on the way to the roots read each node from number `first` on; None stands for the reader of a root."""
+    """Which nodes, on the way to the roots, read each node from number `first` on; None is the reader of a root."""
     users: dict[int, list[Any]] = {n.index: [None] for n in roots}
     seen: set[int] = set()
     stack = list(roots)
