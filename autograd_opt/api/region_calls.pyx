@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_builtin0, ao_is_view, ao_method, ao_method0, ao_plain, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_builtin0, ao_is_view, ao_memory, ao_method, ao_method0, ao_plain, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.api.region_results import exchanged, handed_out
 from autograd_opt.engine import backward as engine
@@ -256,9 +256,11 @@ cdef int collect(list result, dict found, dict held) except -1:
 
 cdef list ordinary(list results, list leaves):
     """Ordinary tensors over the memory of results."""
+    cdef set shared
     for t in results:
         if ao_is_view(t):
-            return handed_out(results, leaves)
+            shared = {<size_t>ao_memory(t) for t in results}
+            return handed_out(results, leaves if 0 in shared else [t for t in leaves if <size_t>ao_memory(t) in shared])
     return [ao_method0(detach, t) for t in results]
 
 
