@@ -1,3 +1,6 @@
+from typing import final
+
+@final
 class user_state:
     def __enter__(self) -> None: ...
     def __exit__(self, *exc: object) -> None: ...
