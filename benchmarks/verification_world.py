@@ -23,6 +23,7 @@ import autograd_opt as ao
 
 from . import packages, whole_programs
 from .algorithms import ALGORITHMS
+from .measure import recorded
 from .verification_speed import replaced
 from .workload import Workload
 from .world import WORLD
@@ -44,24 +45,25 @@ class Verified(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def step(workload: Workload, verify: bool) -> tuple[Seconds, list[Any]]:
-    """CPU time of a step inside a context, and its verdicts."""
+def timed(step: Callable[[], Any]) -> Seconds:
+    """CPU time of a step."""
     start = time.process_time()
-    with ao.AutogradGraph(optimize=True, verify=verify) as graph:
-        workload.step()
-        verdicts = list(graph.verdicts) if verify else []
-    return time.process_time() - start, verdicts
+    step()
+    return time.process_time() - start
 
 
 def verified(name: str, workload: Workload) -> Verified:
     """Verify some steps of a program, whose cost without proofs is known."""
-    step(workload, False)
+    these: list[Any] = []
+    plain = recorded(workload, optimize=True)
+    proved = recorded(workload, lambda graph: these.extend(graph.verdicts), optimize=True, verify=True)
+    plain()
     added, verdicts = [], []
     for _ in range(STEPS):
-        plain, _ = step(workload, False)
-        seconds, these = step(workload, True)
+        these.clear()
+        seconds = timed(proved) - timed(plain)
         nodes = max(1, sum(v.stats.get("nodes", 0) for v in these))
-        added.append(1e6 * (seconds - plain) / nodes)
+        added.append(1e6 * seconds / nodes)
         verdicts += these
     return Verified(
         name, len(verdicts), sum(v.status == "proved" for v in verdicts), nodes, added[0], statistics.median(added[1:]),

@@ -95,16 +95,7 @@ def registered(str name, str key):
     return False
 
 
-cdef dict _policies = {}                 # (operator, device) -> what autocast does
 cdef dict _spared = {}                   # operator -> is it untouched on every device?
-
-
-cdef str policy_of(str name, str device):
-    key = (name, device)
-    found = _policies.get(key)
-    if found is None:
-        found = _policies[key] = autocast_policy(name, device)
-    return found
 
 
 cdef bint spared(str name) except -1:
@@ -156,7 +147,8 @@ cdef object device_of(list tensors):
 cdef object lowered(str name, tuple args, dict kwargs):
     """The arguments with which autocast runs this call, as a pair; None where the call is to be taken whole."""
     cdef PyObject *tp = recording()
-    cdef object device, policy, widest = None
+    cdef object device, policy
+    cdef set kinds
     if spared(name) and not (kwargs and kwargs.get("out") is not None):
         return args, kwargs
     if tp == NULL or not (<Tape>tp).plain or kwargs and kwargs.get("out") is not None:
@@ -165,23 +157,18 @@ cdef object lowered(str name, tuple args, dict kwargs):
     device = device_of(tensors)
     if device is None:
         return None
-    policy = policy_of(name, device) if autocast_on(device) else "untouched"
+    policy = autocast_policy(name, device) if autocast_on(device) else "untouched"
     if policy == "untouched":
         return args, kwargs
     if policy == "lower":
         return cast_all(<Tape>tp, args, kwargs, autocast_dtype(device), device)
     if policy == "whole":
         return None
-    for t in tensors:
-        dtype = ao_dtype(t)
-        if is_float(dtype) and dtype is not FLOAT64 and dtype is not widest:
-            widest = dtype if widest is None else FLOAT32
-            if dtype is not FLOAT32 and dtype is not autocast_dtype(device):
-                return None
-    if widest is None or widest is FLOAT32 and all([ao_dtype(t) is FLOAT32 or not is_float(ao_dtype(t)) for t in tensors]):
+    kinds = {ao_dtype(t) for t in tensors if is_float(ao_dtype(t)) and ao_dtype(t) is not FLOAT64}
+    if not kinds or kinds == {FLOAT32} or policy == "widest" and kinds == {autocast_dtype(device)}:
         return args, kwargs
-    if policy == "widest" and widest is not FLOAT32:
-        return args, kwargs
+    if not kinds <= {FLOAT32, autocast_dtype(device)}:
+        return None
     for x in (*args, *kwargs.values()):
         if type(x) is DType:
             return None                      # which some kernels heed, and some do not
@@ -210,7 +197,7 @@ cdef tuple with_casts(object func, tuple args, dict kwargs):
     cdef object device, name = getattr(func, "__name__", None)
     if name in LOWERED_WHOLE and tp != NULL and ao_grad_on(grad_enabled):
         device = device_of(tensors_of(args, kwargs))
-        if device is not None and autocast_on(device) and device in autocast_keys and registered(name, autocast_keys[device]):
+        if device is not None and autocast_on(device) and autocast_policy(name, device) == "lower":
             return cast_all(<Tape>tp, args, kwargs, autocast_dtype(device), device)
     return args, kwargs
 

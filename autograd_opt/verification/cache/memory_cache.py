@@ -5,7 +5,7 @@ and meanings, what the passes decided, and how it was asked.  Keys are compared 
 to look; equal keys make equal programs, so the hashes in a verdict are those of the graph that it is handed out
 for.  What looked at values of tensors is not kept: a refutation, and whatever comes after the search for one.
 A proof by premises (`checker/congruence.py`) reads the number of a node that is alone in its class as little: it is
-kept without, too, so that a step whose coefficient changes each time is proved once.
+kept without from the second time on, so that a step whose coefficient changes each time is proved twice.
 A proof that a user's rule had a part in is kept with what that rule reads (`rule_state`), and holds while it is that.
 """
 
