@@ -50,7 +50,7 @@ KINKED = frozenset(
     """abs relu leaky_relu leaky_relu_ hardtanh relu6 hardsigmoid softshrink elu elu_ celu celu_ selu selu_ softplus
     threshold prelu_kernel maximum minimum clamp_min clamp_max clamp amax amin max_all min_all smooth_l1_loss huber_loss
     threshold_backward leaky_relu_backward elu_backward softplus_backward hardswish_backward logit_backward
-    smooth_l1_loss_backward huber_loss_backward""".split())
+    smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward""".split())
 """Operators whose derivative is another one in parts: each element doubles or triples the cases."""
 LARGEST_KINKED = 2
 LARGEST = 12
@@ -94,12 +94,12 @@ def answers(op: str, written: tuple[Case, ...], asked: Asked) -> Iterator[Case]:
 
 
 def elements_of(op: str, case: Case) -> int | None:
-    """How many elements the value has there; None where the operator has none."""
+    """How many elements of the value are not 0 there; None where the operator has none."""
     try:
         value = evaluated(op, case)[3]
     except Exception:  # whatever a meaning does with an attribute that torch refuses
         return None
-    return sum(map(np.size, value)) if isinstance(value, tuple) else np.size(value)
+    return sum(map(np.count_nonzero, value if isinstance(value, tuple) else (value,)))
 
 
 def resized(op: str, case: Case) -> Iterator[Case]:
@@ -174,7 +174,8 @@ def evaluated(op: str, case: Case) -> tuple[Any, Any, Any, Any]:
     """Vocabulary, types, head and value of an instance, in whole numbers."""
     vocabulary, types, args = instance(op, case)
     D = Field(1, 1 << 20)
-    numbers = [D.array(np.arange(3, a.size + 3), a.shape) if a is not None and a.dtype == object else a for a in args]
+    numbers = [D.array(np.arange(a.size) + 3 + LARGEST * k, a.shape) if a is not None and a.dtype == object else a
+               for k, a in enumerate(args)]
     return vocabulary, types, *forward(D, op, case, vocabulary, types, numbers)
 
 

@@ -1,0 +1,121 @@
+"""Each instance of an operator tells: what is changed in a rule's result, in any branch it may have, is seen somewhere.
+
+A rule that is wrong in a branch is refuted only where an instance enters the branch, and the change makes a difference
+there.  Transposing what has one row, or negating zeros, makes none.  All branches and all changes of all operators are
+tried here, in whole numbers modulo a prime; `rule_mutants.py` asks the prover of some.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rule_mutants import BRANCHES, candidates
+
+from autograd_opt.ops.table import OPS, make_vjp
+from autograd_opt.verification.counterexample.prime_field import Field, P
+from autograd_opt.verification.lemmas.cases import Case
+from autograd_opt.verification.lemmas.claims import instance, wanted
+from autograd_opt.verification.lemmas.drawn import KINKED, cases_of, evaluated
+from autograd_opt.verification.program.kernels import KEPT
+from autograd_opt.verification.program.rule_traces import trace_rule
+from autograd_opt.verification.program.tracer import Tracer
+from autograd_opt.verification.semantics.evaluate import apply
+
+ASKED_OF_THE_PROVER = {"always", "gradients are recorded", "determinism", "every second call", "steps in memory"}
+"""Branches that every instance enters, or none."""
+BY_SYMPY_ALONE = {"prelu_kernel", "prod", "take"}
+"""Operators whose rules the field has no meaning for."""
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "factor 2": lambda v: v * 2 % P, "sign": lambda v: (P - v) % P, "nothing": lambda v: v * 0,
+    "other order": lambda v: v[::-1] if v.ndim else None,
+    "transposed": lambda v: v.swapaxes(-1, -2) if v.ndim > 1 else None,
+    "a part": lambda v: np.broadcast_to(v[:1], v.shape) if v.ndim else None,
+}
+ORDERS = ("other order", "transposed", "a part")
+EQUAL = {
+    **{key: {(c, "rank 0") for c in ORDERS} for key in [("sum", 0), ("mean", 0)]},  # all elements are one number
+    ("trace", 0): {("transposed", b) for b in ("rank 0", "float32", "bfloat16", "float16")},
+    ("squeeze", 0): {*((c, "rank 0") for c in ORDERS), ("transposed", "rank 1")},         # at most one axis is long
+    **{key: {(c, "size 1") for c in ORDERS} for key in [("ravel", 0), ("mv", 0), ("addmv", 1)]},      # one row
+    ("addmv", 0): {(c, "size 1") for c in ORDERS if c != "transposed"},
+    **{key: {("transposed", "size 1")} for key in [("addmm", 0), ("addbmm", 0), ("addr", 0)]},
+    **{key: {("other order", "rank 0"), ("a part", "rank 0")} for key in [("reshape", 0), ("view", 0)]},   # one element
+}
+"""Changes in branches that are none at any size, by operator and operand."""
+
+
+class Branching:
+    """An operator, whose rules note the branches that they might take."""
+
+    def __init__(self, op: Any):
+        self.op = op
+        self.entered: dict[int | None, set[str]] = {}
+        self.vjps = [v and make_vjp(self.noting(v.fn, k), op.operands, op.attributes) for k, v in enumerate(op.vjps)]
+        self.joint = op.joint and make_vjp(self.noting(op.joint.fn, None), op.operands, op.attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.op, name)
+
+    def noting(self, rule: Callable[..., Any], operand: int | None) -> Callable[..., Any]:
+        defaults = self.op.attributes
+
+        @functools.wraps(rule)
+        def noted(g: Any, *reads: Any, **attributes: Any) -> Any:
+            if isinstance(g, torch.Tensor):
+                taken = {b: BRANCHES[b](g, attributes) for b in BRANCHES.keys() - ASKED_OF_THE_PROVER}
+                taken["an attribute that is no default"] = any(
+                    k in defaults and v != defaults[k] for k, v in attributes.items())
+                self.entered[operand] = {b for b, t in taken.items() if t}
+            return rule(g, *reads, **attributes)
+
+        noted.__signature__ = inspect.signature(rule)  # type: ignore[attr-defined]
+        return noted
+
+
+def derivatives(branching: Branching, case: Case) -> dict[int, Any]:
+    """What the rules give at an instance, by operand, in random numbers."""
+    name, rng = branching.op.name, np.random.default_rng(0)
+    vocabulary, types, head, value = evaluated(name, case)
+    D, parts = Field(1, 1 << 20), value if isinstance(value, tuple) else (value,)
+    drawn = [D.array(rng.integers(3, 1000, a.shape), a.shape) if a is not None and a.dtype == object else a
+             for a in instance(name, case)[2]]
+    env = [*[D.array(rng.integers(3, 1000, np.shape(v)), np.shape(v)) for v in parts],
+           None if isinstance(value, tuple) else value, *drawn]
+    kinds = [*[vocabulary.type(np.shape(v), case.dtype, "cpu") for v in parts], head.type, *types]
+    branching.entered = {}
+    template = trace_rule(vocabulary, branching, head, types, wanted(case, types),
+                          [True] * len(parts) if isinstance(value, tuple) else None, Tracer, KEPT.get(name))
+    for number, refs in template.steps:
+        inner = vocabulary.heads[number]
+        made = apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs])
+        env.append(made if isinstance(made, tuple) else np.asarray(made))
+        kinds.append(inner.type)
+    return {k: np.asarray(env[r]) for k, r in template.results}
+
+
+def unseen(name: str) -> Iterator[tuple[int, str, str]]:
+    """(operand, change, branch) where a branch is entered, and no instance in it tells the change."""
+    branching = Branching(OPS[name])
+    differs: dict[tuple[int, str, str], bool] = defaultdict(bool)
+    for case in cases_of(name):
+        for operand, value in derivatives(branching, case).items():
+            for change, changed in [(c, f(value)) for c, f in CHANGES.items()]:
+                if changed is not None and changed.shape == value.shape:
+                    told = not np.array_equal(changed, value)
+                    for branch in branching.entered.get(operand, branching.entered.get(None, ())):
+                        differs[operand, change, branch] |= told
+    yield from (what for what, told in differs.items() if not told)
+
+
+@pytest.mark.parametrize("name", sorted({n for n, _ in candidates()} - KINKED - BY_SYMPY_ALONE))
+def test_a_change_in_any_branch_is_seen_at_some_instance(name):
+    found = list(unseen(name))
+    assert [f for f in found if f[1:] not in EQUAL.get((name, f[0]), ())] == []
+    assert {(name, f[0]) for f in found} == {key for key in EQUAL if key[0] == name}
