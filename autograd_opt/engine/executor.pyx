@@ -8,12 +8,12 @@ the slot taken and keeps its own beside it.
 
 from libc.stdint cimport int64_t, uint32_t
 
-from autograd_opt.abi.ctorch cimport ao_is_view, ao_method, ao_method0, ao_start, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_is_view, ao_is_zero, ao_method, ao_method0, ao_start, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.arguments cimport call_rule
 from autograd_opt.engine.frontier cimport pop, push
 from autograd_opt.engine.hooks import after, at_root, before, prepare
-from autograd_opt.engine.kernels cimport NOTHING, Tensor, guard_enter, guard_exit
+from autograd_opt.engine.kernels cimport NOTHING, Tensor, guard_enter, guard_exit, is_zero
 from autograd_opt.engine.leaf_gradients cimport write_grad
 from autograd_opt.engine.leaf_order cimport beside, due_leaves, find_last, in_turn, take_neighbours
 from autograd_opt.engine.needed cimport called_at, intermediate, makers_of, needed_for
@@ -67,6 +67,8 @@ cdef object execute(GraphTask task, list roots, list cotangents, inputs):
     try:
         task.own = True
         for node, g in zip(roots, cotangents):
+            if task.inplace and isinstance(g, Tensor) and ao_is_zero(is_zero, g):
+                task.inplace = False     # zeros without memory, and what is made of them, cannot be written
             if len(roots) == 1 and task.needed is not None and not task.leads(node) \
                     and not (task.merge and node.flags & MERGED):
                 try:

@@ -22,9 +22,9 @@ _ids = itertools.count()
 
 PIECEWISE = frozenset("""
     tensor_split hsplit vsplit dsplit lstm gru rnn_tanh rnn_relu lstm_cell meshgrid broadcast_tensors
-    atleast_1d atleast_2d atleast_3d gradient
+    atleast_1d atleast_2d atleast_3d gradient func_grad_and_value func_vjp func_jvp linearize functionalize vmap
 """.split())
-"""Operations whose outputs have a node each in torch, so that each calls its hooks where it is reached itself."""
+"""Calls whose outputs have a node each in torch, so that each calls its hooks where it is reached itself."""
 
 
 class Handle:
@@ -77,14 +77,14 @@ def hooks_of(node: Any) -> NodeHooks:
     """The node's hooks, made on first use."""
     if node.hooks is None:
         node.hooks = NodeHooks()
-        if node.op.name == "output" and node.operands and call_of(node.operands[0]) not in PIECEWISE:
+        if node.op.name == "output" and node.operands and not piecewise(node.operands[0]):
             hooks_of(node.operands[0]).outputs.append((node.raw_attributes["i"], node.hooks))
     return node.hooks
 
 
-def call_of(node: Any) -> str:
-    """The name of what was called: of the operator, or of the torch function that an opaque node stands for."""
-    return str((node.raw_attributes or {}).get("call", node.op.name))
+def piecewise(node: Any) -> bool:
+    """Has each output of this call a node of its own in torch?"""
+    return (node.raw_attributes or {}).get("call", node.op.name) in PIECEWISE
 
 
 def own_node(t: Tensor, node: Any) -> Any:

@@ -134,8 +134,8 @@ cdef class Kernel:
 
 cdef inline bint untouched(Tape tape, object a, object b, bint grad) except -1:
     """True if a call on these operands records nothing: gradients are off, or neither takes part in differentiation."""
-    if not grad and tape.optimize:
-        return True                          # `settled` was asked
+    if not grad:
+        return True                          # with `optimize=True`, `settled` was asked
     return not tracked(tape, a) and not (ordinary(b) and tracked(tape, b)) and (not tape.optimize or settled())
 
 

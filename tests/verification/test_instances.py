@@ -30,7 +30,7 @@ from autograd_opt.verification.semantics.evaluate import apply
 
 ASKED_OF_THE_PROVER = {"always", "gradients are recorded", "determinism", "every second call", "steps in memory"}
 """Branches that every instance enters, or none."""
-BY_SYMPY_ALONE = {"prelu_kernel", "prod", "take"}
+BY_SYMPY_ALONE = {"prelu_kernel", "prod", "take", "amax", "amin", "max_all", "min_all"}
 """Operators whose rules the field has no meaning for."""
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "factor 2": lambda v: v * 2 % P, "sign": lambda v: (P - v) % P, "nothing": lambda v: v * 0,
@@ -44,6 +44,7 @@ EQUAL = {
     ("trace", 0): {("transposed", b) for b in ("rank 0", "float32", "bfloat16", "float16")},
     ("squeeze", 0): {*((c, "rank 0") for c in ORDERS), ("transposed", "rank 1")},         # at most one axis is long
     **{key: {(c, "size 1") for c in ORDERS} for key in [("ravel", 0), ("mv", 0), ("addmv", 1)]},      # one row
+    ("nll_loss", 0): {("other order", "size 1"), ("a part", "size 1")},
     ("addmv", 0): {(c, "size 1") for c in ORDERS if c != "transposed"},
     **{key: {("transposed", "size 1")} for key in [("addmm", 0), ("addbmm", 0), ("addr", 0)]},
     **{key: {("other order", "rank 0"), ("a part", "rank 0")} for key in [("reshape", 0), ("view", 0)]},   # one element
@@ -57,6 +58,7 @@ class Branching:
     def __init__(self, op: Any):
         self.op = op
         self.entered: dict[int | None, set[str]] = {}
+        self.met = False                        # a rule that has one cotangent
         self.vjps = [v and make_vjp(self.noting(v.fn, k), op.operands, op.attributes) for k, v in enumerate(op.vjps)]
         self.joint = op.joint and make_vjp(self.noting(op.joint.fn, None), op.operands, op.attributes)
 
@@ -69,6 +71,7 @@ class Branching:
         @functools.wraps(rule)
         def noted(g: Any, *reads: Any, **attributes: Any) -> Any:
             if isinstance(g, torch.Tensor):
+                self.met = True
                 taken = {b: BRANCHES[b](g, attributes) for b in BRANCHES.keys() - ASKED_OF_THE_PROVER}
                 taken["an attribute that is no default"] = any(
                     k in defaults and v != defaults[k] for k, v in attributes.items())
@@ -119,3 +122,16 @@ def test_a_change_in_any_branch_is_seen_at_some_instance(name):
     found = list(unseen(name))
     assert [f for f in found if f[1:] not in EQUAL.get((name, f[0]), ())] == []
     assert {(name, f[0]) for f in found} == {key for key in EQUAL if key[0] == name}
+
+
+@pytest.mark.parametrize("name", sorted({n for n, _ in candidates()} - BY_SYMPY_ALONE))
+def test_rules_are_asked_where_a_size_is_1(name):
+    """A rule may be another one where a size is 1, without a doubt about the proof for all sizes."""
+    branching, entered, ranks = Branching(OPS[name]), set(), set()
+    for case in cases_of(name):
+        _, _, _, value = evaluated(name, case)
+        ranks.update(np.ndim(v) for v in (value if isinstance(value, tuple) else (value,)))
+        derivatives(branching, case)
+        for branches in branching.entered.values():
+            entered |= branches
+    assert "size 1" in entered or ranks == {0} or not branching.met
