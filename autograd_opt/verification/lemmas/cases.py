@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "softplus_backward": (on((1,), (1,), beta=2),), "gelu_backward": (on((1,), (1,)),),
     **each("softmax_backward log_softmax_backward", on((2, 3), (2, 3), dim=1, dtype=torch.float64)),
     "hardswish_backward": (on((1,), (1,)),), "logit_backward": (on((1,), (1,), eps=0.25),),
-    "glu_backward": (on((2, 1), (2, 2), dim=1), on((1, 1), (2, 1), dim=0), on((2, 1, 1), (2, 2, 1), dim=1), on((1, 2, 2), (1, 2, 4), dim=2)),
+    "glu_backward": (on((2, 1), (2, 2), dim=1), on((1, 1), (2, 1), dim=0), on((2, 1, 1), (2, 2, 1), dim=1), on((1, 2, 2), (1, 2, 4), dim=2), on((1, 2, 2), (2, 2, 2), dim=0)),
     "mse_loss_backward": (on((), (2,), (2,)),),
     "smooth_l1_loss_backward": (on((), (1,), (1,), beta=2.0),), "huber_loss_backward": (on((), (1,), (1,), delta=2.0),),
     "soft_margin_loss_backward": (on((), (2,), (2,), needs=(0, 1)),),
