@@ -111,6 +111,7 @@ class Writer:
         self.expressions: list[str] = []
         self.loose: set[str] = set()
         self.left: set[str] = set()          # what has a history in a graph that is closed
+        self.reads_left = False              # the statement to come is about such a variable
         self.count = 0
 
     # Choosing --------------------------------------------------------------------------
@@ -138,6 +139,7 @@ class Writer:
 
     def pick_left(self) -> str | None:
         """A variable whose graph is closed."""
+        self.reads_left = True
         return self.newest([n for n in sorted(self.left) if isinstance(self.env.get(n), Tensor)])
 
     def newest(self, names: Sequence[str]) -> str | None:
@@ -174,8 +176,12 @@ class Writer:
     def add(self, statement: str, targets: Sequence[str] = (), expression: str = "") -> bool:
         """Run a statement in torch eager; drop it, or end the program with it, where torch refuses it.
 
+        One that names a constant whose graph is closed, without having asked for such a variable, is dropped, too.
         Returns whether the program goes on.
         """
+        reads_left, self.reads_left = self.reads_left, False
+        if not reads_left and self.left & set(re.findall(r"\w+", statement)):
+            return True
         try:
             with warnings.catch_warnings(action="ignore"):   # as errors, those given once would drop a statement once
                 exec(compile(statement, "<program>", "exec"), self.env)

@@ -602,7 +602,8 @@ cdef class Tape:
         """Hold those of the nodes that are leaves which no record reads as a finished run of torch's does: not at all."""
         cdef Node node
         for node in nodes:
-            if node.live == 0 and node.flags & LEAF and node.flags & REQUIRES_GRAD and not is_weak(node.value):
+            if node is not None and node.live == 0 and node.flags & LEAF and node.flags & REQUIRES_GRAD \
+                    and not is_weak(node.value):
                 self.let_go(node)
 
     cdef void let_go(self, Node node) noexcept:

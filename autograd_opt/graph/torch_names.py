@@ -42,7 +42,7 @@ softmax_backward:SoftmaxBackwardDataBackward0 log_softmax_backward:LogSoftmaxBac
 real:SelectBackward0 imag:SelectBackward0 copy:torch::autograd::CopyBackwards view_place:torch::autograd::CopySlices
 view_region:AsStridedBackward0
 square:PowBackward0 take_along_dim:GatherBackward0 tile:RepeatBackward0 sum_to_size:SumBackward1
-vector_norm:LinalgVectorNormBackward0 setitem:torch::autograd::CopySlices
+vector_norm:LinalgVectorNormBackward0
 leaky_relu_:LeakyReluBackward1 elu_:EluBackward1 celu_:CeluBackward1 selu_:EluBackward1
 index_copy:IndexCopyBackward0 narrow_copy:NarrowCopyBackward0 repeat_interleave:ViewBackward0
 repeat_interleave_counts:IndexSelectBackward0 instance_norm:ViewBackward0
@@ -164,6 +164,15 @@ def sliced(node: Any) -> str:
     return "AliasBackward0"
 
 
+def assigned(node: Any) -> str:
+    """Elements that are gathered are put in the tensor itself, others in a view of it."""
+    index = node.attributes["index"]
+    gathers = all(e is Ellipsis or e == slice(None) if e is Ellipsis or isinstance(e, slice) else
+                  isinstance(e, list) or isinstance(e, torch.Tensor) and e.dim() > 0
+                  for e in (index if isinstance(index, tuple) else (index,)))
+    return "IndexPutBackward0" if gathers else "torch::autograd::CopySlices"
+
+
 def either(name: str) -> Callable[[Any], str]:
     """Overload 1 has a number first, 2 a number second."""
     return lambda node: f"{name}Backward{1 if node.operands[0] is None else 2 if node.operands[1] is None else 0}"
@@ -207,6 +216,7 @@ BY_CALL: dict[str, Callable[[Any], str]] = {
     **BY_OPERANDS,
     **dict.fromkeys(["sum", "mean", "prod"], along), **dict.fromkeys(["squeeze", "squeeze_copy"], squeezed),
     "round": given("decimals", 0), "sort": given("stable", False), "slice": sliced, "overwrite": overwritten,
+    "setitem": assigned,
     **dict.fromkeys(["reshape", "reshape_as", "flatten"], reshaped),
     "einsum": contracted, "opaque": of_torch, "opaque_multi": of_torch,
 }

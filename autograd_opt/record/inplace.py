@@ -245,6 +245,19 @@ def one_by_one(name: str, *args: Any, **kwargs: Any) -> list[Tensor]:
     return list(args[0])
 
 
+def read_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """torch's `TypeError`, if any, of arguments that it reads before it looks at what is to be written."""
+    if not args or not isinstance(args[0], Tensor):
+        return
+    with private.DisableTorchFunction(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            func(args[0].detach().clone(), *args[1:], **kwargs)
+        except TypeError:
+            raise
+        except Exception:  # what a kernel refuses comes later
+            return
+
+
 def draw_anyway(name: str, target: Tensor, options: tuple[Any, ...]) -> None:
     """torch draws the noise of an in-place dropout before it refuses the write."""
     if name == "dropout_" and len(options) == 2 and options[1] and 0 < options[0] < 1:
@@ -279,8 +292,18 @@ def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     try:
         assign(func, args, kwargs)
     except errors.InplaceError:
-        unrecorded.run_raw(Tensor.__getitem__, args[:2], {})          # an index that does not fit is said first
+        unrecorded.run_raw(Tensor.__getitem__, (args[0], viewing(args[1])), {})     # a view that is none is said first
         raise
+
+
+def viewing(index: Any) -> Any:
+    """The part of an index that makes a view: what gathers elements is looked at later, and here takes all of them."""
+    entries: list[Any] = []
+    for e in index if isinstance(index, tuple) else (index,):
+        gathers = isinstance(e, (Tensor, list))
+        axes = e.dim() if isinstance(e, Tensor) and e.dtype in (torch.bool, torch.uint8) else 1
+        entries += [slice(None)] * axes if gathers else [e]
+    return tuple(entries)
 
 
 def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from autograd_opt.abi.ctorch cimport (
     ao_strided, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.errors import InplaceError
 from autograd_opt.graph.handles cimport handle
 from autograd_opt.graph.node cimport (
     OUTPUT_OP, REQUIRES_GRAD, VARIADIC, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, shape_of, version_of,
@@ -290,7 +291,12 @@ cdef class Write(Route):
                     return args[0]
             finally:
                 leave(<Tape>tp, switch)
-        return self.handler(func, args, kwargs)
+        try:
+            return self.handler(func, args, kwargs)
+        except InplaceError:
+            from autograd_opt.record.inplace import read_arguments
+            read_arguments(func, args, kwargs)
+            raise
 
 
 cdef bint usual_target(Tape tape, object t) except -1:
