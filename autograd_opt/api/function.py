@@ -221,6 +221,8 @@ def run(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with private.DisableTorchFunction():
             outputs = finish(call, outputs)
             ctx._dirty = ctx._non_differentiable = ()      # as in torch, no longer held
+        if (tape := tapes.get_active()) is not None:
+            tape.let_go_unread(found)
     return outputs[0] if single else tuple(outputs)
 
 

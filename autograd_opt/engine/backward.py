@@ -292,7 +292,7 @@ def execute(tape: Any, roots: list[Any], cotangents: list[Tensor], inputs: list[
     finally:
         stack.pop()
         tape.fixed -= 1
-    tape.let_go_unread(roots)
+    tape.let_go_unread([*roots, *(inputs or ())])
     return result if result is not None else []
 
 

@@ -168,7 +168,7 @@ def assigned(node: Any) -> str:
     """Elements that are gathered are put in the tensor itself, others in a view of it."""
     index = node.attributes["index"]
     gathers = all(e is Ellipsis or e == slice(None) if e is Ellipsis or isinstance(e, slice) else
-                  isinstance(e, list) or isinstance(e, torch.Tensor) and e.dim() > 0
+                  isinstance(e, list) or (isinstance(e, torch.Tensor) and e.dim() > 0)
                   for e in (index if isinstance(index, tuple) else (index,)))
     return "IndexPutBackward0" if gathers else "torch::autograd::CopySlices"
 

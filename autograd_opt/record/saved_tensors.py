@@ -104,6 +104,8 @@ class SavedTensor:
         self.node = handles.handle_of(t)
         self.version = handles.version(t)
         self.packed = pack(t, self.node)
+        if type(self.packed) is not Packed:                 # it is held here, and by the graph once it is used
+            self.node.tape.let_go_unread((self.node,))
 
     def unpack(self) -> Tensor:
         """The tensor, or what the hooks made of it, connected to its node."""

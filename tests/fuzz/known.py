@@ -160,6 +160,23 @@ def copied(program: Program, message: str) -> bool:
     return differs(Program([made.sub(r"\1(\2).clone()", line) for line in program.statements])) is None
 
 
+def copied_derivatives(program: Program, message: str) -> bool:
+    """Do both agree when what a transform gives back besides the value is copied?"""
+    made = re.compile(r"^(\w+, \w+ = )(functional\.v?jv?p\(.*)$")
+    return agree(program, [made.sub(r"\1(t.clone() for t in \2)", line) for line in program.statements])
+
+
+def without_sign(program: Program, message: str) -> bool:
+    """Do both agree when 0 is added to what a transform gives, so that no zero has a sign?"""
+    made = re.compile(r"^(\w+ = )((?:func|functional)\.(?:hessian|jacrev|jacfwd|jacobian|grad)\(.*)$")
+    return agree(program, [made.sub(r"\1\2 + 0.0", line) for line in program.statements])
+
+
+def of_its_shape(program: Program, message: str) -> bool:
+    """Do both agree when what is given as `out=` is a copy, and the tensor keeps its shape?"""
+    return agree(program, [re.sub(r"out=(\w+)\)", r"out=\1.clone())", line) for line in program.statements])
+
+
 def without_gradient(program: Program, message: str) -> bool:
     """Do both agree when no second operand of a product requires grad, and within the tolerance as it is?"""
     near = Program(program.statements, frozenset(re.findall(r"\bv\d*\b", str(program))))
@@ -336,9 +353,34 @@ KNOWN = (
         kept_for_later,
     ),
     Known(
-        "the flag of a derivative of a convolution, in its weight and in vmap, where torch does not read the weight",
+        "a derivative that is a view in torch, of whose history a write without a record leaves nothing to a hook",
+        r"\.grad is",
+        r"(?s)functional\.v?jv?p\(.*register_(pre)?hook\(.*no_grad\(\)",
+        "v, u = functional.vjp(lambda t: t.prod(), w, create_graph=True)\nu.grad_fn; handles.append(u.grad_fn."
+        "register_hook(lambda i, o: tuple(None if g is None else g * 2 for g in i)))\n"
+        "with torch.no_grad(): u.square_()\nu.sum().backward()",
+        copied_derivatives,
+    ),
+    Known(
+        "the sign of a zero among derivatives of a product of all elements, which torch computes as a difference",
+        r": \w+ is",
+        r"(func|functional)\..*\.prod\(",
+        "u = functional.hessian(lambda t: t.prod(), c)\nv = s / u",
+        without_sign,
+    ),
+    Known(
+        "`out=` of another shape on a result with a history: torch takes its cotangent, of the new shape, for the old",
+        r"torch raises None .*this library RuntimeError\('size .* is not expandable",
+        r"no_grad\(\): .*out=",
+        "u = F.adaptive_max_pool1d(f.reshape(1, 1, -1), 2)\nwith torch.no_grad(): torch.mul(w, 2, out=u)\n"
+        "u.sum().backward()",
+        of_its_shape,
+    ),
+    Known(
+        "the flag of a derivative in vmap for which torch does not read what requires grad: of a convolution in its "
+        "weight, of a softmax of one number",
         r"requires_grad True, is_leaf False instead of False, True",
-        r"conv\w+\((?s:.)*vmap\(.*create_graph=True",
+        r"(conv\w+|softmax)\((?s:.)*vmap\(.*create_graph=True",
         "u = F.conv2d(ramp(1, 2, 4, 4), ramp(2, 2, 2, 1) * s)\nv = torch.vmap(lambda v: torch.autograd.grad(u, s, v, "
         "create_graph=True, retain_graph=True)[0])(torch.stack([torch.ones_like(u), u.detach()]))",
         without_history,

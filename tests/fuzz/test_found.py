@@ -1199,6 +1199,45 @@ torch.stack([torch.ones_like(f), f.detach()]))
         v = checkpoint(lambda t, n, q: q.exp() * t, c, 2, z, use_reentrant=False)
         c.requires_grad = True
         v.abs().sum().backward()""",
+    "zeros without memory are the cotangent of a re-entrant checkpoint": """
+        v = checkpoint(lambda t: t.reshape(-1)[:1] * t + function('within').apply(t, s), f, use_reentrant=True)
+        u = checkpoint(lambda t: t.reshape(-1)[:1] * t, f * 1.01, use_reentrant=True) + v
+        (u.sgn().sum() * 2 + x.sum()).backward()""",
+    "a pre-hook of the node of one of two results of a transform, in a run that ends there": """
+        v = func.grad_and_value(lambda t: (t * t).sum() * s)(d)[0]
+        v.grad_fn; v.grad_fn.register_prehook(lambda o: tuple(None if g is None else g * 2 for g in o))
+        u, = torch.autograd.grad(v.norm(), [v], create_graph=True)
+        u.sum().backward()""",
+    "an argument of the wrong type is refused before the write of a view of a leaf": """
+        v = f.movedim(0, -1)
+        v.addcmul_(2, 2)""",
+    "a mask that does not fit is refused after the write of a view of a leaf": """
+        v = z.imag
+        v[m[0, :1]] = 1.0""",
+    "names of nodes of elements that are put in a tensor, and of views that are written": """
+        v, u, t, a = w * 1, w * 1, w * 1, w * 1
+        v[i[:1] % 2] = 2.0
+        u[u > 0] = 2.0
+        t[0, i[:1] % 2] = 2.0
+        a[i[0] % 2] = 2.0
+        tell([k.grad_fn.name() for k in (v, u, t, a)])""",
+    "a hook of several tensors, one of which is the root and one of two results of a checkpoint": """
+        v, u = checkpoint(lambda t, n, q: (t, q), c, 2, w, use_reentrant=True)
+        t = w.exp()
+        t.grad_fn; graph.register_multi_grad_hook([t, u], see_all('a'))
+        torch.autograd.backward([u], [torch.ones_like(u)], retain_graph=True)""",
+    "a leaf of which nothing is recorded is held by nobody": """
+        v = checkpoint(lambda t, n, q: (t, q), c, 0.5, laid(d, 'permuted').requires_grad_(), use_reentrant=False)[1]
+        watch(v); del v; alive()
+        u = w.detach().to_sparse_csc().requires_grad_()
+        with torch.no_grad(): t = (w.t() @ u.t()).t()
+        watch(u); del u; alive()
+        u = w.detach().requires_grad_()
+        with torch.no_grad(): u * 2, u.sin()
+        watch(u); del u; alive()
+        u = w.detach().requires_grad_()
+        t = torch.vmap(lambda g: torch.autograd.grad(s, u, g, materialize_grads=True, retain_graph=True)[0])(d)
+        watch(u); del u; alive()""",
 }
 
 
