@@ -175,7 +175,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         target = tensors[0]
         if name.startswith("_foreach_") and wants_grad(nodes_of(tensors, name)) and hasattr(Tensor, name[9:]):
             for t in args[0]:               # none is written where one is refused
-                protect(t, handles.handle_of(t), False)
+                protect(t, handles.handle_of(t), True)
             with private.EnableTorchFunction():
                 return one_by_one(name[9:], *args, **kwargs)
         views.refuse_unread(target)

@@ -40,6 +40,13 @@ def shared_gradients(program: Program) -> frozenset[str]:
     return frozenset(f"{name}.grad" for name, memory in found.items() if len(owners[memory]) > 1)
 
 
+def hidden_views(program: Program) -> frozenset[str]:
+    """The variables that are, in torch eager, views of memory that is no variable's."""
+    env = left_by(program)
+    seen = {id(t) for t in env.values() if isinstance(t, Tensor)}
+    return frozenset(n for n, t in env.items() if isinstance(t, Tensor) and t._is_view() and id(t._base) not in seen)
+
+
 def written_through(program: Program) -> frozenset[str]:
     """The variables in whose memory, in torch eager, a leaf's `.grad` lies: what is added there reaches them."""
     env = left_by(program)

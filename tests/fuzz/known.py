@@ -10,7 +10,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.fuzz.causes import chaotic, counted_alike, fed, held_as_saved, shared_gradients, written_through
+from tests.fuzz.causes import (
+    chaotic,
+    counted_alike,
+    fed,
+    held_as_saved,
+    hidden_views,
+    shared_gradients,
+    written_through,
+)
 from tests.fuzz.oracle import MODES, differs
 from tests.programs import Program
 
@@ -220,6 +228,13 @@ def copied_products(program: Program, message: str) -> bool:
     return agree(program, lines)
 
 
+def copied_hidden(program: Program, message: str) -> bool:
+    """Do both agree when views of memory that no variable has are copied as soon as they are made?"""
+    names = "|".join(sorted(hidden_views(program)))
+    made = re.compile(rf"^((?:{names}) = )(.*)$")
+    return bool(names) and agree(program, [made.sub(r"\1(\2).clone()", line) for line in program.statements])
+
+
 def copied_operands(program: Program, message: str) -> bool:
     """Do both agree when the operands of calls that have no rule are copied?"""
     lines = [re.sub(r"trapezoid\((\w+)\)", r"trapezoid(\1.clone())", line) for line in program.statements]
@@ -422,6 +437,13 @@ KNOWN = (
         r"(?s)(fresh\(\)|outside\(\)).*alive\(\)",
         "v = tied('', w)\nwatch(v); del v\nfresh()\nalive()",
         staying,
+    ),
+    Known(
+        "whether a result is a view of memory that nobody has seen: of the squeezed result of a kernel, say",
+        r"told by .*_is_view\(\)",
+        r"_is_view\(\)",
+        "u = F.adaptive_max_pool1d(d.reshape(1, 1, -1), 2)\ntell(u._is_view())",
+        copied_hidden,
     ),
     Known(
         "the base of a view of a product of letters, which in torch is hidden memory below that product",

@@ -1226,6 +1226,11 @@ torch.stack([torch.ones_like(f), f.detach()]))
         t = w.exp()
         t.grad_fn; graph.register_multi_grad_hook([t, u], see_all('a'))
         torch.autograd.backward([u], [torch.ones_like(u)], retain_graph=True)""",
+    "a write of several tensors, one of them a view of hidden memory": """
+        u = laid(ramp(2, 4, 3, 2), 'channels').requires_grad_()
+        v = torch.einsum('nchw,nchw->nc', u, u)
+        torch._foreach_mul_([v], 2.0)
+        v.sum().backward()""",
     "a leaf of which nothing is recorded is held by nobody": """
         v = checkpoint(lambda t, n, q: (t, q), c, 0.5, laid(d, 'permuted').requires_grad_(), use_reentrant=False)[1]
         watch(v); del v; alive()
