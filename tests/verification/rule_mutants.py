@@ -84,10 +84,16 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "a detour": lambda t: t * t / t, "another detour": lambda t: t.log().exp(),
     "a part": lambda t: t.narrow(0, 0, 1).expand(t.shape),
 }
+LEAST_RANK = {"transposed": 2, "other order": 1, "a part": 1}
 BY_SIGN = ("where an operand is below 0", "where the cotangent is below 0")
-BY_OPERANDS = ("two operands are one tensor", "operands of two shapes", "an operand is wanted alone", "turned")
-
-
+BY_OPERANDS: dict[str, Callable[[list[torch.Tensor], dict[str, Any]], bool]] = {
+    "two operands are one tensor": lambda tensors, named: any(
+        p is q for k, p in enumerate(tensors) for q in tensors[k + 1:]),
+    "operands of two shapes": lambda tensors, named: len({t.shape for t in tensors}) > 1,
+    "an operand is wanted alone": lambda tensors, named: sum(named.get("needs", ())) == 1,
+    "turned": lambda tensors, named: any(r is True for r in named.values()),
+}
+"""What is asked of the tensors that a rule reads, and of all that it reads by name."""
 BY_SIZE = frozenset(name for name in BRANCHES if "size" in name or "elements" in name)
 """A rule that is said to be right at all sizes is so in each of these."""
 
@@ -135,13 +141,7 @@ class Mutant:
             if branch in BY_OPERANDS:
                 tensors = [r for r in reads if isinstance(r, torch.Tensor)]
                 named = dict(zip(list(parameters)[1:], reads, strict=False))
-                taken = {
-                    BY_OPERANDS[0]: lambda: any(p is q for k, p in enumerate(tensors) for q in tensors[k + 1:]),
-                    BY_OPERANDS[1]: lambda: len({t.shape for t in tensors}) > 1,
-                    BY_OPERANDS[2]: lambda: sum(named.get("needs", ())) == 1,
-                    BY_OPERANDS[3]: lambda: any(r is True for r in reads),
-                }[branch]()
-                if not taken:
+                if not BY_OPERANDS[branch](tensors, named):
                     return right
                 changed = CHANGES[change](value)
             elif branch in BY_SIGN:
@@ -159,8 +159,8 @@ class Mutant:
                 if not taken:
                     return right
                 changed = CHANGES[change](value)
-            if changed.shape != value.shape or (change == "transposed" and value.ndim < 2):
-                return right
+            if changed.shape != value.shape or value.ndim < LEAST_RANK.get(change, 0):
+                return right                         # no change at all
             self.reached = True
             if which is None:
                 return changed

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rule_mutants import BRANCHES, candidates
+from rule_mutants import BRANCHES, BY_OPERANDS, candidates
 
 from autograd_opt.ops.table import OPS, make_vjp
 from autograd_opt.verification.counterexample.intervals import Rational, raw
@@ -35,6 +35,8 @@ from autograd_opt.verification.semantics.evaluate import apply
 
 ASKED_OF_THE_PROVER = {"always", "gradients are recorded", "determinism", "every second call", "steps in memory"}
 """Branches that every instance enters, or none."""
+OF_OPERANDS = ("operands of two shapes", "an operand is wanted alone")
+"""Branches on other operands; no rule is proved that asks whether two are one tensor, and all are traced turned."""
 BY_SYMPY_ALONE = {"prelu_kernel", "prod", "take", "amax", "amin", "max_all", "min_all"}
 """Operators whose rules the field has no meaning for."""
 MANY_CASES = {"smooth_l1_loss_backward", "huber_loss_backward", "binary_cross_entropy_backward", "logit_backward"}
@@ -73,7 +75,7 @@ class Branching:
         return getattr(self.op, name)
 
     def noting(self, rule: Callable[..., Any], operand: int | None) -> Callable[..., Any]:
-        defaults = self.op.attributes
+        defaults, names = self.op.attributes, list(inspect.signature(rule).parameters)[1:]
 
         @functools.wraps(rule)
         def noted(g: Any, *reads: Any, **attributes: Any) -> Any:
@@ -82,6 +84,8 @@ class Branching:
                 taken = {b: BRANCHES[b](g, attributes) for b in BRANCHES.keys() - ASKED_OF_THE_PROVER}
                 taken["an attribute that is no default"] = any(
                     k in defaults and v != defaults[k] for k, v in attributes.items())
+                tensors, named = [r for r in reads if isinstance(r, torch.Tensor)], dict(zip(names, reads))  # noqa: B905
+                taken |= {b: BY_OPERANDS[b](tensors, named) for b in OF_OPERANDS}
                 self.entered[operand] = {b for b, t in taken.items() if t}
             return rule(g, *reads, **attributes)
 
