@@ -25,7 +25,10 @@ TOLERANCE = {torch.float64: (1e-7, 1e-9), torch.complex128: (1e-7, 1e-9), torch.
 ROUGH = (1e-2, 1e-3)
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
         torch.complex32: torch.complex128, torch.complex64: torch.complex128}
-ILL_CONDITIONED = {("svd_lowrank", 2, "complex128"), ("pca_lowrank", 2, "complex128"), ("svd_lowrank", 1, "float64")}
+ILL_CONDITIONED = {
+    ("svd_lowrank", 2, "complex128"), ("pca_lowrank", 2, "complex128"),
+    *((name, 1, "float64") for name in ("svd", "linalg.svd", "svd_lowrank", "pca_lowrank")),
+}
 """(entry, order, dtype) whose numbers are not determined to seven digits: the orthogonal basis of nearly
 dependent columns, differentiated twice, or, where a matrix is expanded, of equal ones."""
 Bound = Callable[[int, int], float | None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -45,10 +46,16 @@ def tape_for(roots: Sequence[Any], what: str) -> Any:
     tape = tapes.get_active()
     if tape is None:
         known = [root.__dict__.get("_node") for root in roots if isinstance(root, Tensor)]
-        if any(n is not None and n.tape is not None for n in known):
+        graphs = [n.tape.graph() for n in known if n is not None and n.tape is not None]
+        if any(g is not None and g.thread not in (None, threading.get_ident()) for g in graphs):
             raise errors.OutsideGraphError(errors.at(
                 f"{what} was called in a thread other than the one that entered the AutogradGraph: a graph is of one "
                 "thread; differentiate in that thread, or enter a graph in this one and compute the loss inside"
+            ))
+        if graphs:
+            raise errors.OutsideGraphError(errors.at(
+                f"{what} was called after the context of its AutogradGraph was left, which releases the graph's nodes: "
+                "call it inside `with AutogradGraph(): ...`, where the loss is computed"
             ))
         raise errors.OutsideGraphError(errors.at(
             f"{what} was called outside any AutogradGraph: operations outside a context run as plain torch "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -215,3 +216,22 @@ def test_no_warning_is_given() -> None:
         for use in USES.values():
             with ao.AutogradGraph():
                 use(kept(ao.AutogradGraph))
+
+
+@pytest.mark.parametrize("run", [lambda y, x: y.backward(), lambda y, x: torch.autograd.grad(y, [x])])
+def test_a_run_says_that_the_context_was_left_or_that_the_thread_is_another(run):
+    x, errors = torch.ones(3, requires_grad=True), []
+
+    def elsewhere():
+        with pytest.raises(ao.OutsideGraphError, match="a thread other than the one") as caught:
+            run(y, x)
+        errors.append(caught)
+
+    with ao.AutogradGraph():
+        y = (x * 2).sum()
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert len(errors) == 1
+    with pytest.raises(ao.OutsideGraphError, match="after the context of its AutogradGraph was left"):
+        run(y, x)
