@@ -315,9 +315,10 @@ def table() -> str:
     """The page: counts of each cell, and the names of what failed."""
     found = json.loads(OUTCOMES.read_text(encoding="utf-8"))
     lines = ["# Pythons and torches", "",
-             "`make matrix` makes this page: each Python with each torch that can be had, built, tested, compared "
-             "with that torch's eager mode. Passed / failed (skipped in brackets); *operators* counts samples of "
-             "torch's own database, five an entry. Tests that take long are left out.", "",
+             "`make matrix` writes this page. For each Python and each available torch it builds the package, runs the "
+             "tests, and compares results with the eager mode of that torch. A cell shows passed / failed tests "
+             "(skipped tests in brackets). The column *operators* counts samples of torch's own database of operators, "
+             "five for each entry. Slow tests are left out.", "",
              f"| Python | torch | {' | '.join(STEPS)} | date |", f"|---|---|{'---|' * (len(STEPS) + 1)}"]
     cells = sorted({(f["python"], f["torch"]) for f in found})
     for python, torch in cells:

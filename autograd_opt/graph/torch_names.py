@@ -180,13 +180,19 @@ def either(name: str) -> Callable[[Any], str]:
 
 def filled(node: Any) -> str:
     """The overloads in place, with a number and with a tensor, come after the others."""
-    in_place = 2 if node.operands[0].flags & OVERWRITTEN else 0
+    in_place = 2 if in_place_of(node) else 0
     return f"FillBackward{in_place + (node.operands[1] is not None)}"
 
 
 def in_place_apart(node: Any) -> str:
     """The overload in place comes after the other."""
-    return numbered(node.op.name, int(node.operands[0].flags & OVERWRITTEN != 0))
+    return numbered(node.op.name, int(in_place_of(node)))
+
+
+def in_place_of(node: Any) -> bool:
+    """Was the first operand written?  One that is gone was: nobody else had it."""
+    first = node.operands[0]
+    return first is None or first.flags & OVERWRITTEN != 0
 
 
 def overwritten(node: Any) -> str:

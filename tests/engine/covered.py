@@ -46,74 +46,103 @@ COVERED = {
 }
 
 GAPS = {
-    "forward-mode AD by dual numbers": "not offered; `jvp`, `torch.func.jvp` and `jacfwd` give the same products",
+    "forward-mode AD by dual numbers":
+        "not supported; `autograd_opt.jvp`, `torch.func.jvp` and `jacfwd` give the same products",
     "`grad_fn._saved_*`, `_raw_saved_*`, calling a node, `_set_sequence_nr`":
         "internals of torch's engine; a node shows its operator, attributes and operands instead",
-    "attributes of `ctx` that `grad_fn` of a Function shows": "as long as no run has freed the graph",
-    "a node post-hook's cotangent is `.grad` itself (`test_post_accumulate_grad_hook_ordering`)": "it is another tensor",
-    "hooks of a leaf die with the leaf (`test_post_accumulate_grad_hook_gets_cleaned_up`)":
-        "with the leaf and the graph that used it",
-    "hooks on the node of a leaf that was asked for outside the context, as by DistributedDataParallel":
-        "not called; hooks of the tensor itself are, and DistributedDataParallel is refused",
-    "a write through a view of another dtype (`test_autograd_inplace_views_cross_dtype`), or a view of another dtype "
-    "read after its base was written (`test_first_grad_fn_access_in_no_grad_mode`)":
-        "refused with an error that says to write to the base; through `view_as_real` it is recorded",
+    "attributes of `ctx` can be read on the `grad_fn` of a Function":
+        "only until a backward pass has freed the graph",
+    "the cotangent that a post-hook of a leaf's node receives is `.grad` itself "
+    "(`test_post_accumulate_grad_hook_ordering`)":
+        "the post-hook receives another tensor",
+    "hooks of a leaf are freed with the leaf (`test_post_accumulate_grad_hook_gets_cleaned_up`)":
+        "they are freed when both the leaf and the graph that used it are freed",
+    "hooks on the node of a leaf, if the node was obtained outside the context, as by "
+    "DistributedDataParallel":
+        "these hooks are not called; hooks of the tensor itself are called. DistributedDataParallel is "
+        "refused",
+    "a write through a view of another dtype (`test_autograd_inplace_views_cross_dtype`), or a view of "
+    "another dtype that is read after its base was written (`test_first_grad_fn_access_in_no_grad_mode`)":
+        "refused with an error that says to write to the base; a write through `view_as_real` is recorded",
     "a write through `view_as_real(x).transpose_(...)`":
-        "torch gives each cotangent to the element that lies where it would without the transpose; here it goes to "
-        "the element that was written",
+        "torch gives each cotangent to the element that would be at that position without the transpose; "
+        "here the cotangent goes to the element that was written",
     "forward-mode and MKL-DNN inputs of torch's `gradcheck` (`test_gradcheck_forward_ad_batched_grad`, "
     "`test_gradcheck_forward_ad_respects_requires_grad`, `test_gradcheck_multiple_mkldnn_inputs`, "
-    "`test_gradcheck_validates_input_mkldnn`)": "dual numbers are not offered, MKL-DNN tensors not tested",
-    "`test_calculate_shape_util`": "a helper of torch's own for nested tensors",
-    "calling a node (`test_grad_fn_badcalls`)": "a node is not callable",
-    "a write of `acosh_` under grad (`test_not_implemented_grad`)":
-        "torch has no derivative for it; here it is that of `acosh`",
-    "the memory of a sparse gradient (`test_no_grad_copy_sparse`)": "never that of what a backward has returned",
+    "`test_gradcheck_validates_input_mkldnn`)":
+        "dual numbers are not supported, and MKL-DNN tensors are not tested",
+    "`test_calculate_shape_util`":
+        "tests an internal helper function of torch for nested tensors",
+    "calling a node (`test_grad_fn_badcalls`)":
+        "a node is not callable",
+    "an in-place `acosh_` with grad mode on (`test_not_implemented_grad`)":
+        "torch has no derivative for `acosh_`; here the derivative of `acosh` is used",
+    "the memory of a sparse gradient (`test_no_grad_copy_sparse`)":
+        "never shared with a tensor that a backward function has returned",
     "anomaly mode of a second derivative (`test_nested_anomaly_detect_nan`)":
-        "names the operation and its line, and not also the operation whose derivative it is part of",
+        "the error names the operation and its line, but not the operation whose derivative contains it",
     "the class of the `grad_fn` of a Function (`test_return_leaf_inplace`)":
-        "has the name of its `_backward_cls`, and is another",
-    "`torch.cond`, `while_loop`, `scan` and `map` inside a context": "refused by torch.compile, which traces them",
-    "how often a checkpoint that needs nothing computed again calls the kernel "
-    "(`test_nested_checkpoint_set_early_stop_no_recompution_needed`)": "once more than in torch",
-    "a saved input detached in place before backward": "torch refuses; here the gradient is right",
-    "statistics of a batch_norm in evaluation written before its backward": "torch refuses or, where a call in training "
-        "wrote them, takes the new ones; here the gradient is right",
-    "`requires_grad` of a view made under `no_grad` (`test_custom_function_return_view_in_nograd`, its flag)":
-        "False; torch says True of a view that has no history",
+        "a class with the same name as `_backward_cls`, but another class",
+    "`torch.cond`, `while_loop`, `scan` and `map` inside a context":
+        "torch.compile, which traces these operators, refuses them",
+    "how often a checkpoint calls the kernel if nothing has to be computed again "
+    "(`test_nested_checkpoint_set_early_stop_no_recompution_needed`)":
+        "once more than in torch",
+    "a saved input that is detached in place before backward":
+        "torch raises an error; here the gradient is correct",
+    "statistics of a batch_norm in evaluation mode that are written before its backward pass":
+        "torch raises an error or, if a call in training mode wrote them, uses the new statistics; here the "
+        "gradient is correct",
+    "`requires_grad` of a view made under `no_grad` (`test_custom_function_return_view_in_nograd`, its "
+    "flag)":
+        "False; torch returns True for a view that has no `grad_fn`",
     "flags of views made across inference modes (`test_normal_tensor_view_output_in_inference_mode`, "
-    "`test_normal_tensor_view_output_in_normal_mode`, `test_inference_mode_handle_indirect_view_on_rebase`)":
-        "values and gradients agree, `is_inference` and `grad_fn` of such views may not",
-    "`_version` of the results of operations that torch makes of several calls (`torch.stft`, `diff`), and of gradients":
-        "may count other writes; that of every other fresh result is 0 as in torch",
-    "operations on inference tensors alone that require grad": "elementwise ones and reductions follow no gradient, as in torch; others may "
-        "where torch does not",
+    "`test_normal_tensor_view_output_in_normal_mode`, "
+    "`test_inference_mode_handle_indirect_view_on_rebase`)":
+        "values and gradients are the same; `is_inference` and `grad_fn` of these views may differ",
+    "`_version` of gradients, and of the results of operations that torch composes from several calls "
+    "(`torch.stft`, `diff`)":
+        "may count other writes; the `_version` of every other new result is 0, as in torch",
+    "operations whose operands are all inference tensors that require grad":
+        "elementwise operations and reductions are not differentiated, as in torch; other operations may be "
+        "differentiated although torch does not differentiate them",
     "operations on sparse layouts":
-        "differentiated by torch itself, call by call: nothing of them is merged, computed once or proved",
-    "NestedTensor, `__torch_dispatch__` wrapper subclasses": "not supported",
-    "metadata of a leaf's node dies with the graph (`test_nested_checkpoint`, its last part)": "it dies with the context",
-    "`torch.autograd.grad` of recorded tensors inside `torch.func.grad`, `vjp`, `jvp`, `jacrev`, `jacfwd` or "
-    "`hessian`, with `grad_outputs` that the transform differentiates":
-        "refused; inside `vmap`, and with other cotangents, as in torch",
+        "torch differentiates each call; these calls are never merged, reused or proved",
+    "NestedTensor, `__torch_dispatch__` wrapper subclasses":
+        "not supported",
+    "the metadata of a leaf's node is freed with the graph (`test_nested_checkpoint`, its last part)":
+        "it is freed with the context",
+    "`torch.autograd.grad` of recorded tensors inside `torch.func.grad`, `vjp`, `jvp`, `jacrev`, "
+    "`jacfwd` or `hessian`, with `grad_outputs` that the transform differentiates":
+        "refused; inside `vmap`, and with other cotangents, the same as in torch",
     "`torch.autograd.grad(create_graph=True)` inside the private `torch._vmap_internals._vmap`":
         "refused; `torch.vmap` and `is_grads_batched=True` work",
-    "TorchScript code that calls `torch.autograd.grad` or `backward`, inside a context": "refused",
-    "`retain_grad` inside a transform": "torch refuses; here it works",
-    "backward from several threads over one graph (`test_python_thread_in_middle`)": "a graph is of one thread; others "
-        "get an error",
-    "JIT fork and join (`test_fork_join_in_middle`), C++ extensions that define autograd functions": "not seen by a torch-function mode",
-    "a GradientEdge made by `get_gradient_edge` imported before this library": "does not keep what the rule saved alive",
-    "the first derivative of a whole power that is zero everywhere, as the third of `x ** 2` or `x.square()`": "torch gives "
-        "zeros; here the one before is a constant, as in torch for `x * x`, and a further `grad()` is refused",
-    "a second backward run without `retain_graph` over `torch.complex`, `addcdiv` of constants, `_foreach_mul` by a "
-    "number, or `div` with `rounding_mode`": "torch refuses; here nothing was saved that could be missing, and the "
-        "gradient is right",
-    "the order in which leaves get their gradients, as far as hooks see it": "torch's, except for leaves that the same "
-        "context has used in another order before",
-    "a hook or `retain_grad` set, by another hook of the same run, on a tensor that `optimize=True` has merged with an "
-    "equal one": "it sees nothing in this run; gradients and later runs are right",
-    "MKL-DNN tensors": "not tested",
-    "profiler, devices and streams, plain tensor behaviour": "not about gradients",
+    "TorchScript code that calls `torch.autograd.grad` or `backward`, inside a context":
+        "refused",
+    "`retain_grad` inside a transform":
+        "torch raises an error; here it works",
+    "backward from several threads over one graph (`test_python_thread_in_middle`)":
+        "a graph belongs to one thread; other threads get an error",
+    "JIT fork and join (`test_fork_join_in_middle`), C++ extensions that define autograd functions":
+        "a torch-function mode does not see these calls",
+    "a GradientEdge made by a `get_gradient_edge` that was imported before this library":
+        "it does not keep alive the values that the rule saved",
+    "the first derivative of an integer power that is zero everywhere, for example the third derivative "
+    "of `x ** 2` or `x.square()`":
+        "torch gives zeros; here the preceding derivative is a constant, as in torch for `x * x`, and a "
+        "further `grad()` is refused",
+    "a second backward pass without `retain_graph` over `torch.complex`, `addcdiv` of constants, "
+    "`_foreach_mul` by a number, or `div` with `rounding_mode`":
+        "torch raises an error; here no saved value is missing, and the gradient is correct",
+    "the order in which leaves get their gradients, as far as hooks see it":
+        "the same as in torch, except for leaves that the same context has used in another order before",
+    "a hook or `retain_grad` that another hook of the same backward pass sets on a tensor which "
+    "`optimize=True` has merged with an equal one":
+        "it sees nothing in this backward pass; gradients and later backward passes are correct",
+    "MKL-DNN tensors":
+        "not tested",
+    "profiler, devices and streams, behaviour of plain tensors":
+        "not about gradients",
 }
 
 
@@ -142,13 +171,14 @@ def page() -> str:
         "",
         "Generated by `python -m tests.engine.covered`; do not edit.",
         "",
-        f"{behaviours} behaviours after {len(names)} tests of torch's own suite. Each is a small program whose",
-        "observations (values, gradients, flags, errors) must be those of torch eager, without and with optimization,",
-        "for plain and for `CustomTensor` leaves; or a test of this library where torch has nothing to compare with.",
+        f"{behaviours} behaviours, taken from {len(names)} tests of torch's own suite. Each behaviour is a small program. What",
+        "the program observes (values, gradients, flags, errors) must be the same as in torch eager, without and with",
+        "optimization, for plain and for `CustomTensor` leaves. A behaviour that cannot be compared with torch is a test of",
+        "this library.",
         "",
     ]
     same = sum(ours == "same" for members in table.values() for _, _, ours in members)
-    lines += [f"Of these, {same} are the same here. The next section lists what else of torch's suite is not.", ""]
+    lines += [f"Of these, {same} are the same here. The next section lists the parts of torch's suite that are not.", ""]
     lines += ["## What differs, and why", "", f"<details><summary>{len(GAPS)} lines</summary>", "", "| in torch | here |",
               "|---|---|", *(f"| {k} | {v} |" for k, v in GAPS.items()), "", "</details>", "", "## All behaviours", ""]
     for name in sorted(table, key=str.lower):

@@ -68,7 +68,7 @@ def an_error_of_a_function(new):
 
 @anomalies("")
 def walking_the_graph(new):
-    """next_functions down to the leaves, and whose they are."""
+    """next_functions lead to the leaves, and AccumulateGrad nodes give their leaf."""
     x, y = new(1.0, 2.0), new(3.0, 4.0)
     z = (x * y).exp()
     product = z.grad_fn.next_functions[0][0]
@@ -109,7 +109,7 @@ def metadata_of_a_node(new):
 
 @anomalies("")
 def printed(new):
-    """What a result's text says of its history."""
+    """repr and str of a tensor show grad_fn or requires_grad."""
     x = new(1.0, 2.0)
     return ["grad_fn" in repr(x * 2), "requires_grad=True" in repr(x), "grad" in repr((x * 2).detach()),
             "grad_fn" in str(x.exp()), f"{(x * 2).sum().item():.1f}"]

@@ -333,7 +333,7 @@ def mixed_precision_cotangent(new):
 
 @api("test_integer_outputs")
 def diamond(new):
-    """Both paths of a diamond arrive."""
+    """The cotangents of both paths of a diamond are summed."""
     x = new(1.5, -0.5)
     a = x.sin()
     (a * a.exp() + a).sum().backward()

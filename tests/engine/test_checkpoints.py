@@ -76,7 +76,7 @@ def bad_policies(new):
 
 @checkpoints("test_policy_with_state")
 def policy_with_a_counter(new):
-    """A policy with state counts forward and recomputation alike."""
+    """A stateful policy counts calls in the forward and in the recomputation in the same way."""
     counters = []
 
     class Policy:

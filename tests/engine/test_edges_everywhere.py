@@ -67,7 +67,7 @@ def an_edge_of_one_of_several(new):
 
 @edges("test_gradient_edge_output")
 def an_edge_of_one_with_a_node_of_its_own(new):
-    """Edges, and hooks of the function, of a result of a call of which torch makes a node each."""
+    """Edges and node hooks of each result, for a call of which torch makes one node for each result."""
     x = new.randn(4, 2)
     seen = []
     for split in (lambda t: torch.tensor_split(t, 2), lambda t: t.vsplit(2), lambda t: t.hsplit([1]),
@@ -93,7 +93,7 @@ def batched_edges(new):
 
 @edges("test_input_metadata")
 def metadata_of_edges(new):
-    """What a node says of its outputs."""
+    """The metadata that a node gives about its outputs."""
     x = new(1.0, 2.0, 3.0)
     a = x.unbind()[0]
     nodes = [(x * 2).grad_fn, (x.sum()).grad_fn, a.grad_fn, x.reshape(3, 1).float().grad_fn]

@@ -123,7 +123,7 @@ def outputs_without_gradient(new):
 
 @checks("test_gradcheck_get_analytical_jacobian")
 def analytical_and_numerical(new):
-    """A backward that depends on chance is told apart from a wrong one"""
+    """A random backward is reported differently from a wrong one"""
     class Chance(Function):
         @staticmethod
         def forward(ctx, x):

@@ -131,7 +131,7 @@ def a_node_hook_that_replaces(new):
 
 @hooks("")
 def multi_grad_hooks(new):
-    """All and any, one of the tensors unused, twice."""
+    """Multi-grad hooks in the modes all and any, with one tensor unused, in two runs."""
     x, y, z, seen = new(1.0, 2.0), new(3.0, 4.0), new(5.0, 6.0), []
     torch.autograd.graph.register_multi_grad_hook(
         (x, y, z), lambda gs: seen.append([None if g is None else g.clone() for g in gs]))

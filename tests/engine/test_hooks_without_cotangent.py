@@ -55,7 +55,7 @@ def recorder(seen, materialize=True):
 
 @undefined("test_grad_nonleaf_register_hook")
 def nothing_comes(new):
-    """A Function that sends nothing: the hooks below are called with None, and no .grad is made."""
+    """A Function returns None: the hooks below it are called with None, and no .grad is made."""
     x, y, seen = new(1.0, 2.0), new(3.0, 4.0), []
     a = x * 2
     watch(a, "a", seen)
@@ -67,7 +67,7 @@ def nothing_comes(new):
 
 @undefined("test_gradcheck_undefined_grad")
 def nothing_comes_to_a_function(new):
-    """A Function that is sent nothing is called with zeros, or with None on request."""
+    """A Function that receives no cotangent is called with zeros, or with None on request."""
     x, y, seen = new(1.0, 2.0), new(3.0, 4.0), []
     First.apply(recorder(seen).apply(x * 3), y).sum().backward()
     z = new(1.0, 2.0)
@@ -77,7 +77,7 @@ def nothing_comes_to_a_function(new):
 
 @undefined("test_gradcheck_undefined_grad")
 def nothing_beside_something(new):
-    """Nothing on one way and something on another: what comes is what is there."""
+    """If one path carries no cotangent and another path carries one, the sum is that one cotangent."""
     x, y, seen = new(1.0, 2.0), new(3.0, 4.0), []
     a = x * 2
     watch(a, "a", seen)
@@ -89,7 +89,7 @@ def nothing_beside_something(new):
 
 @undefined("test_hook_none")
 def nothing_cannot_be_replaced(new):
-    """A hook that returns a gradient where none has come is refused."""
+    """A hook that is called with None and returns a gradient is refused."""
     x, y = new(1.0, 2.0), new(3.0, 4.0)
     a = x * 2
     a.register_hook(lambda g: torch.ones(2).double())
@@ -101,7 +101,7 @@ def nothing_cannot_be_replaced(new):
 
 @undefined("test_grad_nonleaf_register_hook")
 def nothing_in_second_order(new):
-    """The same in a run that creates a graph, and in grad() of what got nothing."""
+    """Hooks without a cotangent in a run with create_graph, and in grad() of a tensor without a cotangent."""
     x, y, seen = new(1.0, 2.0), new(3.0, 4.0), []
     a = x * 2
     watch(a, "a", seen)
@@ -187,7 +187,7 @@ def node_hooks_see_no_indices(new):
 
 @undefined("test_grad_nonleaf_register_hook")
 def outputs_with_nodes_of_their_own(new):
-    """What torch computes piece by piece calls the hooks of the pieces that are reached."""
+    """An operation that torch composes from several calls runs the hooks of the calls that are reached."""
     x, seen = new.randn(3, 1, 2), []
     layer = torch.nn.LSTM(2, 3).double()
     out, (h, c) = layer(x)

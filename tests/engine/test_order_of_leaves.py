@@ -39,7 +39,7 @@ def order_of_two_and_three(new):
 
 @order("test_post_accumulate_grad_hook_ordering")
 def order_of_many(new):
-    """More than three wait in a heap."""
+    """More than three leaves wait in a heap."""
     order = []
     leaf = writer(new, order)
     for n in range(4, 10):
@@ -50,7 +50,7 @@ def order_of_many(new):
 
 @order("test_post_accumulate_grad_hook_ordering")
 def order_in_products(new):
-    """What a product transposes or folds first comes last."""
+    """An operand that a product transposes or folds first gets its gradient last."""
     order = []
     leaf = writer(new, order)
     (leaf("x", 2, 3) @ leaf("w", 3, 2) + leaf("b", 2)).sum().backward()
@@ -63,7 +63,7 @@ def order_in_products(new):
 
 @order("test_post_accumulate_grad_hook_ordering")
 def order_of_leaves_used_before(new):
-    """A leaf gets its gradient when its last cotangent has come, whenever the graph has met it first."""
+    """A leaf gets its gradient when its last cotangent has arrived, no matter when the graph used the leaf first."""
     order = []
     leaf = writer(new, order)
     a, b, c = leaf("a"), leaf("b"), leaf("c")
@@ -79,7 +79,7 @@ def order_of_leaves_used_before(new):
 
 @order("test_post_accumulate_grad_hook_ordering")
 def a_hook_frees_gradients_in_time(new):
-    """Gradients that hooks free as they come are never all there at once."""
+    """Gradients that hooks free one by one are never all alive at the same time."""
     alive, most = set(), [0]
 
     def freed(t):

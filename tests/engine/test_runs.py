@@ -181,7 +181,7 @@ def backward_under_no_grad_with_create_graph(new):
 
 @runs("")
 def nested_no_grad_parts(new):
-    """A part without grad inside a loss, and the other way round."""
+    """A part under no_grad inside a loss, and a part under enable_grad inside no_grad."""
     x = new(1.0, 2.0)
     with torch.no_grad():
         scale = x.exp()
@@ -193,7 +193,7 @@ def nested_no_grad_parts(new):
 
 @runs("")
 def order_of_execution(new):
-    """Later forward first, also over branches."""
+    """Nodes that were recorded later run first, also across branches."""
     x, seen = new(1.0, 2.0), []
     a, b = x * 2, x * 3
     c, d = b.exp(), a.sin()
@@ -279,7 +279,7 @@ def complex_leaves(new):
 
 @runs("")
 def views_of_leaves_as_inputs(new):
-    """A view made before is not the leaf, and not used by its later uses."""
+    """A view made before is not the leaf, and later uses of the leaf do not use the view."""
     x = new([[1.0, 2.0], [3.0, 4.0]])
     v = x[0]
     loss = (x * x).sum() + v.sum()
@@ -390,7 +390,7 @@ def callback_of_the_inner_run(new):
 
 @runs("test_set_multithreading_enabled_as_context_manager_and_function")
 def one_thread_for_backward(new):
-    """The switch for the threads of backward, as a context and as a function"""
+    """set_multithreading_enabled as a context and as a function"""
     x = new.randn(2)
     with torch.autograd.set_multithreading_enabled(False):
         inside = torch._C._is_multithreading_enabled()

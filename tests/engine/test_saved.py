@@ -198,7 +198,7 @@ def save_on_cpu_and_checkpoint(new):
 
 @saved("test_saved_tensors_hook_version_counter_not_shared")
 def written_after_packing(new):
-    """With hooks, a later write to the operand is the hooks' affair."""
+    """With hooks on saved tensors, a later write to the operand is not an error."""
     a = new(torch.randn(3)) * 1
     with saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
         y = a * a

@@ -55,7 +55,7 @@ def an_unpack_hook_that_raises(new):
 
 @saved("")
 def nested_pairs(new):
-    """The innermost pair alone is asked."""
+    """Only the innermost pair of hooks is called."""
     x, seen = new(1.0, 2.0), []
     with saved_tensors_hooks(lambda t: seen.append("outer") or t, lambda t: t), \
             saved_tensors_hooks(lambda t: seen.append("inner") or t, lambda t: t * 1):
@@ -141,7 +141,7 @@ def hooks_entered_by_an_unpack_hook(new):
 
 @saved("")
 def operands_are_saved_in_the_order_of_their_names(new):
-    """A hook that counts sees what torch saves, one after another: `other` before `self`, `end` before `input`."""
+    """A counting hook sees the saved values in torch's order: `other` before `self`, `end` before `input`."""
     a, b, c = new((1.0, 2.0), (3.0, 4.0)), new((0.5, 0.25), (2.0, 1.5)), new((5.0, 6.0), (7.0, 8.0))
 
     def packed(function: Any, *operands: Tensor) -> list[str]:

@@ -41,7 +41,7 @@ def a_parameter_shrinks(new):
 
 @memory("")
 def set_of_a_leaf_is_refused(new):
-    """Under grad mode torch refuses it as a write."""
+    """With grad mode on, torch refuses set_ as a write."""
     x = new(0.5, -1.0, 2.0)
     return caught(lambda: x.set_(ones())), x
 
@@ -61,7 +61,7 @@ def both_leaves_accumulate(new):
 
 @memory("")
 def a_saved_leaf_was_given_other_memory(new):
-    """A rule that has saved the tensor notices."""
+    """A rule that has saved the tensor detects set_ and raises."""
     x = new(0.5, -1.0, 2.0)
     y = x * x
     with torch.no_grad():
@@ -84,7 +84,7 @@ def a_constant_with_other_memory(new):
 
 @memory("")
 def an_intermediate_with_other_memory(new):
-    """An intermediate that is set_ keeps what torch keeps of it."""
+    """An intermediate after set_: its value, its flag and the error in backward."""
     x = new(0.5, -1.0, 2.0)
     a = x * 2
     b = a.sin()

@@ -279,7 +279,7 @@ def multi_view_outputs(new):
 
 @views("test_inplace_on_view_of_multiple_output_view")
 def view_of_a_multi_view(new):
-    """Nor can views of them."""
+    """Views of outputs of unbind, split and chunk cannot be written."""
     x = new.randn(4) * 1
     v = x.unbind(0)[0].view_as(x[0])
     return caught(lambda: v.mul_(2), 9)
@@ -320,7 +320,7 @@ def view_made_before_the_base_required_grad(new):
 
 @views("test_inplace_on_view_modify_base")
 def constant_view_used_in_the_graph(new):
-    """Such a view used as an operand."""
+    """A view of a constant, used as an operand after its base got a history."""
     r, w = new(torch.ones(1)), new(2.0)
     x = torch.ones(4).double()
     v = x[:2]
@@ -740,7 +740,7 @@ def pickled_results(new):
 
 @conventions("broadcast_tensors")
 def broadcast_tensors_of_the_right_shape(new):
-    """What has the common shape already is handed back itself."""
+    """A tensor that already has the common shape is returned itself."""
     x, y = new.randn(3, 4), new.randn(4)
     a, b = torch.broadcast_tensors(x, y)
     torch.distributions.Normal(x, 1.0).loc.sum().backward()
