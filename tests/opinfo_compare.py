@@ -304,8 +304,9 @@ class Reference:
             b = theirs[level][k]
             if not isinstance(b, torch.Tensor):
                 return None
-            noise = not all(float(t.abs().max()) < 0.01 / torch.finfo(torch.float64).eps    # as of equal singular values
-                            for t in (b, *[other[level][k] for other in others]))
+            # the gradients of equal singular values, say
+            noise = not all(float(t.abs().max()) < 0.01 / torch.finfo(torch.float64).eps
+                            for run in (theirs, *others) for t in run[level] if isinstance(t, torch.Tensor))
             return math.inf if noise else 2 * max(largest(other[level][k], b) for other in others)
         return bound
 
