@@ -190,7 +190,7 @@ def late(t: Tensor, own: bool = False) -> Any:
     torch gives such a view its history when it is looked at after the base was written by
     an operation that requires grad.
     """
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or t.layout is not torch.strided:
         return None
     base: Any = t._base
     node = None if base is None else base.__dict__.get("_node")

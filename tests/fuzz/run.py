@@ -47,9 +47,12 @@ class Outcome:
 def plain(t: Tensor) -> Tensor:
     """The values of `t` now, in memory of their own."""
     with torch._C.DisableTorchFunction():
+        sparse = t.layout is not torch.strided
+    if sparse:                          # below torch functions, the kernels of sparse layouts count writes of their own
+        with torch.no_grad():
+            t = t.detach().to_dense()
+    with torch._C.DisableTorchFunction():
         t = torch._C.TensorBase.detach(t)
-        if t.layout is not torch.strided:
-            return t.to_dense().as_subclass(Tensor)
         t = t if type(t) is Tensor else t.as_subclass(Tensor)      # which an inference tensor with other data refuses
         return t.resolve_conj().clone(memory_format=torch.contiguous_format)
 

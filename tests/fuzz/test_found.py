@@ -1231,6 +1231,11 @@ torch.stack([torch.ones_like(f), f.detach()]))
         v = torch.einsum('nchw,nchw->nc', u, u)
         torch._foreach_mul_([v], 2.0)
         v.sum().backward()""",
+    "a view of a sparse leaf made under no_grad": """
+        v = c.detach().to_sparse_csc().requires_grad_()
+        with torch.no_grad(): u = v.t()
+        tell([u.is_leaf, u.requires_grad])
+        (u @ w).sum().backward()""",
     "a leaf of which nothing is recorded is held by nobody": """
         v = checkpoint(lambda t, n, q: (t, q), c, 0.5, laid(d, 'permuted').requires_grad_(), use_reentrant=False)[1]
         watch(v); del v; alive()
