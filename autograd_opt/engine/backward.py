@@ -216,7 +216,8 @@ def zeros(t: Any, requires_grad: bool) -> Tensor:
     """The gradient of an input that was not used, where one was asked for."""
     if not isinstance(t, Tensor):
         raise errors.GraphError(errors.at("materialize_grads cannot be used when the given input is a GradientEdge"))
-    return torch.zeros_like(t, requires_grad=requires_grad)
+    with private.DisableTorchFunction():        # they are no value of the program's that could be found again
+        return torch.zeros_like(t, requires_grad=requires_grad)
 
 
 def met(outputs: Any) -> bool:
