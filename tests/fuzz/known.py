@@ -500,9 +500,10 @@ KNOWN = (
         through_gradient,
     ),
     Known(
-        "a Function whose backward sets requires_grad, in a run inside vmap: torch refuses, here it is called outside",
+        "a Function whose backward, or a checkpoint whose function, sets requires_grad, in a run inside vmap: torch "
+        "refuses, here it is called outside",
         r"torch raises .*You are attempting to call Tensor.requires_grad_\(\).*this library None",
-        r"(?s)function\('[^']*(within|runs).*vmap\(",
+        r"(?s)(function\('[^']*(within|runs)|checkpoint\([^\n]*slope\().*vmap\(",
         "v = function('within').apply(y)\nu = torch.vmap(lambda g: torch.autograd.grad(v, y, g, retain_graph=True)[0])("
         "torch.ones(3, 3, dtype=torch.float64))",
     ),
