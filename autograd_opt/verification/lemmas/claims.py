@@ -233,8 +233,19 @@ def gradient(op: str, case: Case, notes: set[str], tracer: Callable[..., Tracer]
     return by_cases(run, notes)
 
 
+def each_term_has_one(e: Any, gs: set[Any]) -> bool:
+    """True if each term of a sum has one of these symbols as a factor, and none of them anywhere else."""
+    for term in sympy.Add.make_args(e):
+        factors = sympy.Mul.make_args(term)
+        if sum(f in gs for f in factors) != 1 or any(f not in gs and not gs.isdisjoint(f.free_symbols) for f in factors):
+            return False
+    return True
+
+
 def not_linear(D: Symbols, e: Any, gs: list[Any]) -> str:
     """Linear and homogeneous in the cotangent?"""
+    if each_term_has_one(e, set(gs)):
+        return ""
     if not D.shown(e.subs(dict.fromkeys(gs, 0), simultaneous=True)):
         return f"{e} is not 0 for a cotangent of 0"
     factors = [sympy.expand(sympy.diff(e, s)) for s in gs if s in e.free_symbols]
