@@ -237,7 +237,8 @@ def each_term_has_one(e: Any, gs: set[Any]) -> bool:
     """True if each term of a sum has one of these symbols as a factor, and none of them anywhere else."""
     for term in sympy.Add.make_args(e):
         factors = sympy.Mul.make_args(term)
-        if sum(f in gs for f in factors) != 1 or any(f not in gs and not gs.isdisjoint(f.free_symbols) for f in factors):
+        rest = [f for f in factors if f not in gs]
+        if len(rest) != len(factors) - 1 or not all(gs.isdisjoint(f.free_symbols) for f in rest):
             return False
     return True
 
