@@ -18,7 +18,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
 from autograd_opt.graph import handles, view_history
 from autograd_opt.graph import tape as tapes
-from autograd_opt.graph.references import has_history
+from autograd_opt.graph.references import has_history, requires_grad
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
 from autograd_opt.record import new_nodes, recorder, routes, unrecorded, views
 from autograd_opt.record.dispatch import call, special
@@ -60,7 +60,9 @@ def protect(target: Tensor, node: Any, tracked: bool) -> None:
     if target._is_view() and target._base is not None:
         if tracked:
             views.adopt(target, node)
-        base_node = handles.handle_of(target._base, False) or handles.handle_of(target._base)
+        base_node = handles.handle_of(target._base, False)
+        if base_node is None or (base_node.is_leaf and base_node.requires_grad != requires_grad(target._base)):
+            base_node = handles.handle_of(target._base)         # a leaf that has been frozen since
         views.protect(target, node, base_node)
         if tracked:
             view_history.refuse_making(target, view_history.ITSELF, node)

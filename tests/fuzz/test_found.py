@@ -1231,6 +1231,12 @@ torch.stack([torch.ones_like(f), f.detach()]))
         v = torch.einsum('nchw,nchw->nc', u, u)
         torch._foreach_mul_([v], 2.0)
         v.sum().backward()""",
+    "a view of a leaf that was frozen after a run has used it": """
+        v = laid(s.detach(), 'channels').requires_grad_()
+        (y.sum() * 2 + v * 4).backward()
+        v.requires_grad_(False)
+        v.t().add_(1.0)
+        (v * s).sum().backward()""",
     "a view of a sparse leaf made under no_grad": """
         v = c.detach().to_sparse_csc().requires_grad_()
         with torch.no_grad(): u = v.t()
