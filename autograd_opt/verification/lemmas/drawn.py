@@ -68,17 +68,17 @@ def cases_of(op: str, asked: Asked | None = None) -> Iterator[Case]:
             if repr(other) not in seen:
                 seen.add(repr(other))
                 yield other
-    for case in answers(op, given, asked) if asked is not None else ():
+    for case in answers(op, written, asked) if asked is not None else ():
         if repr(case) not in seen:
             seen.add(repr(case))
             yield case
 
 
-def answers(op: str, given: tuple[Case, ...], asked: Asked) -> Iterator[Case]:
+def answers(op: str, written: tuple[Case, ...], asked: Asked) -> Iterator[Case]:
     """Attributes on both sides of the constants that rules compare them with, where the operator has a meaning."""
     defaults = OPS[op].attributes
     for name, constants in list(asked.constants.items()):
-        for case in given:
+        for case in written:
             old = case.attributes.get(name, defaults.get(name))
             if type(old) not in (int, float) or (name not in defaults and name not in case.attributes):
                 continue
