@@ -61,8 +61,8 @@ cdef set makers_of(list inputs):
     cdef set found = set()
     for node in inputs:
         if node is not None and node.in0 is not None and node.in0.op.flags & MULTI:
-            from autograd_opt.graph.hooks import piecewise
-            if not piecewise(node.in0):
+            from autograd_opt.graph.hooks import common_node
+            if common_node(node) is not None:
                 found.add(node.in0.index)
     return found
 

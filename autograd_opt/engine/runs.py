@@ -22,7 +22,7 @@ from autograd_opt.graph import accumulators
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.accumulators import Accumulator
-from autograd_opt.graph.hooks import piecewise
+from autograd_opt.graph.hooks import common_node
 from autograd_opt.graph.runs import current, stack
 from autograd_opt.record import transforms
 
@@ -61,7 +61,7 @@ def will_engine_execute_node(node: Any) -> bool:
     node = run.own(node)
     if node is None:
         return False
-    if len(run.roots) == 1 and node is torchs_node(run.roots[0]):
+    if len(run.roots) == 1 and node is (common_node(run.roots[0]) or run.roots[0]):
         return False                        # as in torch, which looks for nodes below the root
     if run.accumulates or not run.asked_for(node):
         return run.executes(node)
@@ -71,11 +71,6 @@ def will_engine_execute_node(node: Any) -> bool:
             "is currently not supported."
         )
     return True
-
-
-def torchs_node(node: Any) -> Any:
-    """The node that is torch's one for all outputs of a call, for one of these outputs."""
-    return node.operands[0] if node.op.name == "output" and not piecewise(node.operands[0]) else node
 
 
 def current_autograd_node() -> Any:

@@ -77,14 +77,18 @@ def hooks_of(node: Any) -> NodeHooks:
     """The node's hooks, made on first use."""
     if node.hooks is None:
         node.hooks = NodeHooks()
-        if node.op.name == "output" and node.operands and not piecewise(node.operands[0]):
-            hooks_of(node.operands[0]).outputs.append((node.raw_attributes["i"], node.hooks))
+        call = common_node(node)
+        if call is not None:
+            hooks_of(call).outputs.append((node.raw_attributes["i"], node.hooks))
     return node.hooks
 
 
-def piecewise(node: Any) -> bool:
-    """Has each output of this call a node of its own in torch?"""
-    return (node.raw_attributes or {}).get("call", node.op.name) in PIECEWISE
+def common_node(node: Any) -> Any:
+    """For one of several outputs of a call, the call, where it is one node in torch; else None."""
+    if node.op.name != "output" or not node.operands:
+        return None
+    call = node.operands[0]
+    return None if (call.raw_attributes or {}).get("call", call.op.name) in PIECEWISE else call
 
 
 def own_node(t: Tensor, node: Any) -> Any:

@@ -159,7 +159,8 @@ def seen_by_proofs(list nodes, roots, leaves, bint led, object reading, bytearra
     A row, and the operators with their rules and meanings.
 
     With `led`, leaders are read from the nodes; where `loose` is 1, a node's number is not.  `reading` is the module
-    that reads nodes for proofs: what it cannot read of an attribute, it does not see.  Devices are told apart by address, which `same_device` keeps for ever.
+    that reads nodes for proofs: what it cannot read of an attribute, it does not see.  Devices are told apart by
+    address, which `same_device` keeps for ever.
     """
     cdef Structure s = Structure(len(nodes))
     cdef Py_ssize_t i, k

@@ -44,6 +44,7 @@ cdef class Tape(TapeBase):
     cdef Node above(self, Node below, object t)
     cdef int describe(self, Node node, object t) except -1
     cdef void decrement(self, Node node) noexcept
+    cpdef int let_go_unread(self, nodes) except -1
     cdef void let_go(self, Node node) noexcept
     cdef void release(self, Node node) noexcept
     cdef void spend(self, Node node) noexcept

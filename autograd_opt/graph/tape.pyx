@@ -598,13 +598,14 @@ cdef class Tape:
             elif node.flags & REQUIRES_GRAD and not is_weak(node.value):
                 self.let_go(node)
 
-    def let_go_unread(self, nodes):
+    cpdef int let_go_unread(self, nodes) except -1:
         """Hold those of the nodes that are leaves which no record reads as a finished run of torch's does: not at all."""
         cdef Node node
         for node in nodes:
             if node is not None and node.live == 0 and node.flags & LEAF and node.flags & REQUIRES_GRAD \
                     and not is_weak(node.value):
                 self.let_go(node)
+        return 0
 
     cdef void let_go(self, Node node) noexcept:
         """A leaf that no living record reads is its user's alone: its next use takes hold of it again."""

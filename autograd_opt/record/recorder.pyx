@@ -240,14 +240,6 @@ cdef inline Node node_of(Tape tape, Op op, object t):
     return seen(tape, op, t) if is_tensor(t) else None
 
 
-cdef inline int let_go(Tape tape, Node na, Node nb, Node nc) except -1:
-    """Hold none of the operands that are leaves which no record reads: nothing is recorded of this call."""
-    for n in (na, nb, nc):
-        if n is not None and (<Node>n).live == 0 and (<Node>n).flags & LEAF:
-            tape.let_go_unread((n,))
-    return 0
-
-
 cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
     """`apply` for at most three operands and one output, without hooks on saved tensors."""
     cdef Py_ssize_t count = len(operands), moves = 0
@@ -271,7 +263,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         return unchanged(op, func, args, kwargs, operands, error)
     flags = (0 if na is None else na.flags) | (0 if nb is None else nb.flags) | (0 if nc is None else nc.flags)
     if flags & SPARSE:
-        let_go(tape, na, nb, nc)
+        tape.let_go_unread((na, nb, nc))
         return WHOLE
     req = grad and op.differentiable and flags & REQUIRES_GRAD and not without_history(op, operands)
     if tape.optimize and exact and op.flags & PURE and not (req and settled_after(MORE_MISSES)):
@@ -293,12 +285,12 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         if op.flags & HIDES:
             r = shown(r)
         if without_node(tape, op, r, a, flags, req, grad):
-            let_go(tape, na, nb, nc)
+            tape.let_go_unread((na, nb, nc))
             return r
     if r is a or r is b or r is c:
         if tape.optimize and not req:
             missed_here(False)
-        let_go(tape, na, nb, nc)
+        tape.let_go_unread((na, nb, nc))
         return r
     if type(r) is not Tensor and type(r) is not CustomTensor:
         return record_outputs(tape, op, [na, nb, nc][:count], operands, attrs, req, r, extra)

@@ -68,10 +68,16 @@ def cases_of(op: str, asked: Asked | None = None) -> Iterator[Case]:
             if repr(other) not in seen:
                 seen.add(repr(other))
                 yield other
-    for case in answers(op, written, asked) if asked is not None else ():
+    telling = (*given, *(c for case in given if single(case) for c in resized(op, case)))
+    for case in answers(op, telling, asked) if asked is not None else ():
         if repr(case) not in seen:
             seen.add(repr(case))
             yield case
+
+
+def single(case: Case) -> bool:
+    """True if no operand has two elements, whose exchange a change might be."""
+    return all(np.prod(s, dtype=int) <= 1 for s in case.shapes if s is not None)
 
 
 def answers(op: str, written: tuple[Case, ...], asked: Asked) -> Iterator[Case]:
