@@ -39,6 +39,7 @@ cdef extern from "Python.h":
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
+cdef object grad_enabled = private.is_grad_enabled
 cdef object get_version = ao_own(base.__dict__["_version"])
 cdef object get_device = ao_own(base.__dict__["device"])
 cdef object get_inference = base.__dict__["is_inference"]
@@ -359,6 +360,7 @@ cdef class Tape:
                 node = self.parameter(t)
                 if node is not None:
                     self.leaves[key] = node
+                    self.take(node, t)
                     return node
         if entry is not None and mark != bool((<Node>entry).flags & REQUIRES_GRAD):
             entry = None                 # what was recorded so far keeps the flag of its time
@@ -396,11 +398,11 @@ cdef class Tape:
         if entry is None:
             if mark:
                 node.flags |= REQUIRES_GRAD
-                node.value = t
+                self.take(node, t)
             else:
                 node.value = weakref.ref(t, forgetter(self, key, node))
         elif node.flags & REQUIRES_GRAD and is_weak(node.value):
-            node.value = t
+            self.take(node, t)
         node.flags |= TOUCHED
         if entry is None or not (self.optimize or node.flags & WROTE):
             return node if node.view is None else <Node>node.view
@@ -444,9 +446,17 @@ cdef class Tape:
         node.dtype = ao_dtype(t)
         node.vn = fresh_vn()
         node.version = <uint32_t>version
-        node.value = t
         self.append(node)
         return node
+
+    cdef int take(self, Node node, object t) except -1:
+        """Hold a leaf that is read, but not where no gradient is recorded: torch then has no history that holds it."""
+        if ao_grad_on(grad_enabled):
+            node.value = t
+        elif node.value is None:
+            node.value = t
+            self.let_go(node)
+        return 0
 
     def shares_exposed(self, t):
         """Does `t` lie in memory that is visible outside torch?"""

@@ -105,6 +105,8 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
             save_all(tape, node, nodes, operands, mask, extra, False)
     finally:
         leave(tape, switch)
+    if not node.flags & REQUIRES_GRAD:
+        tape.let_go_unread(nodes)
     for n in nodes:
         if n is not None:
             n.live += 1
@@ -285,6 +287,10 @@ cdef object record_outputs(Tape tape, Op op, list nodes, tuple operands, dict at
             metas.append(None)
             continue
         node = output_of(tape, parent, i, t, req)
+        if not (node.dtype.is_floating_point or node.dtype.is_complex):
+            metas.append((node.shape, node.dtype, node.device))
+            tape.decrement(parent)               # torch holds no history by an index either
+            continue
         if op.flags & VIEW:
             node.view = True
         node.code, node.lasti = parent.code, parent.lasti

@@ -305,6 +305,7 @@ cdef object with_node(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node
     cdef uint32_t mask = 0
     if not is_float(dtype) and not (dtype.is_floating_point or dtype.is_complex):
         if not tape.optimize:
+            tape.let_go_unread((na, nb, nc))
             return r
         req = False
     node = new_node(op)
@@ -333,6 +334,8 @@ cdef object with_node(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node
         save_few(tape, node, na, nb, operands, mask, True)
     else:
         save_all(tape, node, [na, nb, nc][:count], operands, mask, extra, True)
+    if grad and not req:
+        tape.let_go_unread((na, nb, nc))
     if na is not None:
         na.live += 1
     if nb is not None:
@@ -374,6 +377,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         if n is not None:
             flags |= n.flags
     if flags & SPARSE:
+        tape.let_go_unread(nodes)
         return WHOLE
     req = grad and op.differentiable and flags & REQUIRES_GRAD
     keyed = tape.optimize and exact and tape.plain and op.flags & PURE and not op.flags & MULTI \
@@ -398,6 +402,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         if op.flags & HIDES:
             r = shown(r)
         if without_node(tape, op, r, operands[0] if operands else None, flags, req, grad):
+            tape.let_go_unread(nodes)
             return r
     if not isinstance(r, Tensor):
         return record_outputs(tape, op, nodes, operands, attrs, req, r, extra)
@@ -412,6 +417,7 @@ cdef object with_wide_node(Tape tape, Op op, list nodes, tuple operands, dict at
         if t is r:
             if tape.optimize and not req:
                 missed_here(False)
+            tape.let_go_unread(nodes)
             return r
     if type(r) is not Tensor and type(r) is not CustomTensor:
         if req:
@@ -419,6 +425,7 @@ cdef object with_wide_node(Tape tape, Op op, list nodes, tuple operands, dict at
             raise unsupported_result(r, op.name)
         return r
     if not tape.optimize and not (r.is_floating_point() or r.is_complex()):
+        tape.let_go_unread(nodes)
         return r
     node = fill(tape, op, nodes, operands, attrs, req, r, extra)
     if op.flags & VIEW and r._is_view():

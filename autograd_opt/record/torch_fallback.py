@@ -287,6 +287,8 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
         if numbers != tuple(range(len(numbers))):           # results of several nodes of torch's
             attributes["numbers"] = numbers
         new_nodes.record_multi(OPAQUE_MULTI, tuple(operands), attributes, tracked, True, (call, kept))
+    elif (tape := tapes.get_recording()) is not None:
+        tape.let_go_unread(recorder.nodes_or_refuse(operands, call.name) or ())
     return results
 
 

@@ -502,3 +502,65 @@ def test_the_record_does_not_shift_under_a_run():
         y.register_hook(hook)
         (y * y).sum().backward()
     assert torch.allclose(x.grad, 18 * x.detach())
+
+
+def without_grad(mode):
+    def double(w):
+        with mode():
+            return w * 2
+    return double
+
+
+READ_WITHOUT_GRADIENT = {
+    "argmax": lambda w: w.argmax(),
+    "comparison": lambda w: w > 0,
+    "equal": lambda w: w == w,
+    "logical": lambda w: torch.logical_and(w, w),
+    "mean of a mask": lambda w: (w > 0).double().mean(),
+    "where": lambda w: torch.where(w > 0),
+    "zeros_like": lambda w: torch.zeros_like(w),
+    "isnan": lambda w: torch.isnan(w),
+    "long": lambda w: w.long(),
+    "bincount": lambda w: w.long().bincount(),
+    "index_fill": lambda w: torch.zeros(3).index_fill(0, w.long(), 1.0),
+    "sort": lambda w: w.sort()[1],
+    "max": lambda w: w.max(0).indices,
+    "topk of a result": lambda w: torch.topk(w * 2, 2)[1],
+    "searchsorted": lambda w: torch.searchsorted(w, w),
+    "no_grad": without_grad(torch.no_grad),
+    "inference_mode": without_grad(torch.inference_mode),
+}
+"""Calls whose results have no history in torch."""
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("name", READ_WITHOUT_GRADIENT)
+def test_result_without_history_holds_no_leaf(name, optimize):
+    def gone():
+        w = torch.ones(3, requires_grad=True)
+        results.append(READ_WITHOUT_GRADIENT[name](w))
+        there = weakref.ref(w)
+        del w
+        return there() is None
+
+    results = []
+    assert gone()                                   # torch's
+    with ao.AutogradGraph(optimize=optimize):
+        assert gone()
+
+
+@pytest.mark.parametrize("optimize", [None, False, True])
+def test_leaf_that_was_read_without_gradient_is_held_where_one_is_recorded(optimize):
+    with contextlib.nullcontext() if optimize is None else ao.AutogradGraph(optimize=optimize):
+        w = torch.ones(3, requires_grad=True)
+        with torch.no_grad():
+            y = w * 2
+        z = (w * w).sum() * y.sum()
+        w.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.tolist()))
+        there, seen = weakref.ref(w), []
+        del w
+        assert there() is not None
+        z.backward()
+        assert seen == [[12.0] * 3]
+        del y, z
+        assert there() is None
