@@ -8,21 +8,16 @@ A leaf runs its tensor hooks before `.grad` is written and its post-accumulate h
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
-from autograd_opt.graph import runs
-from autograd_opt.graph import tape as tapes
+from autograd_opt.engine.user_code import user_code
 from autograd_opt.graph.hooks import NodeHooks, heard
 from autograd_opt.graph.references import set_grad
 from autograd_opt.graph.view_history import origin
-from autograd_opt.record.dispatch import MODE
-from autograd_opt.record.saved_tensors import ENTERED
 
 Tensor = torch.Tensor
 
@@ -192,32 +187,6 @@ def checked(fn: Any, result: Any, g: Tensor | None, none: bool = False) -> Any:
             f"hook '{name_of(fn)}' has changed the type of value (was {g.dtype} got {result.dtype})"
         )
     return result
-
-
-@contextmanager
-def user_code(task: Any, node: Any = None) -> Iterator[None]:
-    """Inside a run, the state that user code expects: torch functions seen, recording possible."""
-    run = runs.current()
-    before = run.node if run is not None else None
-    pairs = ENTERED.pairs[:]
-    if run is not None:
-        run.node = node
-    try:
-        if task.create_graph:
-            yield
-            return
-        tapes.resume(0)
-        grad_mode = private.is_grad_enabled()
-        try:
-            with private.EnableTorchFunction(), MODE:
-                yield
-        finally:
-            tapes.pause()
-            private.set_grad_enabled(grad_mode)
-    finally:
-        ENTERED.changed(pairs, task)
-        if run is not None:
-            run.node = before
 
 
 def run_leaf_hooks(t: Tensor, g: Any, task: Any) -> Any:
