@@ -16,7 +16,7 @@ from cpython.ref cimport Py_DECREF
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_call, ao_dtype, ao_get, ao_grad_on, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_needs_grad, ao_own, ao_plain,
+    ao_dtype, ao_get, ao_grad_on, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_needs_grad, ao_own, ao_plain,
     ao_try_attr, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
@@ -35,14 +35,14 @@ from autograd_opt.graph.tape import base_became_late, saving_hooks
 from autograd_opt.graph.tensor import revive
 from autograd_opt.ops.table import MULTI, USERS, VARIADIC, define
 from autograd_opt.record import new_nodes, transforms, views
+from autograd_opt.record.guard cimport set_grad_mode
 from autograd_opt.record.outside import mark, recorded_before, tracked
-from autograd_opt.record.saved_tensors import Packed, pack
+from autograd_opt.record.saved_tensors cimport Packed, pack
 
 ao_use_reads(reads_address())
 cdef object Tensor = torch.Tensor
 cdef object Guard = private.DisableTorchFunction
 cdef object grad_enabled = private.is_grad_enabled
-cdef object set_grad_enabled = private.set_grad_enabled
 cdef object is_inference = private.TensorBase.__dict__["is_inference"]
 cdef object get_device = ao_own(private.TensorBase.__dict__["device"])
 cdef object no_setup_context = private.SingleLevelFunction.setup_context
@@ -234,14 +234,14 @@ cdef object run(object cls, tuple args, dict kwargs):
         ao_method(guard_exit, guard, NOTHING)
     with Held(held):                     # the forward may detach its operands, write them, end other runs
         try:
-            set_grad_mode(guard, False)
+            set_grad_mode(False)
             if call.with_setup:
                 result = cls.forward(*args, **kwargs)
                 cls.setup_context(call.ctx, args, result)
             else:
                 result = cls.forward(call.ctx, *args, **kwargs)
         finally:
-            set_grad_mode(guard, enabled)
+            set_grad_mode(enabled)
         single = not isinstance(result, (tuple, list))
         outputs = [result] if single else list(result)
         ao_method0(guard_enter, guard)
@@ -254,17 +254,6 @@ cdef object run(object cls, tuple args, dict kwargs):
         if tape is not None:
             tape.let_go_unread(call.found)
     return outputs[0] if single else tuple(outputs)
-
-
-cdef int set_grad_mode(object guard, bint on) except -1:
-    """Switch grad mode by torch's own function, which no mode is told of."""
-    if ao_grad_on(grad_enabled) != on:
-        ao_method0(guard_enter, guard)
-        try:
-            ao_call(set_grad_enabled, (on,), None)
-        finally:
-            ao_method(guard_exit, guard, NOTHING)
-    return 0
 
 
 cdef bint bound_already(object forward, tuple args, dict kwargs) except -1:

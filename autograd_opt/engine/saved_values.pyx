@@ -8,7 +8,7 @@ from autograd_opt.graph import refusals
 from autograd_opt.graph.node cimport (
     FREED, NEEDS_ANS, ONCE, OVERWRITTEN, PACKED, SCALAR0, SCALAR1, Node, Op, Vjp, awaits, version_of,
 )
-from autograd_opt.record.saved_tensors import Packed
+from autograd_opt.record.saved_tensors cimport Packed
 
 
 cdef object stale(Node node, int i):
@@ -22,7 +22,7 @@ cdef object saved(Node node, int i):
         values, versions = node.saved_more[0], node.saved_more[1]
         t = values[i]
         if type(t) is Packed:
-            return t.value()
+            return (<Packed>t).value()
         if node.more[i] is not None and t is not None and version_of(t) != versions[i]:
             return stale(node, i)
         return t
@@ -31,13 +31,13 @@ cdef object saved(Node node, int i):
     if i == 0:
         t = node.x0
         if type(t) is Packed:
-            return t.value()
+            return (<Packed>t).value()
         if t is not None and not node.flags & SCALAR0 and version_of(t) != node.v0:
             return stale(node, 0)
     else:
         t = node.x1
         if type(t) is Packed:
-            return t.value()
+            return (<Packed>t).value()
         if t is not None and not node.flags & SCALAR1 and version_of(t) != node.v1:
             return stale(node, 1)
     return t

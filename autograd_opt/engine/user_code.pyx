@@ -3,24 +3,27 @@
 cimport cython
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_builtin0, ao_call
+from autograd_opt.abi.ctorch cimport ao_grad_on, ao_use_reads
+from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.runs import _local as running
 from autograd_opt.graph.tape cimport set_paused
 from autograd_opt.record.arguments cimport MODE
+from autograd_opt.record.guard cimport set_grad_mode
 from autograd_opt.record.saved_tensors import ENTERED
 
+ao_use_reads(reads_address())
 cdef object Enabled = private.EnableTorchFunction
 cdef object push = private.push_on_torch_function_stack
 cdef object pop = private.pop_torch_function_stack
 cdef object grad_enabled = private.is_grad_enabled
-cdef object set_grad = private.set_grad_enabled
 
 
 @cython.final
 cdef class user_code:
     """Inside a run, the state that user code expects: torch functions seen, recording possible."""
-    cdef object task, node, run, before, enabled, grad_mode
+    cdef object task, node, run, before, enabled
     cdef list pairs
+    cdef bint grad_mode
 
     def __init__(self, task, node=None):
         self.task, self.node = task, node
@@ -35,7 +38,7 @@ cdef class user_code:
         if self.task.create_graph:
             return
         set_paused(0)
-        self.grad_mode = ao_builtin0(grad_enabled)
+        self.grad_mode = ao_grad_on(grad_enabled)
         self.enabled = Enabled()
         self.enabled.__enter__()
         push(MODE)
@@ -46,7 +49,7 @@ cdef class user_code:
                 pop()
                 self.enabled.__exit__(*exc)
                 set_paused(1)
-                ao_call(set_grad, (self.grad_mode,), None)
+                set_grad_mode(self.grad_mode)
         finally:
             if self.pairs or ENTERED.pairs:
                 ENTERED.changed(self.pairs, self.task)

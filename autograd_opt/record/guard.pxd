@@ -4,3 +4,4 @@ from autograd_opt.graph.tape cimport Tape
 
 cdef object enter(Tape tape)
 cdef int leave(Tape tape, object switch) except -1
+cdef bint set_grad_mode(bint on) except -1

@@ -3,13 +3,16 @@
 cimport cython
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_builtin0, ao_call, ao_method, ao_method0
+from autograd_opt.abi.ctorch cimport ao_builtin0, ao_call, ao_grad_on, ao_method, ao_method0, ao_use_reads
+from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused
-from autograd_opt.record.arguments cimport MODE
+from autograd_opt.record.arguments cimport MODE, mode_innermost
 
+ao_use_reads(reads_address())
 cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
 cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
 cdef object all_disabled = private.is_torch_function_all_disabled
+cdef object Disabled = private.DisableTorchFunction
 cdef object Enabled = private.EnableTorchFunction
 cdef object push = private.push_on_torch_function_stack
 cdef object pop = private.pop_torch_function_stack
@@ -46,25 +49,41 @@ cdef int leave(Tape tape, object switch) except -1:
     return 0
 
 
+cdef bint set_grad_mode(bint on) except -1:
+    """Switch grad mode by torch's own function, of which no mode is told; return what it was."""
+    cdef bint before = ao_grad_on(grad_enabled)
+    cdef object switch
+    if before != on:
+        switch = Disabled()
+        ao_method0(guard_enter, switch)
+        try:
+            ao_call(set_grad, (on,), None)
+        finally:
+            ao_method(guard_exit, switch, NOTHING)
+    return before
+
+
 @cython.final
 cdef class user_state:
     """The state that user code expects, called from inside a kernel's guard or a run."""
-    cdef object enabled, grad_mode
+    cdef object enabled
     cdef int paused
-    cdef bint resumed
+    cdef bint resumed, grad_mode
 
     def __enter__(self):
         self.resumed = active_tape() is not None and recording() == NULL
         if self.resumed:
             self.paused = set_paused(0)
-        self.grad_mode = ao_builtin0(grad_enabled)
-        self.enabled = Enabled()
-        self.enabled.__enter__()
-        push(MODE)
+        self.grad_mode = ao_grad_on(grad_enabled)
+        if not mode_innermost():
+            self.enabled = Enabled()
+            self.enabled.__enter__()
+            push(MODE)
 
     def __exit__(self, *exc):
-        pop()
-        self.enabled.__exit__(*exc)
-        ao_call(set_grad, (self.grad_mode,), None)
+        if self.enabled is not None:
+            pop()
+            self.enabled.__exit__(*exc)
+        set_grad_mode(self.grad_mode)
         if self.resumed:
             set_paused(self.paused)

@@ -22,26 +22,6 @@ from autograd_opt.graph import runs
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.record import context, saved_tensors
-from autograd_opt.record.guard import user_state
-
-
-def at_home(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`hook`, run under the graph's modes also when torch calls it inside an opaque call."""
-    def call(value: Any) -> Any:
-        if tapes.get_active() is None:
-            return hook(value)
-        run = runs.current()
-        pairs = saved_tensors.ENTERED.pairs[:]
-        try:
-            if tapes.get_recording() is not None:
-                return hook(value)
-            from autograd_opt.graph.thread_state import excluded_autograd
-            with excluded_autograd(), user_state():
-                return hook(value)
-        finally:
-            if run is not None:
-                saved_tensors.ENTERED.changed(pairs, run.task)
-    return call
 
 
 class ThreadState(NamedTuple):
@@ -87,7 +67,7 @@ def restored(state: ThreadState, tape: Any) -> Iterator[None]:
 def install() -> None:
     """Let `saved_tensors_hooks` and its subclasses report to the active graph."""
     def __enter__(self: Any) -> None:
-        saved_tensors.ENTERED.enter(at_home(self.pack_hook), at_home(self.unpack_hook))
+        saved_tensors.ENTERED.enter(saved_tensors.AtHome(self.pack_hook), saved_tensors.AtHome(self.unpack_hook))
 
     def __exit__(self: Any, *exc: Any) -> None:
         saved_tensors.ENTERED.leave()

@@ -16,6 +16,8 @@ from autograd_opt.graph.node cimport (
 from autograd_opt.graph.plain_values cimport deeper, is_float, same_device, shallower
 from autograd_opt.graph.tape cimport Tape, active_tape, tape_here
 from autograd_opt.record.guard cimport enter, leave
+from autograd_opt.record.saved_tensors cimport pack
+from autograd_opt.record.saved_tensors import pack_extra, saving_order
 from autograd_opt.record.sites cimport learn
 
 ao_use_reads(reads_address())
@@ -231,7 +233,6 @@ cdef int pack_saved(Tape tape, Node node, object r) except -1:
 
     Such a node is never merged: its hooks are part of what it does.
     """
-    from autograd_opt.record.saved_tensors import pack, pack_extra, saving_order
     cdef Py_ssize_t i
     node.flags |= NO_MERGE
     if not node.flags & REQUIRES_GRAD or node.op.flags & VARIADIC and node.op.joint is not None and not node.op.need0:
