@@ -66,12 +66,16 @@ cdef bint set_grad_mode(bint on) except -1:
 @cython.final
 cdef class user_state:
     """The state that user code expects, called from inside a kernel's guard or a run."""
-    cdef object enabled
+    cdef object enabled, guard
+    cdef Tape tape
     cdef int paused
     cdef bint resumed, grad_mode
 
     def __enter__(self):
-        self.resumed = active_tape() is not None and recording() == NULL
+        self.tape = active_tape()
+        self.resumed = self.tape is not None and recording() == NULL
+        if self.tape is not None and self.tape.guarded:      # what is called here is recorded by the usual ways
+            self.guard, self.tape.guard, self.tape.guarded = self.tape.guard, Disabled(), False
         if self.resumed:
             self.paused = set_paused(0)
         self.grad_mode = ao_grad_on(grad_enabled)
@@ -85,5 +89,7 @@ cdef class user_state:
             pop()
             self.enabled.__exit__(*exc)
         set_grad_mode(self.grad_mode)
+        if self.guard is not None:
+            self.tape.guard, self.tape.guarded = self.guard, True
         if self.resumed:
             set_paused(self.paused)
