@@ -17,11 +17,10 @@ from autograd_opt.engine import nested_backward, torch_histories
 from autograd_opt.engine.accumulate import accumulate
 from autograd_opt.engine.batched import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
 from autograd_opt.engine.cotangents import make_cotangents, shared_ones
-from autograd_opt.engine.entry import grad_usual, install_entry
+from autograd_opt.engine.entry import grad_usual, install_entry, spared, too_deep
 from autograd_opt.engine.executor import run as run_task
 from autograd_opt.engine.hooks import prepare, run_leaf_hooks
 from autograd_opt.engine.own_memory import own_memory
-from autograd_opt.engine.runs import too_deep
 from autograd_opt.engine.saved_values import require_unwritten, runs_again
 from autograd_opt.engine.task import GraphTask
 from autograd_opt.graph import handles, references, refusals, released_history, runs
@@ -200,7 +199,7 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         results = execute(tape, found, cotangents, targets, retain, create_graph, False, batch)
         if outer is not None:
             results = [None if g is None else private.legacy_add_batch_dim(g, 0, outer[0]) for g in results]
-    if tape.merges.twins:
+    if tape.merges.twins and spared(results, cotangents):
         results = own_memory(tape, found, cotangents, targets, results, create_graph)
     if onward:
         results = torch_histories.joined(wanted, onward, results, own, retain, create_graph, is_grads_batched)

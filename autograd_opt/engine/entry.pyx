@@ -1,8 +1,10 @@
-"""Run the backward of an ordinary training step, or an ordinary `grad`: one scalar, nothing out of the ordinary.
+"""Run the backward of an ordinary training step, or an ordinary `grad`: of one tensor, nothing out of the ordinary.
 
 What they do is what `backward.backward` and `backward.grad` do then, without the questions that the arguments of a
 general call raise.  Anything that is not as here goes there, before anything has been done.
 """
+
+import sys
 
 import torch
 
@@ -10,8 +12,8 @@ from cpython.object cimport PyObject
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_builtin0, ao_contiguous, ao_get, ao_is_leaf, ao_is_view, ao_method, ao_method0, ao_needs_grad,
-    ao_use_reads,
+    ao_builtin0, ao_contiguous, ao_dtype, ao_frame, ao_frame_back, ao_frame_done, ao_frame_t, ao_get, ao_is_leaf,
+    ao_is_view, ao_method, ao_method0, ao_needs_grad, ao_plain, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.executor cimport run as run_task
@@ -22,7 +24,9 @@ from autograd_opt.engine.kernels cimport (
 from autograd_opt.engine.leaf_gradients cimport hookless
 from autograd_opt.engine.task cimport GraphTask
 from autograd_opt.graph.handles cimport handle, held_node
-from autograd_opt.graph.node cimport EXPOSED, LEAF, REQUIRES_GRAD, Node, is_custom, version_of
+from autograd_opt.graph.node cimport (
+    EXPOSED, LEAF, REQUIRES_GRAD, WRITTEN_OP, Node, is_custom, ordinary, shape_of, version_of,
+)
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.runs import Run
 from autograd_opt.graph.runs import _local as running
@@ -40,6 +44,9 @@ cdef object set_grad_enabled = private.set_grad_enabled
 cdef object dispatch_modes = private.len_torch_dispatch_stack
 cdef object Guard = private.DisableTorchFunction
 cdef object lazy_clone = private.TensorBase.__dict__["_lazy_clone"]
+cdef double FRAMES = 0.4                 # a nested run deeper than this part of the recursion limit goes on in its own thread
+cdef enum:
+    DEPTH = 40                           # as many nested runs share one thread at most
 cdef list spare_guards = []              # each is used by one run at a time
 cdef dict _ones = {}                     # dtype -> the number one on the CPU, which no user ever sees
 
@@ -147,86 +154,132 @@ cdef inline object sole(object several):
     return several
 
 
-cdef Node bare_leaf(Tape tape, object t):
-    """The node of a leaf without hooks that the graph has seen; None for any other tensor."""
-    cdef Node node
-    found = tape.leaves.get(<size_t><PyObject *>t)
-    if found is None:
-        return None
-    node = <Node>found
+cdef object UNSEEN = object()
+"""What is said of a leaf that nothing in the graph reads."""
+
+
+cdef object bare_target(Tape tape, object t):
+    """The node of a tensor without hooks, computed here or a leaf; None where more has to be asked, or UNSEEN."""
+    cdef Node node = held_node(t) if is_custom(t) else None
+    if node is not None and not node.flags & LEAF:
+        return node if node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 and node.view is None \
+            and node.flags & (REQUIRES_GRAD | EXPOSED) == REQUIRES_GRAD and node.op is not WRITTEN_OP \
+            and node.op.name != "output" and node.op.name != "view_apart" and version_of(t) == node.version else None
     if is_custom(t):
         if not hookless(t):
             return None
-    elif type(t) is not Tensor and type(t) is not Parameter or not ao_needs_grad(t) or not ao_is_leaf(t) \
-            or t.__dict__.get("_leaf_hooks"):
+    elif not ordinary(t) or not ao_needs_grad(t) or not ao_is_leaf(t) or t.__dict__.get("_leaf_hooks"):
         return None
-    if node.index < 0 or node.flags & (LEAF | REQUIRES_GRAD) != LEAF | REQUIRES_GRAD or ao_is_view(t) \
-            or ao_get(get_hooks, t) is not None:
+    if ao_is_view(t) or ao_get(get_hooks, t) is not None:
         return None
-    return node
+    node = tape.leaves.get(<size_t><PyObject *>t)
+    if node is None:
+        return UNSEEN if type(t) is Tensor or type(t) is Parameter else None
+    return node if node.index >= 0 and node.flags & (LEAF | REQUIRES_GRAD) == LEAF | REQUIRES_GRAD else None
 
 
-cdef list bare_leaves(Tape tape, object tensors):
-    """The nodes of distinct leaves without hooks that the graph has seen; None where one of them is another tensor."""
+cdef list bare_targets(Tape tape, object tensors):
+    """The nodes of distinct tensors without hooks, None for one that the graph has not seen; None where one is another."""
     cdef list found = []
-    cdef Node leaf
-    for x in tensors if type(tensors) is tuple or type(tensors) is list else (tensors,):
-        leaf = bare_leaf(tape, x) if isinstance(x, Tensor) else None
-        if leaf is None:
-            return None
-        found.append(leaf)
-    return found if found and (len(found) == 1 or len(set(found)) == len(found)) else None
-
-
-cdef bint spared(list results, list cotangents) except -1:
-    """May merging have spared a sum or product that torch returns?  Then a gradient is a view, the root's, or there twice."""
     cdef set seen = set()
+    for x in tensors if type(tensors) is tuple or type(tensors) is list else (tensors,):
+        node = bare_target(tape, x) if isinstance(x, Tensor) else None
+        if node is None or node in seen:
+            return None
+        if node is UNSEEN:
+            node = None
+        else:
+            seen.add(node)
+        found.append(node)
+    return found if found else None
+
+
+cpdef bint spared(list results, list cotangents) except -1:
+    """May merging have spared a sum or product that torch returns?  Then a gradient is a view, the root's, or there twice."""
+    cdef set seen = {id(g) for g in cotangents}
     for g in results:
         if g is None:
             continue
-        if type(g) is not Tensor or not ao_contiguous(g) or ao_is_view(g) or g is cotangents[0] \
-                or <size_t><PyObject *>g in seen:
+        if type(g) is not Tensor or not ao_contiguous(g) or ao_is_view(g) or <size_t><PyObject *>g in seen:
             return True
         seen.add(<size_t><PyObject *>g)
     return False
 
 
+cpdef bint too_deep() except -1:
+    """Would one more nested run endanger this thread's stack?"""
+    cdef list stack = getattr(running, "stack", None)
+    cdef ao_frame_t frame
+    cdef Py_ssize_t left
+    if not stack:
+        return False
+    if len(stack) >= DEPTH:
+        return True
+    left = <Py_ssize_t>(FRAMES * <double>sys.getrecursionlimit())
+    frame = ao_frame()
+    while frame != NULL and left > 0:
+        frame, left = ao_frame_back(frame), left - 1
+    if frame != NULL:
+        ao_frame_done(frame)
+    return left <= 0
+
+
+cdef object cotangent_of(Tape tape, object t, Node node, object given):
+    """What an ordinary run from `t` starts with: ones for a scalar, or the one tensor that is given; None for others."""
+    if type(given) is tuple or type(given) is list:
+        if len(given) != 1:
+            return None
+        given = given[0]
+    if given is None:
+        return shared_ones(tape, node.shape, node.dtype, node.device) if not len(<tuple>node.shape) else None
+    return given if ordinary(given) and ao_plain(given) and ao_dtype(given) is node.dtype and ao_dtype(t) is node.dtype \
+        and shape_of(given) == shape_of(t) else None
+
+
 def grad_usual(outputs, inputs, given, retain, bint allow_unused):
-    """`grad` of one recorded real number in leaves, on plain values; None, with nothing done, where it is another one."""
+    """`grad` of one recorded real tensor, on plain values; None, with nothing done, where it is another one.
+
+    The targets are leaves, or computed here; the run may be one inside another, which merges nothing.
+    """
     cdef Tape tape = active_tape()
     cdef Node node
     cdef list roots, targets, cotangents, stack, results
     cdef Py_ssize_t i
     t = sole(outputs)
-    if tape is None or recording() != <PyObject *>tape or tape.running \
-            or given is not None and not (type(given) is tuple and len(given) == 1 and given[0] is None) or not is_custom(t) \
-            or ao_builtin0(anomaly_enabled) is True or tape.histories is not None:
+    if tape is None or recording() != <PyObject *>tape or not is_custom(t) or ao_builtin0(anomaly_enabled) is True \
+            or tape.histories is not None:
         return None
     graph, stack = tape.graph(), getattr(running, "stack", None)
-    if graph is None or graph.anomaly or stack is None or stack or transform_level() is not None:
+    if graph is None or graph.anomaly or stack is None or transform_level() is not None \
+            or (stack or tape.running) and (graph.released is not None or too_deep()):
         return None
     guard = spare_guards.pop() if spare_guards else Guard()
     ao_method0(guard_enter, guard)
     try:
-        targets = bare_leaves(tape, inputs)
+        targets = bare_targets(tape, inputs)
         if targets is None:
             return None
         node = handle(tape, t)
-        if node.index < 0 or len(<tuple>node.shape) or not is_float(node.dtype) or not node.flags & REQUIRES_GRAD \
+        if node.index < 0 or not is_float(node.dtype) or not node.flags & REQUIRES_GRAD \
                 or node.op.name == "view_apart":
             return None
-        cotangents = [shared_ones(tape, node.shape, node.dtype, node.device)]
+        cotangent = cotangent_of(tape, t, node, given)
+        if cotangent is None:
+            return None
+        cotangents = [cotangent]
     finally:
         ao_method(guard_exit, guard, NOTHING)
         spare_guards.append(guard)
     roots = [node]
     results = run_to(targets, graph, tape, roots, cotangents, stack, bool(retain), False)
+    tape.let_go_unread(roots)
+    tape.let_go_unread(targets)
+    if tape.merges.twins and spared(results, cotangents):
+        results = own_memory(tape, roots, cotangents, targets, results, False)
     if not allow_unused:
         for i in range(len(results)):
             if results[i] is None:
                 raise unused(i)
-    if tape.merges.twins and spared(results, cotangents):
-        results = own_memory(tape, roots, cotangents, targets, results, False)
     return tuple(results)
 
 
@@ -250,7 +303,7 @@ cdef list run_to(list targets, object graph, Tape tape, list roots, list cotange
     cdef list results
     tape.fixed += 1                      # passes and proofs hold record numbers; callbacks come after the engine's loop
     try:
-        task = GraphTask.__new__(GraphTask, tape, retain, False, graph.prepare(roots, targets, not retain))
+        task = GraphTask.__new__(GraphTask, tape, retain, False, not tape.running and graph.prepare(roots, targets, not retain))
         task.shares, task.onward = graph.merges, onward
         guard = spare_guards.pop() if spare_guards else Guard()
         ao_method0(guard_enter, guard)
@@ -259,7 +312,7 @@ cdef list run_to(list targets, object graph, Tape tape, list roots, list cotange
         finally:
             ao_method(guard_exit, guard, NOTHING)
             spare_guards.append(guard)
-        run = stack[0]
+        run = stack[len(stack) - 1]
         try:
             if not retain:
                 tape.consumed = True

@@ -23,28 +23,11 @@ from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.accumulators import Accumulator
 from autograd_opt.graph.hooks import common_node
-from autograd_opt.graph.runs import current, stack
+from autograd_opt.graph.runs import current
 from autograd_opt.record import transforms
 
-FRAMES = 0.4
-"""A nested run that starts deeper than this part of the recursion limit continues in a thread of its own."""
-DEPTH = 40
-"""As many nested runs share one thread at most."""
 FIRST_ID = 1 << 40
 """Task numbers start here, so that they never equal one of torch's."""
-
-
-def too_deep() -> bool:
-    """Would one more nested run endanger this thread's stack?"""
-    runs = stack()
-    if not runs:
-        return False
-    if len(runs) >= DEPTH:
-        return True
-    frame, count, limit = sys._getframe(), 0, int(FRAMES * sys.getrecursionlimit())
-    while frame is not None and count < limit:
-        frame, count = frame.f_back, count + 1  # type: ignore[assignment]
-    return count >= limit
 
 
 # What torch's own Python code asks. ----------------------------------------------------
