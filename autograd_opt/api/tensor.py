@@ -27,9 +27,12 @@ from autograd_opt.record.transforms import enclosing
 
 # The methods of the class, which a context's mode would see at ten times the cost. --------
 def torch_function(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """Calls that no mode has taken: those outside any context compute as plain torch."""
+    """Calls that no mode has taken: torch differentiates those inside a transform, others compute as plain torch."""
     if get_recording() is not None:
         return dispatch.call(func, args, kwargs or {})
+    capture = enclosing()
+    if capture is not None:
+        return capture.__torch_function__(func, types, args, kwargs)
     return outside(func, args, kwargs or {})
 
 

@@ -21,6 +21,7 @@ from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.engine import batched
 from autograd_opt.graph import node as nodes
+from autograd_opt.record.torch_fallback import bare
 from autograd_opt.record.transforms import Capture, recording_again
 
 F: Any = private.functorch
@@ -49,18 +50,23 @@ def gradients(capture: Capture, engine: Engine, roots: Sequence[Any], cotangents
     """What torch's `engine` is asked for inside `capture`, where it may lead through a graph of this library."""
     roots, inputs = [shown(capture, r) for r in roots], [shown(capture, t) for t in inputs]
     origins = {id(s): t for t, s in capture.pairs.values() if s.requires_grad}
-    asked = {i: origins.get(id(t), t) for i, t in enumerate(inputs) if id(t) in origins or is_edge(t)}
-    if not asked:
+    if not (origins or any(map(is_edge, roots)) or any(map(is_edge, inputs))):
         return engine(tuple(roots), tuple(cotangents), retain_graph, create_graph, tuple(inputs), allow_unused,
                       accumulate_grad=False)
+    stands = [s for t, s in capture.pairs.values() if s.requires_grad]
+    for t in inputs:
+        if id(t) not in origins and is_leaf(t):
+            origins[id(t)] = t                              # what is recorded may lead to it, too
+            stands.append(t)
+    asked = {i: origins.get(id(t), t) for i, t in enumerate(inputs) if id(t) in origins or is_edge(t)}
     direct = [(r, g) for r, g in zip(roots, cotangents, strict=True) if is_edge(r)]
     above = [(r, g) for r, g in zip(roots, cotangents, strict=True) if not is_edge(r)]
     own = [i for i in range(len(inputs)) if i not in asked]
-    stands = [s for t, s in capture.pairs.values() if s.requires_grad]
     results: list[Any] = [None] * len(inputs)
     if above:
-        found = engine(tuple(r for r, _ in above), tuple(g for _, g in above), retain_graph, create_graph,
-                       (*(inputs[i] for i in own), *stands), True, accumulate_grad=False)
+        with bare(stands):
+            found = engine(tuple(r for r, _ in above), tuple(g for _, g in above), retain_graph, create_graph,
+                           (*(inputs[i] for i in own), *stands), True, accumulate_grad=False)
         for i, g in zip(own, found, strict=False):
             results[i] = g
         direct += [(origins[id(s)], g) for s, g in zip(stands, found[len(own):], strict=True) if g is not None]
@@ -78,6 +84,11 @@ def gradients(capture: Capture, engine: Engine, roots: Sequence[Any], cotangents
 def shown(capture: Capture, t: Any) -> Any:
     """What torch's engine may see of a root or an input."""
     return capture.stand_in(t) if isinstance(t, Tensor) else t
+
+
+def is_leaf(t: Any) -> bool:
+    """Is this a leaf, to which what a graph has recorded may lead?"""
+    return isinstance(t, Tensor) and t.is_leaf and not private.is_functorch_wrapped_tensor(t)
 
 
 def is_edge(t: Any) -> bool:

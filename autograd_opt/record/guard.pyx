@@ -16,6 +16,7 @@ cdef object Disabled = private.DisableTorchFunction
 cdef object Enabled = private.EnableTorchFunction
 cdef object push = private.push_on_torch_function_stack
 cdef object pop = private.pop_torch_function_stack
+cdef object mode_count = private.len_torch_function_stack
 cdef object grad_enabled = private.is_grad_enabled
 cdef object set_grad = private.set_grad_enabled
 cdef tuple NOTHING = (None, None, None)
@@ -93,3 +94,36 @@ cdef class user_state:
             self.tape.guard, self.tape.guarded = self.guard, True
         if self.resumed:
             set_paused(self.paused)
+
+
+@cython.final
+cdef class without_modes:
+    """Inside, only the classes of tensors are asked about torch functions, and `instead`, if there is one.
+
+    `own`: only this library's mode is out, and the user's are asked as in torch.
+    """
+    cdef bint own
+    cdef object instead
+    cdef list popped
+    cdef Py_ssize_t inside
+
+    def __init__(self, bint own=False, instead=None):
+        self.own, self.instead = own, instead
+
+    def __enter__(self):
+        cdef Py_ssize_t i
+        self.popped, self.inside = [ao_builtin0(pop) for _ in range(<Py_ssize_t>ao_builtin0(mode_count))], 0
+        for i in range(len(self.popped) - 1, -1, -1):
+            if self.own and self.popped[i] is not MODE:
+                push(self.popped[i])
+                self.inside += 1
+        if self.instead is not None:
+            push(self.instead)
+            self.inside += 1
+
+    def __exit__(self, *exc):
+        cdef Py_ssize_t i
+        for i in range(self.inside):
+            pop()
+        for i in range(len(self.popped) - 1, -1, -1):
+            push(self.popped[i])

@@ -22,6 +22,7 @@ from autograd_opt.graph import runs
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.record import context, saved_tensors
+from autograd_opt.record.guard import without_modes
 
 
 class ThreadState(NamedTuple):
@@ -102,17 +103,6 @@ def unrecorded(trace: Callable[..., Any]) -> Callable[..., Any]:
         with torch_autograd(private.is_grad_enabled(), functions=True), without_modes():
             return trace(*args, **kwargs)
     return call
-
-
-@contextmanager
-def without_modes() -> Iterator[None]:
-    """Only the classes of tensors are asked about torch functions, no mode is."""
-    popped = [private.pop_torch_function_stack() for _ in range(private.len_torch_function_stack())]
-    try:
-        yield
-    finally:
-        for mode in reversed(popped):
-            private.push_on_torch_function_stack(mode)
 
 
 def plain(t: Any) -> Any:

@@ -192,10 +192,34 @@ def results_end(call: OpaqueCall) -> Iterator[None]:
     """A run of torch's engine that takes what comes to results of earlier calls, and sends nothing on from there."""
     handles = [x.edge.node.register_prehook(x.stop) for x in call.inputs if isinstance(x, Result)]
     try:
-        yield
+        with bare(call.inputs):
+            yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def bare(inputs: Sequence[Any]) -> Iterator[None]:
+    """A run of torch's engine to leaves as they were in the call, without their hooks, which see the sums only."""
+    with private.DisableTorchFunction():
+        leaves: list[Any] = [t for t in inputs if isinstance(t, torch.Tensor)]
+        hooked = [(t, t._backward_hooks) for t in leaves if t._backward_hooks]
+        frozen = [t for t in leaves if not t.requires_grad]
+        change(hooked, frozen, False)
+    try:
+        yield
+    finally:
+        with private.DisableTorchFunction():
+            change(hooked, frozen, True)
+
+
+def change(hooked: list[tuple[Any, Any]], frozen: list[Any], back: bool) -> None:
+    """Take the hooks of leaves and let frozen ones require grad, or give both back."""
+    for t, hooks in hooked:
+        t._backward_hooks = hooks if back else None
+    for t in frozen:
+        t.requires_grad_(not back)
 
 
 def variables_below(results: Sequence[torch.Tensor], last: Sequence[Result] = ()) -> set[int]:

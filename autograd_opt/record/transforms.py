@@ -2,8 +2,8 @@
 
 A transform differentiates by machinery below torch functions, so the recorder cannot see
 inside it.  The call therefore runs under torch's own autograd, and becomes one opaque node.
-Tensors of the graph that the transformed function closes over are found by a torch-function
-mode, which puts a detached stand-in in the place of each; the stand-ins are the operands.
+The operands are the leaves that torch's graph of the call leads to: leaves of the user's, and
+stand-ins, one for each tensor of the graph that the function is given or closes over.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor, connected
 from autograd_opt.graph.thread_state import excluded_autograd, torch_autograd
 from autograd_opt.record import dispatch
-from autograd_opt.record.guard import user_state
+from autograd_opt.record.guard import user_state, without_modes
 from autograd_opt.record.outside import marked
 from autograd_opt.record.torch_fallback import (
     Script,
@@ -37,7 +37,6 @@ from autograd_opt.record.torch_fallback import (
     handler,
     record,
     record_call,
-    variables_below,
     variables_of,
 )
 
@@ -53,7 +52,11 @@ STANDS_FOR = "_stands_for"
 
 
 class Capture(TorchFunctionMode):
-    """One call that torch differentiates whole; every tensor of the graph in it has a stand-in.
+    """One call that torch differentiates whole; a tensor that the graph has computed has a stand-in in it.
+
+    Leaves of torch's own class stand for themselves.  What a call inside does with a tensor of the graph is told by the
+    tensor's class, so that every other operation costs what it costs in torch; a mode asks about every operation only
+    where views have come to require grad unseen (`late`).
 
     Parameters
     ----------
@@ -63,7 +66,6 @@ class Capture(TorchFunctionMode):
     def __init__(self, name: str):
         self.name = name
         self.pairs: dict[int, tuple[Tensor, Tensor]] = {}
-        self.own: dict[int, Tensor] = {}
         self.made: list[tuple[Any, Tensor]] = []        # what is recorded of it already, by where torch's engine stops
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -73,13 +75,7 @@ class Capture(TorchFunctionMode):
         if func in OF_THE_GRAPH and args and self.replaces(args[0]):
             with recording_again():
                 return dispatch.call(func, args, kwargs or {})
-        args = self.swap(args)
-        with private.DisableTorchFunction():
-            out = func(*args, **self.swap(kwargs or {}))
-            made = args[0] if getattr(func, "__name__", "") == "__set__" else out
-            if isinstance(made, Tensor) and made.requires_grad and made.is_leaf:
-                self.own[id(made)] = made               # a leaf of the function's own
-            return out
+        return func(*self.swap(args), **self.swap(kwargs or {}))
 
     def swap(self, arguments: Any) -> Any:
         """The arguments with a stand-in for every tensor of the graph."""
@@ -87,13 +83,11 @@ class Capture(TorchFunctionMode):
             return tree_map(lambda x: self.stand_in(x) if isinstance(x, Tensor) else x, arguments)
 
     def stand_in(self, t: Tensor) -> Tensor:
-        """What torch's autograd sees in the place of `t`: itself where it is no tensor of the graph."""
+        """What torch's autograd sees in the place of `t`: itself where the graph has not computed it."""
         known = self.pairs.get(id(t))
         if known is not None:
             return known[1]
-        if id(t) in self.own or private.is_functorch_wrapped_tensor(t):
-            return t
-        if type(t) is not CustomTensor and not (t.requires_grad and t.is_leaf) and not late(t):
+        if type(t) is not CustomTensor and (STANDS_FOR in t.__dict__ or not late(t)):
             return t
         with private.temporarily_clear_interpreter_stack():     # the stand-in belongs to no transform
             paused = tapes.resume(0)                    # its memory may have been written: that is recorded
@@ -113,35 +107,33 @@ class Capture(TorchFunctionMode):
     def recorded(self, tensors: list[Tensor]) -> list[Tensor]:
         """What torch has computed inside this call so far, as tensors of the graph around it."""
         origins = {id(s): t for t, s in self.pairs.values()}
-        found = {id(t): t for t in tensors if t.requires_grad and id(t) not in origins}
+        found = {id(t): t for t in tensors if computed(t) and id(t) not in origins}
         if not found:
             return [origins.get(id(t), t) for t in tensors]
-        operands = [(s, t) for t, s in self.below([*found.values()])]
+        operands = self.below([*found.values()])
         with recording_again():
             results = record_call(self.name, operands, list(found.values()), False, self.made)
         origins.update(zip(found, results, strict=True))
         return [origins.get(id(t), t) for t in tensors]
 
     def below(self, results: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """The tensors of the graph that derivatives of `results` lead to, with their stand-ins."""
-        leaves = variables_below(results)
-        return [(t, s) for t, s in self.pairs.values() if s.requires_grad and id(s) in leaves]
+        """What derivatives of `results` lead to: leaves of torch's, each with the tensor of the graph it stands for."""
+        leaves = leaves_below(results)
+        found = [(s, t) for t, s in self.pairs.values() if leaves.pop(id(s), None) is not None]
+        return found + [(t, t) for t in leaves.values()]
 
     def pair(self, original: Tensor, other: Tensor) -> Tensor:
         """Let `other` stand in for `original`."""
         self.pairs[id(original)] = (original, other)
-        self.own[id(other)] = other
         return other
 
     def adopt(self, earlier: Capture) -> None:
         """Go on with the stand-ins of an earlier part of the same computation."""
-        for original, other in earlier.pairs.values():
-            self.pair(original, other)
+        self.pairs.update(earlier.pairs)
 
-    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
-            inputs: tuple[Tensor, ...] = ()) -> Any:
-        """Call `function` and record the call; `inputs` are operands that it holds itself."""
-        with torch_autograd(private.is_grad_enabled(), functions=True), self:
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call `function` and record the call."""
+        with torch_autograd(private.is_grad_enabled(), functions=True), without_mode(self):
             stack = captures()
             stack.append(self)
             try:
@@ -150,11 +142,10 @@ class Capture(TorchFunctionMode):
                 stack.pop()
             with private.DisableTorchFunction():
                 back = {id(other): original for original, other in self.pairs.values()}
-                results = [o for o in tree_leaves(out) if isinstance(o, Tensor) and id(o) not in back]
-                found = list({id(o): o for o in results}.values())
-                operands = self.below(results)
-                operands += [(t, t) for t in inputs]
-        results = record_call(self.name, [(s, t) for t, s in operands], found, True, self.made)
+                made = {id(o): o for o in tree_leaves(out) if isinstance(o, Tensor) and id(o) not in back}
+                found = [o for o in made.values() if computed(o)]
+                operands = self.below(found)
+        results = record_call(self.name, operands, found, True, self.made)
         with private.DisableTorchFunction():
             back.update((id(o), r) for o, r in zip(found, results, strict=True))
             return tree_map(lambda x: back.get(id(x), x) if isinstance(x, Tensor) else x, out)
@@ -174,19 +165,44 @@ class Capture(TorchFunctionMode):
         return call
 
 
+def without_mode(capture: Capture) -> without_modes:
+    """Take the library's mode out for a call that torch differentiates; put `capture` in where views are late."""
+    tape = tapes.get_active()
+    return without_modes(True, capture if tape is not None and tape.late else None)
+
+
+def computed(t: Tensor) -> bool:
+    """Has torch followed `t`, or is it a view, of which the graph has to know?"""
+    return t._is_view() or (t.requires_grad and not t.is_leaf)
+
+
+def leaves_below(results: list[Tensor]) -> dict[int, Tensor]:
+    """The leaves, those of transforms aside, that derivatives of `results` lead to in torch's own graph, by id."""
+    found = variables_of([(r.grad_fn, r.output_nr) for r in results if r.grad_fn is not None])
+    found.update((id(r), r) for r in results if r.grad_fn is None and r.requires_grad)
+    return {k: t for k, t in found.items() if not private.is_functorch_wrapped_tensor(t)}
+
+
 def graphs_own(inner: Tensor) -> Tensor:
     """A tensor of the graph for one that the user has kept from inside a transform, which has ended since."""
     with torch_autograd():
         if not inner.requires_grad:
             return inner
-        below = variables_of([(inner.grad_fn, inner.output_nr)]) if inner.grad_fn is not None else {id(inner): inner}
-        found = [(s, s.__dict__[STANDS_FOR]) for s in below.values() if STANDS_FOR in s.__dict__]
-        if not found:
+        leaves = [*leaves_below([inner]).values()]
+        if not leaves:
             return inner
-        call = differentiated("transform", [s for s, _ in found], [inner]) if inner.grad_fn is not None else None
+        call = differentiated("transform", leaves, [inner]) if inner.grad_fn is not None else None
     with private.DisableTorchFunction():
-        operands = [connected(s.detach(), n) if n.tensor is None else n.tensor for s, n in found]
+        operands = [original(s) for s in leaves]
         return operands[0] if call is None else record(call, operands, [inner])[0]
+
+
+def original(leaf: Tensor) -> Tensor:
+    """The tensor of the graph that a leaf of torch's stands for."""
+    node = leaf.__dict__.get(STANDS_FOR)
+    if node is None:
+        return leaf
+    return connected(leaf.detach(), node) if node.tensor is None else node.tensor
 
 
 def late(t: Tensor) -> bool:
@@ -320,20 +336,12 @@ def scripted_function(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def scripted_method(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`ScriptMethod.__call__`, recorded whole: its module's parameters are operands as they are."""
+    """`ScriptMethod.__call__`, recorded whole."""
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         require_no_gradients(self)
         if tapes.get_recording() is None:
             return original(self, *swapped(args), **kwargs)
-        with private.DisableTorchFunction():
-            module: Any = private.script_module_of(self.owner)
-            held = tuple(p for p in module.parameters() if p.requires_grad)
-            if any(p._backward_hooks for p in held) and torch.is_grad_enabled():
-                raise errors.UnsupportedError(errors.at(
-                    f"a parameter of the TorchScript method {self.name!r} has a hook, which would run twice: remove "
-                    "it, or use the module from before scripting"
-                ))
-        return Capture(f"scripted_{self.name}").run(functools.partial(original, self), args, kwargs, held)
+        return Capture(f"scripted_{self.name}").run(functools.partial(original, self), args, kwargs)
     return __call__
 
 

@@ -296,7 +296,150 @@ def test_scripted_modules(optimize: bool) -> None:
     v = X.clone().requires_grad_()
     net(v).sum().backward()
     assert torch.allclose(w.grad, v.grad)
+    net.zero_grad()
     handle = next(net.parameters()).register_hook(lambda g: g * 2)
-    with ao.AutogradGraph(optimize=optimize), pytest.raises(ao.UnsupportedError, match="has a hook"):
-        net(w)
+    with ao.AutogradGraph(optimize=optimize):
+        net(w).sum().backward()
     handle.remove()
+    assert all(torch.allclose(p.grad, g * k) for p, g, k in zip(net.parameters(), expected, (2, 1), strict=True))
+
+
+# Leaves that a transformed function closes over ---------------------------------------------
+def pair() -> tuple[Tensor, Tensor]:
+    return X.clone().requires_grad_(), X.exp().requires_grad_()
+
+
+def doubling(w: Tensor, seen: list[Any]) -> None:
+    w.register_hook(lambda g: (seen.append(g.clone()), g * 2)[1])
+
+
+def hooked(w: Tensor, u: Tensor) -> Any:
+    """A hook sees all that comes to its leaf, by way of the transform and beside it, once."""
+    seen: list[Any] = []
+    doubling(w, seen)
+    a, b = func.vmap(lambda r: ((r * w).sin(), r @ w))(BATCH)
+    (a.sum() * b.sum() + (w * 3).sum()).backward()
+    return w.grad, seen
+
+
+def hooked_twice(w: Tensor, u: Tensor) -> Any:
+    seen: list[Any] = []
+    doubling(w, seen)
+    g, = torch.autograd.grad(func.vmap(lambda r: (r * w).sin() * w)(BATCH).sum(), w, create_graph=True)
+    return g, torch.autograd.grad((g * g).sum(), w), seen
+
+
+def hooked_inside(w: Tensor, u: Tensor, z: Tensor | None = None) -> Any:
+    """A gradient asked for inside the transform calls the hook, and so does the one outside."""
+    seen: list[Any] = []
+    doubling(w, seen)
+
+    def f(r: Tensor) -> Tensor:
+        inner = w * u if z is None else w * u * z
+        return r * torch.autograd.grad(inner.sin().sum(), w, create_graph=True)[0]
+    rows = func.vmap(f)(BATCH)
+    before = len(seen)
+    rows.sum().backward()
+    return w.grad, u.grad, seen, before
+
+
+def several_hooked(w: Tensor, u: Tensor) -> Any:
+    seen: list[Any] = []
+    torch.autograd.graph.register_multi_grad_hook([w, u], lambda gs: seen.append([g is None for g in gs]))
+    (func.vmap(lambda r: (r * w).sin() * u)(BATCH).sum() + w.sum()).backward()
+    return w.grad, u.grad, seen
+
+
+def hooked_after(w: Tensor, u: Tensor) -> Any:
+    seen: list[Any] = []
+    w.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+    (func.vmap(lambda r: (r * w).sin() * u)(BATCH).sum() + w.sum()).backward()
+    return w.grad, seen
+
+
+def frozen(w: Tensor, u: Tensor) -> Any:
+    y = func.vmap(lambda r: (r * w).sin() * u)(BATCH).sum()
+    w.requires_grad_(False)
+    g, = torch.autograd.grad(y, u, create_graph=True)
+    y.backward(retain_graph=True)
+    return g, torch.autograd.grad(g.sum(), u, allow_unused=True), w.grad, w.requires_grad
+
+
+def of_its_own(w: Tensor, u: Tensor) -> Any:
+    """A leaf that the function makes gets its gradient, too."""
+    made: list[Tensor] = []
+
+    def f(r: Tensor) -> Tensor:
+        made.append(torch.full((3,), 2.0, dtype=X.dtype, requires_grad=True))
+        return r * made[0] * w
+    func.vmap(f)(BATCH).sum().backward()
+    return made[0].grad, w.grad
+
+
+def returned(w: Tensor, u: Tensor) -> Any:
+    """A leaf among the results is the leaf."""
+    _, _, aux = func.vjp(lambda r: (r * 2, w), X, has_aux=True)
+    _, mapped = func.vmap(lambda r: (r, w), out_dims=(0, None))(BATCH)
+    (mapped * mapped).sum().backward()
+    return aux is w, mapped is w, w.grad
+
+
+def of_late_views(w: Tensor, u: Tensor) -> Any:
+    """A view made before its base came to require grad."""
+    base = torch.zeros(3, dtype=X.dtype)
+    view = base[:2]
+    base.add_(w)
+    (func.vmap(lambda r: r[:2] * view)(BATCH).sum()
+     + func.grad(lambda t: (t[:2] * view).sin().sum())(u).sum()).backward()
+    return w.grad, u.grad
+
+
+def written_between(w: Tensor, u: Tensor) -> Any:
+    z = w * 1
+    with torch.no_grad():
+        w.mul_(3)
+    func.vmap(lambda r: (r * w).sin() * z)(BATCH).sum().backward()
+    return w.grad
+
+
+def with_history(w: Tensor, u: Tensor) -> Any:
+    """A tensor that torch has computed outside leads on to the leaves of torch."""
+    HISTORY[0].grad = None
+    (func.vmap(lambda r: (r * HISTORY[1]).sin() * u)(BATCH).sum()).backward(retain_graph=True)
+    return HISTORY[0].grad, u.grad
+
+
+HISTORY = [X.clone().requires_grad_()]
+HISTORY.append(HISTORY[0].exp())
+
+
+class Seen(torch.overrides.TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(getattr(function, "__name__", ""))
+        return function(*args, **(kwargs or {}))
+
+
+def in_a_mode(w: Tensor, u: Tensor) -> Any:
+    """A mode of the user's sees what the function calls."""
+    with Seen() as mode:
+        rows = func.vmap(lambda r: (r * w).sin())(BATCH)
+    rows.sum().backward()
+    return w.grad, [name for name in mode.names if name in ("mul", "sin")]
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("program", [
+    hooked, hooked_twice, hooked_inside, lambda w, u: hooked_inside(w, u, w * u), several_hooked, hooked_after, frozen,
+    of_its_own, returned, of_late_views, written_between, with_history, in_a_mode,
+])
+def test_leaves_of_torch_stand_for_themselves(program: Any, optimize: bool) -> None:
+    with ao.AutogradGraph(optimize=optimize):
+        mine = torch.utils._pytree.tree_leaves(program(*pair()))
+    expected = torch.utils._pytree.tree_leaves(program(*pair()))
+    assert len(mine) == len(expected)
+    for a, b in zip(mine, expected, strict=True):
+        assert torch.allclose(a, b, 1e-12, 1e-12) if isinstance(b, Tensor) else a == b
