@@ -189,6 +189,8 @@ get_mkldnn_enabled: Callable[[], bool] = C._get_mkldnn_enabled
 # Nested arguments. ----------------------------------------------------------------------
 tree_flatten, tree_unflatten = _pytree.tree_flatten, _pytree.tree_unflatten
 tree_leaves, tree_map = _pytree.tree_leaves, _pytree.tree_map
+pytree_nodes: Any = _pytree.SUPPORTED_NODES
+"""The classes that hold further arguments."""
 
 
 # torch.compile and TorchScript, which are not imported before they are used. -------------

@@ -2,6 +2,7 @@
 
 import torch
 
+from autograd_opt.abi.torch_private import pytree_nodes, tree_map
 from autograd_opt.graph.plain_values cimport deeper, shallower
 
 cdef object Tensor = torch.Tensor
@@ -43,4 +44,30 @@ def substitute(x, dict by_id):
     if isinstance(x, tuple):
         items = [substitute(y, by_id) for y in x]
         return t(*items) if hasattr(x, "_make") else t(items)
+    return x
+
+
+def mapped(function, x):
+    """`tree_map` of `function` on tensors alone; `x` itself where each is mapped to itself."""
+    cdef object kind = type(x), y, z
+    cdef bint changed = False
+    cdef list items
+    if isinstance(x, Tensor):
+        return function(x)
+    if kind is tuple or kind is list:
+        items = []
+        for y in x:
+            z = mapped(function, y)
+            changed = changed or z is not y
+            items.append(z)
+        return x if not changed else items if kind is list else tuple(items)
+    if kind is dict:
+        items = []
+        for key, y in (<dict>x).items():
+            z = mapped(function, y)
+            changed = changed or z is not y
+            items.append((key, z))
+        return dict(items) if changed else x
+    if kind in pytree_nodes or isinstance(x, tuple):
+        return tree_map(lambda y: function(y) if isinstance(y, Tensor) else y, x)
     return x

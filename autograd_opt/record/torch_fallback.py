@@ -32,6 +32,7 @@ BATCHED_WRONGLY = frozenset(["as_strided_scatter"])
 """Calls whose derivative torch 2.13 computes wrongly for a batch of cotangents: they are differentiated one by one."""
 
 
+ACCUMULATE: Any = private.functions.AccumulateGrad
 GIVEN_BACK = frozenset("alpha_dropout feature_dropout feature_alpha_dropout cpu".split())
 """Calls that may return their operand as it is, and then ask nothing of it."""
 
@@ -71,6 +72,8 @@ def held_by_torch(call: OpaqueCall, operands: list[torch.Tensor]) -> list[torch.
     if call.hooked:
         return [*operands]              # to look would call the hooks
     held: set[int] = set()
+    if all(x is t or isinstance(x, Result) for x, t in zip(call.inputs, operands, strict=True)):
+        return [t if x is t else None for x, t in zip(call.inputs, operands, strict=True)]
     stack, seen = [e.node for e in call.edges], set()
     while stack:
         function: Any = stack.pop()
@@ -227,22 +230,26 @@ def variables_below(results: Sequence[torch.Tensor], last: Sequence[Result] = ()
 
     `last`: results of earlier calls, which are ends as leaves are.
     """
+    return {*variables_of([(r.grad_fn, r.output_nr) for r in results], last), *map(id, results)}
+
+
+def variables_of(stack: list[tuple[Any, int]], last: Sequence[Result] = ()) -> dict[int, Any]:
+    """The leaves, and those of `last`, below these outputs of torch's nodes, by id."""
     ends = {(x.edge.node, x.edge.output_nr): x for x in last}
-    return {*variables_of([(r.grad_fn, r.output_nr) for r in results], ends), *map(id, results)}
-
-
-def variables_of(stack: list[tuple[Any, int]], ends: dict[tuple[Any, int], Result] | None = None) -> dict[int, Any]:
-    """The leaves, and `ends`, below these outputs of torch's nodes, by id."""
-    seen, leaves = set(), {}
+    seen, found = set(), {}
     while stack:
         function, number = stack.pop()
-        variable = (ends or {}).get((function, number), getattr(function, "variable", None))
-        if variable is not None:
-            leaves[id(variable)] = variable
-        elif function is not None and function not in seen:
+        if function is None or (function in seen and not ends):
+            continue
+        end = ends.get((function, number)) if ends else None
+        if end is None and type(function) is ACCUMULATE:
+            end = function.variable
+        if end is not None:
+            found[id(end)] = end
+        elif function not in seen:
             seen.add(function)
             stack += function.next_functions
-    return leaves
+    return found
 
 
 def leads_on(output: torch.Tensor) -> bool:
@@ -339,46 +346,38 @@ def stages(outputs: Sequence[torch.Tensor]) -> list[int] | None:
     return sorted(range(len(outputs)), key=lambda k: rank.get(outputs[k].grad_fn, -1)) if within else None
 
 
-def record_call(name: str, pairs: list[tuple[Any, torch.Tensor]], outputs: list[torch.Tensor], views: bool = False,
-                earlier: list[tuple[Any, torch.Tensor]] | None = None) -> list[torch.Tensor]:
+Pair = tuple[Any, torch.Tensor]
+"""What torch has followed, a leaf of its own or a `Result`, and the tensor that it stands for."""
+
+
+def record_call(name: str, below: Callable[[list[torch.Tensor], list[Pair]], list[Pair]], outputs: list[torch.Tensor],
+                views: bool = False, earlier: list[Pair] | None = None) -> list[torch.Tensor]:
     """Attach the node of a call that torch has run, or one for each result where one leads to another.
 
-    `pairs`: what torch has followed, and the operands.  `earlier`: what the call has made so far, which becomes longer.
-    Returns the outputs, detached.
+    `below(outputs, earlier)`: the operands of these outputs.  `earlier`: what the call has made so far, which becomes
+    longer.  Returns the outputs, detached.
     """
     with torch_autograd():
-        order = stages(outputs)
-    if order is None and not earlier:
-        results = dict(enumerate(record_whole(name, pairs, outputs, views)))
-        if earlier is not None:
-            earlier += ends(outputs, [*results.values()])
-        return [*results.values()]
-    earlier = [] if earlier is None else earlier
+        order = stages(outputs) if len(outputs) > 1 else None
+    goes_on, earlier = earlier is not None or order is not None, [] if earlier is None else earlier
     results = {}
-    for group in [[*range(len(outputs))]] if order is None else [[k] for k in order]:
-        part = [outputs[k] for k in group]
+    for group in [range(len(outputs))] if order is None else [[k] for k in order]:
+        part = outputs if order is None else [outputs[k] for k in group]
         with torch_autograd():
-            below = variables_below(part, [x for x, _ in earlier])
-        own = [(x, t) for x, t in (*pairs, *earlier) if id(x) in below]
-        made = record_whole(name, own, part, views)
+            operands = below(part, earlier)
+            call = differentiated(name, [x for x, _ in operands], part)
+        with private.DisableTorchFunction():
+            made = record(call, [t for _, t in operands], part, views)
         results.update(zip(group, made, strict=True))
-        earlier += ends(part, made)
+        if goes_on:
+            earlier += ends(part, made)
     return [results[k] for k in range(len(outputs))]
 
 
-def ends(outputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[tuple[Any, torch.Tensor]]:
+def ends(outputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[Pair]:
     """Where torch's engine stops for later parts of a call, and the tensors that stand there."""
     with torch_autograd():
         return [(Result(edge_of(o)), t) for o, t in zip(outputs, results, strict=True) if leads_on(o)]
-
-
-def record_whole(name: str, pairs: list[tuple[Any, torch.Tensor]], outputs: list[torch.Tensor],
-                 views: bool = False) -> list[torch.Tensor]:
-    """`record_call` of one node."""
-    with torch_autograd():
-        call = differentiated(name, [x for x, _ in pairs], outputs)
-    with private.DisableTorchFunction():
-        return record(call, [t for _, t in pairs], outputs, views)
 
 
 def detached(t: torch.Tensor) -> torch.Tensor:
@@ -454,7 +453,15 @@ def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[to
         for o in outputs:
             if o.requires_grad and tapes.unusual(o):
                 raise refusals.unsupported_result(o, name)
-    results = record_call(name, [*zip(copies, originals, strict=True)], outputs, type(func) is Script)
+    pairs: list[Pair] = [*zip(copies, originals, strict=True)]
+
+    def below(part: list[torch.Tensor], earlier: list[Pair]) -> list[Pair]:
+        if part is outputs:
+            return pairs
+        found = variables_below(part, [x for x, _ in earlier])
+        return [(x, t) for x, t in (*pairs, *earlier) if id(x) in found]
+
+    results = record_call(name, below, outputs, type(func) is Script)
     given.update((id(o), r) for o, r in zip(outputs, results, strict=True))
     return substitute(out, given)
 

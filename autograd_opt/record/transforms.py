@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,15 +22,17 @@ from torch.overrides import TorchFunctionMode
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD
-from autograd_opt.abi.torch_private import tree_leaves, tree_map
 from autograd_opt.graph import handles, references
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor, connected
 from autograd_opt.graph.thread_state import excluded_autograd, torch_autograd
 from autograd_opt.record import dispatch
 from autograd_opt.record.guard import user_state, without_modes
+from autograd_opt.record.nested_values import mapped
 from autograd_opt.record.outside import marked
 from autograd_opt.record.torch_fallback import (
+    Pair,
+    Result,
     Script,
     detached,
     differentiated,
@@ -61,12 +63,13 @@ class Capture(TorchFunctionMode):
     Parameters
     ----------
     name : what the node is called.
+    goes_on : whether a result is a function that goes on with the computation.
     """
 
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(self, name: str, goes_on: bool = False):
+        self.name, self.goes_on = name, goes_on
         self.pairs: dict[int, tuple[Tensor, Tensor]] = {}
-        self.made: list[tuple[Any, Tensor]] = []        # what is recorded of it already, by where torch's engine stops
+        self.made: list[Pair] = []        # what is recorded of it already, by where torch's engine stops
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if enclosing() is not self:                         # what records again inside the call
@@ -80,7 +83,7 @@ class Capture(TorchFunctionMode):
     def swap(self, arguments: Any) -> Any:
         """The arguments with a stand-in for every tensor of the graph."""
         with private.DisableTorchFunction():
-            return tree_map(lambda x: self.stand_in(x) if isinstance(x, Tensor) else x, arguments)
+            return mapped(self.stand_in, arguments)
 
     def stand_in(self, t: Tensor) -> Tensor:
         """What torch's autograd sees in the place of `t`: itself where the graph has not computed it."""
@@ -110,16 +113,16 @@ class Capture(TorchFunctionMode):
         found = {id(t): t for t in tensors if computed(t) and id(t) not in origins}
         if not found:
             return [origins.get(id(t), t) for t in tensors]
-        operands = self.below([*found.values()])
         with recording_again():
-            results = record_call(self.name, operands, list(found.values()), False, self.made)
+            results = record_call(self.name, self.below, [*found.values()], False, self.made)
         origins.update(zip(found, results, strict=True))
         return [origins.get(id(t), t) for t in tensors]
 
-    def below(self, results: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    def below(self, results: list[Tensor], earlier: list[Pair]) -> list[Pair]:
         """What derivatives of `results` lead to: leaves of torch's, each with the tensor of the graph it stands for."""
-        leaves = leaves_below(results)
+        leaves = leaves_below(results, [x for x, _ in earlier])
         found = [(s, t) for t, s in self.pairs.values() if leaves.pop(id(s), None) is not None]
+        found += [(x, t) for x, t in earlier if leaves.pop(id(x), None) is not None]
         return found + [(t, t) for t in leaves.values()]
 
     def pair(self, original: Tensor, other: Tensor) -> Tensor:
@@ -142,13 +145,14 @@ class Capture(TorchFunctionMode):
                 stack.pop()
             with private.DisableTorchFunction():
                 back = {id(other): original for original, other in self.pairs.values()}
-                made = {id(o): o for o in tree_leaves(out) if isinstance(o, Tensor) and id(o) not in back}
+                made: dict[int, Tensor] = {}
+                mapped(lambda o: o if id(o) in back else made.setdefault(id(o), o), out)
                 found = [o for o in made.values() if computed(o)]
-                operands = self.below(found)
-        results = record_call(self.name, operands, found, True, self.made)
-        with private.DisableTorchFunction():
+        if found:
+            earlier = self.made if self.made or self.goes_on else None
+            results = record_call(self.name, self.below, found, True, earlier)
             back.update((id(o), r) for o, r in zip(found, results, strict=True))
-            return tree_map(lambda x: back.get(id(x), x) if isinstance(x, Tensor) else x, out)
+        return mapped(lambda x: back.get(id(x), x), out) if back else out
 
     def later(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, which goes on with this computation: a `vjp_fn`, say."""
@@ -157,7 +161,7 @@ class Capture(TorchFunctionMode):
             outer = enclosing()
             if outer is None and tapes.get_recording() is None:
                 return function(*args, **kwargs)
-            capture = Capture(self.name) if outer is None else outer
+            capture = Capture(self.name, True) if outer is None else outer
             capture.adopt(self)
             if outer is None:
                 return capture.run(function, args, kwargs)
@@ -172,15 +176,21 @@ def without_mode(capture: Capture) -> without_modes:
 
 
 def computed(t: Tensor) -> bool:
-    """Has torch followed `t`, or is it a view, of which the graph has to know?"""
-    return t._is_view() or (t.requires_grad and not t.is_leaf)
+    """Has torch followed `t`, or is it a view of what the graph knows?"""
+    if not t._is_view():
+        return t.requires_grad and not t.is_leaf
+    base: Any = t._base
+    return t.requires_grad or base.requires_grad or STANDS_FOR in base.__dict__
 
 
-def leaves_below(results: list[Tensor]) -> dict[int, Tensor]:
-    """The leaves, those of transforms aside, that derivatives of `results` lead to in torch's own graph, by id."""
-    found = variables_of([(r.grad_fn, r.output_nr) for r in results if r.grad_fn is not None])
+def leaves_below(results: list[Tensor], last: Sequence[Result] = ()) -> dict[int, Any]:
+    """The leaves, those of transforms aside, that derivatives of `results` lead to in torch's own graph, by id.
+
+    `last`: results of earlier calls, which are ends as leaves are.
+    """
+    found = variables_of([(r.grad_fn, r.output_nr) for r in results if r.grad_fn is not None], last)
     found.update((id(r), r) for r in results if r.grad_fn is None and r.requires_grad)
-    return {k: t for k, t in found.items() if not private.is_functorch_wrapped_tensor(t)}
+    return {k: t for k, t in found.items() if isinstance(t, Result) or not private.is_functorch_wrapped_tensor(t)}
 
 
 def graphs_own(inner: Tensor) -> Tensor:
@@ -238,8 +248,8 @@ def swapped(args: tuple[Any, ...]) -> Any:
     return args if capture is None else capture.swap(args)
 
 
-def whole(name: str, original: Callable[..., Any], then: Callable[[Capture, Any], Any] | None = None) -> Any:
-    """`original`, recorded whole inside a context; `then(capture, result)` prepares what it returns."""
+def whole(name: str, original: Callable[..., Any], goes_on: bool = False) -> Any:
+    """`original`, recorded whole inside a context; `goes_on`: its second result is a function that does."""
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -249,15 +259,10 @@ def whole(name: str, original: Callable[..., Any], then: Callable[[Capture, Any]
             return original(*outer.swap(args), **outer.swap(kwargs))
         if tapes.get_recording() is None:
             return marked(original, args, kwargs)
-        capture = Capture(name)
+        capture = Capture(name, goes_on)
         result = capture.run(original, args, kwargs)
-        return result if then is None else then(capture, result)
+        return (result[0], capture.later(result[1]), *result[2:]) if goes_on else result
     return call
-
-
-def with_function(capture: Capture, result: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A result whose second member is a function that goes on with the computation."""
-    return (result[0], capture.later(result[1]), *result[2:])
 
 
 # Forward mode ---------------------------------------------------------------------------
@@ -352,11 +357,11 @@ def install() -> None:
     batched._flat_vmap = whole("vmap", batched._flat_vmap)
     eager.grad_impl = whole("func_grad", eager.grad_impl)
     eager.grad_and_value_impl = whole("func_grad_and_value", eager.grad_and_value_impl)
-    eager._vjp_with_argnums = whole("func_vjp", eager._vjp_with_argnums, with_function)
+    eager._vjp_with_argnums = whole("func_vjp", eager._vjp_with_argnums, True)
     eager._jvp_with_argnums = whole("func_jvp", eager._jvp_with_argnums)
     functional: Any = torch.autograd.functional
     functional._jacfwd = whole("forward_jacobian", functional._jacfwd)
-    linearize, functionalize = whole("linearize", eager.linearize, with_function), functionalized(eager.functionalize)
+    linearize, functionalize = whole("linearize", eager.linearize, True), functionalized(eager.functionalize)
     public: Any = torch.func
     for module in (eager, public):
         module.linearize, module.functionalize = linearize, functionalize
