@@ -42,7 +42,57 @@ COVERED = {
         "test_gradcheck_custom_error": "test_functional: gradcheck names the wrong entry",
         "test_gradcheck_check_batched_grad": "test_vectorized: torch's gradcheck of batches",
     },
-    "functional API": dict.fromkeys(("test_vjp_output", "test_vjp_scalar", "test_vjp_err_check", "test_vjp_err_check_strict", "test_vjp_create_graph", "test_jvp_output", "test_jvp_scalar", "test_jvp_err_check", "test_jvp_err_check_strict", "test_jvp_no_grad", "test_vhp_output", "test_vhp_scalar", "test_vhp_err_check", "test_vhp_err_check_strict", "test_vhp_no_grad", "test_hvp_output", "test_hvp_scalar", "test_hvp_err_check", "test_hvp_err_check_strict", "test_hvp_no_grad", "test_jacobian_scalar", "test_jacobian_err_check", "test_jacobian_err_check_strict", "test_jacobian_no_grad", "test_jacobian_err_check_strict_vectorize", "test_jacobian_vectorize_correctness_simple", "test_jacobian_vectorize_correctness_multi_input", "test_jacobian_vectorize_correctness_zero_dim", "test_jacobian_vectorize_correctness_different_dtype", "test_hessian_output", "test_hessian_scalar", "test_hessian_err_check", "test_hessian_err_check_strict", "test_hessian_err_check_strict_vectorize", "test_hessian_create_graph", "test_hessian_no_grad", "test_hessian_vectorize_correctness_simple"), "test_functional"),
+    "functional API": {
+        "test_vjp_output": "`ao.vjp` of one and of several tensors gives torch's values and products",
+        "test_vjp_scalar": "`ao.vjp` of a scalar needs no `v`",
+        "test_vjp_err_check":
+            "`ao.vjp` refuses a missing `v`, a `v` of another shape or structure, and results or inputs "
+            "that are no tensors, with torch's message",
+        "test_vjp_err_check_strict": "`ao.vjp(strict=True)` refuses a result that does not depend on the input",
+        "test_vjp_create_graph": "`ao.vjp(create_graph=True)` inside a context gives the same products",
+        "test_jvp_output": "`ao.jvp` of one and of several tensors gives torch's values and products",
+        "test_jvp_scalar": "`ao.jvp` at a scalar needs no `v`",
+        "test_jvp_err_check": "`ao.jvp` refuses a missing `v` and a `v` of another shape, with torch's message",
+        "test_jvp_err_check_strict": "`ao.jvp(strict=True)` refuses a result that does not depend on the input",
+        "test_jvp_no_grad": "`ao.jvp` computes the same under `no_grad`, and leaves grad mode off",
+        "test_vhp_output": "`ao.vhp` at one and at several tensors gives torch's values and products",
+        "test_vhp_scalar": "`ao.vhp` takes the function's scalar result as it is",
+        "test_vhp_err_check": "`ao.vhp` refuses a function whose result is not a scalar, with torch's message",
+        "test_vhp_err_check_strict": "`ao.vhp(strict=True)` refuses a gradient that does not depend on the input",
+        "test_vhp_no_grad": "`ao.vhp` computes the same under `no_grad`, and leaves grad mode off",
+        "test_hvp_output": "`ao.hvp` at one and at several tensors gives torch's values and products",
+        "test_hvp_scalar": "`ao.hvp` takes the function's scalar result as it is",
+        "test_hvp_err_check":
+            "`ao.hvp` refuses a missing `v` and a function whose result is not a scalar, with torch's message",
+        "test_hvp_err_check_strict": "`ao.hvp(strict=True)` refuses a gradient that does not depend on the input",
+        "test_hvp_no_grad": "`ao.hvp` computes the same under `no_grad`, and leaves grad mode off",
+        "test_jacobian_scalar": "`ao.jacobian` at a scalar has the shape of the result",
+        "test_jacobian_err_check": "`ao.jacobian` refuses results and inputs that are no tensors, with torch's message",
+        "test_jacobian_err_check_strict":
+            "`ao.jacobian(strict=True)` refuses a result that does not depend on one of the inputs",
+        "test_jacobian_no_grad": "`ao.jacobian` computes the same under `no_grad`, and leaves grad mode off",
+        "test_jacobian_err_check_strict_vectorize":
+            "`ao.jacobian` refuses `strict=True` together with `vectorize=True`",
+        "test_jacobian_vectorize_correctness_simple":
+            "`ao.jacobian(vectorize=True)` equals the Jacobian computed row by row",
+        "test_jacobian_vectorize_correctness_multi_input":
+            "`ao.jacobian(vectorize=True)` with several inputs and results equals the Jacobians computed row by row",
+        "test_jacobian_vectorize_correctness_zero_dim":
+            "`ao.jacobian(vectorize=True)` at a scalar equals the Jacobian computed row by row",
+        "test_jacobian_vectorize_correctness_different_dtype":
+            "`ao.jacobian(vectorize=True)` with inputs and results of two dtypes equals the Jacobians "
+            "computed row by row",
+        "test_hessian_output": "`ao.hessian` at one and at several tensors gives torch's values",
+        "test_hessian_scalar": "`ao.hessian` of a linear function is zero",
+        "test_hessian_err_check":
+            "`ao.hessian` refuses a function whose result is not one scalar, with torch's message",
+        "test_hessian_err_check_strict": "`ao.hessian(strict=True)` refuses a result that does not depend on the input",
+        "test_hessian_err_check_strict_vectorize": "`ao.hessian` refuses `strict=True` together with `vectorize=True`",
+        "test_hessian_create_graph": "`ao.hessian(create_graph=True)` inside a context gives the same values",
+        "test_hessian_no_grad": "`ao.hessian` computes the same under `no_grad`, and leaves grad mode off",
+        "test_hessian_vectorize_correctness_simple":
+            "`ao.hessian(vectorize=True)` equals the Hessian computed row by row",
+    },
 }
 
 GAPS = {
