@@ -180,12 +180,12 @@ def kernels() -> dict[str, int]:
         return {}
     ones = torch.ones(3, 4, device="cpu")
     x, w, b = ones.cumsum(1).sub_(2), ones[:2].cumsum(0), ones[0, :2]
-    target = torch.tensor([0, 1, 1], device="cpu")
+    target = torch.tensor([1], device="cpu")
     y = torch.nn.functional.linear(x, w, b)
     threshold, nll_back = torch.ops.aten.threshold_backward.default, torch.ops.aten.nll_loss_backward.default
-    loss, total = torch.ops.aten.nll_loss_forward.default(y, target, None, 1, -100)
+    loss, total = torch.ops.aten.nll_loss_forward.default(y[:1], target, None, 1, -100)
     expected = [y.mm(w), y.t().mm(x), y.sum(0), y, threshold(x, x, 0), threshold(y + 1, y, 0), loss, total,
-                nll_back(loss, y, target, b, 1, 0, total)]
+                *(nll_back(loss, y[:1], target, b, 1, ignored, total) for ignored in (0, 1))]
     try:
         functions = take(found, elementwise, *torch.arange(2, device="cpu").unbind())
         right = all(map(torch.equal, probe(x, w, b, target), expected))

@@ -104,3 +104,13 @@ def test_one_version_everywhere() -> None:
     import autograd_opt
 
     assert importlib.metadata.version("autograd_opt") == autograd_opt.__version__
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_importing_starts_no_thread() -> None:
+    """A forked process would wait for them: the kernels of torch that run in several threads would never end."""
+    program = ("import os, numpy, torch; before = len(os.listdir('/proc/self/task')); import autograd_opt.cli.verify\n"
+               "print(len(os.listdir('/proc/self/task')) - before)")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
+                          env={**os.environ, "OMP_NUM_THREADS": "2"})
+    assert done.stdout == "0\n"
