@@ -1,20 +1,19 @@
-"""Figures of README and docs, filled in from docs/results: `python scripts/figures.py`.
+"""Fill the figures of README and docs from docs/results: `python scripts/figures.py`.
 
 A figure stands between two comments, which no renderer shows:
 
     <!--figure times/mechanics/kernels/torch eager-->7,387<!--/figure-->
 
-names section, row and what follows in its JSON; a dict of counts is summed, `…|.1f` sets
-another format, and `a ÷ b` is a quotient.  A table stands between
+names a section, a row, and the keys of the figure in the row's JSON.  A dict of counts is summed, `…|.1f`
+sets another format, and `a ÷ b` is a quotient.  A table stands between
 
     <!--table times/Bars only=chain,mlp-->
     <!--/table-->
 
-by section and title; with `only=` the lines whose first cell begins with one of the words.
+and is named by section and title; `only=` selects the lines whose first cell begins with one of the words.
 The command that measured it is written below.  `<!--summary gain-->` … `<!--/summary-->` holds
-one of `SUMMARIES`: a few workloads in the words of somebody who has not seen them.
-`<!--picture cse-->` … `<!--/picture-->` holds the plot of a section.  `--check` writes nothing
-and fails where a page and the results disagree.
+one of `SUMMARIES`, in words that need no other page.  `<!--picture cse-->` … `<!--/picture-->` holds the
+plot of a section.  `--check` writes nothing, and fails if a page and the results disagree.
 """
 
 from __future__ import annotations
@@ -47,13 +46,15 @@ GAIN = {
     "pinn_navier_stokes": "physics-informed network, Navier–Stokes",
     "gp": "Gaussian-process likelihood, written plainly",
 }
-"""Workloads in which something repeats, by their names in the tables."""
+"""Workloads that repeat work, by their names in the tables."""
 PLAIN = {"mlp": "an MLP", "cnn": "a CNN", "transformer": "a transformer", "lstm": "an LSTM"}
-"""Unmodified networks, in which nothing does."""
+"""Unmodified networks, which repeat no work."""
+WHOLE = {"world": "training steps of public packages", "algorithms": "whole programs of many kinds, written plainly"}
+"""Sections whose programs were not chosen for repeated work."""
 
 
 def results(folder: Path, section: str) -> dict[str, Any]:
-    """Conditions and rows of a section."""
+    """Read the conditions and rows of a section."""
     path = folder / f"{section}.json"
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: run `python -m benchmarks {section}`")
@@ -62,7 +63,7 @@ def results(folder: Path, section: str) -> dict[str, Any]:
 
 
 def value(folder: Path, path: str) -> float:
-    """The number at `section/row/…`."""
+    """Find the number at `section/row/…`."""
     section, name, *rest = path.strip().split("/")
     rows = {row["name"]: row for row in results(folder, section)["rows"]}
     found: Any = rows[name]
@@ -72,7 +73,7 @@ def value(folder: Path, path: str) -> float:
 
 
 def figure(folder: Path, what: str) -> str:
-    """The text of a figure.
+    """Format a figure.
 
     Raises
     ------
@@ -89,7 +90,7 @@ def figure(folder: Path, what: str) -> str:
 
 
 def filled_table(folder: Path, section: str, title: str, only: str | None) -> str:
-    """A table of a section, and the command that measured it."""
+    """Format a table of a section, with the command that measured it below."""
     try:
         found = results(folder, section)
         grid = next(grid for grid in tables(SECTIONS[section], found["rows"]) if grid.title == title)
@@ -106,47 +107,57 @@ def filled_table(folder: Path, section: str, title: str, only: str | None) -> st
 
 
 def measured_by(found: dict[str, Any]) -> str:
-    """The command that wrote the results, and where it ran."""
+    """Name the command that wrote the results, its date, torch and processor."""
     about = found["conditions"]
     return (f"Measured by `{about['command']}`, {about['date']}, torch {about['torch']}, {about['processor']}, "
             f"threads: {about['threads']}.")
 
 
 def gain(folder: Path) -> str:
-    """Steps that repeat work, a line each."""
+    """Format the table of steps that repeat work; its last lines are the medians of other programs."""
     ways = [f"kernels/{way}" for way in ("torch eager", "optimize=True")] + ["times/optimize=True/ratio"]
     lines = [[text, *(figure(folder, f"times/{name}/{way}") for way in ways)] for name, text in GAIN.items()]
+    lines += [[f"median of {len(found)} {text}", "", "", f"{statistics.median(found):.2f}"]
+              for section, text in WHOLE.items() if (found := ratios(folder, section))]
     headings = ("one step, forward and backward", "kernels in torch eager", "here", "time, torch eager = 1")
-    return "\n".join([*table(Grid("", headings, lines)), "", measured_by(results(folder, "times")), ""])
+    others = [f"`{about['command']}`, {about['date']}" for section in WHOLE if ratios(folder, section)
+              for about in [results(folder, section)["conditions"]]]
+    measured = measured_by(results(folder, "times")) + (f" The medians: {'; '.join(others)}." if others else "")
+    return "\n".join([*table(Grid("", headings, lines)), "", measured, ""])
 
 
 def plain(folder: Path) -> str:
-    """What recording costs where nothing repeats, as a sentence."""
+    """Say in a sentence what a step costs in networks that repeat no work."""
     parts = [f"{figure(folder, f'times/{name}/times/optimize=True/ratio')} in {text}" for name, text in PLAIN.items()]
     return f"Time of one step, torch eager = 1: {', '.join(parts)}.\n"
 
 
+def ratios(folder: Path, section: str) -> list[float]:
+    """Sort the times of a section's programs, torch eager = 1; empty where it was not measured."""
+    if not (folder / f"{section}.json").exists():
+        return []
+    return sorted(row["times"]["optimize=True"]["ratio"] for row in results(folder, section)["rows"] if "times" in row)
+
+
 def whole(folder: Path) -> str:
-    """How programs fare that were not chosen for what they repeat: the median, the best and the worst."""
-    texts = {"world": "{n} training steps of public packages",
-             "algorithms": "{n} whole programs of many kinds, written plainly"}
+    """Format the median, best and worst time of programs that were not chosen for repeated work."""
     lines = []
-    for section, text in texts.items():
-        if not (folder / f"{section}.json").exists():
+    for section, text in WHOLE.items():
+        times = ratios(folder, section)
+        if not times:
             continue
         found = results(folder, section)
-        ratios = sorted(row["times"]["optimize=True"]["ratio"] for row in found["rows"] if "times" in row)
-        middle = (f"{measure:.2f}" for measure in (statistics.median(ratios), ratios[0], ratios[-1]))
+        middle = (f"{measure:.2f}" for measure in (statistics.median(times), times[0], times[-1]))
         about = found["conditions"]
         where = f"{about['date']}, torch {about['torch']}, load {about['load at the start']:.0f}"
         if failed := sum("error" in row for row in found["rows"]):
             where += f"; {failed} more failed to import or run"
-        lines.append([text.format(n=len(ratios)), *middle, where])
+        lines.append([f"{len(times)} {text}", *middle, where])
     return "\n".join([*table(Grid("", ("time, torch eager = 1", "median", "best", "worst", "measured"), lines)), ""])
 
 
 def bars(folder: Path) -> str:
-    """Every bar of every section, and what was not measured."""
+    """List every bar of every section, and what was not measured."""
     return "\n".join(["", *summary.lines_of(folder), ""])
 
 
@@ -154,13 +165,13 @@ SUMMARIES: dict[str, Callable[[Path], str]] = {"gain": gain, "plain": plain, "wh
 
 
 def picture(folder: Path, name: str) -> str:
-    """The picture of a section, where its plot has been drawn."""
+    """Link the plot of a section, if there is one."""
     title = SECTIONS[name].title
     return f"![{title}](results/{name}.png)\n" if (folder / f"{name}.png").exists() else ""
 
 
 def filled(text: str, folder: Path) -> str:
-    """A page with every figure and table as the results have it."""
+    """Fill every figure, table, picture and summary of a page."""
     text = FIGURE.sub(lambda m: f"<!--figure {m['what']}-->{figure(folder, m['what'])}<!--/figure-->", text)
     text = PICTURE.sub(lambda m: f"<!--picture {m['name']}-->\n{picture(folder, m['name'])}<!--/picture-->", text)
     text = SUMMARY.sub(lambda m: f"<!--summary {m['name']}-->\n{SUMMARIES[m['name']](folder)}<!--/summary-->", text)
@@ -169,12 +180,12 @@ def filled(text: str, folder: Path) -> str:
 
 
 def pages(root: Path = CHECKOUT) -> list[Path]:
-    """README and the pages of the documentation, not the results themselves."""
+    """List README and the pages of the documentation, without the results themselves."""
     return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
 
 
 def main() -> None:
-    """Fill, or with `--check` compare."""
+    """Fill the pages, or with `--check` compare them."""
     parser = argparse.ArgumentParser(description="Fill the figures of README and docs from docs/results.")
     parser.add_argument("--check", action="store_true", help="write nothing, fail where a page disagrees")
     check = parser.parse_args().check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -39,7 +40,32 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(watch, "FREE", 1e9)       # a busy machine must not end the watching
     file = tmp_path / f"{page.stem}.py"
     file.write_text(script(page), encoding="utf-8")
-    exec(compile(script(page), str(file), "exec"), {"__name__": "documentation"})
+    printed: dict[int, str] = {}
+
+    def note(*values: object) -> None:
+        printed[sys._getframe(1).f_lineno] = " ".join(map(str, values))
+
+    exec(compile(script(page), str(file), "exec"), {"__name__": "documentation", "print": note})
+    for line, text in shown(script(page)).items():
+        assert " ".join(printed[line].split()).startswith(text), f"{page.name}:{line} prints {printed[line]}"
+
+
+def shown(program: str) -> dict[int, str]:
+    """Line of a `print` -> what the comments beside and below it say of the output, up to an ellipsis.
+
+    A comment beside the print of a whole graph or report describes it.
+    """
+    found: dict[int, str] = {}
+    lines = program.splitlines()
+    for number, line in enumerate(lines, 1):
+        call = re.match(r"\s*print\((?!graph\)|graph\.report\(\)\))[^#]*?\)\s*(?:# (.*))?$", line)
+        if call is None:
+            continue
+        below = itertools.takewhile(lambda text: text.lstrip().startswith("#"), lines[number:])
+        comments = [call[1] or "", *(text.lstrip()[1:] for text in below)]
+        if text := " ".join(" ".join(comments).split()):
+            found[number] = text.removesuffix("...").rstrip(" ,")
+    return found
 
 
 def test_the_cython_block_is_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
