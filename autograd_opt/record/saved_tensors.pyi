@@ -6,10 +6,9 @@ from torch import Tensor
 
 from autograd_opt.graph.node import Node
 
-Pair = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 class Entered(threading.local):
-    pairs: list[Pair]
+    pairs: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]]
     def __init__(self) -> None: ...
     def enter(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None: ...
     def leave(self) -> None: ...
