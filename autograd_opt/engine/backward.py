@@ -166,8 +166,8 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
             "other parts of the graph, please use torch.autograd.backward.", FutureWarning, stacklevel=3)
     if allow_unused is None:
         allow_unused = materialize_grads
-    if not (create_graph or is_grads_batched or materialize_grads) and met(outputs):
-        usual = grad_usual(outputs, inputs, grad_outputs, retain_graph, allow_unused)
+    if not (is_grads_batched or materialize_grads) and met(outputs):
+        usual = grad_usual(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)
         if usual is not None:
             return usual
     roots, wanted = as_tuple(outputs), as_tuple(inputs)
@@ -199,7 +199,7 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         results = execute(tape, found, cotangents, targets, retain, create_graph, False, batch)
         if outer is not None:
             results = [None if g is None else private.legacy_add_batch_dim(g, 0, outer[0]) for g in results]
-    if tape.merges.twins and spared(results, cotangents):
+    if tape.merges.twins and spared(results, cotangents, create_graph):
         results = own_memory(tape, found, cotangents, targets, results, create_graph)
     if onward:
         results = torch_histories.joined(wanted, onward, results, own, retain, create_graph, is_grads_batched)

@@ -32,6 +32,7 @@ from autograd_opt.graph.runs import Run
 from autograd_opt.graph.runs import _local as running
 from autograd_opt.graph.runs import finish as finish_run
 from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused
+from autograd_opt.record.arguments cimport MODE
 
 ao_use_reads(reads_address())
 cdef object accumulate_leaf = None       # engine/accumulate.py
@@ -43,6 +44,9 @@ cdef object grad_enabled = private.is_grad_enabled
 cdef object set_grad_enabled = private.set_grad_enabled
 cdef object dispatch_modes = private.len_torch_dispatch_stack
 cdef object Guard = private.DisableTorchFunction
+cdef object Enabled = private.EnableTorchFunction
+cdef object push = private.push_on_torch_function_stack
+cdef object pop = private.pop_torch_function_stack
 cdef object lazy_clone = private.TensorBase.__dict__["_lazy_clone"]
 cdef double FRAMES = 0.4                 # a nested run deeper than this part of the recursion limit goes on in its own thread
 cdef enum:
@@ -162,7 +166,7 @@ cdef object bare_target(Tape tape, object t):
     """The node of a tensor without hooks, computed here or a leaf; None where more has to be asked, or UNSEEN."""
     cdef Node node = held_node(t) if is_custom(t) else None
     if node is not None and not node.flags & LEAF:
-        return node if node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 and node.view is None \
+        return node if node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 \
             and node.flags & (REQUIRES_GRAD | EXPOSED) == REQUIRES_GRAD and node.op is not WRITTEN_OP \
             and node.op.name != "output" and node.op.name != "view_apart" and version_of(t) == node.version else None
     if is_custom(t):
@@ -194,13 +198,14 @@ cdef list bare_targets(Tape tape, object tensors):
     return found if found else None
 
 
-cpdef bint spared(list results, list cotangents) except -1:
+cpdef bint spared(list results, list cotangents, bint recorded) except -1:
     """May merging have spared a sum or product that torch returns?  Then a gradient is a view, the root's, or there twice."""
     cdef set seen = {id(g) for g in cotangents}
     for g in results:
         if g is None:
             continue
-        if type(g) is not Tensor or not ao_contiguous(g) or ao_is_view(g) or <size_t><PyObject *>g in seen:
+        if not (type(g) is Tensor or recorded and is_custom(g)) or not ao_contiguous(g) or not recorded and ao_is_view(g) \
+                or <size_t><PyObject *>g in seen:
             return True
         seen.add(<size_t><PyObject *>g)
     return False
@@ -236,10 +241,10 @@ cdef object cotangent_of(Tape tape, object t, Node node, object given):
         and shape_of(given) == shape_of(t) else None
 
 
-def grad_usual(outputs, inputs, given, retain, bint allow_unused):
-    """`grad` of one recorded real tensor, on plain values; None, with nothing done, where it is another one.
+def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unused):
+    """`grad` of one recorded real tensor; None, with nothing done, where it is another one.
 
-    The targets are leaves, or computed here; the run may be one inside another, which merges nothing.
+    The targets are leaves, or computed here; a run on plain values may be one inside another, which merges nothing.
     """
     cdef Tape tape = active_tape()
     cdef Node node
@@ -251,7 +256,8 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
         return None
     graph, stack = tape.graph(), getattr(running, "stack", None)
     if graph is None or graph.anomaly or stack is None or transform_level() is not None \
-            or (stack or tape.running) and (graph.released is not None or too_deep()):
+            or (create_graph or stack or tape.running) and graph.released is not None \
+            or (stack or tape.running) and (create_graph or too_deep()):
         return None
     guard = spare_guards.pop() if spare_guards else Guard()
     ao_method0(guard_enter, guard)
@@ -271,16 +277,48 @@ def grad_usual(outputs, inputs, given, retain, bint allow_unused):
         ao_method(guard_exit, guard, NOTHING)
         spare_guards.append(guard)
     roots = [node]
-    results = run_to(targets, graph, tape, roots, cotangents, stack, bool(retain), False)
+    if create_graph:
+        results = recorded_run(targets, graph, tape, roots, cotangents, stack, retain is None or bool(retain))
+    else:
+        results = run_to(targets, graph, tape, roots, cotangents, stack, bool(retain), False)
     tape.let_go_unread(roots)
     tape.let_go_unread(targets)
-    if tape.merges.twins and spared(results, cotangents):
-        results = own_memory(tape, roots, cotangents, targets, results, False)
+    if tape.merges.twins and spared(results, cotangents, create_graph):
+        results = own_memory(tape, roots, cotangents, targets, results, create_graph)
     if not allow_unused:
         for i in range(len(results)):
             if results[i] is None:
                 raise unused(i)
     return tuple(results)
+
+
+cdef list recorded_run(list targets, object graph, Tape tape, list roots, list cotangents, list stack, bint retain):
+    """The cotangents of `targets`, with every operation of the rules recorded; nothing merges."""
+    cdef GraphTask task = GraphTask.__new__(GraphTask, tape, retain, True, False)
+    cdef list results
+    task.shares = graph.merges
+    grads, enabled = ao_builtin0(grad_enabled), Enabled()
+    run = Run(task, roots, targets, False)
+    stack.append(run)
+    tape.fixed += 1
+    try:
+        enabled.__enter__()
+        push(MODE)
+        try:
+            set_grad_enabled(True)
+            results = run_task(task, roots, cotangents, targets, False, accumulate_leaf)
+        finally:
+            pop()
+            enabled.__exit__(None, None, None)
+            set_grad_enabled(grads)
+        if not retain:
+            tape.consumed = True
+        if run.callbacks:
+            finish_run(run)
+    finally:
+        stack.pop()
+        tape.fixed -= 1
+    return results
 
 
 cpdef list run_for_torch(Tape tape, list roots, list cotangents, list targets, bint retain, bint onward):

@@ -7,7 +7,6 @@ for it, everywhere else they are torch's.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 

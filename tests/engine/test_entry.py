@@ -22,6 +22,10 @@ def leaf() -> Tensor:
     return X.clone().requires_grad_()
 
 
+def usual(*arguments: Any) -> Any:
+    return grad_usual(*arguments) or pytest.fail("another way")
+
+
 @pytest.fixture(autouse=True)
 def _known_thread() -> None:
     """The first run of a thread makes the list of its runs, and never takes the short way."""
@@ -50,9 +54,77 @@ def test_an_ordinary_grad_takes_it(optimize: bool) -> None:
     x, y = leaf(), leaf()
     expected = rows(y, lambda entry: torch.autograd.grad(entry, y, retain_graph=True))
     with ao.AutogradGraph(optimize=optimize):
-        found = rows(x, lambda entry: grad_usual((entry,), (x,), None, True, False) or pytest.fail("another way"))
+        found = rows(x, lambda entry: usual((entry,), (x,), None, True, False, False))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_an_ordinary_grad_in_results_takes_it(optimize: bool, create_graph: bool) -> None:
+    def run(grad: Callable[..., Any]) -> list[Tensor]:
+        x, v = leaf(), leaf()
+        y, z = x.view_as(x), (x * v).exp()
+        w = z * 1
+        w.mul_(2)
+        root = (y * z * w).sum() + (x.exp() * x.exp() * z).sum()
+        found = list(grad(root, (y, z, w, x), None, True, create_graph))
+        if create_graph:
+            sum((g * g).sum() for g in found).backward()
+            return [*found, x.grad, v.grad]
+        return found
+
+    expected = run(torch.autograd.grad)
+    with ao.AutogradGraph(optimize=optimize):
+        found = run(lambda *arguments: usual(*arguments, False))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, check_stride=True)
+        assert a.requires_grad == b.requires_grad
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_product_with_a_jacobian_takes_it(optimize: bool, create_graph: bool) -> None:
+    def run(grad: Callable[..., Any]) -> list[Tensor]:
+        x, v = leaf(), leaf()
+        (first,) = torch.autograd.grad((x.exp() * x.exp() * v).sum(), x, create_graph=True)
+        (second,) = grad(first, x, v * 2, True, create_graph)
+        (third,) = grad(first.sum(), [x], None, None, create_graph)
+        if create_graph:
+            (second * third).sum().backward()
+            assert x.grad is not None
+            assert v.grad is not None
+            return [second, third, x.grad, v.grad]
+        with pytest.raises(RuntimeError, match="second time"):
+            torch.autograd.grad(first.sum(), x)
+        return [second, third]
+
+    expected = run(torch.autograd.grad)
+    with ao.AutogradGraph(optimize=optimize):
+        found = run(lambda *arguments: usual(*arguments, False))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, check_stride=True)
+        assert a.requires_grad == b.requires_grad
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_recorded_grad_restores_what_it_has_switched(optimize: bool) -> None:
+    x = leaf()
+    with ao.AutogradGraph(optimize=optimize):
+        y = (x.exp() * x).sum()
+        with torch.no_grad():
+            (g,) = torch.autograd.grad(y, x, create_graph=True)
+            assert not torch.is_grad_enabled()
+        assert g.requires_grad
+        y = (x.exp() * x).sum()
+        y.register_hook(lambda g: 1 / 0)
+        depth = torch._C._len_torch_function_stack()
+        with pytest.raises(ZeroDivisionError):
+            torch.autograd.grad(y, x, create_graph=True)
+        assert torch._C._len_torch_function_stack() == depth
+        g.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, X.exp() * (X + 2))
 
 
 @pytest.mark.parametrize("optimize", [False, True])
@@ -65,7 +137,7 @@ def test_an_ordinary_grad_of_several_leaves_takes_it(optimize: bool) -> None:
 
     expected = run(lambda loss, leaves, _: torch.autograd.grad(loss, leaves, allow_unused=True))
     with ao.AutogradGraph(optimize=optimize):
-        found = run(lambda loss, leaves, _: grad_usual(loss, leaves, None, False, True) or pytest.fail("another way"))
+        found = run(lambda loss, leaves, _: usual(loss, leaves, None, False, False, True))
     assert found[3] is expected[3] is None
     for a, b in zip(found[:3], expected[:3], strict=True):
         torch.testing.assert_close(a, b)
@@ -141,13 +213,10 @@ def test_an_ordinary_grad_is_of_any_tensor_in_any_tensors_and_inside_a_run(optim
         found[2].mul_(1)
         return [*found, *seen]
 
-    def usual(outputs: Any, inputs: Any, given: Any) -> Any:
-        return grad_usual(outputs, inputs, given, True, True) or pytest.fail("another way")
-
     expected = run(lambda outputs, inputs, given: torch.autograd.grad(
         outputs, inputs, given, retain_graph=True, allow_unused=True))
     with ao.AutogradGraph(optimize=optimize):
-        found = run(usual)
+        found = run(lambda outputs, inputs, given: usual(outputs, inputs, given, True, False, True))
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
         assert torch.equal(a, b)
@@ -177,20 +246,20 @@ def test_other_grads_do_not() -> None:
         y = x.exp()
         loss = (y * y).sum()
         for outputs, inputs, given in (
-            (y, x, None), (loss, (x, x), None), ((loss, loss), x, None), (loss, x, torch.ones(1)), (loss, x, ()),
-            (y, x, torch.ones(2, 2, dtype=torch.float64)), (loss, X, None), (X.sum(), x, None), (loss.detach(), x, None),
-            (loss, y.view(-1), None), (loss, x[0], None), (y, (y, y), X),
+            (y, x, None), (loss, (x, x), None), ((loss, loss), x, None), (loss, x, (torch.ones(1),)), (loss, x, ()),
+            (y, x, X[0]), (y, x, X.double()), (y, x, X.to_sparse()), (loss, x, (None, None)), (loss, X, None),
+            (X.sum(), x, None), (loss.detach(), x, None), (y, (y, y), X),
         ):
-            assert grad_usual(outputs, inputs, given, True, False) is None
+            assert grad_usual(outputs, inputs, given, True, False, False) is None
         z = leaf()
         z.register_hook(lambda g: g * 2)
-        assert grad_usual((z * 3).sum(), z, None, True, False) is None
+        assert grad_usual((z * 3).sum(), z, None, True, False, False) is None
         with torch.autograd.set_detect_anomaly(True):
-            assert grad_usual(loss, x, None, True, False) is None
-        assert grad_usual(loss, x, None, True, False) is not None
+            assert grad_usual(loss, x, None, True, False, False) is None
+        assert grad_usual(loss, x, None, True, False, False) is not None
     with ao.AutogradGraph(anomaly=True):
-        assert grad_usual((x * 3).sum(), x, None, False, False) is None
-    assert grad_usual((x * 3).sum(), x, None, False, False) is None
+        assert grad_usual((x * 3).sum(), x, None, False, False, False) is None
+    assert grad_usual((x * 3).sum(), x, None, False, False, False) is None
 
 
 REFUSED: dict[str, Callable[[Tensor], Any]] = {
