@@ -305,12 +305,14 @@ cdef list recorded_run(list targets, object graph, Tape tape, list roots, list c
         enabled.__enter__()
         push(MODE)
         try:
-            set_grad_enabled(True)
+            if grads is not True:                        # a mode is asked about every change
+                set_grad_enabled(True)
             results = run_task(task, roots, cotangents, targets, False, accumulate_leaf)
         finally:
             pop()
             enabled.__exit__(None, None, None)
-            set_grad_enabled(grads)
+            if ao_builtin0(grad_enabled) is not grads:
+                set_grad_enabled(grads)
         if not retain:
             tape.consumed = True
         if run.callbacks:

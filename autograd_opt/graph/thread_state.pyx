@@ -5,11 +5,13 @@ cimport cython
 from contextlib import contextmanager
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_call
+from autograd_opt.abi.ctorch cimport ao_builtin0, ao_call
 from autograd_opt.graph.tape cimport set_paused
 
 cdef object is_excluded = private.dispatch_tls_is_dispatch_key_excluded
 cdef object set_excluded = private.dispatch_tls_set_dispatch_key_excluded
+cdef object grad_enabled = private.is_grad_enabled
+cdef object set_grad_enabled = private.set_grad_enabled
 cdef tuple KEYS = tuple([private.DispatchKey.__members__[name] for name in (
     "AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")])
 """What torch excludes below autograd: the first stands for the keys of all devices."""
@@ -66,11 +68,13 @@ cdef class torch_autograd:
         self.guard.__enter__()
         self.included = included_autograd.__new__(included_autograd)
         self.included.enter()
-        self.mode = private.is_grad_enabled()
-        private.set_grad_enabled(self.grad)
+        self.mode = ao_builtin0(grad_enabled)
+        if self.mode != self.grad:                   # a mode is asked about every change
+            set_grad_enabled(self.grad)
 
     def __exit__(self, *exc):
-        private.set_grad_enabled(self.mode)
+        if ao_builtin0(grad_enabled) != self.mode:
+            set_grad_enabled(self.mode)
         self.included.leave()
         self.guard.__exit__(*exc)
         set_paused(self.paused)

@@ -357,27 +357,34 @@ def record_call(name: str, below: Callable[[list[torch.Tensor], list[Pair]], lis
     `below(outputs, earlier)`: the operands of these outputs.  `earlier`: what the call has made so far, which becomes
     longer.  Returns the outputs, detached.
     """
+    made: list[Pair] = [] if earlier is None else earlier
     with torch_autograd():
         order = stages(outputs) if len(outputs) > 1 else None
-    goes_on, earlier = earlier is not None or order is not None, [] if earlier is None else earlier
-    results = {}
-    for group in [range(len(outputs))] if order is None else [[k] for k in order]:
-        part = outputs if order is None else [outputs[k] for k in group]
-        with torch_autograd():
-            operands = below(part, earlier)
-            call = differentiated(name, [x for x, _ in operands], part)
+        goes_on = earlier is not None or order is not None
+        call, operands, ends = followed(name, below, outputs if order is None else [outputs[order[0]]], made, goes_on)
+    if order is None:
         with private.DisableTorchFunction():
-            made = record(call, [t for _, t in operands], part, views)
-        results.update(zip(group, made, strict=True))
-        if goes_on:
-            earlier += ends(part, made)
-    return [results[k] for k in range(len(outputs))]
+            results = record(call, operands, outputs, views)
+        made += [(x, t) for x, t in zip(ends, results, strict=False) if x is not None]
+        return results
+    found = {}
+    for k in order:
+        if found:
+            with torch_autograd():
+                call, operands, ends = followed(name, below, [outputs[k]], made, goes_on)
+        with private.DisableTorchFunction():
+            found[k] = record(call, operands, [outputs[k]], views)[0]
+        made += [(x, found[k]) for x in ends if x is not None]
+    return [found[k] for k in range(len(outputs))]
 
 
-def ends(outputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[Pair]:
-    """Where torch's engine stops for later parts of a call, and the tensors that stand there."""
-    with torch_autograd():
-        return [(Result(edge_of(o)), t) for o, t in zip(outputs, results, strict=True) if leads_on(o)]
+def followed(name: str, below: Callable[[list[torch.Tensor], list[Pair]], list[Pair]], outputs: list[torch.Tensor],
+             made: list[Pair], goes_on: bool) -> tuple[OpaqueCall, list[torch.Tensor], list[Result | None]]:
+    """(the part of a call that computes `outputs`, its operands, where torch's engine stops for later parts)."""
+    pairs = below(outputs, made)
+    call = differentiated(name, [x for x, _ in pairs], outputs)
+    ends = [Result(edge_of(o)) if leads_on(o) else None for o in outputs] if goes_on else []
+    return call, [t for _, t in pairs], ends
 
 
 def detached(t: torch.Tensor) -> torch.Tensor:
