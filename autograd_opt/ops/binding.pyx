@@ -49,6 +49,7 @@ cdef object read(object descr, object t):
 
 
 cdef object REQUIRED = inspect.Parameter.empty
+cdef int LIST = -1                       # the target of a parameter whose elements are all operands
 
 
 cdef class Plan:
@@ -57,8 +58,8 @@ cdef class Plan:
     Parameters
     ----------
     parameters : (name, target, default) each, the default `inspect.Parameter.empty` where there is
-        none.  The target is the number of an operand, the name of an attribute, None for a parameter
-        that must have its default, or Ellipsis for one that counts for nothing.
+        none.  The target is the number of an operand, -1 for the list of all operands, the name of an
+        attribute, None for a parameter that must have its default, or Ellipsis for one that counts for nothing.
     positional : how many of them may be given by position.
     collects : are the integers after the operands collected into the one attribute?
     fixed : attributes that no argument decides.
@@ -106,7 +107,12 @@ cdef class Plan:
             if value is REQUIRED:
                 return None
             if type(target) is int:
-                operands[<Py_ssize_t>target] = value
+                if <Py_ssize_t>target == LIST:
+                    if type(value) is not tuple and type(value) is not list:
+                        return None
+                    operands = list(value)
+                else:
+                    operands[<Py_ssize_t>target] = value
             elif target is None:
                 if value is not self.defaults[i]:
                     return None

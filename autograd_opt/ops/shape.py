@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 
 from autograd_opt.abi import torch_private as private
+from autograd_opt.ops.binding import Plan
 from autograd_opt.ops.helpers import H, filled, parts_of, plain, primitive, view_of
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, MULTI, PURE, REDUCES, VARIADIC, VIEW, define
 
@@ -156,6 +158,9 @@ def unstacked(g: Any, needs: Any, *, dim: int) -> list[Any]:
 
 def bind_list(tensors: Any, dim: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(tensors), {"dim": dim}
+
+
+bind_list.__dict__["plan"] = Plan([("tensors", -1, inspect.Parameter.empty), ("dim", "dim", 0)], 2)
 
 
 def bind_stack(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -78,7 +78,9 @@ cdef class Recorded(Route):
         self.op, self.bind, self.rename, self.fallback = op, bind, rename, fallback
         # where every positional argument is an operand there is nothing to bind
         self.n = 0 if op.attributes or op.flags & VARIADIC else len(op.operands)
-        self.plan = None if op.flags & VARIADIC else getattr(bind, "plan", None)
+        self.plan = getattr(bind, "plan", None)
+        if op.flags & VARIADIC and self.plan is not None and -1 not in self.plan.targets:
+            self.plan = None
 
     cdef object run(self, object func, tuple args, dict kwargs):
         cdef PyObject *tp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -117,3 +118,31 @@ def test_an_index_is_bound_as_the_table_binds_it(name: str) -> None:
             assert node.op == "slice"
             assert name in ("a tensor of no axes", "one among others")
         assert len(graph) > 1
+
+
+def frames(run: Callable[[], Any]) -> set[str]:
+    """The functions of this library that Python runs meanwhile, as `module.name`."""
+    found = set()
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if event == "call" and module.startswith("autograd_opt."):
+            found.add(f"{module.removeprefix('autograd_opt.')}.{frame.f_code.co_name}")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+@pytest.mark.parametrize("join", [torch.cat, torch.stack])
+def test_a_list_of_operands_is_bound_without_python(join: Callable[..., torch.Tensor]) -> None:
+    x, w = ao.tensor(X), ao.tensor(W)
+    with ao.AutogradGraph(sources=False):
+        join([x, w])                                # looked up once
+        assert frames(lambda: join([x, w], dim=1)) == set()
+        assert frames(lambda: join((x, w))) == set()
+        assert join([x, w], dim=1).equal(join([X, W], dim=1))
