@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import string
 from typing import Any
 
@@ -63,37 +64,39 @@ def linear_weight(g: Any, x: Any, x_shape: Any, weight_shape: Any, weight_turned
     return (T(x) @ g).mT if weight_turned else g.mT @ H(x)
 
 
-def spelled_out(equation: str, operands: Any) -> tuple[str, str, str]:
-    """The equation in three parts, the axes of its ellipses named by letters that it does not have."""
-    left, arrow, out = equation.partition("->")
-    if "." not in equation:
-        return left, arrow, out
-    counts = {t.ndim - len(term) + 3 for term, t in zip(left.split(","), operands, strict=False) if "..." in term}
-    free = [c for c in string.ascii_letters if c not in equation]
-    if len(counts) != 1 or not 0 <= min(counts) <= len(free) or equation.replace("...", "").count("."):
+@functools.lru_cache(1024)
+def spelled_out(equation: str, dims: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
+    """The letters of the operands, of these numbers of axes, and of the result, those of an ellipsis among them.
+
+    Only plain equations have a rule: no letter twice in an operand.
+    """
+    left, arrow, out = equation.replace(" ", "").partition("->")
+    if "." in equation:
+        counts = {n - len(term) + 3 for term, n in zip(left.split(","), dims, strict=False) if "..." in term}
+        free = [c for c in string.ascii_letters if c not in equation]
+        if len(counts) != 1 or not 0 <= min(counts) <= len(free) or equation.replace("...", "").count("."):
+            raise TypeError("no rule for this equation")
+        axes = "".join(free[:counts.pop()])
+        if not arrow:
+            out, arrow = "..." + "".join(sorted(c for c in set(left) - set(".,") if left.count(c) == 1)), "->"
+        left, out = left.replace("...", axes), out.replace("...", axes)
+    terms = tuple(left.split(","))
+    if len(terms) != len(dims) or any(len(set(term)) != len(term) or len(term) != n
+                                      for term, n in zip(terms, dims, strict=True)):
         raise TypeError("no rule for this equation")
-    axes = "".join(free[:counts.pop()])
-    if not arrow:
-        out = "..." + "".join(sorted(c for c in set(left) - set(".,") if left.count(c) == 1))
-    return left.replace("...", axes), "->", out.replace("...", axes)
+    return terms, out if arrow else "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
 
 
 def bind_einsum(equation: str, operands: Any, path: Any = None) -> Any:
-    """Only plain equations have a rule: no letter twice in an operand, equal sizes, also of the axes of an ellipsis."""
-    left, arrow, out = spelled_out(equation.replace(" ", ""), operands)
-    terms = left.split(",")
+    """Equal letters stand for equal sizes, also those of the axes of an ellipsis."""
+    shapes = [t.shape for t in operands]
+    terms, out = spelled_out(equation, tuple(map(len, shapes)))
     sizes: dict[str, int] = {}
-    if len(terms) != len(operands):
-        raise TypeError("no rule for this equation")
-    for term, t in zip(terms, operands, strict=True):
-        if len(set(term)) != len(term) or len(term) != t.ndim:
-            raise TypeError("no rule for this equation")
-        for letter, n in zip(term, t.shape, strict=True):
+    for term, shape in zip(terms, shapes, strict=True):
+        for letter, n in zip(term, shape, strict=True):
             if sizes.setdefault(letter, n) != n:
                 raise TypeError("no rule for broadcasting")
-    if not arrow:
-        out = "".join(sorted(c for c in sizes if left.count(c) == 1))
-    return tuple(operands), {"equation": f"{left}->{out}", "path": path}
+    return tuple(operands), {"equation": f"{','.join(terms)}->{out}", "path": path}
 
 
 def einsum_back(g: Any, needs: Any, values: Any, shapes: Any, *, equation: str, path: Any) -> list[Any]:
@@ -101,9 +104,7 @@ def einsum_back(g: Any, needs: Any, values: Any, shapes: Any, *, equation: str, 
 
     With n operands these are 3 n contractions of two; an einsum of `g` and all others for each operand takes n times n.
     """
-    left, _, out = equation.partition("->")
-    terms = left.split(",")
-    pairs = contracted(terms, out, path)
+    terms, pairs = contracted(equation, tuple(path) if path else ())
     needed = [*needs]
     for a, b in pairs:
         needed.append(needed[a] or needed[b])
@@ -124,15 +125,18 @@ def einsum_back(g: Any, needs: Any, values: Any, shapes: Any, *, equation: str, 
             if needed[one]:
                 cotangents[one] = cotangent(cotangents[number], terms[number], terms[one], terms[other], product(other))
     if not pairs and needed[0]:
-        cotangents[0] = cotangent(g, out, terms[0], "", None)
+        cotangents[0] = cotangent(g, equation.partition("->")[2], terms[0], "", None)
     return [None if c is None else c.expand(shape) if c.shape != shape else c
             for c, shape in zip(cotangents, shapes, strict=False)]
 
 
-def contracted(terms: list[str], out: str, path: Any) -> list[tuple[int, int]]:
-    """The pairs of numbers of what is contracted in turn; the letters of what each makes are appended to `terms`."""
+@functools.lru_cache(1024)
+def contracted(equation: str, path: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
+    """The letters of the operands and of what is contracted in turn, and the pairs of numbers of what makes each."""
+    inputs, _, out = equation.partition("->")
+    terms = inputs.split(",")
     left, pairs = list(range(len(terms))), []
-    order = list(path) if path else [0, 1] * (len(terms) - 1)
+    order = list(path) or [0, 1] * (len(terms) - 1)
     while len(left) > 1:
         i, j = sorted((order.pop(0), order.pop(0)))
         b, a = left.pop(j), left.pop(i)
@@ -140,17 +144,23 @@ def contracted(terms: list[str], out: str, path: Any) -> list[tuple[int, int]]:
         terms.append("".join(dict.fromkeys(c for c in terms[a] + terms[b] if c in kept)) if left else out)
         left.append(len(terms) - 1)
         pairs.append((a, b))
-    return pairs
+    return tuple(terms), tuple(pairs)
+
+
+@functools.lru_cache(1024)
+def factor(letters: str, term: str, rest: str | None) -> tuple[str, tuple[int, ...]]:
+    """The equation of a cotangent, and the axes that it lacks: those of letters that were summed alone."""
+    seen = "".join(c for c in term if c in letters or c in (rest or ""))
+    lacking = tuple(i for i, c in enumerate(term) if c not in seen)
+    return f"{letters}->{seen}" if rest is None else f"{letters},{rest}->{seen}", lacking
 
 
 def cotangent(g: Any, letters: str, term: str, rest: str, other: Any) -> Any:
     """The cotangent of one of two factors, from that of their product; a letter that was summed alone has size 1."""
-    seen = "".join(c for c in term if c in letters or c in rest)
-    part = torch.einsum(f"{letters}->{seen}", g) if other is None else \
-        torch.einsum(f"{letters},{rest}->{seen}", g, other)
-    for i, c in enumerate(term):
-        if c not in seen:
-            part = part.unsqueeze(i)
+    equation, lacking = factor(letters, term, None if other is None else rest)
+    part = torch.einsum(equation, g) if other is None else torch.einsum(equation, g, other)
+    for i in lacking:
+        part = part.unsqueeze(i)
     return part
 
 
