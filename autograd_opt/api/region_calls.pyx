@@ -260,7 +260,12 @@ cdef list ordinary(list results, list leaves):
     for t in results:
         if ao_is_view(t):
             shared = {<size_t>ao_memory(t) for t in results}
-            return handed_out(results, leaves if 0 in shared else [t for t in leaves if <size_t>ao_memory(t) in shared])
+            if 0 in shared:
+                return handed_out(results, leaves)
+            leaves = [t for t in leaves if <size_t>ao_memory(t) in shared]
+            if leaves or len(shared) < len(results):
+                return handed_out(results, leaves)
+            break                        # views of memory that nothing else shows
     return [ao_method0(detach, t) for t in results]
 
 
