@@ -97,6 +97,8 @@ def real(what: str, value: Any, above: bool = False, infinite: bool = True) -> f
 
 def yes_or_no(what: str, value: Any) -> bool:
     """True or False, as bool, as 0 or 1, or as None; text would always be true."""
+    if value is False or value is True:
+        return value
     if value is None or (isinstance(value, (int, np.bool_)) and value in (0, 1)):
         return bool(value)
     raise errors.ArgumentTypeError(errors.at(f"{what}={value!r}: choose True or False"))

@@ -125,6 +125,8 @@ def restore(t: Any, x_shape: Any, dim: Any, keepdim: bool) -> Any:
     n = len(x_shape)
     if n == 0 or keepdim:
         return t
+    if type(dim) is int:
+        return t.unsqueeze(dim % n)
     if dim is None or dim == () or dim == []:
         return t.reshape((1,) * n)
     for d in sorted(axes(dim, n)):
@@ -143,6 +145,8 @@ def expand_reduced(g: Any, x_shape: Any, dim: Any, keepdim: bool) -> Any:
 
 def count(shape: Any, dim: Any) -> int:
     """How many elements a reduction over `dim` takes together."""
+    if type(dim) is int and shape:
+        return shape[dim]
     n = 1
     for d in axes(dim, len(shape)):
         n *= shape[d] if shape else 1

@@ -146,6 +146,9 @@ def by_name(name: str) -> Handler:
 
 def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A spelling that the table does not know: torch decides whether it is valid."""
+    known = BODIES.get(func)
+    if known is not None and kwargs.get("out") is None and func is not scaled_dot_product_attention:
+        return known(func, args, kwargs)
     from autograd_opt.record import inplace, torch_fallback
     if kwargs.get("out") is not None:
         return inplace.out_handler(func, args, kwargs)
