@@ -10,14 +10,14 @@ from cpython.object cimport PyObject
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_call, ao_casts, ao_dtype, ao_grad_on, ao_get, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_needs_grad,
+    ao_call, ao_casts, ao_dtype, ao_grad_on, ao_get, ao_is_inference, ao_is_view, ao_memory, ao_method, ao_method0, ao_needs_grad,
     ao_own, ao_plain, ao_set_type, ao_strided, ao_use_reads,
 )
 from autograd_opt.graph.node cimport REQUIRES_GRAD, Node, Op, current_source, fresh_vn, shape_of
 from autograd_opt.graph.handles cimport attach, handle
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording, set_paused
-from autograd_opt.graph.thread_state cimport included_autograd
+from autograd_opt.graph.thread_state cimport included_autograd, torch_autograd
 from autograd_opt.record.arguments cimport is_tensor, lent, none_follows, plain_argument
 from autograd_opt.record.autocast cimport with_casts
 from autograd_opt.record.guard cimport enter, leave
@@ -36,6 +36,7 @@ cdef object Parameter = torch.nn.Parameter
 cdef object PythonNode = private.FunctionBase
 cdef object grad_enabled = private.is_grad_enabled
 cdef object any_autocast = private.is_any_autocast_enabled
+cdef object run_engine = private.run_torch_engine
 cdef object is_inference = base.__dict__["is_inference"]
 cdef object detach_method = base.__dict__["detach"]
 cdef object require_grad_method = base.__dict__["requires_grad_"]
@@ -46,16 +47,16 @@ cdef object get_is_leaf = ao_own(base.__dict__["is_leaf"])
 cdef object get_device = ao_own(base.__dict__["device"])
 cdef tuple EMPTY = ()
 cdef Op OPAQUE = None, OPAQUE_MULTI = None
-cdef object in_stages = None             # torch_fallback.stages
 cdef object general = None               # torch_fallback.general
 cdef object conclude = None              # torch_fallback.conclude
 cdef object general_pull_back = None     # torch_fallback.pull_back
+cdef object reached = None               # torch_fallback.reached
 
 
-def install(Op op, Op multi, forward, conclusion, backward, order):
+def install(Op op, Op multi, forward, conclusion, backward, ends):
     """The operators of such calls, of one and of several results, and what does the rest of them."""
-    global OPAQUE, OPAQUE_MULTI, general, conclude, general_pull_back, in_stages
-    in_stages = order
+    global OPAQUE, OPAQUE_MULTI, general, conclude, general_pull_back, reached
+    reached = ends
     OPAQUE, OPAQUE_MULTI = op, multi
     general, conclude, general_pull_back = forward, conclusion, backward
 
@@ -69,7 +70,8 @@ cdef class OpaqueCall:
     cdef readonly str name
     cdef readonly list inputs
     cdef readonly bint hooked
-    cdef readonly bint usual             # of ordinary tensors with strides, recorded here
+    cdef readonly bint usual             # differentiates ordinary tensors with strides, recorded here
+    cdef bint counts                     # has an operand without strides, whose kernels count writes of their own
     cdef public bint repeats             # can a run follow one that frees the graph?
     cdef list ways
     cdef object node                     # torch's node, where all results are one node's; else None
@@ -102,26 +104,48 @@ cdef class OpaqueCall:
         """What torch's only node gives for the results' cotangents; None where it takes torch's engine.
 
         The node is called directly: torch's engine would take ten times as long.  Kernels of layouts without strides
-        count writes of their own where autograd's dispatch keys are excluded: for these the caller includes them.
+        count writes of their own where autograd's dispatch keys are excluded: for these the keys are included.
         """
         cdef object node = self.node, found
         cdef tuple below
-        cdef list given
+        cdef list given, places
         cdef Py_ssize_t i
-        if node is None or self.hooked:
+        if node is None or self.hooked or type(node) in for_engine:
             return None
         below = <tuple>node.next_functions
-        if not below:
-            return None                  # a leaf's own
-        for i in range(len(below)):
-            one = (<tuple>below[i])[0]
-            if one is not None and self.place(one) < 0:
-                return None
+        places = self.places(below)
+        if places is None:
+            return None
         given = [None] * len(node._input_metadata)
         for i in range(len(gs)):
             given[<Py_ssize_t>self.numbers[i]] = gs[i]
-        found = ao_call(node, tuple(given), None)
-        return self.sorted(below, <tuple>found if type(found) is tuple else (found,))
+        if self.counts:
+            with torch_autograd(False):
+                found = ao_call(node, tuple(given), None)
+        else:
+            found = ao_call(node, tuple(given), None)
+        found = self.sorted(places, <tuple>found if type(found) is tuple else (found,))
+        if found is None:
+            for_engine.add(type(node))
+        return found
+
+    cdef list places(self, tuple below):
+        """Which input each edge below a node leads to, None where an edge leads nowhere; None where one leads to no input.
+
+        Also where two lead to the same one, since what comes from them has to be added; and for a leaf's own node.
+        """
+        cdef list found = []
+        cdef Py_ssize_t at
+        for edge in below:
+            one = (<tuple>edge)[0]
+            if one is None:
+                found.append(None)
+                continue
+            at = self.place(one)
+            if at < 0 or at in found:
+                return None
+            found.append(at)
+        return found if found else None
 
     cdef Py_ssize_t place(self, object leaf) except -2:
         """Which input a node of torch's accumulates into; -1 where it is none."""
@@ -132,24 +156,38 @@ cdef class OpaqueCall:
                 return i
         return -1
 
-    cdef list sorted(self, tuple below, tuple found):
+    cdef list sorted(self, list places, tuple found):
         """The cotangents by input, NotImplemented for one that no run comes to; None where one is not like its input."""
         cdef list out = [NotImplemented] * len(self.inputs)
-        cdef Py_ssize_t i, at
-        for i in range(len(below)):
-            one, g = (<tuple>below[i])[0], found[i]
-            if one is None:
+        cdef Py_ssize_t i
+        for i in range(len(places)):
+            if places[i] is None:
                 continue
-            at = self.place(one)
-            if out[at] is not NotImplemented:
-                return None              # two that have to be added
-            out[at] = g
-            x = self.inputs[at]
+            g, x = found[i], self.inputs[<Py_ssize_t>places[i]]
+            out[<Py_ssize_t>places[i]] = g
             if g is not None and (type(g) is not Tensor or not ao_plain(g) or ao_strided(g) != ao_strided(x)
                                   or g.layout is not x.layout or shape_of(g) != shape_of(x) or ao_dtype(g) is not ao_dtype(x)
                                   or ao_get(get_device, g) != ao_get(get_device, x)):
                 return None
         return out
+
+    cdef object by_engine(self, list gs, bint retain):
+        """What torch's engine gives, from all nodes of the call, for the results' cotangents."""
+        cdef list outs = [], given = [], found
+        cdef Py_ssize_t i
+        for i in range(len(gs)):
+            if gs[i] is not None:
+                outs.append(self.edges[i])
+                given.append(gs[i])
+        with torch_autograd():
+            if not retain:
+                self.repeats = keeps_nothing(self)
+            found = list(run_engine(tuple(outs), tuple(given), True, False, tuple(self.inputs), allow_unreachable=True,
+                                    accumulate_grad=False))
+            for one in found:
+                if one is None:
+                    return reached(self, outs, found)
+        return found
 
     cpdef bint can_keep_nothing(self) except -1:
         """True if torch's only node of this call is of a class that saves no tensor."""
@@ -162,6 +200,7 @@ cdef class OpaqueCall:
         return True
 
 
+cdef set for_engine = set()              # classes of nodes one of which has made what is not like its input
 cdef dict _fields = {}
 
 
@@ -177,9 +216,71 @@ def saved_fields(kind):
 def saves(function):
     """True if torch has saved a tensor in one of its functions; one that was written since cannot be read, and is one."""
     try:
-        return any([held(getattr(function, name, True)) for name in saved_fields(type(function))])
+        for name in saved_fields(type(function)):
+            if held(getattr(function, name, True)):
+                return True
     except RuntimeError:
         return True
+    return False
+
+
+cpdef bint keeps_nothing(OpaqueCall call) except -1:
+    """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
+    cdef list stack
+    cdef set seen = set()
+    if call.hooked:
+        return False                     # to look would call the hooks
+    stack = [edge.node for edge in call.edges]
+    while stack:
+        function = stack.pop()
+        if function is None or function in seen or function.name().endswith("AccumulateGrad"):
+            continue
+        seen.add(function)
+        if function.name() == "CppFunction" or saves(function):
+            return False
+        for below in <tuple>function.next_functions:
+            stack.append((<tuple>below)[0])
+    return True
+
+
+def stages(outputs, bint in_turn=True):
+    """An order of a call's results in which one that another is computed from comes first; None where none is.
+
+    `in_turn`: one thread has made torch's functions, which are then numbered from below to above.
+    """
+    cdef dict functions = {}, rank = {}
+    cdef list stack, last = []
+    cdef set seen = set()
+    cdef Py_ssize_t k
+    cdef bint within = False, done
+    cdef object lowest = 0
+    for k, o in enumerate(outputs):
+        if ao_needs_grad(o) and ao_get(get_grad_fn, o) is not None:
+            functions[ao_get(get_grad_fn, o)] = k
+    if len(functions) < 2:
+        return None
+    if in_turn:
+        lowest = min([function._sequence_nr() for function in functions])
+    for root in functions:
+        stack = [(root, False)]
+        while stack:
+            function, done = stack.pop()
+            if done and function in functions:
+                last.append(function)
+            if done or function in seen or in_turn and function._sequence_nr() < lowest:
+                continue
+            seen.add(function)
+            stack.append((function, True))
+            for below in <tuple>function.next_functions:
+                function = (<tuple>below)[0]
+                if function is not None:
+                    within = within or function in functions
+                    stack.append((function, False))
+    if not within:
+        return None
+    for k, function in enumerate(last):
+        rank[function] = k
+    return sorted(range(len(outputs)), key=lambda k: rank.get(ao_get(get_grad_fn, outputs[k]), -1))
 
 
 cdef dict _saving = {}
@@ -207,13 +308,13 @@ def pull_back(g, extra, task, node):
     """The cotangents of an opaque call's operands."""
     cdef OpaqueCall call = <OpaqueCall>(<tuple>extra)[0]
     cdef list found, gs
-    if call.usual and call.node is not None and not task.create_graph and task.batch is None:
+    if call.usual and not task.create_graph and task.batch is None:
         gs = [g] if is_tensor(g) else list(g.parts)
         for one in gs:
             if one is not None:
                 found = call.cotangents(gs)
                 if found is None:
-                    break
+                    return call.by_engine(gs, task.retain)
                 if not task.retain:
                     call.repeats = not saves(call.node)
                 return found
@@ -249,16 +350,21 @@ cdef bint usual(object t) except -1:
 cdef class Operands:
     """The tensors of a call that require grad, each once, and their copies that torch follows."""
     cdef list originals, nodes, copies
+    cdef bint strided                    # have all its tensors strides, also those that do not require grad?
 
     def __cinit__(self):
         self.originals, self.nodes, self.copies = [], [], []
+        self.strided = True
 
     cdef bint take(self, Tape tape, object x) except -1:
         """Note the tensors in an argument; False for one that the general way has to look at."""
         cdef Node n
         if is_tensor(x):
             if not usual(x):
-                return False
+                if type(x) is not Tensor or ao_strided(x) or ao_needs_grad(x) or handle(tape, x).flags & REQUIRES_GRAD:
+                    return False
+                self.strided = False
+                return True
             n = handle(tape, x)
             if n.flags & REQUIRES_GRAD and self.place(x) < 0:
                 self.originals.append(x)
@@ -322,7 +428,7 @@ cdef object recorded(Tape tape, object func, tuple args, dict kwargs):
             included.leave()
             set_paused(paused)
         results = usual_results(operands, out)
-        if results is not None and (len(<list>results) == 1 or in_stages(results) is None):
+        if results is not None and (len(<list>results) == 1 or stages(results) is None):
             return noted(tape, operands, getattr(func, "__name__", None) or str(func), out, results)
     except (NotImplementedError, RuntimeError):
         if operands.copies:
@@ -336,12 +442,13 @@ cdef object recorded(Tape tape, object func, tuple args, dict kwargs):
 cdef list usual_results(Operands operands, object out):
     """The tensors that the call has made, of memory of its own and one at least with a history of torch's; else None."""
     cdef list found = [], addresses = [ao_method0(data_ptr_method, x) for x in operands.copies]
-    cdef bint followed = False
+    cdef bint followed = False, views = False
     for t in <tuple>out if isinstance(out, tuple) else (out,):
-        if type(t) is not Tensor or not ao_plain(t) or not ao_strided(t) or ao_is_view(t):
+        if type(t) is not Tensor or not ao_plain(t) or not ao_strided(t) or ao_is_view(t) and not hidden(operands, t):
             return None
+        views = views or ao_is_view(t)
         if ao_needs_grad(t):
-            if not is_float(ao_dtype(t)) or ao_get(get_is_leaf, t) is True or isinstance(ao_get(get_grad_fn, t), PythonNode) \
+            if not is_float(ao_dtype(t)) and not ao_dtype(t).is_complex or ao_get(get_is_leaf, t) is True or isinstance(ao_get(get_grad_fn, t), PythonNode) \
                     or name_of(ao_get(get_grad_fn, t)) == "CppFunction":
                 return None
             followed = True
@@ -350,7 +457,20 @@ cdef list usual_results(Operands operands, object out):
             return None
         addresses.append(address)
         found.append(t)
+    if views and len(set([<size_t>ao_memory(t) for t in found])) < len(found):
+        return None                      # one shows another's memory
     return found if followed else None
+
+
+cdef bint hidden(Operands operands, object t) except -1:
+    """Is this a view of memory that the call has made?"""
+    cdef char *memory = ao_memory(t)
+    if memory == NULL or not ao_needs_grad(t):
+        return False
+    for x in operands.copies:
+        if not ao_plain(x) or ao_memory(x) == memory:
+            return False
+    return True
 
 
 cdef object noted(Tape tape, Operands operands, str name, object out, list results):
@@ -381,7 +501,7 @@ cdef OpaqueCall call_of(str name, Operands operands, list followed):
     """A call without saved-tensor hooks, by those of its results that torch follows."""
     cdef OpaqueCall call = OpaqueCall.__new__(OpaqueCall)
     cdef object made = ao_get(get_grad_fn, followed[0])
-    call.name, call.inputs, call.usual = name, operands.copies, True
+    call.name, call.inputs, call.usual, call.counts = name, operands.copies, True, not operands.strided
     call.node = made
     call.numbers = tuple([ao_get(get_output_nr, t) for t in followed])
     for t in followed:

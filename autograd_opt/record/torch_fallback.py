@@ -26,7 +26,7 @@ from autograd_opt.graph.thread_state import torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
 from autograd_opt.record import new_nodes, opaque_calls, recorder, unrecorded
 from autograd_opt.record.nested_values import collect, substitute
-from autograd_opt.record.opaque_calls import OpaqueCall, name_of, saved_fields, saves
+from autograd_opt.record.opaque_calls import OpaqueCall, keeps_nothing, name_of, saved_fields, stages
 
 BATCHED_WRONGLY = frozenset(["as_strided_scatter"])
 """Calls whose derivative torch 2.13 computes wrongly for a batch of cotangents: they are differentiated one by one."""
@@ -49,22 +49,6 @@ def edge_of(output: torch.Tensor) -> GradientEdge:
     if function is None or isinstance(function, private.FunctionBase):          # a leaf, or what needs a token
         return torch.autograd.graph.get_gradient_edge(output)
     return GradientEdge(function, output.output_nr)
-
-
-def keeps_nothing(call: OpaqueCall) -> bool:
-    """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
-    if call.hooked:
-        return False                    # to look would call the hooks
-    stack, seen = [e.node for e in call.edges], set()
-    while stack:
-        function: Any = stack.pop()
-        if function is None or function in seen or function.name().endswith("AccumulateGrad"):
-            continue
-        seen.add(function)
-        if function.name() == "CppFunction" or saves(function):
-            return False
-        stack += [f for f, _ in function.next_functions]
-    return True
 
 
 def held_by_torch(call: OpaqueCall, operands: list[torch.Tensor]) -> list[torch.Tensor | None]:
@@ -323,29 +307,6 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
     return results
 
 
-def stages(outputs: Sequence[torch.Tensor]) -> list[int] | None:
-    """An order of a call's results in which one that another is computed from comes first; None where none is."""
-    functions = {o.grad_fn: k for k, o in enumerate(outputs) if o.requires_grad and o.grad_fn is not None}
-    if len(functions) < 2:
-        return None
-    seen, last, within = set(), [], False
-    for root in functions:
-        stack: list[tuple[Any, bool]] = [(root, False)]
-        while stack:
-            function, done = stack.pop()
-            if done and function in functions:
-                last.append(function)
-            if done or function in seen:
-                continue
-            seen.add(function)
-            stack.append((function, True))
-            below = [f for f, _ in function.next_functions if f is not None]
-            within = within or any(f in functions for f in below)
-            stack += [(f, False) for f in below]
-    rank = {function: k for k, function in enumerate(last)}
-    return sorted(range(len(outputs)), key=lambda k: rank.get(outputs[k].grad_fn, -1)) if within else None
-
-
 Pair = tuple[Any, torch.Tensor]
 """What torch has followed, a leaf of its own or a `Result`, and the tensor that it stands for."""
 
@@ -359,7 +320,7 @@ def record_call(name: str, below: Callable[[list[torch.Tensor], list[Pair]], lis
     """
     made: list[Pair] = [] if earlier is None else earlier
     with torch_autograd():
-        order = stages(outputs) if len(outputs) > 1 else None
+        order = stages(outputs, not views) if len(outputs) > 1 else None
         goes_on = earlier is not None or order is not None
         call, operands, ends = followed(name, below, outputs if order is None else [outputs[order[0]]], made, goes_on)
     if order is None:
@@ -480,4 +441,4 @@ OPAQUE_MULTI = define("opaque_multi", "*tensors, call='', torch=''", MULTI | VAR
 
 handler = opaque_calls.Whole()
 """The route of callables that are recorded whole."""
-opaque_calls.install(OPAQUE, OPAQUE_MULTI, general, conclude, pull_back, stages)
+opaque_calls.install(OPAQUE, OPAQUE_MULTI, general, conclude, pull_back, reached)
