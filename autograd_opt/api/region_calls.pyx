@@ -209,6 +209,7 @@ cdef class Call:
         """One backward run over the graph, entered again for it; `onward`: nobody is given the cotangents themselves."""
         cdef Tape tape = self.graph.tape
         cdef bint inside = active_tape() is tape
+        cdef Py_ssize_t handed = tape.merges.handed
         cdef list found = None
         cdef Call call = None
         if not inside:
@@ -224,7 +225,7 @@ cdef class Call:
                     found = engine.execute(tape, roots, given, wanted, retain, recorded, False, handed_on=True)
             else:
                 levels = None
-            if tape.merges.twins and not levels:
+            if (tape.merges.twins if recorded else tape.merges.handed != handed) and not levels:
                 found = own_memory(tape, roots, given, wanted, found, recorded)
             if recorded:
                 call = Call(self.graph, self.kept)

@@ -93,39 +93,26 @@ def backward_usual(t):
     """Run `t.backward()` where it is an ordinary one; False, with nothing done, where it is not."""
     cdef Tape tape = active_tape()
     cdef Node node
-    cdef list stack
+    cdef list cotangents, stack
     if tape is None or recording() != <PyObject *>tape or not is_custom(t) or ao_builtin0(anomaly_enabled) is True:
         return False
     graph = tape.graph()
-    if graph is None or graph.anomaly or tape.merges.merging or tape.optimize and (graph.verify_each or not graph.default_passes):
+    if graph is None or graph.anomaly or tape.optimize and (graph.verify_each or not graph.default_passes):
         return False
     node = held_node(t)
     stack = getattr(running, "stack", None)
-    if stack is None or stack or node is None or not ran(tape, t, node, stack):
+    if stack is None or stack or node is None:
         return False
-    tape.consumed = True
-    run = stack[0]
-    try:
-        if run.callbacks:
-            finish_run(run)
-    finally:
-        stack.pop()
-    return True
-
-
-cdef bint ran(Tape tape, object t, Node node, list stack) except -1:
-    """Run from `node` with torch functions and gradients off; False where it is no usual root."""
-    cdef GraphTask task
     guard = spare_guards.pop() if spare_guards else Guard()
     ao_method0(guard_enter, guard)
     try:
         if not usual_root(tape, t, node):
             return False
-        task = GraphTask.__new__(GraphTask, tape, False, False, False)
-        on_plain_values(task, [node], [seed_of(tape, node)], None, stack)
+        cotangents = [seed_of(tape, node)]
     finally:
         ao_method(guard_exit, guard, NOTHING)
         spare_guards.append(guard)
+    run_to(None, graph, tape, [node], cotangents, stack, False, False)
     return True
 
 
@@ -198,14 +185,25 @@ cdef list bare_targets(Tape tape, object tensors):
     return found if found else None
 
 
-cpdef bint spared(list results, list cotangents, bint recorded) except -1:
-    """May merging have spared a sum or product that torch returns?  Then a gradient is a view, the root's, or there twice."""
-    cdef set seen = {id(g) for g in cotangents}
+cpdef bint expanded(object g) except -1:
+    """Are two elements of `g` one place in memory?"""
+    if ao_plain(g) and ao_contiguous(g):
+        return False
+    with Guard():
+        return g.layout is torch.strided and any([s == 0 and n > 1 for s, n in zip(g.stride(), g.shape)])
+
+
+cpdef bint spared(list results, list cotangents, bint create_graph) except -1:
+    """May merging have spared a sum or product that torch returns?
+
+    Then a gradient is expanded, a root's, or there twice, or in a run that records nothing it is a view.
+    """
+    cdef set seen = {<size_t><PyObject *>g for g in cotangents}
     for g in results:
         if g is None:
             continue
-        if not (type(g) is Tensor or recorded and is_custom(g)) or not ao_contiguous(g) or not recorded and ao_is_view(g) \
-                or <size_t><PyObject *>g in seen:
+        if type(g) is not Tensor and not is_custom(g) or not ao_plain(g) or <size_t><PyObject *>g in seen or expanded(g) \
+                or not create_graph and ao_is_view(g):
             return True
         seen.add(<size_t><PyObject *>g)
     return False
@@ -249,7 +247,7 @@ def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unu
     cdef Tape tape = active_tape()
     cdef Node node
     cdef list roots, targets, cotangents, stack, results
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, handed
     t = sole(outputs)
     if tape is None or recording() != <PyObject *>tape or not is_custom(t) or ao_builtin0(anomaly_enabled) is True \
             or tape.histories is not None:
@@ -277,13 +275,14 @@ def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unu
         ao_method(guard_exit, guard, NOTHING)
         spare_guards.append(guard)
     roots = [node]
+    handed = tape.merges.handed
     if create_graph:
         results = recorded_run(targets, graph, tape, roots, cotangents, stack, retain is None or bool(retain))
     else:
         results = run_to(targets, graph, tape, roots, cotangents, stack, bool(retain), False)
     tape.let_go_unread(roots)
     tape.let_go_unread(targets)
-    if tape.merges.twins and spared(results, cotangents, create_graph):
+    if (tape.merges.twins if create_graph else tape.merges.handed != handed) and spared(results, cotangents, create_graph):
         results = own_memory(tape, roots, cotangents, targets, results, create_graph)
     if not allow_unused:
         for i in range(len(results)):
@@ -338,13 +337,18 @@ cpdef list run_for_torch(Tape tape, list roots, list cotangents, list targets, b
 
 cdef list run_to(list targets, object graph, Tape tape, list roots, list cotangents, list stack, bint retain, bint handed_on,
                  bint onward=False):
-    """The cotangents of `targets` in an ordinary run, with the passes before it and the callbacks after it."""
+    """The cotangents of `targets` in an ordinary run, with the passes before it and the callbacks after it.
+
+    Without `targets`, the gradients are accumulated into the leaves.
+    """
     cdef GraphTask task
     cdef list results
+    cdef bint asks = targets is not None or tape.merges.merging != 0
     tape.fixed += 1                      # passes and proofs hold record numbers; callbacks come after the engine's loop
     try:
-        task = GraphTask.__new__(GraphTask, tape, retain, False, not tape.running and graph.prepare(roots, targets, not retain))
-        task.shares, task.onward = graph.merges, onward
+        task = GraphTask.__new__(GraphTask, tape, retain, False,
+                                 asks and not tape.running and graph.prepare(roots, targets, not retain))
+        task.shares, task.onward = asks and graph.merges, onward
         guard = spare_guards.pop() if spare_guards else Guard()
         ao_method0(guard_enter, guard)
         try:

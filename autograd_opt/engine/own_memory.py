@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
+from autograd_opt.engine.entry import expanded
 from autograd_opt.engine.rules.placing import parts_taken
 from autograd_opt.ops.table import MULTI, VIEW
 
@@ -111,9 +112,3 @@ def summed(users: dict[int, list[Any]], target: Any, views: bool = False) -> int
             return int(node.index)          # a product with one, say, which a rule has left out
         node = above
     return None
-
-
-def expanded(g: Tensor) -> bool:
-    """Are two elements of `g` one place in memory?"""
-    with private.DisableTorchFunction():
-        return g.layout is torch.strided and any(s == 0 and n > 1 for s, n in zip(g.stride(), g.shape, strict=True))

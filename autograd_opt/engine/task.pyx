@@ -68,6 +68,7 @@ cdef class GraphTask:
                 raise refusals.freed(node)
             if not self.retain and self.own:
                 self.tape.spend_twin(node, self.id, self.needed)
+            self.tape.merges.handed += 1
             node = node.leader
         elif self.own:
             node.flags |= REACHED_DIRECTLY
@@ -225,6 +226,7 @@ cdef class GraphTask:
                 raise refusals.freed(parent)
             if not self.retain and self.own:
                 self.tape.spend_twin(parent, self.id, self.needed)
+            self.tape.merges.handed += 1
             parent = parent.leader
         if self.needed is not None and not self.leads(parent):
             return 0

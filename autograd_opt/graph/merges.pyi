@@ -4,3 +4,4 @@ from typing import final
 class Merges:
     twins: int
     merging: int
+    handed: int
