@@ -380,6 +380,8 @@ class AutogradGraph(Context):
         if self.exact:
             return False
         place.found = self.tape.set_leaders(optimized.leader)
+        if place.found:
+            place.known = 0
         return True
 
     def _goals(self, captured: Sequence[int]) -> list[int] | None:

@@ -19,6 +19,7 @@ def structure_of(tape: Tape, roots: list[int], captured: list[int]) -> Structure
 @final
 class Place:
     new: int
+    known: int
     skipped: int
     found: int
 

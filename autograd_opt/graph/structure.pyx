@@ -240,6 +240,7 @@ cdef class Place:
     cdef object code
     cdef int lasti
     cdef public int new                  # runs in a row, up to the latest, that met a structure not known before
+    cdef public int known                # runs in a row that met a known one in which the passes found nothing more
     cdef public int skipped              # runs there before which no pass was asked
     cdef public int found                # merged nodes that the passes, when last asked, found beyond the numbers given while recording
 

@@ -21,6 +21,8 @@ LOCK = lasting_lock()
 MOST_PLACES = 4096
 CHANGING = 3
 """So many new structures in a row at one place in a program say that the next will be new, too."""
+KNOWN = 16
+"""So many known structures in a row in which the passes found nothing more say the same of the next."""
 LOOK = 64
 """Of so many runs from such a place the passes are asked before one all the same."""
 
@@ -106,9 +108,10 @@ def place_in_program(root: Any) -> Place:
 def passes_over(place: Place) -> bool:
     """True if no pass need be asked before a run from `place`.
 
-    Structures there are new each time, and the numbers given while recording have told every merge that passes found.
+    Structures there are new each time, or known for long, and the numbers given while recording have told every merge
+    that passes found.
     """
-    if place.new < CHANGING or place.found:
+    if place.found or (place.new < CHANGING and place.known < KNOWN):
         return False
     place.skipped += 1
     return place.skipped % LOOK != 0
@@ -125,8 +128,10 @@ def plan(place: Place, tape: Any, roots: list[int], captured: list[int], key: Ke
     result: Optimized | None = None if key is None or structure is None else PLANS.find(key, structure)
     if result is not None:
         place.new = 0
+        place.known += 1
         return result, True
     place.new += 1
+    place.known = 0
     result = run()
     if key is not None and structure is not None:
         PLANS.keep(key, structure, structure.nodes, result)

@@ -88,6 +88,19 @@ def test_new_structures_in_a_row_are_not_planned_any_more() -> None:
     assert asked == [1] * plan_cache.CHANGING + [0] * (plan_cache.LOOK - 1) + [1, 0]
 
 
+def test_a_known_structure_is_not_planned_any_more_where_the_passes_find_nothing_more() -> None:
+    """But once in a while; what the numbers have told merges all the same."""
+    a, asked, runs = torch.rand(5, requires_grad=True), [], plan_cache.KNOWN + plan_cache.LOOK + 2
+    plan_cache.PLANS.clear()
+    for _ in range(runs):
+        with ao.AutogradGraph(optimize=True) as graph:
+            (torch.sin(a) * torch.sin(a)).sum().backward()
+            asked.append(graph.planned[1])
+            assert graph.tape.merges.handed > 0
+    torch.testing.assert_close(a.grad, 2 * runs * (torch.sin(a) * torch.cos(a)))
+    assert asked == [1] * (plan_cache.KNOWN + 1) + [0] * (plan_cache.LOOK - 1) + [1, 0]
+
+
 def test_new_structures_are_planned_where_only_the_passes_find_what_merges() -> None:
     """Calls with several results have no numbers while they are recorded."""
     def text(y: Tensor) -> Tensor:
