@@ -5,13 +5,15 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint32_t
 
 from autograd_opt.abi.ctorch cimport ao_frame, ao_frame_code, ao_frame_done, ao_frame_lasti, ao_frame_t
-from autograd_opt.graph.node cimport ELEMENTWISE, REDUCES, REQUIRES_GRAD, VIEW, Node
+from autograd_opt.graph.node cimport ELEMENTWISE, MULTI, REDUCES, REQUIRES_GRAD, VIEW, Node
+from autograd_opt.graph.tape cimport Tape, active_tape
 
 cdef enum:
     WAYS = 4                         # places in the program that share a part of the table
 cdef Site sites[4096]
 cdef uint32_t MISSES = 32            # after so many a call that no gradient follows is not worth a node
 MORE_MISSES = 256                    # after so many a recorded call is not worth a key
+cdef Py_ssize_t FEW = 2048           # elements below which a kernel costs about as much as some numbers
 cdef uint32_t MARGIN = 8             # beyond MISSES: so many values of a few elements, found again, make a place worth while
 cdef uint32_t replaced = 0           # places that the table had to be told of
 cdef uint32_t skipped = 0            # calls at settled places
@@ -67,10 +69,27 @@ cdef bint settled_after(uint32_t misses) noexcept:
 
 cdef Site *missed_here(bint req) noexcept:
     """A call at the place that runs now has found no value; what is known of the place."""
+    return counted(req, 1)
+
+
+cdef Site *counted(bint req, uint32_t misses) noexcept:
+    """Count what a call at the place that runs now has missed."""
     cdef Site *s = site_here(True)
-    if s != NULL and s.misses < (MORE_MISSES if req else MISSES + MARGIN):
-        s.misses += 1
+    cdef uint32_t most = MORE_MISSES if req else MISSES + MARGIN
+    if s != NULL and s.misses < most:
+        s.misses = min(s.misses + misses, most)
     return s
+
+
+cdef uint32_t price(Node node) except 0:
+    """How many misses a call counts for that found no value: more of the kernels on a few elements, which save little.
+
+    Not so in a backward run: calls of many rules stand at one place there, that of the user's call.
+    """
+    cdef Tape tape = active_tape()
+    if tape is None or tape.running or work(node) >= FEW:
+        return 1
+    return 8 if node.flags & REQUIRES_GRAD else 4
 
 
 cdef int learn(Node node, Node first) except -1:
@@ -81,14 +100,14 @@ cdef int learn(Node node, Node first) except -1:
     cdef Site *s
     cdef uint32_t saved
     if first is None or node.op.flags & VIEW:
-        s = missed_here(node.flags & REQUIRES_GRAD != 0)
+        s = counted(node.flags & REQUIRES_GRAD != 0, price(node))
         if s != NULL:
             node.site = <uint32_t>(s - sites) + 1
         return 0
     saved = worth(first)
     s = site_here(True)
     if s != NULL:
-        s.misses -= min(s.misses, saved)
+        forgive(s, node, saved)
         node.site = <uint32_t>(s - sites) + 1
     if first.site != node.site:
         credit(first, saved)
@@ -99,19 +118,25 @@ cdef int learn(Node node, Node first) except -1:
     return 0
 
 
-cdef inline void credit(Node node, uint32_t saved) noexcept:
+cdef inline int forgive(Site *s, Node node, uint32_t saved) except -1:
+    """A number has saved something: at least what one miss counts for, until the place is settled."""
+    if saved < s.misses < MISSES:
+        saved = max(saved, price(node))
+    s.misses -= min(s.misses, saved)
+    return 0
+
+
+cdef inline int credit(Node node, uint32_t saved) except -1:
     """Numbering where `node` was recorded has saved something."""
-    cdef Site *s
-    if node.site:
-        s = &sites[node.site - 1]
-        s.misses -= min(s.misses, saved)
+    return forgive(&sites[node.site - 1], node, saved) if node.site else 0
 
 
-cdef void credit_views(Node node, uint32_t saved) noexcept:
-    """So has numbering the views that lead to `node`, an operand."""
+cdef int credit_views(Node node, uint32_t saved) except -1:
+    """So has numbering the views that lead to `node`, an operand: more than each view has counted as missed."""
     while node is not None and node.op.flags & VIEW:
-        credit(node, saved + 1)
+        credit(node, saved + price(node))
         node = node.in0
+    return 0
 
 
 cdef uint32_t worth(Node first) except 0:
@@ -119,19 +144,27 @@ cdef uint32_t worth(Node first) except 0:
 
     A number costs about as much as a kernel on a few elements.  Where a gradient follows, the merged node's rule is saved, too.
     """
-    cdef Py_ssize_t elements = 1, read = 1
-    if first.flags & REQUIRES_GRAD:
-        return MORE_MISSES
-    if first.shape is not None:
-        for d in <tuple>first.shape:
+    return MORE_MISSES if first.flags & REQUIRES_GRAD else <uint32_t>min(1 + (work(first) >> 9), MORE_MISSES)
+
+
+cdef Py_ssize_t work(Node node) except -1:
+    """About how many elements the kernel of `node` reads or writes; those of a product, say, count more than once."""
+    cdef Py_ssize_t elements = size(node)
+    cdef Node other
+    if node.op.flags & (ELEMENTWISE | VIEW):
+        return elements
+    for other in node.more if node.more is not None else (node.in0, node.in1):
+        elements = max(elements, size(other))
+    return elements if node.op.flags & REDUCES else 8 * elements
+
+
+cdef inline Py_ssize_t size(Node node) except -1:
+    """The elements of a value; 1 where there are several values, or none."""
+    cdef Py_ssize_t elements = 1
+    if node is not None and node.shape is not None and not node.op.flags & MULTI:
+        for d in <tuple>node.shape:
             elements *= d
-    if first.op.flags & REDUCES and first.in0 is not None and first.in0.shape is not None:
-        for d in <tuple>first.in0.shape:
-            read *= d
-        elements = max(elements, read)
-    if not first.op.flags & (ELEMENTWISE | REDUCES | VIEW):
-        elements *= 8
-    return <uint32_t>min(1 + (elements >> 9), MORE_MISSES)
+    return elements
 
 
 cdef int learn_function(bint found) noexcept:

@@ -168,6 +168,23 @@ def test_a_place_that_rarely_finds_many_elements_is_not_skipped() -> None:
     assert skips(step, 100) == 0
 
 
+@pytest.mark.parametrize(("elements", "calls"), [(3, 32), (100_000, 256)])
+def test_a_recorded_place_on_few_elements_is_skipped_sooner(elements: int, calls: int) -> None:
+    """A value of a few elements that is found saves so little that fewer numbers may be given in vain for it."""
+    numbers, x = itertools.count(), torch.ones(elements, requires_grad=True)
+
+    def step() -> None:
+        x * next(numbers)
+
+    with ao.AutogradGraph(optimize=True):
+        for _ in range(calls):
+            step()
+        before = sites.skipped_calls()
+        assert before % 8192 >= 128 or not before    # outside of these, skipped calls are looked at all the same
+        step()
+        assert sites.skipped_calls() == before + 1
+
+
 def test_views_are_numbered_where_a_value_computed_from_them_is_found() -> None:
     """A view is made in any case: its place goes with the places that read it."""
     def found() -> None:
