@@ -28,7 +28,7 @@ from autograd_opt.record.keys cimport key_of, key_of_all
 from autograd_opt.record.new_nodes cimport (
     device_of, fill, own_attributes, pack_saved, record_outputs, save_all, save_few,
 )
-from autograd_opt.record.sites cimport MORE_MISSES, learn, missed_here, settled_after
+from autograd_opt.record.sites cimport MORE_MISSES, learn, missed_here, settled, settled_after
 from autograd_opt.record.unrecorded cimport note_view, set_apart, shown, started
 
 ao_use_reads(reads_address())
@@ -169,7 +169,7 @@ cdef object whole_value(Node node):
 
 
 cdef inline bint counts(Tape tape, Op op, object t) except -1:
-    """Is there more to do for the operand `t` than to call the kernel, where values have no numbers?
+    """Is there more to do for the operand `t` than to call the kernel, where its value needs no number?
 
     A gradient may follow; or the layout has no strides: below autograd, such kernels count writes of their own.
     """
@@ -251,7 +251,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     a = operands[0] if count > 0 else None
     b = operands[1] if count > 1 else None
     c = operands[2] if count > 2 else None
-    if not tape.optimize and not (counts(tape, op, a) or counts(tape, op, b) or counts(tape, op, c)):
+    if not (counts(tape, op, a) or counts(tape, op, b) or counts(tape, op, c)) and (not tape.optimize or settled()):
         return uncounted(op, func, args, kwargs)
     try:
         na = node_of(tape, op, a)
@@ -367,7 +367,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
     cdef Py_ssize_t moves = 0
     cdef object r = None, extra = None
     cdef Entry *e = NULL
-    if not tape.optimize and not any([counts(tape, op, t) for t in operands]):
+    if not any([counts(tape, op, t) for t in operands]) and (not tape.optimize or settled()):
         return uncounted(op, func, args, kwargs)
     try:
         nodes = [node_of(tape, op, t) for t in operands]

@@ -198,6 +198,12 @@ def test_views_are_numbered_where_a_value_computed_from_them_is_found() -> None:
     assert skips(lost) > 250
 
 
+def test_a_call_whose_result_no_gradient_follows_is_skipped_whatever_its_operand() -> None:
+    """A tensor like a parameter, say."""
+    w, numbers = torch.ones(3, requires_grad=True), itertools.count()
+    assert skips(lambda: torch.full_like(w, next(numbers))) > 250
+
+
 def test_a_call_that_returns_its_operand_is_skipped() -> None:
     """`x.to(dtype)` that has nothing to convert finds no value."""
     assert skips(lambda: X.to(torch.float32)) > 250
