@@ -10,7 +10,7 @@ import types
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 import torch
 from torch.nn.modules import module as modules
@@ -26,8 +26,12 @@ from autograd_opt.plans.capture import Unrepeatable
 from autograd_opt.plans.recording import Before, Recorded, Repetition
 from autograd_opt.plans.report import Kind, PlanReport, described
 
+if TYPE_CHECKING:
+    from autograd_opt.api.options import RegionOptions
+
 Tensor = torch.Tensor
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
 MOST_KINDS = 64
 """Kinds of calls that are remembered; the one not met for longest gives way."""
 
@@ -42,11 +46,11 @@ class Known:
     calls: int = 0
 
 
-class Compiled:
+class Compiled(Generic[P, R]):
     """A function whose calls are repeated from plans; what `autograd_opt.compile` returns."""
 
     def __init__(
-        self, function: Callable[..., Any], fuse: bool, exact: bool, check_every: int, options: dict[str, Any]
+        self, function: Callable[P, R], fuse: bool, exact: bool, check_every: int, options: dict[str, Any]
     ):
         self.function = function
         self.settings = {"fuse": fuse, "exact": exact}
@@ -63,7 +67,7 @@ class Compiled:
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
         return f"<autograd_opt.compile of {name}, {len(self.kinds)} kinds>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of the function, from a plan where there is one for calls of this kind."""
         if (
             (private.is_grad_enabled() and runs_as_written())
@@ -178,14 +182,16 @@ class Compiled:
 
 @overload
 def compile(
-    function: Callable[..., Any], /, *, fuse: bool = True, exact: bool = False, check_every: int = 0, **options: Any
-) -> Compiled: ...
+    function: Callable[P, R], /, *, fuse: bool = True, exact: bool = False, check_every: int = 0,
+    **options: Unpack[RegionOptions],
+) -> Compiled[P, R]: ...
 
 
 @overload
 def compile(
-    function: None = None, /, *, fuse: bool = True, exact: bool = False, check_every: int = 0, **options: Any
-) -> Callable[[Callable[..., Any]], Compiled]: ...
+    function: None = None, /, *, fuse: bool = True, exact: bool = False, check_every: int = 0,
+    **options: Unpack[RegionOptions],
+) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
 
 
 @named

@@ -6,9 +6,20 @@ class's own backward is the rule of the node (`function_calls.pyx`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
 import torch
 
 from autograd_opt.api.function_calls import apply
+
+R = TypeVar("R", covariant=True)
+
+
+class Forward(Protocol[R]):
+    """A class with a static `forward`, whose results those of `apply` are."""
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> R: ...
 
 
 class CustomFunction(torch.autograd.Function):
@@ -34,6 +45,12 @@ class CustomFunction(torch.autograd.Function):
     >>> x.grad
     tensor([12.])
     """
+
+    if TYPE_CHECKING:
+        def __init__(self) -> None: ...
+
+        @classmethod
+        def apply(cls: type[Forward[R]], *args: object, **kwargs: object) -> R: ...
 
 
 def install() -> None:

@@ -82,7 +82,7 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
             fault = mismatch(mine, theirs, atol, rtol)
             if fault is not None:
                 if raise_exception:
-                    raise GradcheckError(f"d output {o} / d input {checked[k]}: {fault}")
+                    raise GradcheckError(f"d output {o} / d input {checked[k]}: {fault}{too_short(chosen[k].dtype)}")
                 return False
     return True
 
@@ -129,6 +129,11 @@ def refuse_complex(tensors: Iterable[Tensor]) -> None:
 
 def requires_grad(x: Tensor) -> bool:
     return bool(x.requires_grad)
+
+
+def too_short(dtype: torch.dtype) -> str:
+    """Say that finite differences need doubles, of an input that holds none."""
+    return "" if dtype == torch.float64 else f"; the input is {dtype}, and finite differences need torch.float64"
 
 
 def detached(x: Any) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 import numpy as np
 import rustworkx as rx
@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    import networkx
     from torch.fx import GraphModule
 
     from autograd_opt.api.kept import Snapshot
+    from autograd_opt.api.options import GraphOptions, Passes, Tensors, VerifyOptions
     from autograd_opt.inspection.difference import PairExplanation
     from autograd_opt.inspection.report import Report
     from autograd_opt.inspection.snapshot import Item
@@ -98,8 +100,8 @@ class AutogradGraph(Context):
     tensor([4., 6.])
     """
 
-    def __init__(self, optimize: bool | str = False, *, passes: Any = None, verify: bool = False,
-                 anomaly: bool = False, name: str | None = None, allowance: int | None = None,
+    def __init__(self, optimize: bool | str = False, *, passes: Passes | None = None,
+                 verify: bool = False, anomaly: bool = False, name: str | None = None, allowance: int | None = None,
                  sources: bool = True, keep: bool = False):
         self.keep = yes_or_no("keep", keep)
         self.configure(optimize, passes, verify, anomaly, name, allowance, sources)
@@ -111,6 +113,7 @@ class AutogradGraph(Context):
 
     kept: Snapshot | None = None
     """The snapshot of a graph made with `keep=True` that has been left."""
+    verdicts: deque[Verification]
     released: Any = None
     """What `clear()` has released inside the context and tensors still hold: `autograd_opt.graph.released_history`."""
 
@@ -225,7 +228,7 @@ class AutogradGraph(Context):
         return self.kept if self.thread is None and self.kept is not None else self
 
     @named
-    def snapshot(self, outputs: Any = None, *, verify: bool = False) -> Snapshot:
+    def snapshot(self, outputs: Tensors | None = None, *, verify: bool = False) -> Snapshot:
         """Take the graph as plain data, which outlives it: it prints, draws, reports, is iterated over and indexed.
 
         Parameters
@@ -282,8 +285,8 @@ class AutogradGraph(Context):
 
     # Differentiation -----------------------------------------------------------------
     @named
-    def backward(self, loss: Any, gradient: Any = None, *, inputs: Any = None, retain_graph: bool | None = None,
-                 create_graph: bool = False) -> None:
+    def backward(self, loss: Tensors, gradient: Tensors | None = None, *, inputs: Tensors | None = None,
+                 retain_graph: bool | None = None, create_graph: bool = False) -> None:
         """Accumulate the gradients of `loss` into the leaves; what `loss.backward(...)` calls.
 
         Parameters
@@ -311,9 +314,9 @@ class AutogradGraph(Context):
         engine.backward(loss, gradient, retain_graph, create_graph, inputs)
 
     @named
-    def grad(self, outputs: Any, inputs: Any, grad_outputs: Any = None, *, retain_graph: bool | None = None,
-             create_graph: bool = False, allow_unused: bool | None = None, is_grads_batched: bool = False,
-             materialize_grads: bool = False) -> tuple[Tensor, ...]:
+    def grad(self, outputs: Tensors, inputs: Tensors, grad_outputs: Tensors | None = None, *,
+             retain_graph: bool | None = None, create_graph: bool = False, allow_unused: bool | None = None,
+             is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Tensor, ...]:
         """The gradients of `outputs` with respect to `inputs`, as `torch.autograd.grad`, whose parameters it takes.
 
         Returns
@@ -446,7 +449,7 @@ class AutogradGraph(Context):
         return self._dag[1]
 
     @named
-    def optimized(self, outputs: Any = None) -> rx.PyDiGraph[nodes.Node, int]:
+    def optimized(self, outputs: Tensors | None = None) -> rx.PyDiGraph[nodes.Node, int]:
         """A new DAG: what the passes leave of the graph for `outputs` (default: every sink).
 
         >>> import autograd_opt as ao
@@ -460,7 +463,7 @@ class AutogradGraph(Context):
         table, result = optimize_.run_passes(self.tape, self.root_numbers(outputs), self.pipeline)
         return table.to_dag(self.tape.snapshot(), result.leader, result.alive)[0]
 
-    def root_numbers(self, outputs: Any = None) -> list[int]:
+    def root_numbers(self, outputs: Tensors | None = None) -> list[int]:
         """Record numbers of `outputs`, or of every node that nothing uses.
 
         A `FreedGraphError` says that what they would be differentiated through was cleared.
@@ -479,7 +482,8 @@ class AutogradGraph(Context):
         return [n.index for n in found]
 
     @named
-    def verify(self, outputs: Any = None, inputs: Any = None, **options: Any) -> Verification:
+    def verify(self, outputs: Tensors | None = None, inputs: Tensors | None = None,
+               **options: Unpack[VerifyOptions]) -> Verification:
         """Prove that the optimized gradients equal the unoptimized ones.
 
         Returns a `Verification`: `proved`, `refuted` with a counterexample, or `undecided`
@@ -491,7 +495,8 @@ class AutogradGraph(Context):
         outputs : what is differentiated; default every result that nothing reads.
         inputs : whose gradients; default every leaf that requires one.  A result among them keeps a gradient of
             its own, as in `graph.grad`.
-        options : those of `autograd_opt.verify.verify`: `exact`, `budget`, `assume`, `engines`.
+        options : those of `autograd_opt.verify.verify`: `exact`, `budget`, `assume`, `engines`, `seed`, `save`,
+            `anew`.
 
         >>> import autograd_opt as ao
         >>> x = ao.tensor([1.0, 2.0])
@@ -515,8 +520,8 @@ class AutogradGraph(Context):
         return found
 
     @named
-    def gradient_expression(self, leaf: Tensor, optimized: bool = True, *, outputs: Any = None,
-                            names: dict[str, Any] | None = None, limit: int = 600) -> GradientExpression:
+    def gradient_expression(self, leaf: Tensor, optimized: bool = True, *, outputs: Tensors | None = None,
+                            names: Mapping[str, Tensor] | None = None, limit: int = 600) -> GradientExpression:
         """The gradient of `leaf` as sympy expressions, as written or optimized.
 
         Parameters
@@ -594,7 +599,7 @@ class AutogradGraph(Context):
         return [dag[i] for i in rx.topological_sort(dag)]
 
     @named
-    def report(self, outputs: Any = None) -> Report:
+    def report(self, outputs: Tensors | None = None) -> Report:
         """Nodes before and after, what was merged and reused, and what it saved: a `Report`.
 
         `outputs` are what must be kept; default every result that nothing reads.  After the context has
@@ -645,7 +650,7 @@ class AutogradGraph(Context):
         return f"<{type(self).__name__} {self.label}: {len(self)} nodes, {state}>"
 
     @named
-    def to_dict(self, optimized: bool = False) -> dict[str, Any]:
+    def to_dict(self, optimized: bool = False) -> dict[str, object]:
         """The graph as plain data, ready for JSON: see `autograd_opt.inspection.snapshot.to_dict`."""
         from autograd_opt.inspection.snapshot import to_dict
         return to_dict(self._readable(), optimized)
@@ -738,13 +743,13 @@ class AutogradGraph(Context):
         return profile(path)
 
     @named
-    def to_networkx(self, optimized: bool = False) -> Any:
+    def to_networkx(self, optimized: bool = False) -> networkx.MultiDiGraph:
         """A `networkx.MultiDiGraph`: record numbers with the data of `to_dict`, edges with the operand's `position`."""
         kept = self._readable()
         return (self.snapshot() if kept is self else kept).to_networkx(optimized)
 
     @named
-    def to_fx(self, outputs: Any = None, *, inputs: Any = None, gradients: bool = False,
+    def to_fx(self, outputs: Tensors | None = None, *, inputs: Tensors | None = None, gradients: bool = False,
               optimized: bool = False) -> GraphModule:
         """The record as a `torch.fx.GraphModule` of aten operations, which runs under torch alone.
 
@@ -782,7 +787,7 @@ class AutogradGraph(Context):
             raise errors.ArgumentError(errors.at(f"inputs= of to_fx() takes leaves that {self.label} has recorded"))
         return graph_module(nodes, roots, [n.index for n in found], gradients, optimized)
 
-    def follow(self, *models: Any) -> Any:
+    def follow(self, *models: torch.nn.Module) -> None:
         """Remember which module of these models records what, and their parameters' names, for pictures and pages.
 
         Raises
@@ -800,7 +805,7 @@ class AutogradGraph(Context):
         """
         from autograd_opt.inspection.module_names import follow
         self.require_open()
-        return follow(self, *models)
+        follow(self, *models)
 
     def _repr_svg_(self) -> str | None:
         from autograd_opt.inspection.drawing import dot
@@ -811,7 +816,7 @@ class AutogradGraph(Context):
         return str(notebook_html(self._readable()))
 
 
-def autograd_graph(optimize: bool | str = False, **options: Any) -> AutogradGraph:
+def autograd_graph(optimize: bool | str = False, **options: Unpack[GraphOptions]) -> AutogradGraph:
     """`AutogradGraph` as a function, with its parameters.
 
     >>> import autograd_opt as ao

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import os
     from pathlib import Path
 
+    import networkx
+
     from autograd_opt.verification.result.verdict import Verification
 
 
@@ -89,7 +91,7 @@ class Snapshot:
         return self._verification
 
     @named
-    def to_dict(self, optimized: bool = False) -> dict[str, Any]:
+    def to_dict(self, optimized: bool = False) -> dict[str, object]:
         """The graph as plain data, ready for JSON."""
         return to_dict(self, optimized)
 
@@ -126,7 +128,7 @@ class Snapshot:
         return to_html(self, path, optimized)
 
     @named
-    def to_networkx(self, optimized: bool = False) -> Any:
+    def to_networkx(self, optimized: bool = False) -> networkx.MultiDiGraph:
         """A `networkx.MultiDiGraph`: record numbers with the data of `to_dict`, edges with the operand's `position`.
 
         Raises

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 
@@ -13,18 +13,21 @@ from autograd_opt import errors
 from autograd_opt.api.region_modules import optimized_module, through
 from autograd_opt.api.regions import Region
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from autograd_opt.api.options import Passes
+
+F = TypeVar("F")
 
 
 @overload
-def optimize(function: F, /, *, optimize: bool | str = True, passes: Any = None, verify: bool = False,
-             anomaly: bool = False, name: str | None = None, allowance: int | None = None,
+def optimize(function: F, /, *, optimize: bool | str = True, passes: Passes | None = None,
+             verify: bool = False, anomaly: bool = False, name: str | None = None, allowance: int | None = None,
              sources: bool = True) -> F: ...
 
 
 @overload
-def optimize(function: None = None, /, *, optimize: bool | str = True, passes: Any = None, verify: bool = False,
-             anomaly: bool = False, name: str | None = None, allowance: int | None = None,
+def optimize(function: None = None, /, *, optimize: bool | str = True, passes: Passes | None = None,
+             verify: bool = False, anomaly: bool = False, name: str | None = None, allowance: int | None = None,
              sources: bool = True) -> Callable[[F], F]: ...
 
 

@@ -14,14 +14,14 @@ from autograd_opt.ops.registered import joint_rule, one_tensor, refused, require
 from autograd_opt.ops.table import CALLS, COMMUTATIVE, ELEMENTWISE, OPS, PURE, RESERVED, USERS, define
 from autograd_opt.record import dispatch
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F")
 
 register_pass = named(passes.register_pass)
 
 
 def register_op(signature: str, *, name: str | None = None, pure: bool = False, elementwise: bool = False,
-                commutative: bool = False, meaning: Callable[..., Any] | None = None,
-                joint: Callable[..., Any] | None = None, **rules: Callable[..., Any] | None) -> Callable[[F], F]:
+                commutative: bool = False, meaning: Callable[..., object] | None = None,
+                joint: Callable[..., object] | None = None, **rules: Callable[..., object] | None) -> Callable[[F], F]:
     """Make a function an operator of every graph: recorded as one node, differentiated by your rules.
 
     Parameters

@@ -116,7 +116,7 @@ class Findings:
         own = max(self.total_seconds - self.own_seconds, LEAST * self.total_seconds)
         return self.total_seconds / own if own > 0 else 1.0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """For JSON."""
         return {**asdict(self), "repeated": self.repeated, "repeated_seconds": self.repeated_seconds, "cost": self.cost}
 

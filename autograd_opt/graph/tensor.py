@@ -36,7 +36,7 @@ class CustomTensor(torch.Tensor):
     _node: Any
     _requires_grad: bool
 
-    def __new__(cls, data: Any, dtype: torch.dtype | None = None, device: torch.device | str | None = None,
+    def __new__(cls, data: object, dtype: torch.dtype | None = None, device: torch.device | str | int | None = None,
                 requires_grad: bool = True) -> CustomTensor:
         """Make a leaf, as `autograd_opt.tensor` does."""
         return tensor(data, dtype, device, requires_grad)
@@ -49,7 +49,8 @@ __test__ = {"CustomTensor": CustomTensor}      # doctest takes it for a class fr
 
 
 @named
-def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = True) -> CustomTensor:
+def tensor(data: object, dtype: torch.dtype | None = None, device: torch.device | str | int | None = None,
+           requires_grad: bool = True) -> CustomTensor:
     """A new leaf.
 
     Parameters

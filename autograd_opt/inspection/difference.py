@@ -65,7 +65,7 @@ class PairExplanation:
         from html import escape
         return f"<pre>{escape(str(self))}</pre>"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """For JSON."""
         return {
             "same": self.same, "first": self.first, "second": self.second, "trail": list(self.trail),

@@ -92,7 +92,7 @@ class Report:
         """Nodes that no output needs."""
         return sum(p.pruned for p in self.passes)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """For JSON."""
         return {**asdict(self), "merged": self.merged, "pruned": self.pruned}
 

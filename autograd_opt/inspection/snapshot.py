@@ -27,7 +27,7 @@ class Item:
     """`leaf`, `constant`, `operation` or `opaque`."""
     op: str
     text: str
-    attributes: dict[str, Any]
+    attributes: dict[str, object]
     operands: tuple[int | None, ...]
     type: str
     shape: tuple[int, ...] | None
@@ -51,7 +51,7 @@ class Item:
         """`merged` into another node, `pruned`, or `kept`."""
         return "merged" if self.leader != self.index else "kept" if self.alive else "pruned"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """For JSON."""
         return {
             "index": self.index, "kind": self.kind, "op": self.op, "expression": self.text,
@@ -162,7 +162,7 @@ def jsonable(value: Any) -> Any:
     return program_text.value_text(value)
 
 
-def to_dict(graph: Any, optimized: bool = False) -> dict[str, Any]:
+def to_dict(graph: Any, optimized: bool = False) -> dict[str, object]:
     """The graph as plain data, ready for JSON.
 
     Parameters

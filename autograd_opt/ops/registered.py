@@ -75,8 +75,10 @@ def require_rules(label: str, operands: Sequence[str], attributes: Iterable[str]
             raise refused(f"{label}: {name!r} is an attribute, and a rule is for an operand: {', '.join(operands)}")
         if name not in operands:
             known = [*OWN, *operands]
+            rest = hint(name, known) or ("" if rules.keys() & set(operands) else
+                                         f": the signature comes first, and the operator's name is name=: {EXAMPLE}")
             raise refused(f"{label}: {name!r} is neither an operand of the signature ({', '.join(operands)}) nor an "
-                          f"option{hint(name, known)}")
+                          f"option{rest}")
     for name, rule in {**rules, "joint": joint}.items():
         if rule is not None and not callable(rule):
             raise errors.ArgumentTypeError(errors.at(

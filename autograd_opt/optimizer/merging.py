@@ -43,7 +43,7 @@ def mode_of(optimize: Any) -> bool | str:
     if optimize is None or (isinstance(optimize, (int, np.bool_)) and optimize in (0, 1)):
         return bool(optimize)
     words = {"exact": "'exact'", "true": "True", "false": "False"}
-    nearest = difflib.get_close_matches(str(optimize).lower(), words, n=1)
+    nearest = difflib.get_close_matches(str(optimize).lower(), words, n=1, cutoff=0.7)
     hint = f": did you mean {words[nearest[0]]}?" if nearest else ":"
     raise errors.ArgumentError(errors.at(f"optimize={optimize!r}{hint} choose False, True or 'exact'"))
 

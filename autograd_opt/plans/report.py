@@ -70,7 +70,7 @@ class PlanReport:
 
     kinds: list[Kind]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The same as plain data."""
         return asdict(self)
 

@@ -280,6 +280,11 @@ def test_gradcheck_names_the_wrong_entry():
     assert ao.gradcheck(SlightlyWrong.apply, x, rtol=0.01)
 
 
+def test_gradcheck_asks_for_doubles():
+    with pytest.raises(GradcheckError, match=r"is torch\.float32, and finite differences need torch\.float64"):
+        ao.gradcheck(torch.sin, torch.ones(2, requires_grad=True))
+
+
 def test_gradcheck_sees_nan():
     with pytest.raises(GradcheckError, match="nan"):
         ao.gradcheck(lambda x: (x - x) / (x - x) * x, ao.tensor([1.0], dtype=torch.float64))

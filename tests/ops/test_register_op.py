@@ -284,6 +284,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "nothing asked": (lambda: ao.register_op("x", x=lambda: 1), r"cotangent g, and there is none"),
     "an unknown word": (lambda: ao.register_op("x", x=lambda g, z: g)(sine), r"sine: a rule names 'z'"),
     "of another": (lambda: ao.register_op("x", x=rule, y=rule), r"'y' is neither an operand"),
+    "of a name": (lambda: ao.register_op("ramp", x=rule), r"'x' is neither an operand.*the signature comes first"),
     "of an attribute": (lambda: ao.register_op("x, *, k=1", x=rule, k=rule), r"'k' is an attribute"),
     "an unknown option": (lambda: ao.register_op("x", x=rule, purr=True), r"'purr' is neither .*did you mean 'pure'"),
     "a name": (lambda: ao.register_op("x", name=3, x=rule), r"name=3 is of type int"),

@@ -201,8 +201,8 @@ def test_what_is_no_pass_is_named(passes: Any, words: str) -> None:
 
 @pytest.mark.parametrize(("optimize", "words"), [
     ("exac", "did you mean 'exact'"), ("EXACT", "did you mean 'exact'"), ("true", "did you mean True"),
-    ("False", "did you mean False"), ("on", "choose False, True or 'exact'"), (2, "choose"), ([], "choose"),
-    (0.5, "choose"),
+    ("False", "did you mean False"), ("on", "choose False, True or 'exact'"), ("fast", "'fast': choose"),
+    (2, "choose"), ([], "choose"), (0.5, "choose"),
 ])
 def test_what_optimize_takes(optimize: Any, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):

@@ -259,7 +259,7 @@ class Verification(NoBool):
             f"<table>{rows}</table></div>"
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain data, ready for JSON."""
         out = asdict(self)
         out["format"] = FORMAT

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import sympy
+from numpy.typing import NDArray
 
 from autograd_opt.errors import ArgumentError
 from autograd_opt.verification.program.instruction_names import MERGED
@@ -41,7 +42,7 @@ class GradientExpression:
     """
 
     leaf: str
-    elements: Any
+    elements: NDArray[np.object_]
     named: tuple[tuple[Any, Any], ...]
     results: tuple[Any, ...]
 
