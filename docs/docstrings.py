@@ -34,9 +34,13 @@ def canonical(lines: list[str]) -> list[str]:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """For Sphinx: before napoleon reads them."""
+    """Connect to Sphinx: before napoleon reads the docstrings, and after it has added types."""
     def rewrite(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
         lines[:] = canonical(lines)
 
+    def escape(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+        lines[:] = [re.sub(r"(?<=\w)_(?=\W|$)", r"\\_", line) if line.startswith(":vartype") else line for line in lines]
+
     app.connect("autodoc-process-docstring", rewrite, priority=400)
+    app.connect("autodoc-process-docstring", escape, priority=600)
     return {"parallel_read_safe": True}

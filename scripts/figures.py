@@ -117,12 +117,11 @@ def gain(folder: Path) -> str:
     """Format the table of steps that repeat work; its last lines are the medians of other programs."""
     ways = [f"kernels/{way}" for way in ("torch eager", "optimize=True")] + ["times/optimize=True/ratio"]
     lines = [[text, *(figure(folder, f"times/{name}/{way}") for way in ways)] for name, text in GAIN.items()]
-    lines += [[f"median of {len(found)} {text}", "", "", f"{statistics.median(found):.2f}"]
+    others = [[f"median of {len(found)} {text}", "", "", f"{statistics.median(found):.2f}"]
               for section, text in WHOLE.items() if (found := ratios(folder, section))]
+    lines += others
     headings = ("one step, forward and backward", "kernels in torch eager", "here", "time, torch eager = 1")
-    others = [f"`{about['command']}`, {about['date']}" for section in WHOLE if ratios(folder, section)
-              for about in [results(folder, section)["conditions"]]]
-    measured = measured_by(results(folder, "times")) + (f" The medians: {'; '.join(others)}." if others else "")
+    measured = measured_by(results(folder, "times")) + (" The medians are those of the next table." if others else "")
     return "\n".join([*table(Grid("", headings, lines)), "", measured, ""])
 
 
@@ -141,19 +140,16 @@ def ratios(folder: Path, section: str) -> list[float]:
 
 def whole(folder: Path) -> str:
     """Format the median, best and worst time of programs that were not chosen for repeated work."""
-    lines = []
+    lines, measured = [], []
     for section, text in WHOLE.items():
         times = ratios(folder, section)
         if not times:
             continue
         found = results(folder, section)
-        middle = (f"{measure:.2f}" for measure in (statistics.median(times), times[0], times[-1]))
-        about = found["conditions"]
-        where = f"{about['date']}, torch {about['torch']}, load {about['load at the start']:.0f}"
-        if failed := sum("error" in row for row in found["rows"]):
-            where += f"; {failed} more failed to import or run"
-        lines.append([f"{len(times)} {text}", *middle, where])
-    return "\n".join([*table(Grid("", ("time, torch eager = 1", "median", "best", "worst", "measured"), lines)), ""])
+        lines.append([f"{len(times)} {text}", *(f"{t:.2f}" for t in (statistics.median(times), times[0], times[-1]))])
+        failed = sum("error" in row for row in found["rows"])
+        measured.append(measured_by(found) + (f" {failed} more failed to import or run." if failed else ""))
+    return "\n".join([*table(Grid("", ("time, torch eager = 1", "median", "best", "worst"), lines)), "", *measured, ""])
 
 
 def bars(folder: Path) -> str:

@@ -19,6 +19,13 @@ def test_pages_agree_with_the_results(page: Path) -> None:
     assert figures.filled(text, ROOT / "docs" / "results") == text, "run `python scripts/figures.py`"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_no_figure_splits_a_paragraph(page: Path) -> None:
+    """A comment that begins a line ends the paragraph before it."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert not [line for line in lines if line.lstrip().startswith("<!--figure")]
+
+
 def test_some_page_has_figures_and_some_a_table() -> None:
     texts = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert figures.FIGURE.search(texts)
