@@ -39,7 +39,9 @@ def setup(app: Any) -> dict[str, bool]:
         lines[:] = canonical(lines)
 
     def escape(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-        lines[:] = [re.sub(r"(?<=\w)_(?=\W|$)", r"\\_", line) if line.startswith(":vartype") else line for line in lines]
+        for i, line in enumerate(lines):
+            if line.startswith(":vartype"):             # numpy's object_ would be a reference
+                lines[i] = re.sub(r"(?<=\w)_(?=\W|$)", r"\\_", line)
 
     app.connect("autodoc-process-docstring", rewrite, priority=400)
     app.connect("autodoc-process-docstring", escape, priority=600)

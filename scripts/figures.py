@@ -121,7 +121,11 @@ def gain(folder: Path) -> str:
               for section, text in WHOLE.items() if (found := ratios(folder, section))]
     lines += others
     headings = ("one step, forward and backward", "kernels in torch eager", "here", "time, torch eager = 1")
-    measured = measured_by(results(folder, "times")) + (" The medians are those of the next table." if others else "")
+    measured = measured_by(results(folder, "times"))
+    if others:
+        dates = [f"`python -m benchmarks {section}`, {results(folder, section)['conditions']['date']}" for section in WHOLE
+                 if ratios(folder, section)]
+        measured += f" The medians: {'; '.join(dates)}."
     return "\n".join([*table(Grid("", headings, lines)), "", measured, ""])
 
 
