@@ -123,8 +123,8 @@ def gain(folder: Path) -> str:
     headings = ("one step, forward and backward", "kernels in torch eager", "here", "time, torch eager = 1")
     measured = measured_by(results(folder, "times"))
     if others:
-        dates = [f"`python -m benchmarks {section}`, {results(folder, section)['conditions']['date']}" for section in WHOLE
-                 if ratios(folder, section)]
+        dates = [f"`python -m benchmarks {section}`, {results(folder, section)['conditions']['date']}"
+                 for section in WHOLE if ratios(folder, section)]
         measured += f" The medians: {'; '.join(dates)}."
     return "\n".join([*table(Grid("", headings, lines)), "", measured, ""])
 
