@@ -32,7 +32,8 @@ Reached = dict[Spot, list[Site]]
 class Program:
     """What is known of the whole program."""
 
-    windows: int
+    partly: bool
+    """True if some of it was not watched."""
     reached: Reached
     pairs: dict[tuple[Site, Site], Pair]
 
@@ -48,6 +49,8 @@ class Advice:
     places: tuple[str, ...]
     expressions: tuple[str, ...] = ()
     counted: tuple[Pair, ...] = ()
+    ran: tuple[Site, ...] = ()
+    """Where what `counted` repeats has run, in all chains of calls."""
     partly: bool = False
     """True if some of the program was not watched."""
 
@@ -58,7 +61,7 @@ class Advice:
         repeats: Counter[Site] = Counter()
         for p in self.counted:
             repeats[p.site] += p.count
-        runs = sum(max(site.executions, n) for site, n in repeats.items())
+        runs = sum(max(site.executions, repeats[site]) for site in dict.fromkeys((*repeats, *self.ran)))
         return self.sentence.replace(RUNS, f"{again:,} of {runs:,} runs{' that were watched' * self.partly}")
 
 
@@ -178,30 +181,33 @@ def normal(spot: Spot) -> str:
     return ast.unparse(ast.parse(spot.text, mode="eval"))
 
 
-def loop_to_leave(site: Site, moved: frozenset[str]) -> tuple[int, str, int, int] | None:
-    """The loop before which a site's value can be computed: levels up, file, line and first instruction.
+Place = tuple[int, str, int, int]
+"""A loop around a site: levels up, file, line and first instruction."""
+
+
+def loops_to_leave(site: Site, moved: frozenset[str]) -> list[Place]:
+    """The loops before which a site's value can be computed, innermost first.
 
     `moved` are the expressions that are computed there, too.
     """
     if not site.constant:
-        return None
+        return []
     levels = [s for s in site.upwards() if s.kind == EXPRESSION]
-    found = None
-    for level in sorted({level for level, _ in site.constant}):
+    found: list[Place] = []
+    seen = [place for place in site.constant if place in site.turned]
+    for level in sorted({level for level, _ in seen}):
         if level >= len(levels) or levels[level].spot is None:
             break
         spot = levels[level].spot
         assert spot is not None
-        begins = {begin for at, begin in site.constant if at == level}
+        begins = {begin for at, begin in seen if at == level}
         expression = expression_of(site) if level == 0 else None
         free = reads(site, expression) if expression is not None else set[str]()
         for begin, source in reversed(source_loops(levels[level], spot)):      # innermost first
             if begin not in begins or not free <= known_before(source, moved, free) \
                     or free & changed_in(source, spot.file):
                 break
-            found = (level, spot.file, source.lineno, begin)
-        if found is not None and found[0] == level:
-            return found
+            found.append((level, spot.file, source.lineno, begin))
     return found
 
 
@@ -236,7 +242,7 @@ def source_loops(site: Site, spot: Spot) -> list[tuple[int, Any]]:
 
 def advise(group: list[Pair], program: Program) -> Advice:
     """The sentence for the pairs of one cause."""
-    return replace(sentence(group, program), partly=program.windows > 1)
+    return replace(sentence(group, program), partly=program.partly)
 
 
 def sentence(group: list[Pair], program: Program) -> Advice:
@@ -250,11 +256,11 @@ def sentence(group: list[Pair], program: Program) -> Advice:
         text = "torch itself repeats this; nothing in the user's code asks for it"
         return Advice(text, "note", main.site, ("torch",))
     if main.site.kind != EXPRESSION or expression_of(main.site) is None or not one_result(main.first, main.site):
-        return part(main, group)
+        return part(main, group, program.reached)
     named = [p for p in outermost(group) if expression_of(p.site) is not None and one_result(p.first, p.site)]
     named.sort(key=lambda p: (p is not main, p.site.spot.line if p.site.spot is not None else 0))
     if main.first is main.site:
-        return loop(named, group, program.reached)
+        return loop(named, group, program)
     return reuse([p for p in named if p in last], group, program)
 
 
@@ -268,7 +274,7 @@ def outermost(pairs: list[Pair]) -> list[Pair]:
     return [p for p in pairs if not any(within(p, q) for q in pairs if q is not p)]
 
 
-def part(main: Pair, group: list[Pair]) -> Advice:
+def part(main: Pair, group: list[Pair], reached: Reached) -> Advice:
     """Work that repeats inside an expression which as a whole does not."""
     site = main.site.expression
     if site is None or site.spot is None:
@@ -282,14 +288,14 @@ def part(main: Pair, group: list[Pair]) -> Advice:
         tail = f"computes what {text_of(other.spot)} at {other.spot} computed before"
     else:
         tail = "computes on values that it had before"
-    counted = at_one_place(main, group)
+    counted, ran = at_one_place(main, group), ran_at(main.site, reached)
     value = value_of(main.site)
     change = changes(main.site, value) if value is not None else ""
     if change:
         return Advice(f"{what} at {where} {tail}, in {RUNS}; it also {change}, so leaving it out would "
-                      "change the program", "note", main.site, (where,), counted=counted)
+                      "change the program", "note", main.site, (where,), counted=counted, ran=ran)
     return Advice(f"{what} at {where} {tail}, in {RUNS}: keep these results where they can be kept", "note", main.site,
-                  (where,), counted=counted)
+                  (where,), counted=counted, ran=ran)
 
 
 def at_one_place(main: Pair, group: list[Pair]) -> tuple[Pair, ...]:
@@ -298,9 +304,37 @@ def at_one_place(main: Pair, group: list[Pair]) -> tuple[Pair, ...]:
                  and p.site.name == main.site.name and p.first.spot is main.first.spot)
 
 
-def always(pair: Pair, windows: int) -> bool:
-    """True if every execution of the site repeats the latest of the other one."""
-    return not pair.written and pair.latest == pair.count >= pair.site.executions - (windows - 1)
+def ran_at(site: Site, reached: Reached) -> tuple[Site, ...]:
+    """A site and those of the same expression, module or operation in other chains of calls."""
+    expression, found = site.expression, [site]
+    if expression is not None and expression.spot is not None:
+        waiting = list(reached.get(expression.spot, ()))
+        while waiting:
+            at = waiting.pop()
+            if (at.kind, at.name, at.spot) == (site.kind, site.name, site.spot):
+                found.append(at)
+            waiting += [inner for inner in at.children.values() if inner.kind != EXPRESSION]
+    return tuple(dict.fromkeys(found))
+
+
+def always(pair: Pair) -> bool:
+    """True if every execution of the site has the value of the latest of the other one, as far as that was seen."""
+    site, unknown = pair.site, pair.site.resumed
+    return not pair.written and not site.written and not pair.first.written and pair.latest == pair.count \
+        and pair.equal >= max(unknown, site.executions - unknown)
+
+
+ENOUGH = 8
+"""Repeats after which those of a program that was watched in part are taken for all."""
+
+
+def certain(pair: Pair, program: Program) -> bool:
+    """True unless a program was watched too little to say that its other executions repeat, too."""
+    one, other = pair.first.spot, pair.site.spot
+    if not program.partly or one is None or other is None:
+        return not program.partly
+    beside = pair.first.parent is pair.site.parent
+    return (beside and one.text == other.text) or (pair.equal >= ENOUGH and (beside or one is other))
 
 
 def gradients(pairs: list[Pair], loop: tuple[int, int] | None = None) -> str:
@@ -324,7 +358,7 @@ def listed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def keep(pair: Pair, group: list[Pair]) -> Advice:
+def keep(pair: Pair, group: list[Pair], reached: Reached) -> Advice:
     """Results that come up again now and then."""
     spot, first = pair.site.spot, pair.first.spot
     assert spot is not None
@@ -333,7 +367,7 @@ def keep(pair: Pair, group: list[Pair]) -> Advice:
     return Advice(
         f"{spot} computes {text_of(spot)} on values {before} in {RUNS}: keep the results that are needed again"
         f"{gradients([pair])}", "keep", pair.site, (str(spot),) if first is spot else (str(first), str(spot)),
-        (spot.text,), at_one_place(pair, group))
+        (spot.text,), at_one_place(pair, group), ran_at(pair.site, reached))
 
 
 def reuse(pairs: list[Pair], group: list[Pair], program: Program) -> Advice:
@@ -342,14 +376,14 @@ def reuse(pairs: list[Pair], group: list[Pair], program: Program) -> Advice:
     spot, first = main.site.spot, main.first.spot
     assert spot is not None
     assert first is not None
-    if not all(always(p, program.windows) and expression_of(p.first) is not None for p in pairs):
-        return keep(main, group)
+    if not all(always(p) and certain(p, program) and expression_of(p.first) is not None for p in pairs):
+        return keep(main, group, reached)
     tail = gradients(pairs)
     what = listed([text_of(p.site.spot) for p in pairs if p.site.spot is not None])
     if first is spot:
         calls = [s for s in (caller(main.first, main.site), caller(main.site, main.first)) if s is not None]
         if len(calls) < 2:
-            return keep(main, group)
+            return keep(main, group, reached)
         return Advice(f"{what} at {spot} has the same value when it is reached from {call_text(calls[0])} and from "
                       f"{call_text(calls[1])}: compute it once and hand it to both{tail}", "note", main.site,
                       (str(calls[0]), str(calls[1])), (spot.text,))
@@ -358,14 +392,19 @@ def reuse(pairs: list[Pair], group: list[Pair], program: Program) -> Advice:
         return Advice(f"{what} at {spot}{via(main.site, reached)} has the value of {text_of(first)} at "
                       f"{first}{via(main.first, reached)}: compute it once and hand it over{tail}", "note", main.site,
                       (str(first), str(spot)), (spot.text,))
-    source = listed([text_of(p.first.spot) for p in pairs if p.first.spot is not None])
-    other = f", where it is {what}" if source != what else ""
-    if str(first) == str(spot):
-        sentence = f"compute {source} once, at {first}, and use it there again{other}{tail}"
-    else:
-        sentence = f"compute {source} once, at {first}, and use it at {spot}{other}{tail}"
-    return Advice(sentence, "reuse", main.site, (str(first), str(spot)),
-                  tuple(p.site.spot.text for p in pairs if p.site.spot is not None))
+    source = [text_of(p.first.spot) for p in pairs if p.first.spot is not None]
+    it = "them" if len(set(source)) > 1 else "it"
+    other = f", where {'they are' if it == 'them' else 'it is'} {what}" if listed(source) != what else ""
+    places = list(dict.fromkeys(str(p.site.spot) for p in sorted(pairs, key=line_of)))
+    where = "there again" if places == [str(first)] else f"at {listed(places)}"
+    return Advice(f"compute {listed(source)} once, at {first}, and use {it} {where}{other}{tail}", "reuse", main.site,
+                  (str(first), *places),
+                  tuple(dict.fromkeys(p.site.spot.text for p in pairs if p.site.spot is not None)))
+
+
+def line_of(pair: Pair) -> int:
+    """The line of a pair's site."""
+    return pair.site.spot.line if pair.site.spot is not None else 0
 
 
 def side_by_side(pair: Pair, program: Program) -> bool:
@@ -375,9 +414,14 @@ def side_by_side(pair: Pair, program: Program) -> bool:
     for site in program.reached[pair.site.spot]:
         firsts = [f for f in program.reached[pair.first.spot] if f.parent is site.parent]
         found = [program.pairs.get((f, site)) for f in firsts]
-        if not any(p is not None and always(p, program.windows) for p in found):
+        if not any(p is not None and always(p) for p in found):
             return False
     return True
+
+
+def repeating(sites: list[Site]) -> list[Site]:
+    """The sites but those that ran once and stand in no loop."""
+    return [site for site in sites if site.constant or site.executions > 1]
 
 
 def call_text(spot: Spot) -> str:
@@ -398,39 +442,54 @@ def via(site: Site, reached: Reached) -> str:
     return f" (when it is reached from {call_text(calls[-1])})" if calls else ""
 
 
+def turning(site: Site, level: int) -> str:
+    """The call some levels up, which stands in a loop."""
+    calls = [s.spot for s in site.upwards() if s.kind == EXPRESSION and s.spot is not None]
+    return f" (when it is reached from {call_text(calls[level])})"
+
+
 def caller(site: Site, other: Site) -> Spot | None:
     """Where the chain of calls of a site first differs from that of another one."""
     mine, its = site.chain(), other.chain()
     return next((s for k, s in enumerate(mine) if k >= len(its) or its[k] is not s), None)
 
 
-def loop(pairs: list[Pair], group: list[Pair], reached: Reached) -> Advice:
+def loop(pairs: list[Pair], group: list[Pair], program: Program) -> Advice:
     """One value that a loop asks for again."""
-    main = pairs[0]
+    main, reached = pairs[0], program.reached
     spot = main.site.spot
     assert spot is not None
     moved = frozenset(normal(p.site.spot) for p in pairs if p.site.spot is not None)
-    loops = {loop_to_leave(p.site, moved) for p in pairs}
-    place = loops.pop() if len(loops) == 1 else None
-    if place is None or any(p.written for p in pairs):
-        return keep(main, group)
-    level, file, line, begin = place
+    left = [loops_to_leave(p.site, moved) for p in pairs]
+    common = [place for place in left[0] if all(place in other for other in left)]
+    if not common or any(p.written for p in pairs):
+        return keep(main, group, reached)
+    # what is said of all chains of calls comes before what is said of one, and the outermost loop before those in it
+    sites = [site for p in pairs if p.site.spot is not None for site in repeating(reached[p.site.spot])]
+    shared = [place for place in common if all(place in loops_to_leave(site, moved) for site in sites)]
+    everywhere = bool(shared)
+    level, file, line, begin = (shared or common)[-1]
     where = f"{Spot(file, line, '', 0)}"
-    pairs = sorted(pairs, key=lambda p: p.site.spot.line if p.site.spot is not None else 0)
-    what = listed([name_of(p.site) for p in pairs])
+    pairs = sorted(pairs, key=line_of)
+    what, at = listed([name_of(p.site) for p in pairs]), listed([str(p.site.spot) for p in pairs])
+    it = "them" if len({name_of(p.site) for p in pairs}) > 1 else "it"
     tail = under(spot, line) + gradients(pairs, (level, begin))
     texts = tuple(p.site.spot.text for p in pairs if p.site.spot is not None)
-    everywhere = all(loop_to_leave(site, moved) == place for p in pairs if p.site.spot is not None
-                     for site in reached[p.site.spot])
-    if not (everywhere and level == 0) and not all(alone(p.site, reached) for p in pairs):
+    places = tuple(dict.fromkeys(str(p.site.spot) for p in pairs))
+    single = all(alone(p.site, reached) for p in pairs)
+    if level and single and program.partly:          # other calls may lead there unseen
+        everywhere, call = False, turning(main.site, level)
+    else:
+        call = "" if everywhere else via(main.site, reached)
+    if not (everywhere and level == 0) and (call or not single):
         each = ", one for each chain of calls that leads there" if everywhere else ""
-        return Advice(f"{what} at {spot}{'' if everywhere else via(main.site, reached)} has one value throughout the "
-                      f"loop at {where}{each}: compute it once and hand it over{tail}", "note", main.site, (str(spot),),
-                      texts)
+        have = "have one value each" if it == "them" else "has one value"
+        return Advice(f"{what} at {at}{call} {have} throughout the loop at "
+                      f"{where}{each}: compute {it} once and hand {it} over{tail}", "note", main.site, places, texts)
     if level == 0:
-        return Advice(f"compute {what} once, before the loop at {where}{tail}", "hoist", main.site, (str(spot),), texts)
-    return Advice(f"compute {what} once, outside the loop at {where}, and keep it for {spot}{tail}", "hoist", main.site,
-                  (str(spot),), texts)
+        return Advice(f"compute {what} once, before the loop at {where}{tail}", "hoist", main.site, places, texts)
+    return Advice(f"compute {what} once, outside the loop at {where}, and keep {it} for {at}{tail}", "hoist", main.site,
+                  places, texts)
 
 
 def backward(main: Pair, group: list[Pair]) -> Advice:
@@ -449,7 +508,6 @@ def backward(main: Pair, group: list[Pair]) -> Advice:
     elif here != there:
         sentence = f"the backward runs at {there} and {here} compute this on the same values, in the {lines}"
     else:
-        again = sum(p.count - p.one_run for p in group)
-        sentence = f"the backward run at {here} computes this again on values of an earlier run, {again:,} times"
+        sentence = f"the backward run at {here} computes this again on values of an earlier run, in the {lines}"
     places = (there, here) if here != there else (here,)
     return Advice(sentence, "note", main.site, places)

@@ -75,4 +75,6 @@ def segment(file: str, first: int | None, last: int | None, begin: int | None, e
     lines = [linecache.getline(file, line).encode() for line in range(first, last + 1)]
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][begin:]
+    if lines[0].startswith((b"for ", b"while ", b"with ", b"async ")):
+        lines = [lines[0].rstrip().removesuffix(b":")]       # the head of a statement
     return " ".join(line.decode(errors="replace").strip() for line in lines)

@@ -8,12 +8,13 @@ same order. Repeats are counted at the outermost site that repeats as a whole.
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
 from autograd_opt.explaining.call_sites import Spot
+from autograd_opt.explaining.value_ids import bytes_of
 
 EXPRESSION, MODULE, DERIVATIVE, OPTIMIZER, LIBRARY, OPERATION, ROOT = range(7)
 """Kinds of sites."""
@@ -21,6 +22,8 @@ MOST_KEYS = 50_000
 """Values of executions remembered; the oldest quarter is forgotten beyond."""
 MOST_SITES = 8
 """Sites remembered for one value."""
+LONG = 64
+"""Operations of an execution beyond which what they computed is not compared across a pause."""
 
 
 def loops_of(code: CodeType) -> tuple[tuple[int, int], ...]:
@@ -83,8 +86,16 @@ class Site:
     last_key: Any = None
     last_begin: int = -1
     last_frees: int = -1
+    last_content: int | None = None
+    """What it computed last, in bytes."""
+    resumed: int = 0
+    """Executions that were the first of it after a pause: what they may repeat was forgotten."""
+    written: bool = False
+    """True if a result of it was written afterwards."""
     constant: list[tuple[int, int]] | None = field(default=None, repr=False)
     """Loops (levels up, first offset) in whose every run so far this site has had one value."""
+    turned: set[tuple[int, int]] = field(default_factory=set, repr=False)
+    """Those in two turns of which it was seen to run."""
     code: CodeType | None = field(default=None, repr=False)
     """The function in which an expression stands."""
     runs: bool = False
@@ -147,6 +158,8 @@ class Pair:
     count: int = 0
     latest: int = 0
     """Those that repeat the latest execution of `first`, not only an older one."""
+    equal: int = 0
+    """The same, with those that were counted as a part of what is around them."""
     one_run: int = 0
     """Those in the same backward run as what they repeat."""
     written: int = 0
@@ -167,6 +180,7 @@ class Execution:
         "begin",
         "child",
         "closed",
+        "content",
         "first",
         "frees",
         "gradients",
@@ -199,6 +213,8 @@ class Execution:
         self.child: Any = None
         self.operator: Any = None        # the first operation's exact key
         self.key: Any = 0
+        self.content: int | None = 0
+        """Of what its operations computed, for comparison across a pause; of an operation None until it is asked."""
         self.novel = self.impure = self.closed = self.written = self.gradients = False
         self.leaves: list[Execution] = []
         """Operations below it, as long as all of them are repeats."""
@@ -258,10 +274,12 @@ class Executions:
                 found.setdefault(site.spot, []).append(site)
         return found
 
-    def forget(self) -> None:
+    def forget(self, courses: Iterable[Course]) -> None:
         """Drop what later executions could repeat: memory may have been written unseen."""
         self.seen.clear()
         self.gap = self.clock
+        for e in (e for course in courses for e in course.open):     # whether it repeats as a whole is not known
+            e.leaves = [leaf for leaf in e.leaves if leaf.into is not None]
 
     def novel(self, e: Execution) -> None:
         """Note that the executions from `e` outwards do what was not done before."""
@@ -281,13 +299,17 @@ class Executions:
                 at.operands += [one for one in made if one[0] < at.begin]
             at = at.parent
 
-    def operation(self, e: Execution, step: Any, gradients: bool, course: Course) -> None:
-        """Take an operation's operator, values and gradients into the keys of all that is open."""
+    def operation(self, e: Execution, step: Any, gradients: bool, course: Course,
+                  made: tuple[Execution, list[Any]] | None = None) -> None:
+        """Take an operation's operator, values and gradients into the keys of all that is open; `made`: its outputs."""
         at: Execution | None = e
         while at is not None and at.site.kind != ROOT:
             at.key = hash((at.key, step))
             at.gradients |= gradients
             at.run, at.frees = course.run, course.frees
+            if made is not None and at.content is not None and at.site.constant != []:
+                content = None if self.clock - at.begin >= LONG else content_in(*made)
+                at.content = None if content is None else hash((at.content, content))
             at = at.parent
 
     def repeated(self, leaf: Execution, e: Execution) -> None:
@@ -305,7 +327,7 @@ class Executions:
         e.closed = True
         site = e.site
         site.executions += 1
-        key = None if e.impure else e.key
+        key = None if e.impure or e.begin < self.gap else e.key
         if not e.impure and not e.novel and e.leaves:
             first = self.earlier(e)
             if first is not None:
@@ -321,6 +343,8 @@ class Executions:
             elif at is not None and known[at].written:
                 known[at] = e
         self.follow(e, key)
+        if e.latest and site.kind == EXPRESSION and e.first is not None:
+            self.pair(e.first.site, site).equal += 1
         parent = e.parent
         if parent is not None and parent.novel:
             if e.first is not None:
@@ -331,14 +355,18 @@ class Executions:
         e.leaves = []
 
     def earlier(self, e: Execution) -> Execution | None:
-        """An execution with the values of `e`: of its own site, else of the same text, else the outermost one."""
-        site = e.site
-        found = [other for other in self.seen.get(e.key, ()) if not other.written]
+        """An execution with the values of `e`: of the same text in the same call, of its own site, of the same text
+        elsewhere, else the outermost one."""
+        site, parent = e.site, e.parent
+        found = [other for other in self.seen.get(e.key, ()) if not other.written and other.begin < e.begin]
+        text = site.spot.text if site.spot is not None else ""
+        alike = [o for o in found if o.site.kind == site.kind and o.site.spot is not None and o.site.spot.text == text]
+        for other in (o.site for o in alike if o.site is not site and o.site.parent is site.parent):
+            if parent is not None and other.last_key == e.key and other.last_begin >= parent.begin:
+                return next(o for o in alike if o.site is other)
         own = next((other for other in found if other.site is site), None)
         if own is not None:
             return own
-        text = site.spot.text if site.spot is not None else ""
-        alike = [o for o in found if o.site.kind == site.kind and o.site.spot is not None and o.site.spot.text == text]
         return alike[-1] if alike else found[-1] if found else None
 
     def match(self, e: Execution, first: Execution) -> None:
@@ -358,15 +386,19 @@ class Executions:
         e.makers = tuple(makers)
         e.row = e.leaves
 
+    def pair(self, first: Site, site: Site) -> Pair:
+        """The pair of two sites."""
+        found = self.pairs.get((first, site))
+        if found is None:
+            found = self.pairs[first, site] = Pair(first, site)
+        return found
+
     def settle(self, e: Execution) -> None:
         """Count a repeat at its own site: nothing around it repeats as a whole."""
         first = e.first
         if first is None or e.pair is not None:
             return
-        pair = self.pairs.get((first.site, e.site))
-        if pair is None:
-            pair = self.pairs[first.site, e.site] = Pair(first.site, e.site)
-        e.pair = pair
+        e.pair = pair = self.pair(first.site, e.site)
         pair.count += 1
         pair.latest += e.latest
         pair.one_run += first.run == e.run
@@ -393,18 +425,24 @@ class Executions:
 
     def follow(self, e: Execution, key: Any) -> None:
         """Compare with the site's execution before, and note in which loops its value changes."""
+        if e.begin < self.gap:           # not seen as a whole
+            return
         site, first = e.site, e.first
         if e.gradients and 0 <= site.last_frees < e.frees:
             site.across |= {(level, begin) for level, (activation, at) in enumerate(frames(e))
                             for begin, end in activation.loops
                             if begin <= at <= end and activation.entered.get(begin, -1) <= site.last_begin}
         site.last_frees = e.frees
+        if self.gap and site.last_begin < self.gap:
+            site.resumed += 1
         if first is not None:
             e.latest = first.site.last_key == key
+        if site.constant and len(site.turned) < len(site.constant):
+            site.turned |= turns(e, site.last_begin)
         if site.constant is None:
             site.constant = [(level, begin) for level, (activation, at) in enumerate(frames(e))
                              for begin, end in activation.loops if begin <= at <= end]
-        elif site.constant and (key is None or site.last_key != key) and site.last_begin >= self.gap:
+        elif site.constant and self.differs(e, key):
             levels = list(frames(e))
             site.constant = [
                 (level, begin) for level, begin in site.constant
@@ -415,7 +453,16 @@ class Executions:
                 (level, begin) for level, begin in site.constant
                 if level < len(levels) and stable(e, begin, levels[level][0].entered.get(begin, -1))]
         e.operands = []
-        site.last_key, site.last_begin = key, e.begin
+        site.last_key, site.last_begin, site.last_content = key, e.begin, e.content
+
+    def differs(self, e: Execution, key: Any) -> bool:
+        """True unless an execution has the value of the site's execution before."""
+        site = e.site
+        if key is None or site.last_begin >= self.gap:
+            return key is None or site.last_key != key
+        if site.kind != EXPRESSION:
+            return False
+        return e.content is None or e.content != site.last_content
 
     def shared(self, maker: Execution) -> bool:
         """True if an operation, or what has ended around it, repeats or is repeated."""
@@ -431,7 +478,7 @@ class Executions:
         at = maker
         while at is not None and at.closed:
             if not at.written:
-                at.written = True
+                at.written = at.site.written = True
                 if at.pair is not None:
                     at.pair.written += 1
                 for pair, n in (at.matched or {}).items():
@@ -439,10 +486,34 @@ class Executions:
             at = at.parent
 
 
+def content_in(leaf: Execution, outputs: list[Any]) -> int | None:
+    """The content of an operation's outputs, which is read once for each value; None where it cannot be read."""
+    first = leaf.first or leaf
+    if first.content is None:
+        parts = [bytes_of(t) for t in outputs]
+        first.content = hash(tuple(parts)) if None not in parts else None
+    return first.content
+
+
 def stable(e: Execution, begin: int, entered: int) -> bool:
     """True if the operands were there before a loop was entered, or are made anew in it with one value."""
     return all(when < entered or (maker is not None and not maker.written and any(
         other == begin for _, other in maker.site.constant or ())) for when, maker in e.operands)
+
+
+def turns(e: Execution, before: int) -> set[tuple[int, int]]:
+    """The loops around an execution that have begun another turn since, in the run that went on then."""
+    found = set[tuple[int, int]]()
+    around = [at for at in upwards(e) if at.site.kind == EXPRESSION]
+    for level, at in enumerate(around):
+        since = at.begin                 # from the innermost loop of its function outwards
+        for begin, end in reversed(at.activation.loops):
+            if begin <= at.instruction <= end:
+                entered = at.activation.entered.get(begin, -1)
+                if entered <= before < since:
+                    found.add((level, begin))
+                since = entered
+    return found
 
 
 def outermost(e: Execution) -> Execution:
@@ -454,8 +525,12 @@ def outermost(e: Execution) -> Execution:
 
 def frames(e: Execution) -> Iterator[tuple[Activation, int]]:
     """The activations around an execution with the instruction of each, innermost first."""
+    return ((at.activation, at.instruction) for at in upwards(e) if at.site.kind == EXPRESSION)
+
+
+def upwards(e: Execution) -> Iterator[Execution]:
+    """An execution and those around it, innermost first."""
     at: Execution | None = e
     while at is not None:
-        if at.site.kind == EXPRESSION:
-            yield at.activation, at.instruction
+        yield at
         at = at.parent

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from autograd_opt.explaining.advice import Advice, Program, Reached, advise, makes_leaf
+from autograd_opt.explaining.advice import Advice, Program, Reached, advise, makes_leaf, repeating
 from autograd_opt.explaining.call_sites import Spot
 from autograd_opt.explaining.executions import DERIVATIVE, EXPRESSION, OPERATION, Pair, Site
 from autograd_opt.explaining.watch import FEW_NODES, LEAST, Miss, Watch
@@ -93,6 +93,8 @@ class Findings:
     """Part of the operations that were watched: of those that autograd recorded where it counted some, else estimated
     by the time that the others took."""
     windows: int
+    partly: bool
+    """True if some operations were not watched."""
     written_after: int
     """Repeats left out because their result is written afterwards."""
     share_of_recorded: bool = False
@@ -141,7 +143,7 @@ def findings_of(watch: Watch) -> Findings:
              and not (p.site.kind == OPERATION and (p.site.constant_made or (p.site.parent and p.site.parent.runs)))]
     pairs = [p for p in pairs if not makes_leaf(p.site) and not makes_leaf(p.first)]
     reached = watch.executions.reached()
-    program = Program(watch.windows, reached, watch.executions.pairs)
+    program = Program(watch.partly, reached, watch.executions.pairs)
     causes: dict[Any, tuple[Advice, list[Pair]]] = {}
     for group in grouped(pairs, reached):
         if worth(group):
@@ -149,14 +151,16 @@ def findings_of(watch: Watch) -> Findings:
             # what is said twice in the same words, of two chains of calls, is said once
             known, before = causes.setdefault((advice.sentence, advice.places), (advice, []))
             causes[advice.sentence, advice.places] = (
-                replace(known, counted=tuple(dict.fromkeys(known.counted + advice.counted))), before + group)
+                replace(known, counted=tuple(dict.fromkeys(known.counted + advice.counted)),
+                        ran=tuple(dict.fromkeys(known.ran + advice.ran))), before + group)
     found = [finding(advice, group) for advice, group in causes.values()]
     found.sort(key=lambda f: (-f.seconds, f.places))
     return Findings(
         tuple(found[:MOST]), near_misses_of(watch.misses.values()),
         watch.operations + watch.operations_beside, watch.seconds + watch.seconds_beside, watch.first_seconds,
-        watch.own_seconds, watch.total_seconds, watch.watched_share, watch.windows,
-        sum(pair.written for pair in watch.executions.pairs.values()), watch.nodes >= FEW_NODES,
+        watch.own_seconds, watch.total_seconds, watch.watched_share, watch.windows, watch.partly,
+        sum(pair.written for pair in watch.executions.pairs.values() if pair.site.inside is None),
+        watch.nodes >= FEW_NODES,
     )
 
 
@@ -205,8 +209,10 @@ def grouped(pairs: list[Pair], reached: Reached) -> list[list[Pair]]:
         line: Any = (contexts[pair], spot and (spot.file, spot.line), other and (other.file, other.line))
         if contexts[pair][0] == "backward" or pair.site.kind != EXPRESSION:
             line = (contexts[pair],)
-        elif spot is not None and other is spot and all(site.constant for site in reached[spot]):
+        elif spot is not None and other is spot and all(site.constant for site in repeating(reached[spot])):
             line = (spot,)               # in every chain of calls that leads there
+        elif spot is not None and other is not None and other is not spot and other.text == spot.text:
+            line = (contexts[pair], other)           # of one value that several lines ask for
         leader[find(pair)] = find(together.setdefault(line, pair))
     groups: dict[Pair, list[Pair]] = defaultdict(list)
     for pair in pairs:

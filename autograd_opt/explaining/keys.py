@@ -21,12 +21,12 @@ class Key:
     that the numbers of values and of attributes need nothing to tell them apart.
     """
 
-    __slots__ = ("exact", "grads", "memories", "parts", "recorded", "values", "wheres")
+    __slots__ = ("exact", "grads", "inference", "memories", "parts", "recorded", "values", "wheres")
 
     def __init__(self, values: Values, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.values = values
         self.memories: list[Memory | None] = []
-        self.recorded = torch.is_grad_enabled()
+        self.recorded, self.inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         self.grads = 0
         """Which tensors gradients flow to: two bits for each, that of a leaf and that of another one."""
         self.wheres: list[int] = []

@@ -158,6 +158,8 @@ class Locator:
                 self.loops[id(code)] = loops_of(code)
         elif spot is None and code.co_name == "backward" and code.co_filename in RUNS:
             found = RUN
+        elif code.co_name == "_make_grads" and code.co_filename in RUNS:
+            found = LIBRARY              # torch makes the cotangent to begin with, whoever asks
         elif code.co_filename.startswith(OPTIMIZERS):
             found = OPTIMIZER
         elif code.co_filename.startswith(HERE) and not code.co_filename.startswith(WATCHING):

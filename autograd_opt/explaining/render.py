@@ -34,10 +34,10 @@ def summary(found: Findings) -> list[str]:
     cost = f"watching cost {seconds_text(found.own_seconds)} in {seconds_text(found.total_seconds)}, {found.cost:.2f}×"
     if found.first_seconds > 0:
         cost += f"; first calls of operators, not counted: {seconds_text(found.first_seconds)}"
-    if found.windows > 1 or found.watched_share < 0.98:
+    if found.partly:
         times = f" in {found.windows} windows" if found.windows > 1 else ""
         of = "the operations that autograd recorded" if found.share_of_recorded else "the operations"
-        cost += f"; about {found.watched_share:.0%} of {of} were watched{times}, the rest ran at full speed"
+        cost += f"; about {min(found.watched_share, 0.99):.0%} of {of} were watched{times}, the rest ran at full speed"
     lines.append(cost)
     if found.written_after:
         lines.append(f"left out: {found.written_after:,} repeats whose result is written afterwards")

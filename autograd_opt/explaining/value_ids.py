@@ -20,6 +20,8 @@ from autograd_opt.abi import torch_private as private
 
 SMALL = 1 << 16
 """Bytes up to which the content of a tensor of unknown origin is looked at."""
+READ = 1 << 20
+"""Bytes of an output up to which it is compared with another one that was made before a pause."""
 COMPARED = 1 << 24
 """Bytes of a storage that are compared with those before a pause."""
 SWEEP = 20_000
@@ -196,3 +198,11 @@ def content_of(t: torch.Tensor, largest: int = SMALL) -> Any:
     if not 0 < size <= largest or not t.is_cpu or not t.is_contiguous():
         return None
     return t.dtype, t.shape, ctypes.string_at(t.data_ptr(), size)
+
+
+def bytes_of(t: torch.Tensor) -> int | None:
+    """A checksum of the first bytes of a tensor's part of its storage; None for others than dense ones on the CPU."""
+    if t.layout is not torch.strided or not t.is_cpu:
+        return None
+    size = t.untyped_storage().nbytes() - t.storage_offset() * t.itemsize
+    return zlib.crc32(ctypes.string_at(t.data_ptr(), min(int(size), READ)), hash((t.dtype, t.shape)) & 0xFFFFFFFF)

@@ -141,6 +141,8 @@ class Watch(Unwrapped):
         self.seconds_beside = self.first_seconds = self.elsewhere_seconds = 0.0
         self.seconds = self.total_seconds = self.watched_seconds = 0.0
         self.windows = 1
+        self.partly = False
+        """True if some operations were not watched."""
         self.overhead = self.sampled_seconds = 0.0
         self.samples = 0
         self.collected_seconds = 0.0
@@ -191,6 +193,7 @@ class Watch(Unwrapped):
         now = self.now()
         self.total_seconds += now - self._begin
         self.nodes += private.get_sequence_nr() - self._first_node
+        self.partly = self.tired or self.windows > 1
         if not self.tired:
             self.pause(now)
         self.take_off()
@@ -314,7 +317,7 @@ class Watch(Unwrapped):
             self.executions.wrote(maker)
         self.unseen = []
         self.values.forget()
-        self.executions.forget()
+        self.executions.forget(self.courses)
         for table in (self.keys, self.loose, self.alike, self.read):
             table.clear()
 
@@ -411,10 +414,10 @@ class Watch(Unwrapped):
             executions.operation(e, key.exact, False, course)
         else:
             leaf = Execution(e.site.child((OPERATION, kind.name), OPERATION, name=kind.name), e, executions.clock)
-            leaf.closed, leaf.run, leaf.frees = True, course.run, course.frees
+            leaf.closed, leaf.run, leaf.frees, leaf.content = True, course.run, course.frees, None
             leaf.written = kind.in_place
             leaf.site.constant_made = not key.memories
-            leaf.grads = key.recorded, key.grads
+            leaf.grads = key.inference, key.grads
             leaf.gradients = bool(key.grads) and outputs[0].is_floating_point() and not kind.name.endswith("_like")
             executions.operands(leaf, [(m.changed, m.maker) for m in key.memories if m is not None and m.changed >= 0])
             if verdict == purity.RANDOM:
@@ -424,7 +427,8 @@ class Watch(Unwrapped):
                 executions.novel(e)
             else:
                 self.compute(kind, verdict, key, outputs, seconds, leaf, e)
-            executions.operation(e, (kind.number, leaf.values, leaf.grads), leaf.gradients, course)
+            executions.operation(e, (kind.number, leaf.values, leaf.grads), leaf.gradients, course,
+                                 None if verdict == purity.VIEW else (leaf, outputs))
         executions.clock += 1
         self.values.sweep()
         return seconds
@@ -453,7 +457,9 @@ class Watch(Unwrapped):
         if first.grads != leaf.grads:
             executions.novel(e)
             executions.follow(leaf, (key.exact, leaf.grads))
-            self.miss(kind, first, leaf.site, "gradients flow to the operands of one of them only", seconds)
+            mode = first.grads[0] != leaf.grads[0]
+            self.miss(kind, first, leaf.site, "one of them runs in inference mode only" if mode else
+                      "gradients flow to the operands of one of them only", seconds)
         elif any(t.numel() for t in outputs):
             leaf.first = first
             leaf.makers = tuple([m.maker for m in key.memories if m is not None and m.maker is not None])

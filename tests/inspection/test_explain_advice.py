@@ -152,12 +152,13 @@ def changed(text: str, finding: Finding) -> str | None:
     tree = ast.parse(text)
     normal = [ast.unparse(ast.parse(e, mode="eval")) for e in finding.expressions]
     if finding.action == "reuse" and "compute it once and hand it" not in finding.advice and len(normal) == 1:
-        first, second = (int(place.rpartition(":")[2]) for place in finding.places)
+        first, *uses = (int(place.rpartition(":")[2]) for place in finding.places)
         source = re.match(r"compute `(.*?)` once, at", finding.advice)
         assert source is not None
         made = ast.unparse(ast.parse(source[1], mode="eval"))
-        steps: list[Any] = [Change(second, normal[0], "_kept['key']"), Change(first, made, "_put('key', {})")]
-        if first == second:
+        steps: list[Any] = [Change(line, normal[0], "_kept['key']") for line in uses]
+        steps.append(Change(first, made, "_put('key', {})"))
+        if first in uses:
             return None                  # which of two on one line is not said
     elif finding.action == "hoist":
         loop = re.search(r"the loop at [^ ]*:(\d+)", finding.advice)

@@ -1,0 +1,238 @@
+"""Claims that a reader checks by counting: how often, for which lines, and whether a value leaves a loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from autograd_opt.explaining import Watch, explain
+from autograd_opt.explaining.findings import Finding
+from tests.inspection.test_explain import watch
+from tests.inspection.test_explain_advice import findings_of, run
+
+
+def resume(e: Watch) -> None:
+    """Watch again after a pause, as the timer does."""
+    e.forget()
+    e.windows += 1
+    e.tired = False
+
+
+def paused(steps: int, changes: bool) -> list[Finding]:
+    """What is found in a loop of which every second step is not watched; a value changes there, or never."""
+    x, e = torch.ones(3), explain(budget=1e9)
+    with e:
+        for k in range(steps):
+            if k % 4 == 2:
+                e.pause(e.now())
+                x.add_(float(changes))
+                resume(e)
+            _y = x.exp() * 2
+            torch.rand(1)
+    return list(e.report.findings)
+
+
+def test_a_value_that_changes_while_nothing_is_watched_does_not_leave_the_loop() -> None:
+    (finding,) = paused(16, True)
+    assert finding.action == "keep", finding.advice
+    assert "on values it had before in" in finding.advice
+
+
+def test_a_value_that_stays_while_nothing_is_watched_leaves_the_loop() -> None:
+    (finding,) = paused(16, False)
+    assert finding.action == "hoist", finding.advice
+
+
+def test_a_few_equal_values_of_a_program_watched_in_part_are_not_all() -> None:
+    x, e = torch.ones(3), explain(budget=1e9)
+    with e:
+        y = (x * 1).exp()
+        z = (x + 0).exp()
+        a = x.sin()
+        b = x.sin()
+        y.neg()
+        e.pause(e.now())
+        resume(e)
+    assert torch.equal(y, z)
+    assert a is not b
+    (finding,) = e.report.findings
+    assert finding.action == "reuse"     # the same text, side by side
+    with (e := explain(budget=1e9)):
+        t = u = x
+        a = t.sin()
+        b = u.sin()
+        y.neg()
+        e.pause(e.now())
+        resume(e)
+    (finding,) = e.report.findings
+    assert finding.action == "keep", finding.advice
+    assert "in 1 of 1 runs that were watched" in finding.advice
+
+
+def test_an_expression_does_not_repeat_its_own_module() -> None:
+    text = watch(own_module).findings[0].advice
+    assert "`h(x)` once" in text
+    assert "had before" not in text
+
+
+def own_module() -> None:
+    h, base = torch.nn.Tanh(), torch.ones(3)
+    for k in range(4):
+        x = base + k
+        h(x)
+        z = x
+        h(z)
+
+
+def test_what_carries_no_gradients_is_one_value_with_grad_mode_on_and_off(tmp_path: Path) -> None:
+    program = ("import torch\nx = torch.arange(6)\ny = x > 2\nwith torch.no_grad():\n    z = x > 2\n"
+               "u = torch.linspace(0, 1, 5)\nwith torch.no_grad():\n    v = torch.linspace(0, 1, 5)\nRESULT = 0\n")
+    found = run(program, tmp_path / "modes.py", True)[1]
+    assert found is not None
+    assert not found.near_misses
+    assert {line.op for f in found.findings for line in f.lines} == {"gt", "linspace"}
+
+
+def test_what_runs_in_inference_mode_is_not_shared_with_what_does_not(tmp_path: Path) -> None:
+    program = ("import torch\nx = torch.ones(6)\ny = x.exp()\nwith torch.inference_mode():\n    z = x.exp()\n"
+               "RESULT = 0\n")
+    found = run(program, tmp_path / "inference.py", True)[1]
+    assert found is not None
+    assert not found.findings
+    assert [m.reason for m in found.near_misses] == ["one of them runs in inference mode only"]
+
+
+CHAINS = """import torch
+def f(x):
+    return x.exp().sum()
+a, b = torch.rand(3), torch.rand(3)
+for k in range(6):
+    f(a + k % 2)
+for k in range(10):
+    f(b + k)
+RESULT = 0
+"""
+
+
+def test_runs_are_counted_wherever_the_line_is_reached_from(tmp_path: Path) -> None:
+    advice = [f.advice for f in findings_of(CHAINS, tmp_path / "chains.py")]
+    assert not any("of 6 runs" in text for text in advice if "x.exp()" in text), advice
+    inner = CHAINS.replace("f(a + k % 2)", "f(a + k % 2); torch.rand(1)").replace("x.exp().sum()", "x.exp() * draw()")
+    inner = inner.replace("def f", "def draw():\n    return torch.rand(1)\ndef f")
+    (finding,) = [f for f in findings_of(inner, tmp_path / "inner.py") if "x.exp()" in f.expressions]
+    assert "in 4 of 16 runs" in finding.advice
+
+
+LINES = """import torch
+def f(x):
+    mid = x.exp()
+    low = mid * 2
+    high = mid + 3
+    return (low - high) * torch.rand(1)
+def outer(x):
+    for _ in range(2):
+        f(x)
+x = torch.rand(3)
+for _ in range(4):
+    outer(x)
+f(x + 1)
+f(x + 2)
+RESULT = 0
+"""
+
+
+def test_several_values_have_their_lines_and_leave_all_loops(tmp_path: Path) -> None:
+    (finding,) = findings_of(LINES, tmp_path / "lines.py")
+    assert finding.count == 7 * 4
+    assert " have one value each throughout the loop at " in finding.advice
+    assert "lines.py:11, one for each chain of calls that leads there: compute them once" in finding.advice
+    assert "lines.py:3, " in finding.advice
+
+
+def test_one_value_for_several_lines_is_one_finding(tmp_path: Path) -> None:
+    program = ("import torch\nfor k in range(3):\n    x = torch.rand(4)\n    a = x.exp()\n    b = x.exp()\n"
+               "    c = x.exp()\nRESULT = 0\n")
+    (finding,) = findings_of(program, tmp_path / "three.py")
+    assert "three.py:4, and use it at" in finding.advice
+    assert "three.py:5 and" in finding.advice
+    assert finding.advice.endswith("three.py:6")
+    assert finding.count == 6
+
+
+def test_a_part_of_what_repeats_as_a_whole_is_equal_side_by_side(tmp_path: Path) -> None:
+    program = ("import torch\ndef code(x):\n    return torch.cat([x,\n        torch.sin(2 * x),\n"
+               "        torch.cos(2 * x)])\na, b = torch.rand(3), torch.rand(3)\nfor k in range(4):\n    code(a)\n"
+               "    code(b + k)\nRESULT = 0\n")
+    found = findings_of(program, tmp_path / "whole.py")
+    texts = [f.advice for f in found]
+    assert sum("`2 * x`" in text for text in texts) == 1, texts
+    assert any("compute `2 * x` once, at" in text for text in texts), texts
+
+
+def test_a_loop_is_named_by_its_head(tmp_path: Path) -> None:
+    program = ("import torch\nfrom torch.utils.data import DataLoader\n"
+               "rows = torch.utils.data.TensorDataset(torch.rand(4, 2))\nfor _ in range(2):\n"
+               "    for batch in DataLoader(rows, 2):\n        batch[0].sin()\n        del batch\nRESULT = 0\n")
+    (finding,) = [f for f in findings_of(program, tmp_path / "head.py") if "stack" in f.advice]
+    assert "inside `for batch in DataLoader(rows, 2)` at" in finding.advice
+
+
+def test_the_seed_of_a_derivative_is_torch_s_own(tmp_path: Path) -> None:
+    program = ("import torch\nx = torch.ones(3, requires_grad=True)\nw = torch.rand(3, requires_grad=True)\n"
+               "y = (x.exp() * w.sin()).sum()\ntorch.autograd.grad(y, x, retain_graph=True)\n"
+               "torch.autograd.grad(y, w)\nRESULT = 0\n")
+    found = run(program, tmp_path / "seed.py", True)[1]
+    assert found is not None
+    assert not [line for f in found.findings for line in f.lines if line.op == "ones_like"]
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "AdamW"])
+def test_what_an_optimizer_makes_is_not_counted_as_left_out(optimizer: str) -> None:
+    parameters = [torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)]
+    opt = getattr(torch.optim, optimizer)(parameters)
+    for k, p in enumerate(parameters):
+        p.grad = torch.ones(3) + k
+    with explain() as e:
+        opt.step()
+    assert not e.report.written_after
+
+
+TURNS = """import torch
+def inner(x):
+    for _ in range(2):
+        y = x.exp() * torch.rand(1)
+    return y
+def outer(e):
+    for k in range(4):
+        inner(torch.rand(3))
+        if k == 0:
+            e.pause(e.now())
+with explain(budget=1e9) as e:
+    outer(e)
+"""
+
+
+def test_a_loop_of_which_one_turn_was_seen_is_not_the_one_to_leave(tmp_path: Path) -> None:
+    file = tmp_path / "turns.py"
+    file.write_text(TURNS)
+    world = {"explain": explain}
+    exec(compile(TURNS, str(file), "exec"), world)
+    (finding,) = world["e"].report.findings
+    assert "compute `x.exp()` once, before the loop at" in finding.advice
+    assert "turns.py:3" in finding.advice
+
+
+CALLS = TURNS.replace("    for _ in range(2):\n        y = x.exp()", "    if True:\n        y = x.exp()").replace(
+    "torch.rand(3))", "base)").replace("k == 0", "k == 2").replace("def inner", "base = torch.rand(3)\ndef inner")
+
+
+def test_calls_that_were_not_watched_may_lead_to_a_line_too(tmp_path: Path) -> None:
+    file = tmp_path / "calls.py"
+    file.write_text(CALLS)
+    world = {"explain": explain}
+    exec(compile(CALLS, str(file), "exec"), world)
+    (finding,) = world["e"].report.findings
+    assert finding.action == "note"
+    assert "(when it is reached from `inner(base)` at" in finding.advice
