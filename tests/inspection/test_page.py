@@ -180,7 +180,7 @@ def test_arrow_keys_two_fingers_and_colours_in_a_browser(tmp_path: Path) -> None
 
 FOLDS = """
 <script>
-const seen = {through: [], unplaced: 0};
+const seen = {through: [], unplaced: 0, sideways: 0};
 // a line goes through no box but those that it joins
 function check() {
   for (const l of scene.lines) for (let k = 1; k < l.points.length; k++) for (let s = 0; s <= 10; s++) {
@@ -190,6 +190,8 @@ function check() {
       seen.through.push([l.from, l.to, box.key]);
   }
   for (const box of scene.boxes.values()) if (!Number.isFinite(box.x + box.y)) seen.unplaced++;
+  // an arrowhead points down, into its box
+  for (const {points: p} of scene.lines) if (p[p.length - 1].y - p[p.length - 2].y < .5) seen.sideways++;
 }
 const upward = () => scene.lines.filter(l => scene.boxes.get(l.from).y >= scene.boxes.get(l.to).y).length;
 check();
@@ -227,7 +229,7 @@ def test_groups_unfold_and_no_line_goes_through_a_box_in_a_browser(kind: str, tm
     assert match is not None
     seen = json.loads(html.unescape(match.group(1)))
     assert seen["through"] == []
-    assert seen["unplaced"] == seen["upward"] == 0
+    assert seen["unplaced"] == seen["upward"] == seen["sideways"] == 0
     assert 5 < seen["folded"] <= 80
     assert seen["found"]
     assert seen["hidden"]

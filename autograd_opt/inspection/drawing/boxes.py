@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from autograd_opt.graph import program_text
 from autograd_opt.inspection.snapshot import Item, Scene
 from autograd_opt.ops.table import OPS
+
+MOST_PARTS = 3
+"""Parts of a node's result whose types are written out."""
 
 
 @dataclass
@@ -61,11 +65,19 @@ def box_of(scene: Scene, item: Item, group: int | None, optimized: bool) -> Box:
     title = title_of(item)
     if optimized and item.merged:
         title += f"  ×{len(item.merged)}"
-    detail = f"{item.type}, same as %{item.leader}" if item.state == "merged" else item.type
+    detail = type_of(item) + (f", same as %{item.leader}" if item.state == "merged" else "")
     return Box(
         f"n{item.index}", f"%{item.index} {title}", detail, hover(scene, item), item.kind,
         item.state, group, item.pinned, item.is_output, group is not None,
     )
+
+
+def type_of(item: Item) -> str:
+    """The type of a node, in short where it has many parts: `10 × f32[2, 4]`."""
+    parts = re.findall(r"\w+\[[^]]*\]", item.type) if item.type.startswith("(") else []
+    if len(parts) <= MOST_PARTS:
+        return item.type
+    return f"{len(parts)} × {parts[0]}" if len(set(parts)) == 1 else f"({', '.join(parts[:MOST_PARTS])}, …)"
 
 
 def title_of(item: Item) -> str:

@@ -16,6 +16,8 @@ from autograd_opt.inspection.drawing.boxes import Box, Picture
 SHAPES = {"rectangle": "box", "dashed": "box", "rounded": "box", "parallelogram": "parallelogram",
           "hexagon": "hexagon", "block": "folder"}
 MOST_TAGS = 12
+SHORT = 24
+"""Characters of a title that a narrow frame may have."""
 
 
 def quoted(text: str) -> str:
@@ -107,10 +109,16 @@ def frames(picture: Picture, prefix: str, parent: int) -> list[str]:
     lines: list[str] = []
     for k, frame in enumerate(picture.frames):
         if frame.parent == parent:
-            lines += [f"  subgraph cluster{prefix}{k} {{ label={quoted(frame.title)}; labeljust=l; "
+            title = quoted(beside_a_line(frame.title))
+            lines += [f"  subgraph cluster{prefix}{k} {{ label={title}; labeljust=l; "
                       f'color="{style.FAINT}"; penwidth=1; class=frame; {"; ".join(prefix + id for id in frame.boxes)}',
                       *frames(picture, prefix, k), "  }"]
     return lines
+
+
+def beside_a_line(title: str) -> str:
+    """A frame's title with as much room at its right, so that a line down the middle of a narrow frame misses it."""
+    return title + "\N{NO-BREAK SPACE}" * 2 * len(title) if len(title) <= SHORT else title
 
 
 def installed() -> bool:

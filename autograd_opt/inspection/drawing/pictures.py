@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ LIMIT = 60
 """Most boxes in one picture."""
 READERS = 8
 """Values that more boxes read are named in these boxes instead of joined to them by lines."""
+FOLDED_READERS = 5
+"""The same in a folded picture, whose lines are long."""
 REPEATED = 5
 """A leaf that more nodes read is a tag in each of them; in a folded picture already one that two boxes read."""
 LETTERS = "ABCDEFGHIJKL"
@@ -37,7 +40,7 @@ def comparison_of(scene: Scene, limit: int | None = None) -> list[Picture]:
     lines = [{(a, b) for a, b, _ in picture.edges} for picture in pictures]
     after.boxes = [known.get(box.id) or Box(box.id, box.title, box.detail, f"{box.title}: removed", box.kind, gone=True)
                    for box in before.boxes]
-    after.hidden, after.loose = sorted(lines[0] - lines[1]), lines[1] - lines[0]
+    after.hidden, after.loose = before.hidden + sorted(lines[0] - lines[1]), lines[1] - lines[0]
     after.frames, after.rows = before.frames, before.rows
     return pictures
 
@@ -69,22 +72,25 @@ def of_nodes(scene: Scene, items: list[Item], optimized: bool) -> Picture:
         group = numbers.get(item.leader) if item.merged or item.state == "merged" else None
         picture.boxes.append(box_of(scene, item, group, optimized))
         edges.update((f"n{o}", f"n{item.index}") for o in item.operands if o is not None)
-    join(picture, edges, {f"n{i.index}": i for i in items if i.kind in ("leaf", "constant")}, REPEATED)
+    join(picture, edges, {f"n{i.index}": i for i in items if i.kind in ("leaf", "constant")}, REPEATED, READERS)
     return picture
 
 
-def join(picture: Picture, edges: Counter[tuple[str, str]], leaves: dict[str, Item], most: int) -> None:
-    """Draw lines between boxes, and tags for leaves that more than `most` boxes read and for values that many read."""
+def join(picture: Picture, edges: Counter[tuple[str, str]], leaves: dict[str, Item], most: int, many: int) -> None:
+    """Draw lines between boxes, and tags for leaves and values that more than `most` and `many` boxes read."""
     readers = Counter(a for a, _ in edges)
     boxes = {box.id: box for box in picture.boxes}
-    often = [a for a, n in readers.items() if a not in leaves and n > READERS]
-    colour = {a: k for k, a in enumerate(often)}
+    often = [a for a, n in readers.items() if a not in leaves and n > many]
+    # in the colour of its group, else in one that no group has
+    free = itertools.count(1 + max((box.group for box in picture.boxes if box.group is not None), default=-1))
+    colour = {a: next(free) if (group := boxes[a].group) is None else group for a in often}
     for (a, b), n in edges.items():
         if a in leaves and (a not in boxes or readers[a] > most):
             leaf = leaves[a]
             boxes[b].tags.append((leaf.name or f"%{leaf.index}", None))
         elif a in colour:
             boxes[b].tags.append((program_text.shorten(boxes[a].title, 20), colour[a]))
+            picture.hidden.append((a, b))
         else:
             picture.edges.append((a, b, n))
     for a, k in colour.items():
@@ -183,7 +189,7 @@ class Folded:
             picture.boxes.append(box)
             if g >= 0:
                 picture.frames[frames[g]].boxes.append(id)
-        join(picture, +edges, leaves, 1)
+        join(picture, +edges, leaves, 1, FOLDED_READERS)
         drawn = {box.id for box in picture.boxes}
         for frame in picture.frames:
             frame.boxes = [id for id in frame.boxes if id in drawn]

@@ -16,7 +16,7 @@ from typing import Any
 
 from autograd_opt._common.files import path_of, written_whole
 from autograd_opt.inspection.drawing import dot, style, to_mermaid
-from autograd_opt.inspection.drawing.boxes import title_of
+from autograd_opt.inspection.drawing.boxes import title_of, type_of
 from autograd_opt.inspection.drawing.pictures import (
     LETTERS,
     LIMIT,
@@ -81,6 +81,8 @@ def page(scene: Scene, rules: dict[str, dict[str, str]], folds: dict[str, Any], 
         data["state"], data["title"] = item.state, title_of(item)
         data["group"] = colours.get(item.leader, -1)
         data["led"] = list(optimized[item.index].operands) if item.index in optimized else []
+        if (short := type_of(item)) != item.type:
+            data["short"] = short
         nodes.append(data)
     everything = {
         "title": scene.name, "nodes": nodes, "rules": rules, "palette": style.PALETTE,

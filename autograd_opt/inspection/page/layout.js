@@ -14,7 +14,7 @@ const leader = i => optimized ? G.nodes[i].leader : i;
 // What is shown: a box for each node that no folded group holds and for each folded group, and where these stand.
 const READERS = 8;             // values that more boxes read are named in these boxes instead of joined to them by lines
 const COLUMNS = 6;             // of boxes that no line places
-const GAP = 38, TITLE = 24;
+const GAP = 38, TITLE = 24, DOUBLE = 4;          // between layers, of a title, between two outlines
 
 const parents = G.groups.map(g => g.parent);
 const around = g => { const found = []; for (; g >= 0; g = parents[g]) found.unshift(g); return found; };
@@ -28,6 +28,7 @@ function boxOf(i) {
 }
 
 function collect() {
+  const above = [];                     // values that stand above the boxes in which they are tags
   const boxes = new Map(), lines = new Map(), readers = new Map(), at = new Map();
   for (const n of G.nodes) {
     if (!present(n)) continue;
@@ -64,9 +65,12 @@ function collect() {
     }
   }
   for (const [from, ends] of out) for (const [to, values] of ends) {
-    if (ends.size > READERS) for (const o of values) {
-      const letter = letters.get(o);
-      tag(boxes.get(to), o, letter === undefined ? `%${o} ${G.nodes[o].title}` : G.shared[letter].letter, letter ?? -1);
+    if (ends.size > READERS) {
+      for (const o of values) {
+        const letter = letters.get(o);
+        tag(boxes.get(to), o, letter === undefined ? `%${o} ${G.nodes[o].title}` : G.shared[letter].letter, letter ?? -1);
+      }
+      above.push({from, to});
     } else lines.set(`${from}>${to}`, {from, to, count: values.size, points: []});
   }
   for (const [key, box] of boxes) {
@@ -76,7 +80,7 @@ function collect() {
     if (own !== undefined) tag(box, node.leader, G.shared[own].letter, own);
     if (box.group >= 0) for (const k of G.groups[box.group].letters) tag(box, G.shared[k].node, G.shared[k].letter, k);
   }
-  return [boxes, lines];
+  return [boxes, lines, above.filter(({from, to}) => boxes.has(from) && boxes.has(to))];
 }
 
 function tag(box, node, text, letter) {
@@ -105,7 +109,7 @@ function measure(box) {
 
 // The placement: the lines' boxes in layers, the others in rows, frames around what an open group holds.
 function place() {
-  const [boxes, lines] = collect(), graph = new dagre.graphlib.Graph({compound: true});
+  const [boxes, lines, above] = collect(), graph = new dagre.graphlib.Graph({compound: true});
   graph.setGraph({nodesep: 22, ranksep: GAP, marginx: 20, marginy: 20});
   graph.setDefaultEdgeLabel(() => ({}));
   const shelf = G.shared.map((s, k) => [`s${k}`, {key: `s${k}`, shared: k, group: -1, node: null, members: [], tags: s.letters.map(
@@ -123,7 +127,8 @@ function place() {
     // what is joined within a frame stays in line
     graph.setEdge(String(from), String(to), {weight: all.get(from).parent === all.get(to).parent && all.get(from).parent >= 0 ? 8 : 1});
   }
-  rows(units(all, lines, frames), graph);
+  for (const {from, to} of above) graph.setEdge(String(from), String(to), {weight: 0});       // not drawn
+  rows(units(all, [...lines.values(), ...above], frames), graph);
   dagre.layout(graph);
   for (const box of all.values()) { const p = graph.node(String(box.key)); box.x = p.x; box.y = p.y; }
   const tall = new Map();              // the height of each layer
@@ -149,14 +154,15 @@ function route(from, to, given, tall) {
   const x0 = clamp((inner[0] || to).x, from), x1 = clamp((inner[inner.length - 1] || from).x, to);
   const points = [{x: x0, y: from.y + from.h / 2}, {x: x0, y: from.y + half(from.y)}];
   for (const p of inner) if (half(p.y)) points.push({x: p.x, y: p.y - half(p.y)}, {x: p.x, y: p.y + half(p.y)}); else points.push(p);
-  points.push({x: x1, y: to.y - half(to.y)}, {x: x1, y: to.y - to.h / 2});
-  return points.filter((p, k) => !k || p.y > points[k - 1].y + .5 || k === points.length - 1);
+  points.push({x: x1, y: to.y - half(to.y)}, {x: x1, y: to.y - to.h / 2 - (to.node && to.node.is_output ? DOUBLE : 0)});
+  // the last two differ: they say which way the arrowhead points
+  return points.filter((p, k) => k === points.length - 1 || p.y < points[k + 1].y - .5);
 }
 
 // What no line joins to anything beside it, by the frame around it: single boxes, and frames as a whole.
 function units(all, lines, frames) {
   const joined = new Set(), found = new Map();
-  for (const {from, to} of lines.values()) {
+  for (const {from, to} of lines) {
     joined.add(from).add(to);
     const a = around(all.get(from).parent), b = around(all.get(to).parent);
     for (const g of a) if (!b.includes(g)) joined.add(keyOf(g));

@@ -28,7 +28,7 @@ function textsOf(box) {
     return [g.title, `${n} node${n === 1 ? "" : "s"}${like || (g.told ? ": " + g.told : "")}${gone}`];
   }
   const n = box.node, times = optimized && n.merged.length ? ` ×${n.merged.length}` : "";
-  return [`%${n.index} ${n.title}${times}`, n.state === "merged" ? `${n.type}, same as %${n.leader}` : n.type];
+  return [`%${n.index} ${n.title}${times}`, `${n.short || n.type}${n.state === "merged" ? `, same as %${n.leader}` : ""}`];
 }
 
 // Drawing ------------------------------------------------------------------------------
@@ -83,7 +83,15 @@ function frame(f) {
   pen.fillStyle = SOFT;
   pen.textAlign = "left";
   pen.font = "12px sans-serif";
-  pen.fillText(`− ${G.groups[f.group].title}`, f.l + 8, f.t + 2, f.r - f.l - 16);
+  pen.fillText(cut(`− ${G.groups[f.group].title}`, f.r - f.l - 16), f.l + 8, f.t + 2);
+}
+
+// As much of a text as has room.
+function cut(text, room) {
+  if (pen.measureText(text).width <= room) return text;
+  let n = text.length - 1;
+  while (n > 1 && pen.measureText(text.slice(0, n) + "…").width > room) n--;
+  return text.slice(0, n) + "…";
 }
 
 function line(l, colour, width) {
@@ -131,7 +139,7 @@ function box(b) {
   const found = b.members.some(i => hits.has(i));
   pen.strokeStyle = ink;
   pen.lineWidth = n && n.kind === "leaf" ? 2 : 1.2;
-  if (n && n.is_output) { outline(b, 4); pen.fillStyle = PAPER; pen.fill(); pen.stroke(); }
+  if (n && n.is_output) { outline(b, DOUBLE); pen.fillStyle = PAPER; pen.fill(); pen.stroke(); }
   outline(b, 0);
   pen.fillStyle = fill;
   pen.fill();
