@@ -193,19 +193,18 @@ def loops_to_leave(site: Site, moved: frozenset[str]) -> list[Place]:
     if not site.constant:
         return []
     levels = [s for s in site.upwards() if s.kind == EXPRESSION]
+    seen = {place for place in site.constant if place in site.turned}
+    expression = expression_of(site)
+    free = reads(site, expression) if expression is not None else set[str]()
     found: list[Place] = []
-    seen = [place for place in site.constant if place in site.turned]
-    for level in sorted({level for level, _ in seen}):
-        if level >= len(levels) or levels[level].spot is None:
+    for level in range(1 + max((level for level, _ in seen), default=-1)):
+        spot = levels[level].spot if level < len(levels) else None
+        if spot is None:
             break
-        spot = levels[level].spot
-        assert spot is not None
-        begins = {begin for at, begin in seen if at == level}
-        expression = expression_of(site) if level == 0 else None
-        free = reads(site, expression) if expression is not None else set[str]()
         for begin, source in reversed(source_loops(levels[level], spot)):      # innermost first
-            if begin not in begins or not free <= known_before(source, moved, free) \
-                    or free & changed_in(source, spot.file):
+            if level == 0 and (not free <= known_before(source, moved, free) or free & changed_in(source, spot.file)):
+                return found        # what it reads belongs to this loop, of which one turn may have been seen
+            if (level, begin) not in seen:
                 break
             found.append((level, spot.file, source.lineno, begin))
     return found

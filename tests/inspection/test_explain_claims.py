@@ -236,3 +236,11 @@ def test_calls_that_were_not_watched_may_lead_to_a_line_too(tmp_path: Path) -> N
     (finding,) = world["e"].report.findings
     assert finding.action == "note"
     assert "(when it is reached from `inner(base)` at" in finding.advice
+
+
+def test_what_reads_a_variable_of_an_inner_loop_does_not_leave_an_outer_one(tmp_path: Path) -> None:
+    """The inner loop makes one turn each time, so that its variable has one value."""
+    program = ("import torch\ndef f(x, n):\n    k = 0\n    while k < n:\n        y = x[k].exp() * torch.rand(1)\n"
+               "        k += 1\na = torch.rand(3)\nfor _ in range(5):\n    f(a, 1)\nRESULT = 0\n")
+    (finding,) = findings_of(program, tmp_path / "inner.py")
+    assert finding.action == "keep", finding.advice
