@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import torch
@@ -131,25 +133,40 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
 
 
 # ----- products -----
+@functools.lru_cache(1024)
+def matrices_of(a: tuple[int, ...], b: tuple[int, ...], dims_a: tuple[int, ...], dims_b: tuple[int, ...]) -> Any:
+    """How a tensordot of these shapes is a product of matrices: what is summed first, orders of axes, sizes, shape."""
+    sizes_a, sizes_b = list(a), list(b)
+    summed_a, summed_b = [], []
+    for i, j in zip(dims_a, dims_b, strict=True):
+        if sizes_a[i] == 1 != sizes_b[j]:
+            summed_b.append(j)
+            sizes_b[j] = 1
+        elif sizes_b[j] == 1 != sizes_a[i]:
+            summed_a.append(i)
+            sizes_a[i] = 1
+    last_a, first_b = [d % len(a) for d in dims_a], [d % len(b) for d in dims_b]
+    free_a = [d for d in range(len(a)) if d not in last_a]
+    free_b = [d for d in range(len(b)) if d not in first_b]
+    rows, columns = [sizes_a[d] for d in free_a], [sizes_b[d] for d in free_b]
+    inner = math.prod(sizes_a[d] for d in last_a)
+    return (summed_a, summed_b, tuple(free_a + last_a), tuple(first_b + free_b), (math.prod(rows), inner),
+            (inner, math.prod(columns)), tuple(rows + columns))
+
+
 @decompose("torch._VF.tensordot")
 def tensordot(a: Any, b: Any, dims_a: Any, dims_b: Any) -> Any:
-    for i, j in zip(dims_a, dims_b, strict=True):
-        if a.shape[i] == 1 != b.shape[j]:
-            b = b.sum(j, keepdim=True)
-        elif b.shape[j] == 1 != a.shape[i]:
-            a = a.sum(i, keepdim=True)
-    dims_a, dims_b = [d % a.ndim for d in dims_a], [d % b.ndim for d in dims_b]
-    free_a = [d for d in range(a.ndim) if d not in dims_a]
-    free_b = [d for d in range(b.ndim) if d not in dims_b]
-    if not free_a and not free_b and a.ndim:         # in torch's order of summation
-        a, b = a.permute(dims_a), b.permute(dims_b)
+    summed_a, summed_b, order_a, order_b, left, right, shape = matrices_of(
+        tuple(a.shape), tuple(b.shape), tuple(dims_a), tuple(dims_b))
+    for d in summed_a:
+        a = a.sum(d, keepdim=True)
+    for d in summed_b:
+        b = b.sum(d, keepdim=True)
+    a, b = a.permute(order_a), b.permute(order_b)
+    if not shape and order_a:                        # in torch's order of summation
         whole = torch.dot(a.flatten(), b.flatten()) if a.is_contiguous() and b.is_contiguous() else (a * b).sum()
         return whole.view(())
-    shape = [a.shape[d] for d in free_a] + [b.shape[d] for d in free_b]
-    inner = torch.Size([a.shape[d] for d in dims_a]).numel()
-    rows, columns = (torch.Size(s).numel() for s in (shape[:len(free_a)], shape[len(free_a):]))
-    return (a.permute(free_a + dims_a).reshape(rows, inner) @ b.permute(dims_b + free_b).reshape(inner,
-        columns)).reshape(shape)
+    return (a.reshape(left) @ b.reshape(right)).reshape(shape)
 
 
 @decompose("torch.kron T.kron")
