@@ -133,7 +133,7 @@ def attention_formula(g: Any, query: Any, key: Any, value: Any, mask: Any, is_ca
 def flash_kernel(query: Any, key: Any, value: Any, mask: Any, *, dropout_p: float, is_causal: bool,
                  scale: float | None) -> Any:
     mask = additive(mask, query, key, False)
-    out, logsumexp = A._scaled_dot_product_flash_attention_for_cpu(
+    out, logsumexp = torch._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale)
     return out, (mask, logsumexp)
 
