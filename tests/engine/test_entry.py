@@ -286,12 +286,18 @@ def test_other_graphs_do_not() -> None:
     for options in ({"verify": True}, {"anomaly": True}, {"optimize": True, "passes": ["cse"]}):
         with ao.AutogradGraph(**options):
             assert not backward_usual((x * 3).sum())
-    with ao.AutogradGraph(optimize=True):
-        assert not backward_usual((x.exp() * x.exp()).sum())          # twins: the passes are asked
     with torch.autograd.set_detect_anomaly(True), ao.AutogradGraph():
         assert not backward_usual((x * 3).sum())
     assert not backward_usual((x * 3).sum())
     assert x.grad is None
+
+
+def test_twins_are_merged_as_the_passes_say() -> None:
+    x = leaf()
+    with ao.AutogradGraph(optimize=True) as graph:
+        assert backward_usual((x.exp() * x.exp()).sum())
+        assert (graph.planned[1], graph.tape.merges.handed) == (1, 1)
+    torch.testing.assert_close(x.grad, 2 * (2 * X).exp())
 
 
 def test_a_root_of_an_outer_graph_does_not() -> None:

@@ -192,15 +192,13 @@ conditions(
     ("ao_builtin0(anomaly_enabled) is True", ENTRY + "test_other_graphs_do_not"),
 )
 conditions(
-    "graph is None or graph.anomaly or tape.merges.merging "
-    "or tape.optimize and (graph.verify_each or not graph.default_passes)",
+    "graph is None or graph.anomaly or tape.optimize and (graph.verify_each or not graph.default_passes)",
     ("graph.anomaly", ENTRY + "test_other_graphs_do_not"),
-    ("tape.merges.merging", ENTRY + "test_other_graphs_do_not"),
     ("graph.verify_each", ENTRY + "test_other_graphs_do_not"),
     ("not graph.default_passes", ENTRY + "test_other_graphs_do_not"),
 )
 conditions(
-    "if stack is None or stack or node is None or not ran(tape, t, node, stack):",
+    "if stack is None or stack or node is None:",
     ("stack is None or stack", ENTRY + "test_first_gradients_are_memory_of_their_own"),
 )
 conditions(

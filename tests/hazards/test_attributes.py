@@ -12,6 +12,7 @@ from autograd_opt.graph import plain_values
 from autograd_opt.graph.arrays import flat_arrays
 from autograd_opt.ops.table import MULTI, OPS, PURE, VARIADIC
 from autograd_opt.record import recorder
+from autograd_opt.record.context import forget_places
 
 MERGEABLE = [name for name, op in OPS.items() if op.flags & PURE and not op.flags & (MULTI | VARIADIC)]
 
@@ -51,6 +52,7 @@ def record(name: str, tensors: list[torch.Tensor], attributes: dict[str, Any]) -
     """The node of one call of operator `name`, whose kernel here makes a result that is no operand."""
     op = OPS[name]
     operands = tuple(tensors[k] for k in range(len(op.operands)))
+    forget_places()             # what was learned of the line below is no matter of keys
     result = recorder.apply(op, lambda *a: tensors[0].detach().clone().unsqueeze(0), (), {}, operands, attributes)
     return result._node
 
