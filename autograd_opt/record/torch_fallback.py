@@ -328,7 +328,7 @@ def record_call(name: str, below: Callable[[list[torch.Tensor], list[Pair]], lis
             results = record(call, operands, outputs, views)
         made += [(x, t) for x, t in zip(ends, results, strict=False) if x is not None]
         return results
-    found = {}
+    found: dict[int, torch.Tensor] = {}
     for k in order:
         if found:
             with torch_autograd():

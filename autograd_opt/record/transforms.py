@@ -361,18 +361,20 @@ def install() -> None:
     eager._jvp_with_argnums = whole("func_jvp", eager._jvp_with_argnums)
     functional: Any = torch.autograd.functional
     functional._jacfwd = whole("forward_jacobian", functional._jacfwd)
-    linearize, functionalize = whole("linearize", eager.linearize, True), functionalized(eager.functionalize)
     public: Any = torch.func
-    for module in (eager, public):
-        module.linearize, module.functionalize = linearize, functionalize
+    eager.linearize = public.linearize = whole("linearize", eager.linearize, True)
+    for name in ("functionalize", "jacrev", "jacfwd", "hessian"):
+        transform = transformed(name, getattr(eager, name))
+        setattr(eager, name, transform)
+        setattr(public, name, transform)
     forward_ad.enter_dual_level = refuse_dual_level(forward_ad.enter_dual_level)
     private.ScriptFunction.__call__ = scripted_function(private.ScriptFunction.__call__)
     private.ScriptMethod.__call__ = scripted_method(private.ScriptMethod.__call__)
 
 
-def functionalized(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.func.functionalize`, whose result is recorded whole."""
+def transformed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """A transform of `torch.func` made of several, whose result is recorded whole."""
     @functools.wraps(original)
-    def functionalize(func: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        return whole("functionalize", original(func, **options))
-    return functionalize
+    def transform(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return whole(name, original(func, *args, **kwargs))
+    return transform
