@@ -198,6 +198,12 @@ GUARDS = [
         "and mutant != @ and version_of(t) != versions[i]:",
         "10 saved number of three operands written",
     ),
+    # runs
+    Guard(
+        "GraphTask.__new__(GraphTask, tape, retain, True, False)",
+        "GraphTask.__new__(GraphTask, tape, retain, True, mutant == @ and graph.prepare(roots, targets, not retain))",
+        "23 retained after a recorded run",
+    ),
 ]
 
 
