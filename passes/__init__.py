@@ -1,8 +1,8 @@
 """The optimizer: flat integer arrays in, leaders and liveness out.
 
 Sees integers and byte strings only, neither torch nor sympy. Read in this
-order: `flags` and `keys`, what a node is; `table` and `dag`, a graph as arrays;
-`cse` (its specification is `cse_py`) and `prune`, the passes;
+order: `flags` and `keys`, what a node is; `node_table` and `graph_io`, a graph as arrays;
+`cse` and `prune`, the passes (`_cse` and `_prune` are the same, compiled);
 `check`, the rules they keep; `registry` and `pipeline`, running them.
 """
 

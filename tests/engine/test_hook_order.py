@@ -38,6 +38,32 @@ def a_hook_that_writes_what_is_shared(new):
 
 
 @hooks("")
+def hooks_of_all_kinds_at_a_leaf(new):
+    """Hooks of the tensor, pre-hooks of its node, `.grad`, post-accumulate hooks, post-hooks of its node."""
+    x, seen = new(1.0, 2.0), []
+    y = (x * 2).sin()
+    node = torch.autograd.graph.get_gradient_edge(x).node
+    node.register_hook(lambda inputs, outputs: seen.append(("post-hook", x.grad is None)))
+    x.register_post_accumulate_grad_hook(lambda t: seen.append(("post-accumulate", x.grad is None)))
+    node.register_prehook(lambda outputs: seen.append(("pre-hook", x.grad is None)))
+    x.register_hook(lambda g: seen.append(("tensor", x.grad is None)))
+    y.sum().backward()
+    return seen
+
+
+@hooks("")
+def the_nodes_that_a_run_will_visit(new):
+    """A hook at the root asks which nodes follow, and in which order."""
+    seen = []
+    with torch.autograd.set_multithreading_enabled(False):
+        loss = ((new(1.0, 2.0) * 2).sin() * 3).sum()
+        loss.register_hook(lambda g: seen.extend(
+            node.name() for node in torch._C._current_graph_task_execution_order()))
+        loss.backward()
+    return seen
+
+
+@hooks("")
 def hooks_in_order_and_removed(new):
     """Hooks replace one after the other; one removes another while it runs."""
     x, seen = new(1.0, 2.0), []

@@ -105,7 +105,7 @@ def test_liveness_that_rests_on_merges_beyond_the_limit_is_not_taken() -> None:
 def test_unknown_pass() -> None:
     with pytest.raises(UnknownPassError, match="'prun', did you mean 'prune'"):
         Pipeline(["prun"])
-    with pytest.raises(ValueError, match=r"no pass named 'x'\. Registered: cse"):
+    with pytest.raises(ValueError, match=r"no pass named 'x'\. Registered: .*cse"):
         get_pass("x")
 
 
