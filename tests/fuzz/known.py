@@ -214,13 +214,6 @@ def out_of_place(program: Program, message: str) -> bool:
     return agree(program, lines)
 
 
-def copied_zeros(program: Program, message: str) -> bool:
-    """Do both agree when what vmap returns is copied?"""
-    made = re.compile(r"^(\w+ = )(torch\.vmap\(.*)$")
-    lines = [made.sub(r"\1(\2).clone()", line) for line in program.statements]
-    return agree(program, lines)
-
-
 def copied_products(program: Program, message: str) -> bool:
     """Do both agree when products of letters are copied?"""
     made = re.compile(r"^(\w+ = )(torch\.einsum\([^()]*\))$")
@@ -342,14 +335,6 @@ KNOWN = (
         r"rrelu\(.*inplace=True\)|cumprod_",
         "v = w * 1\nF.rrelu(v, inplace=True)\nF.relu6(v, inplace=True)\nv.sum().backward()",
         out_of_place,
-    ),
-    Known(
-        "zeros for a gradient that vmap materializes: in torch views of a leaf, which are not turned in place",
-        r"(?s)torch raises .*a view of a leaf Variable that requires grad.*this library None",
-        r"vmap\(.*materialize_grads=True",
-        "u = torch.vmap(lambda v: torch.autograd.grad(y, s, v, create_graph=True, materialize_grads=True)[0])"
-        "(torch.stack([y.detach(), y.detach()]))\nu.t_()",
-        copied_zeros,
     ),
     Known(
         "an operand that a Function of several results returns as it is, written without a record: torch refuses its "
