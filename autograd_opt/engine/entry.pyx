@@ -25,7 +25,7 @@ from autograd_opt.engine.leaf_gradients cimport hookless
 from autograd_opt.engine.task cimport GraphTask
 from autograd_opt.graph.handles cimport handle, held_node
 from autograd_opt.graph.node cimport (
-    EXPOSED, LEAF, REQUIRES_GRAD, WRITTEN_OP, Node, is_custom, ordinary, shape_of, version_of,
+    EXPOSED, LEAF, MARK, REQUIRES_GRAD, WRITTEN_OP, Node, is_custom, ordinary, shape_of, version_of,
 )
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.runs import Run
@@ -165,7 +165,7 @@ cdef object bare_target(Tape tape, object t):
         return None
     node = tape.leaves.get(<size_t><PyObject *>t)
     if node is None:
-        return UNSEEN if type(t) is Tensor or type(t) is Parameter else None
+        return UNSEEN if not is_custom(t) or getattr(t, MARK, False) is True else None
     return node if node.index >= 0 and node.flags & (LEAF | REQUIRES_GRAD) == LEAF | REQUIRES_GRAD else None
 
 
@@ -254,8 +254,7 @@ def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unu
         return None
     graph, stack = tape.graph(), getattr(running, "stack", None)
     if graph is None or graph.anomaly or stack is None or transform_level() is not None \
-            or (create_graph or stack or tape.running) and graph.released is not None \
-            or (stack or tape.running) and (create_graph or too_deep()):
+            or (stack or tape.running or create_graph) and (graph.released is not None or too_deep()):
         return None
     guard = spare_guards.pop() if spare_guards else Guard()
     ao_method0(guard_enter, guard)

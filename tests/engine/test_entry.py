@@ -222,6 +222,34 @@ def test_an_ordinary_grad_is_of_any_tensor_in_any_tensors_and_inside_a_run(optim
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("optimize", [False, True])
+def test_an_ordinary_grad_can_be_differentiated(optimize: bool) -> None:
+    def run(grad: Callable[..., Any]) -> list[Tensor]:
+        x, w, unused = leaf(), leaf(), leaf()
+        y = x * w
+        z, given = y * y.exp(), w.sin()
+        with torch.no_grad():
+            first, none = grad(z, (x, unused), given)
+        (second,) = grad(y.cos().sum(), y, None)
+        assert none is None
+        assert first.requires_grad
+        return [first, second, *torch.autograd.grad(first.mul_(second).square().sum() + second.sum(), (x, w))]
+
+    expected = run(lambda outputs, inputs, given: torch.autograd.grad(
+        outputs, inputs, given, create_graph=True, allow_unused=True))
+    with ao.AutogradGraph(optimize=optimize):
+        found = run(lambda outputs, inputs, given: usual(outputs, inputs, given, None, True, True))
+        assert torch.is_grad_enabled()
+        x = leaf()
+        y = x * x
+        y.register_hook(lambda g: g if 1 // 0 else None)
+        with pytest.raises(ZeroDivisionError):
+            grad_usual(y.sum(), x, None, None, True, False)
+        assert (leaf() * 2).grad_fn is not None
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_gradients_inside_gradients_go_as_deep_as_torchs() -> None:
     def run(depth: int) -> float:
         x = torch.tensor(0.5, requires_grad=True)
