@@ -200,7 +200,8 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
         results = execute(tape, found, cotangents, targets, retain, create_graph, False, batch)
         if outer is not None:
             results = [None if g is None else private.legacy_add_batch_dim(g, 0, outer[0]) for g in results]
-    if (tape.merges.twins if create_graph else tape.merges.handed != handed) and spared(results, cotangents, create_graph):
+    merged = tape.merges.twins if create_graph else tape.merges.handed - handed
+    if merged and spared(results, cotangents, create_graph):
         results = own_memory(tape, found, cotangents, targets, results, create_graph)
     if onward:
         results = torch_histories.joined(wanted, onward, results, own, retain, create_graph, is_grads_batched)
