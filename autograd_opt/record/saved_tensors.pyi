@@ -6,7 +6,6 @@ from torch import Tensor
 
 from autograd_opt.graph.node import Node
 
-
 class Entered(threading.local):
     pairs: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]]
     def __init__(self) -> None: ...

@@ -22,11 +22,10 @@ import autograd_opt as ao
 from autograd_opt.api import tensor_methods
 from autograd_opt.engine import accumulate, backward, cotangents, hooks
 from autograd_opt.graph import handles, plain_values, references, view_history
-from autograd_opt.graph import tape as tapes
 from autograd_opt.ops.table import OPS, PURE, define
 from autograd_opt.optimizer import merging
 from autograd_opt.passes import COMMUTATIVE, EFFECT, LEAF, NOMERGE, PINNED, NodeTable
-from autograd_opt.record import dispatch, inplace, recorder, routes, views
+from autograd_opt.record import dispatch, inplace, recorder, routes, saved_tensors, views
 from tests.fuzz.oracle import compare
 from tests.hazards.cases import program
 from tests.programs import CONSTANTS, LEAVES
@@ -375,7 +374,9 @@ mutant(
     replaced(accumulate, "add_to_grad", lambda t, g, *rest: setattr(t, "grad", g.detach().clone())),
     a_grad_keeps_its_tensor,
 )
-mutant("saved-tensor hooks are not noticed", replaced(tapes, "set_saving_hooks", nothing), saved_tensors_are_packed)
+mutant(
+    "saved-tensor hooks are not noticed", replaced(saved_tensors, "set_saving_hooks", nothing), saved_tensors_are_packed
+)
 mutant("a hook may change the cotangent of other runs", lambda: _one_seed(), "23 hook writes into what it sees")
 mutant(
     "a hook's result is ignored",
