@@ -215,7 +215,7 @@ cdef object run(object cls, tuple args, dict kwargs):
     cdef Call call = Call.__new__(Call)
     cdef object guard = Guard()
     cdef Tape tape
-    cdef bint enabled, single
+    cdef bint enabled, single = False
     cdef list outputs, held
     call.function, call.with_setup = cls, cls.setup_context is not no_setup_context
     if call.with_setup and not bound_already(cls.forward, args, kwargs):

@@ -39,6 +39,18 @@ def kept_inside(t: Tensor, inner: Tensor) -> Any:
     return handles.handle_of(known)
 
 
+def made_inside(t: Tensor) -> Any:
+    """The node of `t`, kept from inside a transform, that torch has computed from what stands for tensors of the graph.
+
+    None where its history leads to none of these.
+    """
+    if HELD not in t.__dict__:
+        own = _graphs_own(t, True)
+        setattr(t, HELD, None if own is t else own)
+    known = t.__dict__[HELD]
+    return None if known is None else handles.handle_of(known)
+
+
 class ReferenceManager:
     """The references of one graph, for reading and for limits.
 

@@ -19,6 +19,7 @@ cdef class Tape(TapeBase):
     cdef public Py_ssize_t fixed     # others that hold record numbers
     cdef bint moved              # the last value handed out again was the kept one itself, not a clone
     cdef bint layouts            # a value was computed twice for its strides
+    cdef public bint stands      # has a transform run here on what stands in for tensors of the graph?
     cdef readonly list histories # nodes of leaves that torch has computed: their gradients go on in torch's graph
     cdef public bint late        # a tensor came to require grad by a write: its views may, too
     cdef public bint heard       # leaves have hooks: they see the order in which leaves get their gradients

@@ -16,6 +16,7 @@ class Tape(TapeBase):
     plain: bool
     heard: bool
     late: bool
+    stands: bool
     histories: list[Node] | None
     running: int
     fixed: int

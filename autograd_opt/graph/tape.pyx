@@ -368,6 +368,11 @@ cdef class Tape:
         if history and self.late and t._is_view():
             from autograd_opt.graph.view_history import own_flag
             history = own_flag(t)
+        if history and self.stands:
+            from autograd_opt.graph.references import made_inside
+            found = made_inside(t)
+            if found is not None:
+                return <Node>found
         if not history and (self.late or mark and entry is None and type(t) is not CustomTensor) and t._is_view():
             from autograd_opt.graph.view_history import late, own_flag
             node = late(t, mark and (type(t) is CustomTensor or own_flag(t)))

@@ -100,6 +100,8 @@ class Capture(TorchFunctionMode):
                 tapes.resume(paused)
             other = detached(t).requires_grad_(bool(node.requires_grad))
             setattr(other, STANDS_FOR, node)
+            if (tape := tapes.get_active()) is not None:
+                tape.stands = True
             return self.pair(t, other)
 
     def replaces(self, t: Any) -> bool:
@@ -193,13 +195,16 @@ def leaves_below(results: list[Tensor], last: Sequence[Result] = ()) -> dict[int
     return {k: t for k, t in found.items() if isinstance(t, Result) or not private.is_functorch_wrapped_tensor(t)}
 
 
-def graphs_own(inner: Tensor) -> Tensor:
-    """A tensor of the graph for one that the user has kept from inside a transform, which has ended since."""
+def graphs_own(inner: Tensor, only_stand_ins: bool = False) -> Tensor:
+    """A tensor of the graph for one that the user has kept from inside a transform, which has ended since.
+
+    `only_stand_ins`: `inner` itself where its history leads to leaves of torch's alone.
+    """
     with torch_autograd():
         if not inner.requires_grad:
             return inner
         leaves = [*leaves_below([inner]).values()]
-        if not leaves:
+        if not leaves or only_stand_ins and not any(STANDS_FOR in t.__dict__ for t in leaves):
             return inner
         call = differentiated("transform", leaves, [inner]) if inner.grad_fn is not None else None
     with private.DisableTorchFunction():

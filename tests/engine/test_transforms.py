@@ -443,3 +443,38 @@ def test_leaves_of_torch_stand_for_themselves(program: Any, optimize: bool) -> N
     assert len(mine) == len(expected)
     for a, b in zip(mine, expected, strict=True):
         assert torch.allclose(a, b, 1e-12, 1e-12) if isinstance(b, Tensor) else a == b
+
+
+TRANSFORMS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "grad": torch.func.grad,
+    "jacrev": torch.func.jacrev,
+    "hessian": torch.func.hessian,
+    "vjp": lambda f: lambda v: torch.func.vjp(f, v),
+    "vmap": lambda f: lambda v: torch.vmap(lambda u: f(u[None]))(v),
+    "jacobian": lambda f: lambda v: torch.autograd.functional.jacobian(f, v),
+}
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_tensor_of_no_level_kept_from_inside_has_its_gradient(name: str, optimize: bool) -> None:
+    """Computed from closed-over tensors alone: a leaf, and a result of the graph, which something stands for inside."""
+    def run() -> tuple[Tensor | None, ...]:
+        x, w = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 4.0], requires_grad=True)
+        h, kept = x * 3, list[Tensor]()
+
+        def f(v: Tensor) -> Tensor:
+            kept.append(h * w + x)
+            return (v * v).sum()
+
+        TRANSFORMS[name](f)(torch.ones(2))
+        k = kept[0]
+        (first,) = torch.autograd.grad((k * k).sum(), w, create_graph=True)
+        (first.sum() + (k * h).sum()).backward()
+        return first, x.grad, w.grad
+
+    expected = run()
+    with ao.AutogradGraph(optimize=optimize):
+        found = run()
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
