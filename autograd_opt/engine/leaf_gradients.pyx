@@ -5,8 +5,8 @@ import torch
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_call, ao_contiguous, ao_dtype, ao_get, ao_into, ao_is_neg, ao_is_view, ao_is_zero, ao_method, ao_needs_grad,
-    ao_on_cpu, ao_own, ao_set, ao_start, ao_strided, ao_use_reads,
+    ao_contiguous, ao_dtype, ao_get, ao_into, ao_is_neg, ao_is_view, ao_is_zero, ao_needs_grad, ao_own, ao_set, ao_start,
+    ao_strided, ao_use_reads,
 )
 from autograd_opt.abi.kernel_names import INTO
 from autograd_opt.abi.tensor_info import reads_address
@@ -28,11 +28,6 @@ cdef object get_post_hooks = base.__dict__["_post_accumulate_grad_hooks"]
 cdef object is_neg = base.__dict__["is_neg"]
 cdef object is_zero = base.__dict__["_is_zerotensor"]     # torch's zeros without memory
 cdef object iadd = base.__dict__["add_"]
-cdef object copy_ = base.__dict__["copy_"]
-cdef object stride = base.__dict__["stride"]
-cdef object empty_strided = private.VariableFunctions.empty_strided
-cdef object CPU = torch.device("cpu")
-cdef tuple EMPTY = ()
 cdef int IADD_K = INTO.index("add_")
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
@@ -53,11 +48,10 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
 
     False where the general way must decide.  A first gradient is taken over without a copy
     when the run alone holds `g` and `g` alone its memory; of a `solid` one, which a kernel has
-    just made, nothing else need be asked.  Any other is copied.
+    just made, nothing else need be asked.
     """
     cdef object t = node.value, old
     cdef object dtype
-    cdef bint taken
     if is_weak(t) or type(g) is not Tensor or ao_is_view(t) or node.flags & SPARSE:
         return False
     if type(t) is Parameter or type(t) is Tensor:
@@ -82,22 +76,21 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
         finally:
             release()
         return True
-    if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype:
+    if not sole or not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype:
         return False
-    if shape_of(t) != (node.shape if solid else shape_of(g)):
+    if not solid:
+        if not ao_contiguous(g) or ao_is_neg(is_neg, g) \
+                or ao_is_zero(is_zero, g) or shape_of(g) != shape_of(t):
+            return False
+        if not fresh and not sole_owner(g):
+            return False
+    elif shape_of(t) != node.shape:
         return False
-    taken = sole and (solid or ao_contiguous(g) and not ao_is_neg(is_neg, g) and not ao_is_zero(is_zero, g)
-                      and (fresh or sole_owner(g)))
-    if not taken:
-        if not ao_on_cpu(g) or not ao_on_cpu(t):
-            return False                 # what is made elsewhere, the general way makes
-        g = ao_method(copy_, ao_call(empty_strided, (shape_of(t), ao_method(stride, t, EMPTY)), {"dtype": dtype, "device": CPU}), (g,))
     acquire()                            # what looks for modes and properties may let other threads run
     try:
         if ao_get(get_grad, t) is not None:
             return False
-        if taken:
-            ao_start(g, Py_REFCNT(g), 0)
+        ao_start(g, Py_REFCNT(g), 0)
         if is_custom(t):
             t.grad = g
         else:

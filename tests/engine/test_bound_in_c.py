@@ -146,33 +146,3 @@ def test_a_list_of_operands_is_bound_without_python(join: Callable[..., torch.Te
         assert frames(lambda: join([x, w], dim=1)) == set()
         assert frames(lambda: join((x, w))) == set()
         assert join([x, w], dim=1).equal(join([X, W], dim=1))
-
-
-def gradients_of_leaves() -> dict[str, Callable[[Any, Any], Any]]:
-    """Losses one of whose gradients is a view, is shared or has another layout: torch copies it."""
-    return {
-        "expanded": lambda x, w: x.sum(),
-        "for two": lambda x, w: ((x + w) * X).sum(),
-        "transposed": lambda x, w: (x.t() @ w).square().sum() + (x.t() * X.t()).sum(),
-        "a part": lambda x, w: (torch.cat([x, w]) * torch.cat([W, X])).sum(),
-    }
-
-
-@pytest.mark.parametrize("optimize", [False, True])
-@pytest.mark.parametrize("kind", [ao.tensor, torch.nn.Parameter])
-@pytest.mark.parametrize("name", gradients_of_leaves())
-def test_a_gradient_is_copied_without_python(name: str, kind: Callable[..., Any], optimize: bool) -> None:
-    loss = gradients_of_leaves()[name]
-    x, w = X.clone().requires_grad_(), W.clone().requires_grad_()
-    loss(x, w).backward()
-    a, b = kind(X.clone()), kind(W.clone())
-    with ao.AutogradGraph(optimize=optimize):
-        result = loss(a, b)
-        assert not {f for f in frames(result.backward) if f.startswith("engine.accumulate.")}
-    given = [t.grad for t in (a, b) if t.grad is not None]
-    assert len({g.data_ptr() for g in given}) == len(given)
-    for mine, theirs in ((a.grad, x.grad), (b.grad, w.grad)):
-        assert (mine is None) == (theirs is None)
-        if mine is not None and theirs is not None:
-            assert mine.equal(theirs)
-            assert mine.stride() == theirs.stride()
