@@ -5,8 +5,8 @@ import torch
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_contiguous, ao_dtype, ao_get, ao_into, ao_is_neg, ao_is_view, ao_is_zero, ao_needs_grad, ao_own, ao_set, ao_start,
-    ao_strided, ao_use_reads,
+    ao_call, ao_contiguous, ao_dtype, ao_get, ao_into, ao_is_neg, ao_is_view, ao_is_zero, ao_method, ao_method0,
+    ao_needs_grad, ao_own, ao_set, ao_start, ao_strided, ao_use_reads,
 )
 from autograd_opt.abi.kernel_names import INTO
 from autograd_opt.abi.tensor_info import reads_address
@@ -26,6 +26,14 @@ cdef object get_hooks = base.__dict__["_backward_hooks"]
 cdef object get_grad_dtype = base.__dict__["grad_dtype"]
 cdef object get_post_hooks = base.__dict__["_post_accumulate_grad_hooks"]
 cdef object is_neg = base.__dict__["is_neg"]
+cdef object is_conj = base.__dict__["is_conj"]
+cdef object get_device = ao_own(base.__dict__["device"])
+cdef object stride_method = base.__dict__["stride"]
+cdef object copy_method = base.__dict__["copy_"]
+cdef object empty_strided = torch.empty_strided
+cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
+cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
+cdef tuple NOTHING = (None, None, None)
 cdef object is_zero = base.__dict__["_is_zerotensor"]     # torch's zeros without memory
 cdef object iadd = base.__dict__["add_"]
 cdef int IADD_K = INTO.index("add_")
@@ -41,6 +49,26 @@ cdef bint hookless(object t):
         return False
     own = t.__dict__
     return own.get("_requires_grad") is True and not own.get("_leaf_hooks") and not own.get("_post_hooks")
+
+
+cdef bint owned(object g, bint fresh, bint solid) except -1:
+    """Can the leaf take over `g`, which the run alone holds?  It is contiguous, and alone in memory that is what it seems."""
+    if solid:
+        return True
+    return ao_contiguous(g) and not ao_is_neg(is_neg, g) and not ao_is_zero(is_zero, g) and (fresh or sole_owner(g)) \
+        and (is_float(ao_dtype(g)) or ao_method0(is_conj, g) is not True)
+
+
+cdef object copied(object g, object t):
+    """`g` in memory of its own, with the strides of `t`."""
+    cdef object out, guard = private.DisableTorchFunction()
+    ao_method0(guard_enter, guard)
+    try:
+        out = ao_call(empty_strided, (shape_of(t), ao_method(stride_method, t, ())),
+                      {"dtype": ao_dtype(g), "device": ao_get(get_device, g)})
+        return ao_method(copy_method, out, (g,))
+    finally:
+        ao_method(guard_exit, guard, NOTHING)
 
 
 cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) except -1:
@@ -62,7 +90,7 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
     if ao_get(get_hooks, t) is not None or ao_get(get_post_hooks, t) is not None:
         return False
     dtype = node.dtype
-    if not is_float(dtype) or ao_dtype(g) is not dtype or not solid and not ao_strided(g):
+    if not is_float(dtype) and not dtype.is_complex or ao_dtype(g) is not dtype or not solid and not ao_strided(g):
         return False
     old = ao_get(get_grad, t)
     if old is not None:
@@ -76,21 +104,16 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
         finally:
             release()
         return True
-    if not sole or not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype:
-        return False
-    if not solid:
-        if not ao_contiguous(g) or ao_is_neg(is_neg, g) \
-                or ao_is_zero(is_zero, g) or shape_of(g) != shape_of(t):
-            return False
-        if not fresh and not sole_owner(g):
-            return False
-    elif shape_of(t) != node.shape:
+    if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype or shape_of(t) != (node.shape if solid else shape_of(g)):
         return False
     acquire()                            # what looks for modes and properties may let other threads run
     try:
         if ao_get(get_grad, t) is not None:
             return False
-        ao_start(g, Py_REFCNT(g), 0)
+        if sole and owned(g, fresh, solid):
+            ao_start(g, Py_REFCNT(g), 0)
+        else:
+            g = copied(g, t)
         if is_custom(t):
             t.grad = g
         else:

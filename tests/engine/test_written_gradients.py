@@ -103,3 +103,18 @@ def test_no_gradient_shares_memory_with_another() -> None:
     assert all(torch.equal(t.grad, torch.full((3,), 2.0)) for t in (p, q, r, s))  # type: ignore[arg-type]
     assert torch.equal(given, torch.ones(3))
     assert torch.equal(longer, torch.ones(6))
+
+
+def test_a_complex_gradient_is_taken_over_or_copied_as_a_real_one_is() -> None:
+    """Of a conjugate, of a transpose, of a part of another's memory; and sums."""
+    def program() -> list[Any]:
+        x, y, z = (torch.nn.Parameter(torch.randn(3, 3, dtype=torch.complex64)) for _ in range(3))
+        w = torch.randn(3, 3, dtype=torch.complex64)
+        whole = torch.cat([x, y.mT]) * torch.cat([w, w.mT])
+        whole.backward(torch.ones(6, 3, dtype=torch.complex64).conj())
+        z.conj().backward(w)
+        seen = [(p.grad.stride(), p.grad.resolve_conj()) for p in (x, y, z) if p.grad is not None]
+        (x * w).abs().sum().backward()
+        return [entry for entries in seen for entry in entries] + [x.grad]
+
+    same(program)

@@ -160,17 +160,17 @@ conditions(
     ("wanted", NATIVE + "test_captured_cotangents_are_the_users"),
 )
 conditions(
-    "if not solid:\n"
-    "        if not ao_contiguous(",
-    ("not solid", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
+    "if solid:\n        return True\n    return ao_contiguous(g)",
+    ("solid", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
+    holds=True,
 )
 conditions(
-    "if not ao_contiguous(g) or ao_is_neg(is_neg, g) \\\n"
-    "                or ao_is_zero(is_zero, g) or shape_of(g) != shape_of(t):",
-    ("not ao_contiguous(g)", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
+    "return ao_contiguous(g) and not ao_is_neg(is_neg, g)",
+    ("ao_contiguous(g)", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
+    holds=True,
 )
 conditions(
-    "if not sole or not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype:",
+    "if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype or shape_of(t) != (",
     ("not ao_contiguous(t)", ENTRY + "test_first_gradients_are_memory_of_their_own"),
 )
 
@@ -418,11 +418,16 @@ conditions(
     holds=True,
 )
 conditions(
-    "if not sole or not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype:\n        return False",
-    ("not sole", WRITTEN + "test_no_gradient_shares_memory_with_another"),
+    "if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype or shape_of(t) != (",
     ("ao_get(get_grad_dtype, t) is not dtype", WRITTEN + "test_a_gradient_of_another_type"),
 )
 conditions(
-    "if not fresh and not sole_owner(g):",
-    ("not sole_owner(g)", WRITTEN + "test_no_gradient_shares_memory_with_another"),
+    "if sole and owned(g, fresh, solid):",
+    ("sole", WRITTEN + "test_no_gradient_shares_memory_with_another"),
+    holds=True,
+)
+conditions(
+    "and not ao_is_zero(is_zero, g) and (fresh or sole_owner(g))",
+    ("sole_owner(g)", WRITTEN + "test_no_gradient_shares_memory_with_another"),
+    holds=True,
 )

@@ -364,10 +364,20 @@ def a_grad_keeps_its_tensor() -> None:
     assert torch.equal(first, torch.tensor([5.0, 5.0]))
 
 
+def grads_of_hooked_leaves_are_apart() -> None:
+    a, b = ao.tensor([1.0, 2.0]), ao.tensor([3.0, 4.0])
+    for leaf in (a, b):
+        leaf.register_hook(lambda g: None)   # likewise
+    with ao.AutogradGraph(optimize=True):
+        (a + b).backward(torch.ones(2))
+    a.grad.zero_()
+    assert torch.equal(b.grad, torch.ones(2))
+
+
 mutant(
     "a leaf's .grad is somebody else's tensor",
     replaced(accumulate, "own_copy", lambda g, t, sole=False: g),
-    "28 two leaves, one cotangent",
+    grads_of_hooked_leaves_are_apart,
 )
 mutant(
     "an existing .grad is replaced",
