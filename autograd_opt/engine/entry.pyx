@@ -259,10 +259,10 @@ def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unu
     guard = spare_guards.pop() if spare_guards else Guard()
     ao_method0(guard_enter, guard)
     try:
+        node = handle(tape, t)               # first: the root may be a leaf that nothing has read, and a target
         targets = bare_targets(tape, inputs)
         if targets is None:
             return None
-        node = handle(tape, t)
         if node.index < 0 or not is_float(node.dtype) or not node.flags & REQUIRES_GRAD \
                 or node.op.name == "view_apart":
             return None

@@ -250,6 +250,14 @@ def test_an_ordinary_grad_can_be_differentiated(optimize: bool) -> None:
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("optimize", [False, True])
+def test_the_root_of_a_grad_may_be_a_leaf_that_nothing_has_read(optimize: bool) -> None:
+    with ao.AutogradGraph(optimize=optimize):
+        c = (torch.rand(3) + 0.5).requires_grad_()
+        (g,) = torch.autograd.grad(c, c, X[0, :1].expand(3))
+    assert torch.equal(g, X[0, :1].expand(3))
+
+
 def test_gradients_inside_gradients_go_as_deep_as_torchs() -> None:
     def run(depth: int) -> float:
         x = torch.tensor(0.5, requires_grad=True)

@@ -523,9 +523,6 @@ READ_WITHOUT_GRADIENT = {
     "long": lambda w: w.long(),
     "bincount": lambda w: w.long().bincount(),
     "index_fill": lambda w: torch.zeros(3).index_fill(0, w.long(), 1.0),
-    "sort": lambda w: w.sort()[1],
-    "max": lambda w: w.max(0).indices,
-    "topk of a result": lambda w: torch.topk(w * 2, 2)[1],
     "searchsorted": lambda w: torch.searchsorted(w, w),
     "no_grad": without_grad(torch.no_grad),
     "inference_mode": without_grad(torch.inference_mode),
@@ -547,6 +544,20 @@ def test_result_without_history_holds_no_leaf(name, optimize):
     assert gone()                                   # torch's
     with ao.AutogradGraph(optimize=optimize):
         assert gone()
+
+
+@pytest.mark.parametrize("index", [
+    lambda w: w.sort()[1], lambda w: w.max(0).indices, lambda w: torch.topk(w * 2, 2)[1],
+])
+@OPTIMIZE
+def test_index_holds_no_record(index, optimize):
+    """Nor the graph of what it was found in."""
+    with ao.AutogradGraph(optimize=optimize):
+        w = torch.ones(3, requires_grad=True)
+        found, there = index(w), weakref.ref(w)
+        del w
+        assert there() is None
+        assert found.dtype is torch.int64
 
 
 @pytest.mark.parametrize("optimize", [None, False, True])

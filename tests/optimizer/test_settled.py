@@ -71,6 +71,7 @@ def planned(text: Callable[[Tensor], Tensor], end: Callable[[Tensor], Tensor], r
     """
     a, asked = ao.tensor(torch.rand(5)), []
     x = torch.tensor(a.tolist(), requires_grad=True)
+    plan_cache.PLANS.clear()
     for n in range(1, runs + 1):
         with ao.AutogradGraph(optimize=True) as graph:
             end(functools.reduce(lambda y, _: text(y), range(n), a)).backward()

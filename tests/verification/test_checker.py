@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
+from autograd_opt.record.context import forget_places
 from autograd_opt.verification.checker.checker import check
 from autograd_opt.verification.checker.linear_combinations import Sums
 from autograd_opt.verification.lemmas.cases import CASES
@@ -132,6 +133,7 @@ CHOICES = [
 
 
 def random_program(rng, optimize=True, n=None):
+    forget_places()                              # programs that share their lines have nothing else in common
     graph = ao.AutogradGraph(optimize=optimize)
     graph.__enter__()
     pool = [ao.tensor(torch.rand(2, dtype=torch.float64) + 0.5) for _ in range(3)]

@@ -18,6 +18,7 @@ import torch
 from test_checker import CHOICES
 
 import autograd_opt as ao
+from autograd_opt.record.context import forget_places
 from autograd_opt.verification.checker.checker import numbering
 from autograd_opt.verification.counterexample import prime_field
 from autograd_opt.verification.result.budget import ENGINES
@@ -145,6 +146,7 @@ def campaign(count, seed):
     found = Counter()
     for k in range(count):
         start = rng.randrange(10**9)
+        forget_places()                          # programs that share their lines have nothing else in common
         with ao.AutogradGraph(optimize=True) as graph:
             leaves, loss = build(random.Random(start), ao.tensor)
             nodes = graph.tape.snapshot()
