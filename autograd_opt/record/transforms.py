@@ -204,7 +204,7 @@ def graphs_own(inner: Tensor, only_stand_ins: bool = False) -> Tensor:
         if not inner.requires_grad:
             return inner
         leaves = [*leaves_below([inner]).values()]
-        if not leaves or only_stand_ins and not any(STANDS_FOR in t.__dict__ for t in leaves):
+        if not leaves or (only_stand_ins and not any(STANDS_FOR in t.__dict__ for t in leaves)):
             return inner
         call = differentiated("transform", leaves, [inner]) if inner.grad_fn is not None else None
     with private.DisableTorchFunction():
