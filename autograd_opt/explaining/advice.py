@@ -441,12 +441,6 @@ def via(site: Site, reached: Reached) -> str:
     return f" (when it is reached from {call_text(calls[-1])})" if calls else ""
 
 
-def turning(site: Site, level: int) -> str:
-    """The call some levels up, which stands in a loop."""
-    calls = [s.spot for s in site.upwards() if s.kind == EXPRESSION and s.spot is not None]
-    return f" (when it is reached from {call_text(calls[level])})"
-
-
 def caller(site: Site, other: Site) -> Spot | None:
     """Where the chain of calls of a site first differs from that of another one."""
     mine, its = site.chain(), other.chain()
@@ -460,7 +454,8 @@ def loop(pairs: list[Pair], group: list[Pair], program: Program) -> Advice:
     assert spot is not None
     moved = frozenset(normal(p.site.spot) for p in pairs if p.site.spot is not None)
     left = [loops_to_leave(p.site, moved) for p in pairs]
-    common = [place for place in left[0] if all(place in other for other in left)]
+    # what a caller's loop changes in turns that nobody watched is not in the source of the site's own function
+    common = [place for place in left[0] if all(place in other for other in left) and not (place[0] and program.partly)]
     if not common or any(p.written for p in pairs):
         return keep(main, group, reached)
     # what is said of all chains of calls comes before what is said of one, and the outermost loop before those in it
@@ -476,10 +471,7 @@ def loop(pairs: list[Pair], group: list[Pair], program: Program) -> Advice:
     texts = tuple(p.site.spot.text for p in pairs if p.site.spot is not None)
     places = tuple(dict.fromkeys(str(p.site.spot) for p in pairs))
     single = all(alone(p.site, reached) for p in pairs)
-    if level and single and program.partly:          # other calls may lead there unseen
-        everywhere, call = False, turning(main.site, level)
-    else:
-        call = "" if everywhere else via(main.site, reached)
+    call = "" if everywhere else via(main.site, reached)
     if not (everywhere and level == 0) and (call or not single):
         each = ", one for each chain of calls that leads there" if everywhere else ""
         have = "have one value each" if it == "them" else "has one value"
