@@ -155,10 +155,12 @@ def findings_of(watch: Watch) -> Findings:
                         ran=tuple(dict.fromkeys(known.ran + advice.ran))), before + group)
     found = [finding(advice, group) for advice, group in causes.values()]
     found.sort(key=lambda f: (-f.seconds, f.places))
+    # the cost of watching is estimated by a sample: no more of the time than operations have left
+    spare = max(watch.total_seconds - watch.seconds - watch.seconds_beside - watch.first_seconds, 0.0)
     return Findings(
         tuple(found[:MOST]), near_misses_of(watch.misses.values()),
         watch.operations + watch.operations_beside, watch.seconds + watch.seconds_beside, watch.first_seconds,
-        watch.own_seconds, watch.total_seconds, watch.watched_share, watch.windows, watch.partly,
+        min(watch.own_seconds, spare), watch.total_seconds, watch.watched_share, watch.windows, watch.partly,
         sum(pair.written for pair in watch.executions.pairs.values() if pair.site.inside is None),
         watch.nodes >= FEW_NODES,
     )

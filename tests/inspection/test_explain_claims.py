@@ -45,6 +45,16 @@ def test_a_value_that_stays_while_nothing_is_watched_leaves_the_loop() -> None:
     assert finding.action == "hoist", finding.advice
 
 
+def test_what_watching_cost_and_operations_are_no_more_than_the_whole() -> None:
+    with (e := explain(budget=1e9)):
+        for _ in range(20):
+            torch.rand(3).exp()
+        e.overhead = 1.0                                 # as estimated on a machine that others use
+    found = e.report
+    assert found.own_seconds > 0
+    assert found.own_seconds + found.seconds + found.first_seconds <= found.total_seconds * (1 + 1e-9)
+
+
 def test_a_few_equal_values_of_a_program_watched_in_part_are_not_all() -> None:
     x, e = torch.ones(3), explain(budget=1e9)
     with e:
