@@ -290,6 +290,15 @@ def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unu
     return tuple(results)
 
 
+cdef int ended(Tape tape, object run, bint retain) except -1:
+    """After the engine's loop: note that a run has freed the graph, and call what waits for its end."""
+    if not retain:
+        tape.consumed = True
+    if run.callbacks:
+        finish_run(run)
+    return 0
+
+
 cdef list recorded_run(list targets, object graph, Tape tape, list roots, list cotangents, list stack, bint retain):
     """The cotangents of `targets`, with every operation of the rules recorded; nothing merges."""
     cdef GraphTask task = GraphTask.__new__(GraphTask, tape, retain, True, False)
@@ -311,10 +320,7 @@ cdef list recorded_run(list targets, object graph, Tape tape, list roots, list c
             enabled.__exit__(None, None, None)
             if ao_builtin0(grad_enabled) is not grads:
                 set_grad_enabled(grads)
-        if not retain:
-            tape.consumed = True
-        if run.callbacks:
-            finish_run(run)
+        ended(tape, run, retain)
     finally:
         stack.pop()
         tape.fixed -= 1
@@ -357,10 +363,7 @@ cdef list run_to(list targets, object graph, Tape tape, list roots, list cotange
             spare_guards.append(guard)
         run = stack[len(stack) - 1]
         try:
-            if not retain:
-                tape.consumed = True
-            if run.callbacks:
-                finish_run(run)
+            ended(tape, run, retain)
         finally:
             stack.pop()
     finally:
