@@ -42,7 +42,8 @@ def requires_grad(self: Any) -> bool:
         if node.view is None or (node.requires_grad and node.op != "view_apart"):
             return bool(node.requires_grad)
         return references.requires_grad(self)
-    return bool(self.__dict__.get("_requires_grad", False))
+    known = self.__dict__.get("_requires_grad")
+    return references.requires_grad(self) if known is None else bool(known)
 
 
 def is_leaf(self: Any) -> bool:

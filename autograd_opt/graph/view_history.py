@@ -89,7 +89,7 @@ def shown_as_view(t: Tensor) -> bool:
         return t._is_view()
     node = t.__dict__.get("_node")
     if node is None or node.is_leaf:
-        return "_made" in t.__dict__ or not t.is_contiguous()
+        return "_made" in t.__dict__ or BY_FUNCTION in t.__dict__ or not t.is_contiguous()
     return (node.operands[0] if node.op.name == "output" else node).op.name not in PLAIN
 
 
@@ -144,7 +144,11 @@ def refused(how: Any, written: str, node: Any = None) -> errors.InplaceError:
 
 def maker_text(node: Any) -> str:
     """Which output of which function a node is, as torch's refusals say it."""
-    number = node.raw_attributes["i"] if node.op.name == "output" else 0
+    number = 0
+    if node.op.name == "output":
+        number = node.raw_attributes["i"]
+        numbers = (node.operands[0].raw_attributes or {}).get("numbers")        # of nodes of torch's
+        number = number if numbers is None else numbers[number]
     return f"Output {number} of {node.name().rstrip('0123456789').removesuffix('Backward')}"
 
 

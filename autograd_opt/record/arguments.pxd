@@ -44,7 +44,9 @@ cdef inline bint tracked(Tape tape, object t) except -1:
         # a view made before its base took part in a recorded write
         return tape.late and ao_is_view(t) and handle(tape, t).flags & REQUIRES_GRAD != 0
     node = computed(t)
-    return getattr(t, MARK, False) if node is None else node.flags & REQUIRES_GRAD != 0
+    if node is not None:
+        return node.flags & REQUIRES_GRAD != 0
+    return getattr(t, MARK, False) or (tape.late and ao_is_view(t) and handle(tape, t).flags & REQUIRES_GRAD != 0)
 
 cdef inline bint foreign(object x) except -1:
     """Is `x` no tensor, and has it, or one of those in it, a torch function to be asked?"""

@@ -282,6 +282,13 @@ def described(call: OpaqueCall) -> dict[str, Any]:
     return {"call": call.name, "torch": name_of(call.edges[0].node)}
 
 
+def of_several(outputs: list[torch.Tensor], leading: list[bool]) -> tuple[int, ...]:
+    """Which results that lead on torch takes for one of several views, as a Jacobian is: nobody may write them."""
+    tracked = [o for o, on in zip(outputs, leading, strict=True) if on]
+    return tuple(i for i, o in enumerate(tracked)
+                 if o._is_view() and view_history.making_of(o) == view_history.Making.MULTI_OUTPUT_NODE)
+
+
 def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.Tensor],
            views: bool = False) -> list[torch.Tensor]:
     """Attach an opaque node for a call that has run; returns its outputs, detached."""
@@ -294,16 +301,21 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
         kept = held_by_torch(call, operands)
     elif call.edges and call.can_keep_nothing():
         kept = None                     # nothing holds them for the user
+    if not tracked:
+        if (tape := tapes.get_recording()) is not None:
+            tape.let_go_unread(recorder.nodes_or_refuse(operands, call.name) or ())
+        return results
+    attributes = described(call)
+    if views and (several := of_several(outputs, leading)):
+        attributes["of_several"] = several
     if len(tracked) == 1:
-        node = new_nodes.record_node(OPAQUE, tuple(operands), described(call), tracked[0], True, (call, kept))
+        node = new_nodes.record_node(OPAQUE, tuple(operands), attributes, tracked[0], True, (call, kept))
         node.view = True if shows(tracked[0], operands) else None
-    elif tracked:
-        attributes, numbers = described(call), tuple(e.output_nr for e in call.edges)
-        if numbers != tuple(range(len(numbers))):           # results of several nodes of torch's
-            attributes["numbers"] = numbers
-        new_nodes.record_multi(OPAQUE_MULTI, tuple(operands), attributes, tracked, True, (call, kept))
-    elif (tape := tapes.get_recording()) is not None:
-        tape.let_go_unread(recorder.nodes_or_refuse(operands, call.name) or ())
+        return results
+    numbers = tuple(e.output_nr for e in call.edges)
+    if numbers != tuple(range(len(numbers))):               # results of several nodes of torch's
+        attributes["numbers"] = numbers
+    new_nodes.record_multi(OPAQUE_MULTI, tuple(operands), attributes, tracked, True, (call, kept))
     return results
 
 

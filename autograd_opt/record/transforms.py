@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD
-from autograd_opt.graph import handles, references
+from autograd_opt.graph import handles, references, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor, connected
 from autograd_opt.graph.thread_state import excluded_autograd, torch_autograd
@@ -150,6 +150,7 @@ class Capture(TorchFunctionMode):
                 made: dict[int, Tensor] = {}
                 mapped(lambda o: o if id(o) in back else made.setdefault(id(o), o), out)
                 found = [o for o in made.values() if computed(o)]
+                keep_making([o for o in made.values() if not o.requires_grad])
         if found:
             earlier = self.made if self.made or self.goes_on else None
             results = record_call(self.name, self.below, found, True, earlier)
@@ -183,6 +184,13 @@ def computed(t: Tensor) -> bool:
         return t.requires_grad and not t.is_leaf
     base: Any = t._base
     return t.requires_grad or base.requires_grad or STANDS_FOR in base.__dict__
+
+
+def keep_making(results: list[Tensor]) -> None:
+    """Say of results without a history how torch made them, where that decides who may write them."""
+    for o in results:
+        if o._is_view() and (how := view_history.making_of(o)) != view_history.Making.DEFAULT:
+            setattr(o, view_history.BY_FUNCTION, int(how))
 
 
 def leaves_below(results: list[Tensor], last: Sequence[Result] = ()) -> dict[int, Any]:

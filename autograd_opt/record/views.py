@@ -51,6 +51,9 @@ def protect(view: Tensor, node: Any, base_node: Any) -> None:
     while step is not None and step is not base_node and (step.view is not None or step.op.name == "output"):
         refuse_origin(step, node)
         step = step.operands[0] if step.operands else None
+    below = view_history.origin(base_node)
+    if below.op is EMBED:               # memory that `adopt` gave the value of the tensor it was made for
+        refuse_origin(below.operands[0], node)
     if base_node.requires_grad and (leads_nowhere(node) or (not node.requires_grad and (
             node.is_leaf or node.operands[0] is base_node))):
         refuse_mode(view, ITSELF, node)
@@ -140,9 +143,10 @@ def past_hooks(node: Any, base: Any) -> Any:
 
 def refuse_origin(node: Any, written: Any) -> None:
     """Refuse a write to `written`, a view of what a multi-view or custom function returned as `node`, or that one."""
-    maker = node.operands[0] if node.op.name == "output" else node
-    name = (maker.raw_attributes or {}).get("call", maker.op.name)
-    if name in MULTI_VIEWS or name == "function_multi":
+    maker, place = (node.operands[0], node.raw_attributes["i"]) if node.op.name == "output" else (node, 0)
+    attributes = maker.raw_attributes or {}
+    name = attributes.get("call", maker.op.name)
+    if name in MULTI_VIEWS or name == "function_multi" or place in attributes.get("of_several", ()):
         raise refused(Making.MULTI_OUTPUT_NODE, ITSELF, written)
     if name == "function":
         raise refused(Making.IN_CUSTOM_FUNCTION, ITSELF, written)

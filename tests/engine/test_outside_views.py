@@ -111,3 +111,27 @@ def test_views_that_torch_refuses_in_the_next_graph():
         for t in (half, view):
             with pytest.raises(RuntimeError, match="has been modified inplace"):
                 t * 2
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("made", ["outside", "in a graph before", "in the same graph"])
+@pytest.mark.parametrize("create", [ao.tensor, torch.tensor])
+def test_a_view_requires_grad_with_its_base_in_every_graph_to_come(create, made, optimize):
+    def view_of_a_base():
+        base = create([[1.0, 2.0], [3.0, 4.0]])
+        view = base[:, 0]
+        base.requires_grad_()
+        return base, view
+
+    if made == "outside":
+        base, view = view_of_a_base()
+    elif made == "in a graph before":
+        with ao.AutogradGraph(optimize=optimize):
+            base, view = view_of_a_base()
+    with ao.AutogradGraph(optimize=optimize):
+        if made == "in the same graph":
+            base, view = view_of_a_base()
+        result = view * 2
+        assert base.requires_grad
+        assert view.requires_grad
+        assert result.requires_grad

@@ -68,6 +68,9 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "view of a view": lambda b: b.view_as(b).view_as(b),
     "one of many": lambda b: b.unbind()[0],
     "view of one of many": lambda b: b.unbind()[0].view(2),
+    "a Jacobian": lambda b: torch.func.jacrev(torch.sin)(b),
+    "part of a Jacobian": lambda b: torch.func.jacfwd(torch.sin)(b)[0],
+    "one of two Jacobians": lambda b: torch.func.jacrev(lambda t, q: t * q, (0, 1))(b, b * 2)[1],
     "of a Function": Same.apply,
     "of a Function's pair": lambda b: Pair.apply(b, torch.ones(2, 2, requires_grad=True) * 3)[0],
 }
@@ -115,6 +118,8 @@ def test_every_write_that_torch_refuses_is_refused_in_its_words(mode: Any, view:
             for optimize in (False, True):
                 with ao.AutogradGraph(optimize=optimize):
                     said = written_or_refused(base, view, mode, write)
+                if write == "turned under no_grad" and "Jacobian" in view:      # which node, torch says after the turn
+                    said, wanted = (words.partition(" is a view")[2] or words for words in (said, wanted))
                 if said.removesuffix(" Use torch.no_grad() to update it, or write to a clone()") != wanted:
                     differ.append((base, write, said[:100], wanted[:100]))
     assert not differ, "\n".join(map(str, differ))
