@@ -11,6 +11,7 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
+from autograd_opt.graph import view_history
 
 Tensor = torch.Tensor
 
@@ -52,8 +53,22 @@ def make_cotangents(tape: Any, roots: Sequence[Any], found: Sequence[Any], given
                 "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
                 f"dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype of {dtype}."
             ))
-        out.append(g if g.dtype is dtype else g.to(dtype))
+        g = g if g.dtype is dtype else g.to(dtype)
+        computed = view_history.origin(node)
+        turned = tuple(shape) != tuple(computed.shape) and not computed.is_leaf
+        out.append(of_the_shape(i, g, computed.shape, batched) if turned else g)
     return out
+
+
+def of_the_shape(index: int, g: Tensor, shape: Any, batched: bool) -> Tensor:
+    """The cotangent of a root that has another shape since its node was recorded, summed to the node's; or refused."""
+    slices, sizes = (g.shape[:1], g.shape[1:]) if batched else (g.shape[:0], g.shape)
+    aligned = (1,) * (len(sizes) - len(shape)) + tuple(shape)
+    if len(aligned) > len(sizes) or any(n not in (1, m) for n, m in zip(aligned, sizes, strict=True)):
+        raise errors.GraphError(errors.at(
+            f"invalid gradient at index {index} - got {list(sizes)} but expected shape compatible with {list(shape)}"
+        ))
+    return g.sum_to_size((*slices, *aligned)).reshape((*slices, *shape))
 
 
 def implicit(tape: Any, root: Any, node: Any) -> Tensor:

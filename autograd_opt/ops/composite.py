@@ -86,16 +86,6 @@ def column_stack(tensors: Any) -> Any:
     return hstack([t.reshape(t.numel(), 1) if t.ndim <= 1 else t for t in tensors])
 
 
-@decompose("torch._C._VariableFunctions.block_diag")
-def block_diag(tensors: Any) -> Any:
-    blocks = atleast_2d(list(tensors))
-    width, left, rows = sum(b.shape[1] for b in blocks), 0, []
-    for b in blocks:
-        rows.append(torch.nn.functional.pad(b, (left, width - left - b.shape[1])))
-        left += b.shape[1]
-    return torch.cat(rows, 0)
-
-
 @decompose("torch._VF.cartesian_prod")
 def cartesian_prod(tensors: Any) -> Any:
     if len(tensors) == 1:

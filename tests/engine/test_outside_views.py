@@ -115,7 +115,9 @@ def test_views_that_torch_refuses_in_the_next_graph():
 
 @pytest.mark.parametrize("optimize", [False, True])
 @pytest.mark.parametrize("made", ["outside", "in a graph before", "in the same graph"])
-@pytest.mark.parametrize("create", [ao.tensor, torch.tensor])
+@pytest.mark.parametrize("create", [
+    ao.tensor, torch.tensor, lambda values: ao.CustomTensor(torch.tensor(values), requires_grad=False),
+], ids=["tensor", "torch", "CustomTensor"])
 def test_a_view_requires_grad_with_its_base_in_every_graph_to_come(create, made, optimize):
     def view_of_a_base():
         base = create([[1.0, 2.0], [3.0, 4.0]])

@@ -121,7 +121,7 @@ def between(program: Program, message: str) -> bool:
         return False
     name = found.group(1) or found.group(2)
     made = [line for line in program.statements[:place] if re.search(rf"\b{name}(, \w+)* = ", line)]
-    several = r"vmap\(|func\.|block_diag\(|F\.linear\("
+    several = r"vmap\(|func\.|F\.linear\("
     if "next_functions" not in statement and not (made and re.search(several, made[-1])):
         return False
     return differs(Program([*program.statements[:place], f"tell(leaves_below({name}))"])) is None
@@ -485,10 +485,11 @@ KNOWN = (
         through_gradient,
     ),
     Known(
-        "a Function whose backward, or a checkpoint whose function, sets requires_grad, in a run inside vmap: torch "
-        "refuses, here it is called outside",
-        r"torch raises .*You are attempting to call Tensor.requires_grad_\(\).*this library None",
-        r"(?s)(function\('[^']*(within|runs)|checkpoint\([^\n]*slope\().*vmap\(",
+        "a Function whose backward, or a checkpoint whose function, sets requires_grad or calls backward, in a run "
+        "inside vmap: torch refuses, here it is called outside",
+        r"torch raises .*(You are attempting to call Tensor.requires_grad_\(\)|backward\(\) called inside).*"
+        r"this library None",
+        r"(?s)(function\('[^']*(within|runs)|checkpoint\([^\n]*(slope|spent)\().*vmap\(",
         "v = function('within').apply(y)\nu = torch.vmap(lambda g: torch.autograd.grad(v, y, g, retain_graph=True)[0])("
         "torch.ones(3, 3, dtype=torch.float64))",
     ),

@@ -155,7 +155,10 @@ def aliases(tensors: dict[str, Tensor]) -> list[tuple[str, ...]]:
                 found.append((name, name))
                 continue
             before = {n: values[n].clone() for n in near}
-            t.bitwise_not_() if t.dtype in (torch.bool, torch.int64) else t.fill_(1234.5)
+            try:
+                t.bitwise_not_() if t.dtype in (torch.bool, torch.int64) else t.fill_(1234.5)
+            except RuntimeError:        # memory of inference tensors that `data =` has given to another
+                continue
             found.append((name, *[n for n in near if bits(values[n]) != bits(before[n])]))
             t.copy_(before[name])
     return found
