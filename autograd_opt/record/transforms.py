@@ -49,6 +49,8 @@ OF_THE_GRAPH = frozenset([
     FIELD.__get__, FIELD.__set__, FIELD.__delete__, REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD,
 ])
 """What is asked of a tensor of the graph itself, not of what stands in for it."""
+LEAF_WRITTEN = "a leaf Variable that requires grad is being used in an in-place operation"
+"""What torch says of a write to a stand-in."""
 STANDS_FOR = "_stands_for"
 """The attribute of a stand-in: the node of the tensor of the graph."""
 
@@ -78,7 +80,16 @@ class Capture(TorchFunctionMode):
         if func in OF_THE_GRAPH and args and self.replaces(args[0]):
             with recording_again():
                 return dispatch.call(func, args, kwargs or {})
-        return func(*self.swap(args), **self.swap(kwargs or {}))
+        try:
+            return func(*self.swap(args), **self.swap(kwargs or {}))
+        except RuntimeError as refused:
+            if LEAF_WRITTEN not in str(refused) or not args or not self.replaces(args[0]):
+                raise
+            raise errors.UnsupportedError(errors.at(
+                f"{getattr(func, '__name__', func)} writes, inside {self.name}, a tensor that the graph has computed "
+                "outside it: the graph records the call as a whole, without such a write; write before the call, or "
+                "write to a clone()"
+            )) from None
 
     def swap(self, arguments: Any) -> Any:
         """The arguments with a stand-in for every tensor of the graph."""

@@ -478,3 +478,16 @@ def test_tensor_of_no_level_kept_from_inside_has_its_gradient(name: str, optimiz
         found = run()
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_write_inside_to_what_the_graph_has_computed_says_so(optimize: bool) -> None:
+    x = torch.ones(2, requires_grad=True)
+    with ao.AutogradGraph(optimize=optimize):
+        y = x * 3
+        with pytest.raises(ao.UnsupportedError, match=r"mul_ writes, inside .*, a tensor that the graph has computed"):
+            torch.vmap(lambda t: (t * y.mul_(2)).sum())(torch.ones(3, 2))
+        z = torch.vmap(lambda t: t * y.clone().mul_(2))(torch.ones(3, 2))
+        z.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [18, 18]
