@@ -19,8 +19,8 @@ from autograd_opt.engine.entry cimport run_for_torch
 from autograd_opt.engine.kernels cimport NOTHING, Tensor, guard_enter, guard_exit, transform_level
 from autograd_opt.engine.own_memory import own_memory
 from autograd_opt.graph import refusals
-from autograd_opt.graph.boundary cimport boundary, hand_over, kept_outside, loosen, nodes_of, reaches_all
-from autograd_opt.graph.node cimport REQUIRES_GRAD, CustomTensor, Node
+from autograd_opt.graph.boundary cimport become_torchs, boundary, hand_over, kept_outside, loosen, nodes_of, reaches_all
+from autograd_opt.graph.node cimport MARK, REQUIRES_GRAD, CustomTensor, Node
 from autograd_opt.graph.tape cimport Held, Tape, active_tape
 
 ao_use_reads(reads_address())
@@ -46,8 +46,8 @@ cpdef bint runs_as_written() except -1:
 
 
 def made_here(t):
-    """True if torch's graph does not know of the leaf `t`."""
-    return type(t) is CustomTensor and "_requires_grad" in t.__dict__
+    """True if torch's graph cannot know of the leaf `t`, which `autograd_opt.tensor` has made."""
+    return type(t) is CustomTensor and "_requires_grad" in t.__dict__ and "_made_here" in t.__dict__
 
 
 cdef object refuse_leaf(object t):
@@ -120,8 +120,10 @@ cdef class Call:
         cdef list known, changed, written, originals, outputs, others
         self.leaves, self.inputs, written = boundary(tape)
         for t in self.inputs:
-            if type(t) is CustomTensor and made_here(t):
-                refuse_leaf(t)
+            if type(t) is CustomTensor and MARK in t.__dict__:
+                if made_here(t):
+                    refuse_leaf(t)
+                become_torchs(t)
         t = None
         collect(result, found, held)
         for t in written:

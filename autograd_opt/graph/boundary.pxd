@@ -6,5 +6,6 @@ cpdef tuple boundary(Tape tape)
 cpdef list nodes_of(Tape tape, list tensors)
 cpdef int loosen(Tape tape, list leaves) except -1
 cpdef object hand_over(Tape tape, t)
+cpdef int become_torchs(object t) except -1
 cpdef list kept_outside(Tape tape, dict known, list but)
 cdef bint reaches_all() noexcept

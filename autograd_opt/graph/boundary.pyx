@@ -119,6 +119,21 @@ cpdef object hand_over(Tape tape, t):
     return other
 
 
+cpdef int become_torchs(object t) except -1:
+    """Make `t`, which came to require grad while it was recorded, a leaf of torch's own; the graph goes on knowing it."""
+    cdef dict own = t.__dict__
+    cdef object hooks = own.pop("_leaf_hooks", None), post = own.pop("_post_hooks", None)
+    own.pop(NODE, None)
+    own.pop(MARK)
+    ao_set_type(t, PlainTensor)
+    base.requires_grad.__set__(t, True)
+    if hooks:
+        base._backward_hooks.__set__(t, hooks)                  # the handles that users have go on removing them
+    if post:
+        base._post_accumulate_grad_hooks.__set__(t, post)
+    return 0
+
+
 cdef int count_held(object held, Tape tape, int *counts) except -1:
     """Count the recorded tensors that are `held`, or are in a list or tuple that is."""
     cdef Node node
