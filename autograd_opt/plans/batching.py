@@ -18,7 +18,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.plans.memory import SMALL
 from autograd_opt.plans.moves import MOST
 from autograd_opt.plans.optimizing import typed
-from autograd_opt.plans.program import Instruction, Ref
+from autograd_opt.plans.program import Instruction, Ref, lazy
 
 Tensor = torch.Tensor
 FEWEST = 4
@@ -46,6 +46,8 @@ def signature(one: Instruction, samples: list[Tensor], taken: set[int]) -> Any:
     operands, out = [samples[n] for n in one.operands], samples[one.outs[0]]
     everything = [*operands, out]
     if any(t.device.type != "cpu" or t.dtype != out.dtype or not 0 < t.numel() <= MOST for t in everything):
+        return None
+    if any(map(lazy, everything)):
         return None
     if out.dtype not in (torch.float32, torch.float64) or not out.is_contiguous() or not all(t.dim() for t in operands):
         return None

@@ -15,7 +15,7 @@ from autograd_opt.plans.batching import Batch, batched
 from autograd_opt.plans.elementwise import COMPARISONS, FLOATS, SYMBOLS, expression_of, functions_of
 from autograd_opt.plans.emission import Expression
 from autograd_opt.plans.operators import base_name
-from autograd_opt.plans.program import Instruction, Program, Ref
+from autograd_opt.plans.program import Instruction, Program, Ref, lazy
 
 Tensor = torch.Tensor
 
@@ -49,6 +49,8 @@ def computed_in(one: Instruction, samples: list[Tensor], exact: bool) -> tuple[t
     out = samples[one.outs[0]]
     operands = [samples[a.number] for a in (*one.args, *one.kwargs.values()) if isinstance(a, Ref)]
     if out.device.type != "cpu" or not out.is_contiguous() or out.dtype not in (*FLOATS, torch.bool) or not operands:
+        return None
+    if any(map(lazy, (*operands, out))):
         return None
     floats = {t.dtype for t in operands if t.dtype != torch.bool and (t.dim() or out.dim() == 0)}
     compares = base_name(one.function).removesuffix("_") in COMPARISONS

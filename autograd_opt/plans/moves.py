@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from autograd_opt.plans.operators import parts
-from autograd_opt.plans.program import Instruction, Ref
+from autograd_opt.plans.program import Instruction, Ref, lazy
 
 Tensor = torch.Tensor
 MOST = 1 << 15
@@ -123,6 +123,8 @@ def movement_of(one: Instruction, samples: list[Tensor]) -> Movement | None:
     if not out.is_contiguous() or not 0 < out.numel() <= MOST or out.device.type != "cpu" or not operands:
         return None
     if any(t.dtype != out.dtype or t.device.type != "cpu" or t.layout != torch.strided for t in operands):
+        return None
+    if any(map(lazy, (*operands, out))):
         return None
     if any(isinstance(x, torch.SymInt) for x in parts((one.args, one.kwargs))) or not isinstance(
         one.args[0], (Ref, list, tuple)

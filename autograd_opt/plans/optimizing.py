@@ -13,7 +13,7 @@ import torch
 
 from autograd_opt.plans.capture import tensors
 from autograd_opt.plans.operators import mapped
-from autograd_opt.plans.program import FRESH, Instruction, Program, Ref
+from autograd_opt.plans.program import FRESH, Instruction, Program, Ref, lazy
 
 Tensor = torch.Tensor
 MOST = 1 << 20
@@ -78,7 +78,7 @@ def without_copies(program: Program) -> Program:
             (n,), (out,) = one.operands, one.outs
             samples = program.samples
             alone = out not in taken or (out in asked and n not in taken and program.asked.count(out) == 1)
-            if n in made and alone and samples[n].stride() == samples[out].stride():
+            if n in made and alone and samples[n].stride() == samples[out].stride() and not lazy(samples[n]):
                 names[out] = n
                 if out in asked:
                     taken.add(n)

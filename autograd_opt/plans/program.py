@@ -100,6 +100,11 @@ def place_of(t: Tensor) -> tuple[Any, ...]:
     )
 
 
+def lazy(t: Tensor) -> bool:
+    """Is the memory of `t` not its value: that of a conjugate or a negative which nobody has computed yet?"""
+    return t.is_conj() or t.is_neg()
+
+
 def storage_of(t: Tensor) -> int:
     """Which storage a tensor lies in."""
     return t.untyped_storage()._cdata
@@ -156,7 +161,7 @@ class Builder:
         if place not in self.current:
             if storage_of(t) not in self.outside:
                 raise Unrepeatable("a view is made by no operator")
-            if t.is_conj() or t.is_neg():
+            if lazy(t):
                 raise Unrepeatable("an operand is a lazy conjugate")
             self.current[place] = self.new_value(t)
             self.program.given[self.current[place]] = t

@@ -268,7 +268,7 @@ cdef class TensorGuard:
             if (g is None) is not (self.gradient is None):
                 return False
             return g is None or self.gradient.holds(g)
-        return not t.is_conj() and not t.is_neg() if t.dtype.is_complex else True
+        return not t.is_conj() and not t.is_neg()
 
 
 cdef class Guard:
