@@ -45,7 +45,8 @@ cdef inline bint tracked(Tape tape, object t) except -1:
         return tape.late and ao_is_view(t) and handle(tape, t).flags & REQUIRES_GRAD != 0
     node = computed(t)
     if node is not None:
-        return node.flags & REQUIRES_GRAD != 0
+        return node.flags & REQUIRES_GRAD != 0 or (
+            tape.late and node.view is not None and handle(tape, t).flags & REQUIRES_GRAD != 0)
     return getattr(t, MARK, False) or (tape.late and ao_is_view(t) and handle(tape, t).flags & REQUIRES_GRAD != 0)
 
 cdef inline bint foreign(object x) except -1:

@@ -25,6 +25,7 @@ def history(t: Tensor) -> Any:
                 and t._is_view():
             view_history.require_unwritten(t, node)
             node = view_history.origin(handles.handle_of(t))  # its base may have been written since
+            tape.let_go_unread((node,))                       # to ask is not to read
     return None if node is None or node.is_leaf or not node.requires_grad or view_history.leads_nowhere(node) else node
 
 

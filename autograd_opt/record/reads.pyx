@@ -10,7 +10,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_is_view, ao_needs_grad, ao_plain, ao_try_attr, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_is_view, ao_needs_grad, ao_plain, ao_strided, ao_try_attr, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport handle, held_node
 from autograd_opt.graph.node cimport (
@@ -163,11 +163,17 @@ cpdef int escaped(object t) except -1:
     try:
         tape.escape(t)
         node = held_node(t)
-        if node is None or node.flags & LEAF:
-            if not (tape.late and ao_is_view(t)):        # a view that nothing has read yet stays so
-                leaf = handle(tape, t)
-                leaf.mark(EXPOSED | NO_MERGE)
-                tape.let_go_unread((leaf,))
+        if node is None or node.flags & LEAF:            # what no record has read is marked when one does
+            entry = tape.leaves.get(<size_t><PyObject *>t)
+            if entry is not None:
+                node = <Node>entry
+                node.mark(EXPOSED | NO_MERGE)
+                if node.view is not None:
+                    (<Node>node.view).mark(EXPOSED | NO_MERGE)
+            elif not ao_strided(t):                      # it has no memory of its own that would tell
+                node = handle(tape, t)
+                node.mark(EXPOSED | NO_MERGE)
+                tape.let_go_unread((node,))
         elif node.index >= 0:
             node.mark(EXPOSED | NO_MERGE)
     finally:

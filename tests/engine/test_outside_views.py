@@ -137,3 +137,19 @@ def test_a_view_requires_grad_with_its_base_in_every_graph_to_come(create, made,
         assert base.requires_grad
         assert view.requires_grad
         assert result.requires_grad
+
+
+def test_a_view_requires_grad_with_its_base_where_nothing_was_found_for_long():
+    """A place at which values are not looked for any more asks whether gradients are followed, all the same."""
+    def doubled(t):
+        return t * 2
+
+    with ao.AutogradGraph(optimize=True):
+        for _ in range(300):
+            doubled(torch.randn(1, 3))
+    for _ in range(20):
+        with ao.AutogradGraph(optimize=True):
+            base = torch.randn(3)
+            view = base.unsqueeze(0)
+            base.requires_grad_()
+            assert doubled(view).requires_grad

@@ -488,8 +488,8 @@ KNOWN = (
         "a Function whose backward, or a checkpoint whose function, sets requires_grad or calls backward, in a run "
         "inside vmap: torch refuses, here it is called outside",
         r"torch raises .*(You are attempting to call Tensor.requires_grad_\(\)|backward\(\) called inside).*"
-        r"this library None",
-        r"(?s)(function\('[^']*(within|runs)|checkpoint\([^\n]*(slope|spent)\().*vmap\(",
+        r"this library None|variables \[\] instead of",
+        r"(?s)(function\('[^']*(within|runs)|checkpoint\([^\n]*(slope|spent)\().*(vmap\(|is_grads_batched=True)",
         "v = function('within').apply(y)\nu = torch.vmap(lambda g: torch.autograd.grad(v, y, g, retain_graph=True)[0])("
         "torch.ones(3, 3, dtype=torch.float64))",
     ),
