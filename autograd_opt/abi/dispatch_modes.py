@@ -7,6 +7,7 @@ from typing import Any
 from torch.utils import _python_dispatch
 
 from autograd_opt._common.locks import lasting_lock
+from autograd_opt.abi import torch_private as private
 
 NOTES = [name for name in ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode",
                            "_is_in_any_mode_without_ignore_compile_internals") if hasattr(_python_dispatch, name)]
@@ -25,6 +26,26 @@ def note(noted: dict[str, bool]) -> None:
     tell = getattr(_python_dispatch, "set_is_in_mode_without_ignore_compile_internals", None)
     if tell is not None:
         tell(noted.get(NOTES[-1], False))
+
+
+LAZY = [getattr(private.DispatchKey, name) for name in ("Conjugate", "Negative", "ZeroTensor")]
+
+
+class LazyValues:
+    """`with` this, a handler of a dispatch mode calls operators: torch computes lazy conjugates, negatives and zeros.
+
+    In a handler torch has switched that off, so that an operator made of others reads their memory for their values
+    (`torch.linalg.pinv` of complex numbers, for one).
+    """
+
+    def __enter__(self) -> None:
+        self.guards = [private.set_excluded(key, False) for key in LAZY]
+        for guard in self.guards:
+            guard.__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        for guard in reversed(self.guards):
+            guard.__exit__(*exc)
 
 
 class ThreadedMode(_python_dispatch.TorchDispatchMode):

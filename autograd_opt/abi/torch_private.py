@@ -28,6 +28,7 @@ ScriptMethod: Any = C.ScriptMethod
 ScriptModule: Any = C.ScriptModule
 CreationMeta: Any = C._autograd.CreationMeta
 DispatchKey: Any = C.DispatchKey
+set_excluded: Any = C._SetExcludeDispatchKeyGuard
 OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
 TorchBindOpOverload = torch._ops.TorchBindOpOverload

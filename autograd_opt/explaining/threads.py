@@ -9,6 +9,7 @@ from typing import Any
 
 from autograd_opt._common.locks import lasting_lock
 from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.dispatch_modes import LazyValues
 from autograd_opt.abi.torch_private import TorchDispatchMode, pop_mode, push_mode
 
 LOCK = lasting_lock()
@@ -39,7 +40,8 @@ class Beside(Unwrapped):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types or not self.watch.running:
-            return func(*args, **(kwargs or {}))
+            with LazyValues():
+                return func(*args, **(kwargs or {}))
         return self.watch.beside(self.course, func, args, kwargs or {})
 
 

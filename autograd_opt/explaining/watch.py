@@ -23,6 +23,7 @@ import torch
 from autograd_opt import errors
 from autograd_opt._common.arguments import named, real
 from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.dispatch_modes import LazyValues
 from autograd_opt.abi.torch_private import pop_mode, push_mode
 from autograd_opt.explaining import purity, threads
 from autograd_opt.explaining.budget import Timer, idle_cost, inside_dispatch
@@ -325,7 +326,8 @@ class Watch(Unwrapped):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if types or self.tired:          # a tensor class with a dispatch of its own, or no budget left
-            return func(*args, **kwargs)
+            with LazyValues():
+                return func(*args, **kwargs)
         timed = self.operations % SAMPLED == 0
         cost = self.collected_seconds - time.thread_time() if timed else 0.0
         self.inside = True
@@ -335,9 +337,10 @@ class Watch(Unwrapped):
         if timed:
             cost += time.thread_time()
         self.inside = False
-        start = time.thread_time()
-        result = func(*args, **kwargs)
-        seconds = time.thread_time() - start
+        with LazyValues():
+            start = time.thread_time()
+            result = func(*args, **kwargs)
+            seconds = time.thread_time() - start
         if timed:
             cost -= time.thread_time()
         self.inside = True
@@ -359,9 +362,10 @@ class Watch(Unwrapped):
                 self.forget()
             kind = purity.kind_of(func)
             key = Key(self.values, kind, args, kwargs)
-        start = time.thread_time()
-        result = func(*args, **kwargs)
-        seconds = time.thread_time() - start
+        with LazyValues():
+            start = time.thread_time()
+            result = func(*args, **kwargs)
+            seconds = time.thread_time() - start
         with LOCK:
             if self.running:
                 self.seconds_beside += self.record(kind, key, args, kwargs, result, seconds, course, sys._getframe(2))

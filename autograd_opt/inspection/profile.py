@@ -15,6 +15,7 @@ from torch import Tensor
 
 from autograd_opt._common.callsite import place_text, user_frame
 from autograd_opt._common.files import path_of, written_whole
+from autograd_opt.abi.dispatch_modes import LazyValues
 from autograd_opt.abi.torch_private import TorchDispatchMode
 from autograd_opt.graph import program_text
 
@@ -30,7 +31,8 @@ class Kernels(TorchDispatchMode):
         frame = user_frame()
         source = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
         begin = time.perf_counter()
-        result = func(*args, **(kwargs or {}))
+        with LazyValues():
+            result = func(*args, **(kwargs or {}))
         end = time.perf_counter()
         shapes = ", ".join(str(tuple(a.shape)) for a in args if isinstance(a, Tensor))
         self.rows.append((func.overloadpacket.__name__, source, begin * 1e6, end * 1e6, shapes))

@@ -18,7 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.dispatch_modes import ThreadedMode
+from autograd_opt.abi.dispatch_modes import LazyValues, ThreadedMode
 from autograd_opt.plans.operators import base_name, full_name, functional, mapped, parts
 
 Tensor = torch.Tensor
@@ -102,7 +102,8 @@ class Kernels(ThreadedMode):
             self.reason = self.reason or f"it calls {function}, which is no operator of torch's"
             return function(*args, **kwargs)
         args_then, kwargs_then = mapped(self.as_it_is, (tuple(args), dict(kwargs)))
-        result = function(*args, **kwargs)
+        with LazyValues():
+            result = function(*args, **kwargs)
         name = base_name(function)
         if looks_at_values(function) or (
             isinstance(result, (bool, int, float, complex)) and name not in SHAPES_ALONE

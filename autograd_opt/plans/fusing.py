@@ -50,7 +50,7 @@ def computed_in(one: Instruction, samples: list[Tensor], exact: bool) -> tuple[t
     operands = [samples[a.number] for a in (*one.args, *one.kwargs.values()) if isinstance(a, Ref)]
     if out.device.type != "cpu" or not out.is_contiguous() or out.dtype not in (*FLOATS, torch.bool) or not operands:
         return None
-    if any(map(lazy, (*operands, out))):
+    if any(map(lazy, (*operands, out))) or not out.numel():
         return None
     floats = {t.dtype for t in operands if t.dtype != torch.bool and (t.dim() or out.dim() == 0)}
     compares = base_name(one.function).removesuffix("_") in COMPARISONS
