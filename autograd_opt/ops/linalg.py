@@ -119,11 +119,7 @@ def cholesky_back(g: Any, ans: Any, *, upper: bool) -> Any:
     """L^-H phi(L^H g) L^-1, phi halving the diagonal of the lower triangle; symmetrized."""
     lower, g = (T(ans), T(g)) if upper else (ans, g)
     phi = (T(lower) @ g).tril()
-    if phi.is_complex():
-        phi = phi - torch.diag_embed(phi.diagonal(0, -2, -1) - phi.diagonal(0, -2, -1).real / 2)
-        middle = (phi + T(phi)) / 2
-    else:
-        middle = (phi + T(phi.tril(-1))) / 2
+    middle = (phi + T(phi.tril(-1))) / 2
     left = torch.linalg.solve_triangular(T(lower), middle, upper=True)
     return torch.linalg.solve_triangular(lower, left, upper=False, left=False)
 
