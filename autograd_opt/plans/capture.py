@@ -155,6 +155,45 @@ class Reads(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+SEEDING = frozenset(
+    "manual_seed set_state get_state clone_state graphsafe_set_state graphsafe_get_state set_offset".split()
+)
+"""Methods of a generator after which a repetition, which only draws, would draw other numbers."""
+
+
+class Seeding:
+    """Notice whether a generator of torch's is seeded, or asked for its state or seed, while this is entered.
+
+    Generators are no tensors: only Python's hook for profilers sees calls of their methods. One that is installed goes
+    on; beside one written in C, which cannot be called, the seed alone is compared.
+    """
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.kernels = kernels
+        self.seeded = False
+        self.profiler: Any = None
+        self.seed = 0
+
+    def __call__(self, frame: Any, event: str, arg: Any) -> None:
+        if event == "c_call" and isinstance(arg.__self__, torch.Generator):
+            if arg.__name__ in ("seed", "initial_seed"):
+                self.kernels.reason = self.kernels.reason or "it asks a generator for its seed"
+            self.seeded |= arg.__name__ in SEEDING
+        if self.profiler is not None:
+            self.profiler(frame, event, arg)
+
+    def __enter__(self) -> Seeding:
+        self.profiler, self.seed = sys.getprofile(), torch.default_generator.initial_seed()
+        if self.profiler is None or callable(self.profiler):
+            sys.setprofile(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if sys.getprofile() is self:
+            sys.setprofile(self.profiler)
+        self.seeded |= torch.default_generator.initial_seed() != self.seed
+
+
 def python_state() -> Any:
     """What generators of random numbers outside torch have drawn."""
     numpy = sys.modules["numpy"].random.get_state()
@@ -168,6 +207,7 @@ class Watch:
         self.kernels = Kernels()
         self.modes = ExitStack()
         self.state: Any = None
+        self.seeding = Seeding(self.kernels)
 
     @property
     def reason(self) -> str:
@@ -183,6 +223,7 @@ class Watch:
         self.state = python_state(), torch.default_generator.get_state()
         self.modes.enter_context(Reads(self.kernels))
         self.modes.enter_context(self.kernels)
+        self.seeding = self.modes.enter_context(Seeding(self.kernels))
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -191,5 +232,7 @@ class Watch:
         drawn = any(torch.Tag.nondeterministic_seeded in k.function.tags for k in self.kernels.seen)
         if python_state() != outside:
             self.kernels.reason = self.kernels.reason or "it draws random numbers outside torch"
+        elif drawn and self.seeding.seeded:
+            self.kernels.reason = self.kernels.reason or "it draws after it has seeded a generator, or kept its state"
         elif not drawn and not torch.equal(torch.default_generator.get_state(), generator):
             self.kernels.reason = self.kernels.reason or "it changes torch's generator without a draw"

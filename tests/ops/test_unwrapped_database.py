@@ -50,4 +50,4 @@ def test_gradients_as_in_torch(dtype: torch.dtype) -> None:
                 found = gradients(op, sample, ao.AutogradGraph())
                 torch.testing.assert_close(found, wanted, equal_nan=True, msg=f"{op.name}, sample {number}")
                 seen += 1
-    assert seen > 100
+    assert seen > 60

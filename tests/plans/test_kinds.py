@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -272,3 +273,50 @@ def test_no_plan_is_stale() -> None:
 @pytest.mark.long
 def test_no_plan_is_stale_in_many_calls() -> None:
     assert sum(never_stale(seed, 400) for seed in range(100, 190)) > 3000
+
+
+def seeded(t: Tensor) -> Tensor:
+    torch.manual_seed(3)
+    return t + torch.rand(3)
+
+
+def forked(t: Tensor) -> Tensor:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return t + torch.rand(3)
+
+
+OWN = torch.Generator()
+DRAWS: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
+    "seeded": (seeded, False), "forked": (forked, False),
+    "own, seeded": (lambda t: t + torch.rand(3, generator=OWN.manual_seed(3)), False),
+    "new": (lambda t: t + torch.rand(3, generator=torch.Generator().manual_seed(3)), False),
+    "asks": (lambda t: t * torch.initial_seed(), False),
+    "drawn": (lambda t: t * torch.rand(3), True),
+    "checkpoint without draws": (
+        lambda t: torch.utils.checkpoint.checkpoint(lambda u: (u * 2).sin(), t, use_reentrant=False), True),
+}
+
+
+@pytest.mark.parametrize("profiled", [False, True])
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_function_that_seeds_a_generator_is_not_repeated(name: str, profiled: bool) -> None:
+    function, repeated = DRAWS[name]
+    calls: list[str] = []
+
+    def observed(call: Any, seed: int) -> tuple[list[float], float]:
+        torch.manual_seed(seed)
+        return call(torch.ones(3, requires_grad=True)).tolist(), torch.rand(()).item()
+
+    compiled, before = ao.compile(function), sys.getprofile()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if profiled:
+            sys.setprofile(lambda frame, event, arg: calls.append(event))
+        try:
+            for seed in range(5):
+                assert observed(compiled, seed) == observed(function, seed)
+        finally:
+            sys.setprofile(before)
+    assert (repeats(compiled) > 0) is repeated
+    assert bool(calls) is profiled
