@@ -53,18 +53,42 @@ cdef extern from *:
         if (m->ml_flags & METH_O) return m->ml_meth(self, PyTuple_GET_ITEM(args, 0));
         return m->ml_meth(self, args);
     }
-    static CYTHON_INLINE PyObject *ao_call(PyObject *f, PyObject *args, PyObject *kwargs) {
-        /* a built-in function of torch's straight away, past the entry that record/function_entries.pyx gives it */
-        if (kwargs == Py_None) kwargs = NULL;
-        if (PyCFunction_CheckExact(f) && (PyCFunction_GET_FLAGS(f) & ~METH_STATIC) == (METH_VARARGS | METH_KEYWORDS)) {
-            PyCFunctionWithKeywords entry = (PyCFunctionWithKeywords)(void (*)(void))PyCFunction_GET_FUNCTION(f);
-            PyObject *r;
-            if (Py_EnterRecursiveCall(" in a torch function")) return NULL;
-            r = entry(PyCFunction_GET_SELF(f), args, kwargs);
-            Py_LeaveRecursiveCall();
-            return r;
+    static PyObject *ao_call_bound(PyObject *f, PyObject *args, PyObject *kwargs) {
+        /* a method of a C class, or the function of one of its slots; NULL without an exception for another callable */
+        PyObject *self, *rest, *r = NULL;
+        int method = Py_IS_TYPE(f, &PyMethodDescr_Type), slot = Py_IS_TYPE(f, &PyWrapperDescr_Type);
+        if (!method && !slot || PyTuple_GET_SIZE(args) == 0) return NULL;
+        self = PyTuple_GET_ITEM(args, 0);
+        if (!PyObject_TypeCheck(self, PyDescr_TYPE(f))) return NULL;
+        if (method) {
+            PyMethodDef *m = ((PyMethodDescrObject *)f)->d_method;
+            if (m->ml_flags == METH_NOARGS) return PyTuple_GET_SIZE(args) == 1 && kwargs == NULL ? m->ml_meth(self, NULL) : NULL;
+            if (m->ml_flags != (METH_VARARGS | METH_KEYWORDS)) return NULL;
+            rest = PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args));
+            if (rest != NULL) r = ((PyCFunctionWithKeywords)(void (*)(void))m->ml_meth)(self, rest, kwargs);
         }
-        return PyObject_Call(f, args, kwargs);
+        else {
+            PyWrapperDescrObject *w = (PyWrapperDescrObject *)f;
+            if (kwargs != NULL || w->d_base->flags & PyWrapperFlag_KEYWORDS) return NULL;
+            rest = PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args));
+            if (rest != NULL) r = w->d_base->wrapper(self, rest, w->d_wrapped);
+        }
+        Py_XDECREF(rest);
+        return r;
+    }
+    static CYTHON_INLINE PyObject *ao_call(PyObject *f, PyObject *args, PyObject *kwargs) {
+        /* a built-in function or method of torch's straight away, past the entry that record/ gives it */
+        PyObject *r;
+        if (kwargs == Py_None || kwargs != NULL && PyDict_GET_SIZE(kwargs) == 0) kwargs = NULL;
+        if (Py_EnterRecursiveCall(" in a torch function")) return NULL;
+        if (PyCFunction_CheckExact(f) && (PyCFunction_GET_FLAGS(f) & ~METH_STATIC) == (METH_VARARGS | METH_KEYWORDS))
+            r = ((PyCFunctionWithKeywords)(void (*)(void))PyCFunction_GET_FUNCTION(f))(PyCFunction_GET_SELF(f), args, kwargs);
+        else {
+            r = ao_call_bound(f, args, kwargs);
+            if (r == NULL && !PyErr_Occurred()) r = PyObject_Call(f, args, kwargs);
+        }
+        Py_LeaveRecursiveCall();
+        return r;
     }
     static CYTHON_INLINE PyObject *ao_builtin0(PyObject *func) {
         return PyCFunction_GET_FUNCTION(func)(PyCFunction_GET_SELF(func), NULL);

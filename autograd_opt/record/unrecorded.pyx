@@ -45,8 +45,7 @@ cpdef object run_raw(object func, object args, object kwargs):
     kwargs = placed(func, kwargs)
     switch = enter(tape)
     try:
-        func = binding_of(func)
-        r = func(*args, **kwargs) if kwargs else func(*args)
+        r = ao_call(binding_of(func), tuple(args), kwargs)
         started(r)
         return r
     finally:

@@ -71,7 +71,7 @@ cdef object general(GraphTask task, Kernel k, tuple args):
     """An operation that the hot path does not take, by the general route."""
     ao_method(guard_exit, task.guard, NOTHING)
     try:
-        return ao_call(k.descr, args, None)
+        return k.descr(*args)
     finally:
         ao_method0(guard_enter, task.guard)
 
