@@ -154,6 +154,18 @@ cdef extern from *:
         if (r == NULL && PyErr_Occurred()) PyErr_Clear();
         return r;
     }
+    static CYTHON_INLINE PyObject *ao_held(PyObject *o, PyObject *name) {
+        /* borrowed: an attribute that lies in the dict of `o` itself; NULL without an exception where there is none.
+           Where an object's attributes can lie elsewhere, the class is asked as well. */
+    #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000 && !defined(PYPY_VERSION)
+        PyObject **place = _PyObject_GetDictPtr(o);
+        return place == NULL || *place == NULL ? NULL : PyDict_GetItemWithError(*place, name);
+    #else
+        PyObject *r = ao_try_attr(o, name);
+        Py_XDECREF(r);
+        return r;
+    #endif
+    }
     static CYTHON_INLINE PyObject *ao_referent(PyObject *reference) {
         /* what a weak reference leads to, borrowed from whoever owns it; NULL where it is gone */
     #if PY_VERSION_HEX >= 0x030D0000
@@ -558,6 +570,7 @@ cdef extern from *:
     int ao_forget(object o, object name) except -1
     PyObject *ao_try_attr(object o, object name)
     PyObject *ao_silent_attr(PyObject *o, PyObject *name)
+    PyObject *ao_held(object o, object name) except? NULL
     PyObject *ao_referent(object reference)
     ctypedef struct ao_raised:
         PyObject *value

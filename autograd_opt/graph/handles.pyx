@@ -254,17 +254,14 @@ cdef void finalize(PyObject *self) noexcept:
     The value survives here, without its handle, when the rule still reads it or when it
     is kept for reuse; that needs neither a second tensor object nor a weak reference.
     """
-    cdef PyObject *p
+    cdef Node node
     cdef ao_raised raised = ao_put_aside()
-    p = ao_try_attr(<object>self, NODE)
-    if p != NULL:
-        found = <object>p
-        Py_DECREF(found)
-        try:
-            if found is not None and (<Node>found).tensor == self:
-                tensor_died(<Node>found, <object>self)
-        except BaseException as error:  # a finalizer cannot raise
-            print("autograd_opt: error while releasing a tensor:", repr(error), file=sys.stderr)
+    try:
+        node = held_node(<object>self)
+        if node is not None and node.tensor == self:
+            tensor_died(node, <object>self)
+    except BaseException as error:      # a finalizer cannot raise
+        print("autograd_opt: error while releasing a tensor:", repr(error), file=sys.stderr)
     ao_raise_again(raised)
 
 
