@@ -451,6 +451,7 @@ cdef extern from *:
         int64_t n = ao_r->modes();
         return n > 0 ? **(PyObject ***)ao_r->mode(n - 1) : NULL;
     }
+    static CYTHON_INLINE PyObject *ao_mode_at(int64_t i) { return **(PyObject ***)ao_r->mode(i); }
     /* Is there a kernel, and are these ordinary tensors? */
     #define AO_DIRECT1(k, a) (ao_r->k != NULL && AO_PLAIN(a))
     #define AO_DIRECT2(k, a, b) (AO_DIRECT1(k, a) && AO_PLAIN(b))
@@ -607,6 +608,7 @@ cdef extern from *:
     bint ao_grad_on(object question) except -1
     bint ao_casts(object question) except -1
     PyObject *ao_innermost_mode()
+    PyObject *ao_mode_at(long long i)
     long long ao_mode_count()
     bint ao_knows_modes()
     void ao_use_reads(size_t address)

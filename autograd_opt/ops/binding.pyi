@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -22,6 +22,7 @@ class OneLayer:
     def __init__(self, whole: Callable[..., Any]) -> None: ...
     def __call__(self, *operands: Any, **attributes: Any) -> Any: ...
 
+def of_one_shape(tensors: Iterable[Any]) -> bool: ...
 def nll_loss_forward(
     x: Tensor, target: Tensor, weight: Tensor | None, *, reduction: int, ignore_index: int,
 ) -> tuple[Tensor, Tensor]: ...

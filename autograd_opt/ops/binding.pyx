@@ -9,11 +9,11 @@ import torch
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_builtin0, ao_call, ao_direct_nll, ao_dtype, ao_get, ao_method, ao_method0, ao_nll, ao_on_cpu, ao_own, ao_strided,
-    ao_use_reads,
+    ao_builtin0, ao_call, ao_direct_nll, ao_dtype, ao_get, ao_knows_modes, ao_method, ao_method0, ao_mode_at, ao_nll,
+    ao_on_cpu, ao_own, ao_plain, ao_strided, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.node cimport is_custom, shape_of, version_of
+from autograd_opt.graph.node cimport is_custom, ordinary, shape_of, version_of
 from autograd_opt.graph.plain_values cimport is_float, same_device
 
 ao_use_reads(reads_address())
@@ -25,6 +25,7 @@ cdef object get_ndim = ao_own(base.__dict__["ndim"])
 cdef object all_disabled = private.is_torch_function_all_disabled
 cdef object stack_size = private.len_torch_function_stack
 cdef object stack_at = private.get_function_stack_at
+cdef object DeviceContext = private.DeviceContext
 cdef object nll_forward = private.direct(torch.ops.aten.nll_loss_forward.default)
 cdef object CPU = same_device(torch.device("cpu"))
 cdef object FLOAT32 = torch.float32
@@ -152,8 +153,8 @@ cdef object chosen_device():
     cdef Py_ssize_t n = ao_builtin0(stack_size)
     while n > 0:
         n -= 1
-        mode = stack_at(n)
-        if isinstance(mode, private.DeviceContext):
+        mode = <object>ao_mode_at(n) if ao_knows_modes() else stack_at(n)
+        if isinstance(mode, DeviceContext):
             return mode.device
     return None
 
@@ -169,6 +170,19 @@ cdef object placed(object func, object kwargs):
     if func not in constructors or kwargs and kwargs.get("device") is not None:
         return kwargs
     return {**(kwargs or {}), "device": device}
+
+
+def of_one_shape(tensors):
+    """True if these are ordinary tensors of the same shape."""
+    cdef object shape = None
+    for t in tensors:
+        if not ordinary(t) or not ao_plain(t):
+            return False
+        if shape is None:
+            shape = shape_of(t)
+        elif shape_of(t) != shape:
+            return False
+    return True
 
 
 cdef class Constant:

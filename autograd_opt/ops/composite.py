@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
+from autograd_opt.ops.binding import of_one_shape
 from autograd_opt.ops.helpers import H, broadcast_shape, primitive
 from autograd_opt.ops.neural import suggested
 from autograd_opt.ops.table import ELEMENTWISE, PURE, decompose, define
@@ -21,10 +22,9 @@ NUMBER = (int, float)
 def broadcast_tensors(*tensors: Any) -> Any:
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tuple(tensors[0])
-    shapes = [t.shape for t in tensors]
-    if all(shape == shapes[0] for shape in shapes):
+    if of_one_shape(tensors):
         return tuple(tensors)
-    shape = broadcast_shape(shapes)
+    shape = broadcast_shape([t.shape for t in tensors])
     return tuple(t if t.shape == shape else t.expand(shape) for t in tensors)
 
 

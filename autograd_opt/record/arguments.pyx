@@ -40,8 +40,6 @@ cdef bint holds_tracked(Tape tape, object t) except -1:
 
 
 cdef bint foreign_kind(object x) except -1:
-    if isinstance(x, Tensor):
-        return False
     if type(x) is tuple or type(x) is list:
         deeper()
         try:
@@ -51,7 +49,7 @@ cdef bint foreign_kind(object x) except -1:
         finally:
             shallower()
         return False
-    return getattr(type(x), "__torch_function__", None) is not None
+    return type(x) not in plain_kinds and not isinstance(x, Tensor) and getattr(type(x), "__torch_function__", None) is not None
 
 
 cdef bint foreigners(tuple args, dict kwargs) except -1:
