@@ -19,7 +19,7 @@ cdef bint foreigners(tuple args, dict kwargs) except -1
 cdef bint inside_follows(Tape tape, object x, bint grad) except -1
 cdef bint plain_argument(object x) except -1
 cdef bint none_follows(Tape tape, tuple args, dict kwargs, bint grad) except -1
-cdef bint idle(Tape tape, tuple args, dict kwargs) except -1
+cdef bint idle(Tape tape, tuple args, dict kwargs, bint carries) except -1
 cdef bint mode_innermost() except -1
 cdef bint mode_further_inside() except -1
 cdef int lend(object x) except -1

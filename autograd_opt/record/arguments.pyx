@@ -94,9 +94,9 @@ cdef bint none_follows(Tape tape, tuple args, dict kwargs, bint grad) except -1:
     return True
 
 
-cdef bint idle(Tape tape, tuple args, dict kwargs) except -1:
-    """Is there nothing to record of a call with these arguments?"""
-    return none_follows(tape, args, kwargs, grad_on()) and (not tape.optimize or settled())
+cdef bint idle(Tape tape, tuple args, dict kwargs, bint carries) except -1:
+    """Is there nothing to record of a call with these arguments?  `carries`: may a gradient go through its result?"""
+    return none_follows(tape, args, kwargs, carries and grad_on()) and (not tape.optimize or settled())
 
 cdef tuple BOTTOM = (0,)
 

@@ -61,7 +61,7 @@ def classify(func: Any) -> Handler:
         return spelled(target, bind)
     if func in CALLS:
         target = CALLS[func]
-        return by_name(target) if isinstance(target, str) else by_choice(target)
+        return by_name(target) if isinstance(target, str) else by_choice(target, getattr(func, "__name__", "") not in METADATA)
     if func in DECOMPOSE:
         return decomposed(DECOMPOSE[func], not isinstance(func, types.FunctionType))
     from autograd_opt.record import inplace
@@ -181,9 +181,9 @@ def spelled(target: str | Callable[..., str | None], bind: Binder) -> Handler:
     return route(target) if isinstance(target, str) else routes.Chosen(target, route, unbindable)
 
 
-def by_choice(pick: Callable[..., str | None]) -> Handler:
+def by_choice(pick: Callable[..., str | None], carries: bool) -> Handler:
     """Record as the operator that `pick(*args, **kwargs)` names; as one opaque node where it names None."""
-    return routes.Chosen(pick, by_name, unbindable)
+    return routes.Chosen(pick, by_name, unbindable, carries)
 
 
 def decomposed(func: Callable[..., Any], cast: bool = False) -> Handler:

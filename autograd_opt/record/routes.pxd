@@ -22,6 +22,7 @@ cdef class Recorded(Route):
 
 cdef class Chosen(Route):
     cdef object pick, route, fallback
+    cdef bint carries
     cdef dict routes
     cdef object picked(self, Tape tape, tuple args, dict kwargs)
 

@@ -18,7 +18,7 @@ class Recorded(Route):
 @disjoint_base
 class Chosen(Route):
     def __init__(
-        self, pick: Callable[..., str | None], route: Callable[[str], Any], fallback: Callable[..., Any]
+        self, pick: Callable[..., str | None], route: Callable[[str], Any], fallback: Callable[..., Any], carries: bool = ...
     ) -> None: ...
 
 @disjoint_base

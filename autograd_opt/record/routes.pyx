@@ -109,7 +109,7 @@ cdef class Recorded(Route):
                 return r
             lent(args, kwargs)
             return self.fallback(func, args, kwargs)
-        if idle(tape, args, kwargs):
+        if idle(tape, args, kwargs, self.op.differentiable):
             return unrecorded(tape, func, args, kwargs)
         if self.plan is not None and not (self.n and not kwargs and len(args) == self.n):
             bound = self.plan.bind(args, kwargs)
@@ -140,9 +140,16 @@ cdef class Recorded(Route):
 
 
 cdef class Chosen(Route):
-    """How an overloaded callable is run: its arguments say which operator it is."""
-    def __init__(self, pick, route, fallback):
-        self.pick, self.route, self.fallback = pick, route, fallback
+    """How an overloaded callable is run: its arguments say which operator it is.
+
+    Parameters
+    ----------
+    pick, route : what names the operator for a call's arguments, and what makes its route.
+    fallback : what any other call is given to.
+    carries : may a gradient go through a result?
+    """
+    def __init__(self, pick, route, fallback, bint carries=True):
+        self.pick, self.route, self.fallback, self.carries = pick, route, fallback, carries
         self.routes = {}
 
     cdef object run(self, object func, tuple args, dict kwargs):
@@ -157,7 +164,7 @@ cdef class Chosen(Route):
                 r = into(tape, func, args, kwargs)
                 if r is not None:
                     return r
-            elif idle(tape, args, kwargs):
+            elif idle(tape, args, kwargs, self.carries):
                 return unrecorded(tape, func, args, kwargs)
         name = self.picked(tape, args, kwargs)
         if name is not None and ao_casts(any_autocast):
