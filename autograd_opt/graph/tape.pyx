@@ -490,7 +490,12 @@ cdef class Tape:
     def note_write(self, t):
         """Remember which line of the user's has written the memory of `t` without a record."""
         cdef Node place = new_node(WRITTEN_OP)
+        cdef size_t address = <size_t>ao_memory(t)
+        cdef object known = self.writes.get(address) if address else None
         current_source(place)
+        if known is not None:
+            self.writes[address] = (known[0], place.code, place.lasti)
+            return
         try:
             memory = Memory(t)           # held, it keeps the address from being given away
         except NotImplementedError:      # a slice inside vmap, whose memory has no name
