@@ -9,6 +9,7 @@ import sys
 import torch
 
 from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
@@ -48,6 +49,7 @@ cdef object Enabled = private.EnableTorchFunction
 cdef object push = private.push_on_torch_function_stack
 cdef object pop = private.pop_torch_function_stack
 cdef object lazy_clone = private.TensorBase.__dict__["_lazy_clone"]
+cdef object clone_method = private.TensorBase.__dict__["clone"]
 cdef double FRAMES = 0.4                 # a nested run deeper than this part of the recursion limit goes on in its own thread
 cdef enum:
     DEPTH = 40                           # as many nested runs share one thread at most
@@ -68,7 +70,7 @@ cdef object seed_of(Tape tape, Node root):
     """The cotangent of a scalar: the very same tensor for each run where the rule only reads it."""
     cdef object one
     if root.op.hot != NLL or root.hooks is not None or root.device is not CPU:
-        return shared_ones(tape, root.shape, root.dtype, root.device)
+        return ones_of(tape, root)
     one = _ones.get(root.dtype)
     if ao_builtin0(dispatch_modes) != 0:
         if one is not None:
@@ -79,6 +81,20 @@ cdef object seed_of(Tape tape, Node root):
         return shared_ones(tape, root.shape, root.dtype, root.device)
     if one is None:
         one = _ones[root.dtype] = torch.ones((), dtype=root.dtype, device=CPU)
+    return one
+
+
+cdef object ones_of(Tape tape, Node root):
+    """`shared_ones` for a scalar."""
+    cdef object key = (root.shape, root.dtype, root.device), known = tape.seeds.get(key), one
+    if known is not None and version_of((<tuple>known)[0]) == <uint32_t>(<tuple>known)[1]:
+        return (<tuple>known)[0]
+    one = _ones.get(root.dtype) if root.device is CPU and ao_builtin0(dispatch_modes) == 0 else None
+    if one is None:
+        return shared_ones(tape, root.shape, root.dtype, root.device)
+    one = ao_method(clone_method, one, ())
+    if tape.optimize:
+        tape.seeds[key] = (one, version_of(one))
     return one
 
 
@@ -234,7 +250,7 @@ cdef object cotangent_of(Tape tape, object t, Node node, object given):
             return None
         given = given[0]
     if given is None:
-        return shared_ones(tape, node.shape, node.dtype, node.device) if not len(<tuple>node.shape) else None
+        return ones_of(tape, node) if not len(<tuple>node.shape) else None
     return given if ordinary(given) and ao_plain(given) and ao_dtype(given) is node.dtype and ao_dtype(t) is node.dtype \
         and shape_of(given) == shape_of(t) == node.shape and node.op.name != "written" else None
 
