@@ -101,7 +101,7 @@ cdef object ones_of(Tape tape, Node root):
 cdef bint usual_root(Tape tape, object t, Node node) except -1:
     """Is `t` a recorded real scalar, unchanged since?"""
     return node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 and node.view is None \
-        and node.flags & (LEAF | REQUIRES_GRAD | EXPOSED) == REQUIRES_GRAD and node.op.hot != NONE \
+        and node.flags & (LEAF | REQUIRES_GRAD | EXPOSED) == REQUIRES_GRAD and node.op.hot != NONE and node.op is not WRITTEN_OP \
         and len(<tuple>node.shape) == 0 and is_float(node.dtype) and version_of(t) == node.version
 
 

@@ -55,10 +55,17 @@ def lstm(x: Tensor, y: Tensor) -> Tensor:
     return out * h + c + last * y + cell
 
 
+def written(x: Tensor, y: Tensor) -> Tensor:
+    """Of a value that was written without a record, and read after that."""
+    with torch.no_grad():
+        x.mul_(1.5)
+    return x + y
+
+
 PROGRAMS: dict[str, Program] = {
     "add": lambda x, y: x + y[0] + 1.5 + torch.add(x, y[:1, :1]), "sub": lambda x, y: x[0] - y - 2 - (3 - x),
     "mul": lambda x, y: x * y[:, :1] * 1.5 + x * x, "neg": lambda x, y: -x * y,
-    "output": lambda x, y: x.chunk(2)[0] * 2,
+    "output": lambda x, y: x.chunk(2)[0] * 2, "written": written,
     "div": lambda x, y: x / y + y[0] / x / 3.0 + 2.0 / x, "pow": lambda x, y: x**2 + x**3 + x**0.5 + 2**x + x**0 + x**y,
     "where": lambda x, y: torch.where(x > y, x, y[0]) + torch.where(x > 1, x, 0.5),
     "softmax": lambda x, y: torch.softmax(x, 0) * y, "log_softmax": lambda x, y: F.log_softmax(x, 1) * y,

@@ -30,7 +30,8 @@ from autograd_opt.engine.task cimport GraphTask
 from autograd_opt.engine.transposes cimport turned_view
 from autograd_opt.engine.unbroadcast cimport operand_shape
 from autograd_opt.graph.node cimport (
-    MULTI, REDUCES, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, Node, Op, attribute, is_custom, shape_of, unbroadcast,
+    MULTI, REDUCES, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, WRITTEN_OP, Node, Op, attribute, is_custom, shape_of,
+    unbroadcast,
 )
 from autograd_opt.graph.plain_values cimport is_float, takes_all
 from autograd_opt.graph.tape cimport Tape, recording
@@ -250,7 +251,8 @@ cdef int recorded_shape(GraphTask task, Node node, int hot, object g) except -1:
             g = two(task, "div", g, count(a.shape, dim))
     elif hot == INDEX or hot == SELECT or hot == NARROW:
         return recorded_place(task, node, hot, g, a.shape)
-    elif hot != COPY or node.op.flags & REDUCES and not len(<tuple>node.shape):
+    elif hot != COPY or node.op.flags & REDUCES and not len(<tuple>node.shape) \
+            or node.op is WRITTEN_OP and node.shape != shape:
         return 0
     emit(task, node, a, g, UNBROADCAST0)
     return 1

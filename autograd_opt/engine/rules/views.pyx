@@ -7,7 +7,7 @@ from autograd_opt.engine.kernels cimport DIV_K, div, expand, get_mT, reshape, t_
 from autograd_opt.engine.rules.passing cimport beside, pass_on, share
 from autograd_opt.engine.rules.placing cimport parts_taken, pass_place
 from autograd_opt.engine.task cimport GraphTask
-from autograd_opt.graph.node cimport LEAF, REDUCES, UNBROADCAST0, Node, attribute, shape_of
+from autograd_opt.graph.node cimport LEAF, REDUCES, UNBROADCAST0, WRITTEN_OP, Node, attribute, shape_of
 
 ao_use_reads(reads_address())
 
@@ -40,6 +40,8 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
     elif hot == COPY:
         if node.op.flags & REDUCES and not len(<tuple>node.shape):
             return 0                     # an expanded number: torch sums its gradient, over no axes
+        if node.op is WRITTEN_OP and node.shape != a.shape:
+            return 0                     # memory of another size
     else:
         if hot == INDEX:
             index = attribute(node, "index")
