@@ -570,8 +570,8 @@ cdef extern from *:
     int ao_strip(object o) except -1
     int ao_forget(object o, object name) except -1
     PyObject *ao_try_attr(object o, object name)
-    PyObject *ao_silent_attr(PyObject *o, PyObject *name)
     PyObject *ao_held(object o, object name) except? NULL
+    PyObject *ao_silent_attr(PyObject *o, PyObject *name)
     PyObject *ao_referent(object reference)
     ctypedef struct ao_raised:
         PyObject *value

@@ -35,8 +35,8 @@ ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ON
 HOT = {name: code for code, names in enumerate("""
     add|sub|mul|neg|div|pow|exp|log|sin|cos|sqrt|square|reciprocal|abs|tanh|sigmoid|relu|softmax|log_softmax|sum|mean
     |matmul|mm|reshape flatten ravel unsqueeze unflatten unsafe_view reshape_alias view|squeeze|transpose|t|mT
-    |expand broadcast_to expand_as contiguous clone cast to_float to_double to_half to_bfloat16 output written|slice|select
-    |narrow|tanh_backward|sigmoid_backward|linear|addmm|where|cat|stack|unbind unbind_copy
+    |expand broadcast_to expand_as contiguous clone cast to_float to_double to_half to_bfloat16 output written
+    |slice|select|narrow|tanh_backward|sigmoid_backward|linear|addmm|where|cat|stack|unbind unbind_copy
     |split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk split_with_sizes_copy
     |permute|nll_loss
 """.split("|"), 1) for name in names.split()}

@@ -61,7 +61,9 @@ def classify(func: Any) -> Handler:
         return spelled(target, bind)
     if func in CALLS:
         target = CALLS[func]
-        return by_name(target) if isinstance(target, str) else by_choice(target, getattr(func, "__name__", "") not in METADATA)
+        if isinstance(target, str):
+            return by_name(target)
+        return by_choice(target, getattr(func, "__name__", "") not in METADATA)
     if func in DECOMPOSE:
         return decomposed(DECOMPOSE[func], not isinstance(func, types.FunctionType))
     from autograd_opt.record import inplace

@@ -18,7 +18,8 @@ class Recorded(Route):
 @disjoint_base
 class Chosen(Route):
     def __init__(
-        self, pick: Callable[..., str | None], route: Callable[[str], Any], fallback: Callable[..., Any], carries: bool = ...
+        self, pick: Callable[..., str | None], route: Callable[[str], Any], fallback: Callable[..., Any],
+        carries: bool = ...,
     ) -> None: ...
 
 @disjoint_base

@@ -146,3 +146,51 @@ def test_a_list_of_operands_is_bound_without_python(join: Callable[..., torch.Te
         assert frames(lambda: join([x, w], dim=1)) == set()
         assert frames(lambda: join((x, w))) == set()
         assert join([x, w], dim=1).equal(join([X, W], dim=1))
+
+
+def test_the_backward_of_a_training_step_runs_no_rule_in_python() -> None:
+    layer, given = torch.nn.Linear(3, 2), torch.rand(2)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+    with ao.AutogradGraph(sources=False):
+        for _ in range(2):                          # the second reads parameters that were written in between
+            loss = (layer(X[:, :3]) @ given).sum()
+            found = frames(loss.backward)
+            optimizer.step()
+        assert not {name for name in found if name.startswith(("ops.", "record."))}
+
+
+@pytest.mark.parametrize("function", [torch.zeros_like, torch.ones_like, lambda t: t > 0, lambda t: t.argmax()])
+def test_what_no_gradient_goes_through_is_not_bound(function: Callable[..., torch.Tensor]) -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph(sources=False):
+        y = x * 2
+        function(y)                                 # looked up once
+        assert frames(lambda: function(y)) <= {"engine.test_bound_in_c.<lambda>"}
+        assert function(y).equal(function(X * 2))
+
+
+def test_a_method_is_called_past_its_entry() -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph():
+        with pytest.raises(TypeError, match=r"torch\._C\.TensorBase"):
+            torch.Tensor.sum(1.0)
+        with pytest.raises(TypeError):
+            x.sum("no axis")
+        assert x.sum(1, keepdim=True).equal(X.sum(1, keepdim=True))
+        assert torch.Tensor.__getitem__(x, 1).equal(X[1])
+
+
+def test_several_writes_to_one_memory_are_told_apart_by_their_lines() -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph() as graph:
+        for times in (True, False):
+            (x * 3).sum()
+            with torch.no_grad():
+                if times:
+                    x.mul_(2)
+                else:
+                    x.add_(1)
+        total = (x * 3).sum()
+        assert total.item() == (X * 6 + 3).sum().item()
+        lines = [line.rpartition(" ")[2] for line in str(graph).splitlines() if " = written(" in line]
+    assert len(set(lines)) == len(lines) == 2

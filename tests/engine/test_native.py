@@ -71,7 +71,7 @@ PROGRAMS: dict[str, Program] = {
     "softmax": lambda x, y: torch.softmax(x, 0) * y, "log_softmax": lambda x, y: F.log_softmax(x, 1) * y,
     "sum": lambda x, y: x.sum() + x.sum(0) + x.sum((0, -1), keepdim=True) + y.sum(1)[:4] + x[0, 0].sum(),
     "mean": lambda x, y: x.mean() + x.mean(0) + x.mean((0, -1), keepdim=True) + y.mean(1)[:4] + x[0, 0].mean(),
-    "matmul": lambda x, y: x @ y.t() @ x + (x.t() @ x[None]).sum(0)[:1] + x @ y[0] @ y,
+    "matmul": lambda x, y: x @ y.t() @ x + (x.t() @ x[None]).sum(0)[:1] + x @ y[0] @ y + x[0] @ y[1],
     "mm": lambda x, y: torch.mm(x, y.t()), "linear": lambda x, y: F.linear(x, y, y[:, 0])
     + F.linear(x[None], y) + F.linear(x.transpose(0, 1), y.T).sum() + torch.addmm(y[0], x.permute(1, 0), y).sum(),
     "addmm": lambda x, y: torch.addmm(y[:, 0], x, y.t()) + torch.addmm(x[:, :1], x, y.t(), beta=2, alpha=3),

@@ -1,10 +1,10 @@
 """Differentiate products of matrices by rules in C."""
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_get, ao_method, ao_method0, ao_mm, ao_turned_mm, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_get, ao_method, ao_method0, ao_mm, ao_pair, ao_turned_mm, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.hot cimport MIRROR
-from autograd_opt.engine.kernels cimport get_mT, matmul, mm, reshape, t_method
+from autograd_opt.engine.kernels cimport MUL_K, get_mT, matmul, mm, mul, reshape, t_method, unsqueeze
 from autograd_opt.engine.rules.passing cimport pass_mm, pass_on
 from autograd_opt.engine.saved_values cimport saved
 from autograd_opt.engine.task cimport GraphTask
@@ -13,6 +13,9 @@ from autograd_opt.graph.node cimport INNER, MERGED, UNBROADCAST0, UNBROADCAST1, 
 
 ao_use_reads(reads_address())
 cdef object flatten = private.TensorBase.__dict__["flatten"]
+cdef object squeeze = private.TensorBase.__dict__["squeeze"]
+cdef tuple LAST = (-1,)
+cdef tuple BEFORE_LAST = (-2,)
 
 
 cdef int native_matmul(GraphTask task, Node node, object g) except -1:
@@ -23,8 +26,10 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
     if a is None or b is None:
         return 0
     m, n = len(<tuple>a.shape), len(<tuple>b.shape)
-    if m < 2 or n < 2 or a.dtype is not b.dtype:
+    if a.dtype is not b.dtype:
         return 0
+    if m < 2 or n < 2:
+        return native_vector(task, node, a, b, g, m, n)
     if task.wants(b):
         x = saved(node, 0)
         if m == 2 and n == 2:
@@ -48,6 +53,31 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
             pass_mm(task, node, a, g, ao_method0(t_method, x))
         else:
             pass_on(task, node, a, ao_method(matmul, g, (ao_get(get_mT, x),)), UNBROADCAST0, True)
+    return 1
+
+
+cdef int native_vector(GraphTask task, Node node, Node a, Node b, object g, Py_ssize_t m, Py_ssize_t n) except -1:
+    """A product with a vector, in the kernels of the table's rule."""
+    cdef object x
+    if m > 2 or n > 2 or m == 0 or n == 0:
+        return 0
+    if task.wants(b):
+        x = saved(node, 0)
+        if m == 2:
+            pass_on(task, node, b, ao_method(matmul, ao_get(get_mT, x), (g,)), UNBROADCAST1, True)
+        elif n == 1:
+            pass_on(task, node, b, ao_pair(MUL_K, mul, g, (x,)), UNBROADCAST1, True)
+        else:
+            x = ao_method(unsqueeze, x, LAST)
+            pass_on(task, node, b, ao_pair(MUL_K, mul, x, (ao_method(unsqueeze, g, BEFORE_LAST),)), UNBROADCAST1, True)
+    if task.wants(a):
+        x = saved(node, 1)
+        if n == 1:
+            pass_on(task, node, a, ao_pair(MUL_K, mul, g if m == 1 else ao_method(unsqueeze, g, LAST), (x,)),
+                    UNBROADCAST0, True)
+        else:
+            x = ao_method(matmul, x, (ao_method(unsqueeze, g, LAST),))
+            pass_on(task, node, a, ao_method(squeeze, x, LAST), UNBROADCAST0, False)
     return 1
 
 
