@@ -6,12 +6,17 @@ here: a row is the one place that says which function it is.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._functorch import apis, pyfunctorch
-from torch.utils import _device, _python_dispatch, _pytree
+from torch._functorch import apis, eager_transforms, pyfunctorch
+from torch._functorch import vmap as vmap_module
+from torch.autograd import forward_ad
+from torch.nn.modules import module as modules
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils import _device, _python_dispatch, _pytree, checkpoint
 
 from autograd_opt._common.environment import parsed
 
@@ -36,6 +41,7 @@ SingleLevelFunction: Any = torch.autograd.function._SingleLevelFunction
 Engine: Any = C._ImperativeEngine
 VariableFunctions: Any = C._VariableFunctions
 functions: Any = C._functions
+make_grads: Any = torch.autograd._make_grads
 nn: Any = C._nn
 functorch: Any = C._functorch
 tensor_module: Any = torch._tensor
@@ -78,7 +84,45 @@ pop_saved_tensors_default_hooks: Callable[[], None] = C._autograd._pop_saved_ten
 DeviceContext: Any = _device.DeviceContext
 device_constructors: Callable[[], Any] = _device._device_constructors
 
+# Modules. -------------------------------------------------------------------------------
+module_call: Any = torch.nn.Module._call_impl
+MODULE_CALLS = ("_call_impl", "_wrapped_call_impl", "_compiled_call_impl")
+"""Attributes of a module by which it may be called otherwise than its class says."""
+MODULE_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+GLOBAL_MODULE_HOOKS = ("_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks",
+                       "_global_forward_pre_hooks")
+MODULE_PARAMETERS, MODULE_CHILDREN = "_parameters", "_modules"
+TRACED_MODULES = "_trace_module_map"
+"""The variable of `jit_trace` that is not None while a module is traced."""
+
+
+call_of: Callable[[Any], Any] = operator.attrgetter("_call_impl")
+
+
+def has_compiled_call(kind: type[torch.nn.Module]) -> bool:
+    """True if `torch.nn.Module.compile` was called for the class."""
+    return kind._compiled_call_impl is not None
+
+
+def has_global_forward_hooks() -> bool:
+    """True if a hook is called for the forward of every module."""
+    return bool(modules._global_forward_hooks or modules._global_forward_pre_hooks)
+
+
+def reduces_in_python(module: DistributedDataParallel) -> bool:
+    """True if the module's gradients are averaged by hooks of Python's."""
+    return bool(module._use_python_reducer)
+
+
 # Transforms. ----------------------------------------------------------------------------
+transforms: Any = eager_transforms
+
+
+def forward_level() -> int:
+    """The level of forward-mode differentiation; -1 outside."""
+    return forward_ad._current_level
+
+
 vmap: Any = apis.vmap
 VmapInterpreter: Any = pyfunctorch.VmapInterpreter
 retrieve_all_functorch_interpreters: Any = pyfunctorch.retrieve_all_functorch_interpreters
@@ -102,11 +146,21 @@ vmapmode_decrement_nesting: Callable[[], int] = C._vmapmode_decrement_nesting
 
 # torch's engine. ------------------------------------------------------------------------
 get_creation_meta: Callable[[Any], Any] = C._autograd._get_creation_meta
+sequence_nr: Callable[[Any], int] = operator.methodcaller("_sequence_nr")
+input_metadata: Callable[[Any], Any] = operator.attrgetter("_input_metadata")
+saved_self: Callable[[Any], Any] = operator.attrgetter("_saved_self")
+NON_DIFFERENTIABLE_GRADS = "_materialize_non_diff_grads"
+"""The attribute of a Function's `ctx` that says whether cotangents of non-differentiable outputs become zeros."""
 get_sequence_nr: Callable[[], int] = C._autograd._get_sequence_nr
 get_current_graph_task_keep_graph: Callable[[], bool] = C._autograd._get_current_graph_task_keep_graph
 
 
 function_or_accumulator: Callable[[Any], Any] = torch.autograd.graph._get_grad_fn_or_grad_acc
+
+
+def has_metadata(node: Any) -> bool:
+    """True if a node of torch's says what its cotangents are like: `input_metadata`."""
+    return hasattr(node, "_input_metadata")
 
 
 def execution_engine() -> Any:
@@ -138,10 +192,35 @@ def will_engine_execute_node(node: Any) -> bool:
     return bool(C._will_engine_execute_node(node))
 
 
+ENTRY_POINTS: dict[str, tuple[Any, str]] = {
+    "current_graph_task_id": (C, "_current_graph_task_id"),
+    "will_engine_execute_node": (C, "_will_engine_execute_node"),
+    "current_autograd_node": (C, "_current_autograd_node"),
+    "execution_order": (C, "_current_graph_task_execution_order"),
+    "vmap": (vmap_module, "_flat_vmap"),
+    "vjp": (eager_transforms, "_vjp_with_argnums"),
+    "jvp": (eager_transforms, "_jvp_with_argnums"),
+    "forward_jacobian": (torch.autograd.functional, "_jacfwd"),
+    "checkpointed_tensor": (checkpoint, "_make_saved_tensor"),
+    "data_parallel_forward": (DistributedDataParallel, "_pre_forward"),
+    "trace_function": (C, "_create_function_from_trace"),
+    "trace_function_with_names": (C, "_create_function_from_trace_with_dict"),
+    "trace_graph": (C, "_create_graph_by_tracing"),
+    "trace_method": (ScriptModule, "_create_method_from_trace"),
+    "trace_method_with_names": (ScriptModule, "_create_method_from_trace_with_dict"),
+}
+"""Functions of torch's that its own Python code calls, in whose places others may be put -> where each stands."""
+
+
+def entry_point(name: str) -> Any:
+    """The function that stands in the place now."""
+    return getattr(*ENTRY_POINTS[name])
+
+
 def replace(name: str, function: Any) -> Any:
-    """Put a function in the place of one of torch's compiled ones; returns the one that was there."""
-    before = getattr(C, name)
-    setattr(C, name, function)
+    """Put a function in the place; returns the one that was there."""
+    before = entry_point(name)
+    setattr(*ENTRY_POINTS[name], function)
     return before
 
 
@@ -173,6 +252,22 @@ def profiler_operators() -> list[Any]:
 
 
 # Tensors and their memory. --------------------------------------------------------------
+is_view: Callable[[Any], bool] = TensorBase._is_view
+is_zerotensor: Callable[[Any], bool] = TensorBase._is_zerotensor
+"""True of torch's zeros without memory."""
+lazy_clone: Callable[[Any], Any] = TensorBase._lazy_clone
+use_count: Callable[[Any], int] = TensorBase._use_count
+version_property: Any = TensorBase._version
+base_property: Any = TensorBase._base
+backward_hooks_property: Any = TensorBase._backward_hooks
+post_accumulate_grad_hooks_property: Any = TensorBase._post_accumulate_grad_hooks
+version_of: Callable[[Any], int] = operator.attrgetter("_version")
+base_of: Callable[[Any], Any] = operator.attrgetter("_base")
+backward_hooks: Callable[[Any], Any] = operator.attrgetter("_backward_hooks")
+post_accumulate_grad_hooks: Callable[[Any], Any] = operator.attrgetter("_post_accumulate_grad_hooks")
+storage_id: Callable[[torch.UntypedStorage], int] = operator.attrgetter("_cdata")
+"""The number of a memory, equal for all of its storage objects."""
+storage_new_weak_ref: Any = torch.UntypedStorage._weak_ref
 softmax_backward_data: Any = VariableFunctions._softmax_backward_data
 log_softmax_backward_data: Any = VariableFunctions._log_softmax_backward_data
 neg_view: Callable[[Any], Any] = torch._neg_view
@@ -199,12 +294,6 @@ def script_module_of(owner: Any) -> Any:
     """The module whose method a TorchScript method is."""
     from torch.jit import _recursive
     return _recursive.wrap_cpp_module(owner)
-
-
-def transform_modules() -> tuple[Any, Any]:
-    """The modules of `grad`, `vjp` and `jvp`, and of `vmap`."""
-    from torch._functorch import eager_transforms, vmap
-    return eager_transforms, vmap
 
 
 def aot_backend(inference: Callable[[Any, Any], Any], compiler: Callable[[Any, Any], Any],

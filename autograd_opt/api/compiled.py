@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 import torch
-from torch.nn.modules import module as modules
 
 from autograd_opt import errors
 from autograd_opt._common.arguments import named, whole
@@ -84,7 +83,7 @@ class Compiled(Generic[P, R]):
             torch.get_default_dtype(),
             torch.is_anomaly_enabled(),
             torch.are_deterministic_algorithms_enabled(),
-            bool(modules._global_forward_hooks or modules._global_forward_pre_hooks),
+            private.has_global_forward_hooks(),
         )
         for number, known in enumerate(self.kinds):
             if known.guard.holds(leaves, situation):

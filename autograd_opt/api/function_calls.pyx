@@ -43,6 +43,7 @@ ao_use_reads(reads_address())
 cdef object Tensor = torch.Tensor
 cdef object Guard = private.DisableTorchFunction
 cdef object grad_enabled = private.is_grad_enabled
+cdef str NON_DIFFERENTIABLE_GRADS = private.NON_DIFFERENTIABLE_GRADS
 cdef object is_inference = private.TensorBase.__dict__["is_inference"]
 cdef object get_device = ao_own(private.TensorBase.__dict__["device"])
 cdef object no_setup_context = private.SingleLevelFunction.setup_context
@@ -65,7 +66,7 @@ cdef object written(Py_ssize_t i, object t, object version):
     with Guard():
         return errors.InplaceError(
             "one of the variables needed for gradient computation has been modified by an inplace operation: saved tensor "
-            f"{i} is at version {t._version}; expected version {version} instead"
+            f"{i} is at version {private.version_of(t)}; expected version {version} instead"
         )
 
 
@@ -77,7 +78,6 @@ class Context:
     _dirty = ()
     _non_differentiable = ()
     _materialize = True
-    _materialize_non_diff_grads = True
     _clear_on_access = False
     _places = (), 0
 
@@ -177,6 +177,9 @@ class Context:
             t = self._saved[k][0] if self._saved is not None else None
             if type(t) is Packed:
                 t.node = node
+
+
+setattr(Context, NON_DIFFERENTIABLE_GRADS, True)
 
 
 def apply(cls, *args, **kwargs):
@@ -515,7 +518,7 @@ def pull_back(g, tuple extra, task, Node node):
         cotangents[i] = part
     if ctx._materialize:
         for i, (shape, dtype, device) in metas.items():
-            if cotangents[i] is None and (i in tracked or ctx._materialize_non_diff_grads):
+            if cotangents[i] is None and (i in tracked or getattr(ctx, NON_DIFFERENTIABLE_GRADS)):
                 cotangents[i] = torch.zeros(shape, dtype=dtype, device=device)
     with user_code(task, node):
         function = rule_of(cls)

@@ -41,7 +41,7 @@ cdef enum Arrival:
 cpdef bint runs_as_written() except -1:
     """True if a call here is torch's own: nothing follows it, a graph records it, or torch looks at its operations."""
     return ao_builtin0(grad_enabled) is not True or active_tape() is not None or ao_builtin0(dispatch_modes) != 0 \
-        or transform_level() is not None or forward_ad._current_level >= 0 or hooks_in_place(True) is not None \
+        or transform_level() is not None or private.forward_level() >= 0 or hooks_in_place(True) is not None \
         or tracing() is not None
 
 
@@ -274,7 +274,7 @@ cdef list ordinary(list results, list leaves):
 
 cdef bint plain(list given) except -1:
     """True if no transform is around these cotangents: each stands for itself."""
-    if transform_level() is not None or forward_ad._current_level >= 0:
+    if transform_level() is not None or private.forward_level() >= 0:
         return False
     for g in given:
         if type(g) is not Tensor or not ao_plain(g):

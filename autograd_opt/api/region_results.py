@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph.tensor import CustomTensor
 
 Tensor = torch.Tensor
@@ -81,11 +82,11 @@ def handed_out(results: Sequence[Tensor], leaves: list[Tensor]) -> list[Tensor]:
 
     Views of a leaf, and of each other, stay views, which torch does not let a program write if it cannot follow.
     """
-    bases: dict[int, Tensor] = {t.untyped_storage()._cdata: t for t in leaves if t.layout is torch.strided}
+    bases: dict[int, Tensor] = {private.storage_id(t.untyped_storage()): t for t in leaves if t.layout is torch.strided}
     out = []
     with torch.no_grad():
         for t in results:
-            storage = t.untyped_storage()._cdata if t.layout is torch.strided else 0
+            storage = private.storage_id(t.untyped_storage()) if t.layout is torch.strided else 0
             base = bases.get(storage)
             if base is not None and base.dtype is t.dtype and not (t.is_conj() or t.is_neg()):
                 out.append(base.as_strided(t.shape, t.stride(), t.storage_offset()))

@@ -42,7 +42,8 @@ def accumulate(task: Any, node: Any, g: Tensor | None, sole: bool = False) -> No
         refuse_interior(t)
     if node.is_leaf and not requires_grad(t):                       # switched off since it was used
         return
-    seen = hooks is not None or t._backward_hooks or t.__dict__.get("_leaf_hooks")  # a hook may have kept the cotangent
+    # A hook may have kept the cotangent.
+    seen = hooks is not None or private.backward_hooks(t) or t.__dict__.get("_leaf_hooks")
     if replaced is not None:
         add_to_grad(t, replaced, task.create_graph, sole and not seen)
     if node.is_leaf:
@@ -54,7 +55,7 @@ def accumulate(task: Any, node: Any, g: Tensor | None, sole: bool = False) -> No
 def refuse_interior(t: Tensor) -> None:
     """torch's refusal to write the gradient of a leaf that has a history by now: a view, whose base was written."""
     with private.DisableTorchFunction():
-        if not t._is_view():
+        if not private.is_view(t):
             return
         recording = tapes.resume(0)          # the history is recorded as it is found
         try:
@@ -121,8 +122,8 @@ def own_copy(g: Tensor, t: Tensor, sole: bool = False) -> Tensor:
 def unshared(g: Tensor) -> bool:
     """Is `g` the only tensor over its memory, and its memory what it seems?"""
     storage: Any = g.untyped_storage()
-    return bool(private.storage_use_count(storage._cdata) == 2      # `g` and `storage`
-                and not (g.is_conj() or g.is_neg() or g._is_zerotensor()))
+    return bool(private.storage_use_count(private.storage_id(storage)) == 2      # `g` and `storage`
+                and not (g.is_conj() or g.is_neg() or private.is_zerotensor(g)))
 
 
 def is_dense(t: Tensor) -> bool:

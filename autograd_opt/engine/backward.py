@@ -248,9 +248,10 @@ def input_nodes(inputs: Sequence[Any]) -> list[Any]:
         if not references.requires_grad(t):
             raise errors.GraphError(errors.at("One of the differentiated Tensors does not require grad"))
         found = handles.handle_of(t, False)
-        if found is not None and found.view is not None and not found.is_leaf and t._version != found.version:
+        if found is not None and found.view is not None and not found.is_leaf \
+                and private.version_of(t) != found.version:
             found = handles.handle_of(t)          # torch gives a view of written memory its history anew
-        elif t._is_view() and (found is None or found.is_leaf or not found.requires_grad):
+        elif private.is_view(t) and (found is None or found.is_leaf or not found.requires_grad):
             found = handles.handle_of(t)          # and its first history to one that nothing has read yet
         while found is not None and found.op == "written":
             found = found.operands[0]           # a write without a record leaves the gradient where it was

@@ -87,11 +87,11 @@ def shared_ones(tape: Any, shape: Any, dtype: torch.dtype, device: torch.device)
     """Ones of a shape: where values are numbered, the same tensor as before unless it was written."""
     key = (shape, dtype, device)
     ones, version = tape.seeds.get(key, (None, 0))
-    if ones is None or ones._version != version:
+    if ones is None or private.version_of(ones) != version:
         known = not shape and not private.len_torch_dispatch_stack()      # a dispatch mode makes tensors of its own
         ones = one_of(dtype, device).clone() if known else torch.ones(shape, dtype=dtype, device=device)
         if tape.optimize:
-            tape.seeds[key] = ones, ones._version
+            tape.seeds[key] = ones, private.version_of(ones)
     return ones
 
 

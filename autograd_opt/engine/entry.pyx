@@ -48,7 +48,7 @@ cdef object Guard = private.DisableTorchFunction
 cdef object Enabled = private.EnableTorchFunction
 cdef object push = private.push_on_torch_function_stack
 cdef object pop = private.pop_torch_function_stack
-cdef object lazy_clone = private.TensorBase.__dict__["_lazy_clone"]
+cdef object lazy_clone = private.lazy_clone
 cdef object clone_method = private.TensorBase.__dict__["clone"]
 cdef double FRAMES = 0.4                 # a nested run deeper than this part of the recursion limit goes on in its own thread
 cdef enum:

@@ -104,8 +104,8 @@ def writable(g: Any, task: Any) -> Any:
     if not task.means or type(g) is not Tensor:
         return g
     with private.DisableTorchFunction():
-        memory = g.untyped_storage()._cdata if g.layout is torch.strided and 0 in g.stride() else None
-        shared = any(part.untyped_storage()._cdata == memory for part in task.means)
+        memory = private.storage_id(g.untyped_storage()) if g.layout is torch.strided and 0 in g.stride() else None
+        shared = any(private.storage_id(part.untyped_storage()) == memory for part in task.means)
         return g.clone(memory_format=torch.contiguous_format) if shared else g
 
 
@@ -191,7 +191,7 @@ def checked(fn: Any, result: Any, g: Tensor | None, none: bool = False) -> Any:
 
 def run_leaf_hooks(t: Tensor, g: Any, task: Any) -> Any:
     """The tensor hooks of a leaf, set inside or outside a context."""
-    own, torchs = t.__dict__.get("_leaf_hooks"), t._backward_hooks
+    own, torchs = t.__dict__.get("_leaf_hooks"), private.backward_hooks(t)
     if not own and not torchs:
         return g
     heard()
@@ -217,7 +217,7 @@ def at_root(node: Any, g: Any, task: Any) -> None:
 
 def run_post_accumulate(t: Tensor, task: Any) -> None:
     """The post-accumulate hooks of a leaf."""
-    own, torchs = t.__dict__.get("_post_hooks"), t._post_accumulate_grad_hooks
+    own, torchs = t.__dict__.get("_post_hooks"), private.post_accumulate_grad_hooks(t)
     if not own and not torchs:
         return
     heard()

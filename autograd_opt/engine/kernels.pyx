@@ -24,8 +24,8 @@ mm, matmul, t_method, transpose = methods["mm"], methods["matmul"], methods["t"]
 get_mT, reshape, expand = methods["mT"], methods["reshape"], methods["expand"]
 unsqueeze, narrow, select, new_zeros = methods["unsqueeze"], methods["narrow"], methods["select"], methods["new_zeros"]
 is_neg = methods["is_neg"]
-is_zero = methods["_is_zerotensor"]      # torch's zeros without memory
-get_hooks = methods["_backward_hooks"]
+is_zero = private.is_zerotensor
+get_hooks = private.backward_hooks_property
 
 tanh_backward = private.direct(torch.ops.aten.tanh_backward.default)
 sigmoid_backward = private.direct(torch.ops.aten.sigmoid_backward.default)

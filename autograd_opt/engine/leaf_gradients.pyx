@@ -22,9 +22,9 @@ cdef extern from "Python.h":
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
 cdef object get_grad = ao_own(base.__dict__["grad"])
-cdef object get_hooks = base.__dict__["_backward_hooks"]
+cdef object get_hooks = private.backward_hooks_property
 cdef object get_grad_dtype = base.__dict__["grad_dtype"]
-cdef object get_post_hooks = base.__dict__["_post_accumulate_grad_hooks"]
+cdef object get_post_hooks = private.post_accumulate_grad_hooks_property
 cdef object is_neg = base.__dict__["is_neg"]
 cdef object is_conj = base.__dict__["is_conj"]
 cdef object get_device = ao_own(base.__dict__["device"])
@@ -34,7 +34,7 @@ cdef object empty_strided = torch.empty_strided
 cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
 cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
 cdef tuple NOTHING = (None, None, None)
-cdef object is_zero = base.__dict__["_is_zerotensor"]     # torch's zeros without memory
+cdef object is_zero = private.is_zerotensor
 cdef object iadd = base.__dict__["add_"]
 cdef int IADD_K = INTO.index("add_")
 cdef object Tensor = torch.Tensor

@@ -32,14 +32,14 @@ FIRST_ID = 1 << 40
 # What torch's own Python code asks. ----------------------------------------------------
 def current_graph_task_id() -> int:
     run = current()
-    return _original["_current_graph_task_id"]() if run is None else FIRST_ID + run.task.id
+    return _original["current_graph_task_id"]() if run is None else FIRST_ID + run.task.id
 
 
 def will_engine_execute_node(node: Any) -> bool:
     run = current()
     if run is None:
-        node = accumulators.torchs(node) if _original["_current_graph_task_id"]() != -1 else node
-        return node is not None and bool(_original["_will_engine_execute_node"](node))
+        node = accumulators.torchs(node) if _original["current_graph_task_id"]() != -1 else node
+        return node is not None and bool(_original["will_engine_execute_node"](node))
     node = run.own(node)
     if node is None:
         return False
@@ -57,13 +57,13 @@ def will_engine_execute_node(node: Any) -> bool:
 
 def current_autograd_node() -> Any:
     run = current()
-    return _original["_current_autograd_node"]() if run is None else run.node
+    return _original["current_autograd_node"]() if run is None else run.node
 
 
 def execution_order() -> list[Any]:
     run = current()
     if run is None:
-        return _original["_current_graph_task_execution_order"]()
+        return _original["execution_order"]()
     tape = tapes.get_active()
     return [tape.node(i) for i in sorted(run.reached(), reverse=True)]  # type: ignore[union-attr]
 
@@ -127,13 +127,8 @@ _original: dict[str, Callable[..., Any]] = {}
 
 def install() -> None:
     """Put the entry points in place; done once at import."""
-    for name, function in {
-        "_current_graph_task_id": current_graph_task_id,
-        "_will_engine_execute_node": will_engine_execute_node,
-        "_current_autograd_node": current_autograd_node,
-        "_current_graph_task_execution_order": execution_order,
-    }.items():
-        _original[name] = private.replace(name, function)
+    for function in (current_graph_task_id, will_engine_execute_node, current_autograd_node, execution_order):
+        _original[function.__name__] = private.replace(function.__name__, function)
     _original["get_gradient_edge"] = torch.autograd.graph.get_gradient_edge
     torch.autograd.graph.get_gradient_edge = gradient_edge  # type: ignore[assignment]
     private.replace_function_or_accumulator(accumulators.function_or_accumulator)

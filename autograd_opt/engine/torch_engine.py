@@ -38,11 +38,12 @@ class Level(NamedTuple):
 
     def left(self, t: Tensor) -> Tensor:
         """The slices of `t` along a first axis; repeated where it is no batch of this level."""
-        return (torch if self.legacy else F)._remove_batch_dim(t, self.number, self.size, 0)
+        remove = private.legacy_remove_batch_dim if self.legacy else private.remove_batch_dim
+        return remove(t, self.number, self.size, 0)
 
     def entered(self, t: Tensor) -> Tensor:
         """The batch of the slices along the first axis."""
-        return (torch if self.legacy else F)._add_batch_dim(t, 0, self.number)
+        return (private.legacy_add_batch_dim if self.legacy else private.add_batch_dim)(t, 0, self.number)
 
 
 def gradients(capture: Capture, engine: Engine, roots: Sequence[Any], cotangents: Sequence[Any], retain_graph: bool,
@@ -140,7 +141,7 @@ def outside(cotangents: list[Tensor]) -> tuple[list[Tensor], list[Level]]:
     if legacy is not None:
         cotangents = legacy[1]
         left.append(Level(legacy[0], cotangents[0].shape[0], True))
-    if forward_ad._current_level >= 0:
+    if private.forward_level() >= 0:
         for g in cotangents:
             require_constant(g)
     return cotangents, left[::-1]

@@ -26,7 +26,7 @@ from autograd_opt.explaining.executions import (
     loops_of,
 )
 
-CALL = nn.Module._call_impl.__code__
+CALL, MAKE_GRADS = private.module_call.__code__, private.make_grads.__code__
 RUNS = (os.path.join(TORCH, "_tensor.py"), os.path.join(TORCH, "autograd", "__init__.py"))
 """Files whose function `backward` writes gradients: what calls it cannot be left out."""
 OPTIMIZERS = os.path.join(TORCH, "optim") + os.sep
@@ -67,7 +67,7 @@ class Locator:
             if not course.in_run:
                 course.in_run, course.run = True, course.run + 1
                 course.frees += not torch.is_grad_enabled()
-            number = node._sequence_nr()
+            number = private.sequence_nr(node)
             # this library's way into torch's engine repeats nothing itself; what is around the user's call stays open
             call = next((k for k, step in enumerate(steps) if step[0] == EXPRESSION), len(steps))
             passed = [k for k, step in enumerate(steps[:call]) if step[0] == LIBRARY]
@@ -158,7 +158,7 @@ class Locator:
                 self.loops[id(code)] = loops_of(code)
         elif spot is None and code.co_name == "backward" and code.co_filename in RUNS:
             found = RUN
-        elif code.co_name == "_make_grads" and code.co_filename in RUNS:
+        elif code is MAKE_GRADS:
             found = LIBRARY              # torch makes the cotangent to begin with, whoever asks
         elif code.co_filename.startswith(OPTIMIZERS):
             found = OPTIMIZER

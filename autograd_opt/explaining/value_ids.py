@@ -110,9 +110,9 @@ class Values:
             storage = t.untyped_storage()
         except (NotImplementedError, RuntimeError):
             return None
-        memory = self.memories.get(storage._cdata)
+        memory = self.memories.get(private.storage_id(storage))
         if memory is None:
-            memory = self.memories[storage._cdata] = Memory(storage)
+            memory = self.memories[private.storage_id(storage)] = Memory(storage)
         return memory
 
     def sweep(self) -> None:

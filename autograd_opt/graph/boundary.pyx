@@ -28,7 +28,7 @@ cdef extern from "Python.h":
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
-cdef object use_count = base.__dict__["_use_count"]
+cdef object use_count = private.use_count
 
 
 cdef bint counts_sharing():

@@ -30,7 +30,7 @@ cdef extern from "Python.h":
 
 ao_use_reads(reads_address())
 cdef object _base = private.TensorBase
-cdef object get_version = ao_own(_base.__dict__["_version"])
+cdef object get_version = ao_own(private.version_property)
 cdef object get_device = ao_own(_base.__dict__["device"])
 PlainTensor = torch.Tensor
 Parameter = torch.nn.Parameter

@@ -73,7 +73,7 @@ class ReferenceManager:
         for node in self.tape.snapshot():
             for t in () if node.is_leaf else node.saved_values():
                 storage = t.untyped_storage()
-                seen[storage._cdata] = storage.nbytes()
+                seen[private.storage_id(storage)] = storage.nbytes()
         return sum(seen.values())
 
     @property
@@ -119,7 +119,7 @@ def has_history(t: Tensor) -> bool:
 def base_requires_grad(t: Tensor) -> bool:
     """Is `t` a view of a tensor that requires grad?"""
     with private.DisableTorchFunction():
-        base = t._base if t._is_view() else None
+        base = private.base_of(t) if private.is_view(t) else None
         return base is not None and requires_grad(base)
 
 
@@ -129,11 +129,12 @@ def set_grad(t: Tensor, g: Tensor) -> None:
         t.grad = g
         return
     needs: Any = private.TensorBase.requires_grad
+    post_hooks = private.post_accumulate_grad_hooks_property
     leaf: Any = t
     t.grad = None
     with private.DisableTorchFunction():
-        flag, hooks = needs.__get__(t), leaf._post_accumulate_grad_hooks
-        leaf._post_accumulate_grad_hooks = None     # they are run later
+        flag, hooks = needs.__get__(t), post_hooks.__get__(t)
+        post_hooks.__set__(t, None)     # they are run later
         try:
             with torch_autograd():
                 needs.__set__(t, True)
@@ -142,7 +143,7 @@ def set_grad(t: Tensor, g: Tensor) -> None:
                     accumulator(g.detach())
         finally:
             needs.__set__(t, flag)
-            leaf._post_accumulate_grad_hooks = hooks
+            post_hooks.__set__(t, hooks)
         node = getattr(g, "_node", None)
         if node is not None and node.requires_grad:          # under create_graph: the copy has the history of `g`
             copy: Any = t.grad

@@ -40,7 +40,7 @@ cdef extern from "Python.h":
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
 cdef object grad_enabled = private.is_grad_enabled
-cdef object get_version = ao_own(base.__dict__["_version"])
+cdef object get_version = ao_own(private.version_property)
 cdef object get_device = ao_own(base.__dict__["device"])
 cdef object get_inference = base.__dict__["is_inference"]
 cdef object get_meta = ao_own(base.__dict__["is_meta"])
@@ -240,7 +240,7 @@ cdef class Memory:
     cdef size_t address
 
     def __init__(self, t):
-        self.address = t.untyped_storage()._weak_ref()
+        self.address = private.storage_new_weak_ref(t.untyped_storage())
 
     def __dealloc__(self):
         if self.address:
@@ -266,7 +266,7 @@ cdef bint any_late():
         base = reference()
         if base is not None:
             storage = base.untyped_storage()
-            if private.storage_use_count(storage._cdata) > 2:           # `base` and `storage`
+            if private.storage_use_count(private.storage_id(storage)) > 2:           # `base` and `storage`
                 return True
         late_bases.pop(key, None)
     return False
@@ -365,7 +365,7 @@ cdef class Tape:
         if entry is not None and mark != bool((<Node>entry).flags & REQUIRES_GRAD):
             entry = None                 # what was recorded so far keeps the flag of its time
         history = mark and type(t) is not CustomTensor and not ao_is_leaf(t)
-        if history and self.late and t._is_view():
+        if history and self.late and ao_is_view(t):
             from autograd_opt.graph.view_history import own_flag
             history = own_flag(t)
         if history and self.stands:
@@ -373,7 +373,7 @@ cdef class Tape:
             found = made_inside(t)
             if found is not None:
                 return <Node>found
-        if not history and (self.late or mark and entry is None and type(t) is not CustomTensor) and t._is_view():
+        if not history and (self.late or mark and entry is None and type(t) is not CustomTensor) and ao_is_view(t):
             from autograd_opt.graph.view_history import late, own_flag
             node = late(t, mark and (type(t) is CustomTensor or own_flag(t)))
             if node is not None:
@@ -465,14 +465,14 @@ cdef class Tape:
 
     def shares_exposed(self, t):
         """Does `t` lie in memory that is visible outside torch?"""
-        return t.layout is STRIDED_LAYOUT and t.untyped_storage()._cdata in self.exposed
+        return t.layout is STRIDED_LAYOUT and private.storage_id(t.untyped_storage()) in self.exposed
 
     def escape(self, t):
         """The memory of `t` can change unseen from now on."""
         self.changes += 1
         if t.layout is STRIDED_LAYOUT:
             storage = t.untyped_storage()
-            self.exposed[storage._cdata] = storage
+            self.exposed[private.storage_id(storage)] = storage
 
     cdef Node above(self, Node below, object t):
         """A `written` node for the present memory of the leaf `t`."""
@@ -515,7 +515,7 @@ cdef class Tape:
 
     def locate_write(self, Node node, t):
         """Give a `written` node the line of the write; none where the write was not seen."""
-        seen = self.writes.get(t.untyped_storage()._cdata) if t.layout is STRIDED_LAYOUT else None
+        seen = self.writes.get(private.storage_id(t.untyped_storage())) if t.layout is STRIDED_LAYOUT else None
         node.code = None
         if seen is not None:
             node.code, node.lasti = seen[1], seen[2]

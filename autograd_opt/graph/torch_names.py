@@ -113,7 +113,7 @@ def reshaped(node: Any) -> str:
     if t is None:
         return "ViewBackward0"
     with private.DisableTorchFunction():
-        return "UnsafeViewBackward0" if not t._is_view() else \
+        return "UnsafeViewBackward0" if not private.is_view(t) else \
             "ViewBackward0" if t.is_contiguous() else "ReshapeAliasBackward0"
 
 

@@ -21,7 +21,7 @@ cdef extern from "Python.h":
     bint is_weak "PyWeakref_CheckRefExact"(object o)
 
 ao_use_reads(reads_address())
-cdef object use_count = private.TensorBase.__dict__["_use_count"]
+cdef object use_count = private.use_count
 
 
 cdef object live_value(Tape tape, Node node):

@@ -73,7 +73,7 @@ making_of: Any = private.get_creation_meta
 
 def hidden(view: Tensor) -> bool:
     """Is the base of a view a tensor of torch's own, which no Python code has seen (as that of a stack)?"""
-    base: Any = view._base
+    base: Any = private.base_of(view)
     if "_adopted" in base.__dict__:
         return True
     return "_node" not in base.__dict__ and sys.getrefcount(base) <= 3       # torch, `base`, the argument
@@ -85,8 +85,8 @@ PLAIN = frozenset(["unsafe_chunk", "unsafe_split"])
 
 def shown_as_view(t: Tensor) -> bool:
     """Is `t` a view in eager mode, too?"""
-    if not t._is_view() or not hidden(t):
-        return t._is_view()
+    if not private.is_view(t) or not hidden(t):
+        return private.is_view(t)
     node = t.__dict__.get("_node")
     if node is None or node.is_leaf:
         return "_made" in t.__dict__ or BY_FUNCTION in t.__dict__ or not t.is_contiguous()
@@ -172,8 +172,8 @@ def leads_nowhere(node: Any) -> bool:
 
 def require_unwritten(t: Tensor, node: Any) -> None:
     """torch's refusal to say what a view made under no_grad is, once its memory has been written."""
-    base: Any = t._base
-    if leads_nowhere(node) and node.raw_attributes["unrecorded"] and t._version != node.version \
+    base: Any = private.base_of(t)
+    if leads_nowhere(node) and node.raw_attributes["unrecorded"] and private.version_of(t) != node.version \
             and requires_grad(base):
         refuse_mode(t, ANOTHER, node)
 
@@ -196,14 +196,14 @@ def late(t: Tensor, own: bool = False) -> Any:
     """
     if not torch.is_grad_enabled() or t.layout is not torch.strided:
         return None
-    base: Any = t._base
+    base: Any = private.base_of(t)
     node = None if base is None else base.__dict__.get("_node")
     if node is None or node.is_leaf:
         if base is None or not requires_grad(base):
             return None
         leaf: Any = private.TensorBase.is_leaf
         torchs = "_made" not in t.__dict__
-        unwritten = leaf.__get__(t) if torchs else t.__dict__["_made"] == t._version
+        unwritten = leaf.__get__(t) if torchs else t.__dict__["_made"] == private.version_of(t)
         if unwritten:
             return None if own else apart(t, False)
         if not (own and torchs):                # made by torch outside, and its base not written since
@@ -211,7 +211,7 @@ def late(t: Tensor, own: bool = False) -> Any:
         return attach_region(base, t, geometry(t, base))
     if not node.requires_grad:
         return None
-    if t.__dict__.get("_made") == t._version:           # under no_grad, of a view that nothing had read yet
+    if t.__dict__.get("_made") == private.version_of(t):           # under no_grad, of a view that nothing had read yet
         return None if own else apart(t, True)
     first = handles.handle_of(base)
     if first.op == "elsewhere":
@@ -231,7 +231,7 @@ def late(t: Tensor, own: bool = False) -> Any:
 
 def refuse_foreign(t: Tensor) -> None:
     """Refuse a tensor with a history of torch's own, unless that is the one of `late` and nothing is recorded now."""
-    base = t._base
+    base = private.base_of(t)
     if torch.is_grad_enabled() or base is None or not base.is_leaf:
         raise refusals.foreign(t)
 
@@ -243,7 +243,7 @@ def apart(t: Tensor, unrecorded: bool) -> Any:
     because nothing computed it; gradients that arrive there reach nobody.  `unrecorded`:
     was it made under no_grad, rather than before its base required grad?
     """
-    base: Any = t._base
+    base: Any = private.base_of(t)
     node = handles.handle_of(base) if base is not None else None
     if node is None or not node.requires_grad:
         return None
@@ -282,8 +282,8 @@ def attach_shaped(base: Tensor, view: Tensor, shape: Any) -> Any:
 
 def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     """The current node of a view whose memory has been written since its own was made."""
-    torchs = view._is_view() and hidden(view)               # before this frame holds the base, too
-    base: Any = view._base
+    torchs = private.is_view(view) and hidden(view)               # before this frame holds the base, too
+    base: Any = private.base_of(view)
     if leads_nowhere(node) and not requires_grad(base):
         handles.become_leaf(view)                             # its base has been detached since
         return handles.handle_of(view)

@@ -18,7 +18,7 @@ from autograd_opt.graph.plain_values cimport is_float, same_device
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
-cdef object lazy_clone = base.__dict__["_lazy_clone"]
+cdef object lazy_clone = private.lazy_clone
 cdef object get_dtype = ao_own(base.__dict__["dtype"])
 cdef object get_is_cuda = ao_own(base.__dict__["is_cuda"])
 cdef object get_ndim = ao_own(base.__dict__["ndim"])

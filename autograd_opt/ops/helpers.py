@@ -79,7 +79,7 @@ def nothing(g: Any) -> Any:
 
 def plain(t: Any) -> Any:
     """`t` as eager mode shows it: not as a view of memory that only torch's kernel knows."""
-    return t.data if type(t) is torch.Tensor and t._is_view() else t
+    return t.data if type(t) is torch.Tensor and private.is_view(t) else t
 
 
 def view_of(t: Any) -> Any:
@@ -92,7 +92,7 @@ def filled(t: Any) -> Any:
     if type(t) is not torch.Tensor:
         return t
     with private.DisableTorchFunction():       # a question is nothing to record
-        without = t._is_zerotensor()
+        without = private.is_zerotensor(t)
     return t.clone() if without else t
 
 

@@ -77,7 +77,7 @@ def inv_back(g: Any, ans: Any, node: Any) -> Any:
     if not torch.is_grad_enabled():
         kept = waiting(LOGDET, node.operands[0])
         if kept is not None:
-            kept[-1].append((ans, ans._version))
+            kept[-1].append((ans, private.version_of(ans)))
     return -(T(ans) @ (g @ T(ans)))
 
 
@@ -158,7 +158,7 @@ def inverse_of(node: Any, left: Any) -> Any:
     if tape is None or tape.graph().exact:
         return None
     found = known(INVERSE, node.operands[0])
-    if found is None and left and left[-1][0]._version == left[-1][1]:
+    if found is None and left and private.version_of(left[-1][0]) == left[-1][1]:
         found = left[-1][0]
     left.clear()
     return found

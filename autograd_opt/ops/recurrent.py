@@ -67,19 +67,19 @@ def kernel(input: Any, h: Any, c: Any, *params: Any, has_biases: bool, num_layer
             x = torch.mul(x, noise)
         steps.append(noise)
     out = x.transpose(0, 1) if batch_first else x
-    return (out, stacked(hs), stacked(cs)), (steps, x, x._version)
+    return (out, stacked(hs), stacked(cs)), (steps, x, private.version_of(x))
 
 
 def stacked(states: list[Any]) -> Any:
     """The states of all layers and directions; of a single one a clone that is copied when it is written."""
-    return torch.stack(states, 0) if len(states) > 1 else states[0].unsqueeze(0)._lazy_clone()
+    return torch.stack(states, 0) if len(states) > 1 else private.lazy_clone(states[0].unsqueeze(0))
 
 
 def back(g: Any, needs: Any, values: Any, extra: Any, node: Any, *, has_biases: bool, num_layers: int, train: bool,
          bidirectional: bool, batch_first: bool) -> list[Any]:
     """The layers in reverse, each by the fused backward kernel; recorded runs by the formula of the cells."""
     steps, last, version = extra
-    if last._version != version:             # the output shares its memory
+    if private.version_of(last) != version:             # the output shares its memory
         raise refusals.modified(node, -1)
     input, h, c, *params = values
     ways, each = 2 if bidirectional else 1, 4 if has_biases else 2

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.plans.capture import Kernel, Unrepeatable
 from autograd_opt.plans.operators import full_name, functional, mapped, parts
 
@@ -90,7 +91,7 @@ class Program:
 def place_of(t: Tensor) -> tuple[Any, ...]:
     """Which elements of which storage a tensor is."""
     return (
-        t.untyped_storage()._cdata,
+        private.storage_id(t.untyped_storage()),
         t.storage_offset(),
         tuple(t.shape),
         t.stride(),
@@ -107,7 +108,7 @@ def lazy(t: Tensor) -> bool:
 
 def storage_of(t: Tensor) -> int:
     """Which storage a tensor lies in."""
-    return t.untyped_storage()._cdata
+    return private.storage_id(t.untyped_storage())
 
 
 class Builder:

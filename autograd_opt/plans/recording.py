@@ -131,7 +131,7 @@ class Recorded:
             for t in self.results
             if isinstance(t, Tensor) and t.grad_fn is not None and id(t) not in self.before.sources
         ]
-        if any(t._backward_hooks or t._post_accumulate_grad_hooks for t, _ in self.before.followed()):
+        if any(private.backward_hooks(t) or private.post_accumulate_grad_hooks(t) for t, _ in self.before.followed()):
             self.watch.kernels.reason = self.watch.reason or "an operand has hooks"
         if self.open and not self.watch.reason:
             self.differentiate()

@@ -16,6 +16,8 @@ from autograd_opt.plans.blocks cimport Stretch
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
 cdef object data_ptr = private.TensorBase.__dict__["data_ptr"]
+cdef object backward_hooks = private.backward_hooks
+cdef object post_accumulate_grad_hooks = private.post_accumulate_grad_hooks
 cdef object MISSING = object()
 
 
@@ -242,6 +244,11 @@ cdef bint same(object x, object y) except -1:
     return False
 
 
+cdef bint hooked(object t) except -1:
+    """True if something is called with the gradient of a tensor."""
+    return bool(backward_hooks(t)) or bool(post_accumulate_grad_hooks(t))
+
+
 cdef class TensorGuard:
     """How a tensor must be for a plan: class, shape, strides, dtype, device, gradient."""
     cdef object kind, shape, stride, dtype, device, offset
@@ -252,7 +259,7 @@ cdef class TensorGuard:
         self.kind, self.shape, self.stride = type(t), t.shape, t.stride()
         self.dtype, self.device, self.requires_grad = t.dtype, t.device, t.requires_grad
         self.leaf = t.is_leaf
-        self.hooked = bool(t._backward_hooks or t._post_accumulate_grad_hooks)
+        self.hooked = hooked(t)
         self.grad = gradients and self.leaf and self.requires_grad
         self.gradient = TensorGuard(t.grad, False) if self.grad and t.grad is not None else None
 
@@ -260,8 +267,7 @@ cdef class TensorGuard:
         if type(t) is not self.kind or t.requires_grad is not self.requires_grad or t.shape != self.shape \
                 or t.dtype is not self.dtype or t.stride() != self.stride or t.device != self.device:
             return False
-        if t.requires_grad and (t.is_leaf is not self.leaf
-                                or bool(t._backward_hooks or t._post_accumulate_grad_hooks) is not self.hooked):
+        if t.requires_grad and (t.is_leaf is not self.leaf or hooked(t) is not self.hooked):
             return False
         if self.grad:
             g = t.grad

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.plans.capture import Unrepeatable
 
 MOST_OBJECTS = 2000
 """Objects that are looked into, at most; a function that reaches more is recorded at each call."""
 PLAIN = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, torch.memory_format)
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 LIBRARIES = ("torch", "numpy", "autograd_opt", "math", "builtins", "functools", "itertools", "collections", "typing")
 """Packages whose functions and modules are taken to be as they were."""
 
@@ -123,6 +123,6 @@ class Reached:
         return list(one)
 
     def of_module(self, one: nn.Module) -> list[Any]:
-        if any(one.__dict__.get(name) for name in HOOKS):
+        if any(one.__dict__.get(name) for name in private.MODULE_HOOKS):
             raise Unrepeatable(f"{type(one).__name__} has hooks")
         return [*self.of_dictionary(one.__dict__), type(one).forward]

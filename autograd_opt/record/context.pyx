@@ -234,7 +234,7 @@ cdef class Context:
         cdef object known
         if self.thread is not None:
             self.refuse_second_entry()
-        if forward_ad._current_level >= 0 or transform_level() is not None:
+        if private.forward_level() >= 0 or transform_level() is not None:
             refuse_opening(self)
         allowance = self.allowance
         tape = Tape(self.optimize, self.sources, ALLOWANCE if allowance is None else <Py_ssize_t>allowance)

@@ -6,23 +6,27 @@ Its reducer waits for hooks on torch's AccumulateGrad nodes, which only torch's 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from autograd_opt import errors
+from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import tape as tapes
 
 
 def install() -> None:
     """Put the refusal in place; done once at import."""
-    original = DistributedDataParallel._pre_forward
+    private.replace("data_parallel_forward", refusing(private.entry_point("data_parallel_forward")))
 
+
+def refusing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What a `DistributedDataParallel` does before its forward, without what contexts cannot do."""
     @functools.wraps(original)
-    def _pre_forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+    def before_forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling() and tapes.get_recording() is not None and torch.is_grad_enabled() \
-                and self.require_backward_grad_sync and not self._use_python_reducer:
+                and self.require_backward_grad_sync and not private.reduces_in_python(self):
             raise errors.UnsupportedError(errors.at(
                 "DistributedDataParallel called in an AutogradGraph: its reducer waits for torch's own engine, and "
                 "gradients would not be averaged over processes. Call model.module(...) instead, and average each "
@@ -30,5 +34,4 @@ def install() -> None:
                 "of processes; in model.no_sync() and torch.no_grad() it may be called"
             ))
         return original(self, *inputs, **kwargs)
-
-    DistributedDataParallel._pre_forward = _pre_forward  # type: ignore[method-assign]
+    return before_forward

@@ -31,12 +31,12 @@ cdef extern from *:
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
-cdef object lazy_clone = base.__dict__["_lazy_clone"]
+cdef object lazy_clone = private.lazy_clone
 cdef object clone_method = base.__dict__["clone"]
 cdef object stride_method = base.__dict__["stride"]
 cdef tuple EMPTY = ()
 cdef object is_inference = base.__dict__["is_inference"]
-cdef object is_zero = base.__dict__["_is_zerotensor"]
+cdef object is_zero = private.is_zerotensor
 cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
 cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
 cdef object any_autocast = private.is_any_autocast_enabled

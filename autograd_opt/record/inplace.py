@@ -51,22 +51,23 @@ def protect(target: Tensor, node: Any, tracked: bool) -> None:
     """Refuse, with torch's errors, a write that the gradient cannot follow; `tracked`: is it to be recorded?"""
     node = handles.handle_of(target, False) or node
     if view_history.origin(node).is_leaf and node.requires_grad and not has_history(target):
-        if target._is_view():
+        if private.is_view(target):
             view_history.refuse_making(target, view_history.ITSELF)
         raise errors.InplaceError(errors.at(
             "a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"
         ))
-    if target._is_view() and target._base is not None:
+    if private.is_view(target) and private.base_of(target) is not None:
         if tracked:
             views.adopt(target, node)
-        base_node = handles.handle_of(target._base, False)
-        if base_node is None or (base_node.is_leaf and base_node.requires_grad != requires_grad(target._base)):
-            base_node = handles.handle_of(target._base)         # a leaf that has been frozen since
+        base_node = handles.handle_of(private.base_of(target), False)
+        if base_node is None \
+                or (base_node.is_leaf and base_node.requires_grad != requires_grad(private.base_of(target))):
+            base_node = handles.handle_of(private.base_of(target))         # a leaf that has been frozen since
         views.protect(target, node, base_node)
         if tracked:
             view_history.refuse_making(target, view_history.ITSELF, node)
-        leaf = view_history.origin(base_node).is_leaf and not has_history(target._base)
+        leaf = view_history.origin(base_node).is_leaf and not has_history(private.base_of(target))
         if leaf if base_node.requires_grad else node.requires_grad:
             raise errors.InplaceError(errors.at(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation. "
@@ -120,7 +121,7 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
             views.refuse_unread(target)
         found = nodes_of(operands, op.name)
         if not wants_grad(found):
-            if torch.is_grad_enabled() and found[0] is not None and target._is_view():
+            if torch.is_grad_enabled() and found[0] is not None and private.is_view(target):
                 protect(target, found[0], False)
             func(*args, **kwargs)
             handles.wrote(target)
@@ -134,7 +135,8 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
         if base is not None:
             found[0] = views.past_hooks(found[0], base)
         old = copy_before(target, found[0]) if mask & 1 else target
-        versions = tuple(0 if not isinstance(t, Tensor) or t.is_inference() else t._version for t in operands)
+        versions = tuple(0 if not isinstance(t, Tensor) or t.is_inference() else private.version_of(t)
+                         for t in operands)
         func(*args, **kwargs)
         move(op, found, (old, *operands[1:]), attributes, target, base, versions=versions)
         return target
@@ -183,7 +185,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         views.refuse_unread(target)
         found = nodes_of(tensors, name)
         if not wants_grad(found):
-            if target._is_view():
+            if private.is_view(target):
                 protect(target, found[0], False)
             return unrecorded.written(func, args, kwargs)
         try:
@@ -332,7 +334,7 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if (source := fitted(value, x)).dim() <= x.dim():
             write(COPY, func, args, kwargs, (x, source), {})
             return
-    if torch.is_grad_enabled() and x._is_view() and only_views(x, index) and views.repeats(x.shape, x.stride()):
+    if torch.is_grad_enabled() and private.is_view(x) and only_views(x, index) and views.repeats(x.shape, x.stride()):
         part = call(Tensor.__getitem__, (x, index), {})     # which need not repeat its memory
         if views.repeats(part.shape, part.stride()):
             unrecorded.run_raw(func, args, kwargs)            # raises

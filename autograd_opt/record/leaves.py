@@ -22,7 +22,7 @@ def history(t: Tensor) -> Any:
     with private.DisableTorchFunction():
         if tape is not None and (
                 tape.late if node is None or node.is_leaf or not node.requires_grad else node.view is not None) \
-                and t._is_view():
+                and private.is_view(t):
             view_history.require_unwritten(t, node)
             node = view_history.origin(handles.handle_of(t))  # its base may have been written since
             tape.let_go_unread((node,))                       # to ask is not to read

@@ -76,17 +76,13 @@ def install() -> None:
     saved_tensors_hooks.__enter__ = __enter__  # type: ignore[method-assign]
     saved_tensors_hooks.__exit__ = __exit__  # type: ignore[method-assign]
     checkpoint.SavedTensor = (checkpoint.SavedTensor, saved_tensors.SavedTensor)  # type: ignore[assignment, attr-defined]
-    checkpoint._make_saved_tensor = saved_tensors.make_saved_tensor(checkpoint._make_saved_tensor)  # type: ignore[attr-defined]
-    for owner, names in TRACERS.items():
-        for name in names:
-            setattr(owner, name, unrecorded(getattr(owner, name)))
+    private.replace("checkpointed_tensor", saved_tensors.make_saved_tensor(private.entry_point("checkpointed_tensor")))
+    for name in TRACERS:
+        private.replace(name, unrecorded(private.entry_point(name)))
 
 
 # torch.jit.trace takes down what torch itself calls: every call, also one that a graph would not compute again.
-TRACERS: dict[Any, tuple[str, ...]] = {
-    private.C: ("_create_function_from_trace", "_create_function_from_trace_with_dict", "_create_graph_by_tracing"),
-    private.ScriptModule: ("_create_method_from_trace", "_create_method_from_trace_with_dict"),
-}
+TRACERS = ("trace_function", "trace_function_with_names", "trace_graph", "trace_method", "trace_method_with_names")
 
 
 def unrecorded(trace: Callable[..., Any]) -> Callable[..., Any]:

@@ -87,11 +87,14 @@ cdef dict functional_names = torch.nn.functional.__dict__
 cdef dict torch_names = torch.__dict__
 cdef dict module_names = torch.nn.modules.module.__dict__
 cdef dict trace_names = private.jit_trace.__dict__
-cdef tuple GLOBAL_HOOKS = ("_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")
-cdef tuple HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
-cdef tuple OVERRIDES = ("forward", "_call_impl", "_wrapped_call_impl", "_compiled_call_impl")
+cdef tuple GLOBAL_HOOKS = private.GLOBAL_MODULE_HOOKS
+cdef tuple HOOKS = private.MODULE_HOOKS
+cdef tuple OVERRIDES = ("forward", *private.MODULE_CALLS)
+cdef str PARAMETERS = private.MODULE_PARAMETERS
+cdef str CHILDREN = private.MODULE_CHILDREN
+cdef str TRACED_MODULES = private.TRACED_MODULES
 cdef dict layers = {}                    # class of torch.nn -> its Layer
-cdef object call_impl = Module._call_impl
+cdef object call_impl = private.module_call
 cdef object wrapped_call_impl = Module.__call__
 cdef object module_getattr = Module.__getattr__
 cdef object sequential_iter = torch.nn.Sequential.__iter__
@@ -123,8 +126,8 @@ cdef class Layer:
         kind = self.kind
         if self.version != 0 and ao_type_version(kind) == self.version:
             return True
-        if kind.__call__ is not wrapped_call_impl or kind._call_impl is not call_impl or kind.forward is not self.forward \
-                or kind.__getattr__ is not module_getattr or kind._compiled_call_impl is not None \
+        if kind.__call__ is not wrapped_call_impl or private.call_of(kind) is not call_impl or kind.forward is not self.forward \
+                or kind.__getattr__ is not module_getattr or private.has_compiled_call(kind) \
                 or kind.__getattribute__ is not object.__getattribute__:
             return False
         if self.how == SEQUENTIAL and kind.__iter__ is not sequential_iter:
@@ -180,7 +183,7 @@ cdef Found *found_in(PyObject *own) except? NULL:
         if PyDict_GetItemWithError(<object>own, name) != NULL:
             return NULL
     found.plain = PyDict_GetItemWithError(<object>own, "weight") == NULL and PyDict_GetItemWithError(<object>own, "bias") == NULL
-    found.parameters, found.modules = dictionary_in(own, "_parameters"), dictionary_in(own, "_modules")
+    found.parameters, found.modules = dictionary_in(own, PARAMETERS), dictionary_in(own, CHILDREN)
     found.version = version
     return found
 
@@ -203,7 +206,7 @@ cdef bint unwatched() except -1:
     version = ao_dict_version(<PyObject *>trace_names)
     if version == 0 or _traces != version:
         _traces = 0
-        if PyDict_GetItemWithError(trace_names, "_trace_module_map") != <PyObject *>None:
+        if PyDict_GetItemWithError(trace_names, TRACED_MODULES) != <PyObject *>None:
             return False
         _traces = version
     return empty(&_globals) and not ao_traced() and not _monitored

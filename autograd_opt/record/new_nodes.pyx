@@ -5,7 +5,9 @@ import torch
 from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_dtype, ao_get, ao_grad_on, ao_is_inference, ao_method0, ao_own, ao_use_reads
+from autograd_opt.abi.ctorch cimport (
+    ao_dtype, ao_get, ao_grad_on, ao_is_inference, ao_is_view, ao_method0, ao_own, ao_use_reads,
+)
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle, release_handle
 from autograd_opt.graph.node cimport (
@@ -407,7 +409,7 @@ def record_write(Op op, list nodes, tuple operands, dict attrs, target, extra=No
     if tape.sources:
         current_source(node)
     release_handle(tape, target)
-    if attach(tape, node, target) == 0 and target._is_view():
+    if attach(tape, node, target) == 0 and ao_is_view(target):
         node.view = True
     return node
 

@@ -88,7 +88,7 @@ cdef class OpaqueCall:
         for edge in self.ways:
             if edge.node is not node:
                 return False
-        return callable(node) and node.name() != "CppFunction" and hasattr(node, "_input_metadata")
+        return callable(node) and node.name() != "CppFunction" and private.has_metadata(node)
 
     def __repr__(self):
         return f"torch.{self.name}"
@@ -116,7 +116,7 @@ cdef class OpaqueCall:
         places = self.places(below)
         if places is None:
             return None
-        given = [None] * len(node._input_metadata)
+        given = [None] * len(private.input_metadata(node))
         for i in range(len(gs)):
             given[<Py_ssize_t>self.numbers[i]] = gs[i]
         if self.counts:
@@ -260,14 +260,14 @@ def stages(outputs, bint in_turn=True):
     if len(functions) < 2:
         return None
     if in_turn:
-        lowest = min([function._sequence_nr() for function in functions])
+        lowest = min([private.sequence_nr(function) for function in functions])
     for root in functions:
         stack = [(root, False)]
         while stack:
             function, done = stack.pop()
             if done and function in functions:
                 last.append(function)
-            if done or function in seen or in_turn and function._sequence_nr() < lowest:
+            if done or function in seen or in_turn and private.sequence_nr(function) < lowest:
                 continue
             seen.add(function)
             stack.append((function, True))

@@ -199,7 +199,7 @@ cdef int assign_gradient(PyObject *t, PyObject *value, void *place) except -1:
 
 def take_reads():
     """Give properties of plain tensors the entries above; how many were taken."""
-    return sum([ao_take_property(p, read_property, pass_write) for p in plain_reads | {base.__dict__["_version"]}]) \
+    return sum([ao_take_property(p, read_property, pass_write) for p in plain_reads | {private.version_property}]) \
         + sum([ao_take_property(base.__dict__[name], read_view, pass_write) for name in ("T", "mT", "H", "mH", "real", "imag")]) \
         + ao_take_property(base.__dict__["data"], read_data, pass_write) \
         + ao_take_property(base.__dict__["grad"], read_gradient, assign_gradient) \

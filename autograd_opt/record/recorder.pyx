@@ -103,7 +103,7 @@ cdef bint given_back(Op op, object func, tuple args, dict kwargs, tuple operands
     `contiguous()`, say: then nothing has read the view, and it still has no history.
     """
     t = operands[0] if operands else None
-    if not is_tensor(t) or not t._is_view():
+    if not is_tensor(t) or not ao_is_view(t):
         return False
     node = t.__dict__.get("_node")
     if node is not None and (<Node>node).flags & REQUIRES_GRAD:
@@ -428,7 +428,7 @@ cdef object with_wide_node(Tape tape, Op op, list nodes, tuple operands, dict at
         tape.let_go_unread(nodes)
         return r
     node = fill(tape, op, nodes, operands, attrs, req, r, extra)
-    if op.flags & VIEW and r._is_view():
+    if op.flags & VIEW and ao_is_view(r):
         node.view = True
     if cloned:
         node.flags |= CLONE

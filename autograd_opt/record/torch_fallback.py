@@ -145,7 +145,7 @@ class Result:
     """
 
     def __init__(self, edge: GradientEdge):
-        kind = edge.node._input_metadata[edge.output_nr]
+        kind = private.input_metadata(edge.node)[edge.output_nr]
         self.edge, self.shape, self.dtype, self.device = edge, torch.Size(kind.shape), kind.dtype, kind.device
         self.layout = torch.strided
 
@@ -166,7 +166,8 @@ def results_of(call: OpaqueCall, node: Any) -> dict[Result, Any]:
     """
     nodes = new_nodes.output_nodes(node) if node.op is OPAQUE_MULTI else {0: node}
     return {Result(edge): nodes[i] for i, edge in enumerate(call.edges)
-            if i in nodes and len(getattr(edge.node, "_input_metadata", ())) > edge.output_nr}
+            if i in nodes and private.has_metadata(edge.node)
+            and len(private.input_metadata(edge.node)) > edge.output_nr}
 
 
 def ends_of(call: OpaqueCall) -> tuple[Any, ...]:
@@ -191,7 +192,7 @@ def bare(inputs: Sequence[Any]) -> Iterator[None]:
     """A run of torch's engine to leaves as they were in the call, without their hooks, which see the sums only."""
     with private.DisableTorchFunction():
         leaves: list[Any] = [t for t in inputs if isinstance(t, torch.Tensor)]
-        hooked = [(t, t._backward_hooks) for t in leaves if t._backward_hooks]
+        hooked = [(t, private.backward_hooks(t)) for t in leaves if private.backward_hooks(t)]
         frozen = [t for t in leaves if not t.requires_grad]
         change(hooked, frozen, False)
     try:
@@ -204,7 +205,7 @@ def bare(inputs: Sequence[Any]) -> Iterator[None]:
 def change(hooked: list[tuple[Any, Any]], frozen: list[Any], back: bool) -> None:
     """Take the hooks of leaves and let frozen ones require grad, or give both back."""
     for t, hooks in hooked:
-        t._backward_hooks = hooks if back else None
+        private.backward_hooks_property.__set__(t, hooks if back else None)
     for t in frozen:
         t.requires_grad_(not back)
 
@@ -238,13 +239,13 @@ def variables_of(stack: list[tuple[Any, int]], last: Sequence[Result] = ()) -> d
 
 def leads_on(output: torch.Tensor) -> bool:
     """Does a gradient of the output go anywhere?  None does from a view that torch made under no_grad."""
-    return output.requires_grad and (not output.is_leaf or not output._is_view() or view_history.own_flag(output))
+    return output.requires_grad and (not output.is_leaf or not private.is_view(output) or view_history.own_flag(output))
 
 
 def apart(output: torch.Tensor) -> torch.Tensor:
     """Such a view, with the node that torch's words describe."""
     from autograd_opt.record import views
-    base: Any = output._base
+    base: Any = private.base_of(output)
     if not base.is_leaf:                    # torch's own history, to which nothing leads from here
         with torch.no_grad():
             base = base.detach().requires_grad_()
@@ -261,12 +262,14 @@ def alias(output: torch.Tensor, operands: list[torch.Tensor], views: bool = Fals
     if output.layout is torch.strided and sole_owner(output):
         return output.detach()
     if output.requires_grad and output.layout is torch.strided:
-        storage = output.untyped_storage()._cdata
+        storage = private.storage_id(output.untyped_storage())
         for t in operands:
-            if t.layout is torch.strided and t.dtype is output.dtype and t.untyped_storage()._cdata == storage:
+            if t.layout is torch.strided and t.dtype is output.dtype \
+                    and private.storage_id(t.untyped_storage()) == storage:
                 return t.as_strided(output.shape, output.stride(), output.storage_offset())
-    if views and output._is_view() and output.layout is torch.strided and not (output.is_conj() or output.is_neg()):
-        base: Any = output._base
+    if views and private.is_view(output) and output.layout is torch.strided \
+            and not (output.is_conj() or output.is_neg()):
+        base: Any = private.base_of(output)
         if base.dtype is output.dtype:
             return base.detach().as_strided(output.shape, output.stride(), output.storage_offset())
     return output.detach()
@@ -274,7 +277,10 @@ def alias(output: torch.Tensor, operands: list[torch.Tensor], views: bool = Fals
 
 def shows(view: torch.Tensor, operands: list[torch.Tensor]) -> bool:
     """True if `view` is one of an operand, not of memory that the call has made."""
-    return view._is_view() and any(view._base is (t._base if t._is_view() else t) for t in operands)
+    if not private.is_view(view):
+        return False
+    base = private.base_of(view)
+    return any(base is (private.base_of(t) if private.is_view(t) else t) for t in operands)
 
 
 def described(call: OpaqueCall) -> dict[str, Any]:

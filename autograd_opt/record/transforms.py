@@ -191,9 +191,9 @@ def without_mode(capture: Capture) -> without_modes:
 
 def computed(t: Tensor) -> bool:
     """Has torch followed `t`, or is it a view of what the graph knows?"""
-    if not t._is_view():
+    if not private.is_view(t):
         return t.requires_grad and not t.is_leaf
-    base: Any = t._base
+    base: Any = private.base_of(t)
     return t.requires_grad or base.requires_grad or STANDS_FOR in base.__dict__
 
 
@@ -241,7 +241,8 @@ def original(leaf: Tensor) -> Tensor:
 
 def late(t: Tensor) -> bool:
     """Is `t` a view that nothing has read since its base, a tensor of the graph, came to require grad?"""
-    return t._is_view() and type(t._base) is CustomTensor and references.requires_grad(t._base)
+    base = private.base_of(t) if private.is_view(t) else None
+    return type(base) is CustomTensor and references.requires_grad(base)
 
 
 def captures() -> list[Capture | None]:
@@ -305,7 +306,7 @@ def refuse_dual_level(original: Callable[[], int]) -> Callable[[], int]:
 
 def refuse_opening(graph: Any) -> None:
     """Refuse to open `graph` inside a transform or a dual level, whose tensors it would not follow."""
-    if forward_ad._current_level >= 0:
+    if private.forward_level() >= 0:
         raise errors.UnsupportedError(errors.at(
             f"{graph.label} was opened inside a forward-mode level (torch.autograd.forward_ad or torch.func.jvp): a "
             "graph does not record tangents; open it outside, and call the transform inside the graph"
@@ -377,14 +378,13 @@ def scripted_method(original: Callable[..., Any]) -> Callable[..., Any]:
 def install() -> None:
     """Put the entry points in place; done once at import."""
     references.install(graphs_own)
-    eager, batched = private.transform_modules()
-    batched._flat_vmap = whole("vmap", batched._flat_vmap)
+    eager = private.transforms
     eager.grad_impl = whole("func_grad", eager.grad_impl)
     eager.grad_and_value_impl = whole("func_grad_and_value", eager.grad_and_value_impl)
-    eager._vjp_with_argnums = whole("func_vjp", eager._vjp_with_argnums, True)
-    eager._jvp_with_argnums = whole("func_jvp", eager._jvp_with_argnums)
-    functional: Any = torch.autograd.functional
-    functional._jacfwd = whole("forward_jacobian", functional._jacfwd)
+    for name, entry in (
+        ("vmap", "vmap"), ("func_vjp", "vjp"), ("func_jvp", "jvp"), ("forward_jacobian", "forward_jacobian"),
+    ):
+        private.replace(entry, whole(name, private.entry_point(entry), entry == "vjp"))
     public: Any = torch.func
     eager.linearize = public.linearize = whole("linearize", eager.linearize, True)
     for name in ("functionalize", "jacrev", "jacfwd", "hessian"):

@@ -28,7 +28,7 @@ cdef object count_write = torch.autograd.graph.increment_version
 cdef object any_autocast = private.is_any_autocast_enabled
 cdef object is_inference = private.TensorBase.__dict__["is_inference"]
 cdef object get_data = private.TensorBase.__dict__["data"]
-cdef object get_base = ao_own(private.TensorBase.__dict__["_base"])
+cdef object get_base = ao_own(private.base_property)
 cdef object is_shared_copy = private.is_cow_tensor
 cdef set OPERATOR_KINDS = {private.OpOverload, private.OpOverloadPacket, private.TorchBindOpOverload}
 
@@ -104,7 +104,7 @@ cdef object shown(object r):
 cdef int note_view(object r) except -1:
     """Remember when views of a constant were made: it may come to require grad."""
     for t in r if isinstance(r, (tuple, list)) else (r,):
-        if type(t) is Tensor and not ao_is_inference(is_inference, t) and t._is_view():
+        if type(t) is Tensor and not ao_is_inference(is_inference, t) and ao_is_view(t):
             t._made = version_of(t)
     return 0
 

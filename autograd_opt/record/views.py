@@ -61,7 +61,7 @@ def protect(view: Tensor, node: Any, base_node: Any) -> None:
 
 def unseen(t: Tensor) -> bool:
     """Is `t` a view of memory that only torch knows, and that no write has reached?"""
-    return t._is_view() and hidden(t) and "_adopted" not in t._base.__dict__
+    return private.is_view(t) and hidden(t) and "_adopted" not in private.base_of(t).__dict__
 
 
 def maker(node: Any) -> Any:
@@ -81,9 +81,9 @@ def adopt(target: Tensor, node: Any) -> None:
     torch's kernels compute a stack, say, in memory of another shape and return a view of it.
     The write has to reach that tensor, and every view of it.
     """
-    if not target._is_view() or not hidden(target):
+    if not private.is_view(target) or not hidden(target):
         return
-    base: Any = target._base
+    base: Any = private.base_of(target)
     if "_node" in base.__dict__:
         return
     base._adopted = True
@@ -102,7 +102,7 @@ def adopt(target: Tensor, node: Any) -> None:
 
 def adopt_reshaped(target: Tensor) -> None:
     """`adopt` before a write without a record that may turn a view: torch then reads its history off the base."""
-    if target._is_view() and not torch.is_grad_enabled():
+    if private.is_view(target) and not torch.is_grad_enabled():
         node = handles.handle_of(target)
         if node.requires_grad:
             adopt(target, node)
@@ -114,10 +114,10 @@ def refuse_unread(target: Tensor) -> None:
     A view made before its base required grad gets its history when an operation reads it;
     until then nothing has computed it.
     """
-    if not target._is_view() or target._base is None or not torch.is_grad_enabled():
+    if not private.is_view(target) or private.base_of(target) is None or not torch.is_grad_enabled():
         return
     node = target.__dict__.get("_node")
-    if (node is None or not node.requires_grad) and requires_grad(target._base) and not hidden(target):
+    if (node is None or not node.requires_grad) and requires_grad(private.base_of(target)) and not hidden(target):
         refuse_making(target, ITSELF)
         raise errors.InplaceError(errors.at(
             "a leaf Variable that requires grad is being used in an in-place operation: this view was made before "
@@ -159,9 +159,9 @@ def set_apart(out: Any, source: Any = None) -> bool:
     """
     any_view = False
     for t in (out if isinstance(out, (tuple, list)) else (out,)):
-        if type(t) is Tensor and t._is_view() and t.layout is torch.strided and not t.is_inference() \
+        if type(t) is Tensor and private.is_view(t) and t.layout is torch.strided and not t.is_inference() \
                 and (t.is_floating_point() or t.is_complex()):
-            if source is not None and source._is_view():
+            if source is not None and private.is_view(source):
                 adopt(source, handles.handle_of(source))
             any_view = apart(t, True) is not None or any_view
     return any_view
@@ -169,14 +169,15 @@ def set_apart(out: Any, source: Any = None) -> bool:
 
 def base_of(t: Tensor) -> Any:
     """(base, its node, `t`) when `t` is a view, else None."""
-    return (t._base, handles.handle_of(t._base), t) if t._is_view() and t._base is not None else None
+    base = private.base_of(t) if private.is_view(t) else None
+    return None if base is None else (base, handles.handle_of(base), t)
 
 
 def before_write(target: Tensor) -> Any:
     """(base, its node before the write, `target`) when `target` is a view, else None."""
-    if not target._is_view() or target._base is None:
+    if not private.is_view(target) or private.base_of(target) is None:
         return None
-    base = target._base
+    base = private.base_of(target)
     if not (base.is_floating_point() or base.is_complex()):
         raise errors.UnsupportedError(errors.at(
             f"an in-place write through a view of another dtype ({base.dtype} seen as {target.dtype}) is not "

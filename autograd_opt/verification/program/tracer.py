@@ -125,7 +125,7 @@ class Tracer(TorchFunctionMode):
                 if found is not None:
                     return self.step(*canonical(func, args, kwargs), empty(*found))
             given = tensors_in(args, kwargs)
-            versions = [t._version for t in given]
+            versions = [private.version_of(t) for t in given]
             pure = isinstance(name, str) and OPS[name].flags & (PURE | VIEW)
             result = convolved(*args) if func is CONVOLUTION_BACKWARD and len(args) == 11 else None
             try:
@@ -137,7 +137,7 @@ class Tracer(TorchFunctionMode):
                     raise Untraceable(str(error)) from error
                 raise
             in_place = short == "__set__" or (short.endswith("_") and not short.endswith("__"))
-            if in_place or any(t._version != version for t, version in zip(given, versions, strict=True)):
+            if in_place or any(private.version_of(t) != version for t, version in zip(given, versions, strict=True)):
                 raise Untraceable(f"a rule writes in place ({short})")
             if not tensors_in(result):
                 if given and short.strip("_") not in METADATA:

@@ -199,7 +199,7 @@ def ran(call: Callable[[Callable[..., Any]], T], op: Any, what: str) -> T:
 def versions(tensors: list[torch.Tensor]) -> list[int | None]:
     """How often each was written to, where torch counts it."""
     with private.DisableTorchFunction():
-        return [None if t.is_inference() else t._version for t in tensors]
+        return [None if t.is_inference() else private.version_of(t) for t in tensors]
 
 
 def one_number(t: torch.Tensor) -> float | None:
