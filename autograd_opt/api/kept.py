@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING, Any, overload
 
 from autograd_opt import errors
 from autograd_opt._common.arguments import named
+from autograd_opt.api.drawings import Drawings
 from autograd_opt.graph import program_text
 from autograd_opt.inspection.report import Report, make_report
-from autograd_opt.inspection.snapshot import Item, Scene, scene_of, to_dict
+from autograd_opt.inspection.snapshot import Item, Scene, scene_of
 
 if TYPE_CHECKING:
-    import os
-    from pathlib import Path
-
     import networkx
 
     from autograd_opt.verification.result.verdict import Verification
 
 
-class Snapshot:
+class Snapshot(Drawings):
     """What `graph.snapshot()` returns, and a graph made with `keep=True` holds when it is left.
 
     It holds operators, attributes, shapes, source lines, what was merged, and a verification where one was made; no
@@ -91,43 +89,6 @@ class Snapshot:
         return self._verification
 
     @named
-    def to_dict(self, optimized: bool = False) -> dict[str, object]:
-        """The graph as plain data, ready for JSON."""
-        return to_dict(self, optimized)
-
-    @named
-    def to_dot(self, optimized: bool = False, *, limit: int | None = None) -> str:
-        """The graph in Graphviz's language."""
-        from autograd_opt.inspection.drawing import to_dot
-        return to_dot(self, optimized, limit=limit)
-
-    @named
-    def to_mermaid(self, optimized: bool = False, *, limit: int | None = None) -> str:
-        """The graph in Mermaid's language."""
-        from autograd_opt.inspection.drawing import to_mermaid
-        return to_mermaid(self, optimized, limit=limit)
-
-    @overload
-    def draw(self, path: None = None, optimized: bool = False, *, limit: int | None = None) -> str: ...
-    @overload
-    def draw(self, path: str | os.PathLike[str], optimized: bool = False, *, limit: int | None = None) -> Path: ...
-    @named
-    def draw(self, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> str | Path:
-        """A picture: SVG text, or a file by the ending of `path` (.svg, .png, .dot, .mmd)."""
-        from autograd_opt.inspection.drawing import draw
-        return draw(self, path, optimized, limit=limit)
-
-    @overload
-    def to_html(self, path: None = None, optimized: bool = False) -> str: ...
-    @overload
-    def to_html(self, path: str | os.PathLike[str], optimized: bool = False) -> Path: ...
-    @named
-    def to_html(self, path: Any = None, optimized: bool = False) -> str | Path:
-        """A self-contained page to browse the graph."""
-        from autograd_opt.inspection.page import to_html
-        return to_html(self, path, optimized)
-
-    @named
     def to_networkx(self, optimized: bool = False) -> networkx.MultiDiGraph:
         """A `networkx.MultiDiGraph`: record numbers with the data of `to_dict`, edges with the operand's `position`.
 
@@ -145,7 +106,3 @@ class Snapshot:
         made.add_edges_from((o, item.index, {"position": k}) for item in items
                             for k, o in enumerate(item.operands) if o is not None)
         return made
-
-    def _repr_html_(self) -> str:
-        from autograd_opt.inspection.page import notebook_html
-        return str(notebook_html(self))

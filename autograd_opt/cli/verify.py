@@ -16,7 +16,8 @@ from typing import Any
 import click
 
 from autograd_opt._common.files import written_whole
-from autograd_opt.api.graph import AutogradGraph, interior
+from autograd_opt.api.graph import AutogradGraph
+from autograd_opt.api.proved_graph import interior
 from autograd_opt.cli.main import Number
 from autograd_opt.cli.run_script import SETTINGS, options_behind, require_script, run, stdout_to_stderr
 from autograd_opt.errors import VerificationError
