@@ -163,6 +163,19 @@ def has_metadata(node: Any) -> bool:
     return hasattr(node, "_input_metadata")
 
 
+_saved_fields: dict[Any, tuple[str, ...]] = {}
+
+
+def saved_fields(kind: Any) -> tuple[str, ...]:
+    """The names of the tensors that torch's nodes of this class can save."""
+    found = _saved_fields.get(kind)
+    if found is None:
+        prefix = "_raw_saved_"
+        names = ["_saved_" + name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix)]
+        found = _saved_fields[kind] = tuple(names)
+    return found
+
+
 def execution_engine() -> Any:
     """The object that torch's Python code asks to run backward."""
     return torch.autograd.Variable._execution_engine

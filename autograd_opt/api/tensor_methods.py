@@ -20,7 +20,7 @@ from autograd_opt.abi.original_functions import (
     TENSOR_BACKWARD,
 )
 from autograd_opt.engine import backward
-from autograd_opt.graph import handles, hooks, references, torch_names, view_history
+from autograd_opt.graph import handles, hooks, node_classes, references, torch_names, view_history
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
@@ -152,7 +152,7 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
         return None
     if tapes.get_active() is not None:
         node = nodes.origin(handles.handle_of(t))
-    return nodes.show(view_history.origin(node))
+    return node_classes.show(view_history.origin(node))
 
 
 @special(getter("retains_grad"))

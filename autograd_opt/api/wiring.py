@@ -22,6 +22,7 @@ from autograd_opt.record import (
     modes,
     module_routes,
     option_names,
+    slots,
     tasks,
     transforms,
     views,
@@ -42,7 +43,7 @@ def install() -> None:
     hot_operators.install(OPS)
     entries.install(OPS)
     if "number_slots" not in switches.OFF:
-        entries.install_slots(CustomTensor)
+        slots.install_slots(CustomTensor)
     context.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.MODULES,
                             module_routes.functions, graph.pipeline_of, arguments.checked)
     option_names.name_options(graph.AutogradGraph, arguments.refuse_options)

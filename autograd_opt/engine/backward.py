@@ -29,7 +29,7 @@ from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.hooks import retain_grad
 from autograd_opt.ops.table import MULTI
 from autograd_opt.record.dispatch import MODE
-from autograd_opt.record.opaque_calls import saves_values
+from autograd_opt.record.torch_nodes import saves_values
 
 Tensor = torch.Tensor
 Tensors = Tensor | Sequence[Any]

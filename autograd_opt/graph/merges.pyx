@@ -1,12 +1,49 @@
 """Which nodes hand their cotangent to their leader."""
 
+import torch
+
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
 from autograd_opt.graph.node cimport (
-    DEAD, EXPOSED, FREED, MERGED, NO_MERGE, OVERWRITTEN, PINNED, SAME, Node, commutes, end, intact, narrows, operand_of,
+    DEAD, EXPOSED, FREED, MERGED, NEEDS_ANS, NO_MERGE, OVERWRITTEN, PINNED, REQUIRES_GRAD, SAME, SCALAR0, SCALAR1, Node,
+    commutes, end, operand_of, version_of,
 )
 cimport cython
+
+
+cdef bint narrows(Node node) except -1:
+    """Does a gradient leave `node` in a wider type than its own?
+
+    Twins that round a float64 to float16, say, each send their cotangent on, to be summed where
+    the bits are, as torch does.
+    """
+    cdef Node x = node.in0
+    if x is None or x.dtype is None or node.dtype is None or x.dtype is node.dtype or not node.flags & x.flags & REQUIRES_GRAD:
+        return False
+    return torch.finfo(node.dtype).bits < torch.finfo(x.dtype).bits
+
+
+cdef bint intact(Node node) except -1:
+    """Is everything that the rules of `node` have saved unwritten, and not exposed?"""
+    if node.x0 is not None and not node.flags & SCALAR0:
+        if node.in0.flags & EXPOSED or version_of(node.x0) != node.v0:
+            return False
+    if node.x1 is not None and not node.flags & SCALAR1:
+        if node.in1.flags & EXPOSED or version_of(node.x1) != node.v1:
+            return False
+    if node.flags & NEEDS_ANS:
+        value = <object>node.tensor if node.tensor != NULL else node.value
+        if value is None or version_of(value) != node.version:
+            return False
+    if node.saved_more is not None:
+        if node.saved_more[3] is not None and any([version_of(t) != version for t, version in node.saved_more[3]]):
+            return False
+        for other, t, version in zip(node.more, node.saved_more[0], node.saved_more[1]):
+            if other is not None and t is not None:
+                if (<Node>other).flags & EXPOSED or version_of(t) != version:
+                    return False
+    return True
 
 
 @cython.no_gc

@@ -138,9 +138,6 @@ cdef object current_source(Node node)
 cdef int is_custom(object t)
 cdef uint32_t version_of(object t) except? 4294967295
 cdef object shape_of(object t)
-cdef Node shown(Node node)
-cdef bint narrows(Node node) except -1
-cdef bint intact(Node node) except -1
 
 cdef inline bint followed(Node operand):
     """Does a gradient go on from this operand?"""

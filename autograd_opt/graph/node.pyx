@@ -73,11 +73,6 @@ cdef uint32_t version_of(object t) except? 4294967295:
     return <uint32_t>version
 
 
-def version_number(t):
-    """Return the version counter of a tensor; 0 for an inference tensor, which has none."""
-    return version_of(t)
-
-
 cdef object shape_of(object t):
     return ao_shape(t)
 
@@ -343,10 +338,6 @@ cdef class Node:
         from autograd_opt.graph.hooks import hooks_of
         return hooks_of(self).__dict__.setdefault("metadata", {})
 
-    def pin(self):
-        """Keep this node's own cotangent: it is never merged."""
-        self.mark(PINNED)
-
     def mark(self, uint32_t flags):
         cdef TapeBase tape = tape_by_id(self.tape_id)
         self.flags |= flags
@@ -356,7 +347,7 @@ cdef class Node:
     def name(self):
         """The operator's name, as `grad_fn.name()` gives it in torch."""
         if type(self) is not Node:
-            return _names[type(self)]
+            return type(self).shown_name
         if self.flags & LEAF:
             return "torch::autograd::AccumulateGrad"
         if self.op is ELSEWHERE_OP and self.attrs is not None:
@@ -394,17 +385,8 @@ cdef class Node:
     @property
     def next_functions(self):
         """(node, output) for each operand that requires grad, (None, 0) for the others that torch shows."""
-        if self.op is ELSEWHERE_OP and self.saved_more is not None:
-            return (edge(<Node>self.saved_more[2]),)
-        if self.op.name == "opaque" and not self.operands and self.saved_more is not None:
-            return self.saved_more[2][0].edges[0].node.next_functions      # leaves that the call itself has made
-        if self.op is OUTPUT_OP and self.in0 is not None:
-            return self.in0.next_functions
-        from autograd_opt.graph.torch_names import shown_operands
-        return tuple([
-            edge(n) if n is not None and (<Node>n).flags & REQUIRES_GRAD and (<Node>n).op != "view_apart" else (None, 0)
-            for n in shown_operands(self)
-        ])
+        from autograd_opt.graph.node_classes import functions_below
+        return functions_below(self)
 
     def __getattr__(self, name):
         """What a Function's forward has left on its `ctx`, which in torch is the node itself."""
@@ -418,27 +400,6 @@ cdef class Node:
 
     def __repr__(self):
         return f"<{self.name()} %{self.index}>" if not self.flags & LEAF else f"<leaf %{self.index}>"
-
-
-cdef tuple edge(Node node):
-    """(function, number of its output), as torch shows an operand; a write without a record has none in torch."""
-    while node.op is WRITTEN_OP and node.in0 is not None:
-        node = node.in0
-    if node.op is ELSEWHERE_OP and node.saved_more is not None and node.attrs is None:
-        node = <Node>node.saved_more[2]
-    if node.op is OUTPUT_OP and node.in0 is not None:
-        from autograd_opt.graph.torch_names import output_number
-        return (shown(function_of(node)), output_number(node))
-    return (shown(node), 0)
-
-
-cdef Node function_of(Node node):
-    """The node that torch has as the `grad_fn` of this result: the call's, or the result's own where each has one."""
-    if node.op is not OUTPUT_OP or node.in0 is None:
-        return node
-    from autograd_opt.graph.torch_names import SEPARATE
-    several = node.in0.op.name in SEPARATE or node.in0.attrs is not None and "numbers" in node.in0.attrs
-    return node if several else node.in0
 
 
 cdef Node origin_of(Node node):
@@ -459,70 +420,6 @@ def stand_in(t, Node origin, name):
     return node
 
 
-# What a user sees of a node is of a class with the name that torch's would have, as programs that draw a graph or
-# tell operations apart read it.  A node is of its class from the moment it is handed out, and so keeps its name when
-# its operands are released; those that nobody asks for stay what they are.
-cdef extern from *:
-    """
-    static int ao_allow_bases(PyObject *type, int allowed) {
-        if (allowed) ((PyTypeObject *)type)->tp_flags |= Py_TPFLAGS_BASETYPE;
-        else ((PyTypeObject *)type)->tp_flags &= ~Py_TPFLAGS_BASETYPE;
-        PyType_Modified((PyTypeObject *)type);
-        return 0;
-    }
-    /* A class made in Python expects objects that the collector knows, and that own their class: nodes do neither. */
-    static int ao_live_as(PyObject *type, PyObject *base) {
-        PyTypeObject *t = (PyTypeObject *)type, *b = (PyTypeObject *)base;
-        t->tp_flags &= ~(Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE);
-        t->tp_traverse = NULL;
-        t->tp_clear = NULL;
-        t->tp_new = NULL;
-        t->tp_alloc = b->tp_alloc;
-        t->tp_free = b->tp_free;
-        t->tp_dealloc = b->tp_dealloc;
-        t->tp_getattro = b->tp_getattro;
-        PyType_Modified(t);
-        return 0;
-    }
-    static int ao_be(PyObject *o, PyObject *type) {
-        Py_SET_TYPE(o, (PyTypeObject *)type);
-        return 0;
-    }
-    """
-    int ao_allow_bases(object type, int allowed)
-    int ao_live_as(object type, object base)
-    int ao_be(object o, object type)
-
-cdef dict _kinds = {}                    # (name, module) -> class, which lives as long as this module
-cdef dict _names = {}                    # class -> name
-
-
-cdef Node shown(Node node):
-    """`node`, from now on of the class that has its name."""
-    cdef object kind
-    if type(node) is not Node:
-        return node
-    name = node.name()
-    module = "torch.autograd.function" if node.attrs is not None and "function" in node.attrs else "builtins"
-    kind = _kinds.get((name, module))
-    if kind is None:
-        ao_allow_bases(Node, True)
-        try:
-            kind = type(Node)(name.rpartition("::")[2], (Node,), {"__slots__": (), "__module__": module})
-        finally:
-            ao_allow_bases(Node, False)
-        ao_live_as(kind, Node)
-        _names[kind] = name
-        kind = _kinds.setdefault((name, module), kind)
-    ao_be(node, kind)
-    return node
-
-
-def show(Node node):
-    """The `grad_fn` of the result of `node` as the user sees it: of a class that has the name of torch's."""
-    return None if node is None else shown(function_of(node))
-
-
 def origin(Node node):
     """The node of another graph that `node` stands for; any other node itself."""
     return origin_of(node)
@@ -540,41 +437,6 @@ cdef class Leads:
 
     def __dealloc__(self):
         PyMem_Free(self.marks)
-
-
-# When one node may stand for another. ----------------------------------------------------
-cdef bint narrows(Node node) except -1:
-    """Does a gradient leave `node` in a wider type than its own?
-
-    Twins that round a float64 to float16, say, each send their cotangent on, to be summed where
-    the bits are, as torch does.
-    """
-    cdef Node x = node.in0
-    if x is None or x.dtype is None or node.dtype is None or x.dtype is node.dtype or not node.flags & x.flags & REQUIRES_GRAD:
-        return False
-    return torch.finfo(node.dtype).bits < torch.finfo(x.dtype).bits
-
-
-cdef bint intact(Node node) except -1:
-    """Is everything that the rules of `node` have saved unwritten, and not exposed?"""
-    if node.x0 is not None and not node.flags & SCALAR0:
-        if node.in0.flags & EXPOSED or version_of(node.x0) != node.v0:
-            return False
-    if node.x1 is not None and not node.flags & SCALAR1:
-        if node.in1.flags & EXPOSED or version_of(node.x1) != node.v1:
-            return False
-    if node.flags & NEEDS_ANS:
-        value = <object>node.tensor if node.tensor != NULL else node.value
-        if value is None or version_of(value) != node.version:
-            return False
-    if node.saved_more is not None:
-        if node.saved_more[3] is not None and any([version_of(t) != version for t, version in node.saved_more[3]]):
-            return False
-        for other, t, version in zip(node.more, node.saved_more[0], node.saved_more[1]):
-            if other is not None and t is not None:
-                if (<Node>other).flags & EXPOSED or version_of(t) != version:
-                    return False
-    return True
 
 
 def install(custom, Op leaf_op, Op output_op, Op written_op, Op elsewhere_op):

@@ -17,6 +17,7 @@ from autograd_opt.abi.ctorch cimport *
 from autograd_opt.abi.tensor_info cimport resizable, sole_owner
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport *
+from autograd_opt.graph.node_classes cimport shown
 from autograd_opt.graph.plain_values cimport CPU, same_device
 cimport cython
 

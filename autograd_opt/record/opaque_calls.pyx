@@ -23,6 +23,8 @@ from autograd_opt.record.autocast cimport with_casts
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.new_nodes cimport fill, record_outputs
 from autograd_opt.record.routes cimport Route
+from autograd_opt.record.torch_nodes cimport name_of, saves
+from autograd_opt.record.torch_nodes import stages
 from autograd_opt.record.unrecorded cimport binding_of, unrecorded
 
 from autograd_opt.abi.tensor_info import reads_address
@@ -31,6 +33,7 @@ from autograd_opt.graph.tensor import CustomTensor
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
+cdef object saved_fields = private.saved_fields
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
 cdef object PythonNode = private.FunctionBase
@@ -201,29 +204,6 @@ cdef class OpaqueCall:
 
 
 cdef set for_engine = set()              # classes of nodes one of which has made what is not like its input
-cdef dict _fields = {}
-
-
-def saved_fields(kind):
-    """The names of the tensors that torch's functions of this class can save."""
-    found = _fields.get(kind)
-    if found is None:
-        prefix = "_raw_saved_"
-        found = _fields[kind] = tuple(["_saved_" + name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix)])
-    return found
-
-
-def saves(function):
-    """True if torch has saved a tensor in one of its functions; one that was written since cannot be read, and is one."""
-    try:
-        for name in saved_fields(type(function)):
-            if held(getattr(function, name, True)):
-                return True
-    except RuntimeError:
-        return True
-    return False
-
-
 cpdef bint keeps_nothing(OpaqueCall call) except -1:
     """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
     cdef list stack
@@ -241,67 +221,6 @@ cpdef bint keeps_nothing(OpaqueCall call) except -1:
         for below in <tuple>function.next_functions:
             stack.append((<tuple>below)[0])
     return True
-
-
-def stages(outputs, bint in_turn=True):
-    """An order of a call's results in which one that another is computed from comes first; None where none is.
-
-    `in_turn`: one thread has made torch's functions, which are then numbered from below to above.
-    """
-    cdef dict functions = {}, rank = {}
-    cdef list stack, last = []
-    cdef set seen = set()
-    cdef Py_ssize_t k
-    cdef bint within = False, done
-    cdef object lowest = 0
-    for k, o in enumerate(outputs):
-        if ao_needs_grad(o) and ao_get(get_grad_fn, o) is not None:
-            functions[ao_get(get_grad_fn, o)] = k
-    if len(functions) < 2:
-        return None
-    if in_turn:
-        lowest = min([private.sequence_nr(function) for function in functions])
-    for root in functions:
-        stack = [(root, False)]
-        while stack:
-            function, done = stack.pop()
-            if done and function in functions:
-                last.append(function)
-            if done or function in seen or in_turn and private.sequence_nr(function) < lowest:
-                continue
-            seen.add(function)
-            stack.append((function, True))
-            for below in <tuple>function.next_functions:
-                function = (<tuple>below)[0]
-                if function is not None:
-                    within = within or function in functions
-                    stack.append((function, False))
-    if not within:
-        return None
-    for k, function in enumerate(last):
-        rank[function] = k
-    return sorted(range(len(outputs)), key=lambda k: rank.get(ao_get(get_grad_fn, outputs[k]), -1))
-
-
-cdef dict _saving = {}
-
-
-def name_of(last):
-    """The name of torch's last node of a call, remembered with whether such a node can save tensors."""
-    name = last.name()
-    if name not in _saving:
-        _saving[name] = name == "CppFunction" or bool(saved_fields(type(last)))
-    return name
-
-
-def saves_values(name):
-    """True if a node of torch's of this name, met as the last of a call, can save tensors."""
-    return _saving.get(name, True)
-
-
-cdef bint held(object value) except -1:
-    """Is a saved field a tensor, or has it one in it?"""
-    return any([held(v) for v in value]) if isinstance(value, (tuple, list)) else value is not None
 
 
 def pull_back(g, extra, task, node):

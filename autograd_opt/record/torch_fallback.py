@@ -26,7 +26,8 @@ from autograd_opt.graph.thread_state import torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
 from autograd_opt.record import new_nodes, opaque_calls, recorder, unrecorded
 from autograd_opt.record.nested_values import collect, substitute
-from autograd_opt.record.opaque_calls import OpaqueCall, keeps_nothing, name_of, saved_fields, stages
+from autograd_opt.record.opaque_calls import OpaqueCall, keeps_nothing
+from autograd_opt.record.torch_nodes import name_of, stages
 
 BATCHED_WRONGLY = frozenset(["as_strided_scatter"])
 """Calls whose derivative torch 2.13 computes wrongly for a batch of cotangents: they are differentiated one by one."""
@@ -66,7 +67,7 @@ def held_by_torch(call: OpaqueCall, operands: list[torch.Tensor]) -> list[torch.
         seen.add(function)
         if function.name() == "CppFunction" or not hasattr(function, "next_functions"):
             return [*operands]
-        for name in saved_fields(type(function)):
+        for name in private.saved_fields(type(function)):
             try:
                 value = getattr(function, name, None)
             except RuntimeError:        # written since
@@ -292,7 +293,7 @@ def of_several(outputs: list[torch.Tensor], leading: list[bool]) -> tuple[int, .
     """Which results that lead on torch takes for one of several views, as a Jacobian is: nobody may write them."""
     tracked = [o for o, on in zip(outputs, leading, strict=True) if on]
     return tuple(i for i, o in enumerate(tracked)
-                 if o._is_view() and view_history.making_of(o) == view_history.Making.MULTI_OUTPUT_NODE)
+                 if private.is_view(o) and view_history.making_of(o) == view_history.Making.MULTI_OUTPUT_NODE)
 
 
 def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.Tensor],

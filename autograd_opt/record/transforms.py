@@ -200,7 +200,7 @@ def computed(t: Tensor) -> bool:
 def keep_making(results: list[Tensor]) -> None:
     """Say of results without a history how torch made them, where that decides who may write them."""
     for o in results:
-        if o._is_view() and (how := view_history.making_of(o)) != view_history.Making.DEFAULT:
+        if private.is_view(o) and (how := view_history.making_of(o)) != view_history.Making.DEFAULT:
             setattr(o, view_history.BY_FUNCTION, int(how))
 
 

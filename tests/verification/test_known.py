@@ -18,7 +18,7 @@ from test_fuzz import goals_of
 
 import autograd_opt as ao
 from autograd_opt.errors import VerificationError
-from autograd_opt.graph.node import Vjp
+from autograd_opt.graph.node import PINNED, Vjp
 from autograd_opt.ops.table import OPS
 from autograd_opt.optimizer import merging, plan_cache
 from autograd_opt.optimizer.plan_cache import PLANS, Plans
@@ -160,7 +160,7 @@ def hook(t: Any) -> Any:
 
 
 def pinned(t: Any) -> Any:
-    t._node.pin()
+    t._node.mark(PINNED)
     return t
 
 

@@ -1,0 +1,7 @@
+"""Indexing, as Python's slots ask for it."""
+
+from cpython.object cimport PyObject
+
+cdef object PAST                         # what says that torch has to be asked
+cdef object getitem                      # torch's
+cdef object item_of(PyObject *tensor, PyObject *key)

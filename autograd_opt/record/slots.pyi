@@ -1,0 +1,3 @@
+from torch import Tensor
+
+def install_slots(custom: type[Tensor]) -> None: ...

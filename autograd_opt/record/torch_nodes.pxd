@@ -1,0 +1,4 @@
+"""What nodes of torch's save."""
+
+cpdef bint saves(function) except -1
+cpdef str name_of(last)
