@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from autograd_opt.passes import Pass, Pipeline
-from autograd_opt.verification import Budget
+from autograd_opt.verification.result.budget import Budget
 
 Tensors: TypeAlias = Tensor | GradientEdge | Sequence[Tensor | GradientEdge | None]
 """One or several tensors, as `torch.autograd.grad` takes them."""

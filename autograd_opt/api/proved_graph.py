@@ -177,7 +177,7 @@ class ProvedGraph(ReadableGraph):
         ...     print(graph.verify((x.exp() * x.exp()).sum()).status)
         proved
         """
-        from autograd_opt.verification import verify
+        from autograd_opt.verification.strategies.verifier import verify
         refuse_unknown("graph.verify", options, verify, DECIDED_HERE)
         if self.thread is None and self.kept is not None:
             return self.kept.verify()

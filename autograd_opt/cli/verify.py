@@ -22,8 +22,8 @@ from autograd_opt.cli.main import Number
 from autograd_opt.cli.run_script import SETTINGS, options_behind, require_script, run, stdout_to_stderr
 from autograd_opt.errors import VerificationError
 from autograd_opt.optimizer.merging import run_passes
-from autograd_opt.verification import Budget, Status, Verification, verify
 from autograd_opt.verification.strategies.task import Task
+from autograd_opt.verify import Budget, Status, Verification, verify
 
 OWN_OPTIONS = ("--json", "--html", "--seconds", "--limit")
 """Options that are easily written behind the script, where they are the script's own."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from autograd_opt.errors import ArgumentError
 from autograd_opt.ops.table import OPS, make_vjp
 from autograd_opt.verification.lemmas import claims, prover
 from autograd_opt.verification.lemmas.cases import CASES, FURTHER, on
@@ -129,6 +130,13 @@ def test_a_rule_may_ask_what_the_derivative_asks(monkeypatch):
     monkeypatch.setitem(OPS, "log", Changed(OPS["log"], "x", lambda g, x: g / x * x / x))
     monkeypatch.setitem(OPS, "sigmoid", Changed(OPS["sigmoid"], "x", lambda g, ans: g * ans * (1 / ans - 1) * ans))
     assert [p.status for p in (*prove("log"), *prove("sigmoid"))] == ["proved", "proved"]
+
+
+@pytest.mark.parametrize(("op", "missing"), [
+    ("no_such_op", "no operator"), ("function", "no meaning"), ("eq", "no instance")])
+def test_an_operator_without_lemmas_is_refused(op, missing):
+    with pytest.raises(ArgumentError, match=missing):
+        prover.prove(op)
 
 
 @pytest.mark.parametrize("op", ["leaky_relu_", "elu_", "celu_", "selu_"])

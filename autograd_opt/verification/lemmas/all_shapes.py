@@ -20,14 +20,14 @@ import torch
 from autograd_opt.ops.table import OPS
 from autograd_opt.verification.lemmas.watched import Turned
 from autograd_opt.verification.program.attribute_encoding import encode
-from autograd_opt.verification.program.instruction_names import FULL, WORDS
+from autograd_opt.verification.program.instruction_names import FULL
 from autograd_opt.verification.program.instructions import Head, Vocabulary
 from autograd_opt.verification.program.kernels import KERNELS
 from autograd_opt.verification.program.linear import JOINTLY, joint_slots, slots
 from autograd_opt.verification.program.rule_traces import laid_out, trace_rule
 from autograd_opt.verification.program.tracer import Tracer
 from autograd_opt.verification.semantics.domain import Outside
-from autograd_opt.verification.semantics.evaluate import traced_formula
+from autograd_opt.verification.semantics.evaluate import placed, traced_formula
 from autograd_opt.verification.semantics.indexed_sums import ONE, Entry, variable
 from autograd_opt.verification.semantics.numeric_ops import cast
 from autograd_opt.verification.semantics.real_numbers import require_real
@@ -200,26 +200,15 @@ class Instance:
 
     def apply(self, head: Head, args: Sequence[Sized], types: Sequence[int]) -> Sized:
         """The value of one instruction, numbers at operand places included."""
-        values = head.values()
         require_real(self.vocabulary, head, types)
         if head.op == FULL:
-            return expanded(constant(self.sizes.value(values["value"])), self.sizes.shape(self.vocabulary.types[head.type].shape or ()))
+            return expanded(constant(self.sizes.value(head.value("value"))), self.sizes.shape(self.vocabulary.types[head.type].shape or ()))
         table = OPS.get(head.op)
         if head.op not in SIZED:
             if table is None or table.meaning is None:
                 raise Outside(f"{head.op} has no meaning for symbolic sizes")
             return self.formula(table.meaning, head, table, args, types)
-        names = table.operands if table is not None else WORDS[head.op][0] if head.op in WORDS else ()
-        rest, operands = iter(args), []
-        for n in names:
-            if n in values:
-                value = values.pop(n)
-                operands.append(None if value is None else constant(self.sizes.value(value)))
-            else:
-                operands.append(next(rest, None))
-        operands += list(rest)
-        while operands and operands[-1] is None:
-            operands.pop()
+        operands, values = placed(head, args, lambda value: constant(self.sizes.value(value)))
         if head.op == "layer_norm":
             values = {**OPS["layer_norm"].attributes, **values}
         for k in SHAPES:

@@ -14,12 +14,12 @@ from typing import Any
 
 from autograd_opt.ops.table import OPS
 from autograd_opt.verification.lemmas.cases import Case
-from autograd_opt.verification.lemmas.claims import coded
+from autograd_opt.verification.lemmas.claims import coded, wanted
 from autograd_opt.verification.program.instruction_names import CONSTANT, FULL
 from autograd_opt.verification.program.instructions import Head, Vocabulary
 from autograd_opt.verification.program.rule_traces import trace_rule
 from autograd_opt.verification.semantics.domain import Domain, Outside
-from autograd_opt.verification.semantics.evaluate import traced_formula
+from autograd_opt.verification.semantics.evaluate import placed, traced_formula
 from autograd_opt.verification.semantics.operators import MEANING
 
 LOGICAL = frozenset({"logical_and", "logical_or", "logical_not", "logical_xor", "isnan", "isinf", "isfinite", "clone",
@@ -112,13 +112,7 @@ def acts_on_elements(vocabulary: Vocabulary, head: Head, types: Sequence[int]) -
 @functools.cache
 def meaning_acts(op: str, count: int, attributes: tuple[tuple[str, str], ...]) -> bool:
     """Does the meaning finish on tokens?"""
-    values = Head(op, attributes, 0, False, 0).values()
-    names = OPS[op].operands if op in OPS else ()
-    rest = iter([TOKEN] * count)
-    operands = [(None if values.pop(n) is None else TOKEN) if n in values else next(rest, None) for n in names]
-    operands += list(rest)
-    while operands and operands[-1] is None:
-        operands.pop()
+    operands, values = placed(Head(op, attributes, 0, False, 0), [TOKEN] * count, lambda value: TOKEN)
     try:
         return isinstance(MEANING[op](Elements(), *operands, **values), Token)
     except Exception:  # whatever a meaning does with a token that elements do not allow
@@ -147,13 +141,9 @@ def differing(op: str, case: Case) -> str:
         head = vocabulary.heads[number]
         if not acts_on_elements(vocabulary, head, kinds):
             return f"{op} is no function of single elements"
-        needs = [
-            t is not None and k not in case.values and (case.needs is None or k in case.needs)
-            for k, t in enumerate(types)
-        ]
         if not any(OPS[op].vjps) and OPS[op].joint is None:
             return ""
-        template = trace_rule(vocabulary, OPS[op], head, types, needs)
+        template = trace_rule(vocabulary, OPS[op], head, types, wanted(case, types))
         kinds_of: list[Any] = [head.type, head.type, *types]
         for n, refs in template.steps:
             inner = vocabulary.heads[n]

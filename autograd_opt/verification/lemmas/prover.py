@@ -25,6 +25,7 @@ from typing import Any
 import sympy
 import torch
 
+from autograd_opt.errors import ArgumentError
 from autograd_opt.ops.table import OPS
 from autograd_opt.verification.cache.cache_files import cache_folder, contents, put
 from autograd_opt.verification.lemmas import claims
@@ -177,7 +178,17 @@ def _work(sender: Any, names: list[str], seconds: float) -> None:
 
 
 def prove(op: str) -> list[Proof]:
-    """All lemmas about one operator: at small shapes, then for all sizes."""
+    """All lemmas about one operator: at small shapes, then for all sizes.
+
+    Raises
+    ------
+    ArgumentError : there is no such operator, or nothing to prove its lemmas from.
+    """
+    if op not in OPS:
+        raise ArgumentError(f"there is no operator {op!r} in the table")
+    if op not in CASES or not known(op):
+        missing = "meaning in semantics/operators.py" if not known(op) else "instance in lemmas/cases.py"
+        raise ArgumentError(f"the operator {op!r} has no {missing}, so there is nothing to prove of it")
     asked = Asked()
     small = claims.prove(op, asked)
     everywhere = for_all_sizes(op, {p.claim: p for p in small})

@@ -36,32 +36,31 @@ def apply(D: Domain, vocabulary: Vocabulary, head: Head, args: Sequence[Array], 
         return constant(D, head, vocabulary)
     if head.op == PULLBACK:
         return kernel(D, vocabulary, head, args, types)
-    values = head.values()
-    table = OPS.get(head.op)
-    names = table.operands if table is not None else WORDS[head.op][0] if head.op in WORDS else ()
     if head.op in MEANING:
-        operands = list(args)
-        if any(n in values for n in names) or len(args) < len(names):
-            rest, operands = iter(args), []
-            for n in names:
-                if n in values:
-                    value = values.pop(n)
-                    operands.append(
-                        vocabulary.types[head.type].shape
-                        if value == "zeros"
-                        else None
-                        if value is None
-                        else D.number(value)
-                    )
-                else:
-                    found = next(rest, None)
-                    operands.append(found)
-            while operands and operands[-1] is None:
-                operands.pop()
+        shape = vocabulary.types[head.type].shape
+        operands, values = placed(head, args, lambda value: shape if value == "zeros" else D.number(value))
         return MEANING[head.op](D, *operands, **values)
+    table = OPS.get(head.op)
     if table is not None and table.meaning is not None:
         return by_formula(D, vocabulary, table.meaning, head, table, args, types)
     raise Outside(f"{head.op} has no meaning")
+
+
+def placed(head: Head, args: Sequence[Any], number: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The operands in their places, `number` of those that are attributes included; and the other attributes."""
+    values = head.values()
+    names = OPS[head.op].operands if head.op in OPS else WORDS[head.op][0] if head.op in WORDS else ()
+    rest, operands = iter(args), []
+    for n in names:
+        if n in values:
+            value = values.pop(n)
+            operands.append(None if value is None else number(value))
+        else:
+            operands.append(next(rest, None))
+    operands += rest
+    while operands and operands[-1] is None:
+        operands.pop()
+    return operands, values
 
 
 def constant(D: Domain, head: Head, vocabulary: Vocabulary) -> Array:
