@@ -15,7 +15,7 @@ from pathlib import Path
 from autograd_opt.ops.table import OPS
 from autograd_opt.verification.lemmas.cases import CASES
 from autograd_opt.verification.lemmas.claims import Proof
-from autograd_opt.verification.lemmas.drawn import stated
+from autograd_opt.verification.lemmas.drawn import AXES, cases_of
 from autograd_opt.verification.lemmas.prover import prove_all
 from autograd_opt.verification.program.kernels import KERNELS
 from autograd_opt.verification.program.linear import JOINTLY, LINEAR
@@ -51,6 +51,24 @@ def classes(proofs: Sequence[Proof]) -> dict[str, tuple[str, str, str, str]]:
         small = found.get((name, "gradient"))
         out[name] = (rule, grades[0], grades[1], small.detail[:90].replace("|", "\\|") if small else "")
     return out
+
+
+def stated(op: str) -> str:
+    """For what the lemmas about an operator are shown, in words: ranks, sizes, signs, attributes, dtypes."""
+    cases = list(cases_of(op))
+    shapes = [s for c in cases for s in c.shapes if s is not None]
+    said = [f"ranks {', '.join(map(str, sorted({len(s) for s in shapes})))}",
+            f"sizes {', '.join(map(str, sorted({n for s in shapes for n in s}) or ['none']))}"]
+    above = {k for c in cases for k in c.positive} - {k for c in cases for k in c.negative}
+    said += [f"{OPS[op].operands[k]} > 0" for k in sorted(above) if k < len(OPS[op].operands)]
+    values: dict[str, dict[str, None]] = {}
+    for c in cases:
+        for k, v in c.attributes.items():
+            if k not in ("shape", "size", "sizes", "index", "normalized_shape", "equation", *AXES):
+                values.setdefault(k, {})[str(v)] = None
+    said += [f"{k} {', '.join(v)}" for k, v in values.items()]
+    kinds = sorted({str(c.dtype).removeprefix("torch.") for c in cases})
+    return "; ".join([*said, ", ".join(kinds)])
 
 
 def table(proofs: Sequence[Proof]) -> str:

@@ -303,12 +303,6 @@ pytree_nodes: Any = _pytree.SUPPORTED_NODES
 
 
 # torch.compile and TorchScript, which are not imported before they are used. -------------
-def script_module_of(owner: Any) -> Any:
-    """The module whose method a TorchScript method is."""
-    from torch.jit import _recursive
-    return _recursive.wrap_cpp_module(owner)
-
-
 def aot_backend(inference: Callable[[Any, Any], Any], compiler: Callable[[Any, Any], Any],
                 partition: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     """A backend of torch.compile on AOTAutograd's joint graph, which torch's own CSE leaves as it is."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
+from autograd_opt import errors
 from autograd_opt._common.arguments import named
 
 if TYPE_CHECKING:
     import os
     from pathlib import Path
+
+    import networkx
 
 
 class Drawings:
@@ -84,6 +87,26 @@ class Drawings:
         """
         from autograd_opt.inspection.page import to_html
         return to_html(self._readable(), path, optimized)
+
+    @named
+    def to_networkx(self, optimized: bool = False) -> networkx.MultiDiGraph:
+        """A `networkx.MultiDiGraph`: record numbers with the data of `to_dict`, edges with the operand's `position`.
+
+        Raises
+        ------
+        UnsupportedError : networkx is not installed.
+        """
+        from autograd_opt.inspection.snapshot import to_dict
+        found: Any = to_dict(self._readable(), optimized)
+        try:
+            import networkx
+        except ImportError:
+            raise errors.UnsupportedError(errors.at("to_networkx needs networkx: pip install networkx")) from None
+        made = networkx.MultiDiGraph(name=found["name"])
+        made.add_nodes_from((node["index"], node) for node in found["nodes"])
+        made.add_edges_from((o, node["index"], {"position": k}) for node in found["nodes"]
+                            for k, o in enumerate(node["operands"]) if o is not None)
+        return made
 
     def _repr_html_(self) -> str:
         from autograd_opt.inspection.page import notebook_html

@@ -6,15 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, overload
 
 from autograd_opt import errors
-from autograd_opt._common.arguments import named
 from autograd_opt.api.drawings import Drawings
 from autograd_opt.graph import program_text
 from autograd_opt.inspection.report import Report, make_report
 from autograd_opt.inspection.snapshot import Item, Scene, scene_of
 
 if TYPE_CHECKING:
-    import networkx
-
     from autograd_opt.verification.result.verdict import Verification
 
 
@@ -87,22 +84,3 @@ class Snapshot(Drawings):
                 "graph.snapshot(verify=True), or verify the graph inside its context"
             ))
         return self._verification
-
-    @named
-    def to_networkx(self, optimized: bool = False) -> networkx.MultiDiGraph:
-        """A `networkx.MultiDiGraph`: record numbers with the data of `to_dict`, edges with the operand's `position`.
-
-        Raises
-        ------
-        UnsupportedError : networkx is not installed.
-        """
-        try:
-            import networkx
-        except ImportError:
-            raise errors.UnsupportedError(errors.at("to_networkx needs networkx: pip install networkx")) from None
-        made = networkx.MultiDiGraph(name=self.label)
-        items = self.scene.optimized_items() if optimized else self.scene.items
-        made.add_nodes_from((item.index, item.to_dict()) for item in items)
-        made.add_edges_from((o, item.index, {"position": k}) for item in items
-                            for k, o in enumerate(item.operands) if o is not None)
-        return made

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import os
     from contextlib import AbstractContextManager
 
-    import networkx
-
     from autograd_opt.api.kept import Snapshot
     from autograd_opt.api.options import Tensors
     from autograd_opt.inspection.difference import PairExplanation
@@ -248,16 +246,6 @@ class ReadableGraph(Drawings, Context):
         from autograd_opt.inspection.profile import profile
         self.require_open()
         return profile(path)
-
-    @named
-    def to_networkx(self, optimized: bool = False) -> networkx.MultiDiGraph:
-        """A `networkx.MultiDiGraph`: record numbers with the data of `to_dict`, edges with the operand's `position`."""
-        kept = self._readable()
-        if not isinstance(kept, ReadableGraph):
-            return kept.to_networkx(optimized)
-        from autograd_opt.api.kept import Snapshot
-        self.require_open()
-        return Snapshot(self, None, None).to_networkx(optimized)
 
     def follow(self, *models: torch.nn.Module) -> None:
         """Remember which module of these models records what, and their parameters' names, for pictures and pages.

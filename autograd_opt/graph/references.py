@@ -30,22 +30,13 @@ def install(graphs_own: Any) -> None:
     _graphs_own = graphs_own
 
 
-def kept_inside(t: Tensor, inner: Tensor) -> Any:
-    """The node of `inner`, which the tensor `t` holds, kept from inside a transform that has ended."""
-    known = t.__dict__.get(HELD)
-    if known is None:
-        known = _graphs_own(inner)
-        setattr(t, HELD, known)
-    return handles.handle_of(known)
+def kept_inside(t: Tensor, inner: Tensor | None = None) -> Any:
+    """The node of `t`, kept from inside a transform: of `inner`, which it holds where the transform has ended.
 
-
-def made_inside(t: Tensor) -> Any:
-    """The node of `t`, kept from inside a transform, that torch has computed from what stands for tensors of the graph.
-
-    None where its history leads to none of these.
+    Else torch has computed `t` from what stands for tensors of the graph; None where its history leads to none.
     """
-    if HELD not in t.__dict__:
-        own = _graphs_own(t, True)
+    if HELD not in t.__dict__ or (inner is not None and t.__dict__[HELD] is None):
+        own = _graphs_own(t, True) if inner is None else _graphs_own(inner)
         setattr(t, HELD, None if own is t else own)
     known = t.__dict__[HELD]
     return None if known is None else handles.handle_of(known)

@@ -370,8 +370,8 @@ cdef class Tape:
             from autograd_opt.graph.view_history import own_flag
             history = own_flag(t)
         if history and self.stands:
-            from autograd_opt.graph.references import made_inside
-            found = made_inside(t)
+            from autograd_opt.graph.references import kept_inside
+            found = kept_inside(t)
             if found is not None:
                 return <Node>found
         if not history and (self.late or mark and entry is None and type(t) is not CustomTensor) and ao_is_view(t):

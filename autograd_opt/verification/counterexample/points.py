@@ -24,7 +24,7 @@ from autograd_opt.verification.counterexample.prime_field import integers
 from autograd_opt.verification.program.instructions import DRAWS, FOREIGN, Head, Program
 from autograd_opt.verification.result.verdict import Counterexample
 from autograd_opt.verification.semantics.domain import Outside, TooLarge
-from autograd_opt.verification.semantics.evaluate import evaluate
+from autograd_opt.verification.semantics.evaluate import side_by_side
 
 POOLS: tuple[tuple[Fraction, ...], ...] = (
     tuple(map(Fraction, (0, 1, -1, 2))),
@@ -35,8 +35,8 @@ POOLS: tuple[tuple[Fraction, ...], ...] = (
     (Fraction(1),),
 )
 
-SHRINK = 12
-"""Tensors of a counterexample that are tried as constants."""
+TRIES, SHRINK = 24, 12
+"""Points, and tensors of a counterexample that are tried as constants."""
 
 
 def refute(
@@ -49,7 +49,6 @@ def refute(
     seconds: float = 10.0,
     seed: int = 0,
     nodes: Any = None,
-    tries: int = 24,
 ) -> Counterexample | str:
     """Look for a point where a goal has two values; a readable one where that is possible.
 
@@ -64,7 +63,7 @@ def refute(
     with_precision = flint.ctx.prec
     flint.ctx.prec = PRECISION
     try:
-        for attempt in range(tries):
+        for attempt in range(TRIES):
             pool = () if frozen and not attempt else POOLS[attempt % len(POOLS)]
             point: dict[str, Any] = {}
             D = Rational(total, deadline)
@@ -188,16 +187,11 @@ def evaluate_at(
         made[head.op, head.effect] = given
         return given
 
-    a = evaluate(D, original, [x for _, x, _ in goals if x is not None], free)
-    b = evaluate(D, optimized, [y for _, _, y in goals if y is not None], free)
-    for goal, x, y in goals:
-        left = None if x is None else np.asarray(a[x], dtype=object)
-        right = None if y is None else np.asarray(b[y], dtype=object)
-        some = right if left is None else left
+    for goal, *values in side_by_side(D, original, optimized, goals, free):
+        some = values[1] if values[0] is None else values[0]
         if some is None:
             continue
-        left = np.full(some.shape, Fraction(0), dtype=object) if left is None else left
-        right = np.full(some.shape, Fraction(0), dtype=object) if right is None else right
+        left, right = (np.full(some.shape, Fraction(0)) if v is None else v.astype(object) for v in values)
         if left.shape != right.shape:
             continue
         for element in np.ndindex(left.shape):

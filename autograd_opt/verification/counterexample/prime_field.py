@@ -20,7 +20,7 @@ import numpy as np
 from autograd_opt.abi import torch_private as private
 from autograd_opt.verification.program.instructions import Head, Program
 from autograd_opt.verification.semantics.domain import Domain, Outside, TooLarge
-from autograd_opt.verification.semantics.evaluate import evaluate
+from autograd_opt.verification.semantics.evaluate import side_by_side
 
 P = (1 << 31) - 1
 POINTS = 2
@@ -163,11 +163,7 @@ def compare(
                 rng = np.random.default_rng(int.from_bytes(word, "little"))
                 return rng.integers(1, P, size=shape, dtype=np.uint64)
 
-            a = evaluate(D, original, [x for _, x, _ in goals if x is not None], free)
-            b = evaluate(D, optimized, [y for _, _, y in goals if y is not None], free)
-            for name, x, y in goals:
-                left = None if x is None else np.asarray(a[x])
-                right = None if y is None else np.asarray(b[y])
+            for name, left, right in side_by_side(D, original, optimized, goals, free):
                 if not equal(left, right):
                     return Found(False, name)
         return Found(True)

@@ -63,7 +63,7 @@ def attempt(op: str, claim: str, run: Callable[[], str], notes: Iterable[str] = 
 def prove(op: str, asked: Asked | None = None) -> list[Proof]:
     """The lemmas about one operator at small shapes, one after the other; what its rules ask is noted."""
     out = []
-    for claim, run in (("gradient", gradient), ("linear", linearity), ("jointly", joint_linearity)):
+    for claim, run in (("gradient", gradient), ("linear", linearity), ("jointly", partial(linearity, jointly=True))):
         if (claim == "linear" and op not in LINEAR) or (claim == "jointly" and op not in JOINTLY):
             continue
         if claim == "gradient" and not any(OPS[op].vjps) and OPS[op].joint is None:
@@ -262,8 +262,8 @@ def not_linear(D: Symbols, e: Any, gs: list[Any]) -> str:
     return ""
 
 
-def linearity(op: str, case: Case, notes: set[str]) -> str:
-    """Is the operator linear where `checker.LINEAR` says so?"""
+def linearity(op: str, case: Case, notes: set[str], jointly: bool = False) -> str:
+    """Is the operator linear where `LINEAR` says so; `jointly`: in the operands of `JOINTLY` taken together?"""
 
     def run(D: Symbols) -> str:
         vocabulary, types, args = instance(op, case)
@@ -272,43 +272,20 @@ def linearity(op: str, case: Case, notes: set[str]) -> str:
         head, _ = forward(D, op, case, vocabulary, types, args)
         floating = [vocabulary.types[t].dtype == "float64" for t in kinds]
         a, b = sympy.symbols("a b", real=True)
-        for slot in slots(head, floating):
-            u, v = fresh("s", present[slot].shape), fresh("t", present[slot].shape)
-
-            def at(value: Any, slot: int = slot) -> Any:
-                value = np.asarray(value, dtype=object)
-                out = apply(D, vocabulary, head, [*present[:slot], value, *present[slot + 1 :]], kinds)
-                return out if isinstance(out, tuple) else (out,)
-
-            for whole, left, right in zip(at(a * u + b * v), at(u), at(v), strict=True):
-                for e in np.asarray(whole - a * left - b * right).reshape(-1):
-                    if not D.shown(e):
-                        return f"operand {slot}: {e} is not 0"
-        return ""
-
-    return by_cases(run, notes)
-
-
-def joint_linearity(op: str, case: Case, notes: set[str]) -> str:
-    """Is the operator linear in the operands of `checker.JOINTLY` taken together?"""
-
-    def run(D: Symbols) -> str:
-        vocabulary, types, args = instance(op, case)
-        kinds = [t for t in types if t is not None]
-        present = [a for a in args if a is not None]
-        head, _ = forward(D, op, case, vocabulary, types, args)
-        together = joint_slots(head, [vocabulary.types[t].dtype == "float64" for t in kinds])
-        a, b = sympy.symbols("a b", real=True)
-        u = {k: fresh(f"s{k}_", present[k].shape) for k in together}
-        v = {k: fresh(f"t{k}_", present[k].shape) for k in together}
 
         def at(values: dict[int, Any]) -> Any:
-            return apply(D, vocabulary, head, [np.asarray(values.get(k, x)) for k, x in enumerate(present)], kinds)
+            given = [np.asarray(values.get(k, x), dtype=object if k in values else None) for k, x in enumerate(present)]
+            out = apply(D, vocabulary, head, given, kinds)
+            return out if isinstance(out, tuple) else (out,)
 
-        whole = at({k: a * u[k] + b * v[k] for k in together})
-        for e in np.asarray(whole - a * at(u) - b * at(v)).reshape(-1):
-            if not D.shown(e):
-                return f"together: {e} is not 0"
+        for group in [joint_slots(head, floating)] if jointly else [(slot,) for slot in slots(head, floating)]:
+            u = {k: fresh(f"s{k}_", present[k].shape) for k in group}
+            v = {k: fresh(f"t{k}_", present[k].shape) for k in group}
+            mixed = {k: a * u[k] + b * v[k] for k in group}
+            for whole, left, right in zip(at(mixed), at(u), at(v), strict=True):
+                for e in np.asarray(whole - a * left - b * right).reshape(-1):
+                    if not D.shown(e):
+                        return f"{'together' if jointly else f'operand {group[0]}'}: {e} is not 0"
         return ""
 
     return by_cases(run, notes)

@@ -250,21 +250,3 @@ def repeated(template: Template, one: dict[int, int]) -> Template:
     """The template with the first of equal places for all of them."""
     return Template(tuple([(h, tuple([one.get(r, r) for r in refs])) for h, refs in template.steps]),
                     tuple([(k, one.get(p, p)) for k, p in template.results]))
-
-
-def stated(op: str) -> str:
-    """For what the lemmas about an operator are shown, in words: ranks, sizes, signs, attributes, dtypes."""
-    cases = list(cases_of(op))
-    shapes = [s for c in cases for s in c.shapes if s is not None]
-    said = [f"ranks {', '.join(map(str, sorted({len(s) for s in shapes})))}",
-            f"sizes {', '.join(map(str, sorted({n for s in shapes for n in s}) or ['none']))}"]
-    above = {k for c in cases for k in c.positive} - {k for c in cases for k in c.negative}
-    said += [f"{OPS[op].operands[k]} > 0" for k in sorted(above) if k < len(OPS[op].operands)]
-    values: dict[str, dict[str, None]] = {}
-    for c in cases:
-        for k, v in c.attributes.items():
-            if k not in ("shape", "size", "sizes", "index", "normalized_shape", "equation", *AXES):
-                values.setdefault(k, {})[str(v)] = None
-    said += [f"{k} {', '.join(v)}" for k, v in values.items()]
-    kinds = sorted({str(c.dtype).removeprefix("torch.") for c in cases})
-    return "; ".join([*said, ", ".join(kinds)])

@@ -1,19 +1,15 @@
 """Operations whose result, where it has the operand's type, is the operand, bit for bit.
 
-Each line is a lemma: `is_operand` runs the operator's meaning on an array of symbols. The one product is exact in
-IEEE arithmetic, for NaN, infinities, signed zeros and denormals.
+Each line is a lemma, which `tests/optimizer/test_identities.py` proves by the meaning on an array of symbols.
+The one product is exact in IEEE arithmetic, for NaN, infinities, signed zeros and denormals.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
-
-import numpy as np
 
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.instructions import Head, Vocabulary
-from autograd_opt.verification.semantics.evaluate import apply
 
 SAME_TYPE = frozenset(
     "view reshape flatten ravel squeeze unflatten unsafe_view expand broadcast_to clone contiguous cast".split())
@@ -47,15 +43,3 @@ def unchanging(vocabulary: Vocabulary) -> frozenset[int]:
 @functools.lru_cache(8)
 def _unchanging(vocabulary: Vocabulary, heads: int) -> frozenset[int]:
     return frozenset([k for k, h in enumerate(vocabulary.heads) if may_be_operand(vocabulary, h)])
-
-
-def is_operand(vocabulary: Vocabulary, head: Head) -> bool:
-    """Does the operator's meaning give back an array of symbols of the result's shape?"""
-    import sympy  # a lemma's, not a proof's
-
-    from autograd_opt.verification.semantics.symbols import Symbols
-
-    shape = vocabulary.types[head.type].shape or ()
-    given = np.array(sympy.symbols(f"x:{int(np.prod(shape))}", real=True), dtype=object).reshape(shape)
-    found: Any = np.asarray(apply(Symbols(), vocabulary, head, [given], [head.type]))
-    return found.shape == given.shape and bool((found == given).all())

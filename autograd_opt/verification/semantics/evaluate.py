@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -143,6 +143,18 @@ def needed_for(program: Program, wanted: Iterable[int]) -> bytearray:
             needed[k] = 1
             stack += program.operands[k]
     return needed
+
+
+def side_by_side(
+    D: Domain, original: Program, optimized: Program, goals: Iterable[tuple[str, int | None, int | None]],
+    free: Callable[[int, Head, tuple[int, ...]], Any],
+) -> Iterator[tuple[str, Any, Any]]:
+    """Each goal, (name, position in the original, in the optimized program), with its two values; None is zero."""
+    goals = list(goals)
+    a = evaluate(D, original, [x for _, x, _ in goals if x is not None], free)
+    b = evaluate(D, optimized, [y for _, _, y in goals if y is not None], free)
+    for name, x, y in goals:
+        yield name, None if x is None else np.asarray(a[x]), None if y is None else np.asarray(b[y])
 
 
 def evaluate(

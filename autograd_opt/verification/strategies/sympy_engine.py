@@ -16,7 +16,7 @@ from autograd_opt.verification.program.instructions import Head, Program
 from autograd_opt.verification.rewrites.conditions import RISKY, harmless, undischarged
 from autograd_opt.verification.semantics.casework import by_cases
 from autograd_opt.verification.semantics.domain import Outside, TooLarge
-from autograd_opt.verification.semantics.evaluate import evaluate, needed_for
+from autograd_opt.verification.semantics.evaluate import needed_for, side_by_side
 from autograd_opt.verification.semantics.symbols import Symbols, fresh, is_zero
 from autograd_opt.verification.strategies.subprocess_limit import Late, results
 
@@ -69,12 +69,7 @@ def differ(
 
     def run(D: Symbols) -> str:
         D.budget, D.named = limit, False
-        free = free_symbols()
-        a = evaluate(D, original, [x for _, x, _ in goals if x is not None], free)
-        b = evaluate(D, optimized, [y for _, _, y in goals if y is not None], free)
-        for name, x, y in goals:
-            left = None if x is None else np.asarray(a[x])
-            right = None if y is None else np.asarray(b[y])
+        for name, left, right in side_by_side(D, original, optimized, goals, free_symbols()):
             some = left if left is not None else right
             if some is None:
                 continue
