@@ -128,9 +128,9 @@ cpdef int become_torchs(object t) except -1:
     ao_set_type(t, PlainTensor)
     base.requires_grad.__set__(t, True)
     if hooks:
-        base._backward_hooks.__set__(t, hooks)                  # the handles that users have go on removing them
+        private.backward_hooks_property.__set__(t, hooks)      # the handles that users have go on removing them
     if post:
-        base._post_accumulate_grad_hooks.__set__(t, post)
+        private.post_accumulate_grad_hooks_property.__set__(t, post)
     return 0
 
 
