@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
-from autograd_opt.record import opaque_calls
+from autograd_opt.record import torch_nodes
 from tests.ops.checker import cotangents
 
 OPTIMIZE = pytest.mark.parametrize("optimize", [False, True], ids=["plain", "optimize"])
@@ -116,7 +116,7 @@ def test_results_of_which_one_leads_to_another_come_in_turn() -> None:
     x = torch.rand(3, requires_grad=True)
     below = x.sin()
     above, apart = below.exp(), x.cos()
-    assert opaque_calls.stages([above, below]) == [1, 0] == opaque_calls.stages([above, below], False)
-    assert opaque_calls.stages([below, apart]) is None
-    assert opaque_calls.stages([apart, below, above]) == [0, 1, 2]
-    assert opaque_calls.stages([above, x.detach()]) is None
+    assert torch_nodes.stages([above, below]) == [1, 0] == torch_nodes.stages([above, below], False)
+    assert torch_nodes.stages([below, apart]) is None
+    assert torch_nodes.stages([apart, below, above]) == [0, 1, 2]
+    assert torch_nodes.stages([above, x.detach()]) is None
