@@ -13,8 +13,6 @@ import functools
 import hashlib
 import inspect
 import math
-import multiprocessing
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -39,6 +37,7 @@ from autograd_opt.verification.semantics.evaluate import known
 from autograd_opt.verification.semantics.index_ops import MOVEMENTS
 from autograd_opt.verification.semantics.operators import MEANING
 from autograd_opt.verification.semantics.symbols import Symbols
+from autograd_opt.verification.strategies.subprocess_limit import Late, results
 
 KINDS = [str, str, str, str, float]
 PATIENCE = 20
@@ -142,39 +141,21 @@ def in_subprocess(names: Sequence[str], seconds: float) -> Iterator[tuple[str, l
     `seconds` of processor time: what is proved does not depend on what else the machine does.
     """
     queue = list(names)
-    context = multiprocessing.get_context("fork")
     while queue:
-        receiver, sender = context.Pipe(duplex=False)
-        child = context.Process(target=_work, args=(sender, list(queue), seconds), daemon=True)
-        child.start()
-        sender.close()
-        while queue:
-            try:
-                if not receiver.poll(PATIENCE * seconds):
-                    child.kill()
-                name, proofs = receiver.recv()
-            except EOFError:
-                child.join()
-                late = child.exitcode in (-signal.SIGXCPU, -signal.SIGKILL)
-                why = f"no answer in {seconds:g} s" if late else "the process ended"
-                yield queue[0], [Proof(queue[0], "gradient", "undecided", why, seconds if late else 0.0)]
-                queue.pop(0)
-                break
-            queue.pop(0)
-            yield name, proofs
-        child.kill()
-        child.join()
-        receiver.close()
+        try:
+            for proofs in results(partial(prove_within, seconds), queue, PATIENCE * seconds, each=True):
+                yield queue.pop(0), proofs
+        except Late as late:
+            yield queue[0], [Proof(queue.pop(0), "gradient", "undecided", str(late), seconds)]
 
 
-def _work(sender: Any, names: list[str], seconds: float) -> None:
+def prove_within(seconds: float, name: str) -> list[Proof]:
+    """All lemmas about one operator; the process is ended that takes longer."""
     import resource  # not everywhere, nor is the start of such a process
 
-    for name in names:
-        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), hard))
-        sender.send((name, prove(name)))
-    sender.close()
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), hard))
+    return prove(name)
 
 
 def prove(op: str) -> list[Proof]:

@@ -6,6 +6,7 @@ sympy has no limit of its own; whatever it does with a user's graph runs here.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -15,12 +16,12 @@ class Late(Exception):
     """No answer in time, or the process ended without one."""
 
 
-def results(fn: Callable[[Any], Any], items: Iterable[Any], seconds: float) -> Iterator[Any]:
-    """fn of each item, in a child process, all within `seconds`.
+def results(fn: Callable[[Any], Any], items: Iterable[Any], seconds: float, each: bool = False) -> Iterator[Any]:
+    """fn of each item, in a child process, all within `seconds`; `each`: every one within as many.
 
     Raises
     ------
-    Late : the next result did not come in time; those before it did.
+    Late : the next result did not come in time, or `fn` failed; those before it did.
     """
     deadline = time.monotonic() + seconds
     context = multiprocessing.get_context("fork")
@@ -31,12 +32,15 @@ def results(fn: Callable[[Any], Any], items: Iterable[Any], seconds: float) -> I
     sender.close()
     try:
         for _ in items:
+            deadline = time.monotonic() + seconds if each else deadline
             try:
                 if not receiver.poll(max(0.0, deadline - time.monotonic())):
                     raise Late(f"no answer in {seconds:g} s")
                 failed, value = receiver.recv()
             except EOFError:
-                raise Late("the process ended without an answer") from None
+                child.join()
+                raise Late("no answer in its processor time" if child.exitcode == -signal.SIGXCPU
+                           else "the process ended without an answer") from None
             if failed:
                 raise Late(value)
             yield value
