@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import torch
 
@@ -14,23 +14,16 @@ from autograd_opt.api.region_modules import optimized_module, through
 from autograd_opt.api.regions import Region
 
 if TYPE_CHECKING:
-    from autograd_opt.api.options import Passes
+    from autograd_opt.api.options import RegionOptions
 
 F = TypeVar("F")
 
 
 @overload
-def optimize(function: F, /, *, optimize: bool | str = True, passes: Passes | None = None,
-             verify: bool = False, anomaly: bool = False, name: str | None = None, allowance: int | None = None,
-             sources: bool = True) -> F: ...
-
-
+def optimize(function: F, /, *, optimize: bool | str = True, **options: Unpack[RegionOptions]) -> F: ...
 @overload
-def optimize(function: None = None, /, *, optimize: bool | str = True, passes: Passes | None = None,
-             verify: bool = False, anomaly: bool = False, name: str | None = None, allowance: int | None = None,
-             sources: bool = True) -> Callable[[F], F]: ...
-
-
+def optimize(function: None = None, /, *, optimize: bool | str = True,
+             **options: Unpack[RegionOptions]) -> Callable[[F], F]: ...
 def optimize(function: Any = None, /, **options: Any) -> Any:
     """Make every call of a function or module a region: recorded, optimized, one node of torch's own graph.
 
