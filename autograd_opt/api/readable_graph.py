@@ -90,6 +90,10 @@ class ReadableGraph(Drawings, Context):
         self.require_open()
         return self.tape.snapshot()[index]
 
+    def __bool__(self) -> bool:
+        """A graph is true, also before anything is recorded: `with graph or nullcontext():` records."""
+        return True
+
     def __len__(self) -> int:
         if self.thread is None and self.kept is not None:
             return len(self.kept)

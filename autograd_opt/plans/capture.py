@@ -189,7 +189,8 @@ class Seeding:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if sys.getprofile() is self:
+        now: Any = sys.getprofile()
+        if now is self:
             sys.setprofile(self.profiler)
         self.seeded |= torch.default_generator.initial_seed() != self.seed
 

@@ -239,13 +239,9 @@ class Repetition:
             values = self.plan.run(given)
         made = iter(values[: self.count])
         flat: list[Any] = list(self.constants)
-        followed = []
-        for number, source, follows in self.results:
+        for number, source, _ in self.results:
             flat[number] = next(made) if source is None else source.tensor(leaves)
-            if follows:
-                followed.append(number)
-            elif source is None and flat[number].requires_grad:      # memory of an operand
-                flat[number] = flat[number].detach()
+        followed = [number for number, _, follows in self.results if follows]
         for source in self.written:
             source.tensor(leaves).grad = next(made)
         if self.backward is not None:
@@ -254,6 +250,9 @@ class Repetition:
             )
             for number, t in zip(followed, outputs, strict=True):
                 flat[number] = t
+        for number, source, follows in self.results:        # memory of an operand, or of a result with a history
+            if source is None and not follows and flat[number].requires_grad:
+                flat[number] = flat[number].detach()
         return tree_unflatten(flat, self.structure)
 
 

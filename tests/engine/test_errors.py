@@ -689,3 +689,10 @@ def test_what_cannot_be_differentiated_is_not_put_on_the_graph(optimize, ask, ma
         assert str(graph) == before
         loss.backward()
     assert x.grad is not None
+
+
+def test_a_graph_in_which_nothing_is_recorded_is_true() -> None:
+    """`with graph or nullcontext():` would record nothing otherwise."""
+    graph = ao.AutogradGraph()
+    assert graph
+    assert len(graph) == 0

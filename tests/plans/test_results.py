@@ -372,3 +372,19 @@ def test_every_broken_stretch_is_refused() -> None:
             other = list(step)
             other[field] = (step[field] + 1) % (len(blocks.NAMES) if field == 0 else count) if step[field] >= 0 else -1
             assert tuple(other) == step or refused([*right[:k], tuple(other), *right[k + 1 :]]), (k, field)
+
+
+def test_a_result_beside_its_own_value_without_a_history() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x * 2
+        return y, y.detach()
+
+    compiled = ao.compile(function)
+    for _ in range(4):
+        x = torch.ones(3, requires_grad=True)
+        y, value = compiled(x)
+        assert y.requires_grad
+        assert not value.requires_grad
+        y.sum().backward()
+        assert x.grad is not None
+        assert value.data_ptr() == y.data_ptr()
