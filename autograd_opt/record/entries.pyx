@@ -107,9 +107,12 @@ cdef extern from *:
         }
         return ao_former_assign(t, index, value);
     }
+    static void ao_know_slots(PyObject *type) {
+        PyMappingMethods *m = ((PyTypeObject *)type)->tp_as_mapping;
+        ao_former_item = m->mp_subscript, ao_former_assign = m->mp_ass_subscript;
+    }
     static int ao_take_slots(PyObject *type, PyObject *(*item)(PyObject *, PyObject *), int (*assign)(PyObject *, PyObject *, PyObject *)) {
         PyMappingMethods *m = ((PyTypeObject *)type)->tp_as_mapping;
-        if (ao_former_item == NULL) ao_former_item = m->mp_subscript, ao_former_assign = m->mp_ass_subscript;
         ao_item = item, ao_assign = assign;
         if (m->mp_ass_subscript == ao_former_assign) m->mp_ass_subscript = ao_assign_slot;
         if (m->mp_subscript != ao_former_item) return 0;
@@ -126,6 +129,7 @@ cdef extern from *:
     object ao_former_operator(PyObject *f, ao_arguments a, size_t nf, PyObject *names)
     object (*ao_operator)(PyObject *, ao_arguments, size_t, PyObject *)
     int ao_take_operator(object f)
+    void ao_know_slots(object type)
     int ao_take_slots(object type, object (*item)(PyObject *, PyObject *), int (*assign)(PyObject *, PyObject *, PyObject *) except -1)
     object ao_former_item(object t, object index)
     int ao_former_assign(object t, object index, object value) except -1
@@ -455,7 +459,8 @@ cdef str SLOT = None                     # ops/indexing.py: what stands for a te
 
 
 def install(dict ops):
-    """Know the operators of indexing."""
+    """Know the operators of indexing, and torch's slots for it."""
     global SLICE, INDEX, SETITEM, COPY, OVERWRITE, SLOT
     from autograd_opt.ops.indexing import SLOT
+    ao_know_slots(Tensor)
     SLICE, INDEX, SETITEM, COPY, OVERWRITE = [ops[k] for k in ("slice", "index", "setitem", "copy", "overwrite")]
