@@ -244,7 +244,8 @@ def input_nodes(inputs: Sequence[Any]) -> list[Any]:
             targets.append(node)
             continue
         if not isinstance(t, Tensor):
-            raise errors.ArgumentTypeError(errors.at(f"expected Tensors as inputs, got {type(t).__name__}"))
+            raise errors.GraphError(errors.at(
+                f"all inputs have to be Tensors or GradientEdges, but got {type(t).__name__}"))
         if not references.requires_grad(t):
             raise errors.GraphError(errors.at("One of the differentiated Tensors does not require grad"))
         found = handles.handle_of(t, False)

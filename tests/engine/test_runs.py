@@ -18,9 +18,19 @@ runs = group("backward and grad: arguments, order, callbacks")
 
 @runs("")
 def inputs_as_a_dict(new):
-    """grad with a dict of inputs returns a dict."""
+    """grad with a dict of inputs returns a dict.
+
+    Up to torch 2.12 it is an error.
+    """
     x, y = new(1.0, 2.0), new(3.0, 4.0)
-    return grad((x * y).sum(), {"a": x, "b": y})
+    return caught(lambda: grad((x * y).sum(), {"a": x, "b": y}))
+
+
+@runs("")
+def inputs_that_are_no_tensors(new):
+    """Inputs that are no tensors are refused in grad and in backward(inputs=)."""
+    y = (new(1.0, 2.0) * 2).sum()
+    return caught(lambda: grad(y, ["a"])), caught(lambda: grad(y, 3.0)), caught(lambda: y.backward(inputs=["a"]))
 
 
 @runs("")
