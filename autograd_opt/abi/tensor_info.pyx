@@ -213,23 +213,23 @@ cdef enum:
     WORDS = 22                           # of an implementation that are looked through: no object of its class is smaller
 
 def install_keys(uint64_t negative, uint64_t zero, uint64_t tracked, samples):
-    """Find where in a tensor its dispatch keys are: the one word that is what torch says, of all `samples`.
+    """Find where in a tensor its dispatch keys are: the first word that is what torch says, of all `samples`.
 
-    The keys are those of a lazy minus, of zeros without memory, and of what was not made in inference mode.
+    The keys are those of a lazy minus, of zeros without memory, and of what was not made in inference mode.  They end
+    the object: nothing behind it is read.
     """
     cdef int place, found = 0
     cdef uint64_t word
     ao_reads_here.keys = 0
     ao_reads_here.negative, ao_reads_here.zero, ao_reads_here.tracked = negative, zero, tracked
-    for place in range(1, WORDS):
+    for place in range(1, WORDS + 1):
         for t in samples:
             word = (<uint64_t *>(<void **>tensor_in(t))[0])[place]
             if word != <uint64_t>torch._C._dispatch_keys(t).raw_repr():
                 break
         else:
-            if found:
-                return False
             found = 8 * place
+            break
     ao_reads_here.keys = found
     for t in samples:
         if not (ao_is_neg(is_neg, t) == t.is_neg() and ao_is_zero(is_zero, t) == t._is_zerotensor()

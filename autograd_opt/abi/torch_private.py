@@ -334,6 +334,11 @@ def function_apply() -> Callable[..., Any]:
     return found.__func__ if isinstance(found, classmethod) else found
 
 
+def is_compiling() -> bool:
+    """True while torch.compile traces; up to 2.12 torch's own question says so only to the code that it traces."""
+    return torch.compiler.is_compiling() or torch._guards.TracingContext.try_get() is not None
+
+
 def frame_callback() -> Callable[[Any], Any]:
     """What sets the function by which torch.compile looks at the frames of this thread, and returns the one before."""
     return C._dynamo.eval_frame.set_eval_frame

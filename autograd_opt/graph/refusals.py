@@ -76,7 +76,7 @@ def kind_of(t: Any) -> str:
 
 def unsupported_operand(t: Any, operation: str = "an operation", tracked: bool = True) -> UnsupportedError:
     """An operand that cannot be recorded."""
-    if torch.compiler.is_compiling():
+    if private.is_compiling():
         return UnsupportedError(at(
             "torch.compile does not see into the context of an AutogradGraph: compile functions that are called inside "
             "it, and put @torch.compiler.disable on the one that opens it"
