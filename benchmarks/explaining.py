@@ -82,7 +82,7 @@ def compared(label: str, folder: str, settings: Settings, on_round: Tick) -> Row
         "whole": statistics.median(whole), "results": len(results),
         "operations": found["operations"], "repeated": found["repeated"],
         "share": found["repeated_seconds"] / found["seconds"] if found["seconds"] else 0.0,
-        "watched": found["watched_share"],
+        "watched": [found["watched_nodes"], found["nodes"]],
         "findings": [{"advice": f["advice"], "count": f["count"], "seconds": f["seconds"]}
                      for f in found["findings"][:SHOWN]],
     }
@@ -101,6 +101,11 @@ def checks(rows: list[Row]) -> list[Check]:
     return found
 
 
+def watched_text(nodes: list[int]) -> str:
+    """A part of the nodes that autograd recorded."""
+    return f"{nodes[0] / nodes[1]:.0%}" if nodes[1] else "none recorded"
+
+
 def grids(rows: list[Row]) -> list[Grid]:
     """Costs, and what was found."""
     costs, advice = [], []
@@ -113,7 +118,7 @@ def grids(rows: list[Row]) -> list[Grid]:
             row["name"], str(row.get("pairs", "")), f"{row['seconds']:.2f} s",
             f"{row['ratio']:.2f} ({low:.2f}–{high:.2f})",
             f"{row['whole']:.2f}" if "whole" in row else "not measured",
-            "yes" if row["results"] == 1 else "NO", f"{row['watched']:.0%}",
+            "yes" if row["results"] == 1 else "NO", watched_text(row["watched"]),
             f"{row['operations']:,}", f"{row['repeated']:,}", f"{row['share']:.1%}",
         ])
         advice += [[row["name"], f["advice"], f"{f['count']:,}", f"{f['seconds'] * 1e3:.1f} ms"]
@@ -122,7 +127,8 @@ def grids(rows: list[Row]) -> list[Grid]:
         Grid("Cost of watching", HEADINGS, costs,
              "Processor time of each script's own work, median over pairs of runs, quartiles in parentheses; whole "
              "process: what a user waits for with `explain`, `python script.py` = 1, imports and report included; "
-             "watched: share of the operations, estimated; of kernel time: of that, what repeats."),
+             "watched: of the nodes that autograd recorded; operations: those watched; of kernel time: of theirs, what "
+             "repeats."),
         Grid("What was found", ("script", "advice", "operations", "kernel time"), advice,
              f"The first {SHOWN} findings of the last run of each script."),
     ]

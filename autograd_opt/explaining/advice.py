@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import os
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from autograd_opt.explaining.call_sites import TORCH, Spot
@@ -15,6 +14,8 @@ from autograd_opt.explaining.state import FUNCTIONS, changed_in, changes, defini
 
 AUTOGRAD = os.path.join(TORCH, "autograd")
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
+MOST_LINES = 3
+"""Lines beside the one that is named that are listed."""
 LONGEST = 60
 """Characters of an expression that is printed whole."""
 CALLBACKS = frozenset({"map", "filter", "reduce", "next", "sum", "list", "tuple", "sorted", "max", "min", "zip", "any",
@@ -22,8 +23,6 @@ CALLBACKS = frozenset({"map", "filter", "reduce", "next", "sum", "list", "tuple"
 """Functions of Python's own that run the program's in turns: what these compute is not their value."""
 EXPRESSION_NODES = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Attribute, ast.ListComp)
 
-
-RUNS = "\0"
 Reached = dict[Spot, list[Site]]
 """For each expression, the sites of the chains of calls that lead to it."""
 
@@ -34,6 +33,8 @@ class Program:
 
     partly: bool
     """True if some of it was not watched."""
+    forgot: bool
+    """True if some values were forgotten, there being too many."""
     reached: Reached
     pairs: dict[tuple[Site, Site], Pair]
 
@@ -42,27 +43,11 @@ class Program:
 class Advice:
     """The sentence on a finding, and what it names."""
 
-    sentence: str
-    """`RUNS` stands in it for how many of the runs of `counted` repeat."""
+    text: str
     action: str
     site: Site
     places: tuple[str, ...]
     expressions: tuple[str, ...] = ()
-    counted: tuple[Pair, ...] = ()
-    ran: tuple[Site, ...] = ()
-    """Where what `counted` repeats has run, in all chains of calls."""
-    partly: bool = False
-    """True if some of the program was not watched."""
-
-    @property
-    def text(self) -> str:
-        """The sentence with its numbers."""
-        again = sum(p.count - p.written for p in self.counted)
-        repeats: Counter[Site] = Counter()
-        for p in self.counted:
-            repeats[p.site] += p.count
-        runs = sum(max(site.executions, repeats[site]) for site in dict.fromkeys((*repeats, *self.ran)))
-        return self.sentence.replace(RUNS, f"{again:,} of {runs:,} runs{' that were watched' * self.partly}")
 
 
 def holding(file: str, line: int, kinds: tuple[type[ast.AST], ...]) -> list[Any]:
@@ -241,11 +226,6 @@ def source_loops(site: Site, spot: Spot) -> list[tuple[int, Any]]:
 
 def advise(group: list[Pair], program: Program) -> Advice:
     """The sentence for the pairs of one cause."""
-    return replace(sentence(group, program), partly=program.partly)
-
-
-def sentence(group: list[Pair], program: Program) -> Advice:
-    """What is said of the pairs of one cause."""
     used = {p for pair in group for p in pair.uses}
     last = [pair for pair in group if pair not in used] or group
     main = max(last, key=lambda p: (p.count, sum(row[1] for row in p.rows.values())))
@@ -254,26 +234,31 @@ def sentence(group: list[Pair], program: Program) -> Advice:
     if main.site.spot is None:
         text = "torch itself repeats this; nothing in the user's code asks for it"
         return Advice(text, "note", main.site, ("torch",))
-    if main.site.kind != EXPRESSION or expression_of(main.site) is None or not one_result(main.first, main.site):
-        return part(main, group, program.reached)
-    named = [p for p in outermost(group) if expression_of(p.site) is not None and one_result(p.first, p.site)]
-    named.sort(key=lambda p: (p is not main, p.site.spot.line if p.site.spot is not None else 0))
+    if not can_be_named(main):
+        return part(main, group, program)
+    named = [p for p in outermost(group) if can_be_named(p)]
+    named.sort(key=lambda p: (p is not main, line_of(p)))
     if main.first is main.site:
         return loop(named, group, program)
     return reuse([p for p in named if p in last], group, program)
 
 
+def can_be_named(pair: Pair) -> bool:
+    """True if the value of the repeated expression is that of the one that it repeats, and all that it has."""
+    return expression_of(pair.site) is not None and one_result(pair.first, pair.site)
+
+
 def outermost(pairs: list[Pair]) -> list[Pair]:
-    """Pairs whose expression is no part of another's on the same line."""
+    """Pairs whose expression is no part of another's on the same line that repeats as often."""
     def within(a: Pair, b: Pair) -> bool:
         one, other = a.site.spot, b.site.spot
         return (one is not None and other is not None and (one.file, one.line) == (other.file, other.line)
-                and len(one.text) < len(other.text) and one.text in other.text)
+                and len(one.text) < len(other.text) and one.text in other.text and a.count <= b.count)
 
     return [p for p in pairs if not any(within(p, q) for q in pairs if q is not p)]
 
 
-def part(main: Pair, group: list[Pair], reached: Reached) -> Advice:
+def part(main: Pair, group: list[Pair], program: Program) -> Advice:
     """Work that repeats inside an expression which as a whole does not."""
     site = main.site.expression
     if site is None or site.spot is None:
@@ -287,40 +272,47 @@ def part(main: Pair, group: list[Pair], reached: Reached) -> Advice:
         tail = f"computes what {text_of(other.spot)} at {other.spot} computed before"
     else:
         tail = "computes on values that it had before"
-    counted, ran = at_one_place(main, group), ran_at(main.site, reached)
+    often = runs(main, program) + (f" of `{main.site.name}`" if len(inside) > 1 else "")
     value = value_of(main.site)
     change = changes(main.site, value) if value is not None else ""
-    if change:
-        return Advice(f"{what} at {where} {tail}, in {RUNS}; it also {change}, so leaving it out would "
-                      "change the program", "note", main.site, (where,), counted=counted, ran=ran)
-    return Advice(f"{what} at {where} {tail}, in {RUNS}: keep these results where they can be kept", "note", main.site,
-                  (where,), counted=counted, ran=ran)
+    end = f"; it also {change}, so leaving it out would change the program" if change \
+        else ": keep these results where they can be kept"
+    return Advice(f"{what} at {where} {tail}, in {often}{end}{beside(main, group)}", "note", main.site, (where,))
 
 
-def at_one_place(main: Pair, group: list[Pair]) -> tuple[Pair, ...]:
-    """The pairs of a group that repeat at one place, in whatever chain of calls, what another one computed before."""
-    return tuple(p for p in group if p.site.spot is main.site.spot and p.site.kind == main.site.kind
-                 and p.site.name == main.site.name and p.first.spot is main.first.spot)
-
-
-def ran_at(site: Site, reached: Reached) -> tuple[Site, ...]:
-    """A site and those of the same expression, module or operation in other chains of calls."""
-    expression, found = site.expression, [site]
+def runs(main: Pair, program: Program) -> str:
+    """How many runs of a place, in all chains of calls, have values that the place of `main.first` had before."""
+    sites, expression = [main.site], main.site.expression
     if expression is not None and expression.spot is not None:
-        waiting = list(reached.get(expression.spot, ()))
+        waiting = list(program.reached.get(expression.spot, ()))
         while waiting:
             at = waiting.pop()
-            if (at.kind, at.name, at.spot) == (site.kind, site.name, site.spot):
-                found.append(at)
+            if at.place == main.site.place:
+                sites.append(at)
             waiting += [inner for inner in at.children.values() if inner.kind != EXPRESSION]
-    return tuple(dict.fromkeys(found))
+    sites = list(dict.fromkeys(sites))
+    again, all_of_them = sum(s.again[main.first.place] for s in sites), sum(s.executions for s in sites)
+    unsure = again < all_of_them and (program.partly or program.forgot)
+    return (f"{'at least ' * unsure}{again:,} of {all_of_them:,} runs"
+            f"{' that were watched' * program.partly}")
+
+
+def beside(main: Pair, group: list[Pair]) -> str:
+    """The lines of a group whose repeats are counted with those of the one that is named."""
+    named = str(main.site.spot)
+    lines = list(dict.fromkeys(str(p.site.spot) for p in sorted(group, key=line_of)))
+    others = [line for line in lines if line != named]
+    if not others:
+        return ""
+    more = [f"{len(others) - MOST_LINES} more"] if len(others) > MOST_LINES else []
+    return f"; counted with it are repeats at {listed(others[:MOST_LINES] + more)}"
 
 
 def always(pair: Pair) -> bool:
     """True if every execution of the site has the value of the latest of the other one, as far as that was seen."""
     site, unknown = pair.site, pair.site.resumed
-    return not pair.written and not site.written and not pair.first.written and pair.latest == pair.count \
-        and pair.equal >= max(unknown, site.executions - unknown)
+    return not pair.written and not site.written and not pair.first.written and not pair.elsewhere \
+        and pair.latest == pair.count and pair.equal >= max(unknown, site.executions - unknown)
 
 
 ENOUGH = 8
@@ -357,16 +349,18 @@ def listed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def keep(pair: Pair, group: list[Pair], reached: Reached) -> Advice:
+def keep(pair: Pair, group: list[Pair], program: Program) -> Advice:
     """Results that come up again now and then."""
     spot, first = pair.site.spot, pair.first.spot
     assert spot is not None
     assert first is not None
     before = "it had before" if first is spot else f"{text_of(first)} at {first} had before"
+    tail = "; their gradients flow to different leaves, so that only what carries none can be kept" \
+        if pair.elsewhere else gradients([pair])
     return Advice(
-        f"{spot} computes {text_of(spot)} on values {before} in {RUNS}: keep the results that are needed again"
-        f"{gradients([pair])}", "keep", pair.site, (str(spot),) if first is spot else (str(first), str(spot)),
-        (spot.text,), at_one_place(pair, group), ran_at(pair.site, reached))
+        f"{spot} computes {text_of(spot)} on values {before} in {runs(pair, program)}: "
+        f"keep the results that are needed again{tail}{beside(pair, group)}", "keep", pair.site,
+        (str(spot),) if first is spot else (str(first), str(spot)), (spot.text,))
 
 
 def reuse(pairs: list[Pair], group: list[Pair], program: Program) -> Advice:
@@ -376,13 +370,13 @@ def reuse(pairs: list[Pair], group: list[Pair], program: Program) -> Advice:
     assert spot is not None
     assert first is not None
     if not all(always(p) and certain(p, program) and expression_of(p.first) is not None for p in pairs):
-        return keep(main, group, reached)
+        return keep(main, group, program)
     tail = gradients(pairs)
     what = listed([text_of(p.site.spot) for p in pairs if p.site.spot is not None])
     if first is spot:
         calls = [s for s in (caller(main.first, main.site), caller(main.site, main.first)) if s is not None]
         if len(calls) < 2:
-            return keep(main, group, reached)
+            return keep(main, group, program)
         return Advice(f"{what} at {spot} has the same value when it is reached from {call_text(calls[0])} and from "
                       f"{call_text(calls[1])}: compute it once and hand it to both{tail}", "note", main.site,
                       (str(calls[0]), str(calls[1])), (spot.text,))
@@ -391,14 +385,24 @@ def reuse(pairs: list[Pair], group: list[Pair], program: Program) -> Advice:
         return Advice(f"{what} at {spot}{via(main.site, reached)} has the value of {text_of(first)} at "
                       f"{first}{via(main.first, reached)}: compute it once and hand it over{tail}", "note", main.site,
                       (str(first), str(spot)), (spot.text,))
-    source = [text_of(p.first.spot) for p in pairs if p.first.spot is not None]
-    it = "them" if len(set(source)) > 1 else "it"
-    other = f", where {'they are' if it == 'them' else 'it is'} {what}" if listed(source) != what else ""
-    places = list(dict.fromkeys(str(p.site.spot) for p in sorted(pairs, key=line_of)))
-    where = "there again" if places == [str(first)] else f"at {listed(places)}"
-    return Advice(f"compute {listed(source)} once, at {first}, and use {it} {where}{other}{tail}", "reuse", main.site,
-                  (str(first), *places),
+    uses: dict[tuple[str, str], list[Pair]] = {}
+    for p in sorted(pairs, key=line_of):             # those that go from one place to the same others are said at once
+        others = [str(q.site.spot) for q in pairs if q.first.spot is p.first.spot]
+        uses.setdefault((str(p.first.spot), " ".join(sorted(others))), []).append(p)
+    places = dict.fromkeys(str(spot) for p in pairs for spot in (p.first.spot, p.site.spot))
+    return Advice(f"{', and '.join(shared(ps) for ps in uses.values())}{tail}", "reuse", main.site, tuple(places),
                   tuple(dict.fromkeys(p.site.spot.text for p in pairs if p.site.spot is not None)))
+
+
+def shared(pairs: list[Pair]) -> str:
+    """What to compute once and where to use it, for pairs whose firsts stand on one line."""
+    first = str(pairs[0].first.spot)
+    source = listed([text_of(p.first.spot) for p in pairs if p.first.spot is not None])
+    what = listed([text_of(p.site.spot) for p in pairs if p.site.spot is not None])
+    it, are = ("them", "they are") if len({p.first.spot for p in pairs}) > 1 else ("it", "it is")
+    places = list(dict.fromkeys(str(p.site.spot) for p in pairs))
+    where = "there again" if places == [first] else f"at {listed(places)}"
+    return f"compute {source} once, at {first}, and use {it} {where}{f', where {are} {what}' * (source != what)}"
 
 
 def line_of(pair: Pair) -> int:
@@ -456,8 +460,8 @@ def loop(pairs: list[Pair], group: list[Pair], program: Program) -> Advice:
     left = [loops_to_leave(p.site, moved) for p in pairs]
     # what a caller's loop changes in turns that nobody watched is not in the source of the site's own function
     common = [place for place in left[0] if all(place in other for other in left) and not (place[0] and program.partly)]
-    if not common or any(p.written for p in pairs):
-        return keep(main, group, reached)
+    if not common or any(p.written or p.elsewhere for p in pairs):
+        return keep(main, group, program)
     # what is said of all chains of calls comes before what is said of one, and the outermost loop before those in it
     sites = [site for p in pairs if p.site.spot is not None for site in repeating(reached[p.site.spot])]
     shared = [place for place in common if all(place in loops_to_leave(site, moved) for site in sites)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import itertools
 import linecache
 import os
@@ -15,6 +16,9 @@ from autograd_opt._common import callsite
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+TRUTH = frozenset(code for code, name in enumerate(dis.opname) if "_IF_" in name or name == "TO_BOOL")
+"""Instructions that ask a value for its truth: Python may give them the position of another expression."""
+
 
 @dataclass(eq=False, slots=True)
 class Spot:
@@ -28,7 +32,7 @@ class Spot:
     function: str
     instruction: int
     text: str = ""
-    """The expression that runs, as written."""
+    """The expression that runs, as written; empty where its truth is asked."""
     columns: tuple[int | None, int | None] = (None, None)
     backward: bool = False
     """The derivative of what stands there."""
@@ -65,7 +69,8 @@ def spot_of(frame: FrameType) -> Spot | None:
     code, at = frame.f_code, frame.f_lasti
     first, last, *columns = next(itertools.islice(code.co_positions(), at // 2, None), (None,) * 4)
     line = frame.f_lineno or 0
-    return Spot(file, line, code.co_name, at, segment(file, first, last, *columns), (columns[0], columns[1]))
+    text = "" if code.co_code[at] in TRUTH else segment(file, first, last, *columns)
+    return Spot(file, line, code.co_name, at, text, (columns[0], columns[1]))
 
 
 def segment(file: str, first: int | None, last: int | None, begin: int | None, end: int | None) -> str:

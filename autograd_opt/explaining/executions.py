@@ -8,6 +8,7 @@ same order. Repeats are counted at the outermost site that repeats as a whole.
 from __future__ import annotations
 
 import dis
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
@@ -64,6 +65,10 @@ class Activation:
         return any(begin <= at <= end for begin, end in self.loops)
 
 
+Place = tuple[int, str, Spot | None]
+"""Kind, name and spot of a site, whatever chain of calls leads there."""
+
+
 @dataclass(eq=False, slots=True)
 class Site:
     """One expression, module or operation in one chain of calls."""
@@ -78,6 +83,8 @@ class Site:
     """The innermost enclosing site of an optimizer's step or of this library, if no user's code stands in between."""
     children: dict[Any, Site] = field(default_factory=dict, repr=False)
     executions: int = 0
+    again: Counter[Place] = field(default_factory=Counter, repr=False)
+    """How many of them had a value that was computed before, by the places that had computed it."""
     across: set[tuple[int, int]] = field(default_factory=set, repr=False)
     """Loops (levels up, first offset) in one run of which gradients flow through executions with a freeing backward run
     between."""
@@ -144,6 +151,11 @@ class Site:
         return next((site for site in self.upwards() if site.kind == kind), None)
 
     @property
+    def place(self) -> Place:
+        """What is the same in all chains of calls."""
+        return self.kind, self.name, self.spot
+
+    @property
     def expression(self) -> Site | None:
         """The innermost expression, itself included."""
         return self.within(EXPRESSION)
@@ -166,6 +178,8 @@ class Pair:
     """Those whose result, or the one that they repeat, is written afterwards: they need memory of their own."""
     across: bool = False
     """True if gradients flow through executions with a freeing backward run between."""
+    elsewhere: bool = False
+    """True if the gradients of some results flow to other leaves than those of what they repeat."""
     rows: dict[Any, list[Any]] = field(default_factory=dict, repr=False)
     """(operator, type, spot, module) → [count, seconds, bytes]."""
     uses: set[Pair] = field(default_factory=set, repr=False)
@@ -181,6 +195,7 @@ class Execution:
         "child",
         "closed",
         "content",
+        "elsewhere",
         "first",
         "frees",
         "gradients",
@@ -190,6 +205,7 @@ class Execution:
         "into",
         "key",
         "latest",
+        "leaf_numbers",
         "leaves",
         "makers",
         "matched",
@@ -199,6 +215,7 @@ class Execution:
         "outcome",
         "pair",
         "parent",
+        "places",
         "row",
         "run",
         "site",
@@ -229,11 +246,23 @@ class Execution:
         """When and by which operation its operands were made, as long as the site may be moved out of a loop."""
         self.makers: tuple[Execution, ...] = ()
         self.row: Any = None
+        self.elsewhere = False
+        """True if the gradients of its result flow to other leaves than those of what it repeats."""
+        self.places: set[Place] | None = None
+        """Of the first execution with a value, the places that have computed it."""
         self.run = self.frees = 0        # backward runs begun before its end, all and the freeing ones
         # of an operation
         self.values: tuple[int, ...] = ()
         self.grads: Any = None
+        self.leaf_numbers: tuple[int, ...] = ()
         self.outcome: Any = None
+
+
+    def computed_at(self) -> set[Place]:
+        """The places that have computed the value of which this was the first execution."""
+        if self.places is None:
+            self.places = {self.site.place}
+        return self.places
 
 
 class Course:
@@ -262,6 +291,8 @@ class Executions:
         self.seen: dict[Any, list[Execution]] = {}
         self.gap = 0
         """The clock when watching was taken up again: what was before has other numbers."""
+        self.forgot = False
+        """True if some values were forgotten, there being too many."""
 
     def reached(self) -> dict[Spot, list[Site]]:
         """For each expression, the sites of the chains of calls that lead to it."""
@@ -300,12 +331,13 @@ class Executions:
             at = at.parent
 
     def operation(self, e: Execution, step: Any, gradients: bool, course: Course,
-                  made: tuple[Execution, list[Any]] | None = None) -> None:
+                  made: tuple[Execution, list[Any]] | None = None, elsewhere: bool = False) -> None:
         """Take an operation's operator, values and gradients into the keys of all that is open; `made`: its outputs."""
         at: Execution | None = e
         while at is not None and at.site.kind != ROOT:
             at.key = hash((at.key, step))
             at.gradients |= gradients
+            at.elsewhere = elsewhere     # of the last operation, whose result is the value
             at.run, at.frees = course.run, course.frees
             if made is not None and at.content is not None and at.site.constant != []:
                 content = None if self.clock - at.begin >= LONG else content_in(*made)
@@ -331,9 +363,11 @@ class Executions:
         if not e.impure and not e.novel and e.leaves:
             first = self.earlier(e)
             if first is not None:
+                repeat(e, self.seen[e.key][0])
                 self.match(e, first)
         if key is not None:
             if len(self.seen) >= MOST_KEYS:
+                self.forgot = True
                 for old in list(self.seen)[:MOST_KEYS // 4]:
                     del self.seen[old]
             known = self.seen.setdefault(key, [])
@@ -341,7 +375,8 @@ class Executions:
             if at is None and len(known) < MOST_SITES:
                 known.append(e)
             elif at is not None and known[at].written:
-                known[at] = e
+                e.places, known[at] = known[at].places, e
+            known[0].computed_at().add(site.place)
         self.follow(e, key)
         if e.latest and site.kind == EXPRESSION and e.first is not None:
             self.pair(e.first.site, site).equal += 1
@@ -403,11 +438,13 @@ class Executions:
         pair.latest += e.latest
         pair.one_run += first.run == e.run
         pair.across |= e.gradients and first.frees != e.frees
+        pair.elsewhere |= e.elsewhere
         if first.matched is None:
             first.matched = {}
-        first.matched[pair] = first.matched.get(pair, 0) + 1
         if e.written or first.written:
             pair.written += 1
+        else:
+            first.matched[pair] = first.matched.get(pair, 0) + 1
         leaves = e.row if isinstance(e.row, list) else [e]
         for key, seconds, size in [leaf.row for leaf in leaves]:
             row = pair.rows.get(key)
@@ -479,11 +516,19 @@ class Executions:
         while at is not None and at.closed:
             if not at.written:
                 at.written = at.site.written = True
-                if at.pair is not None:
-                    at.pair.written += 1
+                pair, first = at.pair, at.first
+                if pair is not None and first is not None and not first.written and first.matched is not None:
+                    pair.written += 1
+                    first.matched[pair] -= 1
                 for pair, n in (at.matched or {}).items():
                     pair.written += n
             at = at.parent
+
+
+def repeat(e: Execution, first: Execution) -> None:
+    """Count an execution at the places that have computed its value before; `first` was the first to do it."""
+    for place in first.computed_at():
+        e.site.again[place] += 1
 
 
 def content_in(leaf: Execution, outputs: list[Any]) -> int | None:

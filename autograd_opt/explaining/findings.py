@@ -9,13 +9,13 @@ from __future__ import annotations
 import linecache
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from autograd_opt.explaining.advice import Advice, Program, Reached, advise, makes_leaf, repeating
+from autograd_opt.explaining.advice import Advice, Program, Reached, advise, can_be_named, makes_leaf, repeating
 from autograd_opt.explaining.call_sites import Spot
 from autograd_opt.explaining.executions import DERIVATIVE, EXPRESSION, OPERATION, Pair, Site
-from autograd_opt.explaining.watch import FEW_NODES, LEAST, Miss, Watch
+from autograd_opt.explaining.watch import LEAST, Miss, Watch
 
 MOST = 100
 
@@ -89,16 +89,17 @@ class Findings:
     """Processor time of these first calls."""
     own_seconds: float
     total_seconds: float
-    watched_share: float
-    """Part of the operations that were watched: of those that autograd recorded where it counted some, else estimated
-    by the time that the others took."""
+    watched_seconds: float
+    """The part of `total_seconds` in which operations were watched."""
+    nodes: int
+    """Nodes that autograd recorded in the thread that entered the context, watched or not."""
+    watched_nodes: int
+    """Those of them that were recorded while operations were watched."""
     windows: int
     partly: bool
     """True if some operations were not watched."""
     written_after: int
     """Repeats left out because their result is written afterwards."""
-    share_of_recorded: bool = False
-    """True if `watched_share` is of the operations that autograd recorded."""
     title: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -113,6 +114,11 @@ class Findings:
         return sum(f.seconds for f in self.findings)
 
     @property
+    def watched_share(self) -> float:
+        """The watched part of the nodes that autograd recorded; where it recorded none, of the time."""
+        return self.watched_nodes / self.nodes if self.nodes else self.watched_seconds / (self.total_seconds or 1.0)
+
+    @property
     def cost(self) -> float:
         """Time inside the context, as a multiple of the program's own."""
         own = max(self.total_seconds - self.own_seconds, LEAST * self.total_seconds)
@@ -120,7 +126,8 @@ class Findings:
 
     def to_dict(self) -> dict[str, object]:
         """For JSON."""
-        return {**asdict(self), "repeated": self.repeated, "repeated_seconds": self.repeated_seconds, "cost": self.cost}
+        return {**asdict(self), "repeated": self.repeated, "repeated_seconds": self.repeated_seconds, "cost": self.cost,
+                "watched_share": self.watched_share}
 
     def __rich__(self) -> Any:
         from autograd_opt.explaining.render import rich_text
@@ -143,16 +150,13 @@ def findings_of(watch: Watch) -> Findings:
              and not (p.site.kind == OPERATION and (p.site.constant_made or (p.site.parent and p.site.parent.runs)))]
     pairs = [p for p in pairs if not makes_leaf(p.site) and not makes_leaf(p.first)]
     reached = watch.executions.reached()
-    program = Program(watch.partly, reached, watch.executions.pairs)
+    program = Program(watch.partly, watch.executions.forgot, reached, watch.executions.pairs)
     causes: dict[Any, tuple[Advice, list[Pair]]] = {}
     for group in grouped(pairs, reached):
         if worth(group):
             advice = advise(group, program)
             # what is said twice in the same words, of two chains of calls, is said once
-            known, before = causes.setdefault((advice.sentence, advice.places), (advice, []))
-            causes[advice.sentence, advice.places] = (
-                replace(known, counted=tuple(dict.fromkeys(known.counted + advice.counted)),
-                        ran=tuple(dict.fromkeys(known.ran + advice.ran))), before + group)
+            causes.setdefault((advice.text, advice.places), (advice, []))[1].extend(group)
     found = [finding(advice, group) for advice, group in causes.values()]
     found.sort(key=lambda f: (-f.seconds, f.places))
     # the cost of watching is estimated by a sample: no more of the time than operations have left
@@ -160,9 +164,9 @@ def findings_of(watch: Watch) -> Findings:
     return Findings(
         tuple(found[:MOST]), near_misses_of(watch.misses.values()),
         watch.operations + watch.operations_beside, watch.seconds + watch.seconds_beside, watch.first_seconds,
-        min(watch.own_seconds, spare), watch.total_seconds, watch.watched_share, watch.windows, watch.partly,
+        min(watch.own_seconds, spare), watch.total_seconds, watch.watched_seconds, watch.nodes, watch.watched_nodes,
+        watch.windows, watch.partly,
         sum(pair.written for pair in watch.executions.pairs.values() if pair.site.inside is None),
-        watch.nodes >= FEW_NODES,
     )
 
 
@@ -189,7 +193,8 @@ def context(pair: Pair) -> Any:
     if derivative is not None:
         outer = derivative.parent
         return "backward", outer, pair.first.within(DERIVATIVE) is derivative, pair.one_run == pair.count
-    return pair.first is pair.site, around(pair.first), around(pair.site), pair.site.kind == EXPRESSION
+    return pair.first is pair.site, around(pair.first), around(pair.site), pair.site.kind == EXPRESSION, \
+        can_be_named(pair), pair.first is pair.site and bool(pair.site.constant)
 
 
 def grouped(pairs: list[Pair], reached: Reached) -> list[list[Pair]]:

@@ -21,7 +21,8 @@ class Key:
     that the numbers of values and of attributes need nothing to tell them apart.
     """
 
-    __slots__ = ("exact", "grads", "inference", "memories", "parts", "recorded", "values", "wheres")
+    __slots__ = ("elsewhere", "exact", "grads", "inference", "leaves", "memories", "parts", "recorded", "values",
+                 "wheres")
 
     def __init__(self, values: Values, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.values = values
@@ -29,6 +30,10 @@ class Key:
         self.recorded, self.inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         self.grads = 0
         """Which tensors gradients flow to: two bits for each, that of a leaf and that of another one."""
+        self.leaves: tuple[int, ...] = ()
+        """Numbers of the leaves among the operands."""
+        self.elsewhere = False
+        """True if gradients flow to an operand whose own flow elsewhere than those of what it repeats."""
         self.wheres: list[int] = []
         self.parts: list[Any] = [kind.number]
         """What `exact` is made of, with None in the place of each tensor."""
@@ -51,7 +56,9 @@ class Key:
             self.memories.append(memory)
             self.parts.append(None)
             if self.recorded:
-                self.grads = 4 * self.grads + ((1 if value.is_leaf else 2) if value.requires_grad else 0)
+                self.grads *= 4
+                if value.requires_grad:
+                    self.flow(value, memory)
             if memory is None:
                 self.wheres.append(0)
                 exact.append(self.values.fresh())
@@ -69,6 +76,15 @@ class Key:
             text = encode(value)
             exact.append(text)
             self.parts.append(NOTHING if text is None else text)
+
+    def flow(self, value: Tensor, memory: Memory | None) -> None:
+        """Note where the gradients of an operand flow."""
+        if value.is_leaf:
+            self.grads += 1
+            self.leaves = (*self.leaves, self.values.leaf(value))
+        else:
+            self.grads += 2
+            self.elsewhere |= memory is not None and memory.maker is not None and memory.maker.elsewhere
 
     def with_tensors(self, numbers: list[int]) -> tuple[Any, ...]:
         """The key with other numbers in the place of the values'."""

@@ -153,7 +153,7 @@ class Locator:
         spot = spot_of(frame)
         found: Any = None
         if spot is not None and not spot.text.startswith(("import ", "from ")):
-            found = self.spots.setdefault((spot.file, spot.function, spot.line, spot.columns), spot)
+            found = self.spots.setdefault((spot.file, spot.function, spot.line, spot.columns, spot.text), spot)
             if id(code) not in self.loops:
                 self.loops[id(code)] = loops_of(code)
         elif spot is None and code.co_name == "backward" and code.co_filename in RUNS:

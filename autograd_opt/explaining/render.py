@@ -26,21 +26,24 @@ def summary(found: Findings) -> list[str]:
     """The sentences above the list."""
     if not found.operations:
         return ["no torch operation was seen"]
-    part = found.repeated_seconds / found.seconds if found.seconds else 0.0
+    share = found.repeated_seconds / found.seconds if found.seconds else 0.0
     lines = [
-        f"{found.operations:,} operations watched, {seconds_text(found.seconds)} of processor time; "
-        f"{found.repeated:,} repeat another on the same values: {seconds_text(found.repeated_seconds)}, {part:.1%}",
+        f"{found.operations:,} operations watched, {seconds_text(found.seconds)} of processor time; {found.repeated:,} "
+        f"listed below repeat another on the same values: {seconds_text(found.repeated_seconds)}, {share:.1%}",
     ]
-    cost = f"watching cost {seconds_text(found.own_seconds)} in {seconds_text(found.total_seconds)}, {found.cost:.2f}×"
+    own, total = seconds_text(found.own_seconds), seconds_text(found.total_seconds)
+    cost = f"watching cost about {own} in {total}, {found.cost:.2f}×"
     if found.first_seconds > 0:
         cost += f"; first calls of operators, not counted: {seconds_text(found.first_seconds)}"
     if found.partly:
         times = f" in {found.windows} windows" if found.windows > 1 else ""
-        of = "the operations that autograd recorded" if found.share_of_recorded else "the operations"
-        cost += f"; about {min(found.watched_share, 0.99):.0%} of {of} were watched{times}, the rest ran at full speed"
+        part = f"{found.watched_nodes:,} of the {found.nodes:,} nodes that autograd recorded were" if found.nodes \
+            else f"{seconds_text(found.watched_seconds)} of the {total} was"
+        cost += f"; {part} watched{times}; the rest ran at full speed"
     lines.append(cost)
     if found.written_after:
-        lines.append(f"left out: {found.written_after:,} repeats whose result is written afterwards")
+        lines.append(
+            f"left out: {found.written_after:,} repeats that write in place or whose result is written afterwards")
     return lines
 
 

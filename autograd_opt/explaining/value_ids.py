@@ -9,6 +9,7 @@ Storages are held weakly: watching keeps nothing alive.
 from __future__ import annotations
 
 import ctypes
+import weakref
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -78,11 +79,20 @@ class Values:
         self.geometries: dict[Any, int] = {}
         self.layouts: dict[int, Any] = {}
         """The number of a geometry, and the geometry of a number."""
+        self.leaves: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        """Leaves by their addresses, each with its number."""
 
     def fresh(self) -> int:
         """A number never given before."""
         self.next += 1
         return self.next
+
+    def leaf(self, t: torch.Tensor) -> int:
+        """The number of a leaf: another one on the same memory has a gradient of its own."""
+        known = self.leaves.get(id(t))
+        if known is None or known[0]() is not t:
+            known = self.leaves[id(t)] = weakref.ref(t), self.fresh()
+        return known[1]
 
     def forget(self) -> None:
         """Drop everything: memory may have been written unseen."""

@@ -27,7 +27,7 @@ from autograd_opt.abi.dispatch_modes import LazyValues
 from autograd_opt.abi.torch_private import pop_mode, push_mode
 from autograd_opt.explaining import purity, threads
 from autograd_opt.explaining.budget import Timer, idle_cost, inside_dispatch
-from autograd_opt.explaining.executions import OPERATION, Course, Execution, Executions, Site
+from autograd_opt.explaining.executions import OPERATION, Course, Execution, Executions, Site, repeat
 from autograd_opt.explaining.keys import Key, written_reason
 from autograd_opt.explaining.locator import Locator
 from autograd_opt.explaining.threads import LOCK, Unwrapped
@@ -56,8 +56,6 @@ PAUSE = 0.02
 FLAGS = ("old_dispatch_mode_flags", "old_non_infra_dispatch_mode_flags",
          "old_without_ignore_compile_internals_dispatch_mode_flags")
 """Where a mode of torch's keeps what was so before it."""
-FEW_NODES = 50
-"""Nodes of autograd that are too few to estimate by."""
 CHECKED = 3
 """Repeats of one row whose values are compared."""
 
@@ -139,7 +137,7 @@ class Watch(Unwrapped):
         self.met: set[int] = set()
         """Operators that have run before: a first call prepares more than it computes."""
         self.operations = self.operations_beside = 0
-        self.seconds_beside = self.first_seconds = self.elsewhere_seconds = 0.0
+        self.seconds_beside = self.first_seconds = 0.0
         self.seconds = self.total_seconds = self.watched_seconds = 0.0
         self.windows = 1
         self.partly = False
@@ -169,7 +167,6 @@ class Watch(Unwrapped):
         self._begin = self._window = self._last = self.now()
         self._work, self._quiet = 0.0, -1.0
         self._first_node = self._node = private.get_sequence_nr()
-        self._looked = self._begin
         self._below = modes()
         super().__enter__()
         self._outside = [flags[-1] for flags in self.flags()]
@@ -223,12 +220,7 @@ class Watch(Unwrapped):
             return
         if private.current_autograd_node() is not None:   # the engine restores the modes of its beginning
             return
-        now, before = self.now(), self._looked
-        self._looked = now
-        if elsewhere(frame):
-            self.elsewhere_seconds += now - before
-            return
-        if inside_dispatch(frame, HANDLER):       # torch has taken the mode off itself while a handler runs
+        if elsewhere(frame) or inside_dispatch(frame, HANDLER):   # there torch has taken the mode off itself
             return
         self._looking = True             # the next signal may come while this one is handled
         begin, collected = time.thread_time(), self.collected_seconds
@@ -380,7 +372,6 @@ class Watch(Unwrapped):
         self.idle_seconds += max(0.0, now - self._last - PAUSE - max(0.0, work - self._work))
         self._last, self._work = now, work
         if self.spare(now) < 0:
-            self._looked = now
             self.pause(now)
             self._timer.soon()
 
@@ -421,7 +412,7 @@ class Watch(Unwrapped):
             leaf.closed, leaf.run, leaf.frees, leaf.content = True, course.run, course.frees, None
             leaf.written = kind.in_place
             leaf.site.constant_made = not key.memories
-            leaf.grads = key.inference, key.grads
+            leaf.grads, leaf.leaf_numbers, leaf.elsewhere = (key.inference, key.grads), key.leaves, key.elsewhere
             leaf.gradients = bool(key.grads) and outputs[0].is_floating_point() and not kind.name.endswith("_like")
             executions.operands(leaf, [(m.changed, m.maker) for m in key.memories if m is not None and m.changed >= 0])
             if verdict == purity.RANDOM:
@@ -432,7 +423,7 @@ class Watch(Unwrapped):
             else:
                 self.compute(kind, verdict, key, outputs, seconds, leaf, e)
             executions.operation(e, (kind.number, leaf.values, leaf.grads), leaf.gradients, course,
-                                 None if verdict == purity.VIEW else (leaf, outputs))
+                                 None if verdict == purity.VIEW else (leaf, outputs), leaf.elsewhere)
         executions.clock += 1
         self.values.sweep()
         return seconds
@@ -453,6 +444,11 @@ class Watch(Unwrapped):
                     self.near(kind, key, leaf, seconds)
             return
         leaf.values = first.values
+        if first.grads != leaf.grads:
+            known = self.keys.setdefault((key.exact, leaf.grads), leaf)
+            if known is not leaf:
+                first = known
+        leaf.elsewhere |= first.leaf_numbers != leaf.leaf_numbers
         for t, value in zip(outputs, first.values, strict=True):
             self.values.give(t, value, None if verdict == purity.VIEW else leaf, executions.clock)
         if not pure:
@@ -465,6 +461,8 @@ class Watch(Unwrapped):
             self.miss(kind, first, leaf.site, "one of them runs in inference mode only" if mode else
                       "gradients flow to the operands of one of them only", seconds)
         elif any(t.numel() for t in outputs):
+            repeat(leaf, first)
+            first.computed_at().add(leaf.site.place)
             leaf.first = first
             leaf.makers = tuple([m.maker for m in key.memories if m is not None and m.maker is not None])
             t, site = outputs[0], leaf.site
@@ -485,6 +483,7 @@ class Watch(Unwrapped):
         memory, where = given
         leaf.outcome = Outcome(memory, where, memory.writes, content_of(outputs[0], REMEMBERED))
         if len(self.keys) >= MOST_KEYS:
+            self.executions.forgot = True
             for old in list(self.keys)[:MOST_KEYS // 4]:
                 del self.keys[old]
             self.loose.clear()
@@ -563,22 +562,6 @@ class Watch(Unwrapped):
         found.seconds += seconds
 
     # Reading ------------------------------------------------------------------------------
-    @property
-    def watched_share(self) -> float:
-        """The part of the operations that were watched.
-
-        The others are not seen. They are estimated by the nodes that autograd has recorded meanwhile, which it counts
-        in any case; where it recorded few, by the time that passed.
-        """
-        if self.nodes >= FEW_NODES:
-            return self.watched_nodes / self.nodes
-        active = self.watched_seconds - self.idle_seconds - self.own_seconds
-        unseen = self.total_seconds - self.watched_seconds - self.elsewhere_seconds
-        if not self.operations or unseen <= 0:
-            return 1.0
-        active = max(active, self.seconds + self.first_seconds, 1e-9)
-        return active / (active + unseen)
-
     @property
     def report(self) -> Findings:
         """What was found, as a `Findings`."""

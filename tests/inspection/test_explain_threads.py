@@ -180,7 +180,7 @@ def test_the_command_waits_for_threads_that_python_waits_for(tmp_path: Path, scr
     done = subprocess.run([sys.executable, "-m", "autograd_opt", "explain", "s.py"], cwd=tmp_path,
                           capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.index("thread ends") < done.stdout.index("3 repeat another")
+    assert done.stdout.index("thread ends") < done.stdout.index("3 listed below repeat another")
 
 
 # Watches inside watches --------------------------------------------------------------------
