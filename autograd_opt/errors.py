@@ -84,7 +84,7 @@ class UnsupportedError(AutogradOptError, NotImplementedError, RuntimeError):
 
 
 class EmptyError(AutogradOptError, IndexError):
-    """Nothing where at least one is needed."""
+    """Nothing where at least one is needed, or no node of a number."""
 
 
 class VerificationError(AutogradOptError, RuntimeError):

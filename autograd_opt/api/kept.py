@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from autograd_opt import errors
@@ -13,6 +13,19 @@ from autograd_opt.inspection.snapshot import Item, Scene, scene_of
 
 if TYPE_CHECKING:
     from autograd_opt.verification.result.verdict import Verification
+
+
+def node_at(items: Sequence[Any], index: Any, label: str) -> Any:
+    """The node of a record number, or those of a slice."""
+    if isinstance(index, slice):
+        return items[index]
+    if not isinstance(index, int):
+        raise errors.ArgumentTypeError(errors.at(
+            f"{label} is indexed by record numbers, 0, 1, ..., or by a slice of them; it got {index!r}"
+        ))
+    if not -len(items) <= index < len(items):
+        raise errors.EmptyError(errors.at(f"{label} has no node {index}: its {len(items)} nodes are numbered from 0 on"))
+    return items[index]
 
 
 class Snapshot(Drawings):
@@ -59,7 +72,8 @@ class Snapshot(Drawings):
     @overload
     def __getitem__(self, index: slice) -> list[Item]: ...
     def __getitem__(self, index: int | slice) -> Item | list[Item]:
-        return self.scene.items[index]
+        found: Item | list[Item] = node_at(self.scene.items, index, self.label)
+        return found
 
     def __str__(self) -> str:
         return self._text

@@ -230,6 +230,10 @@ class ProvedGraph(ReadableGraph):
         from autograd_opt.verification.strategies.expressions import expression
         limit = whole("limit", limit)
         self.require_open()
+        if not isinstance(leaf, Tensor):
+            raise errors.ArgumentTypeError(errors.at(
+                f"leaf={leaf!r} is of type {type(leaf).__name__}: choose the tensor itself; names= gives it a name"
+            ))
         if not isinstance(names, (dict, type(None))):
             raise errors.ArgumentTypeError(errors.at(
                 f"names={names!r} is of type {type(names).__name__}: choose a dict from names to leaves"

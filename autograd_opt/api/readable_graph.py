@@ -84,11 +84,17 @@ class ReadableGraph(Drawings, Context):
     @overload
     def __getitem__(self, index: slice) -> list[nodes.Node] | list[Item]: ...
     def __getitem__(self, index: int | slice) -> Any:
-        """The node of a record number, or a list of nodes for a slice."""
+        """The node of a record number, or a list of nodes for a slice.
+
+        Raises
+        ------
+        EmptyError : an `IndexError`: the graph has no node of that number.
+        """
         if self.thread is None and self.kept is not None:
             return self.kept[index]
         self.require_open()
-        return self.tape.snapshot()[index]
+        from autograd_opt.api.kept import node_at
+        return node_at(self.tape.snapshot(), index, self.label)
 
     def __bool__(self) -> bool:
         """A graph is true, also before anything is recorded: `with graph or nullcontext():` records."""

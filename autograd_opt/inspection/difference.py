@@ -12,7 +12,7 @@ import torch
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import program_text
-from autograd_opt.graph.node import EXPOSED, NO_MERGE, OVERWRITTEN, PINNED
+from autograd_opt.graph.node import EXPOSED, NO_MERGE, OVERWRITTEN, PINNED, Node
 from autograd_opt.inspection.attributes import attribute_difference
 from autograd_opt.inspection.snapshot import Scene
 from autograd_opt.ops.table import COMMUTATIVE, PURE, VIEW
@@ -124,9 +124,14 @@ def node_of(graph: Any, t: Any, which: str) -> Any:
         for leaf, tensor in tape.leaf_items():
             if tensor is t:
                 return leaf
-    kind = errors.OutsideGraphError if graph.thread is None else errors.GraphError
-    raise kind(errors.at(
-        f"the {which} tensor has no node in {graph.label}: nothing was recorded from it, or the graph has been left"
+    if graph.thread is None:
+        raise errors.OutsideGraphError(errors.at(
+            f"{graph.label} is not open, and its nodes are released when it is left: explain tensors inside its context"
+        ))
+    other = isinstance(getattr(t, "_node", None), Node)
+    raise errors.GraphError(errors.at(
+        f"the {which} tensor has no node in {graph.label}: "
+        + ("another graph recorded it: ask that one" if other else "no operation of the graph has read or made it")
     ))
 
 

@@ -11,13 +11,19 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.errors import GraphError, at
+from autograd_opt.errors import GraphError, InplaceError, at
 from autograd_opt.graph.node import stand_in
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.graph.torch_names import numbered
 from autograd_opt.record.dispatch import METADATA, SPECIAL, original
 from autograd_opt.record.nested_values import collect
 from autograd_opt.record.unrecorded import own_memory
+
+DUNDERS = frozenset({"__add__", "__sub__", "__mul__", "__truediv__", "__floordiv__", "__mod__", "__pow__", "__and__",
+                     "__or__", "__xor__", "__lshift__", "__rshift__"})
+"""Operators that have a form in place."""
+NO_WRITES = frozenset({"requires_grad_", "detach_", "rename_", "share_memory_", "set_", "resize_", "resize_as_"})
+"""Methods named as those that write, which leave the values of a tensor as they are or are refused by torch."""
 
 
 def outside(func: Any, args: Any, kwargs: Any) -> Any:
@@ -29,7 +35,9 @@ def outside(func: Any, args: Any, kwargs: Any) -> Any:
         if kwargs.get("out") is not None:
             own_memory(kwargs["out"])
         known = func if func in SPECIAL or not isinstance(func, types.FunctionType) else original(func)
-        if known in SPECIAL and own(args[:1] or tuple(kwargs.values())):
+        if args and type(args[0]) is CustomTensor and torch.is_grad_enabled() and writes(func):
+            refuse_leaf(args[0])
+        if known in SPECIAL and known is not torch.Tensor.__setitem__ and own(args[:1] or tuple(kwargs.values())):
             return SPECIAL[known](known, args, kwargs)
         followed = tracked((args, kwargs)) if torch.is_grad_enabled() else []
         if followed and private.get_tracing_state() is not None:
@@ -41,6 +49,23 @@ def outside(func: Any, args: Any, kwargs: Any) -> Any:
         if followed:
             mark(result, {id(x) for x in (*args, *kwargs.values())}, recorded_before(func, followed), func)
         return result
+
+
+def writes(func: Any) -> bool:
+    """True if a function writes its first argument, as its name says."""
+    name = getattr(func, "__name__", "")
+    if name.endswith("__"):
+        return name == "__setitem__" or (name.startswith("__i") and f"__{name[3:]}" in DUNDERS)
+    return name.endswith("_") and name not in NO_WRITES
+
+
+def refuse_leaf(t: CustomTensor) -> None:
+    """Refuse a write to a leaf, in torch's words: no context would know of it."""
+    if t.requires_grad and t.is_leaf:
+        raise InplaceError(at(
+            "a leaf Variable that requires grad is being used in an in-place operation. Use torch.no_grad() to update "
+            "it, or write to a clone()"
+        ))
 
 
 def own(values: Any) -> list[CustomTensor]:

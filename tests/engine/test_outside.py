@@ -135,3 +135,28 @@ def test_without_gradients_nothing_is_marked() -> None:
     w = torch.ones(2, requires_grad=True)
     (w * y).sum().backward()
     assert w.grad.tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("write", [
+    lambda x: x.add_(1), lambda x: x.__iadd__(1), lambda x: x.__setitem__(0, 7.0), torch.relu_,
+    lambda x: x.__imul__(2.0)], ids=["add_", "+=", "setitem", "torch.relu_", "*="])
+def test_a_leaf_is_written_without_gradients_only(write: Any) -> None:
+    """As in torch, and as inside a context."""
+    for x in (ao.tensor([1.0, -2.0]), torch.tensor([1.0, -2.0], requires_grad=True)):
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place op"):
+            write(x)
+        with torch.no_grad():
+            write(x)
+        assert x.tolist() != [1.0, -2.0]
+        with torch.no_grad():
+            write(x.detach())
+    x = ao.tensor([1.0, -2.0], requires_grad=False)
+    write(x)
+    assert x.tolist() != [1.0, -2.0]
+
+
+def test_an_element_of_what_a_left_graph_made_is_written() -> None:
+    with ao.AutogradGraph():
+        z = ao.tensor([1.0, 2.0]) * 1
+    z[0] = 5.0
+    assert z.tolist() == [5.0, 2.0]

@@ -185,5 +185,15 @@ def test_wrong_arguments() -> None:
             graph.explain(y, 3)  # type: ignore[arg-type]
         with pytest.raises(errors.GraphError, match="second tensor has no node"):
             graph.explain(y, torch.ones(2))
-    with pytest.raises(errors.GraphError, match="no node"):
+    with pytest.raises(errors.GraphError, match="is not open, and its nodes are released"):
         graph.explain(y, y)
+
+
+def test_a_tensor_of_another_graph_is_said_to_be_one() -> None:
+    x = ao.tensor(X)
+    with ao.AutogradGraph():
+        y = x.exp()
+        with ao.AutogradGraph() as inner:
+            z = x.sin()
+            with pytest.raises(errors.GraphError, match="first tensor has no node in .*: another graph recorded it"):
+                inner.explain(y, z)

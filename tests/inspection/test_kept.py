@@ -142,3 +142,18 @@ def test_the_snapshot_of_a_left_graph_is_what_it_kept() -> None:
         graph.snapshot(verify=True)
     with pytest.raises(ao.OutsideGraphError, match="outputs="):
         graph.snapshot(ao.tensor([1.0]))
+
+
+def test_nodes_that_are_not_there_are_refused() -> None:
+    for graph in (recorded(), recorded().snapshot()):
+        with pytest.raises(IndexError, match="has no node 99: its 5 nodes are numbered from 0 on"):
+            graph[99]
+        with pytest.raises(TypeError, match="is indexed by record numbers, .* it got 'a'"):
+            graph["a"]  # type: ignore[call-overload]
+    with ao.AutogradGraph() as graph:
+        y = ao.tensor([1.0]) * 2
+        with pytest.raises(IndexError, match="has no node -3: its 2 nodes"):
+            graph[-3]
+        with pytest.raises(TypeError, match="leaf='y' is of type str: choose the tensor itself"):
+            graph.gradient_expression("y")  # type: ignore[arg-type]
+        assert y is not None
