@@ -48,6 +48,8 @@ class Advice:
     site: Site
     places: tuple[str, ...]
     expressions: tuple[str, ...] = ()
+    loop: tuple[int, int] | None = None
+    """The loop (levels up, first offset) before which a value is computed."""
 
 
 def holding(file: str, line: int, kinds: tuple[type[ast.AST], ...]) -> list[Any]:
@@ -480,11 +482,13 @@ def loop(pairs: list[Pair], group: list[Pair], program: Program) -> Advice:
         each = ", one for each chain of calls that leads there" if everywhere else ""
         have = "have one value each" if it == "them" else "has one value"
         return Advice(f"{what} at {at}{call} {have} throughout the loop at "
-                      f"{where}{each}: compute {it} once and hand {it} over{tail}", "note", main.site, places, texts)
+                      f"{where}{each}: compute {it} once and hand {it} over{tail}", "note", main.site, places, texts,
+                      (level, begin))
     if level == 0:
-        return Advice(f"compute {what} once, before the loop at {where}{tail}", "hoist", main.site, places, texts)
+        return Advice(f"compute {what} once, before the loop at {where}{tail}", "hoist", main.site, places, texts,
+                      (level, begin))
     return Advice(f"compute {what} once, outside the loop at {where}, and keep {it} for {at}{tail}", "hoist", main.site,
-                  places, texts)
+                  places, texts, (level, begin))
 
 
 def backward(main: Pair, group: list[Pair]) -> Advice:

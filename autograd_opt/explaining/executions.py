@@ -180,6 +180,8 @@ class Pair:
     """True if gradients flow through executions with a freeing backward run between."""
     elsewhere: bool = False
     """True if the gradients of some results flow to other leaves than those of what they repeat."""
+    anew: Counter[tuple[int, int]] = field(default_factory=Counter, repr=False)
+    """For each loop (levels up, first offset), how many were the first of the site in a run of it."""
     rows: dict[Any, list[Any]] = field(default_factory=dict, repr=False)
     """(operator, type, spot, module) → [count, seconds, bytes]."""
     uses: set[Pair] = field(default_factory=set, repr=False)
@@ -191,6 +193,7 @@ class Execution:
 
     __slots__ = (
         "activation",
+        "anew",
         "begin",
         "child",
         "closed",
@@ -246,6 +249,8 @@ class Execution:
         """When and by which operation its operands were made, as long as the site may be moved out of a loop."""
         self.makers: tuple[Execution, ...] = ()
         self.row: Any = None
+        self.anew: tuple[tuple[int, int], ...] = ()
+        """Loops in whose run it is the first of its site: before each of them the value has to be computed once."""
         self.elsewhere = False
         """True if the gradients of its result flow to other leaves than those of what it repeats."""
         self.places: set[Place] | None = None
@@ -439,6 +444,7 @@ class Executions:
         pair.one_run += first.run == e.run
         pair.across |= e.gradients and first.frees != e.frees
         pair.elsewhere |= e.elsewhere
+        pair.anew.update(e.anew)
         if first.matched is None:
             first.matched = {}
         if e.written or first.written:
@@ -484,8 +490,10 @@ class Executions:
             site.constant = [
                 (level, begin) for level, begin in site.constant
                 if level < len(levels) and levels[level][0].entered.get(begin, -1) > site.last_begin]
-        if site.constant and e.operands:
+        if site.constant and (e.operands or first is not None):
             levels = list(frames(e))
+            e.anew = tuple((level, begin) for level, begin in site.constant if level < len(levels)
+                           and levels[level][0].entered.get(begin, -1) > site.last_begin)
             site.constant = [
                 (level, begin) for level, begin in site.constant
                 if level < len(levels) and stable(e, begin, levels[level][0].entered.get(begin, -1))]

@@ -157,7 +157,7 @@ def findings_of(watch: Watch) -> Findings:
             advice = advise(group, program)
             # what is said twice in the same words, of two chains of calls, is said once
             causes.setdefault((advice.text, advice.places), (advice, []))[1].extend(group)
-    found = [finding(advice, group) for advice, group in causes.values()]
+    found = [one for advice, group in causes.values() if (one := finding(advice, group)).count]
     found.sort(key=lambda f: (-f.seconds, f.places))
     # the cost of watching is estimated by a sample: no more of the time than operations have left
     spare = max(watch.total_seconds - watch.seconds - watch.seconds_beside - watch.first_seconds, 0.0)
@@ -231,15 +231,15 @@ def finding(advice: Advice, group: list[Pair]) -> Finding:
     """One finding from the pairs of one cause."""
     merged: dict[Any, list[Any]] = {}
     for pair in group:
-        part = 1 - pair.written / pair.count
+        kept = pair.written + (pair.anew[advice.loop] if advice.loop is not None else 0)
+        part = max(0.0, 1 - kept / pair.count)
         for key, (count, seconds, size) in pair.rows.items():
             entry = merged.setdefault(key, [0.0, 0.0, 0.0])
             entry[0] += part * count
             entry[1] += part * seconds
             entry[2] += part * size
-    lines = [Line(op, type, str(spot) if spot else "?", source_line(spot), module, max(1, round(n)), seconds,
-                  round(size))
-             for (op, type, spot, module), (n, seconds, size) in merged.items()]
+    lines = [Line(op, type, str(spot) if spot else "?", source_line(spot), module, round(n), seconds, round(size))
+             for (op, type, spot, module), (n, seconds, size) in merged.items() if round(n)]
     lines.sort(key=lambda line: (-line.seconds, line.source, line.op))
     return Finding(
         advice.places, group[0].first is group[0].site, sum(line.count for line in lines),
