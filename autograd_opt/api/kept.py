@@ -24,7 +24,9 @@ def node_at(items: Sequence[Any], index: Any, label: str) -> Any:
             f"{label} is indexed by record numbers, 0, 1, ..., or by a slice of them; it got {index!r}"
         ))
     if not -len(items) <= index < len(items):
-        raise errors.EmptyError(errors.at(f"{label} has no node {index}: its {len(items)} nodes are numbered from 0 on"))
+        raise errors.EmptyError(errors.at(
+            f"{label} has no node {index}: its {len(items)} nodes are numbered from 0 on"
+        ))
     return items[index]
 
 

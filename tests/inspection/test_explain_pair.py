@@ -195,5 +195,5 @@ def test_a_tensor_of_another_graph_is_said_to_be_one() -> None:
         y = x.exp()
         with ao.AutogradGraph() as inner:
             z = x.sin()
-            with pytest.raises(errors.GraphError, match="first tensor has no node in .*: another graph recorded it"):
+            with pytest.raises(errors.GraphError, match=r"first tensor has no node in .*: another graph recorded it"):
                 inner.explain(y, z)

@@ -148,7 +148,7 @@ def test_nodes_that_are_not_there_are_refused() -> None:
     for graph in (recorded(), recorded().snapshot()):
         with pytest.raises(IndexError, match="has no node 99: its 5 nodes are numbered from 0 on"):
             graph[99]
-        with pytest.raises(TypeError, match="is indexed by record numbers, .* it got 'a'"):
+        with pytest.raises(TypeError, match=r"is indexed by record numbers, .* it got 'a'"):
             graph["a"]  # type: ignore[call-overload]
     with ao.AutogradGraph() as graph:
         y = ao.tensor([1.0]) * 2
