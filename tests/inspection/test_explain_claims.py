@@ -342,7 +342,8 @@ def test_what_is_counted_with_an_expression_is_named(tmp_path: Path) -> None:
 def test_what_is_left_to_compute_before_each_run_of_a_loop_is_not_counted(tmp_path: Path) -> None:
     """Runs of the loop have the value of an earlier one, too: leaving the loop saves three of four turns of each."""
     program = ("import torch\na = torch.rand(3)\ndef f(x):\n    for _ in range(4):\n"
-               "        y = x.exp() * torch.rand(1)\nf(a)\nf(a + 1)\nfor k in range(3):\n    f(a if k < 2 else torch.rand(3))\nRESULT = 0\n")
+               "        y = x.exp() * torch.rand(1)\nf(a)\nf(a + 1)\nfor k in range(3):\n"
+               "    f(a if k < 2 else torch.rand(3))\nRESULT = 0\n")
     (finding,) = findings_of(program, tmp_path / "left.py")
     assert finding.action == "hoist"
     assert "before the loop at" in finding.advice
