@@ -431,6 +431,14 @@ KNOWN = (
         copied_hidden,
     ),
     Known(
+        "a hook on a view of memory that nobody has seen, written in place: in torch the gradient goes around it",
+        r"hooks called: .*instead of",
+        r"(?s)register_hook.*(inplace=True|\w_\()",
+        "u = torch.einsum('...i,...i->...', f, f)\n"
+        "u.register_hook(see('u'))\nF.elu(u, inplace=True)\nu.sum().backward()",
+        copied_hidden,
+    ),
+    Known(
         "the base of a view of a product of letters, which in torch is hidden memory below that product",
         r"told by .*alive\(\).*\[.*True.*instead of",
         r"einsum\(",
