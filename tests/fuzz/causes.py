@@ -72,7 +72,7 @@ def held_as_saved(program: Program, modes: tuple[Mode, ...]) -> bool:
     hooks = "with graph.saved_tensors_hooks(lambda t: t.detach(), lambda t: t): "
     apart = re.compile(r"^(with|for|if) |func\.|functional\.|vmap\(")
     theirs = told(Program([line if apart.search(line) else hooks + line for line in program.statements]), None)
-    return all(told(program, mode) == theirs for mode in modes)
+    return all(told(program, mode)[-1:] == theirs[-1:] for mode in modes)        # what the last statement tells
 
 
 def counted_alike(program: Program, place: int, name: str, modes: tuple[Mode, ...]) -> bool:
