@@ -92,6 +92,8 @@ class Site:
     """By how many freeing backward runs, counted from an execution on, its derivative was computed by one."""
     last_key: Any = None
     last_begin: int = -1
+    newest: int = -1
+    """The latest beginning: with threads, the execution that ended last may have begun before others."""
     last_frees: int = -1
     last_content: int | None = None
     """What it computed last, in bytes."""
@@ -493,12 +495,13 @@ class Executions:
         if site.constant and (e.operands or first is not None):
             levels = list(frames(e))
             e.anew = tuple((level, begin) for level, begin in site.constant if level < len(levels)
-                           and levels[level][0].entered.get(begin, -1) > site.last_begin)
+                           and levels[level][0].entered.get(begin, -1) > site.newest)
             site.constant = [
                 (level, begin) for level, begin in site.constant
                 if level < len(levels) and stable(e, begin, levels[level][0].entered.get(begin, -1))]
         e.operands = []
         site.last_key, site.last_begin, site.last_content = key, e.begin, e.content
+        site.newest = max(site.newest, e.begin)
 
     def differs(self, e: Execution, key: Any) -> bool:
         """True unless an execution has the value of the site's execution before."""

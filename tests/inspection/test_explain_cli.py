@@ -76,7 +76,7 @@ def test_a_script_that_fails(folder: Path) -> None:
     assert trace.splitlines()[1].strip() == 'File "bad.py", line 5, in <module>'
     assert "runpy" not in trace
     assert "autograd_opt" not in trace
-    assert "1 repeat" in seen.stdout
+    assert "1 listed below repeat" in seen.stdout
     missing = run(*COMMAND, "absent.py", cwd=folder)
     assert missing.returncode == 2
     assert "absent.py" in missing.stderr

@@ -55,7 +55,7 @@ def test_threads_started_inside_are_watched() -> None:
     # threads that compute a value for the first time at the same time repeat an expression that has not ended
     found = repeats(e)
     assert found.keys() == {"mm", "tanh"}
-    assert all(12 <= count <= 14 for count in found.values())
+    assert all(10 <= count <= 12 for count in found.values())       # of 15, three before the loop in each thread
     assert e.report.operations == 30
     assert "test_explain_threads.py" in e.report.findings[0].places[0]
 
@@ -72,7 +72,7 @@ def test_so_are_those_that_they_start_pools_and_classes_with_a_run_of_their_own(
         own.join()
         with ThreadPoolExecutor(1) as pool:
             pool.submit(work).result()
-    assert repeats(e) == {"mm": 14, "tanh": 14}
+    assert repeats(e) == {"mm": 12, "tanh": 12}      # of 15, one before the loop in each of three threads
     assert "run" not in vars(own)
     assert threading.Thread.start.__module__ == "threading"
 
