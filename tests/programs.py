@@ -186,6 +186,8 @@ class Writer:
             with warnings.catch_warnings(action="ignore"):   # as errors, those given once would drop a statement once
                 exec(compile(statement, "<program>", "exec"), self.env)
         except Exception:
+            if "function('dirty" in statement:      # torch has half written it: a hook there may end the process
+                return False
             if self.maybe(20):
                 self.statements.append(statement)
                 return False

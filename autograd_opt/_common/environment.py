@@ -67,11 +67,8 @@ def check() -> None:
     check_python(sys.version_info[:2], bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
     try:
         from torch.version import __version__
-    except ImportError as error:
-        raise ImportError(
-            f"autograd_opt needs torch {_dotted(OLDEST_TORCH)} or newer, which could not be imported ({error}): "
-            f"pip install 'torch>={_dotted(OLDEST_TORCH)}'"
-        ) from error
+    except (ImportError, OSError) as error:
+        raise ImportError(without_torch(error)) from error
     check_torch(str(__version__))
     for name in COMPILED:
         if importlib.util.find_spec(name) is None:
@@ -79,6 +76,20 @@ def check() -> None:
                 f"{name} is missing: this is a source folder that has not been built. "
                 "Run `pip install -e .` in it, or leave it so that the installed package is found"
             )
+
+
+def without_torch(error: Exception) -> str:
+    """Why torch cannot be imported: it is not installed, or a library that it needs is not.
+
+    >>> without_torch(OSError("libcudnn.so.9: cannot open shared object file")).partition(" (")[0]
+    'torch is installed, but its import failed'
+    """
+    if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "torch.version"):
+        return f"autograd_opt needs torch {_dotted(OLDEST_TORCH)} or newer, which is not installed: " \
+            f"pip install 'torch>={_dotted(OLDEST_TORCH)}'"
+    return f"torch is installed, but its import failed ({error}). If a library of CUDA is missing, install torch " \
+        "with its dependencies, or the CPU build, which needs none: " \
+        "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cpu"
 
 
 def check_python(found: tuple[int, ...], free_threaded: bool = False) -> None:

@@ -221,6 +221,12 @@ def copied_products(program: Program, message: str) -> bool:
     return agree(program, lines)
 
 
+def copied_sources(program: Program, message: str) -> bool:
+    """Do both agree when the added values are copies?"""
+    added = re.compile(r"(index_add\([^,]+, .*, )(\w+(\[[^\]]*\])?)\)$")
+    return agree(program, [added.sub(r"\1\2.clone())", line) for line in program.statements])
+
+
 def copied_hidden(program: Program, message: str) -> bool:
     """Do both agree when views of memory that no variable has are copied as soon as they are made?"""
     names = "|".join(sorted(hidden_views(program)))
@@ -429,6 +435,13 @@ KNOWN = (
         r"_is_view\(\)",
         "u = F.adaptive_max_pool1d(d.reshape(1, 1, -1), 2)\ntell(u._is_view())",
         copied_hidden,
+    ),
+    Known(
+        "what `index_add` adds, written afterwards: torch saves it for its shape and refuses, here the shape is kept",
+        r"(?s)torch raises .*modified by an inplace operation.*this library None",
+        r"index_add\(",
+        "u = y * 1\nv = u.index_add(0, i[:1] * 0, u[:1])\nu.mul_(2)\nv.sum().backward()",
+        copied_sources,
     ),
     Known(
         "a hook on a view of memory that nobody has seen, written in place: in torch the gradient goes around it",

@@ -55,6 +55,19 @@ def test_a_missing_torch_is_named() -> None:
     assert done.stderr.splitlines()[-1].startswith("ImportError: autograd_opt needs torch 2.12")
 
 
+@pytest.mark.parametrize("error", ["ImportError", "OSError", "ModuleNotFoundError"])
+def test_a_torch_that_does_not_find_its_libraries_is_named(error: str, tmp_path: Path) -> None:
+    said = "libcudnn.so.9: cannot open shared object file"
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(f"raise {error}({said!r})")
+    done = subprocess.run([sys.executable, "-c", "import autograd_opt"], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: torch is installed, but its import failed ({said}). ")
+    assert "--index-url https://download.pytorch.org/whl/cpu" in last
+
+
 def test_proofs_are_reached_from_the_package_alone() -> None:
     program = ("import sys, autograd_opt as ao; assert 'autograd_opt.verify' not in sys.modules\n"
                "print(ao.verify.Status.PROVED, hasattr(ao, 'nothing'))")
