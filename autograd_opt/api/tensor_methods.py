@@ -120,8 +120,6 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
                 if not value and view_history.leads_nowhere(node):
                     return
                 handles.become_leaf(t)
-            if value:
-                tapes.base_became_late(t)
             if value and tape is None and "_made_here" not in t.__dict__:
                 give_to_torch(t)
             else:

@@ -51,4 +51,6 @@ def test_whatever_is_off_all_is_right(asked: str) -> None:
                           check=True, env={**os.environ, "AUTOGRAD_OPT_PLAIN": asked})
     found = json.loads(done.stdout)
     assert found["right"]
-    assert set(off(asked)) == {name for name, said in found["accelerations"].items() if said.startswith("off")}
+    needs = {"kernels"} if asked == "tensor_info" else set()       # they are called through it
+    expected = set(off(asked)) | needs
+    assert expected == {name for name, said in found["accelerations"].items() if said.startswith("off")}

@@ -221,6 +221,11 @@ def copied_products(program: Program, message: str) -> bool:
     return agree(program, lines)
 
 
+def in_one_graph(program: Program, message: str) -> bool:
+    """Do both agree when all is done in one graph?"""
+    return agree(program, [line for line in program.statements if line != "fresh()"])
+
+
 def copied_sources(program: Program, message: str) -> bool:
     """Do both agree when the added values are copies?"""
     added = re.compile(r"(index_add\([^,]+, .*, )(\w+(\[[^\]]*\])?)\)$")
@@ -435,6 +440,14 @@ KNOWN = (
         r"_is_view\(\)",
         "u = F.adaptive_max_pool1d(d.reshape(1, 1, -1), 2)\ntell(u._is_view())",
         copied_hidden,
+    ),
+    Known(
+        "a view of this library's tensor, which came to require grad in a graph before: torch says that what is "
+        "computed of it requires grad, though no gradient comes to the tensor",
+        r"kind=custom.* requires_grad False, is_leaf True instead of True, False",
+        r"(?s)requires_grad_\(\).*fresh\(\)",
+        "v = d[..., 0]\nd.requires_grad_()\nfresh()\nu = v * 1",
+        in_one_graph,
     ),
     Known(
         "what `index_add` adds, written afterwards: torch saves it for its shape and refuses, here the shape is kept",

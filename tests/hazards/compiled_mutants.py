@@ -130,8 +130,8 @@ GUARDS = [
         "10 memory of numpy",
     ),
     Guard(
-        "t.untyped_storage()._cdata in self.exposed",
-        "mutant != @ and t.untyped_storage()._cdata in self.exposed",
+        "private.storage_id(t.untyped_storage()) in self.exposed",
+        "mutant != @ and private.storage_id(t.untyped_storage()) in self.exposed",
         "10 numpy of a detached alias",
     ),
     Guard(

@@ -208,7 +208,8 @@ conditions(
 )
 conditions(
     "return node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 and node.view is None \\\n"
-    "        and node.flags & (LEAF | REQUIRES_GRAD | EXPOSED) == REQUIRES_GRAD and node.op.hot != NONE \\\n"
+    "        and node.flags & (LEAF | REQUIRES_GRAD | EXPOSED) == REQUIRES_GRAD and node.op.hot != NONE "
+    "and node.op is not WRITTEN_OP \\\n"
     "        and len(<tuple>node.shape) == 0 and is_float(node.dtype) and version_of(t) == node.version",
     ("node.tape_id == tape.id", ENTRY + "test_a_root_of_an_outer_graph_does_not"),
     ("node.flags & (LEAF | REQUIRES_GRAD | EXPOSED) == REQUIRES_GRAD", ENTRY + "test_other_roots_do_not"),
@@ -273,15 +274,15 @@ conditions(
     holds=True,
 )
 conditions(
-    "if kind.__call__ is not wrapped_call_impl or kind._call_impl is not call_impl "
+    "if kind.__call__ is not wrapped_call_impl or private.call_of(kind) is not call_impl "
     "or kind.forward is not self.forward \\\n"
-    "                or kind.__getattr__ is not module_getattr or kind._compiled_call_impl is not None \\\n"
+    "                or kind.__getattr__ is not module_getattr or private.has_compiled_call(kind) \\\n"
     "                or kind.__getattribute__ is not object.__getattribute__:",
     ("kind.__call__ is not wrapped_call_impl", CHANGED + "[call]"),
-    ("kind._call_impl is not call_impl", CHANGED + "[call_impl]"),
+    ("private.call_of(kind) is not call_impl", CHANGED + "[call_impl]"),
     ("kind.forward is not self.forward", CALLS + "test_what_is_replaced_is_called"),
     ("kind.__getattr__ is not module_getattr", CHANGED + "[missing attributes]"),
-    ("kind._compiled_call_impl is not None", CHANGED + "[compiled]"),
+    ("private.has_compiled_call(kind)", CHANGED + "[compiled]"),
     ("kind.__getattribute__ is not object.__getattribute__", CHANGED + "[attributes]"),
 )
 conditions(
@@ -313,8 +314,8 @@ conditions(
     holds=True,
 )
 conditions(
-    'if PyDict_GetItemWithError(trace_names, "_trace_module_map") != <PyObject *>None:',
-    ('PyDict_GetItemWithError(trace_names, "_trace_module_map") != <PyObject *>None',
+    'if PyDict_GetItemWithError(trace_names, TRACED_MODULES) != <PyObject *>None:',
+    ('PyDict_GetItemWithError(trace_names, TRACED_MODULES) != <PyObject *>None',
      CALLS + "test_while_a_trace_maps_modules_torch_calls_them"),
 )
 conditions(
