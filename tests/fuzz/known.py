@@ -241,7 +241,8 @@ def copied_hidden(program: Program, message: str) -> bool:
 
 def copied_operands(program: Program, message: str) -> bool:
     """Do both agree when the operands of calls that have no rule are copied?"""
-    lines = [re.sub(r"trapezoid\((\w+)\)", r"trapezoid(\1.clone())", line) for line in program.statements]
+    called = re.compile(r"(trapezoid|\.matmul)\((\w+)\)")
+    lines = [called.sub(r"\1(\2.clone())", line) for line in program.statements]
     return agree(program, lines)
 
 
@@ -474,7 +475,7 @@ KNOWN = (
     Known(
         "a call that torch differentiates as a whole holds its operands, of which torch may need none",
         r"told by .*alive\(\).*\[.*True.*instead of",
-        r"trapezoid\(",
+        r"(?s)trapezoid\(|to_sparse.*\.matmul\(",
         "v = w * 2\nu = torch.trapezoid(v)\nwatch(v); del v; alive()",
         copied_operands,
     ),
