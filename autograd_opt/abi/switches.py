@@ -45,7 +45,10 @@ def off(asked: str = ASKED, untested: bool = UNTESTED) -> dict[str, str]:
                              f"it is 0, 1, or some of {', '.join(PARTS)}")
     if untested and not asked:
         return dict.fromkeys(PARTS, f"torch {torch.__version__} is newer than what was tested")
-    return dict.fromkeys(names, "AUTOGRAD_OPT_PLAIN")
+    found = dict.fromkeys(names, "AUTOGRAD_OPT_PLAIN")
+    if "tensor_info" in found:
+        found.setdefault("kernels", "it needs tensor_info")
+    return found
 
 
 OFF = off()
