@@ -252,7 +252,7 @@ cdef object cotangent_of(Tape tape, object t, Node node, object given):
     if given is None:
         return ones_of(tape, node) if not len(<tuple>node.shape) else None
     return given if ordinary(given) and ao_plain(given) and ao_dtype(given) is node.dtype and ao_dtype(t) is node.dtype \
-        and shape_of(given) == shape_of(t) == node.shape and node.op.name != "written" else None
+        and shape_of(given) == shape_of(t) == node.shape and node.op is not WRITTEN_OP else None
 
 
 def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unused):

@@ -23,6 +23,7 @@ from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.hooks import hooks_of
 from autograd_opt.graph.references import requires_grad
 from autograd_opt.graph.thread_state import torch_autograd
+from autograd_opt.graph.torch_names import output_number
 
 Tensor = torch.Tensor
 WRITTEN: Any = None
@@ -144,11 +145,7 @@ def refused(how: Any, written: str, node: Any = None) -> errors.InplaceError:
 
 def maker_text(node: Any) -> str:
     """Which output of which function a node is, as torch's refusals say it."""
-    number = 0
-    if node.op.name == "output":
-        number = node.raw_attributes["i"]
-        numbers = (node.operands[0].raw_attributes or {}).get("numbers")        # of nodes of torch's
-        number = number if numbers is None else numbers[number]
+    number = output_number(node) if node.op.name == "output" else 0
     return f"Output {number} of {node.name().rstrip('0123456789').removesuffix('Backward')}"
 
 

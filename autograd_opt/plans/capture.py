@@ -182,11 +182,11 @@ class Seeding:
         if self.profiler is not None:
             self.profiler(frame, event, arg)
 
-    def __enter__(self) -> Seeding:
+    def __enter__(self) -> None:
+        self.seeded = False
         self.profiler, self.seed = sys.getprofile(), torch.default_generator.initial_seed()
         if self.profiler is None or callable(self.profiler):
             sys.setprofile(self)
-        return self
 
     def __exit__(self, *error: object) -> None:
         now: Any = sys.getprofile()
@@ -224,7 +224,7 @@ class Watch:
         self.state = python_state(), torch.default_generator.get_state()
         self.modes.enter_context(Reads(self.kernels))
         self.modes.enter_context(self.kernels)
-        self.seeding = self.modes.enter_context(Seeding(self.kernels))
+        self.modes.enter_context(self.seeding)
         return self
 
     def __exit__(self, *error: Any) -> None:
