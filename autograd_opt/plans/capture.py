@@ -100,7 +100,8 @@ class Kernels(ThreadedMode):
         kwargs = kwargs or {}
         if not isinstance(function, private.OpOverload):
             self.reason = self.reason or f"it calls {function}, which is no operator of torch's"
-            return function(*args, **kwargs)
+            with LazyValues():
+                return function(*args, **kwargs)
         args_then, kwargs_then = mapped(self.as_it_is, (tuple(args), dict(kwargs)))
         with LazyValues():
             result = function(*args, **kwargs)
