@@ -253,7 +253,7 @@ cdef dict late_bases = {}                # id -> weak reference to a tensor that
 
 def base_became_late(base):
     """Let every graph, also those to come, look at the history of views that are older than that of their `base`."""
-    if ao_strided(base) and sole_owner(base):        # there are none
+    if not ao_strided(base) or sole_owner(base):     # there are none, or none that gets a history later
         return
     cdef size_t key = <size_t><PyObject *>base
     late_bases[key] = weakref.ref(base, lambda _: late_bases.pop(key, None))
