@@ -33,8 +33,8 @@ cdef object get_inference = base.__dict__["is_inference"]
 cdef bint usual_leaf(Tape tape, Node node, object t) except -1:
     """Is `node`, which `t` points to, its leaf on `tape`, with nothing changed since it was last used?"""
     cdef uint32_t flags = node.flags & (REQUIRES_GRAD | TOUCHED | EXPOSED | WROTE)
-    if node.tape_id != tape.id or node.index < 0 or node.view is not None or tape.late or tape.exposed \
-            or not tape.optimize or is_weak(node.value) or flags != REQUIRES_GRAD | TOUCHED:
+    if node.tape_id != tape.id or node.index < 0 or node.view is not None or tape.late \
+            or tape.exposed and tape.shares_exposed(t) or not tape.optimize or is_weak(node.value) or flags != REQUIRES_GRAD | TOUCHED:
         return False
     return version_of(t) == node.version and getattr(t, MARK, False) is True
 

@@ -60,6 +60,7 @@ cdef class Tape(TapeBase):
     cdef int forget_leaf(self, Node node) except -1
     cpdef int clear(self) except -1
     cdef Node parameter(self, object t)
+    cpdef bint shares_exposed(self, object t) except -1
     cdef int take(self, Node node, object t) except -1
     cdef int resolve(self, dict captured) except -1
     cdef void spend_twin(self, Node node, int64_t task, Leads needed) noexcept

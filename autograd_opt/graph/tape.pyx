@@ -464,8 +464,14 @@ cdef class Tape:
             self.let_go(node)
         return 0
 
-    def shares_exposed(self, t):
+    cpdef bint shares_exposed(self, object t) except -1:
         """Does `t` lie in memory that is visible outside torch?"""
+        cdef size_t memory
+        if not self.exposed:
+            return False
+        memory = <size_t>ao_memory(t)
+        if memory != 0:
+            return memory in self.exposed
         return t.layout is STRIDED_LAYOUT and private.storage_id(t.untyped_storage()) in self.exposed
 
     def escape(self, t):
