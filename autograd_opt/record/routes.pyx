@@ -7,8 +7,8 @@ from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_builtin0, ao_call, ao_casts, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_own, ao_plain,
-    ao_strided, ao_use_reads,
+    ao_builtin0, ao_call, ao_casts, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_needs_grad,
+    ao_own, ao_plain, ao_strided, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.errors import InplaceError
@@ -16,7 +16,9 @@ from autograd_opt.graph.handles cimport handle
 from autograd_opt.graph.node cimport (
     OUTPUT_OP, REQUIRES_GRAD, VARIADIC, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, shape_of, version_of,
 )
+from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.graph.tape import base_became_late
 from autograd_opt.ops.binding cimport placed
 from autograd_opt.record.arguments cimport (
     MODE, computed, foreign_kind, grad_on, idle, install_mode, is_tensor, lent, none_follows,
@@ -293,7 +295,8 @@ cdef class Write(Route):
                            and unfollowed(<Tape>tp, args, kwargs)):
             return written(func, args, kwargs)
         lent(args, kwargs)
-        if tp != NULL and self.op is not None and args and usual_target(<Tape>tp, args[0]):
+        if tp != NULL and self.op is not None and args and (
+                usual_target(<Tape>tp, args[0]) or constant_target(args[0])):
             switch = enter(<Tape>tp)
             try:
                 if write_result(<Tape>tp, self, func, args, kwargs):
@@ -318,8 +321,17 @@ cdef bint usual_target(Tape tape, object t) except -1:
         and node.flags & REQUIRES_GRAD != 0 and node.op is not OUTPUT_OP and node.op.name != "written"
 
 
+cdef bint constant_target(object t) except -1:
+    """Is `t` a tensor with memory of its own that does not require grad, as those that calls of a model make and fill?"""
+    return (type(t) is Tensor or type(t) is CustomTensor) and ao_plain(t) and not ao_is_view(t) \
+        and is_float(ao_dtype(t)) and not ao_needs_grad(t) and grad_on()
+
+
 cdef bint write_result(Tape tape, Write route, object func, tuple args, dict kwargs) except -1:
-    """Write a usual target and move it to its new node; False, with nothing done, where the old value has to be copied."""
+    """Write a usual target, or a constant, and move it to its new node.
+
+    False, with nothing done, where the old value has to be copied, or the general way has to look at the call.
+    """
     cdef Op op = route.op
     cdef Node n
     cdef tuple operands
@@ -327,6 +339,7 @@ cdef bint write_result(Tape tape, Write route, object func, tuple args, dict kwa
     cdef list nodes = [], versions = []
     cdef uint32_t mask = 0
     cdef Py_ssize_t i
+    cdef bint constant = False, follows = False
     try:
         operands, attrs = route.bind(*args, **route.rename(kwargs, op.operands)) if kwargs else route.bind(*args)
     except TypeError:
@@ -340,16 +353,25 @@ cdef bint write_result(Tape tape, Write route, object func, tuple args, dict kwa
         if not ordinary(t) or not ao_plain(t) or ao_is_inference(is_inference, t):
             return False
         n = handle(tape, t)
-        if n.op.name == "view_apart" or i == 0 and n is not computed(t):
+        if n.op.name == "view_apart":
             return False
         if n.flags & REQUIRES_GRAD:
+            if i == 0 and (n is not computed(t) or not usual_target(tape, t)):
+                return False
             mask |= op.needs(<int>i)
+            follows = True
+        elif i == 0:
+            if n.hooks is not None or n.view is not None:
+                return False
+            constant = True
         nodes.append(n)
         versions.append(version_of(t))
-    if mask & 1:
+    if mask & 1 or not follows:
         return False
     ao_call(func, args, kwargs if kwargs else None)
     record_write(op, nodes, operands, attrs, operands[0], None, versions)
+    if constant:
+        base_became_late(operands[0])
     return True
 
 
