@@ -43,6 +43,7 @@ cdef object base = private.TensorBase
 cdef object grad_enabled = private.is_grad_enabled
 cdef object get_version = ao_own(private.version_property)
 cdef object get_device = ao_own(base.__dict__["device"])
+cdef object get_base = ao_own(private.base_property)
 cdef object get_inference = base.__dict__["is_inference"]
 cdef object get_meta = ao_own(base.__dict__["is_meta"])
 cdef object STRIDED_LAYOUT = torch.strided
@@ -261,6 +262,17 @@ def base_became_late(base):
         (<Tape><PyObject *><size_t>address).late = True
 
 
+cdef bint plain_below(object t) except -1:
+    """Is the view `t` one of a tensor of torch's that neither requires grad nor is known to a graph?"""
+    cdef object base = ao_get(get_base, t)
+    cdef PyObject *p
+    if type(base) is not PlainTensor or ao_needs_grad(base):
+        return False
+    p = ao_try_attr(base, NODE)
+    Py_XDECREF(p)
+    return p == NULL
+
+
 cdef bint any_late():
     """True if such a tensor has a view that is alive, as far as the count of its memory tells."""
     for key, reference in list(late_bases.items()):
@@ -374,7 +386,8 @@ cdef class Tape:
             found = kept_inside(t)
             if found is not None:
                 return <Node>found
-        if not history and (self.late or mark and entry is None and type(t) is not CustomTensor) and ao_is_view(t):
+        if not history and (self.late or mark and entry is None and type(t) is not CustomTensor) and ao_is_view(t) \
+                and not plain_below(t):
             from autograd_opt.graph.view_history import late, own_flag
             node = late(t, mark and (type(t) is CustomTensor or own_flag(t)))
             if node is not None:
