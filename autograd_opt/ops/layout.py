@@ -11,6 +11,8 @@ from autograd_opt.ops.table import PURE, REDUCES, choose, define
 
 def bind_cast(x: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What a cast asks for; of a tensor given as a pattern only its dtype."""
+    if not kwargs and len(args) == 1 and type(args[0]) is torch.dtype:
+        return (x,), {"to": args, "options": ()}
     plain = tuple(a.dtype if isinstance(a, torch.Tensor) else a for a in args)
     named = tuple((k, v.dtype if isinstance(v, torch.Tensor) else v) for k, v in sorted(kwargs.items()))
     return (x,), {"to": plain, "options": named}
@@ -18,6 +20,8 @@ def bind_cast(x: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[
 
 def pick_cast(x: Any, *args: Any, **kwargs: Any) -> str | None:
     """Casts within one device; moves between devices are torch's own."""
+    if not kwargs and len(args) == 1 and type(args[0]) is torch.dtype:
+        return "cast"
     for a in (*args, *kwargs.values()):
         device = a.device if isinstance(a, torch.Tensor) else a
         if isinstance(device, (str, int)) and not isinstance(device, bool):
