@@ -16,7 +16,7 @@ from autograd_opt.engine.saved_values cimport stateless
 from autograd_opt.engine.unbroadcast cimport dtype_of, fit
 from autograd_opt.graph import refusals
 from autograd_opt.graph.node cimport (
-    CONTIGUOUS, FREED, FRESH, MERGED, MULTI, REACHED_DIRECTLY, Node, followed, leads_on, shape_of,
+    CONTIGUOUS, FREED, FRESH, MERGED, MULTI, NOWHERE, REACHED_DIRECTLY, Node, followed, leads_on, shape_of,
 )
 from autograd_opt.graph.tape cimport Tape
 
@@ -70,6 +70,8 @@ cdef class GraphTask:
                 self.tape.spend_twin(node, self.id, self.needed)
             self.tape.merges.handed += 1
             node = node.leader
+            if node.flags & NOWHERE:
+                return None
         elif self.own:
             node.flags |= REACHED_DIRECTLY
         if self.needed is not None and not self.leads(node):

@@ -57,6 +57,8 @@ class NodeHooks:
 
     def __init__(self) -> None:
         self.tensor: OrderedDict[int, Any] = OrderedDict()
+        self.joined: OrderedDict[int, Any] | None = None
+        """Those of the tensor before another shape was given to it, which later ones join, as in torch."""
         self.retain = False
         self.owner: Any = None              # weakly, the tensor whose gradient is retained
         self.pre: OrderedDict[int, Any] = OrderedDict()
@@ -117,7 +119,8 @@ def register_tensor_hook(t: Tensor, fn: Callable[[Tensor], Any]) -> Any:
     if node is not None and not node.is_leaf:
         if not node.requires_grad:
             raise errors.GraphError(errors.at("cannot register a hook on a tensor that doesn't require gradient"))
-        return add(hooks_of(own_node(t, node)).tensor, fn)
+        hooks = hooks_of(own_node(t, node))
+        return add(hooks.tensor if hooks.joined is None else hooks.joined, fn)
     if t.__dict__.get("_requires_grad"):
         return heard(add(t.__dict__.setdefault("_leaf_hooks", OrderedDict()), fn))
     if "_requires_grad" in t.__dict__ or not t.requires_grad:

@@ -39,11 +39,19 @@ def install(written: Any, region: Any, apart: Any, cut: Any) -> None:
 
 
 def moved(target: Tensor, below: Any, make: Callable[[], Any], retains: bool = True) -> Any:
-    """Call `make`, which moves `target` to a node over `below`; if `retains`, `retain_grad` follows the write."""
+    """Call `make`, which moves `target` to a node over `below`; if `retains`, `retain_grad` follows the write.
+
+    Where it does not, hooks that are registered later join those that are there already, as in torch.
+    """
     old = target.__dict__.get("_node")
     # a node without users drops its hooks
-    hooks = None if old is None or old.is_leaf or not retains else origin(old).hooks
+    hooks = None if old is None or old.is_leaf else origin(old).hooks
     node = make()
+    if hooks is not None and not retains:
+        joined = hooks.tensor if hooks.joined is None else hooks.joined
+        if joined and origin(node) is not origin(old):
+            hooks_of(node).joined = joined
+        hooks = None
     if below is not None and not below.requires_grad and node.requires_grad:
         tapes.base_became_late(target)
     if hooks is not None and hooks.retain:

@@ -14,6 +14,8 @@ Tensor = torch.Tensor
 TRANSPOSES: dict[str, Callable[[Tensor], Tensor]] = {
     "t": lambda w: w.t(), "T": lambda w: w.T, "mT": lambda w: w.mT, "H": lambda w: w.H,
     "transpose": lambda w: w.transpose(-1, 0), "permute": lambda w: w.permute(1, 0), "none": lambda w: w.t().t().t(),
+    "scaled": lambda w: 2 * w.t(), "twice": lambda w: w.t() * w.t(), "by a constant": lambda w: w.t() * w.detach().t(),
+    "chain": lambda w: (w.t() / 2).exp().sin(), "by a row": lambda w: w[:, 0].detach() + w.t(),
     "not at all": lambda w: w.t().contiguous().transpose(1, 1),
 }
 PRODUCTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -52,3 +54,21 @@ def test_a_vector_of_all_gradients_of_a_layer_written_by_hand(optimize: bool) ->
         flat = torch.cat([g.view(-1) for g in torch.autograd.grad(loss, [w, b], create_graph=True)])
         flat.square().sum().backward()
     assert w.grad is not None
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("cast", [
+    lambda t: t.to(torch.bfloat16), lambda t: t.bfloat16(), lambda t: t.to(dtype=torch.bfloat16),
+    lambda t: t.float().bfloat16(),
+], ids=["to", "method", "named", "twice"])
+def test_of_products_with_a_transpose_that_is_cast(cast: Callable[[Tensor], Tensor], optimize: bool) -> None:
+    def found() -> list[tuple[int, ...]]:
+        w, x = torch.ones(4, 3, dtype=torch.float64, requires_grad=True), torch.ones(5, 3, dtype=torch.bfloat16)
+        v = w * 1
+        with torch.autocast("cpu"):
+            by_autocast = x @ v.float().mT
+        return [torch.autograd.grad(y.sum(), v)[0].stride() for y in (x @ cast(v.mT), by_autocast)]
+
+    expected = found()
+    with ao.AutogradGraph(optimize=optimize):
+        assert found() == expected

@@ -64,3 +64,25 @@ def test_a_write_passes_the_hooks_that_torch_passes(view, write, hook):
             with ao.AutogradGraph(optimize=optimize):
                 got = gradient(leaf, view, write, hook, used)
             assert got == want, (used, optimize)
+
+
+RESHAPED = {"swapdims_": lambda v: v.swapdims_(1, 0), "transpose_": lambda v: v.transpose_(0, 1), "unsqueeze_": lambda v: v.unsqueeze_(0),
+            "mul_": lambda v: v.mul_(2)}
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("last", RESHAPED)
+@pytest.mark.parametrize("first", RESHAPED)
+def test_a_hook_joins_those_from_before_another_shape_was_given(first, last, optimize):
+    def seen():
+        found = []
+        v = torch.arange(6.0).reshape(2, 3).requires_grad_() * 1
+        for write in (lambda v: v, RESHAPED[first], RESHAPED[last]):
+            write(v)
+            v.register_hook(lambda g: found.append((tuple(g.shape), g.sum().item())))
+        (v * v).sum().backward()
+        return found
+
+    expected = seen()
+    with ao.AutogradGraph(optimize=optimize):
+        assert seen() == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.autograd import Function
 
+import autograd_opt as ao
 from tests.engine.behaviour import caught, group
 
 undefined = group("hooks without a cotangent")
@@ -237,3 +238,14 @@ def saved_tensors_of_a_function_node(new):
 
 
 test_hooks_without_cotangent = undefined.check()
+
+
+def test_what_merges_with_a_view_that_leads_nowhere_sends_it_nothing():
+    s, seen = torch.tensor([0.5], requires_grad=True), []
+    with ao.AutogradGraph(optimize=True):
+        hidden = s.cos()
+        hidden.register_hook(seen.append)
+        with torch.no_grad():
+            v = hidden.view(-1)
+        ((v + 1) @ (v + 1) + (v * 1 * s).sum()).backward()      # v * 1 is v
+    assert seen == []
