@@ -66,7 +66,8 @@ def test_a_write_passes_the_hooks_that_torch_passes(view, write, hook):
             assert got == want, (used, optimize)
 
 
-RESHAPED = {"swapdims_": lambda v: v.swapdims_(1, 0), "transpose_": lambda v: v.transpose_(0, 1), "unsqueeze_": lambda v: v.unsqueeze_(0),
+RESHAPED = {"swapdims_": lambda v: v.swapdims_(1, 0), "transpose_": lambda v: v.transpose_(0, 1),
+            "unsqueeze_": lambda v: v.unsqueeze_(0),
             "mul_": lambda v: v.mul_(2)}
 
 
