@@ -92,9 +92,9 @@ cdef bint given_up(Tape tape, Node node, object clone) except -1:
 
 
 cdef bint unseen(Tape tape, Node operand) except -1:
-    """Is the operand's memory known, and visible only inside torch?"""
+    """Is the operand's memory known, and visible only inside torch?  What a pack hook has made of it tells nothing."""
     t = <object>operand.tensor if operand.tensor != NULL else operand.value
-    return t is not None and not tape.shares_exposed(t)
+    return isinstance(t, torch.Tensor) and not tape.shares_exposed(t)
 
 
 cdef object value_of(Tape tape, Op op, Node operand):

@@ -161,4 +161,16 @@ def operands_are_saved_in_the_order_of_their_names(new):
         packed(torch.addmm, a, b, c)
 
 
+@saved("")
+def a_packed_result_below_a_write_where_other_memory_was_shown(new):
+    """What a pack hook has made of a result is not asked where it lies, though some memory is seen outside."""
+    x, other = new((1.0, 2.0), (3.0, 5.0)), torch.zeros(2)
+    other.data.add_(1)
+    with saved_tensors_hooks(lambda t: (t.detach() * 2,), lambda packed: packed[0] / 2):
+        y = x.std()
+    y.sin_()
+    (y * 4).backward()
+    return x.grad
+
+
 test_saved_hooks = saved.check()

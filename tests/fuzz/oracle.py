@@ -30,7 +30,7 @@ QUIRKS = (
     "saved tensor that has been detached in-place",
     LEFT,
     "Sparse CSC tensors do not have is_contiguous",  # as its sum of gradients asks them; those of CSR are summed
-    "expand is unsupported for SparseCsc tensors",  # as of the derivative of a product, in a batch
+    "expand is unsupported for Sparse",  # as of the derivative of a product, in a batch
     "INTERNAL ASSERT FAILED",  # torch asks for a report of such an error
     "Expected isFloatingType(grad.scalar_type())",  # as of this one: a real operand of `where` beside a complex one
 )
