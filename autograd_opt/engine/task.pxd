@@ -56,7 +56,7 @@ cdef class GraphTask:
     cdef object take(self, Node node)
     cdef int abandon(self) except -1
     cdef bint pending(self, Node node)
-    cdef bint wants(self, Node node)
+    cpdef bint wants(self, Node node)
     cdef bint leads(self, Node node)
     cdef int send_fixed(self, Node node, Node operand, object g, uint32_t fix) except -1
     cdef int deliver(self, Node node, Node operand, object g) except -1

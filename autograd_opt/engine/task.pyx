@@ -184,7 +184,7 @@ cdef class GraphTask:
         self.overflow.clear()
         return 0
 
-    cdef bint wants(self, Node node):
+    cpdef bint wants(self, Node node):
         """Is a cotangent of this operand asked for?"""
         if not followed(node):
             return False

@@ -174,23 +174,31 @@ cdef class OpaqueCall:
                 return None
         return out
 
-    cdef object by_engine(self, list gs, bint retain):
+    cdef object by_engine(self, list gs, task, node):
         """What torch's engine gives, from all nodes of the call, for the results' cotangents."""
-        cdef list outs = [], given = [], found
+        cdef list outs = [], given = [], found, asked = [task.wants(n) for n in node.operands]
         cdef Py_ssize_t i
         for i in range(len(gs)):
             if gs[i] is not None:
                 outs.append(self.edges[i])
                 given.append(gs[i])
         with torch_autograd():
-            if not retain:
+            if not task.retain:
                 self.repeats = keeps_nothing(self)
-            found = list(run_engine(tuple(outs), tuple(given), True, False, tuple(self.inputs), allow_unreachable=True,
-                                    accumulate_grad=False))
+            found = self.found(outs, given, asked)
             for one in found:
                 if one is None:
                     return reached(self, outs, found)
         return found
+
+    cdef list found(self, list outs, list given, list asked):
+        """The cotangents of the inputs that are asked for, from torch's engine; None for each other."""
+        cdef list ends = [x for x, on in zip(self.inputs, asked) if on]
+        if not ends:
+            return [None] * len(asked)
+        each = iter(run_engine(tuple(outs), tuple(given), True, False, tuple(ends), allow_unreachable=True,
+                               accumulate_grad=False))
+        return [next(each) if on else None for on in asked]
 
     cpdef bint can_keep_nothing(self) except -1:
         """True if torch's only node of this call is of a class that saves no tensor."""
@@ -233,7 +241,7 @@ def pull_back(g, extra, task, node):
             if one is not None:
                 found = call.cotangents(gs)
                 if found is None:
-                    return call.by_engine(gs, task.retain)
+                    return call.by_engine(gs, task, node)
                 if not task.retain:
                     call.repeats = not saves(call.node)
                 return found

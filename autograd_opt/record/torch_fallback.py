@@ -109,8 +109,11 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
         if not task.retain:
             call.repeats = keeps_nothing(call)
         copies = [p.detach().requires_grad_(p.requires_grad) for p in gs]
+        asked = [task.wants(n) for n in node.operands]      # torch cannot differentiate some calls by every operand
         with results_end(call):
-            grads = GRAD(outs, ends_of(call), copies, create_graph=True, allow_unused=True)
+            given = iter(GRAD(outs, [x for x, on in zip(ends_of(call), asked, strict=True) if on], copies,
+                              create_graph=True, allow_unused=True))
+            grads = [next(given) if on else None for on in asked]
         present = [x for x in grads if x is not None]
         results = results_of(call, node)
         below = variables_below(present, [*results, *(x for x in call.inputs if isinstance(x, Result))])

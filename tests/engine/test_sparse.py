@@ -233,3 +233,14 @@ def test_a_sparse_result_into_a_sparse_tensor() -> None:
             a, out = matrix().to_sparse(), torch.zeros(4, 4, dtype=torch.float64).to_sparse()
             assert torch.add(a, a, out=out) is out
             assert torch.equal(out.to_dense(), matrix() * 2)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_only_what_is_asked_for_is_differentiated(optimize: bool, create_graph: bool) -> None:
+    """torch has no second derivative by the matrix of such a product, and the run does not ask for its first."""
+    w = torch.ones(4, 4, dtype=torch.float64, requires_grad=True)
+    with ao.AutogradGraph(optimize=optimize):
+        sparse = matrix().to_sparse_csr().requires_grad_()
+        g, = torch.autograd.grad(torch.sparse.mm(sparse, w).sum(), w, create_graph=create_graph)
+    assert torch.equal(g.detach(), matrix().sum(0)[:, None].expand(4, 4))
