@@ -446,6 +446,15 @@ KNOWN = (
         copied_hidden,
     ),
     Known(
+        "a result that a pack hook keeps itself, and that `out=` then gives another shape: torch's rule reads what it "
+        "finds there, and so does ours, which is another rule",
+        r"\.grad is",
+        r"(?s)saved_tensors_hooks\(lambda t: \(?t,.*out=",
+        "with graph.saved_tensors_hooks(lambda t: (t, t._version), lambda t: t[0]): v = y.prod()\n"
+        "with torch.no_grad(): torch.mul(d, 2, out=v)\n(v.sum() * 4 + v.sum() * 5).backward()",
+        of_its_shape,
+    ),
+    Known(
         "`backward(inputs=[v])` runs the node of `v` in torch, also one without a derivative, which refuses; here "
         "nothing asks it",
         r"derivative for aten::floor_divide is not implemented.*this library None",
