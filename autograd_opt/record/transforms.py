@@ -290,6 +290,16 @@ def whole(name: str, original: Callable[..., Any], goes_on: bool = False) -> Any
     return call
 
 
+def taken(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.cond`: where a graph records, the branch that is taken runs as it stands; torch would compile both."""
+    @functools.wraps(original)
+    def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
+        if torch.compiler.is_compiling() or tapes.get_recording() is None or enclosing() is not None:
+            return original(pred, true_fn, false_fn, operands)
+        return (true_fn if pred else false_fn)(*operands)
+    return cond
+
+
 # Forward mode ---------------------------------------------------------------------------
 def refuse_dual_level(original: Callable[[], int]) -> Callable[[], int]:
     """`forward_ad.enter_dual_level`, refused where a graph records: it would lose the tangents."""
@@ -391,6 +401,7 @@ def install() -> None:
         transform = transformed(name, getattr(eager, name))
         setattr(eager, name, transform)
         setattr(public, name, transform)
+    torch.cond = taken(torch.cond)  # type: ignore[assignment]
     forward_ad.enter_dual_level = refuse_dual_level(forward_ad.enter_dual_level)
     private.ScriptFunction.__call__ = scripted_function(private.ScriptFunction.__call__)
     private.ScriptMethod.__call__ = scripted_method(private.ScriptMethod.__call__)

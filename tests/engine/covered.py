@@ -133,7 +133,9 @@ GAPS = {
         "the error names the operation and its line, but not the operation whose derivative contains it",
     "the class of the `grad_fn` of a Function (`test_return_leaf_inplace`)":
         "a class with the same name as `_backward_cls`, but another class",
-    "`torch.cond`, `while_loop`, `scan` and `map` inside a context":
+    "`torch.cond` inside a context":
+        "the branch that is taken is recorded as it runs; torch compiles both",
+    "`while_loop`, `scan` and `map` of `torch._higher_order_ops` inside a context":
         "torch.compile, which traces these operators, refuses them",
     "how often a checkpoint calls the kernel if nothing has to be computed again "
     "(`test_nested_checkpoint_set_early_stop_no_recompution_needed`)":

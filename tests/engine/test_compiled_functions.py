@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -82,3 +83,23 @@ def test_a_context_kept_out_of_a_compiled_function() -> None:
     kept = torch.compiler.disable(step)
     fn: Callable[[Tensor], Tensor] = torch.compile(lambda x: kept(x) + 1, backend="eager")
     assert fn(torch.ones(3, requires_grad=True)).tolist() == [3.0] * 3
+
+
+@pytest.mark.parametrize("optimize", [None, False, True])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_cond_takes_a_branch(sign: float, optimize: bool | None) -> None:
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    with nullcontext() if optimize is None else ao.AutogradGraph(optimize=optimize):
+        operands = (x, torch.tensor(3.0))
+        y = torch.cond(x.sum() * sign > 0, lambda x, s: (x * s).sin(), lambda x, s: (x * s).cos(), operands)
+        y.sum().backward()
+    at = 3 * x.detach()
+    assert x.grad is not None
+    assert torch.allclose(x.grad, 3 * at.cos() if sign > 0 else -3 * at.sin())
+
+
+def test_cond_in_a_compiled_function() -> None:
+    fn = torch.compile(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), backend="eager", fullgraph=True)
+    x = torch.tensor([1.0, 2.0])
+    assert torch.equal(fn(x), x.sin())
+    assert torch.equal(fn(-x), x.cos())
