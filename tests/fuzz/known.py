@@ -221,6 +221,12 @@ def copied_products(program: Program, message: str) -> bool:
     return agree(program, lines)
 
 
+def in_own_memory(program: Program, message: str) -> bool:
+    """Do both agree when each leaf that is a part of other memory has memory of its own?"""
+    part = re.compile(r"(laid\([^()]*(?:\(\))?[^()]*\))\.requires_grad_\(\)")
+    return agree(program, [part.sub(r"\1.clone().requires_grad_()", line) for line in program.statements])
+
+
 def not_asked_itself(program: Program, message: str) -> bool:
     """Do both agree when no run is asked for the result of a quotient itself?"""
     quotients = {line.partition(" = ")[0] for line in program.statements if " // " in line or "floor_divide" in line}
@@ -444,6 +450,15 @@ KNOWN = (
         r"_is_view\(\)",
         "u = F.adaptive_max_pool1d(d.reshape(1, 1, -1), 2)\ntell(u._is_view())",
         copied_hidden,
+    ),
+    Known(
+        "a view, written under no_grad, of a leaf that lies in other memory: torch reads its history off that memory, and "
+        "the leaf has no gradient",
+        r"(?s)\.grad is.*instead of\s*None",
+        r"laid\([^,]*, '\w+'\)\.requires_grad_\(\)",
+        "u = laid(f.detach(), 'offset').requires_grad_()\nv = u.unsqueeze(0)\nwith torch.no_grad(): v.mul_(2)\n"
+        "v.sum().backward()",
+        in_own_memory,
     ),
     Known(
         "a result that a pack hook keeps itself, and that `out=` then gives another shape: torch's rule reads what it "
