@@ -401,7 +401,7 @@ def install() -> None:
         transform = transformed(name, getattr(eager, name))
         setattr(eager, name, transform)
         setattr(public, name, transform)
-    torch.cond = taken(torch.cond)  # type: ignore[assignment]
+    torch.cond = taken(torch.cond)
     forward_ad.enter_dual_level = refuse_dual_level(forward_ad.enter_dual_level)
     private.ScriptFunction.__call__ = scripted_function(private.ScriptFunction.__call__)
     private.ScriptMethod.__call__ = scripted_method(private.ScriptMethod.__call__)
