@@ -110,6 +110,8 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
             call.repeats = keeps_nothing(call)
         copies = [p.detach().requires_grad_(p.requires_grad) for p in gs]
         asked = [task.wants(n) for n in node.operands]      # torch cannot differentiate some calls by every operand
+        if not any(asked):
+            return [None] * len(asked)
         with results_end(call):
             given = iter(GRAD(outs, [x for x, on in zip(ends_of(call), asked, strict=True) if on], copies,
                               create_graph=True, allow_unused=True))
