@@ -133,14 +133,19 @@ def index_select_back(g: Any, index: Any, x_shape: Any, *, dim: int) -> Any:
     return zeros.index_add(dim, index, g) if len(x_shape) else zeros + g.sum()
 
 
+def picked_rows(g: Any, index: Any, dim: int) -> Any:
+    """`g.index_select(dim, index)`; in a batch torch repeats what is picked by one number that has no axis."""
+    return g.index_select(dim, index if index.ndim else index.reshape(1)) if g.ndim else g
+
+
 def index_add_source(g: Any, index: Any, source_shape: Any, *, dim: int, alpha: Any) -> Any:
-    picked = g.index_select(dim, index) if g.ndim else g
+    picked = picked_rows(g, index, dim)
     picked = picked.reshape(source_shape) if len(source_shape) != g.ndim else picked
     return picked if alpha == 1 else picked * alpha
 
 
 def index_copy_source(g: Any, index: Any, source_shape: Any, *, dim: int) -> Any:
-    return (g.index_select(dim, index) if g.ndim else g).reshape(source_shape)
+    return picked_rows(g, index, dim).reshape(source_shape)
 
 
 def take_back(g: Any, index: Any, x_shape: Any) -> Any:

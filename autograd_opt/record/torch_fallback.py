@@ -29,7 +29,7 @@ from autograd_opt.record.nested_values import collect, substitute
 from autograd_opt.record.opaque_calls import OpaqueCall, keeps_nothing
 from autograd_opt.record.torch_nodes import name_of, stages
 
-BATCHED_WRONGLY = frozenset(["as_strided_scatter"])
+BATCHED_WRONGLY = frozenset(["as_strided_scatter", "index_reduce"])
 """Calls whose derivative torch 2.13 computes wrongly for a batch of cotangents: they are differentiated one by one."""
 
 
