@@ -66,6 +66,11 @@ def mish_slope(x: Any) -> Any:
     return t + x * s * (1 - t * t)
 
 
+def mish_bend(x: Any) -> Any:
+    t, s = torch.nn.functional.softplus(x).tanh(), x.sigmoid()
+    return (1 - t * t) * s * (2 + x * (1 - s) - 2 * x * t * s)
+
+
 def hardswish_back(g: Any, x: Any) -> Any:
     return torch.where(x <= -3, 0.0, torch.where(x < 3, g * (x / 3 + 0.5), g))
 
@@ -177,7 +182,9 @@ define("softplus_backward", "g, x, beta=1, threshold=20", E, "torch.ops.aten.sof
        x=softplus_bend)
 # ----- composed -----
 define("log_sigmoid", "x", E, "torch._C._nn.log_sigmoid F.logsigmoid", x=lambda g, x: g * (-x).sigmoid())
-define("mish", "x", E, "torch._C._nn.mish", x=lambda g, x: g * mish_slope(x))
+define("mish", "x", E, "torch._C._nn.mish", x=lambda g, x: A.mish_backward(g, x))
+define("mish_backward", "g, x", E, "torch.ops.aten.mish_backward", meaning=lambda g, x: g * mish_slope(x),
+       g=lambda h, x: A.mish_backward(h, x), x=lambda h, g, x: h * g * mish_bend(x))
 define("hardtanh", "x, min_val=-1.0, max_val=1.0", E, "torch._C._nn.hardtanh",
        x=lambda g, x, *, min_val, max_val: A.hardtanh_backward(g, x, min_val, max_val))
 define("relu6", "x", E, "torch._C._nn.relu6", x=lambda g, x: A.hardtanh_backward(g, x, 0, 6))

@@ -134,7 +134,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "place_add": (on((3, 2), (3,), values=I0, shape=(3, 2), index=("#",), needs=(0,)),),
     **each("conj conj_physical resolve_conj resolve_neg real", on((2,))),
     # ----- fused kernels, by the formulas of the operator table; their rules serve second derivatives -----
-    **each("tanh_backward sigmoid_backward silu_backward", on((2,), (2,))),
+    **each("tanh_backward sigmoid_backward silu_backward mish_backward", on((2,), (2,))),
     "threshold_backward": (on((2,), (2,)),), "leaky_relu_backward": (on((2,), (2,)),), "elu_backward": (on((1,), (1,)),),
     "softplus_backward": (on((1,), (1,), beta=2),), "gelu_backward": (on((1,), (1,)),),
     **each("softmax_backward log_softmax_backward", on((2, 3), (2, 3), dim=1, dtype=torch.float64)),

@@ -28,7 +28,7 @@ LINEAR: dict[str, tuple[int, ...]] = {
         slice_backward diag_embed tril triu trace flip fliplr flipud rot90 roll repeat tile slice index place
         place_add erase_index as_strided view_region view_erase view_embed gather take index_select output split
         split_with_sizes chunk unbind tanh_backward sigmoid_backward threshold_backward leaky_relu_backward
-        elu_backward gelu_backward silu_backward softplus_backward softmax_backward log_softmax_backward
+        elu_backward gelu_backward silu_backward mish_backward softplus_backward softmax_backward log_softmax_backward
         hardswish_backward logit_backward glu_backward mse_loss_backward smooth_l1_loss_backward
         huber_loss_backward soft_margin_loss_backward binary_cross_entropy_backward""".split(), FIRST),
     **dict.fromkeys(["mul", "matmul", "mm", "bmm", "mv", "dot", "outer"], BOTH),
