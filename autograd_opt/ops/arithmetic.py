@@ -46,6 +46,11 @@ def pow_exponent(g: Any, x: Any, y: Any, ans: Any) -> Any:
     return g * torch.where((x == 0) & not_negative(y), 0.0, H(ans * x.log()))
 
 
+def widened(t: Any, g: Any) -> Any:
+    """`t` in the type in which `float_power` computes, that of its cotangent."""
+    return t if isinstance(t, NUMBER) else t.to(g.dtype)
+
+
 def not_negative(y: Any) -> Any:
     """Where `y` is real and not negative."""
     return (y.imag == 0) & (y.real >= 0) if y.is_complex() else y >= 0
@@ -96,7 +101,8 @@ define("lerp", "x, y, weight", E, "torch.lerp T.lerp",
 define("pow", "x, y", E, "torch.pow T.pow T.__pow__", inplace="T.__ipow__", lean="ans", x=pow_base,
        y=pow_exponent)
 define("float_power", "x, y", E, "torch.float_power T.float_power", lean="ans",
-       x=lambda g, x, y, ans: pow_base(g, x.to(g.dtype), y, ans), y=lambda g, x, y, ans: pow_exponent(g, x, y, ans))
+       x=lambda g, x, y, ans: pow_base(g, widened(x, g), widened(y, g), ans),
+       y=lambda g, x, y, ans: pow_exponent(g, widened(x, g), widened(y, g), ans))
 define("sqrt", "x", E, "torch.sqrt T.sqrt", x=lambda g, ans: g / (2 * H(ans)))
 define("rsqrt", "x", E, "torch.rsqrt T.rsqrt", x=lambda g, ans: -0.5 * g * H(ans ** 3))
 # ----- rounding and signs -----

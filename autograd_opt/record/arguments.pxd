@@ -33,6 +33,8 @@ cdef inline Node computed(object t):
     cdef Node node = held_node(t)
     return None if node is None or node.flags & LEAF else node
 
+cdef bint came_late(Tape tape, object t) except -1
+
 cdef inline bint tracked(Tape tape, object t) except -1:
     """Does `t` require grad?  Asked before anything is registered for it."""
     cdef Node node
@@ -41,13 +43,11 @@ cdef inline bint tracked(Tape tape, object t) except -1:
             return True
         if not ao_plain(t):
             return holds_tracked(tape, t)
-        # a view made before its base took part in a recorded write
-        return tape.late and ao_is_view(t) and handle(tape, t).flags & REQUIRES_GRAD != 0
+        return tape.late and ao_is_view(t) and came_late(tape, t)
     node = computed(t)
     if node is not None:
-        return node.flags & REQUIRES_GRAD != 0 or (
-            tape.late and node.view is not None and handle(tape, t).flags & REQUIRES_GRAD != 0)
-    return getattr(t, MARK, False) or (tape.late and ao_is_view(t) and handle(tape, t).flags & REQUIRES_GRAD != 0)
+        return node.flags & REQUIRES_GRAD != 0 or (tape.late and node.view is not None and came_late(tape, t))
+    return getattr(t, MARK, False) or (tape.late and ao_is_view(t) and came_late(tape, t))
 
 cdef inline bint foreign(object x) except -1:
     """Is `x` no tensor, and has it, or one of those in it, a torch function to be asked?"""

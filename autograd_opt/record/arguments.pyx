@@ -7,6 +7,7 @@ from autograd_opt.abi.ctorch cimport ao_builtin0, ao_call, ao_innermost_mode, ao
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.plain_values cimport deeper, shallower
 from autograd_opt.graph.tape cimport active_tape
+from autograd_opt.graph.tape import unusual
 from autograd_opt.record.sites cimport settled
 
 ao_use_reads(reads_address())
@@ -36,7 +37,12 @@ cdef bint is_tensor(object t) except -1:
 cdef bint holds_tracked(Tape tape, object t) except -1:
     """`tracked` for a tensor that is not plain and requires no grad itself: one kept from inside a transform may hold one."""
     cdef bint holds = private.unwrap_if_dead(t) is not t
-    return (holds or tape.late and ao_is_view(t)) and handle(tape, t).flags & REQUIRES_GRAD != 0
+    return holds and handle(tape, t).flags & REQUIRES_GRAD != 0 or tape.late and ao_is_view(t) and came_late(tape, t)
+
+
+cdef bint came_late(Tape tape, object t) except -1:
+    """Was the view `t` made before its base came to require grad?  Views of other kinds have no history to find."""
+    return (type(t) is Tensor or not unusual(t)) and handle(tape, t).flags & REQUIRES_GRAD != 0
 
 
 cdef bint foreign_kind(object x) except -1:

@@ -148,8 +148,16 @@ def test_refused_where_a_gradient_would_be_lost(name: str, optimize: bool, kind:
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 @pytest.mark.parametrize("optimize", [False, True])
-def test_without_gradients_other_kinds_compute_as_in_torch(optimize: bool) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_without_gradients_other_kinds_compute_as_in_torch(late: bool, optimize: bool) -> None:
+    """`late`: while a view lives whose base came to require grad after it was made."""
     w = ao.tensor(X)
+    if late:
+        base = ao.CustomTensor(X.clone(), requires_grad=False)
+        view = base[:1]
+        with ao.AutogradGraph():
+            base.requires_grad_()
+        assert view.requires_grad
     with ao.AutogradGraph(optimize=optimize):
         assert type(Wrapped(X) * 2) is Wrapped
         assert type(torch.dot(Wrapped(X), Wrapped(X))) is Wrapped

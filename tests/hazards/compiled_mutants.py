@@ -130,8 +130,8 @@ GUARDS = [
         "10 memory of numpy",
     ),
     Guard(
-        "private.storage_id(t.untyped_storage()) in self.exposed",
-        "mutant != @ and private.storage_id(t.untyped_storage()) in self.exposed",
+        "return memory in self.exposed",
+        "return mutant != @ and memory in self.exposed",
         "10 numpy of a detached alias",
     ),
     Guard(

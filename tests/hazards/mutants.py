@@ -107,7 +107,7 @@ mutant("requires_grad_ keeps the history", replaced(handles, "become_leaf", noth
 mutant(
     "a write is recorded on its old operands",
     replaced(views, "rewrite", lambda op, found, operands, attributes, target, extra=None: found[0]),
-    "10 copy_ of a broadcast value, differentiated twice",
+    "10 write with a saved operand of the target's memory",
 )
 mutant("random writes keep the old gradient", replaced(inplace, "OVERWRITE", OPS["written"]), "08 filled with noise")
 
