@@ -3,11 +3,14 @@
 CustomTensor is a subclass of the plain tensor's class, so Python asks its slots first.
 """
 
-from cpython.object cimport PyObject
+import dis
 
+from cpython.object cimport Py_EQ, Py_GE, Py_GT, Py_LE, Py_LT, Py_NE, PyObject
+
+from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.node cimport CustomTensor, ordinary
+from autograd_opt.graph.node cimport CustomTensor, Parameter, PlainTensor, ordinary
 from autograd_opt.record.arguments cimport is_tensor, overridden
 from autograd_opt.record.entries cimport PAST, getitem, item_of
 from autograd_opt.record.hot_operators cimport KERNELS, Kernel, fast_binary, fast_unary
@@ -26,6 +29,33 @@ cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         PyNumberMethods *tp_as_number
         PyMappingMethods *tp_as_mapping
+        void *tp_richcompare
+cdef extern from *:
+    """
+    static int ao_compare_code = -1;               /* the number of the instruction that compares */
+    static signed char ao_signs[256];              /* what its argument says: Py_LT, ..., or -1 */
+    static int ao_written_sign(void) {
+        /* which comparison the source says that the interpreter is at, -1 where it is at a call or knows no source */
+        PyFrameObject *frame = PyEval_GetFrame();
+        if (frame == NULL) return -1;
+        int at = PyFrame_GetLasti(frame), sign = -1;
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        PyObject *bytes = PyCode_GetCode(code);
+        Py_DECREF(code);
+        if (bytes == NULL) { PyErr_Clear(); return -1; }
+        if (at >= 0 && at + 1 < PyBytes_GET_SIZE(bytes)) {
+            unsigned char *step = (unsigned char *)PyBytes_AS_STRING(bytes) + at;
+            if (step[0] == ao_compare_code) sign = ao_signs[step[1]];
+        }
+        Py_DECREF(bytes);
+        return sign;
+    }
+    static richcmpfunc ao_former_compare;
+    """
+    int ao_compare_code
+    signed char *ao_signs
+    int ao_written_sign()
+    object (*ao_former_compare)(object, object, int)
 
 cdef Kernel ADD, SUB, MUL, DIV, POW, NEG
 
@@ -76,9 +106,41 @@ cdef object slot_subscript(object self, object index):
     return getitem(self, index) if r is PAST else r
 
 
+cdef tuple TURNED = (Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE)
+cdef tuple METHODS = tuple([getattr(private.TensorBase, f"__{name}__") for name in ("lt", "le", "eq", "ne", "gt", "ge")])
+
+
+cdef object slot_compare(object self, object other, int sign):
+    """`self < other`, for any sign; the axes of what torch computes lie as those of the operand that it is given first.
+
+    Python asks the more special class first: for `c < r` of a plain `c` it asks a recorded `r` whether `r > c`.  And
+    where torch computes with a plain tensor in the place of `r`, Python asks a parameter `p` first, for `r < p`.
+    """
+    cdef int turned = TURNED[sign]
+    if type(other) is Parameter or type(other) is PlainTensor and turned != sign and ao_written_sign() == turned:
+        try:
+            return METHODS[turned](other, self)
+        except TypeError:
+            return NotImplemented
+    return ao_former_compare(self, other, sign)
+
+
+cdef know_instructions():
+    """Read from what Python compiles how its instruction for comparisons says which one it is."""
+    global ao_compare_code
+    ao_compare_code = dis.opmap["COMPARE_OP"]
+    for k in range(256):
+        ao_signs[k] = -1
+    for sign, text in ((Py_LT, "<"), (Py_LE, "<="), (Py_EQ, "=="), (Py_NE, "!="), (Py_GT, ">"), (Py_GE, ">=")):
+        for source in (f"a {text} b", f"if a {text} b: c"):
+            for step in dis.get_instructions(compile(source, "", "exec")):
+                if step.opcode == ao_compare_code:
+                    ao_signs[step.arg] = sign
+
+
 def install_slots(custom):
     """Write the slots; last, since giving a class a method rewrites its slot."""
-    global ADD, SUB, MUL, DIV, POW, NEG
+    global ao_former_compare, ADD, SUB, MUL, DIV, POW, NEG
     cdef PyTypeObject *kind = <PyTypeObject *><PyObject *>custom
     ADD, SUB, MUL, DIV, POW, NEG = [KERNELS[name] for name in ("add", "sub", "mul", "div", "pow", "neg")]
     kind.tp_as_number.nb_add = <void *>slot_add
@@ -88,3 +150,6 @@ def install_slots(custom):
     kind.tp_as_number.nb_power = <void *>slot_pow
     kind.tp_as_number.nb_negative = <void *>slot_neg
     kind.tp_as_mapping.mp_subscript = <void *>slot_subscript
+    know_instructions()
+    ao_former_compare = <object (*)(object, object, int)>kind.tp_richcompare
+    kind.tp_richcompare = <void *>slot_compare
