@@ -29,6 +29,8 @@ endif
 VENV ?= .venv
 SECTIONS ?=
 ARGS ?=
+# a test that waits forever ends its process with the lines at which its threads wait, and fails
+LIMIT := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 # without what counts values found again: they are forgotten when dead records are dropped
 COMPACTED := tests/engine tests/algorithms tests/hazards tests/fuzz tests/optimizer/test_broken_passes.py
 BIN := $(VENV)/bin
@@ -41,16 +43,16 @@ demo: $(VENV)/.built
 	$(BIN)/autograd-opt demo $(ARGS)
 
 test: $(VENV)/.built
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n auto $(LIMIT) $(ARGS)
 
 debug hashes plain: $(VENV)/.built
-	$(BIN)/python scripts/variant.py $@ -q -n auto -m "not slow and not long and not gpu" $(ARGS)
+	$(BIN)/python scripts/variant.py $@ -q -n auto $(LIMIT) -m "not slow and not long and not gpu" $(ARGS)
 
 compact: $(VENV)/.built
-	$(BIN)/python scripts/variant.py $@ -q -n auto -m "not slow and not long and not gpu" $(or $(ARGS),$(COMPACTED))
+	$(BIN)/python scripts/variant.py $@ -q -n auto $(LIMIT) -m "not slow and not long and not gpu" $(or $(ARGS),$(COMPACTED))
 
 address undefined dev switches: $(VENV)/.built
-	$(BIN)/python scripts/variant.py $@ -q -n auto -m "not slow and not long and not gpu" $(or $(ARGS),tests/engine tests/optimizer)
+	$(BIN)/python scripts/variant.py $@ -q -n auto $(LIMIT) -m "not slow and not long and not gpu" $(or $(ARGS),tests/engine tests/optimizer)
 
 # What fails is a line in the tables; the figures are filled in all the same.
 bench: $(VENV)/.benched

@@ -131,7 +131,9 @@ class Rows(torch.utils.data.Dataset):
 def test_workers_of_a_data_loader_that_are_forked_inside_a_graph():
     weight = torch.ones(3, requires_grad=True)
     with ao.AutogradGraph(optimize=True):
-        for rows in torch.utils.data.DataLoader(Rows(), batch_size=3, num_workers=1, multiprocessing_context="fork"):
+        loader = torch.utils.data.DataLoader(Rows(), batch_size=3, num_workers=1, multiprocessing_context="fork",
+                                             timeout=120)
+        for rows in loader:
             assert type(rows) is torch.Tensor
             (rows * weight).sum().backward()
     assert torch.allclose(weight.grad, torch.tensor([0.0, 15.0, 30.0]))

@@ -96,12 +96,12 @@ def together(folder, n):
 
 
 def test_processes_that_write_the_same_file_never_see_half_of_one(tmp_path):
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")       # a fork would hold what other threads of this process held
     children = [context.Process(target=together, args=(str(tmp_path), 60)) for _ in range(3)]
     for child in children:
         child.start()
     for child in children:
-        child.join()
+        child.join(timeout=300)
     assert [c.exitcode for c in children] == [0, 0, 0]
     assert sorted(os.listdir(tmp_path / "files")) == ["0.json", "1.json", "2.json"]
 
