@@ -61,13 +61,18 @@ def silu_bend(x: Any) -> Any:
     return s * (1 - s) * (2 + x * (1 - 2 * s))
 
 
+def mish_parts(x: Any) -> tuple[Any, Any]:
+    """tanh(log(1 + exp(x))), without softplus' threshold, beyond which its derivative is another; and sigmoid(x)."""
+    return (-torch.nn.functional.logsigmoid(-x)).tanh(), x.sigmoid()
+
+
 def mish_slope(x: Any) -> Any:
-    t, s = torch.nn.functional.softplus(x).tanh(), x.sigmoid()
+    t, s = mish_parts(x)
     return t + x * s * (1 - t * t)
 
 
 def mish_bend(x: Any) -> Any:
-    t, s = torch.nn.functional.softplus(x).tanh(), x.sigmoid()
+    t, s = mish_parts(x)
     return (1 - t * t) * s * (2 + x * (1 - s) - 2 * x * t * s)
 
 

@@ -204,11 +204,12 @@ def test_the_table_in_the_documentation_claims_nothing_that_is_not_proved():
         assert rows[op] == TABLE.classes(prover.prove(op))[op][1]
 
 
-@pytest.mark.parametrize("op", sorted(op for op in CASES if op in OPS))
-def test_no_lemma_ends_in_an_accident(op):
-    """A lemma without an answer names what it lacks; an exception of Python's is no reason."""
-    undecided = [p for p in claims.prove(op) if p.status == "undecided"]
-    accidents = [p for p in undecided if re.match(r"[A-Za-z]+(Error|Exception):", p.detail)]
+@pytest.mark.parametrize("first", range(8))
+def test_no_lemma_ends_in_an_accident(first):
+    """A lemma without an answer names what it lacks; neither an exception of Python's nor the time is a reason."""
+    names = sorted(op for op in CASES if op in OPS)[first::8]
+    undecided = [p for _, proofs in prover.in_subprocess(names, 30.0) for p in proofs if p.status == "undecided"]
+    accidents = [p for p in undecided if re.match(r"[A-Za-z]+(Error|Exception):|no answer", p.detail)]
     assert not accidents, accidents
 
 

@@ -39,7 +39,7 @@ def each(names: str, *cases: Case) -> dict[str, tuple[Case, ...]]:
 I0 = {1: np.array([2, 0, 2])}
 CASES: dict[str, tuple[Case, ...]] = {
     # ----- elementwise -----
-    **each("neg positive square sin cos tan sinh cosh asinh atan tanh exp exp2 expm1 erf erfc sigmoid silu log_sigmoid "
+    **each("neg positive square sin cos tan sinh cosh asinh atan tanh exp exp2 expm1 erf erfc sigmoid silu mish log_sigmoid "
            "ndtr digamma lgamma deg2rad rad2deg", on((2,))),
     **each("reciprocal log log2 log10 log1p sqrt rsqrt entr sinc", on((2,), positive=True)),
     **each("asin acos atanh acosh erfinv", on((2,))),

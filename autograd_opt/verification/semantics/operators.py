@@ -158,6 +158,7 @@ MEANING: dict[str, Meaning] = {
     "sigmoid": sigmoid,
     "silu": lambda D, x: D.mul(x, sigmoid(D, x)),
     "log_sigmoid": lambda D, x: D.call("log", sigmoid(D, x)),
+    "mish": lambda D, x: D.mul(x, D.call("tanh", D.neg(D.call("log", sigmoid(D, D.neg(x)))))),
     "softplus": lambda D, x, beta=1, threshold=20: D.branch(
         D.sub(D.scale(beta, x), D.number(threshold)), x,
         D.div(D.call("log", D.add(D.number(1), D.call("exp", D.scale(beta, x)))), D.number(beta)), 0),

@@ -155,10 +155,12 @@ class Symbols(Domain):
         Outside : neither was found.
         """
         e = self.settled(sympy.sympify(e))
+        if soon_zero(e):
+            return True
+        if self.differs(e):              # asked before sympy's simplification, which has no end for some that differ
+            return False
         if is_zero(e):
             return True
-        if self.differs(e):
-            return False
         raise Outside(f"sympy does not say whether {e} is 0")
 
     def differs(self, e: Any) -> bool:
@@ -246,6 +248,11 @@ def fresh(prefix: str, shape: tuple[int, ...], positive: bool = False, negative:
 
 def is_zero(e: Any) -> bool:
     """Does sympy show that the expression is 0?  Cheap means first; never a numeric guess."""
+    return soon_zero(e) or bool(sympy.simplify(sympy.expand(e)) == 0)
+
+
+def soon_zero(e: Any) -> bool:
+    """Do expanding and a common denominator show that the expression is 0?"""
     if e == 0:
         return True
     e = sympy.expand(e)
@@ -256,6 +263,4 @@ def is_zero(e: Any) -> bool:
         return True
     r = e.rewrite(sympy.exp)
     n = sympy.fraction(sympy.together(r))[0]
-    if sympy.expand(sympy.powsimp(sympy.expand(n))) == 0:
-        return True
-    return bool(sympy.simplify(e) == 0)
+    return bool(sympy.expand(sympy.powsimp(sympy.expand(n))) == 0)
