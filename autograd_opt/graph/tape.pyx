@@ -46,6 +46,8 @@ cdef object get_device = ao_own(base.__dict__["device"])
 cdef object get_base = ao_own(private.base_property)
 cdef object get_inference = base.__dict__["is_inference"]
 cdef object get_meta = ao_own(base.__dict__["is_meta"])
+cdef object get_hooks = private.backward_hooks_property
+cdef object get_post_hooks = private.post_accumulate_grad_hooks_property
 cdef object STRIDED_LAYOUT = torch.strided
 cdef int64_t _tape_ids = 0
 
@@ -285,6 +287,13 @@ cdef bint any_late():
     return False
 
 
+cdef bint listens(object t) except -1:
+    """Has the leaf hooks, from outside or from another graph?"""
+    if type(t) is CustomTensor and (t.__dict__.get("_leaf_hooks") or t.__dict__.get("_post_hooks")):
+        return True
+    return bool(ao_get(get_hooks, t)) or bool(ao_get(get_post_hooks, t))
+
+
 @cython.no_gc_clear
 cdef class Tape:
     """The staging area of one graph: nodes in record order, leaves, value table."""
@@ -418,6 +427,8 @@ cdef class Tape:
             if mark:
                 node.flags |= REQUIRES_GRAD
                 self.take(node, t)
+                if not self.heard and listens(t):
+                    self.heard = True
             else:
                 node.value = weakref.ref(t, forgetter(self, key, node))
         elif node.flags & REQUIRES_GRAD and is_weak(node.value):
@@ -466,6 +477,8 @@ cdef class Tape:
         node.vn = fresh_vn()
         node.version = <uint32_t>version
         self.append(node)
+        if not self.heard and listens(t):
+            self.heard = True
         return node
 
     cdef int take(self, Node node, object t) except -1:

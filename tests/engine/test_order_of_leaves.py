@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import autograd_opt as ao
@@ -135,3 +136,33 @@ def test_a_leaf_that_fails_leaves_nothing_waiting() -> None:
         a.grad = b.grad = None
         out.backward()
     assert [t.grad.item() for t in (a, b, c)] == [1.0, 3.0, 2.0]
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("kind", [ao.tensor, torch.Tensor.requires_grad_], ids=["custom", "plain"])
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+@pytest.mark.parametrize("where", ["outside", "in an earlier graph"])
+def test_hooks_from_before_the_graph_see_the_order(where, register, kind, optimize):
+    """A leaf that is used first, without effect, gets its gradient where torch writes it, not at its record's turn."""
+    order = []
+
+    def leaves(kind):
+        order.clear()
+        found = [kind(torch.ones(2)) for _ in range(2)]
+        for name, t in zip("ab", found, strict=True):
+            getattr(t, register)(lambda _, name=name: order.append(name))
+        return found
+
+    def step(a, b):
+        b * 2
+        (a.sum() * 3 + b.sum() * 4).backward()
+        return list(order)
+
+    expected = step(*leaves(torch.Tensor.requires_grad_))
+    if where == "outside":
+        a, b = leaves(kind)
+    else:
+        with ao.AutogradGraph(optimize=optimize):
+            a, b = leaves(kind)
+    with ao.AutogradGraph(optimize=optimize):
+        assert step(a, b) == expected == ["b", "a"]
