@@ -154,7 +154,10 @@ def refused(how: Any, written: str, node: Any = None) -> errors.InplaceError:
 def maker_text(node: Any) -> str:
     """Which output of which function a node is, as torch's refusals say it."""
     number = output_number(node) if node.op.name == "output" else 0
-    return f"Output {number} of {node.name().rstrip('0123456789').removesuffix('Backward')}"
+    name = node.name()
+    if private.VERSION >= (2, 13):
+        name = name.rstrip("0123456789").removesuffix("Backward")
+    return f"Output {number} of {name}"
 
 
 def refuse_making(view: Tensor, written: str, node: Any = None) -> None:

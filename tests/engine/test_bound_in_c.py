@@ -174,7 +174,7 @@ def test_a_method_is_called_past_its_entry() -> None:
     with ao.AutogradGraph():
         with pytest.raises(TypeError, match=r"torch\._C\.TensorBase"):
             torch.Tensor.sum(1.0)
-        with pytest.raises(TypeError):
+        with pytest.raises((TypeError, RuntimeError)):       # of torch 2.12, which takes a text for a name
             x.sum("no axis")
         assert x.sum(1, keepdim=True).equal(X.sum(1, keepdim=True))
         assert torch.Tensor.__getitem__(x, 1).equal(X[1])

@@ -149,7 +149,7 @@ def test_gradients_of_several_leaves_share_what_torchs_share() -> None:
         root = (x + y) * 1 + (x + y) * 1 + z
         first, second, third = torch.autograd.grad(root, (x, y, z), retain_graph=True)
         first.mul_(5)
-        with pytest.raises(RuntimeError, match="index 1 appears to not have been used"):
+        with pytest.raises(RuntimeError, match="appears to not have been used"):
             torch.autograd.grad(root, (x, torch.tensor(1.0, requires_grad=True)))
         return [first.item(), second.item(), third.item()]
 
