@@ -389,8 +389,8 @@ def represent(func: Any, args: Any, kwargs: Any) -> str:
         if type(plain) is CustomTensor:
             plain.__class__ = Tensor  # type: ignore[assignment]
         text = Tensor.__repr__(plain, **kwargs)
-    if node is not None and not node.is_leaf and node.requires_grad and not view_history.leads_nowhere(node):
-        return with_suffix(text, f"grad_fn=<{node.name().rpartition('::')[2]}>")
+        if node is not None and not node.is_leaf and node.requires_grad and not view_history.leads_nowhere(node):
+            return with_suffix(text, f"grad_fn=<{view_history.name_now(t, node).rpartition('::')[2]}>")
     return with_suffix(text, "requires_grad=True") if references.requires_grad(t) else text
 
 

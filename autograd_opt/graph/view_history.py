@@ -324,6 +324,17 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     return fresh
 
 
+def name_now(t: Tensor, node: Any) -> str:
+    """The name of the history of `t`, which torch makes anew where the memory of a view has been written since."""
+    name: str = node.name()
+    if not private.is_view(t) or t.is_inference() or private.version_of(t) == node.version or hidden(t):
+        return name
+    base: Any = private.base_of(t)
+    below = base.__dict__.get("_node")
+    follows = base.requires_grad if below is None or below.is_leaf else below.requires_grad
+    return "AsStridedBackward0" if follows and not made_again(t, base) else name
+
+
 def same_history(tape: Any, node: Any, view: Tensor) -> Any:
     """The node of a view that a write outside the record has given a new value, and nothing else."""
     if tape.optimize:

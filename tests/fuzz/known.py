@@ -438,6 +438,12 @@ KNOWN = (
         saved,
     ),
     Known(
+        "the grad_fn of a view that was written without a record, asked for outside of its graph: that from before",
+        r"told by .*outside\(\): .*grad_fn.*instead of.*AsStrided",
+        r"no_grad\(\)",
+        "v = f.unsqueeze(0)\nwith torch.no_grad(): v.neg_()\nwith outside(): tell(v.grad_fn and v.grad_fn.name())",
+    ),
+    Known(
         "what a graph holds (also in cycles) ends where it is left; in torch it lives as long as its results do",
         r"told by .*alive\(\).*\[.*False.*instead of",
         r"(?s)(fresh\(\)|outside\(\)).*alive\(\)",

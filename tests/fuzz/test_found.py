@@ -1242,6 +1242,20 @@ torch.stack([torch.ones_like(f), f.detach()]))
         with torch.no_grad(): u = v.t()
         tell([u.is_leaf, u.requires_grad])
         (u @ w).sum().backward()""",
+    "a view that was written without a record is printed": """
+        v = f.unsqueeze(0)
+        with torch.no_grad(): v.neg_()
+        with outside(): tell(printed(v))
+        tell(printed(v))
+        u = (w * 1).t()
+        with torch.no_grad(): u.mul_(2)
+        tell(printed(u)); tell(u.grad_fn.name())
+        with outside(): tell(printed(u))""",
+    "hooks of several leaves from before the graph": """
+        graph.register_multi_grad_hook([y, f], see('y'), mode='any')
+        fresh()
+        f * 2
+        (y.sum() * 3 + f.sum() * 4).backward()""",
     "a leaf of which nothing is recorded is held by nobody": """
         v = checkpoint(lambda t, n, q: (t, q), c, 0.5, laid(d, 'permuted').requires_grad_(), use_reentrant=False)[1]
         watch(v); del v; alive()
