@@ -26,7 +26,7 @@ from autograd_opt.plans.recording import Before, Recorded, Repetition
 from autograd_opt.plans.report import Kind, PlanReport, described
 
 if TYPE_CHECKING:
-    from autograd_opt.api.options import RegionOptions
+    from autograd_opt.api.options import CallOptions
 
 Tensor = torch.Tensor
 P = ParamSpec("P")
@@ -182,14 +182,14 @@ class Compiled(Generic[P, R]):
 @overload
 def compile(
     function: Callable[P, R], /, *, fuse: bool = True, exact: bool = False, check_every: int = 0,
-    **options: Unpack[RegionOptions],
+    **options: Unpack[CallOptions],
 ) -> Compiled[P, R]: ...
 
 
 @overload
 def compile(
     function: None = None, /, *, fuse: bool = True, exact: bool = False, check_every: int = 0,
-    **options: Unpack[RegionOptions],
+    **options: Unpack[CallOptions],
 ) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
 
 

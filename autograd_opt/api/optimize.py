@@ -14,23 +14,26 @@ from autograd_opt.api.region_modules import optimized_module, through
 from autograd_opt.api.regions import Region
 
 if TYPE_CHECKING:
-    from autograd_opt.api.options import RegionOptions
+    from autograd_opt.api.options import CallOptions
 
 F = TypeVar("F")
 
 
 @overload
-def optimize(function: F, /, *, optimize: bool | str = True, **options: Unpack[RegionOptions]) -> F: ...
+def optimize(function: F, /, *, optimize: bool | str = True, **options: Unpack[CallOptions]) -> F: ...
 @overload
 def optimize(function: None = None, /, *, optimize: bool | str = True,
-             **options: Unpack[RegionOptions]) -> Callable[[F], F]: ...
+             **options: Unpack[CallOptions]) -> Callable[[F], F]: ...
 def optimize(function: Any = None, /, **options: Any) -> Any:
     """Make every call of a function or module a region: recorded, optimized, one node of torch's own graph.
 
     Parameters
     ----------
     function : a function, or a `torch.nn.Module`, which stays the same object; without it a decorator is returned.
-    options : those of `AutogradGraph`, with `optimize=True` by default.
+    options : those of `AutogradGraph`, with `optimize=True` by default, and `patience`: after so many calls in a row (8)
+        in which the optimizer saved less than recording takes, calls run as written, and one of 64, later of up to 1024,
+        is recorded to look again. With None every call is recorded; so it is with `verify`, `anomaly`, `passes`, without
+        `optimize`, and in a program that makes leaves by `ao.tensor`.
 
     Returns
     -------
@@ -41,6 +44,7 @@ def optimize(function: Any = None, /, **options: Any) -> Any:
     Raises
     ------
     ArgumentTypeError : something that cannot be called, a class, or an async function; an unknown option.
+    ArgumentError : `patience` is not positive.
     UnsupportedError : a TorchScript module.
 
     >>> import torch, autograd_opt as ao

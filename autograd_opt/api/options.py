@@ -20,7 +20,7 @@ Passes: TypeAlias = Sequence[str | Pass] | Pipeline
 
 
 class RegionOptions(TypedDict, total=False):
-    """Options of `AutogradGraph` that regions and plans take as well."""
+    """Options of `AutogradGraph` that regions and plans take, too."""
 
     passes: Passes | None
     verify: bool
@@ -28,6 +28,12 @@ class RegionOptions(TypedDict, total=False):
     name: str | None
     allowance: int | None
     sources: bool
+
+
+class CallOptions(RegionOptions, total=False):
+    """Options of regions and plans."""
+
+    patience: int | None
 
 
 class GraphOptions(RegionOptions, total=False):

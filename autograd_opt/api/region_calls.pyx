@@ -19,8 +19,9 @@ from autograd_opt.engine.entry cimport run_for_torch
 from autograd_opt.engine.kernels cimport NOTHING, Tensor, guard_enter, guard_exit, transform_level
 from autograd_opt.engine.own_memory import own_memory
 from autograd_opt.graph import refusals
+from autograd_opt.graph import tensor as leaves
 from autograd_opt.graph.boundary cimport become_torchs, boundary, hand_over, kept_outside, loosen, nodes_of, reaches_all
-from autograd_opt.graph.node cimport MARK, REQUIRES_GRAD, CustomTensor, Node
+from autograd_opt.graph.node cimport ELEMENTWISE, LEAF, MARK, REQUIRES_GRAD, CustomTensor, Node
 from autograd_opt.graph.tape cimport Held, Tape, active_tape
 
 ao_use_reads(reads_address())
@@ -58,15 +59,98 @@ cdef object refuse_leaf(object t):
     ))
 
 
+cdef enum:
+    SHORTEST = 64                        # calls that run as written before one is recorded to look again
+    LONGEST = 1024                       # the same after many looks
+    # Nanoseconds by which a recorded call is slower than torch, or faster, forward and backward, with small operands.
+    CALL = 100000                        # slower: a graph, a node of torch's, a run of torch's engine that enters a graph
+    INPUT = 2000                         # slower: each leaf that requires grad
+    OTHER = 4000                         # slower: each operation that is not elementwise
+    ELEMENTWISE_ONE = 1200               # faster: each elementwise operation, which is recorded by compiled code
+    SAVED = 10000                        # faster: an operation that is not run
+    BYTES = 5                            # so many of a result that is not computed again are a nanosecond
+
+
+@cython.final
+cdef class Balance:
+    """Whether a region's calls save more time than recording takes, by what was counted in those that were recorded.
+
+    After `patience` calls in a row that did not, calls run as written; after 64 of these, later after up to 1024, one is
+    recorded to look again.  Counts decide, with fixed estimates of what each costs or saves, and no clock: a program
+    computes the same bits in each of its runs.
+    """
+    cdef readonly object patience
+    cdef readonly Py_ssize_t losses, resting, rest
+    cdef Tape last                       # of the latest call that was recorded, until it is taken into account
+    cdef Py_ssize_t cost                 # of its recording
+
+    def __init__(self, patience):
+        self.patience, self.rest = patience, SHORTEST
+
+    def rests(self, args):
+        """True for a call that runs as written."""
+        if self.resting == 0 or leaves.made:             # a leaf that torch does not know of would lose its gradient
+            return False
+        for a in args:
+            if type(a) is CustomTensor:
+                return False
+        self.resting -= 1
+        return True
+
+    cdef int begin(self, Tape tape) except -1:
+        """Count a call that has just been recorded; the one before, if its results live on, is taken as it is by now."""
+        cdef Node node
+        cdef Py_ssize_t i
+        if self.last is not None:
+            self.learn(max(self.last.merges.twins, self.last.merges.handed))
+        self.last, self.cost = tape, CALL
+        if tape.runs:
+            self.cost = 0                # the function differentiates: that takes half of torch's time, or little more
+        elif self.patience is not None:
+            for i in range(tape.n):
+                node = <Node>tape.nodes[i]
+                if node.flags & LEAF:
+                    self.cost += INPUT if node.flags & REQUIRES_GRAD else 0
+                elif node.op.flags & ELEMENTWISE:
+                    self.cost -= ELEMENTWISE_ONE
+                elif node.op.name != "output":           # one of an operation's results
+                    self.cost += OTHER
+        return 0
+
+    cdef int end(self, Tape tape) except -1:
+        """Take a call into account that nobody holds any more, backward runs included."""
+        if self.last is tape:
+            self.learn(tape.merges.handed)
+        return 0
+
+    cdef int learn(self, Py_ssize_t merged) except -1:
+        """Did the latest call save more than its recording took?"""
+        cdef Tape tape = self.last
+        self.last = None
+        if self.patience is None:
+            return 0
+        if SAVED * (tape.hits + merged) + tape.reused_bytes // BYTES >= self.cost:
+            self.losses, self.rest = 0, SHORTEST
+            return 0
+        self.losses += 1
+        if self.losses >= self.patience and self.resting == 0:
+            self.resting = self.rest
+            self.rest = min(2 * self.rest, LONGEST)
+        return 0
+
+
 @cython.final
 cdef class Kept:
     """Releases a graph when the last node of torch's that is of it has gone."""
     cdef public object graph
+    cdef Balance balance
 
-    def __init__(self, graph):
-        self.graph = graph
+    def __init__(self, graph, Balance balance=None):
+        self.graph, self.balance = graph, balance
 
     def __del__(self):
+        if self.balance is not None:
+            self.balance.end(self.graph.tape)
         self.graph._release()
 
 
@@ -81,9 +165,9 @@ cdef class Call:
     cdef list roots, leaves, inputs, outputs, written
     cdef Held held
 
-    def __init__(self, graph, Kept kept=None):
+    def __init__(self, graph, Kept kept=None, Balance balance=None):
         self.graph = graph
-        self.kept = Kept(graph) if kept is None else kept
+        self.kept = Kept(graph, balance) if kept is None else kept
         self.lock = threading.RLock()
         self.alone = True
 
@@ -140,6 +224,8 @@ cdef class Call:
         changed = nodes_of(tape, written)
         others = [hand_over(tape, t) for t in written]
         outputs = ordinary(originals, self.inputs)
+        if keeps and self.kept.balance is not None:
+            self.kept.balance.begin(tape)
         self.roots = known + changed
         self.written = [t for t, node in zip(written, changed) if node.flags & REQUIRES_GRAD]
         self.held = Held(self.roots)

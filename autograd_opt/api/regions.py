@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 
+from autograd_opt import errors
 from autograd_opt.abi import torch_private
 from autograd_opt.api import region_results
 from autograd_opt.api.graph import AutogradGraph
-from autograd_opt.api.region_calls import Call, made_here, runs_as_written
+from autograd_opt.api.region_calls import Balance, Call, made_here, runs_as_written
 from autograd_opt.graph import boundary
 from autograd_opt.graph import tape as tapes
 
@@ -29,6 +30,8 @@ numbers = itertools.count(1)
 USUAL: dict[str, Any] = {"optimize": True, "passes": None, "verify": False, "anomaly": False, "name": None,
                          "allowance": None, "sources": True}
 """The options of a region, in the order in which `configure` takes them."""
+PATIENCE: int | None = 8
+"""Recorded calls in a row that save less than recording takes, after which calls run as written."""
 NOT_COMPILED = "a call of what ao.optimize was given is recorded as it runs: torch.compile ends its graph before it"
 
 
@@ -38,8 +41,11 @@ class Region:
     def __init__(self, options: dict[str, Any]):
         self.options = options
         self.place = f"region {next(numbers)}"
-        AutogradGraph(**options)            # refuses options that are wrong
-        self.settings = tuple({**USUAL, **options}.values())
+        own = {name: value for name, value in options.items() if name != "patience"}
+        AutogradGraph(**own)                # refuses options that are wrong
+        self.settings = tuple({**USUAL, **own}.values())
+        asked_for = own.get("verify") or own.get("anomaly") or own.get("passes") or not own.get("optimize", True)
+        self.balance = Balance(None if asked_for else checked_patience(options.get("patience", PATIENCE)))
 
     def __reduce__(self) -> Any:
         """A copy learns by itself what it need not keep."""
@@ -49,7 +55,7 @@ class Region:
         """The result of `function(*args, **kwargs)`, with a history of one node."""
         before = set_frame_callback(None)
         try:
-            if runs_as_written():
+            if runs_as_written() or self.balance.rests(args):
                 return function(*args, **kwargs)
             return self.recorded(function, args, kwargs)
         finally:
@@ -64,7 +70,7 @@ class Region:
         graph.__enter__()
         try:
             box = [function(*args, **kwargs)]       # no other name holds the result: see `kept_outside`
-            call = Call(graph)
+            call = Call(graph, None, self.balance)
             outputs, originals = call.results(box, keeps=True)
         except BaseException:
             give_back(graph)
@@ -78,6 +84,20 @@ class Region:
 
 
 torch_private.not_compiled(Region.__call__, NOT_COMPILED)
+
+
+def checked_patience(patience: Any) -> int | None:
+    """The option `patience`.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentError : it is neither None nor a positive number.
+    """
+    if patience is not None and (isinstance(patience, bool) or not isinstance(patience, int)):
+        raise errors.ArgumentTypeError(errors.at(f"patience is a number of calls or None, not {patience!r}"))
+    if patience is not None and patience < 1:
+        raise errors.ArgumentError(errors.at(f"patience is at least 1, or None for no end, not {patience}"))
+    return patience
 
 
 def give_back(graph: AutogradGraph) -> None:

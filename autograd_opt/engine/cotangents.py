@@ -55,8 +55,11 @@ def make_cotangents(tape: Any, roots: Sequence[Any], found: Sequence[Any], given
             ))
         g = g if g.dtype is dtype else g.to(dtype)
         computed = view_history.origin(node)
-        turned = tuple(shape) != tuple(computed.shape) and not computed.is_leaf
-        out.append(of_the_shape(i, g, computed.shape, batched) if turned else g)
+        if tuple(shape) != tuple(computed.shape) and not computed.is_leaf:
+            summed = of_the_shape(i, g, computed.shape, batched)
+            # with what comes from other roots it is added as it is, and summed below the node of the write
+            g = g if len(roots) > 1 and node is not computed and tuple(shape) == tuple(node.shape) else summed
+        out.append(g)
     return out
 
 

@@ -41,6 +41,7 @@ cpdef object run(GraphTask task, list roots, list cotangents, inputs, bint accum
     task.accumulator = accumulator
     cdef bint frees = not (task.retain or task.create_graph)
     task.tape.running += 1
+    task.tape.runs += 1
     task.tape.retention.freeing += frees
     if frees and task.tape.retention.kept_bytes > 0:
         task.tape.retention.evict(task.tape.retention.budget())

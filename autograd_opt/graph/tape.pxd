@@ -16,6 +16,7 @@ cdef class Tape(TapeBase):
     cdef Py_ssize_t n, capacity, floor
     cdef public bint optimize, consumed, sources
     cdef public Py_ssize_t running   # backward runs under way: record numbers must not move
+    cdef public Py_ssize_t runs      # backward runs so far
     cdef public Py_ssize_t fixed     # others that hold record numbers
     cdef bint moved              # the last value handed out again was the kept one itself, not a clone
     cdef bint layouts            # a value was computed twice for its strides

@@ -15,6 +15,7 @@ class Tape(TapeBase):
     sources: bool
     plain: bool
     heard: bool
+    runs: int
     late: bool
     stands: bool
     histories: list[Node] | None

@@ -18,6 +18,10 @@ from autograd_opt.graph.refusals import unsupported_operand
 from autograd_opt.graph.tape import unusual
 
 
+made = False
+"""Was a leaf made by `tensor` that requires grad?  torch's graph knows nothing of it."""
+
+
 class CustomTensor(torch.Tensor):
     """A torch tensor that an `AutogradGraph` can record.
 
@@ -80,6 +84,9 @@ def tensor(data: object, dtype: torch.dtype | None = None, device: torch.device 
                 f"{plain.dtype}: pass floats, dtype=..., or requires_grad=False"
             ))
         plain.__class__ = CustomTensor
+        if requires_grad:
+            global made
+            made = True
         plain._requires_grad = bool(requires_grad)  # type: ignore[attr-defined]
         plain._made_here = True  # type: ignore[attr-defined]
         return plain  # type: ignore[return-value]

@@ -223,7 +223,7 @@ def copied_products(program: Program, message: str) -> bool:
 
 def in_own_memory(program: Program, message: str) -> bool:
     """Do both agree when each leaf that is a part of other memory has memory of its own?"""
-    part = re.compile(r"(laid\([^()]*(?:\(\))?[^()]*\))\.requires_grad_\(\)")
+    part = re.compile(r"(laid\(.*?, '\w+'\))\.requires_grad_\(\)")
     return agree(program, [part.sub(r"\1.clone().requires_grad_()", line) for line in program.statements])
 
 
@@ -458,10 +458,33 @@ KNOWN = (
         copied_hidden,
     ),
     Known(
+        "the result of an einsum, squeezed by a kernel, is in torch a view of memory that nobody has seen: no detach_()",
+        r"torch raises .*Can't detach views in-place.*this library None",
+        r"detach_\(\)",
+        "u = torch.einsum('...i,...i->...', d, d)\nu.detach_()",
+        copied_hidden,
+    ),
+    Known(
+        "a hook in a batched run with create_graph=True, which is a run for each slice: it is called in each",
+        r"torch raises None .*hook returned 'list'",
+        r"(?s)register_hook\(lambda g: handles and.*(vmap|is_grads_batched).*create_graph=True|create_graph=True.*is_grads_batched",
+        "handles.append(z.register_hook(see('z')))\nw.register_hook(lambda g: handles and handles.pop().remove())\n"
+        "v = torch.vmap(lambda v: torch.autograd.grad(w, s, v, create_graph=True, materialize_grads=True)[0])"
+        "(torch.ones_like(w)[None].expand(3, *w.shape))",
+    ),
+    Known(
+        "a hook that calls backward() in a run inside vmap: torch refuses, here runs and their hooks are outside of it",
+        r"torch raises .*backward\(\) called inside a functorch transform.*this library None",
+        r"(?s)register_hook\(.*backward\(\).*vmap\(",
+        "u = f * 2\nu.register_hook(lambda g: (w * 3).sum().backward())\n"
+        "v = torch.vmap(lambda v: torch.autograd.grad(u, x, v, create_graph=True, materialize_grads=True)[0])"
+        "(torch.ones(2, *u.shape))",
+    ),
+    Known(
         "a view, written under no_grad, of a leaf in other memory: torch reads its history off that memory, and "
         "the leaf has no gradient",
         r"\.grad is",
-        r"laid\([^,]*, '\w+'\)\.requires_grad_\(\)",
+        r"laid\(.*, '\w+'\)\.requires_grad_\(\)",
         "u = laid(f.detach(), 'offset').requires_grad_()\nv = u.unsqueeze(0)\nwith torch.no_grad(): v.mul_(2)\n"
         "v.sum().backward()",
         in_own_memory,

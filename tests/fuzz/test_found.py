@@ -1242,6 +1242,13 @@ torch.stack([torch.ones_like(f), f.detach()]))
         with torch.no_grad(): u = v.t()
         tell([u.is_leaf, u.requires_grad])
         (u @ w).sum().backward()""",
+    "a root that out= has made larger, beside what is computed of it": """
+        u = f.sum()
+        v = u ** 2.0
+        with torch.no_grad(): torch.mul(c, 2, out=v)
+        t, = torch.autograd.grad([v, v.sum()], [f], [torch.ones_like(v), None], retain_graph=True)
+        q, = torch.autograd.grad([v.sum(), v], [u], [None, torch.ones_like(v)], retain_graph=True)
+        torch.autograd.backward([v, v.abs().sum()], [torch.ones_like(v), None])""",
     "a view that was written without a record is printed": """
         v = f.unsqueeze(0)
         with torch.no_grad(): v.neg_()

@@ -1,6 +1,6 @@
 """One of several gloo processes: trains models under DistributedDataParallel and `fully_shard`, with regions or none.
 
-Run as `python -m tests.regions.processes RANK WORLD FILE CASE...`; prints one line of JSON for each case.
+Run as `python -m tests.regions.processes PATIENCE RANK WORLD FILE CASE...`; prints one line of JSON for each case.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import autograd_opt as ao
+from autograd_opt.api import regions
 
 STEPS = 20
 
@@ -161,7 +162,8 @@ def counted() -> list[int]:
 
 
 def main() -> None:
-    rank, world, file, *cases = sys.argv[1:]
+    patience, rank, world, file, *cases = sys.argv[1:]
+    regions.PATIENCE = json.loads(patience)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{file}", rank=int(rank), world_size=int(world))
     runs = counted()

@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch was built without gloo")
 
 
-def launched(world: int, cases: list[str], folder: Path) -> list[dict[str, float]]:
+def launched(world: int, cases: list[str], folder: Path, patience: str = "null") -> list[dict[str, float]]:
     """What the processes print, all of them alike."""
-    command = [sys.executable, "-m", "tests.regions.processes"]
+    command = [sys.executable, "-m", "tests.regions.processes", patience]
     running = [subprocess.Popen([*command, str(rank), str(world), str(folder / "store"), *cases], cwd=ROOT, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(world)]
     outputs = [process.communicate(timeout=300) for process in running]
@@ -54,3 +54,9 @@ def test_weights_are_those_of_eager_training(world: int, cases: list[str], tmp_p
         assert line["difference"] <= (2e-2 if line["case"] == "sharded_mixed" else 2e-6), line
         assert line["moved"] > 1e-3, line
         assert line["runs"] >= 20, line
+
+
+def test_weights_are_the_same_where_regions_come_to_run_as_written(tmp_path: Path) -> None:
+    for line in launched(2, ["mlp", "cnn", "transformer"], tmp_path, patience="6"):
+        assert line["difference"] <= 2e-6, line
+        assert line["runs"] == 6, line
