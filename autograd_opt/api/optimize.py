@@ -30,10 +30,10 @@ def optimize(function: Any = None, /, **options: Any) -> Any:
     Parameters
     ----------
     function : a function, or a `torch.nn.Module`, which stays the same object; without it a decorator is returned.
-    options : those of `AutogradGraph`, with `optimize=True` by default, and `patience`: after so many calls in a row (8)
-        in which the optimizer saved less than recording takes, calls run as written, and one of 64, later of up to 1024,
-        is recorded to look again. With None every call is recorded; so it is with `verify`, `anomaly`, `passes`, without
-        `optimize`, and in a program that makes leaves by `ao.tensor`.
+    options : those of `AutogradGraph`, with `optimize=True` by default, and `patience`: after so many calls in a row
+        (8) in which the optimizer saved less than recording takes, calls run as written, and one of 64, later of up to
+        1024, is recorded to look again. With None every call is recorded; so it is with `verify`, `anomaly`, `passes`,
+        without `optimize`, and in a program that makes leaves by `ao.tensor`.
 
     Returns
     -------

@@ -17,7 +17,6 @@ from autograd_opt.graph import handles
 from autograd_opt.graph.refusals import unsupported_operand
 from autograd_opt.graph.tape import unusual
 
-
 made = False
 """Was a leaf made by `tensor` that requires grad?  torch's graph knows nothing of it."""
 

@@ -458,7 +458,7 @@ KNOWN = (
         copied_hidden,
     ),
     Known(
-        "the result of an einsum, squeezed by a kernel, is in torch a view of memory that nobody has seen: no detach_()",
+        "the squeezed result of an einsum is in torch a view of memory that nobody has seen, and refuses detach_()",
         r"torch raises .*Can't detach views in-place.*this library None",
         r"detach_\(\)",
         "u = torch.einsum('...i,...i->...', d, d)\nu.detach_()",
@@ -467,7 +467,7 @@ KNOWN = (
     Known(
         "a hook in a batched run with create_graph=True, which is a run for each slice: it is called in each",
         r"torch raises None .*hook returned 'list'",
-        r"(?s)register_hook\(lambda g: handles and.*(vmap|is_grads_batched).*create_graph=True|create_graph=True.*is_grads_batched",
+        r"(?s)register_hook\(lambda g: handles and.*(vmap|is_grads_batched)",
         "handles.append(z.register_hook(see('z')))\nw.register_hook(lambda g: handles and handles.pop().remove())\n"
         "v = torch.vmap(lambda v: torch.autograd.grad(w, s, v, create_graph=True, materialize_grads=True)[0])"
         "(torch.ones_like(w)[None].expand(3, *w.shape))",

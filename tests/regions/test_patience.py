@@ -28,7 +28,10 @@ def repeats(t: Tensor) -> Tensor:
     return torch.stack([(t.sin() * t.cos()).exp().sum() for _ in range(12)]).sum()
 
 
-def recorded(f: Callable[[Tensor], Tensor], calls: int, original: Callable[[Tensor], Tensor] | None = None) -> list[bool]:
+Function = Callable[[Tensor], Tensor]
+
+
+def recorded(f: Function, calls: int, original: Function | None = None) -> list[bool]:
     """Which calls, each with its backward run, were recorded; gradients are those of `original`."""
     found = []
     for k in range(calls):
@@ -88,8 +91,8 @@ def test_a_region_that_comes_to_save_time_is_recorded_again() -> None:
 
 
 @pytest.mark.parametrize("options", [
-    {"patience": None}, {"patience": 2, "verify": True}, {"patience": 2, "anomaly": True}, {"patience": 2, "optimize": False},
-    {"patience": 2, "passes": ["cse"]},
+    {"patience": None}, {"patience": 2, "verify": True}, {"patience": 2, "anomaly": True},
+    {"patience": 2, "optimize": False}, {"patience": 2, "passes": ["cse"]},
 ], ids=str)
 def test_what_was_asked_for_is_done_at_each_call(options: dict[str, Any]) -> None:
     assert all(recorded(ao.optimize(plain, **options), 20, plain))
@@ -118,9 +121,10 @@ def test_a_module_and_its_copy() -> None:
     assert torch.equal(net.weight.grad, torch.full((2, 3), 6.0))
 
 
-@pytest.mark.parametrize(("patience", "error"), [(0, ao.errors.ArgumentError), (-1, ao.errors.ArgumentError),
-                                                 (1.5, ao.errors.ArgumentTypeError), (True, ao.errors.ArgumentTypeError),
-                                                 ("8", ao.errors.ArgumentTypeError)])
+@pytest.mark.parametrize(("patience", "error"), [
+    (0, ao.errors.ArgumentError), (-1, ao.errors.ArgumentError), (1.5, ao.errors.ArgumentTypeError),
+    (True, ao.errors.ArgumentTypeError), ("8", ao.errors.ArgumentTypeError),
+])
 def test_bad_values_are_refused(patience: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="patience"):
         ao.optimize(plain, patience=patience)
