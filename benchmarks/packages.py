@@ -12,9 +12,9 @@ from . import bars, whole_programs
 from .jobs import Settings, Tick
 from .measure import ON
 from .section import Check, Grid, Row, Section
-from .world import WORLD, attention, dynamics, geometry, images, probability, training_tools
+from .world import WORLD, attention, dynamics, frameworks, geometry, images, probability, training_tools
 
-MODULES = (probability, dynamics, geometry, attention, images, training_tools)
+MODULES = (probability, dynamics, geometry, attention, images, training_tools, frameworks)
 """Importing a module registers its programs in `WORLD`."""
 CAPTION = (
     "Time of a training step as a share of torch eager: median of the rounds, quartiles in parentheses. Networks are "
