@@ -16,6 +16,7 @@ from autograd_opt.engine import backward as engine
 from autograd_opt.engine import torch_engine
 from autograd_opt.engine.batched import Batch
 from autograd_opt.engine.entry cimport run_for_torch
+from autograd_opt.engine.leaf_order cimport heap_order
 from autograd_opt.engine.kernels cimport NOTHING, Tensor, guard_enter, guard_exit, transform_level
 from autograd_opt.engine.own_memory import own_memory
 from autograd_opt.graph import refusals
@@ -34,6 +35,7 @@ cdef object tracing = private.get_tracing_state
 cdef object keeps_graph = private.get_current_graph_task_keep_graph
 cdef object torch_executes = private.torch_executes_node
 cdef list spare_guards = []              # each is used by one call at a time
+cdef dict arrangements = {}              # a number of leaves -> their order
 
 cdef enum Arrival:
     NOT, ACCUMULATED, CAPTURED           # how a run of torch's engine that is under way comes to a function
@@ -203,6 +205,9 @@ cdef class Call:
         cdef dict found = {}, held = {}
         cdef list known, changed, written, originals, outputs, others
         self.leaves, self.inputs, written = boundary(tape)
+        if len(self.leaves) > 1:
+            places = arranged(len(self.leaves))
+            self.leaves, self.inputs = [self.leaves[i] for i in places], [self.inputs[i] for i in places]
         for t in self.inputs:
             if type(t) is CustomTensor and MARK in t.__dict__:
                 if made_here(t):
@@ -326,6 +331,22 @@ cdef class Call:
             return found
         made = {id(t): out for t, out in zip(originals, call.published(outputs))}
         return [made.get(id(g), g) for g in found]
+
+
+cdef list arranged(Py_ssize_t n):
+    """In which order to hand `n` leaves to torch, so that its engine goes on to that which was used last first.
+
+    So gradients arrive about as without a region, which is what `DistributedDataParallel` lays out its buckets for.
+    """
+    cdef list places = arrangements.get(n)
+    cdef Py_ssize_t k
+    if places is None:
+        places = [0] * n
+        for k, place in enumerate(heap_order(list(range(n)))):
+            places[place] = n - 1 - k
+        if len(arrangements) < 256:
+            arrangements[n] = places
+    return places
 
 
 cdef int collect(list result, dict found, dict held) except -1:

@@ -78,16 +78,20 @@ cdef list take_neighbours(GraphTask task, int64_t last):
 cdef list waiting_order(list leaves, Node user):
     """Leaves that one operation uses, in the order in which torch writes their `.grad`.
 
-    There they wait in a heap with one priority (`std::priority_queue`), whose order this is.  torch's `linear` and
-    `matmul` reshape some operand first, which therefore comes after the others.
+    torch's `linear` and `matmul` reshape some operand first, which therefore comes after the others.
     """
-    cdef Py_ssize_t hole, second
-    cdef list out = []
     if user is not None and len(leaves) < 4 and (user.op.name == "linear" or user.op.name == "matmul"):
         operands = [n for n in user.operands if n is not None]
         flat = len(operands[0].shape) == 2
         wanted = operands[2:] + (operands[:2] if flat else operands[1::-1])
         return list(dict.fromkeys([n.index for n in wanted if n.index in leaves] + leaves))
+    return heap_order(leaves)
+
+
+cdef list heap_order(list leaves):
+    """The order in which torch takes what waits in a heap with one priority (`std::priority_queue`); empties `leaves`."""
+    cdef Py_ssize_t hole, second
+    cdef list out = []
     while leaves:
         out.append(leaves[0])
         last = leaves.pop()
