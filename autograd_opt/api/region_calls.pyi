@@ -3,18 +3,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-@final
-class Balance:
-    @property
-    def patience(self) -> int | None: ...
-    @property
-    def losses(self) -> int: ...
-    @property
-    def resting(self) -> int: ...
-    @property
-    def rest(self) -> int: ...
-    def __init__(self, patience: int | None) -> None: ...
-    def rests(self, args: tuple[Any, ...]) -> bool: ...
+from autograd_opt.api.balance import Balance
 
 @final
 class Kept:

@@ -11,6 +11,7 @@ from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_builtin0, ao_is_view, ao_memory, ao_method, ao_method0, ao_plain, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.api.balance cimport Balance
 from autograd_opt.api.region_results import exchanged, handed_out
 from autograd_opt.engine import backward as engine
 from autograd_opt.engine import torch_engine
@@ -20,9 +21,8 @@ from autograd_opt.engine.leaf_order cimport heap_order
 from autograd_opt.engine.kernels cimport NOTHING, Tensor, guard_enter, guard_exit, transform_level
 from autograd_opt.engine.own_memory import own_memory
 from autograd_opt.graph import refusals
-from autograd_opt.graph import tensor as leaves
 from autograd_opt.graph.boundary cimport become_torchs, boundary, hand_over, kept_outside, loosen, nodes_of, reaches_all
-from autograd_opt.graph.node cimport ELEMENTWISE, LEAF, MARK, REQUIRES_GRAD, CustomTensor, Node
+from autograd_opt.graph.node cimport MARK, REQUIRES_GRAD, CustomTensor, Node
 from autograd_opt.graph.tape cimport Held, Tape, active_tape
 
 ao_use_reads(reads_address())
@@ -59,86 +59,6 @@ cdef object refuse_leaf(object t):
         f"a tensor made by autograd_opt.tensor, of shape {list(t.shape)}, was used in a region: torch's graph, of "
         "which a region is a node, has no place for its gradient; make it with torch.tensor(..., requires_grad=True)"
     ))
-
-
-cdef enum:
-    SHORTEST = 64                        # calls that run as written before one is recorded to look again
-    LONGEST = 1024                       # the same after many looks
-    # Nanoseconds by which a recorded call is slower than torch, or faster, forward and backward, with small operands.
-    CALL = 100000                        # slower: a graph, a node of torch's, a run of torch's engine that enters a graph
-    INPUT = 2000                         # slower: each leaf that requires grad
-    OTHER = 4000                         # slower: each operation that is not elementwise
-    ELEMENTWISE_ONE = 1200               # faster: each elementwise operation, which is recorded by compiled code
-    SAVED = 10000                        # faster: an operation that is not run
-    BYTES = 5                            # so many of a result that is not computed again are a nanosecond
-
-
-@cython.final
-cdef class Balance:
-    """Whether a region's calls save more time than recording takes, by what was counted in those that were recorded.
-
-    After `patience` calls in a row that did not, calls run as written; after 64 of these, later after up to 1024, one is
-    recorded to look again.  Counts decide, with fixed estimates of what each costs or saves, and no clock: a program
-    computes the same bits in each of its runs.
-    """
-    cdef readonly object patience
-    cdef readonly Py_ssize_t losses, resting, rest
-    cdef Tape last                       # of the latest call that was recorded, until it is taken into account
-    cdef Py_ssize_t cost                 # of its recording
-
-    def __init__(self, patience):
-        self.patience, self.rest = patience, SHORTEST
-
-    def rests(self, args):
-        """True for a call that runs as written."""
-        if self.resting == 0 or leaves.made:             # a leaf that torch does not know of would lose its gradient
-            return False
-        for a in args:
-            if type(a) is CustomTensor:
-                return False
-        self.resting -= 1
-        return True
-
-    cdef int begin(self, Tape tape) except -1:
-        """Count a call that has just been recorded; the one before, if its results live on, is taken as it is by now."""
-        cdef Node node
-        cdef Py_ssize_t i
-        if self.last is not None:
-            self.learn(max(self.last.merges.twins, self.last.merges.handed))
-        self.last, self.cost = tape, CALL
-        if tape.runs:
-            self.cost = 0                # the function differentiates: that takes half of torch's time, or little more
-        elif self.patience is not None:
-            for i in range(tape.n):
-                node = <Node>tape.nodes[i]
-                if node.flags & LEAF:
-                    self.cost += INPUT if node.flags & REQUIRES_GRAD else 0
-                elif node.op.flags & ELEMENTWISE:
-                    self.cost -= ELEMENTWISE_ONE
-                elif node.op.name != "output":           # one of an operation's results
-                    self.cost += OTHER
-        return 0
-
-    cdef int end(self, Tape tape) except -1:
-        """Take a call into account that nobody holds any more, backward runs included."""
-        if self.last is tape:
-            self.learn(tape.merges.handed)
-        return 0
-
-    cdef int learn(self, Py_ssize_t merged) except -1:
-        """Did the latest call save more than its recording took?"""
-        cdef Tape tape = self.last
-        self.last = None
-        if self.patience is None:
-            return 0
-        if SAVED * (tape.hits + merged) + tape.reused_bytes // BYTES >= self.cost:
-            self.losses, self.rest = 0, SHORTEST
-            return 0
-        self.losses += 1
-        if self.losses >= self.patience and self.resting == 0:
-            self.resting = self.rest
-            self.rest = min(2 * self.rest, LONGEST)
-        return 0
 
 
 @cython.final

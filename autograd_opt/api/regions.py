@@ -20,8 +20,9 @@ import torch
 from autograd_opt import errors
 from autograd_opt.abi import torch_private
 from autograd_opt.api import region_results
+from autograd_opt.api.balance import Balance
 from autograd_opt.api.graph import AutogradGraph
-from autograd_opt.api.region_calls import Balance, Call, made_here, runs_as_written
+from autograd_opt.api.region_calls import Call, made_here, runs_as_written
 from autograd_opt.graph import boundary
 from autograd_opt.graph import tape as tapes
 
@@ -44,8 +45,10 @@ class Region:
         own = {name: value for name, value in options.items() if name != "patience"}
         AutogradGraph(**own)                # refuses options that are wrong
         self.settings = tuple({**USUAL, **own}.values())
-        asked_for = own.get("verify") or own.get("anomaly") or own.get("passes") or not own.get("optimize", True)
-        self.balance = Balance(None if asked_for else checked_patience(options.get("patience", PATIENCE)))
+        patience = checked_patience(options.get("patience", PATIENCE))
+        asked_for = own.get("verify") or own.get("anomaly") or own.get("passes") is not None \
+            or not own.get("optimize", True)
+        self.balance = Balance(None if asked_for else patience)
 
     def __reduce__(self) -> Any:
         """A copy learns by itself what it need not keep."""
