@@ -28,7 +28,7 @@ class Known:
     """A difference: what its message says, what the program has, and the shortest program that has it.
 
     `besides` is a second question to the program and the message; all three must hold.
-    `by_processor`: the kernels of some processors agree.
+    `sometimes`: why both agree where they do.
     """
 
     reason: str
@@ -36,7 +36,7 @@ class Known:
     program: str
     example: str
     besides: Callable[[Program, str], bool] = field(default=lambda program, message: True)
-    by_processor: bool = False
+    sometimes: str = ""
 
 
 def agree(program: Program, lines: list[str]) -> bool:
@@ -456,6 +456,7 @@ KNOWN = (
         r"_is_view\(\)",
         "u = F.adaptive_max_pool1d(d.reshape(1, 1, -1), 2)\ntell(u._is_view())",
         copied_hidden,
+        sometimes="views are recorded one by one while a view lives whose base came to require grad after it was made",
     ),
     Known(
         "the squeezed result of an einsum is in torch a view of memory that nobody has seen, and refuses detach_()",
@@ -597,7 +598,7 @@ KNOWN = (
         r" @ |F\.linear\(",
         "v = laid(ramp(2, 2, 3, 3), 'channels') @ y",
         without_gradient,
-        by_processor=True,
+        sometimes="the kernels of this processor agree",
     ),
     Known(
         "a .grad of zeros that have no memory in torch: infinity times them is 0",
