@@ -115,9 +115,9 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
         tape: Any = tapes.get_active()
         if tape is not None and value:
             tape.late = True                    # there may be views of it
+        if value and (tape is not None or type(t) is CustomTensor):
+            tapes.base_became_late(t)           # in graphs to come as well
         if type(t) is CustomTensor:
-            if value:
-                tapes.base_became_late(t)       # in graphs to come as well
             if node is not None and not node.is_leaf:
                 if not value and view_history.leads_nowhere(node):
                     return

@@ -249,6 +249,7 @@ cdef object require_grad(Tape tape, object t):
     if not ao_plain(t) or not is_float(ao_dtype(t)) or ao_is_inference(is_inference, t):
         return PAST
     tape.late = True                         # there may be views of it
+    base_became_late(t)                      # in graphs to come as well
     switch = enter(tape)
     try:
         return ao_method(require_grad_method, t, EMPTY)

@@ -20,9 +20,9 @@ def history(t: Tensor) -> Any:
     node = t.__dict__.get("_node")
     tape: Any = tapes.get_recording()
     with private.DisableTorchFunction():
-        if tape is not None and (
-                tape.late if node is None or node.is_leaf or not node.requires_grad else node.view is not None) \
-                and private.is_view(t):
+        if tape is not None and private.is_view(t) and (
+                tape.late or references.base_requires_grad(t) if node is None or node.is_leaf or not node.requires_grad
+                else node.view is not None):
             view_history.require_unwritten(t, node)
             node = view_history.origin(handles.handle_of(t))  # its base may have been written since
             tape.let_go_unread((node,))                       # to ask is not to read

@@ -459,6 +459,13 @@ KNOWN = (
         sometimes="views are recorded one by one while a view lives whose base came to require grad after it was made",
     ),
     Known(
+        "a gradient that functional.jvp hands out is here a view of a sum, in torch the sum",
+        r"told by .*(_is_view\(\)|'ViewBackward0' instead of 'SumBackward0')",
+        r"functional\.jvp\(",
+        "u, v = functional.jvp(lambda t: t.prod(), x, torch.ones_like(x.detach()), create_graph=True)\n"
+        "tell(v.grad_fn is None or v.grad_fn.name())",
+    ),
+    Known(
         "the squeezed result of an einsum is in torch a view of memory that nobody has seen, and refuses detach_()",
         r"torch raises .*Can't detach views in-place.*this library None",
         r"detach_\(\)",

@@ -1242,6 +1242,12 @@ torch.stack([torch.ones_like(f), f.detach()]))
         with torch.no_grad(): u = v.t()
         tell([u.is_leaf, u.requires_grad])
         (u @ w).sum().backward()""",
+    "a written view of a tensor that came to require grad, asked in a later graph": """
+        v = d.t()
+        v.sin_()
+        d.requires_grad_()
+        fresh()
+        tell(v.is_leaf); tell(v.grad_fn and v.grad_fn.name())""",
     "a root that out= has made larger, beside what is computed of it": """
         u = f.sum()
         v = u ** 2.0
