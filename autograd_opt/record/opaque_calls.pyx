@@ -239,7 +239,8 @@ def pull_back(g, extra, task, node):
         gs = [g] if is_tensor(g) else list(g.parts)
         for one in gs:
             if one is not None:
-                found = call.cotangents(gs)
+                # a node that is called directly differentiates by every operand, which torch cannot for some calls
+                found = call.cotangents(gs) if all([task.wants(n) for n in node.operands]) else None
                 if found is None:
                     return call.by_engine(gs, task, node)
                 if not task.retain:

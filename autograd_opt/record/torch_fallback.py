@@ -87,8 +87,11 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
     outs, gs = [o for o, _ in live], [p for _, p in live]
     if call.name in BATCHED_WRONGLY and task.batch is not None and any(map(task.batch.is_batch, gs)):
         raise NotImplementedError(f"{call.name} has no batching rule")
+    asked = [task.wants(n) for n in node.operands]          # torch cannot differentiate some calls by every operand
+    if not any(asked):
+        return [None] * len(asked)
     if not task.create_graph:
-        if task.batch is None and not call.usual:
+        if task.batch is None and not call.usual and all(asked):
             with torch_autograd(grad=False):
                 found = call.cotangents(parts)
                 if found is not None:
@@ -98,8 +101,10 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
         with torch_autograd(), results_end(call):
             if not task.retain:
                 call.repeats = keeps_nothing(call)
-            return reached(call, outs, private.run_torch_engine(
-                tuple(outs), tuple(gs), True, False, ends_of(call), allow_unreachable=True, accumulate_grad=False))
+            ends = tuple([x for x, on in zip(ends_of(call), asked, strict=True) if on])
+            given = iter(private.run_torch_engine(
+                tuple(outs), tuple(gs), True, False, ends, allow_unreachable=True, accumulate_grad=False))
+            return reached(call, outs, [next(given) if on else None for on in asked])
     tracked = [p for p in gs if p.requires_grad]
     if operands is None:
         operands = [None] * len(call.inputs)
@@ -109,9 +114,6 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
         if not task.retain:
             call.repeats = keeps_nothing(call)
         copies = [p.detach().requires_grad_(p.requires_grad) for p in gs]
-        asked = [task.wants(n) for n in node.operands]      # torch cannot differentiate some calls by every operand
-        if not any(asked):
-            return [None] * len(asked)
         with results_end(call):
             given = iter(GRAD(outs, [x for x, on in zip(ends_of(call), asked, strict=True) if on], copies,
                               create_graph=True, allow_unused=True))

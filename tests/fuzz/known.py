@@ -466,6 +466,19 @@ KNOWN = (
         "tell(v.grad_fn is None or v.grad_fn.name())",
     ),
     Known(
+        "alpha_dropout has no rule: its operand is held, which torch has not saved",
+        r"told by .*alive\(\).*\[.*True.*instead of",
+        r"alpha_dropout",
+        "v = s * torch.tensor(2.0)\nu = F.alpha_dropout(v, 0.5, training=True)\nwatch(v); del v; alive()",
+    ),
+    Known(
+        "a result is written that torch's rule has saved, of a view from inference mode, which leads to nobody: torch "
+        "calls the rule all the same, and refuses",
+        r"torch raises .*modified by an inplace operation.*this library None",
+        r"inference_mode\(\): \w+ = .*view",
+        "with torch.inference_mode(): v = s.view(-1)\nu = v.exp()\nu.sin_()\nu.sum().backward()",
+    ),
+    Known(
         "the squeezed result of an einsum is in torch a view of memory that nobody has seen, and refuses detach_()",
         r"torch raises .*Can't detach views in-place.*this library None",
         r"detach_\(\)",

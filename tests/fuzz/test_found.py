@@ -1248,6 +1248,12 @@ torch.stack([torch.ones_like(f), f.detach()]))
         d.requires_grad_()
         fresh()
         tell(v.is_leaf); tell(v.grad_fn and v.grad_fn.name())""",
+    "a sparse product, asked for its dense operand alone": """
+        v = w.detach().to_sparse_csc().requires_grad_()
+        u = torch.sparse.mm(v, w)
+        t, = torch.autograd.grad(u.abs().sum(), [edge(w)], retain_graph=True)
+        q, = torch.autograd.grad(u.sum(), [w], create_graph=True)
+        u.sum().backward(inputs=[w])""",
     "a root that out= has made larger, beside what is computed of it": """
         u = f.sum()
         v = u ** 2.0
