@@ -323,7 +323,7 @@ KNOWN = (
     ),
     Known(
         "torch keeps a cotangent that is the leaf itself as its .grad, and adds to that: the leaf is written",
-        r": \w+ is",
+        r": \w+ is|torch raises .*modified by an inplace operation",
         r"backward\(\w+\.detach\(\)",
         "v = s.transpose(0, -1)\nv.backward(v.detach(), retain_graph=True)\n(v * 3).backward()",
         given_a_copy,
