@@ -209,6 +209,7 @@ def test_a_call_that_returns_its_operand_is_skipped() -> None:
     assert skips(lambda: X.to(torch.float32)) > 250
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")       # of torch 2.12
 @pytest.mark.parametrize("optimize", [False, True])
 def test_the_profiler_sees_where_user_code_and_optimizers_begin(optimize: bool) -> None:
     weight = torch.nn.Parameter(torch.ones(2))
