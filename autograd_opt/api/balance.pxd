@@ -3,8 +3,7 @@
 from autograd_opt.graph.tape cimport Tape
 
 cdef class Balance:
-    cdef readonly object patience
-    cdef readonly Py_ssize_t losses, resting, rest
+    cdef Py_ssize_t patience, losses, resting, rest
     cdef Tape last                       # of the latest call that was recorded, until it is taken into account
     cdef Py_ssize_t cost                 # of its recording
     cdef int begin(self, Tape tape) except -1

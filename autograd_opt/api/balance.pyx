@@ -50,7 +50,7 @@ cdef class Balance:
         self.last, self.cost = tape, CALL
         if tape.runs:
             self.cost = 0                # the function differentiates: that takes half of torch's time, or little more
-        elif self.patience is not None:
+        else:
             for i in range(tape.n):
                 node = <Node>tape.nodes[i]
                 if node.flags & LEAF:
@@ -71,8 +71,6 @@ cdef class Balance:
         """Did the latest call save more than its recording took?"""
         cdef Tape tape = self.last
         self.last = None
-        if self.patience is None:
-            return 0
         if SAVED * (tape.hits + merged) + tape.reused_bytes // BYTES >= self.cost:
             self.losses, self.rest = 0, SHORTEST
             return 0

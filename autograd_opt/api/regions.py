@@ -48,7 +48,7 @@ class Region:
         patience = checked_patience(options.get("patience", PATIENCE))
         asked_for = own.get("verify") or own.get("anomaly") or own.get("passes") is not None \
             or not own.get("optimize", True)
-        self.balance = Balance(None if asked_for else patience)
+        self.balance = None if asked_for or patience is None else Balance(patience)
 
     def __reduce__(self) -> Any:
         """A copy learns by itself what it need not keep."""
@@ -58,7 +58,7 @@ class Region:
         """The result of `function(*args, **kwargs)`, with a history of one node."""
         before = set_frame_callback(None)
         try:
-            if runs_as_written() or self.balance.rests(args):
+            if runs_as_written() or (self.balance is not None and self.balance.rests(args)):
                 return function(*args, **kwargs)
             return self.recorded(function, args, kwargs)
         finally:

@@ -330,9 +330,7 @@ def name_now(t: Tensor, node: Any) -> str:
     if not private.is_view(t) or t.is_inference() or private.version_of(t) == node.version or hidden(t):
         return name
     base: Any = private.base_of(t)
-    below = base.__dict__.get("_node")
-    follows = base.requires_grad if below is None or below.is_leaf else below.requires_grad
-    return "AsStridedBackward0" if follows and not made_again(t, base) else name
+    return "AsStridedBackward0" if requires_grad(base) and not made_again(t, base) else name
 
 
 def same_history(tape: Any, node: Any, view: Tensor) -> Any:

@@ -157,9 +157,9 @@ class Symbols(Domain):
         e = self.settled(sympy.sympify(e))
         if soon_zero(e):
             return True
-        if self.differs(e):              # asked before sympy's simplification, which has no end for some that differ
+        if self.differs(e):              # asked before sympy's simplification, which has no end for some
             return False
-        if is_zero(e):
+        if at_length_zero(e):
             return True
         raise Outside(f"sympy does not say whether {e} is 0")
 
@@ -248,7 +248,12 @@ def fresh(prefix: str, shape: tuple[int, ...], positive: bool = False, negative:
 
 def is_zero(e: Any) -> bool:
     """Does sympy show that the expression is 0?  Cheap means first; never a numeric guess."""
-    return soon_zero(e) or bool(sympy.simplify(sympy.expand(e)) == 0)
+    return soon_zero(e) or at_length_zero(e)
+
+
+def at_length_zero(e: Any) -> bool:
+    """Does sympy's simplification show that the expression is 0?  For some it has no end."""
+    return bool(sympy.simplify(sympy.expand(e)) == 0)
 
 
 def soon_zero(e: Any) -> bool:
