@@ -30,6 +30,7 @@ from autograd_opt.graph.hooks import retain_grad
 from autograd_opt.ops.table import MULTI
 from autograd_opt.record.dispatch import MODE
 from autograd_opt.record.torch_nodes import saves_values
+from autograd_opt.record.unrecorded import handed_out
 
 Tensor = torch.Tensor
 Tensors = Tensor | Sequence[Any]
@@ -198,6 +199,8 @@ def grad(outputs: Tensors, inputs: Tensors, grad_outputs: Any = None, retain_gra
             cotangents = outer[1]
         batch = Batch(size_of(cotangents)) if is_grads_batched or outer is not None else None
         results = execute(tape, found, cotangents, targets, retain, create_graph, False, batch)
+        if not create_graph:
+            handed_out(results)
         if outer is not None:
             results = [None if g is None else private.legacy_add_batch_dim(g, 0, outer[0]) for g in results]
     merged = tape.merges.twins if create_graph else tape.merges.handed - handed

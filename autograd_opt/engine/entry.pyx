@@ -34,6 +34,7 @@ from autograd_opt.graph.runs import _local as running
 from autograd_opt.graph.runs import finish as finish_run
 from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused
 from autograd_opt.record.arguments cimport MODE
+from autograd_opt.record.unrecorded cimport handed_out
 
 ao_use_reads(reads_address())
 cdef object accumulate_leaf = None       # engine/accumulate.py
@@ -295,6 +296,7 @@ def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unu
         results = recorded_run(targets, graph, tape, roots, cotangents, stack, retain is None or bool(retain))
     else:
         results = run_to(targets, graph, tape, roots, cotangents, stack, bool(retain), False)
+        handed_out(results)
     tape.let_go_unread(roots)
     tape.let_go_unread(targets)
     if (tape.merges.twins if create_graph else tape.merges.handed != handed) and spared(results, cotangents, create_graph):

@@ -128,6 +128,8 @@ REASONS = {
 }
 BY_FUNCTION = "_made_by_function"
 """The attribute of a view that a Function returned: how torch says it was made, as a number, which can be stored."""
+OF_SPARSE = "of_sparse"
+"""The attribute of a node whose result shows memory of a sparse tensor."""
 ITSELF, ANOTHER = "is being", "its base or another view of its base has been"
 
 

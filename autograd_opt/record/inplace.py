@@ -57,6 +57,8 @@ def protect(target: Tensor, node: Any, tracked: bool) -> None:
             "a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"
         ))
+    if tracked:
+        views.refuse_values(view_history.origin(node))
     if private.is_view(target) and private.base_of(target) is not None:
         if tracked:
             views.adopt(target, node)

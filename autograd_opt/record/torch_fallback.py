@@ -291,6 +291,14 @@ def shows(view: torch.Tensor, operands: list[torch.Tensor]) -> bool:
     return any(base is (private.base_of(t) if private.is_view(t) else t) for t in operands)
 
 
+def shows_sparse(output: torch.Tensor) -> bool:
+    """Does the result of a call show memory of a sparse tensor, as `values()` does?"""
+    if output.layout is not torch.strided or not private.is_view(output):
+        return False
+    base: Any = private.base_of(output)
+    return base.layout is not torch.strided
+
+
 def described(call: OpaqueCall) -> dict[str, Any]:
     """The attributes of its node: what was called, and the name of torch's last node for it."""
     return {"call": call.name, "torch": name_of(call.edges[0].node)}
@@ -323,6 +331,8 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
     if views and (several := of_several(outputs, leading)):
         attributes["of_several"] = several
     if len(tracked) == 1:
+        if shows_sparse(outputs[leading.index(True)]):
+            attributes[view_history.OF_SPARSE] = True
         node = new_nodes.record_node(OPAQUE, tuple(operands), attributes, tracked[0], True, (call, kept))
         node.view = True if shows(tracked[0], operands) else None
         return results

@@ -53,6 +53,8 @@ LEAF_WRITTEN = "a leaf Variable that requires grad is being used in an in-place 
 """What torch says of a write to a stand-in."""
 STANDS_FOR = "_stands_for"
 """The attribute of a stand-in: the node of the tensor of the graph."""
+KEEPS = "_keeps"
+"""The attribute of a stand-in for a constant: the constant."""
 
 
 class Capture(TorchFunctionMode):
@@ -111,6 +113,8 @@ class Capture(TorchFunctionMode):
                 tapes.resume(paused)
             other = detached(t).requires_grad_(bool(node.requires_grad))
             setattr(other, STANDS_FOR, node)
+            if not node.requires_grad:
+                setattr(other, KEEPS, t)            # as long as torch saves the stand-in: it is no operand of the call
             if (tape := tapes.get_active()) is not None:
                 tape.stands = True
             return self.pair(t, other)

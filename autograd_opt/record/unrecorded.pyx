@@ -109,6 +109,14 @@ cdef int note_view(object r) except -1:
     return 0
 
 
+cpdef int handed_out(list gradients) except -1:
+    """Give gradients that are views of what a graph has computed their node: they require grad because their base does."""
+    for t in gradients:
+        if type(t) is Tensor and ao_is_view(t) and type(ao_get(get_base, t)) is CustomTensor:
+            set_apart(t, None)
+    return 0
+
+
 cdef bint set_apart(object r, object source) except -1:
     """`views.set_apart`."""
     from autograd_opt.record.views import set_apart as in_python

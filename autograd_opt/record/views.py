@@ -14,6 +14,7 @@ from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import requires_grad
 from autograd_opt.graph.view_history import (
     ITSELF,
+    OF_SPARSE,
     Making,
     apart,
     attach_region,
@@ -52,6 +53,7 @@ def protect(view: Tensor, node: Any, base_node: Any) -> None:
         refuse_origin(step, node)
         step = step.operands[0] if step.operands else None
     below = view_history.origin(base_node)
+    refuse_values(below)
     if below.op is EMBED:               # memory that `adopt` gave the value of the tensor it was made for
         refuse_origin(below.operands[0], node)
     if base_node.requires_grad and (leads_nowhere(node) or (not node.requires_grad and (
@@ -139,6 +141,16 @@ def past_hooks(node: Any, base: Any) -> Any:
             return new_nodes.record_value(REGION, [below], (tensor,), geometry(target, tensor), target)
         step = step.operands[0]
     return node
+
+
+def refuse_values(node: Any) -> None:
+    """Refuse a recorded write to the memory of a sparse tensor, for which torch has no gradient."""
+    if OF_SPARSE in (node.raw_attributes or {}):
+        raise errors.InplaceError(errors.at(
+            f"{node.raw_attributes['call']} of a sparse tensor that requires grad is being modified inplace, and there "
+            "is no gradient of such a write. Write to a clone(), and make a sparse tensor of it; or write under "
+            "torch.no_grad()"
+        ))
 
 
 def refuse_origin(node: Any, written: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -115,3 +116,21 @@ def test_a_kept_tensor_is_differentiated_once(optimize: bool) -> None:
         found = program()
     torch.testing.assert_close(found[0], wanted[0])
     assert found[1] == wanted[1]
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("f", [
+    lambda t, y: t * y, lambda t, y: t * y.sum(), lambda t, y: t.sin() * y, lambda t, y: t + y,
+])
+def test_what_torch_saves_of_a_constant_is_alive(f: Callable[..., Any], optimize: bool) -> None:
+    def alive() -> bool:
+        y = torch.ones(3, requires_grad=True)
+        constant = torch.arange(6.0).reshape(2, 3).exp()
+        result = torch.vmap(f, (0, None))(constant, y)
+        seen = weakref.ref(constant)
+        del constant
+        return seen() is not None and result.requires_grad
+
+    wanted = alive()
+    with ao.AutogradGraph(optimize=optimize):
+        assert alive() == wanted

@@ -244,3 +244,35 @@ def test_only_what_is_asked_for_is_differentiated(optimize: bool, create_graph: 
         sparse = matrix().to_sparse_csr().requires_grad_()
         g, = torch.autograd.grad(torch.sparse.mm(sparse, w).sum(), w, create_graph=create_graph)
     assert torch.equal(g.detach(), matrix().sum(0)[:, None].expand(4, 4))
+
+
+WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "assigned": lambda values, w: values.__setitem__(0, w[0, 0]), "multiplied": lambda values, w: values.mul_(2),
+    "a part": lambda values, w: values[1:].add_(w[0, 0]),
+}
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+@pytest.mark.parametrize("write", WRITES)
+def test_the_values_of_a_result_are_not_written(write: str, layout: str, optimize: bool) -> None:
+    """torch fails there, or in backward; without the write the gradient is as it was."""
+    def program() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        w = matrix().requires_grad_()
+        result = LAYOUTS[layout](w) * 2
+        return w, result, result.values()
+
+    w, result, values = program()
+
+    def written() -> None:
+        WRITES[write](values, w)
+        result.to_dense().sum().backward()
+
+    with pytest.raises(RuntimeError):
+        written()
+    with ao.AutogradGraph(optimize=optimize):
+        w, result, values = program()
+        with pytest.raises(ao.InplaceError, match="values of a sparse tensor"):
+            WRITES[write](values, w)
+        result.to_dense().sum().backward()
+        assert torch.equal(w.grad, torch.where(matrix() != 0, 2.0, 0.0))

@@ -255,13 +255,6 @@ def copied_operands(program: Program, message: str) -> bool:
     return agree(program, lines)
 
 
-def detached_cotangents(program: Program, message: str) -> bool:
-    """Do both agree, in whatever they do, when cotangents require no grad?"""
-    cotangent = re.compile(r"(grad\(\w+, \[\w+\], torch\.stack\(\[[^\]]*\]\))")
-    lines = [cotangent.sub(r"\1.detach()", line) for line in program.statements]
-    return agree(program, lines)
-
-
 def given_as_copies(program: Program, message: str) -> bool:
     """Do both agree when what a Function of several results, or a checkpoint, returns is copied?"""
     call = r"(?:\w+\.apply|function\('[^']*'\)\.apply|checkpoint)\(.*\)"
@@ -564,15 +557,6 @@ KNOWN = (
         read_once,
     ),
     Known(
-        "a gradient that is a view of a cotangent that requires grad: torch says of it that it does, too",
-        r"(?s)torch raises None .*this library GraphError.*One of the differentiated Tensors does not require grad",
-        r"torch\.autograd\.grad\(",
-        "u = f.squeeze().unflatten(0, (1, -1))\nv, = torch.autograd.grad(u, [f], torch.stack([u * 2, u * 2]), "
-        "is_grads_batched=True, retain_graph=True)\na = v * 1\nz, = torch.autograd.grad(u.sum() + v.sum(), [a], "
-        "allow_unused=True)",
-        detached_cotangents,
-    ),
-    Known(
         "a pack hook that returns the tensor itself: in torch a result saved so is never freed",
         r"told by .*alive\(\)",
         r"saved_tensors_hooks\(lambda t: \(?t,|save_on_cpu",
@@ -604,6 +588,12 @@ KNOWN = (
         r"(?s)(function\('[^']*(within|runs)|checkpoint\([^\n]*(slope|spent)\().*(vmap\(|is_grads_batched=True)",
         "v = function('within').apply(y)\nu = torch.vmap(lambda g: torch.autograd.grad(v, y, g, retain_graph=True)[0])("
         "torch.ones(3, 3, dtype=torch.float64))",
+    ),
+    Known(
+        "a write to the memory of a sparse tensor that requires grad: torch fails in backward, here it is refused",
+        r"(?s)(this library InplaceError|refused).*of a sparse tensor that requires grad is being modified",
+        r"\.values\(\)",
+        "v = (y * 2).to_sparse()\nu = v.values()\nu[0] = s",
     ),
     Known(
         "a matrix of derivatives, which in torch is one of several views, written without a record: torch refuses it",
