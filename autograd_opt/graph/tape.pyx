@@ -277,8 +277,9 @@ cdef bint plain_below(object t) except -1:
 
 cdef bint any_late():
     """True if such a tensor has a view that is alive, as far as the count of its memory tells."""
-    for key, reference in list(late_bases.items()):
-        base = reference()
+    for key in list(late_bases):             # its items are pairs, whose making may let bases end
+        reference = late_bases.get(key)
+        base = None if reference is None else reference()
         if base is not None:
             storage = base.untyped_storage()
             if private.storage_use_count(private.storage_id(storage)) > 2:           # `base` and `storage`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 
 import pytest
 import torch
@@ -167,3 +168,29 @@ def test_a_sparse_tensor_that_was_written_does_not_disturb_the_next_graph():
         leaf = torch.ones(2, requires_grad=True)
         (leaf * 3).sum().backward()
     assert leaf.grad.tolist() == [3.0, 3.0]
+
+
+def test_bases_that_end_while_a_graph_opens():
+    """Garbage collection may run wherever Python makes an object, and end bases of views that came to require grad."""
+    kept = []
+    with ao.AutogradGraph():
+        for _ in range(2000):
+            base = torch.zeros(3)
+            kept.append((base, base[:2]))
+            base.requires_grad_()
+    del base
+
+    def end_one(phase, info):
+        if phase == "start" and kept:
+            kept.pop()
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(end_one)
+    gc.set_threshold(1, 1, 1)
+    try:
+        with ao.AutogradGraph():
+            pass
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(end_one)
+    assert kept
