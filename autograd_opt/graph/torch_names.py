@@ -40,7 +40,7 @@ nanmedian_all:NanmedianBackward0 nanmedian_dim:NanmedianBackward1 max_pool2d:Max
 max_pool3d:MaxPool3DWithIndicesBackward0 pad:ConstantPadNdBackward0 relu6:HardtanhBackward0 selu:EluBackward0
 softmax_backward:SoftmaxBackwardDataBackward0 log_softmax_backward:LogSoftmaxBackwardDataBackward0
 real:SelectBackward0 imag:SelectBackward0 copy:torch::autograd::CopyBackwards view_place:torch::autograd::CopySlices
-view_region:AsStridedBackward0
+view_region:AsStridedBackward0 view_cut:AsStridedBackward0
 square:PowBackward0 take_along_dim:GatherBackward0 tile:RepeatBackward0 sum_to_size:SumBackward1
 vector_norm:LinalgVectorNormBackward0
 leaky_relu_:LeakyReluBackward1 elu_:EluBackward1 celu_:CeluBackward1 selu_:EluBackward1

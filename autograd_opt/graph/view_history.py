@@ -299,7 +299,8 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
         return handles.handle_of(view)
     if torch.is_grad_enabled():
         require_unwritten(view, node)
-    if node.requires_grad and base is not None and "_adopted" not in base.__dict__ and torchs:
+    if node.requires_grad and base is not None and "_adopted" not in base.__dict__ and torchs \
+            and not (begins_at_leaf(node) and not requires_grad(base)):          # the leaf is itself a view of `base`
         return same_history(tape, node, view)                                       # nobody can have written the base
     base_node = None if base is None else handles.handle_of(base)
     if not node.requires_grad and not (tape.late and torch.is_grad_enabled()):      # no history before it is read
@@ -324,6 +325,13 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
     if base_node is not None and base_node.requires_grad and making_of(view) != Making.DEFAULT and shown_as_view(view):
         handles.unsettle(fresh)               # gradients are off: what torch refuses is refused where they are on again
     return fresh
+
+
+def begins_at_leaf(node: Any) -> bool:
+    """Is this the node of a view, or of a view of one, of a leaf?"""
+    while node.view is not None and node.operands and node.operands[0] is not None:
+        node = node.operands[0]
+    return bool(origin(node).is_leaf)
 
 
 def name_now(t: Tensor, node: Any) -> str:

@@ -194,3 +194,22 @@ def test_bases_that_end_while_a_graph_opens():
         gc.set_threshold(*threshold)
         gc.callbacks.remove(end_one)
     assert kept
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("held", [False, True])
+def test_a_view_of_a_leaf_that_is_a_view(held, optimize):
+    """torch reads what was written without a record off the base, which does not require grad."""
+    def program():
+        base = torch.arange(3.0)
+        leaf = (base if held else base.clone()).view(3, 1).requires_grad_()
+        view = leaf.squeeze()
+        with torch.no_grad():
+            view.mul_(0.5)
+        name = type(view.grad_fn).__name__
+        (view.sum() * 2 + leaf.sum() * 4).backward()
+        return view.requires_grad, name, leaf.grad.tolist()
+
+    expected = program()
+    with ao.AutogradGraph(optimize=optimize):
+        assert program() == expected
