@@ -196,7 +196,7 @@ cdef class Call:
         with self.lock:
             if not self.alone and not retain:
                 self.free_later(roots)
-            found = self.run(roots, given, wanted, retain or not self.alone, recorded, onward)
+            found = self.run(roots, given, wanted, retain or not self.alone, recorded, onward, whole and self.alone)
         if whole:
             return found
         left = iter(found)
@@ -218,8 +218,11 @@ cdef class Call:
         private.execution_engine().queue_callback(free)
         return 0
 
-    cdef list run(self, list roots, list given, list wanted, bint retain, bint recorded, bint onward):
-        """One backward run over the graph, entered again for it; `onward`: nobody is given the cotangents themselves."""
+    cdef list run(self, list roots, list given, list wanted, bint retain, bint recorded, bint onward, bint everything):
+        """One backward run over the graph, entered again for it; `onward`: nobody is given the cotangents themselves.
+
+        `everything`: `wanted` are all leaves there are.
+        """
         cdef Tape tape = self.graph.tape
         cdef bint inside = active_tape() is tape
         cdef Py_ssize_t handed = tape.merges.handed
@@ -229,7 +232,7 @@ cdef class Call:
             self.graph.resume()
         try:
             if not recorded and plain(given):
-                found = run_for_torch(tape, roots, given, wanted, retain, onward)
+                found = run_for_torch(tape, roots, given, wanted, retain, onward, everything)
             if found is None:
                 given, levels = torch_engine.outside(given)
                 if levels:

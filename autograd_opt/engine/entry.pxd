@@ -2,4 +2,5 @@
 
 from autograd_opt.graph.tape cimport Tape
 
-cpdef list run_for_torch(Tape tape, list roots, list cotangents, list targets, bint retain, bint onward)
+cpdef list run_for_torch(Tape tape, list roots, list cotangents, list targets, bint retain, bint onward,
+                              bint everything)

@@ -345,21 +345,21 @@ cdef list recorded_run(list targets, object graph, Tape tape, list roots, list c
     return results
 
 
-cpdef list run_for_torch(Tape tape, list roots, list cotangents, list targets, bint retain, bint onward):
+cpdef list run_for_torch(Tape tape, list roots, list cotangents, list targets, bint retain, bint onward, bint everything):
     """The cotangents of leaves in an ordinary run that is part of one of torch's; None, with nothing done, in another.
 
-    `onward`: they go on in torch's engine, and nobody is given them as they are.
+    `onward`: they go on in torch's engine, and nobody is given them as they are.  `everything`: they are all leaves.
     """
     cdef list stack
     graph, stack = tape.graph(), getattr(running, "stack", None)
     if graph is None or graph.anomaly or graph.released is not None or stack is None or stack \
             or ao_builtin0(anomaly_enabled) is True or transform_level() is not None:
         return None
-    return run_to(targets, graph, tape, roots, cotangents, stack, retain, True, onward)
+    return run_to(targets, graph, tape, roots, cotangents, stack, retain, True, onward, everything)
 
 
 cdef list run_to(list targets, object graph, Tape tape, list roots, list cotangents, list stack, bint retain, bint handed_on,
-                 bint onward=False):
+                 bint onward=False, bint everything=False):
     """The cotangents of `targets` in an ordinary run, with the passes before it and the callbacks after it.
 
     Without `targets`, the gradients are accumulated into the leaves.
@@ -371,7 +371,7 @@ cdef list run_to(list targets, object graph, Tape tape, list roots, list cotange
     try:
         task = GraphTask.__new__(GraphTask, tape, retain, False,
                                  asks and not tape.running and graph.prepare(roots, targets, not retain))
-        task.shares, task.onward = asks and graph.merges, onward
+        task.shares, task.onward, task.everything = asks and graph.merges, onward, everything
         guard = spare_guards.pop() if spare_guards else Guard()
         ao_method0(guard_enter, guard)
         try:

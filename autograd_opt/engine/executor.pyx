@@ -60,7 +60,7 @@ cdef object execute(GraphTask task, list roots, list cotangents, inputs):
         find_captures(task, inputs)
     if task.merge:
         resolve(task, task.captures if inputs is not None and intermediate(inputs) else None)
-    if inputs is not None:
+    if inputs is not None and not task.everything:
         ends = task.captures if not task.calls else {**task.captures, **dict.fromkeys(called_at(inputs))}
         task.needed = needed_for(task.tape, roots, ends, makers_of(inputs), task.merge)
     if task.tape.heard:
@@ -168,7 +168,8 @@ cdef int step(GraphTask task, Node node, object g) except -1:
     cdef Op op = node.op
     task.own = bool(node.flags & REACHED_DIRECTLY)
     node.flags &= ~<uint32_t>REACHED_DIRECTLY
-    cdef bint wanted = task.captures is not None and node.index in task.captures, further = False
+    cdef bint wanted = task.captures is not None and (node.flags & LEAF or not task.everything) \
+        and node.index in task.captures, further = False
     if wanted:
         task.fresh = task.solid = False
         further = not node.flags & LEAF and beyond(task, node)
@@ -329,7 +330,7 @@ cdef int resolve(GraphTask task, dict captured) except -1:
 
 cdef int whole(GraphTask task, Node node) except -1:
     """Is all that a node has saved unwritten?  torch asks also for what no rule of this run reads."""
-    for other in node.operands:
+    for other in node.more if node.more is not None else (node.in0, node.in1):
         if other is not None and (<Node>other).flags & REQUIRES_GRAD and not task.wants(<Node>other):
             if not task.direct:
                 require_unwritten(node)

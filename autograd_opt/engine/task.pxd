@@ -37,6 +37,7 @@ cdef class GraphTask:
     cdef public bint anomaly
     cdef readonly object batch   # vectorized.Batch, where each cotangent stands for many
     cdef public bint calls       # are Functions called at targets too, as by `backward(inputs=)`?
+    cdef public bint everything  # are all leaves captured, and nothing else?
     cdef public bint onward      # go captured cotangents on in torch's engine, so that nobody is given them as they are?
     cdef public object pairs     # the saved-tensor hooks from before this node, where user code has changed them; or None
     cdef public bint shares      # may one view serve the rules of several runs?

@@ -159,21 +159,23 @@ cpdef list kept_outside(Tape tape, dict known, list but):
     cdef Py_ssize_t i, own
     cdef Node node
     cdef PyObject *t
-    cdef list found = []
+    cdef list found = [], maybe = []
     cdef int *counts = <int *>PyMem_Calloc(tape.n + 1, sizeof(int))
     if counts == NULL:
         raise MemoryError()
     try:
-        for i in range(tape.n):
+        for i in range(tape.n - 1, -1, -1):          # what saves a tensor comes after its node, but for written ones
             node = <Node>tape.nodes[i]
             count_held(node.x0, tape, counts)
             count_held(node.x1, tape, counts)
             if node.saved_more is not None:
                 count_held(node.saved_more, tape, counts)
-        for i in range(tape.n):
-            node = <Node>tape.nodes[i]
-            t = node.tensor
-            if t == NULL or node.flags & (LEAF | REQUIRES_GRAD) != REQUIRES_GRAD or type(<object>t) is not CustomTensor:
+            if node.tensor != NULL and node.flags & (LEAF | REQUIRES_GRAD) == REQUIRES_GRAD \
+                    and references(node.tensor) > counts[i]:
+                maybe.append(node)
+        for node in reversed(maybe):
+            t, i = node.tensor, node.index
+            if type(<object>t) is not CustomTensor:
                 continue
             own = counts[i] + <Py_ssize_t>known.get(<size_t>t, 0)
             if references(t) <= own or shared_adds and ao_uses(use_count, <object>t) > 1 and references(t) == own + 1:
