@@ -81,14 +81,16 @@ cdef object execute(GraphTask task, list roots, list cotangents, inputs):
                 task.send(node, g, False)
         while task.frontier.count:
             node = <Node>task.tape.nodes[pop(&task.frontier)]
+            if task.turns is not None:
+                visit_overdue(task, node.index)
             if node.flags & LEAF and task.frontier.count and beside(task, node.index) and not in_turn(task, node):
                 visit_neighbours(task, node.index)
             else:
                 visit(task, node)
                 if task.due is not None:
                     visit_leaves(task, node)
-        for i in sorted(task.due or (), reverse=True):       # nothing has come from their last node
-            visit_leaves(task, <Node>task.tape.nodes[<int64_t>i])
+        if task.turns is not None:
+            visit_overdue(task, -1)
     except BaseException:
         task.abandon()
         raise
@@ -125,6 +127,13 @@ cdef int visit_leaves(GraphTask task, Node user) except -1:
     """Visit the leaves for which `user` was the last to send something, in torch's order."""
     for i in due_leaves(task, user):
         visit(task, <Node>task.tape.nodes[<int64_t>i])
+    return 0
+
+
+cdef int visit_overdue(GraphTask task, int64_t index) except -1:
+    """Visit leaves for which a node above `index` would have been the last: nothing came to it, or it was merged."""
+    while task.turns and task.turns[len(task.turns) - 1] > index:
+        visit_leaves(task, <Node>task.tape.nodes[<int64_t>task.turns.pop()])
     return 0
 
 

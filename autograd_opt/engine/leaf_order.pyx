@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from autograd_opt.engine.frontier cimport pop
 from autograd_opt.engine.task cimport GraphTask
-from autograd_opt.graph.node cimport LEAF, MERGED, Node, followed, leads_on
+from autograd_opt.graph.node cimport LEAF, MERGED, Node, followed, leads_on, operand_of
 
 
 cdef int find_last(GraphTask task, list roots) except -1:
@@ -29,12 +29,21 @@ cdef int find_last(GraphTask task, list roots) except -1:
                 continue
             if not other.flags & LEAF:
                 stack.append(other)
-            elif other.index >= 0 and node.index < last.get(other.index, task.tape.n):
-                last[other.index] = node.index
+            elif other.index >= 0:
+                last[other.index] = min(node.index if other is n else as_written(<Node>n), last.get(other.index, task.tape.n))
     task.due, task.waiting = {}, set(last)
     for leaf, index in last.items():
         task.due.setdefault(index, []).append(leaf)
+    task.turns = sorted(task.due)
     return 0
+
+
+cdef int64_t as_written(Node node):
+    """The last node on the way from `node`, which is the leaf it was merged into, to that leaf: as a view of a view is."""
+    cdef Node below = node
+    while below is not None and below.flags & MERGED and below.leader is node.leader:
+        node, below = below, operand_of(below)
+    return node.index
 
 
 cdef list due_leaves(GraphTask task, Node user):

@@ -24,6 +24,7 @@ cdef class GraphTask:
     cdef bint direct             # may a recorded run use the rules in C?  Not where torch transforms functions either
     cdef object guard            # switches torch functions off for a rule in C
     cdef dict due                # node -> the leaves that it is the last to send to, where hooks see the order; or None
+    cdef list turns              # the record numbers of these nodes, the next last
     cdef set waiting             # record numbers of these leaves, which are not in the heap
     cdef dict captures           # index -> list of positions in `captured`
     cdef dict places             # position in `captured` -> which output, where the node has several

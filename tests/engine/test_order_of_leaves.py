@@ -166,3 +166,21 @@ def test_hooks_from_before_the_graph_see_the_order(where, register, kind, optimi
             a, b = leaves(kind)
     with ao.AutogradGraph(optimize=optimize):
         assert step(a, b) == expected == ["b", "a"]
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_leaf_that_views_were_merged_into(optimize):
+    """Its turn comes where the view would have sent it its gradient, not where what reads the view does."""
+    def program():
+        seen = []
+        x, y = torch.tensor(0.75, requires_grad=True), torch.ones(3, requires_grad=True)
+        view = x.view(x.shape).view(x.shape)
+        for name, leaf in (("x", x), ("y", y)):
+            leaf.register_hook(lambda g, name=name: seen.append(name))
+        repeated = (y + 1).sin() * (y + 1).sin()
+        (y.sum() + (view / y.exp()).sum() + x * 5 + repeated.sum()).backward()
+        return seen
+
+    expected = program()
+    with ao.AutogradGraph(optimize=optimize):
+        assert program() == expected
