@@ -15,6 +15,7 @@ cdef enum:
     INPUT = 2000                         # slower: each leaf that requires grad
     OTHER = 4000                         # slower: each operation that is not elementwise
     ELEMENTWISE_ONE = 1200               # faster: each elementwise operation, which is recorded by compiled code
+    REPEATED = 2000                      # faster: each node of a run inside the function that keeps the graph for another
     SAVED = 10000                        # faster: an operation that is not run
     BYTES = 5                            # so many of a result that is not computed again are a nanosecond
 
@@ -44,23 +45,22 @@ cdef class Balance:
     cdef int begin(self, Tape tape) except -1:
         """Count a call that has just been recorded; the one before, if its results live on, is taken as it is by now."""
         cdef Node node
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, cost = 0
         if self.last is not None:
             self.learn(max(self.last.merges.twins, self.last.merges.handed))
-        self.last, self.cost = tape, CALL
-        if tape.runs:
-            self.cost = 0                # the function differentiates: that takes half of torch's time, or little more
-        elif SAVED * tape.hits >= CALL + OTHER * tape.n:
+        self.last, self.cost = tape, CALL - REPEATED * tape.executed
+        if SAVED * tape.hits >= CALL + OTHER * (tape.n + tape.dropped):
             self.cost = 0                # whatever the operations are
-        else:
+        elif tape.n:
             for i in range(tape.n):
                 node = <Node>tape.nodes[i]
                 if node.flags & LEAF:
-                    self.cost += INPUT if node.flags & REQUIRES_GRAD else 0
+                    cost += INPUT if node.flags & REQUIRES_GRAD else 0
                 elif node.op.flags & ELEMENTWISE:
-                    self.cost -= ELEMENTWISE_ONE
+                    cost -= ELEMENTWISE_ONE
                 elif node.op.name != "output":           # one of an operation's results
-                    self.cost += OTHER
+                    cost += OTHER
+            self.cost += cost * (tape.n + tape.dropped) // tape.n        # those dropped were of the same kinds
         return 0
 
     cdef int end(self, Tape tape) except -1:

@@ -48,6 +48,8 @@ cpdef object run(GraphTask task, list roots, list cotangents, inputs, bint accum
     try:
         return execute(task, roots, cotangents, inputs)
     finally:
+        if task.retain and not task.create_graph:
+            task.tape.executed += task.executed
         task.tape.running -= 1
         task.tape.retention.freeing -= frees
         task.tape.floor = min(task.tape.floor, task.tape.n + 64)

@@ -40,6 +40,8 @@ cdef class Tape(TapeBase):
     cdef public dict exposed     # storage -> storage object, of memory visible outside torch
     cdef int missed(self, Node node) except -1
     cdef public Py_ssize_t reused_bytes
+    cdef readonly Py_ssize_t dropped # records that are in the array no more
+    cdef public Py_ssize_t executed  # nodes, by runs that keep the graph for another
     cdef public object graph     # weak reference to the AutogradGraph
     cdef int append(self, Node node) except -1
     cdef Node leaf(self, object t)

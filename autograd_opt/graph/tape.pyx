@@ -894,6 +894,7 @@ cdef class Tape:
                 node.index = -1
                 (<PyObject **>known)[dropped] = <PyObject *>node
                 dropped += 1
+        self.dropped += dropped
         self.n = k
         self.floor = 0 if compacts_always else 2 * k + 64
         self.consumed = False

@@ -66,18 +66,41 @@ def test_what_saves_time_is_always_recorded() -> None:
     assert all(recorded(ao.optimize(repeats, patience=4), 100, repeats))
 
 
-def test_many_elementwise_operations_and_functions_that_differentiate_are_recorded() -> None:
+def test_many_elementwise_operations_and_runs_over_one_graph_are_recorded() -> None:
     def chain(t: Tensor) -> Tensor:
         for k in range(60):
             t = (t * 0.9 + k / 100).sin() - 0.1
         return t.sum()
 
     def slope(t: Tensor) -> Tensor:
-        y = t.tanh().sum()
-        return torch.autograd.grad(y, t, create_graph=True)[0].sum()
+        return torch.autograd.grad((t * 2).tanh().sum(), t, create_graph=True)[0].sum()
+
+    def hessian(t: Tensor) -> Tensor:
+        return torch.stack([torch.autograd.grad(s, t, retain_graph=True)[0] for s in [slope(t)] * 40])
 
     assert all(recorded(ao.optimize(chain, patience=4), 20, chain))
-    assert all(recorded(ao.optimize(slope, patience=4), 20, slope))
+    assert recorded(ao.optimize(slope, patience=4), 20, slope) == [True] * 4 + [False] * 16
+    region, rows = ao.optimize(lambda t: hessian(t).sum() + t.sum(), patience=4), torch.ones(3, requires_grad=True)
+    assert all(region(rows).grad_fn.name() == REGION for _ in range(20))
+
+
+def test_a_whole_training_step_steps_back() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    opened: list[bool] = []
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = net(torch.ones(2, 3)).square().mean()
+        opened.append(isinstance(loss, ao.CustomTensor))
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    region = ao.optimize(step, patience=4)
+    losses = [region() for _ in range(20)]
+    assert opened == [True] * 4 + [False] * 16
+    assert losses == sorted(losses, reverse=True)
 
 
 def test_a_region_that_comes_to_save_time_is_recorded_again() -> None:
