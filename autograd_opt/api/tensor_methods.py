@@ -391,6 +391,8 @@ def represent(func: Any, args: Any, kwargs: Any) -> str:
         text = Tensor.__repr__(plain, **kwargs)
         if node is not None and not node.is_leaf and node.requires_grad and not view_history.leads_nowhere(node):
             return with_suffix(text, f"grad_fn=<{view_history.name_now(t, node).rpartition('::')[2]}>")
+        if (node is None or not node.requires_grad) and view_history.written_late(t, node):
+            return with_suffix(text, "grad_fn=<AsStridedBackward0>")
     return with_suffix(text, "requires_grad=True") if references.requires_grad(t) else text
 
 

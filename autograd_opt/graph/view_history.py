@@ -334,6 +334,16 @@ def begins_at_leaf(node: Any) -> bool:
     return bool(origin(node).is_leaf)
 
 
+def written_late(t: Tensor, known: Any) -> bool:
+    """True if the next use of `t`, whose node `known` follows no gradient, finds that its base does by now."""
+    if not private.is_view(t) or t.is_inference() or t.__dict__.get("_made") == private.version_of(t) \
+            or (known is not None and not known.is_leaf and known.version == private.version_of(t)):
+        return False
+    base: Any = private.base_of(t)
+    node = base.__dict__.get("_node")
+    return node is not None and bool(node.requires_grad) and not node.is_leaf
+
+
 def name_now(t: Tensor, node: Any) -> str:
     """The name of the history of `t`, which torch makes anew where the memory of a view has been written since."""
     name: str = node.name()

@@ -170,6 +170,8 @@ class Capture(TorchFunctionMode):
             earlier = self.made if self.made or self.goes_on else None
             results = record_call(self.name, self.below, found, True, earlier)
             back.update((id(o), r) for o, r in zip(found, results, strict=True))
+        if self.pairs and (tape := tapes.get_active()) is not None:
+            tape.let_go_unread([other.__dict__[STANDS_FOR] for _, other in self.pairs.values()])
         return mapped(lambda x: back.get(id(x), x), out) if back else out
 
     def later(self, function: Callable[..., Any]) -> Callable[..., Any]:

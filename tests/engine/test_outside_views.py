@@ -213,3 +213,20 @@ def test_a_view_of_a_leaf_that_is_a_view(held, optimize):
     expected = program()
     with ao.AutogradGraph(optimize=optimize):
         assert program() == expected
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("make", [lambda t: t.t(), lambda t: t.t().select(0, 0), lambda t: t.expand(2, *t.shape)[0]])
+def test_printing_a_view_of_what_was_written(make, asked, optimize):
+    """Whoever looks first: a view whose base follows a gradient by now, or nobody."""
+    def program():
+        x = torch.ones(3, requires_grad=True)
+        view = make(torch.ones(2, 3))
+        view.select(0, 0).mul_(x.sum())
+        seen = [view.requires_grad] if asked else []
+        return [*seen, repr(view), view.grad_fn is None]
+
+    expected = program()
+    with ao.AutogradGraph(optimize=optimize):
+        assert program() == expected

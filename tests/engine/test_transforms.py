@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -491,3 +492,14 @@ def test_a_write_inside_to_what_the_graph_has_computed_says_so(optimize: bool) -
         z.sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [18, 18]
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_what_a_transform_reads_without_derivative_is_not_held(optimize: bool) -> None:
+    with ao.AutogradGraph(optimize=optimize):
+        leaf = (torch.ones(2, 3) * 2).requires_grad_()
+        result = torch.vmap(lambda row: torch.zeros_like(leaf) + row)(torch.ones(4, 3))
+        seen = weakref.ref(leaf)
+        del leaf
+        assert seen() is None
+        assert result.shape == (4, 2, 3)
