@@ -496,9 +496,12 @@ def test_a_write_inside_to_what_the_graph_has_computed_says_so(optimize: bool) -
 
 @pytest.mark.parametrize("optimize", [False, True])
 def test_what_a_transform_reads_without_derivative_is_not_held(optimize: bool) -> None:
+    def beside(leaf: Tensor) -> Tensor:
+        return torch.vmap(lambda row: torch.zeros_like(leaf) + row)(torch.ones(4, 3))
+
     with ao.AutogradGraph(optimize=optimize):
         leaf = (torch.ones(2, 3) * 2).requires_grad_()
-        result = torch.vmap(lambda row: torch.zeros_like(leaf) + row)(torch.ones(4, 3))
+        result = beside(leaf)
         seen = weakref.ref(leaf)
         del leaf
         assert seen() is None
