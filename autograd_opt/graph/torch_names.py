@@ -192,7 +192,7 @@ def in_place_apart(node: Any) -> str:
 def in_place_of(node: Any) -> bool:
     """Was the first operand written?  One that is gone was: nobody else had it."""
     first = node.operands[0]
-    return first is None or first.flags & OVERWRITTEN != 0
+    return first is None or first.flags & OVERWRITTEN != 0 or (node.tensor is not None and first.tensor is node.tensor)
 
 
 def overwritten(node: Any) -> str:

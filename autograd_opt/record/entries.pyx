@@ -391,7 +391,7 @@ cdef int write_part(Tape tape, object t, object index, object value) except -1:
         elif source is None:
             record_write(OVERWRITE, [n], (t,), {}, t)
         else:
-            record_write(COPY, [n, source], (t, value), {}, t, None, versions)
+            record_write(COPY if len(<tuple>source.shape) else FILL, [n, source], (t, value), {}, t, None, versions)
         if not n.flags & REQUIRES_GRAD:
             base_became_late(t)
     finally:
@@ -455,13 +455,14 @@ def take_operators():
 
 
 cdef object getitem = Tensor.__getitem__
-cdef Op SLICE = None, INDEX = None, SETITEM = None, COPY = None, OVERWRITE = None
+cdef Op SLICE = None, INDEX = None, SETITEM = None, COPY = None, FILL = None, OVERWRITE = None
 cdef str SLOT = None                     # ops/indexing.py: what stands for a tensor in an index's attribute
 
 
 def install(dict ops):
     """Know the operators of indexing, and torch's slots for it."""
-    global SLICE, INDEX, SETITEM, COPY, OVERWRITE, SLOT
+    global SLICE, INDEX, SETITEM, COPY, FILL, OVERWRITE, SLOT
     from autograd_opt.ops.indexing import SLOT
     ao_know_slots(Tensor)
-    SLICE, INDEX, SETITEM, COPY, OVERWRITE = [ops[k] for k in ("slice", "index", "setitem", "copy", "overwrite")]
+    SLICE, INDEX, SETITEM, COPY, FILL, OVERWRITE = \
+        [ops[k] for k in ("slice", "index", "setitem", "copy", "fill", "overwrite")]

@@ -334,7 +334,7 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             write(OVERWRITE, func, args, kwargs, (x,), {})
             return
         if (source := fitted(value, x)).dim() <= x.dim():
-            write(COPY, func, args, kwargs, (x, source), {})
+            write(OPS["fill"] if x.dim() and not source.dim() else COPY, func, args, kwargs, (x, source), {})
             return
     if torch.is_grad_enabled() and private.is_view(x) and only_views(x, index) and views.repeats(x.shape, x.stride()):
         part = call(Tensor.__getitem__, (x, index), {})     # which need not repeat its memory

@@ -48,17 +48,23 @@ def protect(view: Tensor, node: Any, base_node: Any) -> None:
     """Refuse writes through views that torch refuses."""
     if not base_node.requires_grad and not node.requires_grad:
         return
-    step = node
-    while step is not None and step is not base_node and (step.view is not None or step.op.name == "output"):
+    step, first = node, adopted_by(base_node)
+    while step is not None and step is not base_node and step is not first and (
+            step.view is not None or step.op.name == "output"):
         refuse_origin(step, node)
         step = step.operands[0] if step.operands else None
-    below = view_history.origin(base_node)
-    refuse_values(below)
-    if below.op is EMBED:               # memory that `adopt` gave the value of the tensor it was made for
-        refuse_origin(below.operands[0], node)
+    refuse_values(view_history.origin(base_node))
+    if first is not None:
+        refuse_origin(first, node)
     if base_node.requires_grad and (leads_nowhere(node) or (not node.requires_grad and (
             node.is_leaf or node.operands[0] is base_node))):
         refuse_mode(view, ITSELF, node)
+
+
+def adopted_by(base_node: Any) -> Any:
+    """The node whose value `adopt` gave to hidden memory, of which its tensor is a view by now; or None."""
+    below = view_history.origin(base_node)
+    return below.operands[0] if below.op is EMBED else None
 
 
 def unseen(t: Tensor) -> bool:
@@ -133,12 +139,14 @@ def past_hooks(node: Any, base: Any) -> Any:
     torch goes from the written part of a base straight to that part of the old base.
     """
     tensor, below, target = base
-    step = node
+    step, first = node, adopted_by(below)
     while step is not None and step is not below and step.operands and (
             step.view is not None or step.op.name == "output"):
         hooks = step.hooks
         if hooks is not None and (hooks.tensor or hooks.pre or hooks.post or (hooks.retain and step is not node)):
             return new_nodes.record_value(REGION, [below], (tensor,), geometry(target, tensor), target)
+        if step is first:
+            break
         step = step.operands[0]
     return node
 

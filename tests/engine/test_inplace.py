@@ -425,3 +425,29 @@ def test_assignments_are_those_of_torch(place: str, target: str, part: str, opti
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
         assert torch.allclose(a, b) if isinstance(a, Tensor) else a == b
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_what_an_assignment_is_called(optimize):
+    """One number fills what it is assigned to; anything else is copied, or put into a part."""
+    def program():
+        seen = []
+        for index in (Ellipsis, slice(None), (slice(None),), 0, slice(0, 2), torch.tensor([0, 1]), (Ellipsis,)):
+            for shape in ((), (1,), (3,)):
+                for target in (torch.ones(3), torch.ones(3, requires_grad=True) * 2, torch.ones(2, 3)):
+                    value = torch.full(shape, 0.5, requires_grad=True)
+                    try:
+                        target[index] = value
+                    except RuntimeError:
+                        seen.append("refused")
+                        continue
+                    name = target.grad_fn.name()
+                    target.sum().backward()
+                    seen.append((name, value.grad.tolist()))
+        filled = torch.ones(3)
+        filled.fill_(torch.tensor(0.5, requires_grad=True))
+        return [*seen, filled.grad_fn.name()]
+
+    expected = program()
+    with ao.AutogradGraph(optimize=optimize):
+        assert program() == expected

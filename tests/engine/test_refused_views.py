@@ -180,3 +180,31 @@ def test_backward_in_another_thread_is_refused_for_that_reason() -> None:
     assert "thread" in said[0]
     assert x.grad is not None
     assert x.grad.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_view_of_hidden_memory_computed_of_one_of_several_results(optimize: bool) -> None:
+    """The memory is of the call's own making: what the Function returned is not written."""
+    class Both(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+            ctx.save_for_backward(x)
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor, h: Tensor) -> Tensor:
+            return g * 2 + h * 3
+
+    def program() -> list[Any]:
+        x = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
+        seen: list[Any] = []
+        first, second = Both.apply(x)
+        second.register_hook(lambda g: seen.append(g.tolist()))
+        slope = torch.func.grad(lambda t: t.prod())(second)
+        slope.mul_(2.0)
+        slope.sum().backward()
+        return [slope.tolist(), x.grad.tolist(), seen]
+
+    expected = program()
+    with ao.AutogradGraph(optimize=optimize):
+        assert program() == expected
