@@ -187,18 +187,18 @@ def test_a_view_of_hidden_memory_computed_of_one_of_several_results(optimize: bo
     """The memory is of the call's own making: what the Function returned is not written."""
     class Both(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        def forward(ctx: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             ctx.save_for_backward(x)
             return x * 2, x * 3
 
         @staticmethod
-        def backward(ctx: Any, g: Tensor, h: Tensor) -> Tensor:
+        def backward(ctx: Any, g: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
             return g * 2 + h * 3
 
     def program() -> list[Any]:
         x = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
         seen: list[Any] = []
-        first, second = Both.apply(x)
+        _, second = Both.apply(x)
         second.register_hook(lambda g: seen.append(g.tolist()))
         slope = torch.func.grad(lambda t: t.prod())(second)
         slope.mul_(2.0)
