@@ -46,12 +46,13 @@ def transformer(layers: int) -> torch.nn.Module:
 
 
 def program(kind: str) -> ao.AutogradGraph:
-    """A large graph of each kind: followed, by line, and a population that shares subtrees."""
+    """A large graph of each kind: followed, by line, and populations that share subtrees."""
     with ao.AutogradGraph(optimize=True, keep=True) as graph:
         x, y = ao.tensor([1.0, 2.0]), ao.tensor([3.0, 4.0])
-        if kind == "trees":
+        if kind.endswith("trees"):
             shared = [lambda: (x + y) * x, lambda: x.exp() / y, lambda: ((x + y) * x).sin() - y]
-            _trees = [(shared[k % 3]() * k + shared[k * k % 3]()).sum() for k in range(70)]
+            trees = [(shared[k % 3]() * k + shared[k * k % 3]()).sum() for k in range(70)]
+            _results = sum(trees) if kind == "summed trees" else trees
         else:
             model = transformer(4)
             if kind == "modules":

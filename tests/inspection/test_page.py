@@ -196,6 +196,9 @@ function check() {
 const upward = () => scene.lines.filter(l => scene.boxes.get(l.from).y >= scene.boxes.get(l.to).y).length;
 check();
 seen.folded = scene.boxes.size;
+const beside = new Map();
+for (const b of scene.boxes.values()) beside.set(Math.round(b.y), (beside.get(Math.round(b.y)) || 0) + 1);
+seen.widest = Math.max(...beside.values());
 const last = G.nodes.length - 1;
 go(last);
 seen.found = scene.boxes.has(last);
@@ -220,7 +223,7 @@ document.body.dataset.seen = JSON.stringify(seen);
 
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium")
-@pytest.mark.parametrize("kind", ["modules", "lines", "trees"])
+@pytest.mark.parametrize("kind", ["modules", "lines", "trees", "summed trees"])
 def test_groups_unfold_and_no_line_goes_through_a_box_in_a_browser(kind: str, tmp_path: Path) -> None:
     page = tmp_path / "g.html"
     text = to_html(program(kind).kept)
@@ -231,6 +234,7 @@ def test_groups_unfold_and_no_line_goes_through_a_box_in_a_browser(kind: str, tm
     assert seen["through"] == []
     assert seen["unplaced"] == seen["upward"] == seen["sideways"] == 0
     assert 5 < seen["folded"] <= 80
+    assert seen["widest"] <= 12          # trees that one sum reads stand in rows, not all beside each other
     assert seen["found"]
     assert seen["hidden"]
     assert seen["turns"]

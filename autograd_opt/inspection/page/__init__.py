@@ -171,7 +171,7 @@ On the graph, arrow keys choose the box in that direction, Enter unfolds it.</p>
 <dt>one colour</dt><dd>one value, written several times</dd><dt>grey, struck out</dt><dd>pruned: no output needs it</dd>
 <dt>hexagon</dt><dd>pinned by a hook or retain_grad</dd><dt>parallelogram</dt><dd>opaque: torch's own derivative</dd>
 <dt>double outline</dt><dd>output</dd><dt>with a tab</dt><dd>several nodes, folded</dd>
-<dt>grey tag</dt><dd>a leaf, or a value that many boxes read, and this one too</dd>
+<dt>grey tag</dt><dd>a leaf, or a value that many boxes read, and this one too; or how many trees are read</dd>
 <dt>letter</dt><dd>the value of that colour on top is read</dd></dl></template>
 <script type="application/json" id="data">{data}</script>
 <script>{script}</script>

@@ -13,6 +13,7 @@ const leader = i => optimized ? G.nodes[i].leader : i;
 
 // What is shown: a box for each node that no folded group holds and for each folded group, and where these stand.
 const READERS = 8;             // values that more boxes read are named in these boxes instead of joined to them by lines
+const TREES = 8;               // a box that reads more of them names their number instead
 const COLUMNS = 6;             // of boxes that no line places
 const GAP = 38, TITLE = 24, DOUBLE = 4;          // between layers, of a title, between two outlines
 
@@ -72,6 +73,13 @@ function collect() {
       }
       above.push({from, to});
     } else lines.set(`${from}>${to}`, {from, to, count: values.size, points: []});
+  }
+  const grown = key => typeof key === "string" && G.groups[Number(key.slice(1))].kind === "tree";
+  const trees = new Map();              // what sums a population, say
+  for (const {from, to} of lines.values()) if (grown(from)) trees.set(to, (trees.get(to) || 0) + 1);
+  for (const [key, {from, to}] of lines) if (grown(from) && trees.get(to) > TREES) {
+    lines.delete(key);
+    tag(boxes.get(to), boxes.get(from).members[0], `${trees.get(to)} trees`, -1);
   }
   for (const [key, box] of boxes) {
     const node = box.node;
