@@ -17,7 +17,7 @@ from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.engine import torch_engine
 from autograd_opt.engine.torch_histories import own_run
-from autograd_opt.graph import accumulators
+from autograd_opt.graph import accumulators, view_history
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.accumulators import Accumulator
@@ -43,7 +43,8 @@ def will_engine_execute_node(node: Any) -> bool:
     node = run.own(node)
     if node is None:
         return False
-    if len(run.roots) == 1 and node is (common_node(run.roots[0]) or run.roots[0]):
+    root = view_history.origin(run.roots[0]) if len(run.roots) == 1 else None
+    if root is not None and node is (common_node(root) or root):
         return False                        # as in torch, which looks for nodes below the root
     if run.accumulates or not run.asked_for(node):
         return run.executes(node)

@@ -121,14 +121,12 @@ def axes(dim: Any, n: int) -> tuple[int, ...]:
 
 
 def restore(t: Any, x_shape: Any, dim: Any, keepdim: bool) -> Any:
-    """A reduced tensor with the removed axes back, as axes of length 1."""
+    """A reduced tensor with the removed axes back, as axes of length 1; one number as it is, which fits any axes."""
     n = len(x_shape)
-    if n == 0 or keepdim:
+    if n == 0 or keepdim or dim is None or dim == () or dim == []:
         return t
     if type(dim) is int:
         return t.unsqueeze(dim % n)
-    if dim is None or dim == () or dim == []:
-        return t.reshape((1,) * n)
     for d in sorted(axes(dim, n)):
         t = t.unsqueeze(d)
     return t

@@ -95,3 +95,21 @@ def test_edges(name: str, custom: bool) -> None:
             x = ao.tensor(values, requires_grad=True) if custom and seen else values.requires_grad_()
             seen.append(observed(PROGRAMS[name], x))
     assert seen[1:] == [seen[0]] * 2
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("written", [False, True])
+def test_a_hook_of_several_leaves_where_a_leaf_is_root_and_target(written, optimize):
+    """A write without a record does not make the leaf another node."""
+    def program():
+        seen = []
+        x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+        torch.autograd.graph.register_multi_grad_hook([x, y], lambda gradients: seen.append(len(gradients)))
+        if written:
+            x.data[...] = 0.25
+        gradient, = torch.autograd.grad(x, x, torch.ones(3), retain_graph=True)
+        return gradient.tolist(), seen
+
+    expected = program()
+    with ao.AutogradGraph(optimize=optimize):
+        assert program() == expected
