@@ -50,7 +50,9 @@ function collect() {
       readers.get(o).add(at.get(n.index));
     }
   }
-  const repeated = o => isLeaf(G.nodes[o]) && (readers.get(o).size > 1 || at.get(o) !== o && !readers.get(o).has(at.get(o)));
+  const grown = key => typeof key === "string" && G.groups[Number(key.slice(1))].kind === "tree";
+  const repeated = o => isLeaf(G.nodes[o]) && (readers.get(o).size > 1 || at.get(o) !== o && !readers.get(o).has(at.get(o)) ||
+    [...readers.get(o)].every(grown));
   const out = new Map();
   for (const n of G.nodes) {
     if (!present(n)) continue;
@@ -74,7 +76,6 @@ function collect() {
       above.push({from, to});
     } else lines.set(`${from}>${to}`, {from, to, count: values.size, points: []});
   }
-  const grown = key => typeof key === "string" && G.groups[Number(key.slice(1))].kind === "tree";
   const trees = new Map();              // what sums a population, say
   for (const {from, to} of lines.values()) if (grown(from)) trees.set(to, (trees.get(to) || 0) + 1);
   for (const [key, {from, to}] of lines) if (grown(from) && trees.get(to) > TREES) {
