@@ -35,13 +35,16 @@ def test_bytes_in_use_are_counted_to_the_byte() -> None:
     assert read is not None
     library = ctypes.CDLL(None)
     library.malloc.restype, library.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
-    for size in (5000, 3_000_000, 200_000_000):
+
+    def to_the_byte(size: int) -> bool:
         before = read()
         block = library.malloc(size)
         during = read()
         library.free(block)
-        assert size <= during - before <= size + 2 * memory.PAGE
-        assert read() == before
+        return size <= during - before <= size + 2 * memory.PAGE and read() == before
+
+    for size in (5000, 3_000_000, 200_000_000):
+        assert any(to_the_byte(size) for _ in range(20))       # another thread of the process may allocate meanwhile
 
 
 def test_what_a_step_leaves_behind_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
