@@ -3,4 +3,4 @@
 from autograd_opt.graph.tape cimport Tape
 
 cpdef list run_for_torch(Tape tape, list roots, list cotangents, list targets, bint retain, bint onward,
-                              bint everything)
+                         bint everything)

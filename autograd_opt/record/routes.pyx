@@ -14,11 +14,11 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.errors import InplaceError
 from autograd_opt.graph.handles cimport handle
 from autograd_opt.graph.node cimport (
-    OUTPUT_OP, REQUIRES_GRAD, SPARSE, VARIADIC, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, shape_of,
-    version_of,
+    OUTPUT_OP, REQUIRES_GRAD, VARIADIC, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, shape_of, version_of,
 )
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.graph.view_history import OF_SPARSE
 from autograd_opt.graph.tape import base_became_late
 from autograd_opt.ops.binding cimport placed
 from autograd_opt.record.arguments cimport (
@@ -320,16 +320,7 @@ cdef bint usual_target(Tape tape, object t) except -1:
     node = computed(t)
     return node is not None and node.tape_id == tape.id and node.index >= 0 and node.hooks is None and node.view is None \
         and node.flags & REQUIRES_GRAD != 0 and node.op is not OUTPUT_OP and node.op.name != "written" \
-        and (node.more is None or not of_sparse(node.more))
-
-
-cdef bint of_sparse(tuple operands):
-    """Is a result computed of tensors without strides, whose memory it may show?"""
-    cdef Node operand
-    for operand in operands:
-        if operand is not None and operand.flags & SPARSE:
-            return True
-    return False
+        and (node.attrs is None or OF_SPARSE not in <dict>node.attrs)
 
 
 cdef bint constant_target(object t) except -1:
