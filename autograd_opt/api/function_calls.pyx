@@ -217,7 +217,7 @@ cdef int adopt_written(Call call, Node node, Py_ssize_t i) except -1:
         return 0
     views.protect(t, node, base[1])
     view_history.refuse_making(t, view_history.ITSELF, node)
-    if is_leaf(base[1]):
+    if is_leaf(base[1]) or (node.flags & REQUIRES_GRAD and not base[1].requires_grad):
         raise errors.InplaceError(errors.at(
             "a view of a leaf Variable that requires grad is being used in an in-place operation."))
     return 0

@@ -9,6 +9,7 @@ from typing import Any
 from autograd_opt.graph import accumulators
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph.accumulators import Accumulator
+from autograd_opt.graph.hooks import common_node
 
 _local = threading.local()
 
@@ -86,7 +87,12 @@ class Run:
         for index in sorted(seen):
             if any(n is not None and (n.index in wanted or n.index in leading) for n in seen[index].operands):
                 leading.add(index)
-        return leading | (wanted & seen.keys()) if self.accumulates else leading
+        if not self.accumulates:
+            return leading
+        called = {index: common_node(n) for index, n in seen.items()}
+        calls = {called[index].index for index in wanted & seen.keys() if called[index] is not None}
+        siblings = {index for index, call in called.items() if call is not None and call.index in calls}
+        return leading | (wanted & seen.keys()) | calls | siblings
 
 
 def stack() -> list[Run]:

@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_casts, ao_is_inference, ao_is_zero, ao_method, ao_method0, ao_on_cpu, ao_pair, ao_single, ao_start, ao_use_reads,
+    ao_builtin0, ao_casts, ao_is_inference, ao_is_zero, ao_method, ao_method0, ao_on_cpu, ao_pair, ao_single, ao_start, ao_use_reads,
 )
 from autograd_opt.abi.kernel_names import PAIRS, SINGLES
 from autograd_opt.abi.tensor_info import reads_address
@@ -40,6 +40,7 @@ cdef object is_zero = private.is_zerotensor
 cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
 cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
 cdef object any_autocast = private.is_any_autocast_enabled
+cdef object inference_mode = private.is_inference_mode_enabled
 cdef tuple NOTHING = (None, None, None)
 KERNELS = {}
 UNARY = tuple("""abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc exp exp2 expm1 floor lgamma log
@@ -90,8 +91,10 @@ cdef object clone_of(object value):
 cdef object reuse(Tape tape, Op op, Node first, bint req):
     """A tensor of the value that `first` leads; None, counted, where it must be computed again.
 
-    One that nobody has any more, or a copy-on-write clone.
+    One that nobody has any more, or a copy-on-write clone; under inference mode neither would be an inference tensor.
     """
+    if not grad_on() and ao_builtin0(inference_mode) is True:
+        return None
     cdef object value = None if first.spare is not None else known_value(tape, first), r = left_over(tape, first, value)
     cdef Py_ssize_t size
     if r is None:

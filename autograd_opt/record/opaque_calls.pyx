@@ -11,7 +11,7 @@ from cpython.object cimport PyObject
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
     ao_call, ao_casts, ao_dtype, ao_grad_on, ao_get, ao_is_inference, ao_is_view, ao_memory, ao_method, ao_method0, ao_needs_grad,
-    ao_own, ao_plain, ao_set_type, ao_strided, ao_use_reads,
+    ao_own, ao_plain, ao_set, ao_set_type, ao_strided, ao_use_reads,
 )
 from autograd_opt.graph.node cimport REQUIRES_GRAD, Node, Op, current_source, fresh_vn, shape_of
 from autograd_opt.graph.handles cimport attach, handle
@@ -47,8 +47,13 @@ cdef object data_ptr_method = base.__dict__["data_ptr"]
 cdef object get_grad_fn = ao_own(base.__dict__["grad_fn"])
 cdef object get_output_nr = ao_own(base.__dict__["output_nr"])
 cdef object get_is_leaf = ao_own(base.__dict__["is_leaf"])
+cdef object get_base = ao_own(base.__dict__["_base"])
+cdef object set_data = ao_own(base.__dict__["data"])
 cdef object get_device = ao_own(base.__dict__["device"])
+cdef object ACCUMULATE = private.functions.AccumulateGrad
 cdef tuple EMPTY = ()
+cdef enum:
+    LARGE = 1 << 14                      # bytes of an operand that it pays to free
 cdef Op OPAQUE = None, OPAQUE_MULTI = None
 cdef object general = None               # torch_fallback.general
 cdef object conclude = None              # torch_fallback.conclude
@@ -200,15 +205,74 @@ cdef class OpaqueCall:
                                accumulate_grad=False))
         return [next(each) if on else None for on in asked]
 
-    cpdef bint can_keep_nothing(self) except -1:
-        """True if torch's only node of this call is of a class that saves no tensor."""
-        if self.node is None or saved_fields(type(self.node)):
-            return False
-        for below in <tuple>self.node.next_functions:
-            one = (<tuple>below)[0]
-            if one is not None and self.place(one) < 0:
-                return False
-        return True
+    cpdef list held(self, list operands):
+        """Those operands that torch's nodes of this call hold as saved, None for each other."""
+        cdef list stack, fields, held = []
+        cdef set seen = set(), saved = set()
+        cdef Py_ssize_t i, others = 0
+        if self.hooked:
+            return operands              # to look would call the hooks
+        for i in range(len(operands)):
+            x = self.inputs[i]
+            if x is not operands[i] and is_tensor(x):
+                others += 1
+            held.append(operands[i] if x is operands[i] else None)
+        if others == 0:
+            return held                  # the user's own, and results
+        stack = [self.node] if self.ways is None else [edge.node for edge in self.ways]
+        while stack:
+            function = stack.pop()
+            if function in seen:
+                continue
+            seen.add(function)
+            try:
+                fields = operands_of(function)
+                if fields is None:
+                    return operands
+                for field in fields:
+                    note_saved(ao_get(field, function), saved)
+            except RuntimeError:         # written since
+                return operands
+            for below in <tuple>function.next_functions:
+                function = (<tuple>below)[0]
+                if function is not None and type(function) is not ACCUMULATE:
+                    stack.append(function)
+        for i in range(len(operands)):
+            held[i] = operands[i] if id(self.inputs[i]) in saved else None
+        return held
+
+    cdef int let_go(self, list held) except -1:
+        """Free the memory of copies that nobody holds, for torch's nodes need no more than their shapes."""
+        cdef Py_ssize_t i
+        for i in range(len(held)):
+            if held[i] is None and (x := self.inputs[i]).nbytes >= LARGE:
+                ao_set(set_data, x, torch.zeros((), dtype=ao_dtype(x), device=ao_get(get_device, x)).expand(shape_of(x)))
+        return 0
+
+
+cdef dict fields_of = {}                 # class of torch's nodes -> how the operands are read that such a node saves
+cdef list operands_of(object function):
+    """How the operands are read that a node of torch's saves; None where that cannot be told."""
+    cdef object kind = type(function)
+    if kind not in fields_of:
+        if function.name() == "CppFunction" or not hasattr(function, "next_functions"):
+            fields_of[kind] = None
+        else:
+            fields_of[kind] = [ao_own(getattr(kind, name)) for name in saved_fields(kind) if hasattr(kind, name)
+                               and getattr(getattr(function, name), "grad_fn", None) is not function]
+    return fields_of[kind]
+
+
+cdef int note_saved(object value, set saved) except -1:
+    """Add the id of a saved tensor, and of the one it is a view of; of each in a list of them."""
+    if isinstance(value, (tuple, list)):
+        for one in value:
+            note_saved(one, saved)
+    elif value is not None:
+        saved.add(id(value))
+        if ao_is_view(value):
+            saved.add(id(ao_get(get_base, value)))
+    return 0
 
 
 cdef set for_engine = set()              # classes of nodes one of which has made what is not like its input
@@ -408,8 +472,9 @@ cdef object noted(Tape tape, Operands operands, str name, object out, list resul
     cdef list tracked = [plain[i] for i in range(len(results)) if ao_needs_grad(results[i])]
     cdef OpaqueCall call = call_of(name, operands, followed)
     cdef dict attributes = {"call": name, "torch": name_of(ao_get(get_grad_fn, followed[0]))}
-    cdef object kept = None if call.can_keep_nothing() else operands.originals      # then nothing holds them for the user
+    cdef list kept = call.held(operands.originals)       # nothing holds the others for the user
     cdef Node node
+    call.let_go(kept)
     if len(tracked) > 1:
         if call.numbers != tuple(range(len(tracked))):          # results of several nodes of torch's
             attributes["numbers"] = call.numbers

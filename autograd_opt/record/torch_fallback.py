@@ -52,31 +52,6 @@ def edge_of(output: torch.Tensor) -> GradientEdge:
     return GradientEdge(function, output.output_nr)
 
 
-def held_by_torch(call: OpaqueCall, operands: list[torch.Tensor]) -> list[torch.Tensor | None]:
-    """Those operands that torch's functions for this call hold as saved, None for each other."""
-    if call.hooked:
-        return [*operands]              # to look would call the hooks
-    held: set[int] = set()
-    if all(x is t or isinstance(x, Result) for x, t in zip(call.inputs, operands, strict=True)):
-        return [t if x is t else None for x, t in zip(call.inputs, operands, strict=True)]
-    stack, seen = [e.node for e in call.edges], set()
-    while stack:
-        function: Any = stack.pop()
-        if function is None or function in seen:
-            continue
-        seen.add(function)
-        if function.name() == "CppFunction" or not hasattr(function, "next_functions"):
-            return [*operands]
-        for name in private.saved_fields(type(function)):
-            try:
-                value = getattr(function, name, None)
-            except RuntimeError:        # written since
-                return [*operands]
-            held.update(map(id, value) if isinstance(value, (tuple, list)) else [id(value)])
-        stack += [f for f, _ in function.next_functions]
-    return [t if id(x) in held else None for x, t in zip(call.inputs, operands, strict=True)]
-
-
 def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
     """The cotangents of an opaque call's operands."""
     call, operands = extra
@@ -318,11 +293,7 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
     results = [apart(o) if o.requires_grad and not on else alias(o, operands, views)
                for o, on in zip(outputs, leading, strict=True)]
     tracked = [r for r, on in zip(results, leading, strict=True) if on]
-    kept: Any = operands
-    if views:                           # of many calls of torch's own: to ask is little beside them
-        kept = held_by_torch(call, operands)
-    elif call.edges and call.can_keep_nothing():
-        kept = None                     # nothing holds them for the user
+    kept = call.held(operands)          # nothing holds the others for the user
     if not tracked:
         if (tape := tapes.get_recording()) is not None:
             tape.let_go_unread(recorder.nodes_or_refuse(operands, call.name) or ())

@@ -575,3 +575,28 @@ def test_leaf_that_was_read_without_gradient_is_held_where_one_is_recorded(optim
         assert seen == [[12.0] * 3]
         del y, z
         assert there() is None
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("name", ["sparse", "trapezoid", "pinv"])
+def test_the_memory_of_an_operand_that_a_call_without_a_rule_does_not_need_is_freed(name, optimize):
+    x = torch.rand(64, 64, dtype=torch.float64, requires_grad=True)
+    weights = torch.eye(64, dtype=torch.float64).to_sparse()
+    call = {"sparse": lambda t: weights @ t, "trapezoid": torch.trapezoid, "pinv": torch.linalg.pinv}[name]
+
+    def step():
+        v = x * 2
+        with torch._C.DisableTorchFunction():       # the graph would keep a memory that was asked for
+            memory = StorageWeakRef(v.untyped_storage())
+        y = call(v)
+        del v
+        freed = memory.expired()
+        grad, = torch.autograd.grad(y.sum(), x, create_graph=True)
+        second, = torch.autograd.grad(grad.sum() + y.square().sum(), x)
+        return freed, grad.detach(), second
+
+    freed, grad, second = step()
+    with ao.AutogradGraph(optimize=optimize, allowance=0):
+        ours = step()
+    assert ours[0] is freed is (name != "pinv")
+    torch.testing.assert_close(ours[1:], (grad, second))

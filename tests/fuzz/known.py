@@ -248,11 +248,20 @@ def copied_hidden(program: Program, message: str) -> bool:
     return bool(names) and agree(program, [made.sub(r"\1(\2).clone()", line) for line in program.statements])
 
 
-def copied_operands(program: Program, message: str) -> bool:
-    """Do both agree when the operands of calls that have no rule are copied?"""
-    called = re.compile(r"(trapezoid|\.matmul)\((\w+)\)")
-    lines = [called.sub(r"\1(\2.clone())", line) for line in program.statements]
-    return agree(program, lines)
+def multiplied_out(program: Program, message: str) -> bool:
+    """Do both agree when powers are products?"""
+    return agree(program, [re.sub(r"\b(\w+) \*\* 3\b", r"(\1 * \1 * \1)", line) for line in program.statements])
+
+
+def as_they_are(program: Program, message: str) -> bool:
+    """Do both agree when the operands of `linear` are in no other layout than made?"""
+    laid = re.compile(r"laid\((\w+), '\w+'\)")
+    return agree(program, [laid.sub(r"\1", line) if "F.linear(" in line else line for line in program.statements])
+
+
+def without_hooks(program: Program, message: str) -> bool:
+    """Do both agree without hooks of several leaves?"""
+    return agree(program, [line for line in program.statements if "register_multi_grad_hook" not in line])
 
 
 def given_as_copies(program: Program, message: str) -> bool:
@@ -452,12 +461,6 @@ KNOWN = (
         sometimes="views are recorded one by one while a view lives whose base came to require grad after it was made",
     ),
     Known(
-        "alpha_dropout has no rule: its operand is held, which torch has not saved",
-        r"told by .*alive\(\).*\[.*True.*instead of",
-        r"alpha_dropout",
-        "v = s * torch.tensor(2.0)\nu = F.alpha_dropout(v, 0.5, training=True)\nwatch(v); del v; alive()",
-    ),
-    Known(
         "a result is written that torch's rule has saved, of a view from inference mode, which leads to nobody: torch "
         "calls the rule all the same, and refuses",
         r"torch raises .*modified by an inplace operation.*this library None",
@@ -525,13 +528,6 @@ KNOWN = (
         r"einsum\(",
         "u = torch.einsum('...i,...i->...', c, c)\nv = u[..., 0]\nwatch(u); del u; alive()",
         copied_products,
-    ),
-    Known(
-        "a call that torch differentiates as a whole holds its operands, of which torch may need none",
-        r"told by .*alive\(\).*\[.*True.*instead of",
-        r"(?s)trapezoid\(|to_sparse.*\.matmul\(",
-        "v = w * 2\nu = torch.trapezoid(v)\nwatch(v); del v; alive()",
-        copied_operands,
     ),
     Known(
         "a result that its own derivative has read and saved: the tensor itself, in torch another of the same memory",
@@ -612,6 +608,29 @@ KNOWN = (
         r"(?s)(func|functional)\.(hessian|jacrev|jacfwd|jacobian)\(.*no_grad",
         "v = func.hessian(lambda t: (t ** 3).sum() * s)(d)\nwith torch.no_grad(): v.mul_(2)\nv.sum().backward()",
         copied,
+    ),
+    Known(
+        "a leaf with a hook of several leaves that are this one alone: torch never frees it, here it is freed",
+        r"told by .*alive\(\).*instead of \[.*True",
+        r"register_multi_grad_hook\(\[(\w+)(, \1)*\]",
+        "v = torch.zeros(6).requires_grad_()\ngraph.register_multi_grad_hook([v, v], see_all('v'))\n"
+        "watch(v); del v; collected(); alive()",
+        without_hooks,
+    ),
+    Known(
+        "the first power, as the derivative of a square: torch saves its base and refuses, here no value is read",
+        r"(?s)torch raises .*modified by an inplace operation.*this library None",
+        r"\*\* 3",
+        "v = functional.vhp(lambda t: (t ** 3).sum(), c, torch.ones_like(c.detach()), create_graph=True)[1]\n"
+        "c.mul_(2)\nv.sum().backward()",
+        multiplied_out,
+    ),
+    Known(
+        "the name of a `linear`, which in torch is another with a bias of another layout, and the bias has gone",
+        r"told by .*printed.*ViewBackward0.*instead of.*AddBackward0",
+        r"F\.linear\(.*laid\(",
+        "v = F.linear(y, w, laid(y, 'expanded'))\ntell(printed(v))",
+        as_they_are,
     ),
     Known(
         "the last bit of matrices in an unusual layout times a vector that requires grad, which torch computes as one",

@@ -1287,6 +1287,42 @@ torch.stack([torch.ones_like(f), f.detach()]))
         u = w.detach().requires_grad_()
         t = torch.vmap(lambda g: torch.autograd.grad(s, u, g, materialize_grads=True, retain_graph=True)[0])(d)
         watch(u); del u; alive()""",
+    "a hook of several leaves sees another result of a call that a run is asked for": """
+        v, u = Both.apply(y, f)
+        graph.register_multi_grad_hook([z, v], see_all('z'))
+        (u.sum() * 2 + v.sum() * 3).backward(inputs=[u], retain_graph=True)
+        t, q = torch.stack([y, f]).unbind(0)
+        graph.register_multi_grad_hook([t, f], see_all('t'))
+        (q.sum() * 2 + t.sum() * 3).backward(inputs=[q], retain_graph=True)
+        (z.sum() + u.sum() * 2 + v.sum() * 3).backward()""",
+    "a call without a rule holds what torch has saved": """
+        v = y * 2
+        u = torch.trapezoid(v)
+        watch(v); del v; alive()
+        v = y * 2
+        t = torch.cdist(v[None], y[None])
+        watch(v); del v; alive()
+        v = w * 2
+        a = x.detach().to_sparse_csr() @ v
+        watch(v); del v; alive()
+        v = w * 2
+        b = torch.sparse.mm(x.detach().to_sparse(), v)
+        watch(v); del v; alive()
+        v = s * 3
+        q = F.alpha_dropout(v, 0.5, training=True)
+        watch(v); del v; alive()
+        (u + t.sum() + q.sum() + a.sum() + b.sum()).backward()""",
+    "a value found in inference mode": """
+        v = y * 3
+        v.sum().backward(retain_graph=True)
+        with torch.no_grad(): u = v * 2 + v.sin() + v @ v
+        with torch.inference_mode(): a = v * 2; b = v.sin(); t = v @ v; q = a + b
+        tell([a.is_inference(), b.is_inference(), t.is_inference(), q.is_inference()])
+        with torch.no_grad(): u = v * 2
+        tell(u.is_inference())""",
+    "a Function writes a view of a leaf that is itself a view": """
+        v = laid(ramp(2, 4), 'steps').requires_grad_()
+        u = Doubled.apply(v[0])""",
 }
 
 
