@@ -81,7 +81,7 @@ def set_requires_grad(func: Any, args: Any, kwargs: Any) -> None:
 
 def assign_requires_grad(t: Tensor, value: bool) -> None:
     """`t.requires_grad = value`, which torch refuses for every tensor that is not a leaf, whatever the value."""
-    if history(t) is not None:
+    if not view_history.leads_nowhere(t.__dict__.get("_node")) and history(t) is not None:
         remedy = "" if value else (" If you want to use a computed variable in a subgraph that doesn't require "
                                    "differentiation use var_no_grad = var.detach().")
         raise errors.GraphError(errors.at(f"you can only change requires_grad flags of leaf variables.{remedy}"))
@@ -121,7 +121,8 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
             if node is not None and not node.is_leaf:
                 if not value and view_history.leads_nowhere(node):
                     return
-                handles.become_leaf(t)
+                if not view_history.written_since(t, node):     # else torch refuses what is done with it later
+                    handles.become_leaf(t)
             if value and tape is None and "_made_here" not in t.__dict__:
                 give_to_torch(t)
             else:

@@ -182,10 +182,14 @@ def leads_nowhere(node: Any) -> bool:
 
 def require_unwritten(t: Tensor, node: Any) -> None:
     """torch's refusal to say what a view made under no_grad is, once its memory has been written."""
-    base: Any = private.base_of(t)
-    if leads_nowhere(node) and node.raw_attributes["unrecorded"] and private.version_of(t) != node.version \
-            and requires_grad(base):
+    if written_since(t, node):
         refuse_mode(t, ANOTHER, node)
+
+
+def written_since(t: Tensor, node: Any) -> bool:
+    """Is this a view made under no_grad, whose memory has been written by a recorded write?"""
+    return leads_nowhere(node) and node.raw_attributes["unrecorded"] and private.version_of(t) != node.version \
+        and requires_grad(private.base_of(t))
 
 
 def own_flag(t: Tensor) -> bool:

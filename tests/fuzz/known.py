@@ -259,6 +259,12 @@ def as_they_are(program: Program, message: str) -> bool:
     return agree(program, [laid.sub(r"\1", line) if "F.linear(" in line else line for line in program.statements])
 
 
+def by_method(program: Program, message: str) -> bool:
+    """Do both agree when `_foreach_` writes are those of the methods?"""
+    called = re.compile(r"torch\._foreach_(\w+_)\(\[(\w+)\], ([^\[\]]+)\)$")
+    return agree(program, [called.sub(r"\2.\1(\3)", line) for line in program.statements])
+
+
 def without_hooks(program: Program, message: str) -> bool:
     """Do both agree without hooks of several leaves?"""
     return agree(program, [line for line in program.statements if "register_multi_grad_hook" not in line])
@@ -624,6 +630,13 @@ KNOWN = (
         "v = functional.vhp(lambda t: (t ** 3).sum(), c, torch.ones_like(c.detach()), create_graph=True)[1]\n"
         "c.mul_(2)\nv.sum().backward()",
         multiplied_out,
+    ),
+    Known(
+        "the name of a `_foreach_` write by numbers, which in torch is that of another overload than the method's",
+        r"told by .*(printed|name).*Backward0.*instead of.*Backward1",
+        r"_foreach_\w+_\(",
+        "v = torch.mul(d, s)\ntorch._foreach_mul_([v], 2.0)\ntell(printed(v))",
+        by_method,
     ),
     Known(
         "the name of a `linear`, which in torch is another with a bias of another layout, and the bias has gone",

@@ -1323,6 +1323,18 @@ torch.stack([torch.ones_like(f), f.detach()]))
     "a Function writes a view of a leaf that is itself a view": """
         v = laid(ramp(2, 4), 'steps').requires_grad_()
         u = Doubled.apply(v[0])""",
+    "a view from no_grad or inference mode comes to require grad after a write to its memory": """
+        v = d * s
+        with torch.no_grad(): u = v.view(-1)
+        v.mul_(2)
+        u.requires_grad = True; tell(u.requires_grad)
+        u.is_leaf""",
+    "a view from inference mode comes to require grad after a write that a Function has made": """
+        d.div_(s)
+        with torch.inference_mode(): v = d.view(-1)
+        u = Doubled.apply(d)
+        v.requires_grad = True; tell(v.requires_grad)
+        v * 2""",
 }
 
 

@@ -28,7 +28,10 @@ def given(p: Writer) -> bool:
 
 @statement(6)
 def hooked(p: Writer) -> bool:
-    """Hooks that replace, that run, that hang on nodes, or on several tensors."""
+    """Hooks that replace, that run, that hang on nodes, or on several tensors.
+
+    torch's process ends at a hook on a view whose memory has been written since, unless its history was looked at.
+    """
     a, b = p.tracked(), p.tracked()
     if a is None or b is None:
         return True
@@ -41,8 +44,8 @@ def hooked(p: Writer) -> bool:
         {a}.grad_fn.register_hook(lambda i, o: see_all('{l}')(o)) |
         {a}.grad_fn.register_prehook(lambda o: tuple(None if g is None else g * 2 for g in o)) |
         handles.append({a}.grad_fn.register_hook(lambda i, o: tuple(None if g is None else g * 2 for g in i))) |
-        graph.register_multi_grad_hook([{a}, {b}], see_all('{l}')) |
-        graph.register_multi_grad_hook([{a}, {b}], see('{l}'), mode='any') |
+        {b}.grad_fn; graph.register_multi_grad_hook([{a}, {b}], see_all('{l}')) |
+        {b}.grad_fn; graph.register_multi_grad_hook([{a}, {b}], see('{l}'), mode='any') |
         {a}.register_post_accumulate_grad_hook(lambda t: t.grad.mul_(0.5) and None) |
         {a}.register_hook(lambda g: handles and handles.pop().remove())
     """)).format(a=a, b=b, l=label))
