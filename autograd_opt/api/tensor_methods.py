@@ -122,6 +122,8 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
                 if not value and view_history.leads_nowhere(node):
                     return
                 if not view_history.written_since(t, node):     # else torch refuses what is done with it later
+                    if view_history.leads_nowhere(node):
+                        t._made = private.version_of(t)  # type: ignore[attr-defined]       # in graphs to come, too
                     handles.become_leaf(t)
             if value and tape is None and "_made_here" not in t.__dict__:
                 give_to_torch(t)
@@ -390,6 +392,8 @@ def represent(func: Any, args: Any, kwargs: Any) -> str:
         if type(plain) is CustomTensor:
             plain.__class__ = Tensor  # type: ignore[assignment]
         text = Tensor.__repr__(plain, **kwargs)
+        if view_history.written_since(t, t.__dict__.get("_node")):
+            return with_suffix(text, "grad_fn=<Invalid>")
         if node is not None and not node.is_leaf and node.requires_grad and not view_history.leads_nowhere(node):
             return with_suffix(text, f"grad_fn=<{view_history.name_now(t, node).rpartition('::')[2]}>")
         if (node is None or not node.requires_grad) and view_history.written_late(t, node):

@@ -66,7 +66,8 @@ def execution_order() -> list[Any]:
     if run is None:
         return _original["execution_order"]()
     tape = tapes.get_active()
-    return [tape.node(i) for i in sorted(run.reached(), reverse=True)]  # type: ignore[union-attr]
+    ends = {n.index for n in run.targets or () if n is not None} & run.below().keys()
+    return [tape.node(i) for i in sorted(run.reached() | ends, reverse=True)]  # type: ignore[union-attr]
 
 
 def gradient_edge(t: Any) -> Any:

@@ -64,6 +64,23 @@ def the_nodes_that_a_run_will_visit(new):
 
 
 @hooks("")
+def the_nodes_that_a_run_to_inputs_will_visit(new):
+    """The inputs are among them."""
+    seen = []
+    with torch.autograd.set_multithreading_enabled(False):
+        a, b = new(1.0, 2.0), new(3.0, 4.0)
+        c = a * b
+        loss = (c.sin() * 3).sum()
+        loss.register_hook(lambda g: seen.append([
+            node.name() for node in torch._C._current_graph_task_execution_order()]))
+        torch.autograd.grad(loss, [a], retain_graph=True)
+        torch.autograd.grad(loss, [c, b], retain_graph=True)
+        torch.autograd.grad(loss, [c], retain_graph=True)
+        loss.backward(inputs=[a])
+    return seen
+
+
+@hooks("")
 def hooks_in_order_and_removed(new):
     """Hooks replace one after the other; one removes another while it runs."""
     x, seen = new(1.0, 2.0), []

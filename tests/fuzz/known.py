@@ -265,6 +265,12 @@ def by_method(program: Program, message: str) -> bool:
     return agree(program, [called.sub(r"\2.\1(\3)", line) for line in program.statements])
 
 
+def left_as_it_is(program: Program, message: str) -> bool:
+    """Do both agree when nothing is turned without a record?"""
+    turned = re.compile(r"no_grad\(\): \w+\.(t_|transpose_|swapaxes_|swapdims_|squeeze_|unsqueeze_)\(")
+    return agree(program, [line for line in program.statements if not turned.search(line)])
+
+
 def without_hooks(program: Program, message: str) -> bool:
     """Do both agree without hooks of several leaves?"""
     return agree(program, [line for line in program.statements if "register_multi_grad_hook" not in line])
@@ -637,6 +643,13 @@ KNOWN = (
         r"_foreach_\w+_\(",
         "v = torch.mul(d, s)\ntorch._foreach_mul_([v], 2.0)\ntell(printed(v))",
         by_method,
+    ),
+    Known(
+        "a real view of a complex tensor, turned in place without a record: torch keeps the shape it had, and refuses",
+        r"(?s)torch raises .*returned an invalid gradient at index.*this library None",
+        r"view_as_real(?s:.*)no_grad\(\): \w+\.(t_|transpose_|swapaxes_|swapdims_|squeeze_|unsqueeze_)\(",
+        "v = torch.view_as_real(z)\nwith torch.no_grad(): v.t_()\nv.sum().backward()",
+        left_as_it_is,
     ),
     Known(
         "the name of a `linear`, which in torch is another with a bias of another layout, and the bias has gone",

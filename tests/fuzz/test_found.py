@@ -1335,6 +1335,20 @@ torch.stack([torch.ones_like(f), f.detach()]))
         u = Doubled.apply(d)
         v.requires_grad = True; tell(v.requires_grad)
         v * 2""",
+    "a view from no_grad is printed after a write to its memory": """
+        with torch.no_grad(): u = y[:]; u *= 2
+        tell(printed(u)); tell(printed(u, True))
+        v = y * 2
+        with torch.no_grad(): t = v[:]
+        v.mul_(2)
+        tell(printed(t))
+        t.requires_grad_(); tell(printed(t))""",
+    "a view from inference mode comes to require grad in a later graph": """
+        v = s.exp() * c
+        with torch.inference_mode(): u = v.view(-1)
+        fresh()
+        u.requires_grad = True
+        (torch.sub(u, s, alpha=3) * u).sum().backward()""",
 }
 
 
