@@ -232,7 +232,7 @@ def cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = 1, i
     classes = x.shape[dim]
     share = label_smoothing / classes if classes else math.inf
     if target.is_floating_point() and target.shape == x.shape:
-        log_p = x.log_softmax(dim, target.dtype)
+        log_p = x.log_softmax(dim)
         if label_smoothing > 0:
             target = target * (1 - label_smoothing) + share
         loss = log_p * target

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.binding import Plan
 from autograd_opt.ops.helpers import refuse
@@ -30,6 +31,8 @@ def bind_conv(n: int) -> Callable[..., Any]:
              groups: int = 1) -> Any:
         if x.is_complex() or weight.is_complex():
             raise TypeError("complex convolutions are composed of real ones")
+        if weight.ndim != n + 2:
+            raise TypeError("torch has an error for it")
         if padding == "same":
             total = [d * (k - 1) for d, k in zip(spread(dilation, n), weight.shape[2:], strict=True)]
             if any(t % 2 for t in total):
@@ -245,8 +248,8 @@ def pick_batch_norm(*args: Any, **kwargs: Any) -> str | None:
 
 def bind_functional_batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
                                training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:
-    if training and input.numel() == input.shape[1]:
-        raise TypeError("torch has an error for one value a channel")
+    if eps <= 0 or (training and input.numel() == input.shape[1]):
+        raise TypeError("torch has errors for such eps, and for one value a channel")
     return bind_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps,
                            torch.backends.cudnn.enabled)
 
@@ -384,6 +387,8 @@ def bind_dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = 
 
 def dropout_kernel(x: Any, *, p: float, training: bool) -> Any:
     """torch's own steps, the mask kept."""
+    if not 0 <= p <= 1:
+        raise errors.ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0 or not x.numel():
         return x, None
     noise = torch.zeros_like(x) if p == 1 else torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)

@@ -65,7 +65,7 @@ def classify(func: Any) -> Handler:
             return by_name(target)
         return by_choice(target, getattr(func, "__name__", "") not in METADATA)
     if func in DECOMPOSE:
-        return decomposed(DECOMPOSE[func], not isinstance(func, types.FunctionType))
+        return decomposed(DECOMPOSE[func], not isinstance(func, types.FunctionType), True)
     from autograd_opt.record import inplace
     if func in INPLACE:
         name = INPLACE[func]
@@ -163,7 +163,7 @@ def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     body = DECOMPOSE.get(func, func)
     if isinstance(body, types.FunctionType):
         if func not in BODIES:
-            BODIES[func] = decomposed(body, body is not func)
+            BODIES[func] = decomposed(body, body is not func, body is not func)
         return BODIES[func](func, args, kwargs)
     return torch_fallback.handler(func, args, kwargs)
 
@@ -188,10 +188,11 @@ def by_choice(pick: Callable[..., str | None], carries: bool) -> Handler:
     return routes.Chosen(pick, by_name, unbindable, carries)
 
 
-def decomposed(func: Callable[..., Any], cast: bool = False) -> Handler:
+def decomposed(func: Callable[..., Any], cast: bool = False, replacing: bool = False) -> Handler:
     """Run Python code of torch's own with its calls recorded one by one.
 
     `cast`: it stands for one call of torch's, which under autocast has types of its own and is taken whole.
+    `replacing`: it is no code of torch's; torch says which calls it would take.
 
     Such a function begins by asking whether a mode wants it whole.  A copy whose globals
     answer no runs its body, in which every inner call comes back to the mode.
@@ -213,7 +214,7 @@ def decomposed(func: Callable[..., Any], cast: bool = False) -> Handler:
         from autograd_opt.record import torch_fallback
         return torch_fallback.handler(func, args, kwargs)
 
-    return routes.Decomposed(body, MODE, whole, cast)
+    return routes.Decomposed(body, MODE, whole, cast, replacing)
 
 
 def special(*functions: Any) -> Callable[[Handler], Handler]:

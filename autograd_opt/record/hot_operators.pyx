@@ -1,12 +1,14 @@
 """Record the operators of hot loops: one or two operands, no attributes but a number."""
 
+import torch
+
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_builtin0, ao_casts, ao_is_inference, ao_is_zero, ao_method, ao_method0, ao_on_cpu, ao_pair, ao_single, ao_start, ao_use_reads,
+    ao_builtin0, ao_casts, ao_dtype, ao_is_inference, ao_is_zero, ao_method, ao_method0, ao_on_cpu, ao_pair, ao_single, ao_start, ao_use_reads,
 )
 from autograd_opt.abi.kernel_names import PAIRS, SINGLES
 from autograd_opt.abi.tensor_info import reads_address
@@ -42,6 +44,7 @@ cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
 cdef object any_autocast = private.is_any_autocast_enabled
 cdef object inference_mode = private.is_inference_mode_enabled
 cdef tuple NOTHING = (None, None, None)
+cdef set quantized = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}
 KERNELS = {}
 UNARY = tuple("""abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc exp exp2 expm1 floor lgamma log
     log10 log1p log2 neg reciprocal relu round rsqrt sigmoid sin sinh sqrt square tan tanh trunc""".split())
@@ -73,10 +76,10 @@ cdef object clone_of(object value):
     """A copy-on-write clone; None where the memory cannot be shared so (under vmap, or where there is none).
 
     A copy on devices other than the CPU: CUDA's kernels for lists of tensors (`_foreach_add_`, `_fused_adam_`) write
-    memory that torch takes for read, and a shared one with it.
+    memory that torch takes for read, and a shared one with it.  torch's clone of a quantized tensor has no quantizer.
     """
     cdef object r
-    if ao_is_zero(is_zero, value):
+    if ao_is_zero(is_zero, value) or ao_dtype(value) in quantized:
         return None
     try:
         if ao_on_cpu(value):

@@ -186,7 +186,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
                 return one_by_one(name[9:], *args, **kwargs)
         views.refuse_unread(target)
         found = nodes_of(tensors, name)
-        if not wants_grad(found):
+        if not wants_grad(found) or not (target.is_floating_point() or target.is_complex()):
             if private.is_view(target):
                 protect(target, found[0], False)
             return unrecorded.written(func, args, kwargs)

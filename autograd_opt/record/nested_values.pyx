@@ -32,7 +32,7 @@ cdef list tensors_of(tuple args, dict kwargs):
 
 def substitute(x, dict by_id):
     """Return the same structure with every tensor replaced by `by_id[id(tensor)]`, where there is one."""
-    cdef type t = type(x) if not isinstance(x, Tensor) else None
+    cdef object t = type(x) if not isinstance(x, Tensor) else None
     if t is None:
         return by_id.get(id(x), x)
     if t is tuple:

@@ -30,8 +30,10 @@ cdef class Decomposed(Route):
     cdef object body, mode, whole
     cdef list running
     cdef bint cast                       # it stands for one call of torch's, for which autocast casts as a whole
+    cdef bint replaced                   # the body is not the function's own
     cdef object uncast(self, object func, tuple args, dict kwargs)
     cdef object decomposed(self, object func, tuple args, dict kwargs)
+    cdef object computed(self, tuple args, dict kwargs)
 
 cdef class Raw(Route):
     pass

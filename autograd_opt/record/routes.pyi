@@ -24,7 +24,8 @@ class Chosen(Route):
 
 @disjoint_base
 class Decomposed(Route):
-    def __init__(self, body: Callable[..., Any], mode: Any, whole: Callable[..., Any], cast: bool = ...) -> None: ...
+    def __init__(self, body: Callable[..., Any], mode: Any, whole: Callable[..., Any], cast: bool = ...,
+                 replaced: bool = ...) -> None: ...
 
 @disjoint_base
 class Write(Route):

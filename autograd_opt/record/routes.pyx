@@ -27,6 +27,7 @@ from autograd_opt.record.arguments cimport (
 from autograd_opt.record.autocast cimport autocast_off, install_casts, lowered
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport KERNELS, fast_binary, fast_unary
+from autograd_opt.record.judged_calls cimport judge, own_words
 from autograd_opt.record.new_nodes import record_write
 from autograd_opt.record.recorder cimport recorded
 from autograd_opt.record.sites cimport learn_function, settled
@@ -138,7 +139,9 @@ cdef class Recorded(Route):
         """Operands and attributes; None for a spelling that the table does not know."""
         try:
             return self.bind(*args, **self.rename(kwargs, self.op.operands)) if kwargs else self.bind(*args)
-        except TypeError:
+        except Exception as error:
+            if type(error) not in UNBOUND:
+                raise
             return None
 
 
@@ -187,16 +190,21 @@ cdef class Chosen(Route):
         cdef object switch = enter(tape)
         try:
             return self.pick(*args, **kwargs)
-        except TypeError:
+        except Exception as error:
+            if type(error) not in UNBOUND:
+                raise
             return None                      # torch decides whether it is valid
         finally:
             leave(tape, switch)
 
 
+cdef tuple UNBOUND = (TypeError, AttributeError, IndexError, ValueError)      # what a binder raises for arguments of other kinds
+
+
 cdef class Decomposed(Route):
     """Python code of torch's own, run with the mode on so that its calls are recorded one by one."""
-    def __init__(self, body, mode, whole, bint cast=False):
-        self.body, self.mode, self.whole, self.cast = body, mode, whole, cast
+    def __init__(self, body, mode, whole, bint cast=False, bint replaced=False):
+        self.body, self.mode, self.whole, self.cast, self.replaced = body, mode, whole, cast, replaced
         self.running = []
 
     cdef object run(self, object func, tuple args, dict kwargs):
@@ -243,6 +251,16 @@ cdef class Decomposed(Route):
             if len(before) == len(args) and all([a is b for a, b in zip(before, args)]):
                 lent(args, kwargs)
                 return self.whole(func, args, kwargs)
+        if self.replaced:
+            judge(func, args, kwargs)
+        try:
+            return self.computed(args, kwargs)
+        except Exception:
+            if self.replaced:
+                own_words(func, args, kwargs)
+            raise
+
+    cdef object computed(self, tuple args, dict kwargs):
         self.running.append(args)
         push(self.mode)
         try:

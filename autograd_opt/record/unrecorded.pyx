@@ -98,7 +98,7 @@ cdef object shown(object r):
     """A result as eager mode shows it: not as a view of memory that only torch's kernel knows."""
     if isinstance(r, (tuple, list)):
         return type(r)([shown(t) for t in r])
-    return ao_get(get_data, r) if ao_is_view(r) else r
+    return ao_get(get_data, r) if is_tensor(r) and ao_is_view(r) else r
 
 
 cdef int note_view(object r) except -1:

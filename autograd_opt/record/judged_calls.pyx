@@ -1,0 +1,92 @@
+"""Calls that are decomposed: torch says which of them it takes, once for each signature.
+
+A decomposition computes what a function of torch's does by other calls, which take arguments that the function refuses.
+So before the first call of a signature (shapes, dtypes, values of other arguments) torch's function is called on tensors
+without memory, and where that is refused on the tensors themselves, whose error is raised.
+"""
+
+import torch
+
+from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.ctorch cimport ao_dtype, ao_plain, ao_strided, ao_use_reads
+from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.node cimport ordinary, shape_of
+from autograd_opt.record.arguments cimport is_tensor
+from autograd_opt.record.unrecorded cimport run_raw
+
+ao_use_reads(reads_address())
+cdef enum:
+    MOST = 4096                          # signatures that are remembered
+cdef set taken = set()                   # those of calls that torch takes
+cdef set values = {complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+
+
+cdef bint sign(list found, object x) except -1:
+    """Note what of an argument decides whether torch takes it; False for one that it cannot be told of."""
+    cdef object kind = type(x)
+    if kind is float or kind is int or kind is bool:
+        found.append(kind)               # 1, 1.0 and True are equal
+        found.append(x)
+        return True
+    if is_tensor(x):
+        if not ordinary(x) or not (ao_plain(x) or ao_strided(x) and not private.is_functorch_wrapped_tensor(x)):
+            return False
+        found.append(shape_of(x))
+        found.append(ao_dtype(x))
+        return True
+    found.append(kind)
+    if kind is list or kind is tuple:
+        found.append(len(x))
+        for y in x:
+            if not sign(found, y):
+                return False
+        return True
+    found.append(x)
+    return kind in values
+
+
+cdef object other(object x, bint meta):
+    """An argument with tensors in the place of its tensors that no history follows; `meta`: without memory."""
+    if is_tensor(x):
+        with private.DisableTorchFunction():
+            x = x.detach()
+            if type(x) is not torch.Tensor:
+                x.__class__ = torch.Tensor
+            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if meta else x
+    return type(x)([other(y, meta) for y in x]) if type(x) is list or type(x) is tuple else x
+
+
+cdef int call(object func, tuple args, dict kwargs, bint meta) except -1:
+    with torch.no_grad():
+        run_raw(func, tuple([other(x, meta) for x in args]), {name: other(x, meta) for name, x in kwargs.items()})
+    return 0
+
+
+cdef int own_words(object func, tuple args, dict kwargs) except -1:
+    """Raise what torch's function raises, if it does: the body of its decomposition has failed."""
+    call(func, args, kwargs, False)
+    return 0
+
+
+cdef int judge(object func, tuple args, dict kwargs) except -1:
+    """Raise torch's error for arguments that its function does not take."""
+    cdef list found = [func]
+    cdef object signature
+    for x in args:
+        if not sign(found, x):
+            return 0
+    for name, x in kwargs.items():
+        found.append(name)
+        if not sign(found, x):
+            return 0
+    signature = tuple(found)
+    if signature in taken:
+        return 0
+    try:
+        call(func, args, kwargs, True)
+    except Exception:                    # or there is no kernel for tensors without memory
+        call(func, args, kwargs, False)
+    if len(taken) >= MOST:
+        taken.clear()
+    taken.add(signature)
+    return 0
