@@ -9,6 +9,7 @@ from autograd_opt.graph.node cimport LEAF, MARK, REQUIRES_GRAD, CustomTensor, No
 from autograd_opt.graph.tape cimport Tape, recording
 
 cdef object MODE                         # the torch-function mode of this library
+cdef object Uninitialized                # the class of parameters of lazy modules, which refuses itself what torch refuses
 cdef object grad_enabled
 
 cdef int install_mode(object mode) except -1

@@ -21,6 +21,9 @@ cdef set plain_kinds = {int, float, bool, complex, str, type(None), type(Ellipsi
 """Classes of arguments that hold no tensor and have no torch function."""
 
 
+Uninitialized = torch.nn.parameter.UninitializedTensorMixin
+
+
 cdef int install_mode(object mode) except -1:
     """Set the torch-function mode of this library."""
     global MODE
@@ -55,7 +58,9 @@ cdef bint foreign_kind(object x) except -1:
         finally:
             shallower()
         return False
-    return type(x) not in plain_kinds and not isinstance(x, Tensor) and getattr(type(x), "__torch_function__", None) is not None
+    if isinstance(x, Tensor):
+        return isinstance(x, Uninitialized)
+    return type(x) not in plain_kinds and getattr(type(x), "__torch_function__", None) is not None
 
 
 cdef bint foreigners(tuple args, dict kwargs) except -1:

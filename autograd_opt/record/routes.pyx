@@ -22,7 +22,7 @@ from autograd_opt.graph.view_history import OF_SPARSE
 from autograd_opt.graph.tape import base_became_late
 from autograd_opt.ops.binding cimport placed
 from autograd_opt.record.arguments cimport (
-    MODE, computed, foreign_kind, grad_on, idle, install_mode, is_tensor, lent, none_follows,
+    MODE, Uninitialized, computed, foreign_kind, grad_on, idle, install_mode, is_tensor, lent, none_follows,
 )
 from autograd_opt.record.autocast cimport autocast_off, install_casts, lowered
 from autograd_opt.record.guard cimport enter, leave
@@ -477,7 +477,7 @@ cdef bint stranger(object types) except -1:
     if type(types) is not tuple:
         return False
     for kind in types:
-        if not issubclass(kind, Tensor):
+        if not issubclass(kind, Tensor) or issubclass(kind, Uninitialized):
             return functions_enabled()
     for kind in types:
         note_kind(kind)
@@ -488,11 +488,11 @@ cdef bint stranger(object types) except -1:
 
 
 cdef object ask_strangers(object func, tuple types, tuple args, dict kwargs):
-    """What the classes that are no tensors say of the call; what they compute is recorded."""
+    """What the classes that are no tensors, or none yet, say of the call; what they compute is recorded."""
     push(MODE)
     try:
         for kind in types:
-            if not issubclass(kind, Tensor):
+            if not issubclass(kind, Tensor) or issubclass(kind, Uninitialized):
                 r = kind.__torch_function__(func, types, args, kwargs or {})
                 if r is not NotImplemented:
                     return r

@@ -65,3 +65,15 @@ def test_arguments_of_classes_with_other_metaclasses() -> None:
     t = torch.zeros(2)
     u = t + 1
     assert substitute((kind, [t, kind], {"k": kind}), {id(t): u}) == (kind, [u, kind], {"k": kind})
+
+
+@OPTIMIZE
+def test_a_parameter_without_a_size(optimize: bool) -> None:
+    layer = torch.nn.LazyLinear(2)
+    with ao.AutogradGraph(optimize=optimize):
+        for call in (lambda: layer.weight + 1, lambda: layer.weight.sum(), lambda: torch.relu(layer.weight),
+                     lambda: torch.empty_like(layer.weight)):
+            with pytest.raises(ValueError, match="uninitialized parameter"):
+                call()
+        layer(torch.ones(3, 4)).sum().backward()
+    assert layer.weight.grad.shape == (2, 4)
