@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
 from tests.bad_arguments import ENDS, cases, differs, own
@@ -103,6 +104,19 @@ def test_a_decomposition_takes_no_more_than_the_function(call: Callable[[Any], A
                     call(x)
                 assert str(ours.value)[:40] == str(theirs.value)[:40]
             F.cross_entropy(x, torch.zeros(3).long()).backward()        # the graph goes on
+
+
+def test_a_mode_sees_the_calls_of_the_program_alone() -> None:
+    class Devices(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.update(t.device.type for t in args if isinstance(t, torch.Tensor))
+            return func(*args, **(kwargs or {}))
+
+    seen: set[str] = set()
+    x = torch.rand(5, 3, requires_grad=True)
+    with ao.AutogradGraph(), Devices():
+        F.cross_entropy(x, torch.rand(5, 3)).backward()
+    assert seen == {"cpu"}
 
 
 @pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
