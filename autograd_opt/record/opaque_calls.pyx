@@ -23,7 +23,7 @@ from autograd_opt.record.autocast cimport with_casts
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.new_nodes cimport fill, record_outputs
 from autograd_opt.record.routes cimport Route
-from autograd_opt.record.torch_nodes cimport name_of, saves
+from autograd_opt.record.torch_nodes cimport name_of, saved_operands, saves
 from autograd_opt.record.torch_nodes import stages
 from autograd_opt.record.unrecorded cimport binding_of, unrecorded
 
@@ -33,7 +33,6 @@ from autograd_opt.graph.tensor import CustomTensor
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
-cdef object saved_fields = private.saved_fields
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
 cdef object PythonNode = private.FunctionBase
@@ -47,10 +46,8 @@ cdef object data_ptr_method = base.__dict__["data_ptr"]
 cdef object get_grad_fn = ao_own(base.__dict__["grad_fn"])
 cdef object get_output_nr = ao_own(base.__dict__["output_nr"])
 cdef object get_is_leaf = ao_own(base.__dict__["is_leaf"])
-cdef object get_base = ao_own(private.base_property)
 cdef object set_data = ao_own(base.__dict__["data"])
 cdef object get_device = ao_own(base.__dict__["device"])
-cdef object ACCUMULATE = private.functions.AccumulateGrad
 cdef tuple EMPTY = ()
 cdef enum:
     LARGE = 1 << 14                      # bytes of an operand that it pays to free
@@ -207,39 +204,17 @@ cdef class OpaqueCall:
 
     cpdef list held(self, list operands):
         """Those operands that torch's nodes of this call hold as saved, None for each other."""
-        cdef list stack, fields, held = []
-        cdef set seen = set(), saved = set()
-        cdef Py_ssize_t i, others = 0
+        cdef list held = [t if x is t else None for x, t in zip(self.inputs, operands)]
+        cdef set saved
+        cdef Py_ssize_t i, own = 0
         if self.hooked:
             return operands              # to look would call the hooks
         for i in range(len(operands)):
-            x = self.inputs[i]
-            if x is not operands[i] and is_tensor(x):
-                others += 1
-            held.append(operands[i] if x is operands[i] else None)
-        if others == 0:
+            own += held[i] is None and is_tensor(self.inputs[i])
+        if own == 0:
             return held                  # the user's own, and results
-        stack = [self.node] if self.ways is None else [edge.node for edge in self.ways]
-        while stack:
-            function = stack.pop()
-            if function in seen:
-                continue
-            seen.add(function)
-            try:
-                fields = operands_of(function)
-                if fields is None:
-                    return operands
-                for field in fields:
-                    note_saved(ao_get(field, function), saved)
-            except RuntimeError:         # written since
-                return operands
-            for below in <tuple>function.next_functions:
-                function = (<tuple>below)[0]
-                if function is not None and type(function) is not ACCUMULATE:
-                    stack.append(function)
-        for i in range(len(operands)):
-            held[i] = operands[i] if id(self.inputs[i]) in saved else None
-        return held
+        saved = saved_operands([self.node] if self.ways is None else [edge.node for edge in self.ways])
+        return operands if saved is None else [t if id(x) in saved else None for x, t in zip(self.inputs, operands)]
 
     cdef int let_go(self, list held) except -1:
         """Free the memory of copies that nobody holds, for torch's nodes need no more than their shapes."""
@@ -248,31 +223,6 @@ cdef class OpaqueCall:
             if held[i] is None and (x := self.inputs[i]).nbytes >= LARGE:
                 ao_set(set_data, x, torch.zeros((), dtype=ao_dtype(x), device=ao_get(get_device, x)).expand(shape_of(x)))
         return 0
-
-
-cdef dict fields_of = {}                 # class of torch's nodes -> how the operands are read that such a node saves
-cdef list operands_of(object function):
-    """How the operands are read that a node of torch's saves; None where that cannot be told."""
-    cdef object kind = type(function)
-    if kind not in fields_of:
-        if function.name() == "CppFunction" or not hasattr(function, "next_functions"):
-            fields_of[kind] = None
-        else:
-            fields_of[kind] = [ao_own(getattr(kind, name)) for name in saved_fields(kind) if hasattr(kind, name)
-                               and getattr(getattr(function, name), "grad_fn", None) is not function]
-    return fields_of[kind]
-
-
-cdef int note_saved(object value, set saved) except -1:
-    """Add the id of a saved tensor, and of the one it is a view of; of each in a list of them."""
-    if isinstance(value, (tuple, list)):
-        for one in value:
-            note_saved(one, saved)
-    elif value is not None:
-        saved.add(id(value))
-        if ao_is_view(value):
-            saved.add(id(ao_get(get_base, value)))
-    return 0
 
 
 cdef set for_engine = set()              # classes of nodes one of which has made what is not like its input

@@ -2,3 +2,4 @@
 
 cpdef bint saves(function) except -1
 cpdef str name_of(last)
+cdef set saved_operands(list functions)

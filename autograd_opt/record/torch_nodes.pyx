@@ -1,12 +1,15 @@
 """Nodes of torch's own graphs: which tensors they can save and have saved, and which of them comes first."""
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_get, ao_needs_grad, ao_own, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_get, ao_is_view, ao_needs_grad, ao_own, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 
 ao_use_reads(reads_address())
 cdef object get_grad_fn = ao_own(private.TensorBase.__dict__["grad_fn"])
+cdef object get_base = ao_own(private.base_property)
 cdef object saved_fields = private.saved_fields
+cdef object ACCUMULATE = private.functions.AccumulateGrad
+cdef dict fields_of = {}               # a class of nodes -> how the operands are read that such a node saves; None: not known
 cdef dict _saving = {}                 # name of a class of nodes -> can they save tensors?
 
 
@@ -24,6 +27,54 @@ cpdef bint saves(function) except -1:
 cdef bint held(object value) except -1:
     """Is a saved field a tensor, or has it one in it?"""
     return any([held(v) for v in value]) if isinstance(value, (tuple, list)) else value is not None
+
+
+cdef list operands_of(object function):
+    """How the operands are read that a node of torch's saves; None where that cannot be told."""
+    cdef object kind = type(function)
+    if kind not in fields_of:
+        if function.name() == "CppFunction" or not hasattr(function, "next_functions"):
+            fields_of[kind] = None
+        else:
+            fields_of[kind] = [ao_own(getattr(kind, name)) for name in saved_fields(kind) if hasattr(kind, name)
+                               and getattr(getattr(function, name), "grad_fn", None) is not function]
+    return fields_of[kind]
+
+
+cdef int note_saved(object value, set saved) except -1:
+    """Add the id of a saved tensor, and of the one it is a view of; of each in a list of them."""
+    if isinstance(value, (tuple, list)):
+        for one in value:
+            note_saved(one, saved)
+    elif value is not None:
+        saved.add(id(value))
+        if ao_is_view(value):
+            saved.add(id(ao_get(get_base, value)))
+    return 0
+
+
+cdef set saved_operands(list functions):
+    """The ids of the tensors that these nodes and those below them have saved; None where that cannot be told."""
+    cdef set seen = set(), saved = set()
+    cdef list fields
+    while functions:
+        function = functions.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        try:
+            fields = operands_of(function)
+            if fields is None:
+                return None
+            for field in fields:
+                note_saved(ao_get(field, function), saved)
+        except RuntimeError:             # written since
+            return None
+        for below in <tuple>function.next_functions:
+            function = (<tuple>below)[0]
+            if function is not None and type(function) is not ACCUMULATE:
+                functions.append(function)
+    return saved
 
 
 cpdef str name_of(last):
