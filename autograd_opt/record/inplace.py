@@ -224,9 +224,9 @@ def through_torch(func: Any, name: str, target: Tensor, unique: dict[int, Tensor
                   spec: Any) -> tuple[dict[int, Tensor], Tensor, Any]:
     """The call on copies that torch follows: these by the originals' ids, what it has made, and its record."""
     from autograd_opt.graph.thread_state import torch_autograd
-    from autograd_opt.record.torch_fallback import detached, differentiated
+    from autograd_opt.record.torch_fallback import differentiated
     with torch_autograd():
-        inputs = {k: (copied(detached(t)) if t is target else detached(t))
+        inputs = {k: (copied(unrecorded.detached(t)) if t is target else unrecorded.detached(t))
                   .requires_grad_(t.is_floating_point() or t.is_complex())
                   for k, t in unique.items()}       # the target's memory is about to be written
         copy = copied(inputs[id(target)])

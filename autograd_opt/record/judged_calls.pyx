@@ -12,7 +12,8 @@ from autograd_opt.abi.ctorch cimport ao_builtin0, ao_dtype, ao_plain, ao_strided
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport ordinary, shape_of
 from autograd_opt.record.arguments cimport is_tensor
-from autograd_opt.record.unrecorded cimport run_raw
+from autograd_opt.record.nested_values import mapped
+from autograd_opt.record.unrecorded cimport detached, run_raw
 
 ao_use_reads(reads_address())
 cdef object dispatch_modes = private.len_torch_dispatch_stack
@@ -46,26 +47,28 @@ cdef bint sign(list found, object x) except -1:
     return kind in values
 
 
-cdef object other(object x, bint meta):
-    """An argument with tensors in the place of its tensors that no history follows; `meta`: without memory."""
-    if is_tensor(x):
-        with private.DisableTorchFunction():
-            x = x.detach()
-            if type(x) is not torch.Tensor:
-                x.__class__ = torch.Tensor
-            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if meta else x
-    return type(x)([other(y, meta) for y in x]) if type(x) is list or type(x) is tuple else x
+def without_memory(t):
+    """A tensor that only its shape, strides and dtype are known of."""
+    with private.DisableTorchFunction():
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
 
 
-cdef int call(object func, tuple args, dict kwargs, bint meta) except -1:
+def apart(t):
+    """The tensor, which no history follows."""
+    with private.DisableTorchFunction():
+        return detached(t)
+
+
+cdef int call(object func, tuple args, dict kwargs, stand_in) except -1:
+    """Call torch's function with `stand_in(t)` in the place of each tensor."""
     with torch.no_grad():
-        run_raw(func, tuple([other(x, meta) for x in args]), {name: other(x, meta) for name, x in kwargs.items()})
+        run_raw(func, mapped(stand_in, args), mapped(stand_in, kwargs))
     return 0
 
 
 cdef int own_words(object func, tuple args, dict kwargs) except -1:
     """Raise what torch's function raises, if it does: the body of its decomposition has failed."""
-    call(func, args, kwargs, False)
+    call(func, args, kwargs, apart)
     return 0
 
 
@@ -86,9 +89,9 @@ cdef int judge(object func, tuple args, dict kwargs) except -1:
     if signature in taken:
         return 0
     try:
-        call(func, args, kwargs, True)
+        call(func, args, kwargs, without_memory)
     except Exception:                    # or there is no kernel for tensors without memory
-        call(func, args, kwargs, False)
+        call(func, args, kwargs, apart)
     if len(taken) >= MOST:
         taken.clear()
     taken.add(signature)

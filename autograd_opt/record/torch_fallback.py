@@ -28,6 +28,7 @@ from autograd_opt.record import new_nodes, opaque_calls, recorder, unrecorded
 from autograd_opt.record.nested_values import collect, substitute
 from autograd_opt.record.opaque_calls import OpaqueCall, keeps_nothing
 from autograd_opt.record.torch_nodes import name_of, stages
+from autograd_opt.record.unrecorded import detached
 
 BATCHED_WRONGLY = frozenset(["as_strided_scatter", "index_reduce"])
 """Calls whose derivative torch 2.13 computes wrongly for a batch of cotangents: they are differentiated one by one."""
@@ -353,14 +354,6 @@ def followed(name: str, below: Callable[[list[torch.Tensor], list[Pair]], list[P
     call = differentiated(name, [x for x, _ in pairs], outputs)
     ends = [Result(edge_of(o)) if leads_on(o) else None for o in outputs] if goes_on else []
     return call, [t for _, t in pairs], ends
-
-
-def detached(t: torch.Tensor) -> torch.Tensor:
-    """An alias of `t`, of any layout, as a plain tensor."""
-    d = t.detach()
-    if type(d) is not torch.Tensor:
-        d.__class__ = torch.Tensor
-    return d
 
 
 def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -34,13 +34,13 @@ from autograd_opt.record.torch_fallback import (
     Pair,
     Result,
     Script,
-    detached,
     differentiated,
     handler,
     record,
     record_call,
     variables_of,
 )
+from autograd_opt.record.unrecorded import detached
 
 Tensor = torch.Tensor
 _local = threading.local()

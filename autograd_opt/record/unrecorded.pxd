@@ -5,6 +5,7 @@ from autograd_opt.graph.tape cimport Tape
 cdef set OPERATOR_KINDS
 
 cpdef object run_raw(object func, object args, object kwargs)
+cpdef object detached(t)
 cdef object binding_of(object func)
 cpdef int own_memory(object t) except -1
 cdef int started(object r, object kept=*) except -1

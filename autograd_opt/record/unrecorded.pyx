@@ -52,6 +52,14 @@ cpdef object run_raw(object func, object args, object kwargs):
         leave(tape, switch)
 
 
+cpdef object detached(t):
+    """An alias of `t`, of any layout, as a plain tensor."""
+    d = t.detach()
+    if type(d) is not Tensor:
+        d.__class__ = Tensor
+    return d
+
+
 cdef object binding_of(object func):
     """What an operator of `torch.ops` calls, whose Python code has looked at the arguments before it came to the mode."""
     return private.direct(func) if type(func) in OPERATOR_KINDS else func
