@@ -130,7 +130,7 @@ class Compiled(Generic[P, R]):
     def recorded(self, before: Before, args: Any, kwargs: Any) -> tuple[Any, Repetition | None, str]:
         """The result of a call that is recorded, its repetition, or why it has none."""
         recorded = Recorded(self.function, before)
-        result = self.region(recorded, args, kwargs)
+        result = self.region(recorded, args, kwargs, rests=False)
         try:
             with uncollected():
                 return result, Repetition(recorded, self.settings), ""

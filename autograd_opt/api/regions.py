@@ -54,11 +54,13 @@ class Region:
         """A copy learns by itself what it need not keep."""
         return type(self), (self.options,)
 
-    def __call__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of `function(*args, **kwargs)`, with a history of one node."""
+    def __call__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], rests: bool = True
+    ) -> Any:
+        """The result of `function(*args, **kwargs)`, with a history of one node; as written where a call may rest."""
         before = set_frame_callback(None)
         try:
-            if runs_as_written() or (self.balance is not None and self.balance.rests(args)):
+            if runs_as_written() or (rests and self.balance is not None and self.balance.rests(args)):
                 return function(*args, **kwargs)
             return self.recorded(function, args, kwargs)
         finally:

@@ -116,6 +116,19 @@ def test_closures_globals_and_attributes() -> None:
     assert kinds(f) == 4
 
 
+def test_a_plan_is_made_of_a_recorded_call_also_where_regions_step_back() -> None:
+    weight = torch.randn(2, 3, requires_grad=True)
+    f = ao.compile(lambda x, k: torch.nn.functional.linear(x, weight).tanh().sum() * k, check_every=3)
+    for k in range(12):                         # twelve kinds; after eight recorded calls the region steps back
+        for _ in range(4):
+            weight.grad = None
+            f(torch.ones(4, 3), float(k)).backward()
+            expected = torch.autograd.grad((torch.ones(4, 3) @ weight.t()).tanh().sum() * k, weight)[0]
+            torch.testing.assert_close(weight.grad, expected)
+    assert kinds(f) == 12
+    assert all(not kind.reason for kind in f.report().kinds)
+
+
 class Net(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
