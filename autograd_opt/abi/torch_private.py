@@ -242,6 +242,16 @@ def direct(overload: Any) -> Any:
     return overload._op
 
 
+def is_composite(overload: Any) -> bool:
+    """True if torch itself writes the operator as calls of other operators, on every device."""
+    return dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd")
+
+
+def call_composite(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the other operators that torch writes a composite operator as."""
+    return overload._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
 class Aten:
     """`torch.ops.aten` by the compiled functions of its operators, without a Python call, or a choice of overloads.
 

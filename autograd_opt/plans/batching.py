@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.plans.memory import SMALL
+from autograd_opt.plans.memory import BATCH
 from autograd_opt.plans.moves import MOST
 from autograd_opt.plans.optimizing import typed
 from autograd_opt.plans.program import Instruction, Ref, lazy
@@ -76,7 +76,7 @@ def batched(kernels: Sequence[Instruction], samples: list[Tensor], taken: set[in
         for batch in row.values():
             one = batch.first
             largest = max([samples[n].nbytes for n in (*one.operands, *one.outs)], default=0)
-            size = min(len(batch.instructions), SMALL // max(1, largest))
+            size = min(len(batch.instructions), BATCH // max(1, largest))
             for k in range(0, len(batch.instructions), max(1, size)):
                 part = batch.instructions[k : k + size] if size >= FEWEST else []
                 if len(part) >= FEWEST:

@@ -77,6 +77,12 @@ def looks_at_values(function: Any) -> bool:
 
 
 @functools.cache
+def composite(function: Any) -> bool:
+    """True if torch itself writes the operator as calls of others, which are seen in its place."""
+    return private.is_composite(function)
+
+
+@functools.cache
 def written_arguments(function: Any) -> list[tuple[int, str]]:
     """Position and name of the arguments that a call writes: also statistics, which schemas do not name."""
     statistics = () if "backward" in function._schema.name else ("running_mean", "running_var")
@@ -102,6 +108,9 @@ class Kernels(ThreadedMode):
             self.reason = self.reason or f"it calls {function}, which is no operator of torch's"
             with LazyValues():
                 return function(*args, **kwargs)
+        if composite(function) and not looks_at_values(function):
+            with self, LazyValues():
+                return private.call_composite(function, tuple(args), kwargs)
         args_then, kwargs_then = mapped(self.as_it_is, (tuple(args), dict(kwargs)))
         with LazyValues():
             result = function(*args, **kwargs)

@@ -2,51 +2,114 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 Tensor = torch.Tensor
-SMALL, MOST = 1 << 18, 1 << 24
-"""Bytes of a result, or of all results of a batch, that stay a plan's own from call to call; and of all of them."""
+BATCH, LARGEST, MOST = 1 << 18, 1 << 22, 1 << 26
+"""Bytes of the results of a batch; of a result that stays a plan's own from call to call; of all of them."""
+ALIGNMENT = 64
+"""Bytes; torch's kernels read and write whole vectors from here on."""
+
+
+@dataclass
+class Block:
+    """A part of a chunk of memory, and the last step that reads what lies there."""
+
+    chunk: Tensor
+    begin: int
+    end: int
+    last: int
+
+    @property
+    def address(self) -> int:
+        """Where its bytes lie."""
+        return self.chunk.data_ptr() + self.begin
 
 
 class Buffers:
-    """Memory that a plan keeps from call to call; what is not read any more is used again."""
+    """Memory that a plan keeps from call to call; what is not read any more is used again.
+
+    Memory is asked for in the order of the steps. The smallest free stretch that is large enough is divided, and free
+    neighbours are one again (best fit with coalescing), so that little more is kept than is in use at once.
+    """
 
     def __init__(self) -> None:
         self.bytes = 0
-        self.last: dict[int, int] = {}
-        self.all: dict[Any, list[Tensor]] = {}
+        self.blocks: dict[Any, list[Block]] = {}
+        """By device, in the order of their addresses."""
 
-    def room(self, sample: Tensor) -> bool:
-        """True if memory like that of `sample` may be kept."""
-        return sample.nbytes <= SMALL and self.bytes + sample.nbytes <= MOST
+    def expect(self, lives: Iterable[tuple[Tensor, int, int]]) -> None:
+        """Make one chunk for values of these samples, first and last steps, as large as they need at once."""
+        changes: dict[torch.device, dict[int, int]] = {}
+        for sample, first, last in lives:
+            steps = changes.setdefault(sample.device, {})
+            steps[first] = steps.get(first, 0) + rounded(sample.nbytes)
+            steps[last + 1] = steps.get(last + 1, 0) - rounded(sample.nbytes)
+        for device, steps in changes.items():
+            most = max(itertools.accumulate(steps[k] for k in sorted(steps)))
+            self.add_chunk(min(most, MOST), device, -1)
+
+    def add_chunk(self, size: int, device: torch.device, last: int) -> Block:
+        """More memory, as one block."""
+        block = Block(torch.empty(size, dtype=torch.uint8, device=device), 0, size, last)
+        self.bytes += size
+        bisect.insort(self.blocks.setdefault(device, []), block, key=lambda b: b.address)
+        return block
+
+    def room(self, sample: Tensor, number: int) -> bool:
+        """True if memory like that of `sample` may be kept from step `number` on."""
+        size = rounded(sample.nbytes)
+        return self.bytes + size <= MOST or self.fit(size, sample.device, number) is not None
+
+    def fit(self, size: int, device: torch.device, number: int) -> tuple[int, int] | None:
+        """The first and the last of the neighbours whose memory is free at step `number` and fits best, by place."""
+        blocks = self.blocks.get(device, [])
+        found = []
+
+        def kind(k: int) -> tuple[int, bool]:
+            return id(blocks[k].chunk), blocks[k].last < number
+
+        for (_, free), run in itertools.groupby(range(len(blocks)), kind):
+            first, *rest = run
+            last = rest[-1] if rest else first
+            if free and blocks[last].end - blocks[first].begin >= size:
+                found.append((blocks[last].end - blocks[first].begin, first, last))
+        return min(found)[1:] if found else None
 
     def take(self, shape: tuple[int, ...], like: Tensor, number: int, last: int) -> Tensor:
         """Memory from step `number` to step `last`, of the dtype and on the device of `like`."""
-        count = math.prod(shape)
-        alike = self.all.setdefault((count, like.dtype, like.device), [])
-        for memory in alike:
-            if self.last[address(memory)] < number:
-                break
+        nbytes = math.prod(shape) * like.element_size()
+        size = rounded(nbytes)
+        blocks = self.blocks.setdefault(like.device, [])
+        found = self.fit(size, like.device, number)
+        if found is None:
+            block = self.add_chunk(size, like.device, last)
         else:
-            memory = torch.empty(count, dtype=like.dtype, device=like.device)
-            self.bytes += memory.nbytes
-            alike.append(memory)
-        self.use(memory, last)
-        return memory.view(shape)
+            first, final = blocks[found[0]], blocks[found[1]]
+            block = Block(first.chunk, first.begin, first.begin + size, last)
+            rest = Block(first.chunk, block.end, final.end, number - 1)
+            blocks[found[0] : found[1] + 1] = [block, rest] if rest.begin < rest.end else [block]
+        part = block.chunk.untyped_storage()[block.begin : block.begin + nbytes]     # `as_strided` counts from there
+        return torch.empty(0, dtype=like.dtype, device=like.device).set_(part).view(shape)
 
     def use(self, memory: Tensor, last: int) -> None:
         """Note that memory of this plan's, or a part of it, is read until step `last`."""
-        self.last[address(memory)] = max(last, self.last.get(address(memory), -1))
+        blocks = self.blocks.get(memory.device, [])
+        k = bisect.bisect(blocks, memory.data_ptr(), key=lambda b: b.address) - 1
+        if k >= 0 and memory.data_ptr() < blocks[k].address + blocks[k].end - blocks[k].begin:
+            blocks[k].last = max(last, blocks[k].last)
 
 
-def address(memory: Tensor) -> int:
-    """Where the memory begins that a tensor is a part of."""
-    return memory.untyped_storage().data_ptr()
+def rounded(size: int) -> int:
+    """The size with which memory is kept."""
+    return max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
 
 
 def maker(sample: Tensor) -> Callable[[], Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,11 +11,12 @@ import torch
 from autograd_opt.abi import torch_private as private
 from autograd_opt.plans import blocks, replay
 from autograd_opt.plans.batching import Batch, call, together
+from autograd_opt.plans.bindings import binding_of
 from autograd_opt.plans.capture import tensors
 from autograd_opt.plans.elementwise import FLOATS
 from autograd_opt.plans.fusing import Group, Step, instructions_of, scheduled
 from autograd_opt.plans.layout import Layout
-from autograd_opt.plans.memory import Buffers, maker
+from autograd_opt.plans.memory import LARGEST, Buffers, maker
 from autograd_opt.plans.moves import Movement, Region, movement_of, simplified, whole
 from autograd_opt.plans.operators import base_name, overload, parts
 from autograd_opt.plans.optimizing import constants, filled, merged, without_copies
@@ -22,11 +24,6 @@ from autograd_opt.plans.program import Instruction, Program, Ref
 from autograd_opt.plans.validation import differences
 
 Tensor = torch.Tensor
-BINDINGS = frozenset(
-    "mm t matmul bmm mv dot reshape view expand unsqueeze transpose permute narrow select flatten neg exp "
-    "tanh mul div".split()
-)
-"""Operators whose method of tensors takes the arguments of the operator's schema, in their order."""
 INTO = {
     "mm.default": "mm",
     "bmm.default": "bmm",
@@ -37,6 +34,11 @@ INTO = {
     "sum.dim_IntList": "sum",
 }
 """Operators that can write into given memory -> the function of torch's that does, by `out=`."""
+
+
+def writes_into(one: Instruction) -> bool:
+    """True if an instruction can write its result into given memory."""
+    return one.name in INTO and not one.kept
 
 
 class Plan:
@@ -52,6 +54,7 @@ class Plan:
         self.fixed = dict(self.constants)
         self.slots: dict[int, int] = {}
         self.buffers = Buffers()
+        self.buffers.expect(self.lives())
         self.kernels: list[Instruction] = []
         self.moves: list[Instruction] = []
         self.given = [self.slot(n) for n in self.program.given]
@@ -128,7 +131,7 @@ class Plan:
         movement = movement_of(one, self.program.samples)
         if movement is not None:
             return self.move(number, one, movement)
-        given = self.memory(number, one.outs[0]) if one.name in INTO and not one.kept else None
+        given = self.memory(number, one.outs[0]) if writes_into(one) else None
         if given is not None:
             into = getattr(private.VariableFunctions, INTO[one.name])
             return self.kernel(number, one, one.function, into, {"out": given})
@@ -137,11 +140,8 @@ class Plan:
     def kernel(self, number: int, one: Instruction, function: Any, call: Any = None, more: Any = None) -> replay.Kernel:
         """The step of one operator; `call` with `more` keywords in its place where that is the same."""
         self.kernels.append(one)
-        name = base_name(function)
         if call is None:
-            bound = name in BINDINGS and not one.kwargs and isinstance(one.args[0], Ref)
-            entry = private.direct(function)
-            call = private.TensorBase.__dict__.get(name, entry) if bound else entry
+            call = binding_of(function, *self.as_sampled(one))
         kwargs = {**one.kwargs, **(more or {})}
         lists, rest = [], []
         for place, part in enumerate(one.args):
@@ -163,6 +163,10 @@ class Plan:
         template = tuple([None if isinstance(a, Ref) else a for a in one.args])
         frees = self.frees(number, one)
         return replay.Kernel(call, template, places, values, tuple(lists), kwargs or None, None, outs, frees)
+
+    def as_sampled(self, one: Instruction) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments as an instruction gets them, for asking what a function does with such."""
+        return filled(one, dict(enumerate(self.program.samples)))
 
     def owns(self, number: int, one: Instruction) -> bool:
         """True if the first operand's memory is the plan's own and nobody reads it after this step."""
@@ -280,12 +284,25 @@ class Plan:
         steps.append(replay.Kernel(function, args, (), [], (), {**kwargs, "out": memory}, None, outs, frees))
         return steps
 
-    def memory(self, number: int, n: int) -> Tensor | None:
-        """Memory for a value that is the same at each call, where nobody outside ever sees it."""
+    def lives(self) -> Iterator[tuple[Tensor, int, int]]:
+        """Sample, first and last step of each value that may have memory of the plan's own."""
+        samples = self.program.samples
+        for number, step in enumerate(self.order):
+            for one in instructions_of(step):
+                made = not isinstance(step, Instruction) or writes_into(one) or movement_of(one, samples) is not None
+                for n in one.outs:
+                    if made and self.last[n] > number and self.inside(n):
+                        yield samples[n], number, self.last[n]
+
+    def inside(self, n: int) -> bool:
+        """True if nobody outside ever sees the memory of a value, and it is not too large to be kept."""
         sample = self.program.samples[n]
-        if n in self.handed_out or not sample.is_contiguous():
-            return None
-        if not self.buffers.room(sample):
+        return n not in self.handed_out and sample.is_contiguous() and sample.nbytes <= LARGEST
+
+    def memory(self, number: int, n: int) -> Tensor | None:
+        """Memory for a value that is the same at each call, if there is room."""
+        sample = self.program.samples[n]
+        if not self.inside(n) or not self.buffers.room(sample, number):
             return None
         self.fixed[n] = self.buffers.take(tuple(sample.shape), sample, number, self.last[n])
         return self.fixed[n]
