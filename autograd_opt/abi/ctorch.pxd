@@ -300,6 +300,7 @@ cdef extern from *:
         int (*products[4])(void *, void *, void *);
         PyObject *kinds_of_tensors[3];           /* the classes without a behaviour of their own */
         PyObject *start;                         /* `ao_start` where Python is asked about all */
+        PyObject *disabled, *guard, *enter, *leave;      /* are torch functions off?  What switches them off, and its methods */
     } ao_reads;
     static ao_reads *ao_r;                       /* one for all modules; each sets it when it is imported */
 
@@ -307,20 +308,39 @@ cdef extern from *:
     #define AO_PLAIN(t) (*(void **)*(void **)AO_TENSOR(t) == ao_r->plain)      /* not nested, sparse, batched ... */
 
     static CYTHON_INLINE int ao_plain(PyObject *t) { return AO_PLAIN(t); }
+    static PyObject *ao_ask(PyObject *descr, PyObject *t) {
+        /* what Python's property or method says of `t`, without the torch-function modes that it would ask first:
+           that takes 8 us, and the call is none of the program's */
+        PyObject *r, *guard = NULL, *none = NULL, *off = ao_builtin0(ao_r->disabled);
+        if (off == NULL) return NULL;
+        Py_DECREF(off);
+        if (off != Py_True) {
+            if ((guard = PyObject_CallNoArgs(ao_r->guard)) == NULL) return NULL;
+            if ((r = ao_method0(ao_r->enter, guard)) == NULL) goto done;
+            Py_DECREF(r);
+        }
+        none = PyTuple_New(0);
+        r = none == NULL ? NULL : Py_IS_TYPE(descr, &PyMethodDescr_Type) ? ao_method(descr, t, none) : ao_get(descr, t);
+        if (guard != NULL && none != NULL) Py_XDECREF(ao_method(ao_r->leave, guard, none));
+    done:
+        Py_XDECREF(none);
+        Py_XDECREF(guard);
+        return r;
+    }
     static CYTHON_INLINE PyObject *ao_dtype(PyObject *t) {
         int32_t k;
         if (AO_PLAIN(t) && ao_r->dtype(AO_TENSOR(t), &k) == 0 && (uint32_t)k < 64 && ao_r->kinds[k] != NULL) {
             Py_INCREF(ao_r->kinds[k]);
             return ao_r->kinds[k];
         }
-        return ao_get(ao_r->get_dtype, t);
+        return ao_ask(ao_r->get_dtype, t);
     }
     static CYTHON_INLINE PyObject *ao_shape(PyObject *t) {
         int64_t n, *d, k;
         uint64_t h;
         PyObject *size;
         if (!AO_PLAIN(t) || ao_r->dim(AO_TENSOR(t), &n) != 0 || n > 4 || ao_r->sizes(AO_TENSOR(t), &d) != 0)
-            return ao_get(ao_r->get_shape, t);
+            return ao_ask(ao_r->get_shape, t);
         h = (uint64_t)n;
         for (k = 0; k < n; k++) h = (h ^ (uint64_t)d[k]) * 0x9E3779B97F4A7C15ULL;
         h >>= 56;
@@ -351,33 +371,29 @@ cdef extern from *:
         int32_t k;
         PyObject *r;
         if (AO_PLAIN(t) && ao_r->layout(AO_TENSOR(t), &k) == 0) return k == ao_r->strided;
-        r = ao_get(ao_r->get_layout, t);
+        r = ao_ask(ao_r->get_layout, t);
         if (r == NULL) return -1;
         Py_DECREF(r);
         return r == ao_r->STRIDED;
     }
     static CYTHON_INLINE int ao_contiguous(PyObject *t) {
         _Bool yes;
-        PyObject *none, *r;
         if (AO_PLAIN(t) && ao_r->contiguous(AO_TENSOR(t), &yes) == 0) return yes;
-        none = PyTuple_New(0);
-        r = none == NULL ? NULL : ao_method(ao_r->is_contiguous, t, none);
-        Py_XDECREF(none);
-        return ao_truth(r);
+        return ao_truth(ao_ask(ao_r->is_contiguous, t));
     }
     static CYTHON_INLINE int ao_on_cpu(PyObject *t) {
         int32_t k;
         if (AO_PLAIN(t) && ao_r->device(AO_TENSOR(t), &k) == 0) return k == ao_r->cpu;
-        return ao_truth(ao_get(ao_r->get_cpu, t));
+        return ao_truth(ao_ask(ao_r->get_cpu, t));
     }
     static CYTHON_INLINE int ao_is_leaf(PyObject *t) {
-        return AO_PLAIN(t) ? ao_r->leaf(AO_TENSOR(t)) : ao_truth(ao_get(ao_r->get_leaf, t));
+        return AO_PLAIN(t) ? ao_r->leaf(AO_TENSOR(t)) : ao_truth(ao_ask(ao_r->get_leaf, t));
     }
     static CYTHON_INLINE int ao_is_view(PyObject *t) {
-        return AO_PLAIN(t) ? ao_r->view(AO_TENSOR(t)) : ao_truth(ao_method0(ao_r->is_view, t));
+        return AO_PLAIN(t) ? ao_r->view(AO_TENSOR(t)) : ao_truth(ao_ask(ao_r->is_view, t));
     }
     static CYTHON_INLINE int ao_needs_grad(PyObject *t) {
-        return AO_PLAIN(t) ? ao_r->grad(*(void **)AO_TENSOR(t)) : ao_truth(ao_get(ao_r->get_grad, t));
+        return AO_PLAIN(t) ? ao_r->grad(*(void **)AO_TENSOR(t)) : ao_truth(ao_ask(ao_r->get_grad, t));
     }
     static CYTHON_INLINE long long ao_version(PyObject *t) {
         /* -1 where Python has to be asked: an inference tensor has no counter */
@@ -389,12 +405,12 @@ cdef extern from *:
     #define AO_KEYS(t) (*(volatile uint64_t *)(*(char **)AO_TENSOR(t) + ao_r->keys))
     static CYTHON_INLINE int ao_unwritten(PyObject *t, uint64_t key, PyObject *question) {
         /* has `t` one of the keys that stand for a lazy operation? */
-        return ao_r->keys && AO_PLAIN(t) ? (AO_KEYS(t) & key) != 0 : ao_truth(ao_method0(question, t));
+        return ao_r->keys && AO_PLAIN(t) ? (AO_KEYS(t) & key) != 0 : ao_truth(ao_ask(question, t));
     }
     static CYTHON_INLINE int ao_is_neg(PyObject *question, PyObject *t) { return ao_unwritten(t, ao_r->negative, question); }
     static CYTHON_INLINE int ao_is_zero(PyObject *question, PyObject *t) { return ao_unwritten(t, ao_r->zero, question); }
     static CYTHON_INLINE int ao_is_inference(PyObject *question, PyObject *t) {
-        return ao_r->keys && AO_PLAIN(t) && AO_KEYS(t) & ao_r->tracked ? 0 : ao_truth(ao_method0(question, t));
+        return ao_r->keys && AO_PLAIN(t) && AO_KEYS(t) & ao_r->tracked ? 0 : ao_truth(ao_ask(question, t));
     }
     #define AO_OWNERS 8                          /* where both kinds of objects say how many own them */
     #define AO_PYTHONS 63                        /* the bit beside that number: one of these is a Python object, kept for good */
@@ -413,7 +429,7 @@ cdef extern from *:
     static CYTHON_INLINE long long ao_uses(PyObject *question, PyObject *t) {
         /* how many own the implementation: its Python object, and others in C++ */
         if (ao_r->storage && AO_PLAIN(t)) return (long long)*(volatile uint32_t *)(*(char **)AO_TENSOR(t) + AO_OWNERS);
-        return ao_number(ao_method0(question, t));
+        return ao_number(ao_ask(question, t));
     }
     static CYTHON_INLINE int ao_start(PyObject *t, Py_ssize_t holders, Py_ssize_t copies) {
         /* a result that torch's kernel has written in place is unwritten to the user: version 0, if only `holders` know it,
@@ -587,6 +603,7 @@ cdef extern from *:
     void ao_frame_done(ao_frame_t frame)
     bint ao_again(object o)
     bint ao_has_weakrefs(object o)
+    object ao_ask(object descr, object t)
     object ao_dtype(object t)
     object ao_shape(object t)
     int ao_strided(object t) except -1

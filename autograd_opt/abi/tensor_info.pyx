@@ -19,7 +19,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from autograd_opt.abi.ctorch cimport (
-    ao_contiguous, ao_dtype, ao_get_int, ao_grad_on, ao_innermost_mode, ao_is_inference, ao_is_leaf, ao_is_neg,
+    ao_ask, ao_contiguous, ao_dtype, ao_get_int, ao_grad_on, ao_innermost_mode, ao_is_inference, ao_is_leaf, ao_is_neg,
     ao_is_resizable, ao_is_view, ao_is_zero, ao_method0, ao_needs_grad, ao_on_cpu, ao_own, ao_shape, ao_strided,
     ao_tensors_over, ao_use_reads, ao_uses, ao_version,
 )
@@ -79,6 +79,10 @@ cdef extern from *:
         void *products[4]
         PyObject *kinds_of_tensors[3]
         PyObject *start
+        PyObject *disabled
+        PyObject *guard
+        PyObject *enter
+        PyObject *leave
     ao_reads ao_reads_here
 
 ctypedef int (*int32_read)(void *, int32_t *)
@@ -102,6 +106,10 @@ cdef object get_cpu = ao_own(base.__dict__["is_cpu"])
 cdef object get_resizable = torch._C.StorageBase.__dict__["resizable"]
 cdef object kinds_of_tensors = ()        # kept alive here
 cdef object STRIDED_LAYOUT = torch.strided
+cdef object all_disabled = torch._C._is_torch_function_all_disabled
+cdef object Disabled = torch._C.DisableTorchFunction
+cdef object guard_enter = Disabled.__dict__["__enter__"]
+cdef object guard_exit = Disabled.__dict__["__exit__"]
 cdef void *_plain = NULL
 
 ao_use_reads(<size_t>&ao_reads_here)
@@ -110,6 +118,8 @@ ao_reads_here.get_cpu, ao_reads_here.get_shape = <PyObject *>get_cpu, <PyObject 
 ao_reads_here.is_contiguous, ao_reads_here.get_leaf = <PyObject *>get_contiguous, <PyObject *>get_is_leaf
 ao_reads_here.is_view, ao_reads_here.get_grad = <PyObject *>is_view, <PyObject *>get_requires_grad
 ao_reads_here.STRIDED = <PyObject *>STRIDED_LAYOUT
+ao_reads_here.disabled, ao_reads_here.guard = <PyObject *>all_disabled, <PyObject *>Disabled
+ao_reads_here.enter, ao_reads_here.leave = <PyObject *>guard_enter, <PyObject *>guard_exit
 
 
 def reads_address():
@@ -304,18 +314,18 @@ cdef object SOLE = storage_uses(_one.untyped_storage()._cdata)
 cpdef bint sole_owner(object t) except -1:
     """Is the strided `t` the only tensor over its memory?"""
     cdef long long owners = ao_tensors_over(t)
-    return owners == 1 if owners >= 0 else storage_uses(ao_method0(get_storage, t)._cdata) == SOLE
+    return owners == 1 if owners >= 0 else storage_uses(ao_ask(get_storage, t)._cdata) == SOLE
 
 
 cpdef bint resizable(object t) except -1:
     """Is the memory of `t` torch's own?  numpy's, say, cannot grow."""
     cdef int known = ao_is_resizable(t)
-    return known != 0 if known >= 0 else ao_method0(get_resizable, ao_method0(get_storage, t)) is True
+    return known != 0 if known >= 0 else ao_method0(get_resizable, ao_ask(get_storage, t)) is True
 
 
 def _start(t):
     """`ao_start` by torch's Python interface."""
-    if ao_get_int(get_version, t) > 0 and ao_strided(t) and ao_uses(use_count, t) == 1 and sole_owner(t):
+    if ao_ask(get_version, t) > 0 and ao_strided(t) and ao_uses(use_count, t) == 1 and sole_owner(t):
         torch._C._autograd._unsafe_set_version_counter((t,), (0,))
 
 
@@ -343,7 +353,7 @@ cdef bint counts(object t) except -1:
             n = ao_tensors_over(t)
             if n != 1 + len(views) or ao_uses(use_count, t) != t._use_count():
                 return False
-            if asked and storage_uses(ao_method0(get_storage, t)._cdata) != <long long>SOLE + len(views):
+            if asked and storage_uses(ao_ask(get_storage, t)._cdata) != <long long>SOLE + len(views):
                 return False
             views.append(t.detach())
     del views[:]

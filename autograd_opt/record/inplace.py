@@ -20,7 +20,7 @@ from autograd_opt.graph import handles, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import has_history, requires_grad
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
-from autograd_opt.record import new_nodes, recorder, routes, unrecorded, views
+from autograd_opt.record import nested_values, new_nodes, recorder, routes, unrecorded, views
 from autograd_opt.record.dispatch import call, special
 from autograd_opt.record.entries import is_whole
 from autograd_opt.record.leaves import meta, remade
@@ -170,10 +170,9 @@ def move(op: Any, found: list[Any], operands: tuple[Any, ...], attributes: dict[
 def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An in-place form without a rule: torch differentiates the write on a copy."""
     from autograd_opt.record.torch_fallback import OPAQUE, described
-    leaves, spec = tree_flatten((args, kwargs))
     name = getattr(func, "__name__", "").partition(".")[0]
     with private.DisableTorchFunction():
-        tensors = [t for t in leaves if isinstance(t, Tensor)]
+        tensors = nested_values.collect((args, kwargs))
         if tensors and name in RESHAPING:
             views.adopt_reshaped(tensors[0])
         if not tensors or not torch.is_grad_enabled():
@@ -204,7 +203,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             return result
         differentiable = [t for t, n in zip(tensors, found, strict=True) if n.requires_grad or t is target]
         unique = {id(t): t for t in differentiable}
-    inputs, out, call = through_torch(func, name, target, unique, leaves, spec)
+    inputs, out, call = through_torch(func, name, target, unique, *tree_flatten((args, kwargs)))
     with private.DisableTorchFunction():
         if name in RESHAPING or target.layout is not torch.strided:
             func(*args, **kwargs)
@@ -272,9 +271,8 @@ def draw_anyway(name: str, target: Tensor, options: tuple[Any, ...]) -> None:
 
 def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`out=`: refused, as in torch, where an argument requires grad."""
-    leaves, _ = tree_flatten((args, kwargs))
     with private.DisableTorchFunction():
-        found = [handles.handle_of(t) for t in leaves if isinstance(t, Tensor)]
+        found = [handles.handle_of(t) for t in nested_values.collect((args, kwargs))]
         if wants_grad(found):
             raise errors.GraphError(errors.at(
                 f"{getattr(func, '__name__', func)}(): functions with out=... arguments don't support automatic "

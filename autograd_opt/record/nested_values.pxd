@@ -1,4 +1,4 @@
 """Find and replace the tensors inside arguments and results."""
 
-cpdef object collect(x, list out)
+cpdef list collect(x, list out=*)
 cdef list tensors_of(tuple args, dict kwargs)

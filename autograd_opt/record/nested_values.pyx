@@ -8,8 +8,10 @@ from autograd_opt.graph.plain_values cimport deeper, shallower
 cdef object Tensor = torch.Tensor
 
 
-cpdef object collect(x, list out):
-    """Append every tensor inside nested tuples, lists and dicts to `out`, in order."""
+cpdef list collect(x, list out=None):
+    """Append every tensor inside nested tuples, lists and dicts to `out`, or to a new list, in order; returns it."""
+    if out is None:
+        out = []
     if isinstance(x, Tensor):
         out.append(x)
     elif isinstance(x, (tuple, list, dict)):
@@ -19,15 +21,13 @@ cpdef object collect(x, list out):
                 collect(y, out)
         finally:
             shallower()
+    return out
 
 
 cdef list tensors_of(tuple args, dict kwargs):
     """Return the tensors of a call, those in lists included."""
-    cdef list found = []
-    collect(args, found)
-    if kwargs:
-        collect(kwargs, found)
-    return found
+    cdef list found = collect(args)
+    return collect(kwargs, found) if kwargs else found
 
 
 def substitute(x, dict by_id):
