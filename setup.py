@@ -58,7 +58,7 @@ def compiled_modules() -> list[Extension]:
         if os.name == "posix" and "-g" not in flags:
             flags.append("-g0")  # Python's own flags ask for debug symbols: two thirds of a wheel
         if sys.platform == "linux":
-            flags.append("-fno-plt")  # calls of Python's and other modules' functions without a jump: 2 % of `algorithms`
+            flags.append("-fno-plt")  # calls of Python's functions without a jump between: 2 % of `algorithms`
         if name in OPTIONAL and os.name == "posix":
             flags.append("-std=c++17")
         if name == ROUNDED and os.name == "posix":

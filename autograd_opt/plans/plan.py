@@ -20,7 +20,7 @@ from autograd_opt.plans.memory import LARGEST, Buffers, maker
 from autograd_opt.plans.moves import Movement, Region, movement_of, simplified, whole
 from autograd_opt.plans.operators import base_name, overload, parts
 from autograd_opt.plans.optimizing import constants, filled, merged, without_copies
-from autograd_opt.plans.program import Instruction, Program, Ref
+from autograd_opt.plans.program import FRESH, Instruction, Program, Ref
 from autograd_opt.plans.validation import differences
 
 Tensor = torch.Tensor
@@ -117,11 +117,14 @@ class Plan:
 
     def step(self, number: int, one: Instruction) -> Any:
         """How an instruction runs; None for a view of memory that stays, which is made here and now."""
-        if one.into and self.owns(number, one):
+        if one.name in FRESH and not one.kept and self.memory(number, one.outs[0]) is not None:
+            return None
+        if one.into and (one.kept or self.owns(number, one)):
             if one.operands[0] in self.fixed:
                 self.fixed[one.outs[0]] = memory = self.fixed[one.operands[0]]
                 self.buffers.use(memory, self.last[one.outs[0]])
-            return self.kernel(number, one, overload(base_name(one.function) + "_", one.function))
+            in_place = one.function if one.kept else overload(base_name(one.function) + "_", one.function)
+            return self.kernel(number, one, in_place)
         if one.aliases and all(n in self.fixed for n in one.operands) and not one.writes:
             args, kwargs = filled(one, self.fixed)
             made = tensors(one.function(*args, **kwargs))
@@ -289,7 +292,12 @@ class Plan:
         samples = self.program.samples
         for number, step in enumerate(self.order):
             for one in instructions_of(step):
-                made = not isinstance(step, Instruction) or writes_into(one) or movement_of(one, samples) is not None
+                made = (
+                    not isinstance(step, Instruction)
+                    or writes_into(one)
+                    or (one.name in FRESH and not one.kept)
+                    or movement_of(one, samples) is not None
+                )
                 for n in one.outs:
                     if made and self.last[n] > number and self.inside(n):
                         yield samples[n], number, self.last[n]

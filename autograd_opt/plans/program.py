@@ -16,7 +16,7 @@ import torch
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.plans.capture import Kernel, Unrepeatable
-from autograd_opt.plans.operators import full_name, functional, mapped, parts
+from autograd_opt.plans.operators import base_name, full_name, functional, mapped, parts
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -26,6 +26,8 @@ FRESH = frozenset(
     "empty.memory_format empty_like.default empty_strided.default new_empty.default new_empty_strided.default".split()
 )
 """Operators whose memory has no values yet."""
+FILLS = frozenset("bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_".split())
+"""Operators that fill a tensor with random numbers, whatever it holds."""
 ALIASES = frozenset("detach.default alias.default _lazy_clone.default lift_fresh.default".split())
 """Operators whose result is the value of their operand, in the same shape."""
 
@@ -48,7 +50,7 @@ class Instruction:
     kept: bool = False
     """True if it has an effect, or touches memory that is written in order: neither dropped, moved nor merged."""
     into: bool = False
-    """True if as seen it wrote its result into its first operand."""
+    """True if as seen it wrote its result into its first operand; one that is kept, too, still does."""
     aliases: bool = False
     """True if a result is memory of an operand."""
 
@@ -119,6 +121,7 @@ class Builder:
         self.current: dict[tuple[Any, ...], int] = {}
         self.outside: set[int] = set()
         self.made: set[int] = set()
+        self.draws: set[int] = set()  # kernels that fill fresh memory with random numbers
         self.ordered = self.storages_in_order(kernels)
         for kernel in kernels:
             self.add(kernel)
@@ -128,6 +131,7 @@ class Builder:
         places: dict[int, set[tuple[Any, ...]]] = {}
         written: set[int] = set()
         ordered: set[int] = set()
+        fresh: set[int] = set()  # memory without values
         writes: list[tuple[set[int], set[int]]] = []
         for kernel in kernels:
             inputs = {storage_of(t) for t in kernel.inputs}
@@ -135,12 +139,17 @@ class Builder:
             self.made |= {storage_of(t) for t in kernel.outputs} - self.outside
             for t in kernel.inputs + kernel.outputs:
                 places.setdefault(storage_of(t), set()).add(place_of(t))
+            if kernel.name in FRESH:
+                fresh |= self.made.intersection(map(storage_of, kernel.outputs))
             if not kernel.written:
                 continue
             here = {storage_of(t) for t in kernel.written}
+            if here <= fresh and fills(kernel):
+                self.draws.add(id(kernel))
+            fresh -= here
             writes.append((inputs, here))
             written |= here
-            if rewritten(kernel) is None or any(len(places[s]) > 1 for s in here):
+            if (rewritten(kernel) is None and id(kernel) not in self.draws) or any(len(places[s]) > 1 for s in here):
                 ordered |= here
         ordered |= written & self.outside
         more = True
@@ -175,6 +184,13 @@ class Builder:
     def add(self, kernel: Kernel) -> None:
         """Append what the kernel computes."""
         storages = {storage_of(t) for t in kernel.inputs + kernel.outputs}
+        if id(kernel) in self.draws and not storages & self.ordered:
+            args, kwargs = self.refs(kernel.args), self.refs(kernel.kwargs)
+            (place,) = map(place_of, kernel.written)
+            self.current[place] = self.new_value(kernel.written[0])
+            out = (self.current[place],)
+            self.program.instructions.append(Instruction(kernel.function, args, kwargs, out, kept=True, into=True))
+            return
         kept = bool(storages & self.ordered) or torch.Tag.nondeterministic_seeded in kernel.function.tags
         if kernel.name in ALIASES and not kept:
             self.current[place_of(kernel.result)] = self.value(kernel.args[0])
@@ -235,13 +251,29 @@ class Builder:
         return number
 
 
+def keeps_strides(t: Tensor) -> bool:
+    """True if an elementwise result of `t` alone has its strides."""
+    return torch.empty_like(t, device="meta").stride() == t.stride()
+
+
+def fills(kernel: Kernel) -> bool:
+    """True if a kernel does nothing but fill one tensor with random numbers, whatever it held."""
+    return (
+        torch.Tag.nondeterministic_seeded in kernel.function.tags
+        and len(kernel.written) == 1
+        and base_name(kernel.function) in FILLS
+        and len(kernel.inputs) == 1
+        and kernel.inputs[0] is kernel.written[0]
+    )
+
+
 def rewritten(kernel: Kernel) -> tuple[Any, tuple[Any, ...], dict[str, Any], bool] | None:
     """The same as an operator that returns what `kernel` writes, if it writes one tensor whole; and is it in place?"""
     if len(kernel.written) != 1:
         return None
     (t,) = kernel.written
     others = [x for x in kernel.inputs if x is not t]
-    if not t.is_contiguous() or any(
+    if not (t.is_contiguous() or (keeps_strides(t) and not any(x.dim() for x in others))) or any(
         (x.dtype != t.dtype and x.dim()) or x.dtype.is_complex != t.dtype.is_complex
         for x in others
         if x.dtype != torch.bool
@@ -252,7 +284,7 @@ def rewritten(kernel: Kernel) -> tuple[Any, tuple[Any, ...], dict[str, Any], boo
         return function, kernel.args, {k: v for k, v in kernel.kwargs.items() if k != name}, False
     if kernel.name == "copy_.default":
         source = kernel.args[1]
-        if source.shape != t.shape or source.dtype != t.dtype or source.device != t.device:
+        if not t.is_contiguous() or source.shape != t.shape or source.dtype != t.dtype or source.device != t.device:
             return None
         return aten.clone.default, (source,), {"memory_format": torch.contiguous_format}, False
     function = functional(kernel.function)

@@ -57,3 +57,38 @@ def test_an_operator_that_no_binding_calls_is_called_by_its_schema() -> None:
 def test_a_binding_that_would_call_another_overload_is_not_taken() -> None:
     """`x.add(1)` is `add.Tensor` with a number made a tensor: `add.Scalar` has no binding."""
     assert binding_of(aten.add.Scalar, (torch.ones(2), 1), {}) is private.direct(aten.add.Scalar)
+
+
+DRAWS: dict[str, Any] = {
+    "dropout": lambda x: torch.dropout(x, 0.3, True),
+    "dropout of a transposed tensor": lambda x: torch.dropout(x.t(), 0.5, True),
+    "noise": lambda x: x + torch.empty_like(x).normal_(),
+    "new memory": lambda x: x * x.new_empty(4, 3).uniform_(-1, 1),
+    "seen in two shapes": lambda x: x * torch.empty(12).exponential_().view(4, 3),
+    "drawn twice": lambda x: x + torch.empty_like(x).normal_().uniform_(),
+    "in the memory of a value": lambda x: (y := x * 2, y.sin(), y.bernoulli_(0.5))[1] + y,
+    "handed out": lambda x: torch.empty_like(x).random_(0, 9),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_random_numbers_are_drawn_into_memory_of_the_plan(draw: str) -> None:
+    """They are torch's numbers, the generator is left as torch leaves it, and what is computed of them is fused."""
+    function = DRAWS[draw]
+    compiled = ao.compile(lambda x: function(x.sin()).exp())
+    for k in range(5):
+        x = torch.randn(4, 3)
+        torch.manual_seed(k)
+        expected, state = function(x.sin()).exp(), torch.get_rng_state()
+        torch.manual_seed(k)
+        torch.testing.assert_close(compiled(x), expected)
+        assert torch.equal(torch.get_rng_state(), state)
+    assert not compiled.report().kinds[0].reason
+
+
+def test_a_dropout_is_one_draw_and_elements_of_a_stretch() -> None:
+    compiled = ao.compile(lambda x: torch.dropout(x.sin(), 0.3, True).exp())
+    for _ in range(3):
+        compiled(torch.randn(4, 3))
+    (kind,) = compiled.report().kinds
+    assert {name for name in kind.kernels if "empty" not in name} == {"bernoulli_.float"}
