@@ -24,6 +24,7 @@ from autograd_opt.api.regions import Region
 from autograd_opt.plans.capture import Unrepeatable
 from autograd_opt.plans.recording import Before, Recorded, Repetition
 from autograd_opt.plans.report import Kind, PlanReport, described
+from autograd_opt.record.sites import Numbered
 
 if TYPE_CHECKING:
     from autograd_opt.api.options import CallOptions
@@ -130,7 +131,8 @@ class Compiled(Generic[P, R]):
     def recorded(self, before: Before, args: Any, kwargs: Any) -> tuple[Any, Repetition | None, str]:
         """The result of a call that is recorded, its repetition, or why it has none."""
         recorded = Recorded(self.function, before)
-        result = self.region(recorded, args, kwargs, rests=False)
+        with Numbered():
+            result = self.region(recorded, args, kwargs, rests=False)
         try:
             with uncollected():
                 return result, Repetition(recorded, self.settings), ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -127,6 +128,33 @@ def test_a_plan_is_made_of_a_recorded_call_also_where_regions_step_back() -> Non
             torch.testing.assert_close(weight.grad, expected)
     assert kinds(f) == 12
     assert all(not kind.reason for kind in f.report().kinds)
+
+
+def test_a_plan_is_as_good_where_its_function_has_been_recorded_often() -> None:
+    """What a graph has learned not to number, because it seldom pays there, is numbered for a plan."""
+    first, second = torch.randn(1, 6, requires_grad=True), torch.randn(6, 1, requires_grad=True)
+
+    def step(x: Tensor) -> Tensor:
+        u = (x @ first).tanh() @ second
+        (u_x,) = torch.autograd.grad(u.sum(), x, create_graph=True)
+        (u_xx,) = torch.autograd.grad(u_x.sum(), x, create_graph=True)
+        loss = ((u_x * u - u_xx) ** 2).mean()
+        loss.backward()
+        return loss.detach()
+
+    def operations(function: Callable[[Tensor], Tensor], recorded: int) -> int:
+        compiled = ao.compile(function)
+        x = torch.randn(5, 1, requires_grad=True)
+        for _ in range(recorded):
+            with ao.AutogradGraph(optimize=True):
+                function(x)
+        for _ in range(3):
+            x.grad = first.grad = second.grad = None
+            compiled(x)
+        return sum(kind.operations for kind in compiled.report().kinds)
+
+    another = types.FunctionType(step.__code__.replace(co_name="another"), step.__globals__, closure=step.__closure__)
+    assert operations(step, 0) == operations(another, 300)
 
 
 class Net(torch.nn.Module):
