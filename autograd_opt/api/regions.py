@@ -57,7 +57,7 @@ class Region:
     def __call__(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], rests: bool = True
     ) -> Any:
-        """The result of `function(*args, **kwargs)`, with a history of one node; as written where a call may rest."""
+        """The result of `function(*args, **kwargs)`, with one node of history; one that `rests` may run as written."""
         before = set_frame_callback(None)
         try:
             if runs_as_written() or (rests and self.balance is not None and self.balance.rests(args)):

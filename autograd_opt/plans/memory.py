@@ -12,8 +12,12 @@ from typing import Any
 import torch
 
 Tensor = torch.Tensor
-BATCH, LARGEST, MOST = 1 << 18, 1 << 22, 1 << 26
-"""Bytes of the results of a batch; of a result that stays a plan's own from call to call; of all of them."""
+BATCH, LARGEST = 1 << 18, 1 << 22
+"""Bytes of the results of a batch, and of a result that stays a plan's own from call to call, at most."""
+MOST, ALL = 1 << 26, 1 << 28
+"""Bytes that one plan keeps, and all plans of the process, at most."""
+KEPT: dict[int, int] = {}
+"""Bytes that each plan's buffers keep; dictionaries need no lock."""
 ALIGNMENT = 64
 """Bytes; torch's kernels read and write whole vectors from here on."""
 
@@ -53,20 +57,29 @@ class Buffers:
             steps[first] = steps.get(first, 0) + rounded(sample.nbytes)
             steps[last + 1] = steps.get(last + 1, 0) - rounded(sample.nbytes)
         for device, steps in changes.items():
-            most = max(itertools.accumulate(steps[k] for k in sorted(steps)))
-            self.add_chunk(min(most, MOST), device, -1)
+            most = min(max(itertools.accumulate(steps[k] for k in sorted(steps))), self.left())
+            if most:
+                self.add_chunk(most, device, -1)
+
+    def left(self) -> int:
+        """Bytes that may still be kept."""
+        return max(0, min(MOST - self.bytes, ALL - sum(list(KEPT.values()))))
+
+    def __del__(self) -> None:
+        KEPT.pop(id(self), None)
 
     def add_chunk(self, size: int, device: torch.device, last: int) -> Block:
         """More memory, as one block."""
         block = Block(torch.empty(size, dtype=torch.uint8, device=device), 0, size, last)
         self.bytes += size
+        KEPT[id(self)] = self.bytes
         bisect.insort(self.blocks.setdefault(device, []), block, key=lambda b: b.address)
         return block
 
     def room(self, sample: Tensor, number: int) -> bool:
         """True if memory like that of `sample` may be kept from step `number` on."""
         size = rounded(sample.nbytes)
-        return self.bytes + size <= MOST or self.fit(size, sample.device, number) is not None
+        return size <= self.left() or self.fit(size, sample.device, number) is not None
 
     def fit(self, size: int, device: torch.device, number: int) -> tuple[int, int] | None:
         """The first and the last of the neighbours whose memory is free at step `number` and fits best, by place."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import statistics
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
+from autograd_opt.plans import memory
 from autograd_opt.plans.memory import Buffers
 
 Tensor = torch.Tensor
@@ -71,3 +73,20 @@ def test_strided_views_of_kept_memory_begin_where_the_value_begins() -> None:
         x = torch.arange(9.0).reshape(3, 3) / 10 + k
         torch.testing.assert_close(repeated(x), f(x))
     assert not repeated.report().kinds[0].reason
+
+
+def test_all_plans_together_keep_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond it plans are made and right, with new memory for each call; a plan that is gone gives its own back."""
+    gc.collect()
+    monkeypatch.setattr(memory, "ALL", sum(memory.KEPT.values()) + 4096)
+    x = torch.randn(16, 16)
+    plans = [ao.compile(lambda x, k=k: (x @ x).exp().sum(0) * k) for k in range(12)]
+    for k, plan in enumerate(plans):
+        for _ in range(3):
+            torch.testing.assert_close(plan(x), (x @ x).exp().sum(0) * k)
+        assert not plan.report().kinds[0].reason
+        assert sum(memory.KEPT.values()) <= memory.ALL
+    before = sum(memory.KEPT.values())
+    del plans, plan
+    gc.collect()
+    assert sum(memory.KEPT.values()) < before
