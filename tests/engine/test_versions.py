@@ -34,6 +34,8 @@ COUNTED = frozenset("""
     to_sparse
 """.split())
 """Known gap: writes of the kernel are counted here, without a gradient, too; of batch_norm in its statistics."""
+if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15):
+    COUNTED -= {"nn.functional.linear"}         # its kernel does not write its result again
 OTHERWISE = FEWER | COUNTED
 
 
