@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
 from collections.abc import Callable, Iterable
@@ -31,11 +30,6 @@ class Block:
     end: int
     last: int
 
-    @property
-    def address(self) -> int:
-        """Where its bytes lie."""
-        return self.chunk.data_ptr() + self.begin
-
 
 class Buffers:
     """Memory that a plan keeps from call to call; what is not read any more is used again.
@@ -47,7 +41,7 @@ class Buffers:
     def __init__(self) -> None:
         self.bytes = 0
         self.blocks: dict[Any, list[Block]] = {}
-        """By device, in the order of their addresses."""
+        """By device, those of a chunk in their order, chunks as they were made: no choice depends on an address."""
 
     def expect(self, lives: Iterable[tuple[Tensor, int, int]]) -> None:
         """Make one chunk for values of these samples, first and last steps, as large as they need at once."""
@@ -73,7 +67,7 @@ class Buffers:
         block = Block(torch.empty(size, dtype=torch.uint8, device=device), 0, size, last)
         self.bytes += size
         KEPT[id(self)] = self.bytes
-        bisect.insort(self.blocks.setdefault(device, []), block, key=lambda b: b.address)
+        self.blocks.setdefault(device, []).append(block)
         return block
 
     def room(self, sample: Tensor, number: int) -> bool:
@@ -114,10 +108,9 @@ class Buffers:
 
     def use(self, memory: Tensor, last: int) -> None:
         """Note that memory of this plan's, or a part of it, is read until step `last`."""
-        blocks = self.blocks.get(memory.device, [])
-        k = bisect.bisect(blocks, memory.data_ptr(), key=lambda b: b.address) - 1
-        if k >= 0 and memory.data_ptr() < blocks[k].address + blocks[k].end - blocks[k].begin:
-            blocks[k].last = max(last, blocks[k].last)
+        for block in self.blocks.get(memory.device, []):
+            if block.begin <= memory.data_ptr() - block.chunk.data_ptr() < block.end:
+                block.last = max(last, block.last)
 
 
 def rounded(size: int) -> int:
