@@ -5,7 +5,7 @@ Values are written once, so that a copy is the value itself; only results must b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -87,7 +87,7 @@ def without_copies(program: Program) -> Program:
     return replace(program, instructions=kept, asked=[names.get(n, n) for n in program.asked])
 
 
-def filled(one: Instruction, values: Mapping[int, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def filled(one: Instruction, values: Mapping[int, Tensor] | Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of an instruction, with the values in their places."""
     return mapped(lambda x: values[x.number] if isinstance(x, Ref) else x, (one.args, one.kwargs))
 

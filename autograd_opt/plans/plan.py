@@ -41,6 +41,11 @@ def writes_into(one: Instruction) -> bool:
     return one.name in INTO and not one.kept
 
 
+def is_fresh(one: Instruction) -> bool:
+    """True if an instruction only makes memory without values, which the plan may have made before."""
+    return one.name in FRESH and not one.kept
+
+
 class Plan:
     """The steps of a program, for values given from outside."""
 
@@ -53,6 +58,7 @@ class Plan:
         self.handed_out = self.program.handed_out()
         self.fixed = dict(self.constants)
         self.slots: dict[int, int] = {}
+        self.movements = self.moved()
         self.buffers = Buffers()
         self.buffers.expect(self.lives())
         self.kernels: list[Instruction] = []
@@ -117,7 +123,7 @@ class Plan:
 
     def step(self, number: int, one: Instruction) -> Any:
         """How an instruction runs; None for a view of memory that stays, which is made here and now."""
-        if one.name in FRESH and not one.kept and self.memory(number, one.outs[0]) is not None:
+        if is_fresh(one) and self.memory(number, one.outs[0]) is not None:
             return None
         if one.into and (one.kept or self.owns(number, one)):
             if one.operands[0] in self.fixed:
@@ -131,7 +137,7 @@ class Plan:
             for n, t in zip(one.outs, made, strict=True):
                 self.fixed[n] = t
             return None
-        movement = movement_of(one, self.program.samples)
+        movement = self.movements.get(id(one))
         if movement is not None:
             return self.move(number, one, movement)
         given = self.memory(number, one.outs[0]) if writes_into(one) else None
@@ -144,7 +150,7 @@ class Plan:
         """The step of one operator; `call` with `more` keywords in its place where that is the same."""
         self.kernels.append(one)
         if call is None:
-            call = binding_of(function, *self.as_sampled(one))
+            call = binding_of(function, *filled(one, self.program.samples))
         kwargs = {**one.kwargs, **(more or {})}
         lists, rest = [], []
         for place, part in enumerate(one.args):
@@ -166,10 +172,6 @@ class Plan:
         template = tuple([None if isinstance(a, Ref) else a for a in one.args])
         frees = self.frees(number, one)
         return replay.Kernel(call, template, places, values, tuple(lists), kwargs or None, None, outs, frees)
-
-    def as_sampled(self, one: Instruction) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments as an instruction gets them, for asking what a function does with such."""
-        return filled(one, dict(enumerate(self.program.samples)))
 
     def owns(self, number: int, one: Instruction) -> bool:
         """True if the first operand's memory is the plan's own and nobody reads it after this step."""
@@ -287,20 +289,21 @@ class Plan:
         steps.append(replay.Kernel(function, args, (), [], (), {**kwargs, "out": memory}, None, outs, frees))
         return steps
 
+    def moved(self) -> dict[int, Movement]:
+        """How each instruction that runs by itself and only moves elements does so, by its id."""
+        alone = [(one, movement_of(one, self.program.samples)) for one in self.order if isinstance(one, Instruction)]
+        return {id(one): movement for one, movement in alone if movement is not None}
+
     def lives(self) -> Iterator[tuple[Tensor, int, int]]:
         """Sample, first and last step of each value that may have memory of the plan's own."""
-        samples = self.program.samples
         for number, step in enumerate(self.order):
             for one in instructions_of(step):
-                made = (
-                    not isinstance(step, Instruction)
-                    or writes_into(one)
-                    or (one.name in FRESH and not one.kept)
-                    or movement_of(one, samples) is not None
-                )
+                single = isinstance(step, Instruction)
+                if single and not (writes_into(one) or is_fresh(one) or id(one) in self.movements):
+                    continue
                 for n in one.outs:
-                    if made and self.last[n] > number and self.inside(n):
-                        yield samples[n], number, self.last[n]
+                    if self.last[n] > number and self.inside(n):
+                        yield self.program.samples[n], number, self.last[n]
 
     def inside(self, n: int) -> bool:
         """True if nobody outside ever sees the memory of a value, and it is not too large to be kept."""

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
+from autograd_opt.engine.accumulate import is_dense
 from autograd_opt.plans.capture import Kernel, Unrepeatable
 from autograd_opt.plans.operators import base_name, full_name, functional, mapped, parts
+from autograd_opt.record.inplace import RANDOM_FILLS
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -26,8 +28,6 @@ FRESH = frozenset(
     "empty.memory_format empty_like.default empty_strided.default new_empty.default new_empty_strided.default".split()
 )
 """Operators whose memory has no values yet."""
-FILLS = frozenset("bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_".split())
-"""Operators that fill a tensor with random numbers, whatever it holds."""
 ALIASES = frozenset("detach.default alias.default _lazy_clone.default lift_fresh.default".split())
 """Operators whose result is the value of their operand, in the same shape."""
 
@@ -251,17 +251,12 @@ class Builder:
         return number
 
 
-def keeps_strides(t: Tensor) -> bool:
-    """True if an elementwise result of `t` alone has its strides."""
-    return torch.empty_like(t, device="meta").stride() == t.stride()
-
-
 def fills(kernel: Kernel) -> bool:
     """True if a kernel does nothing but fill one tensor with random numbers, whatever it held."""
     return (
         torch.Tag.nondeterministic_seeded in kernel.function.tags
         and len(kernel.written) == 1
-        and base_name(kernel.function) in FILLS
+        and base_name(kernel.function) in RANDOM_FILLS
         and len(kernel.inputs) == 1
         and kernel.inputs[0] is kernel.written[0]
     )
@@ -273,7 +268,7 @@ def rewritten(kernel: Kernel) -> tuple[Any, tuple[Any, ...], dict[str, Any], boo
         return None
     (t,) = kernel.written
     others = [x for x in kernel.inputs if x is not t]
-    if not (t.is_contiguous() or (keeps_strides(t) and not any(x.dim() for x in others))) or any(
+    if not (t.is_contiguous() or (is_dense(t) and not any(x.dim() for x in others))) or any(
         (x.dtype != t.dtype and x.dim()) or x.dtype.is_complex != t.dtype.is_complex
         for x in others
         if x.dtype != torch.bool
