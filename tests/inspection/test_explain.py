@@ -386,13 +386,20 @@ def test_what_repeats_now_and_then_is_no_matter_of_a_loop() -> None:
     assert "on values it had before in 3 of 20 runs" in finding.advice
 
 
-def test_what_is_written_while_nothing_is_watched_is_left_out() -> None:
+def paused(e: explain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """End a window, which the budget does not end by itself nor begin anew."""
+    e.pause(e.now())
+    monkeypatch.setattr(e, "spare", lambda now: -1.0)
+
+
+def test_what_is_written_while_nothing_is_watched_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     e = explain()
+    monkeypatch.setattr(e, "spare", lambda now: 1.0)
     with e:
         first = torch.zeros(4)
         second = torch.zeros(4)
         x.sin()                          # the expression before has ended
-        e.pause(e.now())
+        paused(e, monkeypatch)
         first.add_(1)
         e.forget()
         e.tired = False
@@ -401,12 +408,13 @@ def test_what_is_written_while_nothing_is_watched_is_left_out() -> None:
     assert e.report.written_after == 1
 
 
-def test_what_was_watched_is_said_in_counts_of_what_autograd_recorded() -> None:
+def test_what_was_watched_is_said_in_counts_of_what_autograd_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     x, e = torch.ones(3, requires_grad=True), explain()
+    monkeypatch.setattr(e, "spare", lambda now: 1.0)
     with e:
         for _ in range(100):
             x * 2
-        e.pause(e.now())
+        paused(e, monkeypatch)
         for _ in range(300):
             x * 2
     assert e.report.watched_share == 0.25
