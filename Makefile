@@ -35,6 +35,10 @@ LIMIT := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 COMPACTED := tests/engine tests/algorithms tests/hazards tests/fuzz tests/optimizer/test_broken_passes.py
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+# what an extra names, without building the package again: `python -c` $(EXTRA) NAME
+EXTRA := "import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+print(*project['optional-dependencies'][sys.argv[1]], sep='\n')"
+WITH = $(BIN)/python -c $(EXTRA) $(1) > $(VENV)/$(1).txt && $(PIP) -r $(VENV)/$(1).txt
 SOURCES := $(wildcard $(foreach kind,pyx pxd,autograd_opt/*/*.$(kind) autograd_opt/*/*/*.$(kind) passes/*.$(kind)))
 
 .PHONY: demo test debug hashes compact plain switches address undefined dev bench figures opinfo layouts matrix lint docs clean
@@ -92,15 +96,15 @@ $(VENV)/.built: pyproject.toml setup.py constraints.txt $(SOURCES)
 	@touch $@
 
 $(VENV)/.benched: $(VENV)/.built
-	$(PIP) -e ".[bench]"
+	$(call WITH,bench)
 	@touch $@
 
 $(VENV)/.linted: $(VENV)/.built
-	$(PIP) -e ".[dev]"
+	$(call WITH,dev)
 	@touch $@
 
 $(VENV)/.documented: $(VENV)/.built
-	$(PIP) -e ".[docs]"
+	$(call WITH,docs)
 	@touch $@
 
 clean:

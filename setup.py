@@ -16,6 +16,8 @@ OLDEST, FIRST_UNTESTED = (3, 11), (3, 14)
 DEBUG = os.environ.get("AUTOGRAD_OPT_DEBUG_BUILD") == "1"
 SANITIZER = os.environ.get("AUTOGRAD_OPT_SANITIZER", "")
 """A sanitizer of the compiler's, `address` or `undefined`: `scripts/variant.py` builds and runs tests with it."""
+LEVEL = os.environ.get("AUTOGRAD_OPT_LEVEL", "1" if DEBUG or SANITIZER else "3")
+"""How much the compiler optimizes: 1 takes less than half the time of 3, where only tests run."""
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": DEBUG,
@@ -53,10 +55,10 @@ def compiled_modules() -> list[Extension]:
     for source in sorted(places):
         first, *rest = source.with_suffix("").parts
         name = ".".join([FOLDERS.get(first, first), *rest])
-        flags = ["-O1", "-g"] if DEBUG or SANITIZER else ["-O3"]
+        flags = [f"-O{LEVEL}"]
         sanitizer = [f"-fsanitize={SANITIZER}", "-fno-sanitize-recover=undefined"] if SANITIZER else []
-        if os.name == "posix" and "-g" not in flags:
-            flags.append("-g0")  # Python's own flags ask for debug symbols: two thirds of a wheel
+        if os.name == "posix":
+            flags.append("-g" if SANITIZER else "-g0")  # Python's own flags ask for symbols: two thirds of a wheel
         if sys.platform == "linux":
             flags.append("-fno-plt")  # calls of Python's functions without a jump between: 2 % of `algorithms`
         if name in OPTIONAL and os.name == "posix":
@@ -92,7 +94,8 @@ class BuildExtensions(build_ext):
         # Below build/, each kind in a folder of its own: C text is reused while it is up to date.
         folder = "build/cython-debug" if DEBUG else "build/cython"
         self.distribution.ext_modules = cythonize(
-            self.distribution.ext_modules, compiler_directives=DIRECTIVES, build_dir=folder, quiet=True
+            self.distribution.ext_modules, compiler_directives=DIRECTIVES, build_dir=folder, quiet=True,
+            nthreads=(os.cpu_count() or 1) if sys.platform == "linux" else 0,  # elsewhere a process would start anew
         )
         super().finalize_options()
 

@@ -44,7 +44,7 @@ CELLS = [(python, torch) for python in ("3.11", "3.12", "3.13")
 """Python and torch of each cell; the newest torch that has been run is `NEWEST_TORCH` in `_common/environment.py`."""
 TORCH_IMPORTS = ["filelock", "typing_extensions", "networkx", "jinja2", "fsspec"]
 """What torch imports, without its CUDA libraries."""
-PYTEST = ["-m", "pytest", "-q", "-p", "no:randomly", "-m", "not slow and not long and not gpu"]
+PYTEST = ["-m", "pytest", "-q", "-n", "auto", "-p", "no:randomly", "-m", "not slow and not long and not gpu"]
 REFUSALS = {"cudaGetDeviceCount": 100, "cuInit": 100, "nvmlInit_v2": 999}
 """Functions of the empty libraries that say more than 0: there is no device, there is no driver."""
 
@@ -357,6 +357,8 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="write the table alone")
     options = parser.parse_args()
     cells = [(c.partition(":")[0], c.partition(":")[2]) for c in options.cell] if options.cell else CELLS
+    if options.brief:
+        os.environ.setdefault("AUTOGRAD_OPT_LEVEL", "1")         # the compiler's own work is tried elsewhere
     steps = BRIEF if options.brief else {name: STEPS[name] for name in options.steps}
     pythons = options.pythons if options.pythons.exists() else None
     failed = [] if options.table else \
