@@ -300,6 +300,7 @@ cdef extern from *:
         int (*products[4])(void *, void *, void *);
         PyObject *kinds_of_tensors[3];           /* the classes without a behaviour of their own */
         PyObject *start;                         /* `ao_start` where Python is asked about all */
+        PyObject *is_nested, *is_quantized, *is_wrapped;         /* what else it is asked about then */
         PyObject *disabled, *guard, *enter, *leave;      /* are torch functions off?  What switches them off, and its methods */
     } ao_reads;
     static ao_reads *ao_r;                       /* one for all modules; each sets it when it is imported */
@@ -307,7 +308,6 @@ cdef extern from *:
     #define AO_TENSOR(t) ((void *)((char *)(t) + sizeof(PyObject)))
     #define AO_PLAIN(t) (*(void **)*(void **)AO_TENSOR(t) == ao_r->plain)      /* not nested, sparse, batched ... */
 
-    static CYTHON_INLINE int ao_plain(PyObject *t) { return AO_PLAIN(t); }
     static PyObject *ao_ask(PyObject *descr, PyObject *t) {
         /* what Python's property or method says of `t`, without the torch-function modes that it would ask first:
            that takes 8 us, and the call is none of the program's */
@@ -366,6 +366,19 @@ cdef extern from *:
         int yes = r == Py_True;
         Py_XDECREF(r);
         return r == NULL ? -1 : yes;
+    }
+    static int ao_asked_plain(PyObject *t) {
+        /* Python knows no classes of implementations, but what each of the unusual ones is for */
+        int raised = PyErr_Occurred() != NULL;
+        PyObject *layout = ao_ask(ao_r->get_layout, t);
+        int yes = layout == ao_r->STRIDED && ao_truth(ao_ask(ao_r->is_nested, t)) == 0
+            && ao_truth(ao_ask(ao_r->is_quantized, t)) == 0 && ao_truth(PyObject_CallOneArg(ao_r->is_wrapped, t)) == 0;
+        Py_XDECREF(layout);
+        if (!raised && PyErr_Occurred()) PyErr_Clear();
+        return yes;
+    }
+    static CYTHON_INLINE int ao_plain(PyObject *t) {
+        return AO_PLAIN(t) || ao_r->plain == NULL && ao_asked_plain(t);
     }
     static CYTHON_INLINE int ao_strided(PyObject *t) {
         int32_t k;

@@ -79,6 +79,9 @@ cdef extern from *:
         void *products[4]
         PyObject *kinds_of_tensors[3]
         PyObject *start
+        PyObject *is_nested
+        PyObject *is_quantized
+        PyObject *is_wrapped
         PyObject *disabled
         PyObject *guard
         PyObject *enter
@@ -98,6 +101,9 @@ cdef object get_inference = base.__dict__["is_inference"]
 cdef object get_contiguous = base.__dict__["is_contiguous"]
 cdef object is_neg = base.__dict__["is_neg"]
 cdef object is_zero = base.__dict__["_is_zerotensor"]
+cdef object is_nested = ao_own(base.__dict__["is_nested"])
+cdef object is_quantized = ao_own(base.__dict__["is_quantized"])
+cdef object is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 cdef object get_layout = ao_own(base.__dict__["layout"])
 cdef object get_storage = base.__dict__["untyped_storage"]
 cdef object use_count = base.__dict__["_use_count"]
@@ -118,6 +124,8 @@ ao_reads_here.get_cpu, ao_reads_here.get_shape = <PyObject *>get_cpu, <PyObject 
 ao_reads_here.is_contiguous, ao_reads_here.get_leaf = <PyObject *>get_contiguous, <PyObject *>get_is_leaf
 ao_reads_here.is_view, ao_reads_here.get_grad = <PyObject *>is_view, <PyObject *>get_requires_grad
 ao_reads_here.STRIDED = <PyObject *>STRIDED_LAYOUT
+ao_reads_here.is_nested, ao_reads_here.is_quantized = <PyObject *>is_nested, <PyObject *>is_quantized
+ao_reads_here.is_wrapped = <PyObject *>is_wrapped
 ao_reads_here.disabled, ao_reads_here.guard = <PyObject *>all_disabled, <PyObject *>Disabled
 ao_reads_here.enter, ao_reads_here.leave = <PyObject *>guard_enter, <PyObject *>guard_exit
 

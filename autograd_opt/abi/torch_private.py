@@ -145,6 +145,7 @@ vmapmode_increment_nesting: Callable[[], int] = C._vmapmode_increment_nesting
 vmapmode_decrement_nesting: Callable[[], int] = C._vmapmode_decrement_nesting
 
 # torch's engine. ------------------------------------------------------------------------
+set_version_counter: Callable[[Any, Any], None] = C._autograd._unsafe_set_version_counter
 get_creation_meta: Callable[[Any], Any] = C._autograd._get_creation_meta
 sequence_nr: Callable[[Any], int] = operator.methodcaller("_sequence_nr")
 input_metadata: Callable[[Any], Any] = operator.attrgetter("_input_metadata")

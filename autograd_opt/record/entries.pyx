@@ -32,7 +32,7 @@ from autograd_opt.record.new_nodes import record_write
 from autograd_opt.record.recorder cimport apply
 from autograd_opt.record.routes cimport Chosen, Raw, Recorded, Route, Write, handler_of, handlers, usual_target
 from autograd_opt.record.sites cimport settled
-from autograd_opt.record.unrecorded cimport noted_view, shown_views, started
+from autograd_opt.record.unrecorded cimport fresh, noted_view, shown_views
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
@@ -192,7 +192,7 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
             switch = enter(tape)
             try:
                 r = ao_go_on(function, a, nf, names)
-                started(r)
+                fresh(r)
                 if type(r) is Tensor and not ao_is_view(r) or type(r) is bool or type(r) is int:
                     return r
                 if raw:

@@ -8,7 +8,8 @@ from libc.string cimport memcpy
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_builtin0, ao_casts, ao_dtype, ao_is_inference, ao_is_zero, ao_method, ao_method0, ao_on_cpu, ao_pair, ao_single, ao_start, ao_use_reads,
+    ao_builtin0, ao_casts, ao_dtype, ao_is_inference, ao_is_zero, ao_method, ao_method0, ao_on_cpu, ao_pair, ao_plain, ao_single, ao_start,
+    ao_use_reads,
 )
 from autograd_opt.abi.kernel_names import PAIRS, SINGLES
 from autograd_opt.abi.tensor_info import reads_address
@@ -142,7 +143,8 @@ cdef inline bint untouched(Tape tape, object a, object b, bint grad) except -1:
     """True if a call on these operands records nothing: gradients are off, or neither takes part in differentiation."""
     if not grad:
         return True                          # with `optimize=True`, `settled` was asked
-    return not tracked(tape, a) and not (ordinary(b) and tracked(tape, b)) and (not tape.optimize or settled())
+    return not tracked(tape, a) and ao_plain(a) and not (ordinary(b) and (tracked(tape, b) or not ao_plain(b))) \
+        and (not tape.optimize or settled())
 
 
 cdef object fast_binary(Kernel k, object a, object b):
@@ -156,7 +158,7 @@ cdef object fast_binary(Kernel k, object a, object b):
     if not tape.plain or tape.guarded or not ordinary(a) or not (type(b) is float or type(b) is int or ordinary(b)):
         return None
     grad = grad_on()
-    if tape.optimize and not grad and not settled():
+    if not grad and (tape.optimize and not settled() or not ao_plain(a) or ordinary(b) and not ao_plain(b)):
         return None
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
@@ -360,7 +362,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     if not tape.plain or tape.guarded or not ordinary(a) or not asked and ao_casts(any_autocast):
         return None
     grad = grad_on()
-    if tape.optimize and not grad and not settled():
+    if not grad and (tape.optimize and not settled() or not ao_plain(a)):
         return None
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)

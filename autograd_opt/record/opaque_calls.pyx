@@ -25,7 +25,7 @@ from autograd_opt.record.new_nodes cimport fill, record_outputs
 from autograd_opt.record.routes cimport Route
 from autograd_opt.record.torch_nodes cimport name_of, saved_operands, saves
 from autograd_opt.record.torch_nodes import stages
-from autograd_opt.record.unrecorded cimport binding_of, unrecorded
+from autograd_opt.record.unrecorded cimport binding_of, sparse_alone, sparse_call, unrecorded
 
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.ops.binding cimport placed
@@ -275,6 +275,8 @@ cdef class Whole(Route):
                 args, kwargs = with_casts(func, args, kwargs)
             elif none_follows(<Tape>tp, args, kwargs, ao_grad_on(grad_enabled)):
                 return unrecorded(<Tape>tp, func, args, kwargs)
+            elif sparse_alone(args, kwargs):
+                return sparse_call(func, args, kwargs)
             if (<Tape>tp).plain and ao_grad_on(grad_enabled):
                 lent(args, kwargs)
                 r = recorded(<Tape>tp, func, args, kwargs)

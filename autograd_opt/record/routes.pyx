@@ -31,7 +31,9 @@ from autograd_opt.record.judged_calls cimport judge, own_words
 from autograd_opt.record.new_nodes import record_write
 from autograd_opt.record.recorder cimport recorded
 from autograd_opt.record.sites cimport learn_function, settled
-from autograd_opt.record.unrecorded cimport OPERATOR_KINDS, into, run_raw, unfollowed, unrecorded, written
+from autograd_opt.record.unrecorded cimport (
+    OPERATOR_KINDS, into, run_raw, sparse_alone, sparse_call, unfollowed, unrecorded, written,
+)
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
@@ -115,6 +117,8 @@ cdef class Recorded(Route):
             return self.fallback(func, args, kwargs)
         if idle(tape, args, kwargs, self.op.differentiable):
             return unrecorded(tape, func, args, kwargs)
+        if sparse_alone(args, kwargs):
+            return sparse_call(func, args, kwargs)
         if self.plan is not None and not (self.n and not kwargs and len(args) == self.n):
             bound = self.plan.bind(args, kwargs)
             if bound is not None and self.kernel is not None and self.kernel.arity == 1 and not bound[1]:
@@ -172,6 +176,8 @@ cdef class Chosen(Route):
                     return r
             elif idle(tape, args, kwargs, self.carries):
                 return unrecorded(tape, func, args, kwargs)
+            elif sparse_alone(args, kwargs):
+                return sparse_call(func, args, kwargs)
         name = self.picked(tape, args, kwargs)
         if name is not None and ao_casts(any_autocast):
             cast = lowered(<str>name, args, kwargs)

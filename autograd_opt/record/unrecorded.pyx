@@ -13,14 +13,17 @@ from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_call, ao_casts, ao_get, ao_is_inference, ao_is_view, ao_memory, ao_own, ao_plain, ao_start, ao_use_reads,
+    ao_call, ao_casts, ao_get, ao_is_inference, ao_is_view, ao_memory, ao_own, ao_plain, ao_start, ao_strided, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport wrote
 from autograd_opt.graph.node cimport CustomTensor, PlainTensor as Tensor, ordinary, shape_of, version_of
 from autograd_opt.graph.tape cimport Tape, active_tape, recording
+from autograd_opt.graph.thread_state cimport torch_autograd
 from autograd_opt.ops.binding cimport placed
-from autograd_opt.record.arguments cimport grad_on, is_tensor, lend_all, lent, none_follows, own_tensor, tracked
+from autograd_opt.record.arguments cimport (
+    grad_on, is_tensor, lend_all, lent, none_follows, own_tensor, plain_argument, tracked,
+)
 from autograd_opt.record.guard cimport enter, leave
 
 ao_use_reads(reads_address())
@@ -30,6 +33,7 @@ cdef object is_inference = private.TensorBase.__dict__["is_inference"]
 cdef object get_data = private.TensorBase.__dict__["data"]
 cdef object get_base = ao_own(private.base_property)
 cdef object is_shared_copy = private.is_cow_tensor
+cdef object set_version = private.set_version_counter
 cdef set OPERATOR_KINDS = {private.OpOverload, private.OpOverloadPacket, private.TorchBindOpOverload}
 
 
@@ -92,6 +96,14 @@ cdef int started(object r, object kept=None) except -1:
     return 0
 
 
+cdef int fresh(object r) except -1:
+    """`started` for what a call makes of strided operands: the counter of a result without strides is nobody else's."""
+    started(r)
+    if type(r) is Tensor and not ao_strided(r) and not ao_is_inference(is_inference, r) and version_of(r) > 0:
+        set_version((r,), (0,))
+    return 0
+
+
 cdef Py_ssize_t copies_in(object kept, object t) except -1:
     """How many other tensors of what is kept lie in the memory of `t`."""
     cdef Py_ssize_t n = 0
@@ -140,10 +152,39 @@ cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs):
     switch = enter(tape)
     try:
         r = ao_call(binding_of(func), args, kwargs if kwargs else None)
-        started(r)
+        fresh(r)
         return shown_views(r, args, kwargs)
     finally:
         leave(tape, switch)
+
+
+cdef bint sparse_alone(tuple args, dict kwargs) except -1:
+    """Are gradients off, and is an operand without strides all that stands against `unrecorded`?"""
+    cdef bint found = False
+    if grad_on() or ao_casts(any_autocast):
+        return False
+    for x in args if not kwargs else (*args, *kwargs.values()):
+        if ordinary(x):
+            if not ao_plain(x):
+                if ao_strided(x):
+                    return False                 # nested, or a tensor inside a transform
+                found = True
+        elif not plain_argument(x):
+            return False
+    return found
+
+
+cdef object sparse_call(object func, tuple args, dict kwargs):
+    """torch's call with autograd's keys in: below them, kernels of other layouts count their own writes."""
+    cdef object r
+    lent(args, kwargs)
+    if not args or not is_tensor(args[0]):
+        kwargs = placed(func, kwargs)
+    with torch_autograd(False):
+        r = ao_call(binding_of(func), args, kwargs if kwargs else None)
+    if type(r) is not Tensor or ao_is_view(r):
+        set_apart(r, None)
+    return r
 
 
 cdef inline object shown_views(object r, tuple args, dict kwargs):

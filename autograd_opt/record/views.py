@@ -172,6 +172,10 @@ def refuse_origin(node: Any, written: Any) -> None:
         raise refused(Making.IN_CUSTOM_FUNCTION, ITSELF, written)
 
 
+HISTORIES = (torch.strided, torch.sparse_coo)
+"""Layouts of bases whose views have a history here."""
+
+
 def set_apart(out: Any, source: Any = None) -> bool:
     """Give views made under no_grad of a tensor that requires grad the node that torch's words describe; any such?
 
@@ -180,7 +184,7 @@ def set_apart(out: Any, source: Any = None) -> bool:
     any_view = False
     for t in (out if isinstance(out, (tuple, list)) else (out,)):
         if type(t) is Tensor and private.is_view(t) and t.layout is torch.strided and not t.is_inference() \
-                and (t.is_floating_point() or t.is_complex()):
+                and (t.is_floating_point() or t.is_complex()) and private.base_of(t).layout in HISTORIES:
             if source is not None and private.is_view(source):
                 adopt(source, handles.handle_of(source))
             any_view = apart(t, True) is not None or any_view

@@ -90,6 +90,62 @@ def test_constants(name: str, layout: str) -> None:
             lambda: torch.arange(16.0, dtype=torch.float64).view(4, 4).requires_grad_())
 
 
+WITHOUT: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "a product": lambda a, w: a @ w, "a vector": lambda a, w: torch.mv(a, w[:, 0]), "scaled": lambda a, w: a * 2,
+    "a sum of both": lambda a, w: w + a, "twice": lambda a, w: a + a, "a sum": lambda a, w: a.sum(),
+    "dense": lambda a, w: a.to_dense(), "a norm": lambda a, w: a.norm(), "a clone": lambda a, w: a.clone(),
+    "detached": lambda a, w: a.detach(), "values": lambda a, w: a.values(),
+    "indices": lambda a, w: a.indices() if a.layout is torch.sparse_coo else a.values(),
+    "inner values": lambda a, w: a._values() if a.layout is torch.sparse_coo else a.values(),
+    "a transpose": lambda a, w: a.t(), "coalesced": lambda a, w: a.coalesce() if a.layout is torch.sparse_coo else a,
+    "a mask": lambda a, w: w.sparse_mask(a), "another layout": lambda a, w: a.to_sparse_coo().to_sparse(),
+    "a root": lambda a, w: torch.sqrt(a), "zeros": lambda a, w: torch.zeros_like(a),
+    "into": lambda a, w: w.clone().add_(a), "by keyword": lambda a, w: torch.mul(input=a, other=2),
+    "a part": lambda a, w: a.to_sparse_coo().narrow(0, 0, 2), "pieces": lambda a, w: torch.unbind(a.to_sparse_coo()),
+    "an index": lambda a, w: torch.index_select(a.to_sparse_coo(), 0, torch.tensor([1, 0])),
+    "joined": lambda a, w: torch.cat([a.to_sparse_coo(), a.to_sparse_coo()]),
+    "of another dtype": lambda a, w: a.float(),
+}
+
+
+def told(a: Tensor, w: Tensor, r: Any) -> list[Any]:
+    results = r if isinstance(r, (tuple, list)) else [r]
+    versions = [(t._version, t._is_view(), t.requires_grad, t.is_leaf) for t in (a, w, *results)]
+    return [versions, [shown(t) for t in results]]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("operand", ["constant", "leaf", "computed", "constant beside constants"])
+@pytest.mark.parametrize("name", WITHOUT)
+def test_calls_that_no_gradient_follows(name: str, operand: str, layout: str) -> None:
+    """They differ in nothing that torch tells of their results: also the last, with gradients on."""
+    def program() -> list[Any]:
+        on = operand == "constant beside constants"
+        w = torch.arange(16.0, dtype=torch.float64).view(4, 4).requires_grad_(not on)
+        a = LAYOUTS[layout](matrix())
+        if operand == "computed":
+            a = (a * w.sum()).detach().requires_grad_() * 3
+        else:
+            a = a.requires_grad_(operand == "leaf")
+        with torch.set_grad_enabled(on):
+            return told(a, w, WITHOUT[name](a, w))
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = program()
+    except Exception as error:
+        expected = type(error)
+    for optimize in (False, True):
+        with ao.AutogradGraph(optimize=optimize):
+            for _ in range(3):
+                if isinstance(expected, list):
+                    assert program() == expected, optimize
+                else:
+                    with pytest.raises(expected):
+                        program()
+
+
 def test_a_constant_in_a_loop() -> None:
     results = []
     for context in (nullcontext(), ao.AutogradGraph(optimize=False), ao.AutogradGraph()):
