@@ -12,10 +12,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from autograd_opt.explaining.advice import Advice, Program, Reached, advise, can_be_named, makes_leaf, repeating
+from autograd_opt.explaining.advice import Advice, Program, Reached, advise, can_be_named, repeating
 from autograd_opt.explaining.call_sites import Spot
-from autograd_opt.explaining.executions import DERIVATIVE, EXPRESSION, OPERATION, Pair, Site
-from autograd_opt.explaining.watch import LEAST, Miss, Watch
+from autograd_opt.explaining.ledger import Miss
+from autograd_opt.explaining.sites import DERIVATIVE, EXPRESSION, OPERATION, Pair, Site
+from autograd_opt.explaining.source import makes_leaf
+from autograd_opt.explaining.watch import LEAST, Watch
 
 MOST = 100
 

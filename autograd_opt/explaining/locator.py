@@ -12,19 +12,8 @@ from torch import nn
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.explaining.call_sites import HERE, TORCH, Spot, spot_of
-from autograd_opt.explaining.executions import (
-    DERIVATIVE,
-    EXPRESSION,
-    LIBRARY,
-    MODULE,
-    OPTIMIZER,
-    Activation,
-    Course,
-    Execution,
-    Executions,
-    Site,
-    loops_of,
-)
+from autograd_opt.explaining.executions import Course, Execution, Executions
+from autograd_opt.explaining.sites import DERIVATIVE, EXPRESSION, LIBRARY, MODULE, OPTIMIZER, Activation, Site, loops_of
 
 CALL, MAKE_GRADS = private.module_call.__code__, private.make_grads.__code__
 RUNS = (os.path.join(TORCH, "_tensor.py"), os.path.join(TORCH, "autograd", "__init__.py"))

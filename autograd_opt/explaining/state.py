@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt.explaining.executions import EXPRESSION, OPERATION, Site
+from autograd_opt.explaining.sites import EXPRESSION, OPERATION, Site
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 BEGINNINGS = frozenset({"__init__", "__post_init__", "__new__"})
