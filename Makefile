@@ -85,7 +85,7 @@ lint: $(VENV)/.linted
 docs: $(VENV)/.documented
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
 	@echo "the documentation: file://$(CURDIR)/docs/_build/index.html"
-	$(BIN)/python -m pytest -q tests/docs
+	$(BIN)/python -m pytest -q -n auto tests/docs
 
 $(VENV)/.built: pyproject.toml setup.py constraints.txt $(SOURCES)
 	@test -n "$(PYTHON)" || { echo "no Python from 3.11 to 3.13 on the PATH: install one or pass PYTHON=/path/to/it" >&2; exit 1; }
