@@ -47,7 +47,7 @@ demo: $(VENV)/.built
 	$(BIN)/autograd-opt demo $(ARGS)
 
 test: $(VENV)/.built
-	$(BIN)/python -m pytest -n auto $(LIMIT) $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(LIMIT) $(ARGS)
 
 debug hashes plain: $(VENV)/.built
 	$(BIN)/python scripts/variant.py $@ -q -n auto $(LIMIT) -m "not slow and not long and not gpu" $(ARGS)

@@ -31,7 +31,6 @@ COUNTED = frozenset("""
     fft.ifft histogramdd
     nn.functional.batch_norm nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose2d
     nn.functional.conv_transpose3d nn.functional.linear nonzero repeat_interleave stft
-    to_sparse
 """.split())
 """Known gap: writes of the kernel are counted here, without a gradient, too; of batch_norm in its statistics."""
 if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15):

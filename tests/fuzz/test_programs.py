@@ -16,7 +16,7 @@ from tests.fuzz.oracle import compare, differs
 from tests.fuzz.shrinking import shrink
 from tests.programs import Program, from_seed, programs
 
-CHUNK = 50
+CHUNK = 30
 
 
 @pytest.mark.slow
@@ -110,16 +110,20 @@ def test_every_kind_of_statement_occurs() -> None:
 def test_every_kind_of_wider_statement_occurs() -> None:
     from tests.statements.table import KINDS, PLAIN
 
-    text = "\n".join(str(from_seed(seed, wide=True)) for seed in range(600))
-    for word in (
+    missing = {
         "Both.apply", "Ranked.apply", "Doubled.apply", "use_reentrant=True", "saved_tensors_hooks", "functional.hvp",
         "func.vmap", "is_grads_batched", "register_prehook", "register_multi_grad_hook", "copy.deepcopy", "np.float32",
         "out=", "inference_mode", "autocast", "optim.SGD", "_foreach", "index_put_", "function('", "train(", "carried(",
         "spent(", "laid(", "to_sparse", "fresh()", "outside()", "wrapped(", "printed(", "Held(", "Duck(",
         "torch.vmap(", "watch(", "tied(", "_version", "edge(", "group_norm", "hardtanh",
         "checkpoint(lambda t: checkpoint",
-    ):
-        assert word in text, word
+    }
+    for seed in range(600):
+        text = str(from_seed(seed, wide=True))
+        missing = {word for word in missing if word not in text}
+        if not missing:
+            break
+    assert not missing
     assert len({kind.subject for kind in KINDS} - set(PLAIN)) == 16
 
 

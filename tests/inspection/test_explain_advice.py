@@ -229,9 +229,10 @@ def test_advice_taken_literally_changes_no_result(first: int, tmp_path: Path) ->
     assert TAKEN["hoist"] > before["hoist"]
 
 
-@pytest.mark.slow
-def test_advice_taken_literally_changes_no_result_at_length(tmp_path: Path) -> None:
-    for seed in range(1_000, 3_000):
+@pytest.mark.parametrize("seeds", [pytest.param(range(1_000, 1_500), marks=pytest.mark.slow),
+                                   pytest.param(range(1_500, 4_000), marks=pytest.mark.long)], ids=str)
+def test_advice_taken_literally_changes_no_result_at_length(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
         take(seed, tmp_path)
 
 
