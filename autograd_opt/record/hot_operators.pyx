@@ -139,11 +139,16 @@ cdef class Kernel:
         self.numbers = name in ("add", "sub", "mul", "div")
 
 
+cdef inline bint all_plain(object a, object b) except -1:
+    """Are the operands, `b` where it is a tensor, plain ones?"""
+    return ao_plain(a) and (not ordinary(b) or ao_plain(b))
+
+
 cdef inline bint untouched(Tape tape, object a, object b, bint grad) except -1:
     """True if a call on these operands records nothing: gradients are off, or neither takes part in differentiation."""
     if not grad:
         return True                          # with `optimize=True`, `settled` was asked
-    return not tracked(tape, a) and ao_plain(a) and not (ordinary(b) and (tracked(tape, b) or not ao_plain(b))) \
+    return not tracked(tape, a) and not (ordinary(b) and tracked(tape, b)) and all_plain(a, b) \
         and (not tape.optimize or settled())
 
 
@@ -158,7 +163,7 @@ cdef object fast_binary(Kernel k, object a, object b):
     if not tape.plain or tape.guarded or not ordinary(a) or not (type(b) is float or type(b) is int or ordinary(b)):
         return None
     grad = grad_on()
-    if not grad and (tape.optimize and not settled() or not ao_plain(a) or ordinary(b) and not ao_plain(b)):
+    if not grad and (tape.optimize and not settled() or not all_plain(a, b)):
         return None
     tape.guarded = True
     ao_method0(guard_enter, tape.guard)
