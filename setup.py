@@ -16,7 +16,7 @@ OLDEST, FIRST_UNTESTED = (3, 11), (3, 14)
 DEBUG = os.environ.get("AUTOGRAD_OPT_DEBUG_BUILD") == "1"
 SANITIZER = os.environ.get("AUTOGRAD_OPT_SANITIZER", "")
 """A sanitizer of the compiler's, `address` or `undefined`: `scripts/variant.py` builds and runs tests with it."""
-LEVEL = os.environ.get("AUTOGRAD_OPT_LEVEL", "1" if DEBUG or SANITIZER else "3")
+LEVEL = os.environ.get("AUTOGRAD_OPT_LEVEL", "1" if SANITIZER else "0" if DEBUG else "3")
 """How much the compiler optimizes: 0 takes a seventh of the time of 3, and will do where only tests run."""
 DIRECTIVES = {
     "language_level": 3,

@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILDS = {
-    "debug": ({"AUTOGRAD_OPT_DEBUG_BUILD": "1", "AUTOGRAD_OPT_LEVEL": "0"}, ""),
+    "debug": ({"AUTOGRAD_OPT_DEBUG_BUILD": "1"}, ""),
     # torch's own libraries leak at exit; Python's allocator hides what it hands out again
     "address": ({"AUTOGRAD_OPT_SANITIZER": "address", "PYTHONMALLOC": "malloc",
                  "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:log_path=report"}, "libasan.so"),
