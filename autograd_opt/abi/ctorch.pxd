@@ -257,6 +257,10 @@ cdef extern from *:
         /* where the list of them is has changed with Python's versions, so its own function says */
         return PyType_SUPPORTS_WEAKREFS(Py_TYPE(o)) && *PyObject_GET_WEAKREFS_LISTPTR(o) != NULL;
     }
+    typedef struct {
+        int32_t off;                             /* which torch functions are switched off */
+        struct { PyObject **object; void *owner; } *first, *end;         /* the modes, from the outermost to behind the innermost */
+    } ao_functions;
     /* What a tensor is, asked of torch's C interface instead of its Python one, which takes 15 times as long
        (`tensor_info.pyx`).  The `at::Tensor` lies in the Python object, right behind its head. */
     typedef struct {
@@ -272,8 +276,8 @@ cdef extern from *:
         _Bool (*view)(void *);
         _Bool (*grad)(void *);                   /* of the implementation, not the tensor */
         int counter;                             /* where in the counter the number is */
-        int64_t (*modes)(void);                  /* how many torch-function modes there are; NULL where Python is asked */
-        void **(*mode)(int64_t);                 /* where the pointer to one of them is, which begins with its object */
+        ao_functions *(*functions)(void);        /* this thread's torch functions; NULL where Python is asked */
+        int32_t all_off;                         /* what `off` is while torch functions are switched off */
         _Bool (*recording)(void);                /* torch's grad mode; NULL where Python is asked */
         _Bool (*excluded)(uint64_t);             /* are these dispatch keys off in this thread?  NULL where Python is asked */
         uint64_t casting;                        /* autocast's dispatch keys, of all devices */
@@ -475,12 +479,23 @@ cdef extern from *:
         /* does autocast take part, on any device? */
         return ao_r->excluded != NULL && ao_r->excluded(ao_r->casting) ? 0 : ao_truth(ao_builtin0(question));
     }
-    static CYTHON_INLINE PyObject *ao_innermost_mode(void) {
-        /* borrowed, NULL where there is none; only where `modes` is known */
-        int64_t n = ao_r->modes();
-        return n > 0 ? **(PyObject ***)ao_r->mode(n - 1) : NULL;
+    static CYTHON_INLINE int ao_knows_functions(void) { return ao_r->functions != NULL; }
+    static CYTHON_INLINE int ao_all_off(PyObject *question) {
+        /* are torch functions switched off, for modes and classes? */
+        return ao_r->functions != NULL ? ao_r->functions()->off == ao_r->all_off : ao_truth(ao_builtin0(question));
     }
-    static CYTHON_INLINE PyObject *ao_mode_at(int64_t i) { return **(PyObject ***)ao_r->mode(i); }
+    static CYTHON_INLINE int ao_switch_functions(int off) {
+        /* which torch functions are off from now on; returns which were.  Only where they are known, as below */
+        ao_functions *known = ao_r->functions();
+        int before = known->off;
+        known->off = off < 0 ? ao_r->all_off : off;
+        return before;
+    }
+    static CYTHON_INLINE int ao_is_innermost(PyObject *mode) {
+        /* is torch's next question to a mode one to this? */
+        ao_functions *known = ao_r->functions();
+        return known->off != ao_r->all_off && known->end != known->first && *known->end[-1].object == mode;
+    }
     /* Is there a kernel, and are these ordinary tensors? */
     #define AO_DIRECT1(k, a) (ao_r->k != NULL && AO_PLAIN(a))
     #define AO_DIRECT2(k, a, b) (AO_DIRECT1(k, a) && AO_PLAIN(b))
@@ -583,8 +598,11 @@ cdef extern from *:
             return ao_r->pairs[k](AO_TENSOR(g), AO_TENSOR(y));
         return PyObject_CallFunctionObjArgs(bound, g, y, NULL);
     }
-    static CYTHON_INLINE int64_t ao_mode_count(void) { return ao_r->modes != NULL ? ao_r->modes() : -1; }     /* -1: not known */
-    static CYTHON_INLINE int ao_knows_modes(void) { return ao_r->modes != NULL; }
+    static CYTHON_INLINE PyObject *ao_mode_at(int64_t i) { return *ao_r->functions()->first[i].object; }
+    static CYTHON_INLINE int64_t ao_mode_count(void) {         /* -1: not known */
+        ao_functions *known = ao_r->functions != NULL ? ao_r->functions() : NULL;
+        return known == NULL ? -1 : known->end - known->first;
+    }
     static CYTHON_INLINE void ao_use_reads(size_t address) { ao_r = (ao_reads *)address; }
     """
     object ao_get(object descr, object self)
@@ -637,10 +655,12 @@ cdef extern from *:
     int ao_is_resizable(object t)
     bint ao_grad_on(object question) except -1
     bint ao_casts(object question) except -1
-    PyObject *ao_innermost_mode()
+    bint ao_knows_functions()
+    bint ao_all_off(object question) except -1
+    int ao_switch_functions(int off)
+    bint ao_is_innermost(PyObject *mode)
     PyObject *ao_mode_at(long long i)
     long long ao_mode_count()
-    bint ao_knows_modes()
     void ao_use_reads(size_t address)
     object ao_single(int k, object descr, object x)
     object ao_pair(int k, object descr, object x, tuple args)

@@ -24,8 +24,7 @@ NAMES = {
     "leaf": "_ZNK2at10TensorBase7is_leafEv",
     "view": "_ZNK2at10TensorBase7is_viewEv",
     "grad": "_ZNK3c1010TensorImpl13requires_gradEv",
-    "modes": "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv",
-    "mode": "_ZN2at4impl22PythonTorchFunctionTLS12get_stack_atEl",
+    "functions": "_ZN2at4impl22PythonTorchFunctionTLS9get_stateEv",
 }
 """What is asked -> the function that knows: torch's stable C interface, and methods of its C++ classes by symbol."""
 SWITCHES = {
@@ -114,7 +113,7 @@ def install() -> bool:
     if found is None:
         return False
     mode = BaseTorchFunctionMode()
-    tensor_info.install_modes(found["modes"], found["mode"], [mode, BaseTorchFunctionMode(), mode])
+    tensor_info.install_functions(found["functions"], [mode, BaseTorchFunctionMode(), mode])
     try:
         ready = tensor_info.install_reads(found, {dtype: torch.empty(0, dtype=dtype) for dtype in DTYPES}, samples())
     except (AttributeError, RuntimeError, TypeError):        # another version of torch, which sets versions another way

@@ -16,12 +16,12 @@ The functions stand in one table, which every compiled module reads (`ao_r` in `
 import torch
 
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 from autograd_opt.abi.ctorch cimport (
-    ao_ask, ao_contiguous, ao_dtype, ao_get_int, ao_grad_on, ao_innermost_mode, ao_is_inference, ao_is_leaf, ao_is_neg,
-    ao_is_resizable, ao_is_view, ao_is_zero, ao_method0, ao_needs_grad, ao_on_cpu, ao_own, ao_shape, ao_strided,
-    ao_tensors_over, ao_use_reads, ao_uses, ao_version,
+    ao_all_off, ao_ask, ao_contiguous, ao_dtype, ao_get_int, ao_grad_on, ao_is_innermost, ao_is_inference, ao_is_leaf, ao_is_neg,
+    ao_is_resizable, ao_is_view, ao_is_zero, ao_method0, ao_mode_at, ao_mode_count, ao_needs_grad, ao_on_cpu, ao_own, ao_shape,
+    ao_strided, ao_switch_functions, ao_tensors_over, ao_use_reads, ao_uses, ao_version,
 )
 from autograd_opt.abi.kernel_names import INTO, PAIRS, PRODUCTS, SINGLES
 
@@ -32,6 +32,8 @@ cdef extern from *:
     """
     static ao_reads ao_reads_here;
     """
+    ctypedef struct ao_functions:
+        int32_t off
     ctypedef struct ao_reads:
         void *plain
         void *dtype
@@ -45,8 +47,8 @@ cdef extern from *:
         void *view
         void *grad
         int counter
-        int64_t (*modes)() noexcept
-        void **(*mode)(int64_t) noexcept
+        ao_functions *(*functions)() noexcept
+        int32_t all_off
         c_bool (*recording)() noexcept
         c_bool (*excluded)(uint64_t) noexcept
         uint64_t casting
@@ -185,20 +187,43 @@ def install_reads(dict addresses, dict dtypes, samples):
     return _plain != NULL
 
 
-def install_modes(size_t count, size_t at, modes):
-    """Take the functions at these addresses that tell the torch-function modes, if they tell these rightly."""
-    cdef list pushed = []
-    ao_reads_here.modes, ao_reads_here.mode = <int64_t (*)() noexcept>count, <void **(*)(int64_t) noexcept>at
-    right = ao_reads_here.modes() == torch._C._len_torch_function_stack()
+cdef bint tells_functions(list modes) except -1:
+    """Does the table say what torch says of the torch functions of this thread?"""
+    return ao_mode_count() == torch._C._len_torch_function_stack() == len(modes) \
+        and all([ao_mode_at(i) == <PyObject *>mode for i, mode in enumerate(modes)]) \
+        and ao_all_off(all_disabled) == torch._C._is_torch_function_all_disabled()
+
+
+def install_functions(size_t address, modes):
+    """Take the function at this address, which tells where a thread's torch functions are, if what stands there is right.
+
+    `modes`: some to be pushed for the comparison.
+    """
+    cdef list stack = list(torch.overrides._get_current_function_mode_stack())
+    cdef Py_ssize_t i
+    cdef int before
+    ao_reads_here.functions = <ao_functions *(*)() noexcept>address
+    with torch._C.DisableTorchFunction():
+        ao_reads_here.all_off = ao_reads_here.functions().off
+    right = tells_functions(stack)
     for mode in modes:
         torch._C._push_on_torch_function_stack(mode)
-        pushed.append(mode)
-        right = right and ao_reads_here.modes() == torch._C._len_torch_function_stack() and ao_innermost_mode() == <PyObject *>mode
-    for mode in pushed:
+        stack.append(mode)
+        right = right and tells_functions(stack) and ao_is_innermost(<PyObject *>mode)
+    with torch._C.DisableTorchFunctionSubclass():
+        right = right and tells_functions(stack)
+    with torch._C.DisableTorchFunction():
+        right = right and tells_functions(stack) and not ao_is_innermost(<PyObject *>stack[len(stack) - 1])
+    if right:
+        before = ao_switch_functions(-1)
+        right = torch._C._is_torch_function_all_disabled() and not torch._C._is_torch_function_enabled()
+        ao_switch_functions(before)
+    for mode in modes:
         torch._C._pop_torch_function_stack()
-    if not right or ao_reads_here.modes() != torch._C._len_torch_function_stack():
-        ao_reads_here.modes = NULL
-    return ao_reads_here.modes != NULL
+        stack.pop()
+    if not right or not tells_functions(stack):
+        ao_reads_here.functions = NULL
+    return ao_reads_here.functions != NULL
 
 
 def install_switches(size_t recording, size_t excluded, uint64_t casting, devices):

@@ -16,14 +16,14 @@ from cpython.ref cimport Py_DECREF
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_dtype, ao_get, ao_grad_on, ao_is_view, ao_method, ao_method0, ao_needs_grad, ao_own, ao_plain,
+    ao_dtype, ao_get, ao_grad_on, ao_is_view, ao_needs_grad, ao_own, ao_plain,
     ao_try_attr, ao_use_reads,
 )
+from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.api.function_context cimport place_of
 from autograd_opt.api.function_context import Context
 from autograd_opt.engine import batched
-from autograd_opt.engine.kernels cimport NOTHING, guard_enter, guard_exit
 from autograd_opt.engine.user_code import user_code
 from autograd_opt.graph import references, view_history
 from autograd_opt.graph.handles cimport handle
@@ -41,7 +41,6 @@ from autograd_opt.record.outside import mark, recorded_before, tracked
 
 ao_use_reads(reads_address())
 cdef object Tensor = torch.Tensor
-cdef object Guard = private.DisableTorchFunction
 cdef object grad_enabled = private.is_grad_enabled
 cdef str NON_DIFFERENTIABLE_GRADS = private.NON_DIFFERENTIABLE_GRADS
 cdef object get_device = ao_own(private.TensorBase.__dict__["device"])
@@ -86,7 +85,7 @@ cdef class Call:
 cdef object run(object cls, tuple args, dict kwargs):
     """Forward without recording, then one node for the whole call."""
     cdef Call call = Call.__new__(Call)
-    cdef object guard = Guard()
+    cdef size_t before
     cdef Tape tape
     cdef bint enabled, single = False
     cdef list outputs, held
@@ -96,7 +95,7 @@ cdef object run(object cls, tuple args, dict kwargs):
         bound.apply_defaults()
         args, kwargs = bound.args, bound.kwargs
     call.args = args
-    ao_method0(guard_enter, guard)
+    before = functions_off()
     try:
         call.ctx = Context(take_operands(call))
         call.ctx._clear_on_access = bool(getattr(cls, "clear_saved_tensors_on_access", False))
@@ -104,7 +103,7 @@ cdef object run(object cls, tuple args, dict kwargs):
         enabled = ao_grad_on(grad_enabled)
         call.grad = enabled and any_follows(call.found)
     finally:
-        ao_method(guard_exit, guard, NOTHING)
+        functions_on(before)
     with Held(held):                     # the forward may detach its operands, write them, end other runs
         try:
             set_grad_mode(False)
@@ -117,12 +116,12 @@ cdef object run(object cls, tuple args, dict kwargs):
             set_grad_mode(enabled)
         single = not isinstance(result, (tuple, list))
         outputs = [result] if single else list(result)
-        ao_method0(guard_enter, guard)
+        before = functions_off()
         try:
             outputs = finish(call, outputs)
             call.ctx._dirty = call.ctx._non_differentiable = ()      # as in torch, no longer held
         finally:
-            ao_method(guard_exit, guard, NOTHING)
+            functions_on(before)
         tape = active_tape()
         if tape is not None:
             tape.let_go_unread(call.found)

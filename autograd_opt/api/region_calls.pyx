@@ -9,7 +9,8 @@ from torch.autograd import forward_ad
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_builtin0, ao_is_view, ao_memory, ao_method, ao_method0, ao_plain, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_builtin0, ao_is_view, ao_memory, ao_method0, ao_plain, ao_use_reads
+from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.api.balance cimport Balance
 from autograd_opt.api.region_results import exchanged, handed_out
@@ -18,7 +19,7 @@ from autograd_opt.engine import torch_engine
 from autograd_opt.engine.batched import Batch
 from autograd_opt.engine.entry cimport run_for_torch
 from autograd_opt.engine.leaf_order cimport heap_order
-from autograd_opt.engine.kernels cimport NOTHING, Tensor, guard_enter, guard_exit, transform_level
+from autograd_opt.engine.kernels cimport Tensor, transform_level
 from autograd_opt.engine.own_memory import own_memory
 from autograd_opt.graph import refusals
 from autograd_opt.graph.boundary cimport become_torchs, boundary, hand_over, kept_outside, loosen, nodes_of, reaches_all
@@ -26,7 +27,6 @@ from autograd_opt.graph.node cimport MARK, REQUIRES_GRAD, CustomTensor, Node
 from autograd_opt.graph.tape cimport Held, Tape, active_tape
 
 ao_use_reads(reads_address())
-cdef object Guard = private.DisableTorchFunction
 cdef object detach = private.TensorBase.__dict__["detach"]
 cdef object grad_enabled = private.is_grad_enabled
 cdef object dispatch_modes = private.len_torch_dispatch_stack
@@ -34,7 +34,6 @@ cdef object hooks_in_place = private.top_saved_tensors_default_hooks
 cdef object tracing = private.get_tracing_state
 cdef object keeps_graph = private.get_current_graph_task_keep_graph
 cdef object torch_executes = private.torch_executes_node
-cdef list spare_guards = []              # each is used by one call at a time
 cdef dict arrangements = {}              # a number of leaves -> their order
 
 cdef enum Arrival:
@@ -110,13 +109,11 @@ cdef class Call:
 
         If `keeps`, a tensor that is still held elsewhere than in `result` becomes an ordinary one where it is.
         """
-        guard = spare_guards.pop() if spare_guards else Guard()
-        ao_method0(guard_enter, guard)
+        cdef size_t before = functions_off()
         try:
             return self.found(result, keeps)
         finally:
-            ao_method(guard_exit, guard, NOTHING)
-            spare_guards.append(guard)
+            functions_on(before)
 
     cdef tuple found(self, list result, bint keeps):
         """`results`, with torch functions off."""

@@ -16,11 +16,12 @@ from autograd_opt.abi.ctorch cimport (
     ao_builtin0, ao_contiguous, ao_dtype, ao_frame, ao_frame_back, ao_frame_done, ao_frame_t, ao_get, ao_is_leaf,
     ao_is_view, ao_method, ao_method0, ao_needs_grad, ao_plain, ao_use_reads,
 )
+from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.executor cimport run as run_task
 from autograd_opt.engine.hot cimport NLL, NONE
 from autograd_opt.engine.kernels cimport (
-    CPU, NOTHING, Parameter, Tensor, get_hooks, guard_enter, guard_exit, transform_level,
+    CPU, Parameter, Tensor, get_hooks, transform_level,
 )
 from autograd_opt.engine.leaf_gradients cimport hookless
 from autograd_opt.engine.task cimport GraphTask
@@ -54,7 +55,6 @@ cdef object clone_method = private.TensorBase.__dict__["clone"]
 cdef double FRAMES = 0.4                 # a nested run deeper than this part of the recursion limit goes on in its own thread
 cdef enum:
     DEPTH = 40                           # as many nested runs share one thread at most
-cdef list spare_guards = []              # each is used by one run at a time
 cdef dict _ones = {}                     # dtype -> the number one on the CPU, which no user ever sees
 
 
@@ -108,6 +108,7 @@ cdef bint usual_root(Tape tape, object t, Node node) except -1:
 
 def backward_usual(t):
     """Run `t.backward()` where it is an ordinary one; False, with nothing done, where it is not."""
+    cdef size_t before
     cdef Tape tape = active_tape()
     cdef Node node
     cdef list cotangents, stack
@@ -120,15 +121,13 @@ def backward_usual(t):
     stack = getattr(running, "stack", None)
     if stack is None or stack or node is None:
         return False
-    guard = spare_guards.pop() if spare_guards else Guard()
-    ao_method0(guard_enter, guard)
+    before = functions_off()
     try:
         if not usual_root(tape, t, node):
             return False
         cotangents = [seed_of(tape, node)]
     finally:
-        ao_method(guard_exit, guard, NOTHING)
-        spare_guards.append(guard)
+        functions_on(before)
     run_to(None, graph, tape, [node], cotangents, stack, False, False)
     return True
 
@@ -261,6 +260,7 @@ def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unu
 
     The targets are leaves, or computed here; a run on plain values may be one inside another, which merges nothing.
     """
+    cdef size_t before
     cdef Tape tape = active_tape()
     cdef Node node
     cdef list roots, targets, cotangents, stack, results
@@ -273,8 +273,7 @@ def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unu
     if graph is None or graph.anomaly or stack is None or transform_level() is not None \
             or (stack or tape.running or create_graph) and (graph.released is not None or too_deep()):
         return None
-    guard = spare_guards.pop() if spare_guards else Guard()
-    ao_method0(guard_enter, guard)
+    before = functions_off()
     try:
         node = handle(tape, t)               # first: the root may be a leaf that nothing has read, and a target
         targets = bare_targets(tape, inputs)
@@ -288,8 +287,7 @@ def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unu
             return None
         cotangents = [cotangent]
     finally:
-        ao_method(guard_exit, guard, NOTHING)
-        spare_guards.append(guard)
+        functions_on(before)
     roots = [node]
     handed = tape.merges.handed
     if create_graph:
@@ -364,6 +362,7 @@ cdef list run_to(list targets, object graph, Tape tape, list roots, list cotange
 
     Without `targets`, the gradients are accumulated into the leaves.
     """
+    cdef size_t before
     cdef GraphTask task
     cdef list results
     cdef bint asks = targets is not None or tape.merges.merging != 0
@@ -372,13 +371,11 @@ cdef list run_to(list targets, object graph, Tape tape, list roots, list cotange
         task = GraphTask.__new__(GraphTask, tape, retain, False,
                                  asks and not tape.running and graph.prepare(roots, targets, not retain))
         task.shares, task.onward, task.everything = asks and graph.merges, onward, everything
-        guard = spare_guards.pop() if spare_guards else Guard()
-        ao_method0(guard_enter, guard)
+        before = functions_off()
         try:
             results = on_plain_values(task, roots, cotangents, targets, stack, handed_on)
         finally:
-            ao_method(guard_exit, guard, NOTHING)
-            spare_guards.append(guard)
+            functions_on(before)
         run = stack[len(stack) - 1]
         try:
             ended(tape, run, retain)

@@ -8,12 +8,13 @@ the slot taken and keeps its own beside it.
 
 from libc.stdint cimport int64_t, uint32_t
 
-from autograd_opt.abi.ctorch cimport ao_is_view, ao_is_zero, ao_method, ao_method0, ao_start, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_is_view, ao_is_zero, ao_start, ao_use_reads
+from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.arguments cimport call_rule
 from autograd_opt.engine.frontier cimport pop, push
 from autograd_opt.engine.hooks import after, at_root, before, prepare
-from autograd_opt.engine.kernels cimport NOTHING, Tensor, guard_enter, guard_exit, is_zero
+from autograd_opt.engine.kernels cimport Tensor, is_zero
 from autograd_opt.engine.leaf_gradients cimport write_grad
 from autograd_opt.engine.leaf_order cimport beside, due_leaves, find_last, in_turn, take_neighbours
 from autograd_opt.engine.needed cimport called_at, intermediate, makers_of, needed_for
@@ -330,27 +331,23 @@ cdef bint hooked_above(Node node) except -1:
 
 cdef int resolve(GraphTask task, dict captured) except -1:
     """Decide which nodes merge in this run, with torch functions off: versions are read."""
-    if task.guard is None:
-        return task.tape.resolve(captured)
-    ao_method0(guard_enter, task.guard)
+    cdef size_t before = functions_off()
     try:
         return task.tape.resolve(captured)
     finally:
-        ao_method(guard_exit, task.guard, NOTHING)
+        functions_on(before)
 
 
 cdef int whole(GraphTask task, Node node) except -1:
     """Is all that a node has saved unwritten?  torch asks also for what no rule of this run reads."""
+    cdef size_t before
     for other in node.more if node.more is not None else (node.in0, node.in1):
         if other is not None and (<Node>other).flags & REQUIRES_GRAD and not task.wants(<Node>other):
-            if not task.direct:
-                require_unwritten(node)
-                return 0
-            ao_method0(guard_enter, task.guard)      # under a mode every read of a version would be a call
+            before = functions_off()                 # under a mode every read of a version would be a call
             try:
                 require_unwritten(node)
             finally:
-                ao_method(guard_exit, task.guard, NOTHING)
+                functions_on(before)
             return 0
     return 0                             # every rule runs, and reads what it has saved
 

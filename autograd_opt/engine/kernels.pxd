@@ -11,5 +11,3 @@ cdef object is_neg, is_zero, get_hooks
 cdef object tanh_backward, sigmoid_backward, threshold_backward
 
 cdef object transform_level              # of torch.func, or None
-cdef object guard_enter, guard_exit      # of a guard that switches torch functions off
-cdef tuple NOTHING                       # the arguments of `guard_exit`

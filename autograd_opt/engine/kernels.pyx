@@ -32,6 +32,3 @@ sigmoid_backward = private.direct(torch.ops.aten.sigmoid_backward.default)
 threshold_backward = private.direct(torch.ops.aten.threshold_backward.default)
 
 transform_level = private.maybe_current_level
-guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
-guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
-NOTHING = (None, None, None)

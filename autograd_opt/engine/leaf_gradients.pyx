@@ -8,6 +8,7 @@ from autograd_opt.abi.ctorch cimport (
     ao_call, ao_contiguous, ao_dtype, ao_get, ao_into, ao_is_neg, ao_is_view, ao_is_zero, ao_method, ao_method0,
     ao_needs_grad, ao_own, ao_set, ao_start, ao_strided, ao_use_reads,
 )
+from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.kernel_names import INTO
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.abi.tensor_info cimport sole_owner
@@ -31,9 +32,6 @@ cdef object get_device = ao_own(base.__dict__["device"])
 cdef object stride_method = base.__dict__["stride"]
 cdef object copy_method = base.__dict__["copy_"]
 cdef object empty_strided = torch.empty_strided
-cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
-cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
-cdef tuple NOTHING = (None, None, None)
 cdef object is_zero = private.is_zerotensor
 cdef object iadd = base.__dict__["add_"]
 cdef int IADD_K = INTO.index("add_")
@@ -61,14 +59,14 @@ cdef bint owned(object g, bint fresh, bint solid) except -1:
 
 cdef object copied(object g, object t):
     """`g` in memory of its own, with the strides of `t`."""
-    cdef object out, guard = private.DisableTorchFunction()
-    ao_method0(guard_enter, guard)
+    cdef object out
+    cdef size_t before = functions_off()
     try:
         out = ao_call(empty_strided, (shape_of(t), ao_method(stride_method, t, ())),
                       {"dtype": ao_dtype(g), "device": ao_get(get_device, g)})
         return ao_method(copy_method, out, (g,))
     finally:
-        ao_method(guard_exit, guard, NOTHING)
+        functions_on(before)
 
 
 cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) except -1:

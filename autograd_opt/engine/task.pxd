@@ -22,7 +22,7 @@ cdef class GraphTask:
     cdef bint solid              # and is it just as a kernel has left it, contiguous?
     cdef bint inplace            # may sums be made in place?  Not where torch transforms functions
     cdef bint direct             # may a recorded run use the rules in C?  Not where torch transforms functions either
-    cdef object guard            # switches torch functions off for a rule in C
+    cdef size_t before           # what torch functions were before a rule in C, which switches them off
     cdef dict due                # node -> the leaves that it is the last to send to, where hooks see the order; or None
     cdef list turns              # the record numbers of these nodes, the next last
     cdef set waiting             # record numbers of these leaves, which are not in the heap

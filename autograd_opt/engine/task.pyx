@@ -4,7 +4,6 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint32_t
 
-from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
     ao_contiguous, ao_dtype, ao_into, ao_is_neg, ao_is_view, ao_is_zero, ao_pair, ao_strided, ao_use_reads,
 )
@@ -49,8 +48,6 @@ cdef class GraphTask:
         self.batch = batch
         self.inplace = not create_graph and batch is None and transform_level() is None
         self.direct = create_graph and batch is None and transform_level() is None
-        if self.direct:
-            self.guard = private.DisableTorchFunction()
         self.callbacks = []
         self.places = {}
         self.undefined = set()

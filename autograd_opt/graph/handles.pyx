@@ -235,7 +235,7 @@ cpdef wrote(t):
     if tape is None:
         return
     tape.changes += 1
-    entry = tape.leaves.get(id(t))
+    entry = tape.leaves.get(<size_t><PyObject *>t)
     # nothing recorded can lie in memory that only this tensor, which is not recorded, knows
     if tape.sources and (entry is not None or type(t) is CustomTensor or ao_tensors_over(t) != 1) and ao_strided(t):
         tape.note_write(t)

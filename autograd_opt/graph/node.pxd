@@ -134,7 +134,8 @@ cdef int64_t fresh_vn() noexcept
 cdef dict tapes                  # id -> address of the Tape, while it lives
 cdef object tape_by_id(int64_t id)
 cdef Node new_node(Op op)
-cdef object current_source(Node node)
+cdef PyObject *user_code(int *lasti) except? NULL
+cdef int current_source(Node node) except -1
 cdef int is_custom(object t)
 cdef uint32_t version_of(object t) except? 4294967295
 cdef object shape_of(object t)

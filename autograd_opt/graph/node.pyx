@@ -92,8 +92,8 @@ cdef Known _known[16384]                 # code objects by address: is it torch'
 cdef dict _codes = {}                    # keeps them alive, so that an address stays one object's
 
 
-cdef object current_source(Node node):
-    """Remember the position (code object, instruction) of the innermost frame of the user's."""
+cdef PyObject *user_code(int *lasti) except? NULL:
+    """The code of the innermost frame of the user's, which is kept, and the instruction; NULL where there is none."""
     cdef ao_frame_t frame = ao_frame()
     cdef PyObject *code
     cdef Known *known
@@ -106,11 +106,19 @@ cdef object current_source(Node node):
             known.code = code
             _codes[<size_t>code] = <object>code
         if not known.internal:
-            node.code = <object>code
-            node.lasti = ao_frame_lasti(frame)
+            lasti[0] = ao_frame_lasti(frame)
             ao_frame_done(frame)
-            return None
+            return code
         frame = ao_frame_back(frame)
+    return NULL
+
+
+cdef int current_source(Node node) except -1:
+    """Remember the position (code object, instruction) of the innermost frame of the user's."""
+    cdef PyObject *code = user_code(&node.lasti)
+    if code != NULL:
+        node.code = <object>code
+    return 0
 
 
 cdef class TapeBase:

@@ -2,6 +2,8 @@
 
 from autograd_opt.graph.node cimport Node
 
+cdef Py_ssize_t nbytes(object shape, object dtype) except -1
+
 cdef class Retention:
     cdef public Py_ssize_t missed_bytes, saved_bytes, kept_bytes, peak_kept_bytes
     cdef Py_ssize_t allowance
@@ -12,11 +14,6 @@ cdef class Retention:
     cdef public bint steady      # values held for reuse give way to none that comes later
     cdef public bint advance     # the whole allowance from the start, not only once it was missed
     cdef object ring             # deque of nodes whose value is kept for reuse
-    cdef object last_shape, last_dtype
-    cdef Py_ssize_t last_bytes
-    cdef object other_shape, other_dtype
-    cdef Py_ssize_t other_bytes
-    cdef Py_ssize_t nbytes(self, object shape, object dtype) except -1
     cdef Py_ssize_t budget(self) noexcept
     cdef int count(self, Node node) except -1
     cdef void uncount(self, Node node) noexcept

@@ -3,6 +3,7 @@
 from collections import deque
 
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint32_t
 
 from autograd_opt.graph.node cimport (
@@ -12,6 +13,32 @@ cimport cython
 
 cdef Py_ssize_t SMALL = 1 << 20          # bytes alive below which a peak is not worth a kernel
 
+cdef struct Sized:
+    PyObject *shape                      # held
+    PyObject *dtype                      # which lives as long as torch
+    Py_ssize_t bytes
+
+cdef Sized known_sizes[64]               # the latest of each remainder of addresses
+
+
+cdef Py_ssize_t nbytes(object shape, object dtype) except -1:
+    """Bytes of the elements of a tensor; its shape is asked for again and again, mostly as the same object."""
+    cdef size_t place = (<size_t><PyObject *>shape >> 4 ^ <size_t><PyObject *>dtype >> 5) % 64
+    cdef Sized *known = &known_sizes[place]
+    cdef PyObject *former
+    cdef Py_ssize_t n
+    if known.shape == <PyObject *>shape and known.dtype == <PyObject *>dtype:
+        return known.bytes
+    n = dtype.itemsize
+    for d in <tuple>shape:
+        n *= <Py_ssize_t>d
+    former = known.shape
+    Py_INCREF(shape)
+    known.shape, known.dtype, known.bytes = <PyObject *>shape, <PyObject *>dtype, n
+    if former != NULL:
+        Py_DECREF(<object>former)
+    return n
+
 
 @cython.final
 cdef class Retention:
@@ -20,19 +47,6 @@ cdef class Retention:
     def __cinit__(self, Py_ssize_t allowance):
         self.allowance = allowance
         self.ring = deque()
-
-    cdef Py_ssize_t nbytes(self, object shape, object dtype) except -1:
-        cdef Py_ssize_t n
-        if shape is self.last_shape and dtype is self.last_dtype:
-            return self.last_bytes
-        if shape is self.other_shape and dtype is self.other_dtype:      # numbers between vectors, say
-            return self.other_bytes
-        n = dtype.itemsize
-        for d in shape:
-            n *= d
-        self.other_shape, self.other_dtype, self.other_bytes = self.last_shape, self.last_dtype, self.last_bytes
-        self.last_shape, self.last_dtype, self.last_bytes = shape, dtype, n
-        return n
 
     cdef Py_ssize_t budget(self) noexcept:
         """Bytes that may be held only for reuse: what living clones save, and a small advance.
@@ -56,7 +70,7 @@ cdef class Retention:
         cdef Py_ssize_t size
         if node.flags & (LEAF | COUNTED) or node.op.flags & (VIEW | MULTI):
             return 0
-        size = self.nbytes(node.shape, node.dtype)
+        size = nbytes(node.shape, node.dtype)
         node.flags |= COUNTED
         self.alive_bytes += size
         if size > self.largest:
@@ -69,7 +83,7 @@ cdef class Retention:
 
     cdef void uncount(self, Node node) noexcept:
         node.flags &= ~<uint32_t>COUNTED
-        self.alive_bytes -= self.nbytes(node.shape, node.dtype)
+        self.alive_bytes -= nbytes(node.shape, node.dtype)
 
     cdef int lost(self, Node node, bint wanted=False) except -1:
         """The tensor of `node` is gone, or was written: its clone saves nothing any more."""
@@ -77,7 +91,7 @@ cdef class Retention:
             self.uncount(node)
         if node.flags & CLONE:
             node.flags &= ~<uint32_t>CLONE
-            self.saved_bytes -= self.nbytes(node.shape, node.dtype)
+            self.saved_bytes -= nbytes(node.shape, node.dtype)
             if self.kept_bytes > 0:
                 self.evict(self.budget())
         return 0
@@ -90,7 +104,7 @@ cdef class Retention:
         heir = <Node>first.holder
         if heir.flags & CLONE and heir.tensor != NULL:
             heir.flags &= ~<uint32_t>CLONE
-            self.saved_bytes -= self.nbytes(heir.shape, heir.dtype)
+            self.saved_bytes -= nbytes(heir.shape, heir.dtype)
         return 0
 
     cdef int keep(self, Node node) except -1:
@@ -100,11 +114,13 @@ cdef class Retention:
         """
         cdef Py_ssize_t size, limit
         cdef Node first
-        if self.freeing:
+        if self.freeing or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI):
             return 0
-        size, limit = self.nbytes(node.shape, node.dtype), self.budget()
         first = node if node.leader is None or node.flags & SAME else node.leader
-        if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or first.holder == NULL:
+        if first.holder == NULL:
+            return 0
+        size, limit = nbytes(node.shape, node.dtype), self.budget()
+        if size > limit:
             return 0
         if first is not node and (first.tensor != NULL or first.value is not None):
             return 0                     # the leader still has it
@@ -125,7 +141,7 @@ cdef class Retention:
             old = <Node>(self.ring.pop() if self.steady else self.ring.popleft())
             if not old.flags & KEPT:
                 continue                         # it was handed out again
-            self.kept_bytes -= self.nbytes(old.shape, old.dtype)
+            self.kept_bytes -= nbytes(old.shape, old.dtype)
             old.flags &= ~<uint32_t>KEPT
             if not old.flags & NEEDS_ANS or old.flags & (FREED | DEAD):
                 old.value = old.spare = None

@@ -29,13 +29,13 @@ cdef class Tape(TapeBase):
     cdef object cast_seal        # dies when torch forgets its own
     cdef bint sweeping, guarded
     cdef int64_t modes           # how many torch-function modes there were when its context began, its own the innermost
-    cdef list trash
-    cdef object guard            # disables torch functions around one kernel
+    cdef PyObject **trash        # owned: what `drain` frees
+    cdef Py_ssize_t thrown, room # how much is there, and how much has room
     cdef dict abroad             # id(tensor of another graph) -> (weak reference, the node that stands for it)
     cdef dict leaves             # id(tensor) -> (leaf Node, tensor or weakref)
     cdef public Py_ssize_t hits, recomputed, epoch
     cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
-    cdef dict writes             # storage -> (weak reference, code, instruction) of its latest unrecorded write
+    cdef dict writes             # storage -> a weak reference to it, and where its latest unrecorded write was
     cdef Py_ssize_t writes_due   # so many are looked through for memory that is gone
     cdef public dict exposed     # storage -> storage object, of memory visible outside torch
     cdef int missed(self, Node node) except -1
@@ -52,8 +52,11 @@ cdef class Tape(TapeBase):
     cdef void let_go(self, Node node) noexcept
     cdef void release(self, Node node) noexcept
     cdef void spend(self, Node node) noexcept
+    cdef void throw(self, object what) noexcept
     cdef void drain(self) noexcept
     cdef void unlink(self, Node node) noexcept
+    cdef int note_write(self, object t) except -1
+    cpdef int locate_write(self, Node node, object t) except -1
     cdef int forget_writes(self) except -1
     cdef int compact(self) except -1
     cdef int count_references(self, Py_ssize_t *known) except -1

@@ -7,6 +7,7 @@ import weakref
 
 import torch
 
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
@@ -19,6 +20,7 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport *
 from autograd_opt.graph.node_classes cimport shown
 from autograd_opt.graph.plain_values cimport CPU, same_device
+from autograd_opt.graph.retention cimport nbytes
 cimport cython
 
 cdef extern from *:
@@ -240,8 +242,10 @@ cdef object expired = private.storage_expired
 
 @cython.final
 cdef class Memory:
-    """A weak reference to the storage of a tensor, as `StorageWeakRef` is one."""
+    """A weak reference to the storage of a tensor, as `StorageWeakRef` is one, and where it was last written."""
     cdef size_t address
+    cdef PyObject *code                  # as `user_code` has it
+    cdef int lasti
 
     def __init__(self, t):
         self.address = private.storage_new_weak_ref(t.untyped_storage())
@@ -295,6 +299,10 @@ cdef bint listens(object t) except -1:
     return bool(ao_get(get_hooks, t)) or bool(ao_get(get_post_hooks, t))
 
 
+cdef enum:
+    FIRST = 64                           # nodes for which there is room at first: a block that Python's allocator has at hand
+
+
 @cython.no_gc_clear
 cdef class Tape:
     """The staging area of one graph: nodes in record order, leaves, value table."""
@@ -307,12 +315,10 @@ cdef class Tape:
         self.sources = sources
         self.plain = True
         self.late = bool(late_bases) and any_late()
-        self.capacity = 64                   # a block that Python's allocator has at hand
-        self.nodes = <PyObject **>PyMem_Malloc(self.capacity * sizeof(PyObject *))
-        self.trash = []
+        self.capacity = FIRST
+        self.nodes = <PyObject **>PyMem_Malloc(FIRST * sizeof(PyObject *))
         self.leaves = {}
         self.exposed, self.seeds, self.writes, self.abroad = {}, {}, {}, {}
-        self.guard = private.DisableTorchFunction()
         tapes[self.id] = <size_t><PyObject *>self
         self.table = ValueTable.__new__(ValueTable)
         self.retention = Retention.__new__(Retention, allowance)
@@ -329,6 +335,7 @@ cdef class Tape:
         for i in range(self.n):
             Py_XDECREF(self.nodes[i])
         PyMem_Free(self.nodes)
+        PyMem_Free(self.trash)
 
     def __len__(self):
         return self.n
@@ -521,22 +528,23 @@ cdef class Tape:
         self.append(node)
         return node
 
-    def note_write(self, t):
+    cdef int note_write(self, object t) except -1:
         """Remember which line of the user's has written the memory of `t` without a record."""
-        cdef Node place = new_node(WRITTEN_OP)
         cdef size_t address = <size_t>ao_memory(t)
-        cdef object known = self.writes.get(address) if address else None
-        current_source(place)
-        if known is not None:
-            self.writes[address] = (known[0], place.code, place.lasti)
-            return
-        try:
-            memory = Memory(t)           # held, it keeps the address from being given away
-        except NotImplementedError:      # a slice inside vmap, whose memory has no name
-            return
-        if len(self.writes) >= self.writes_due:
-            self.forget_writes()
-        self.writes[(<Memory>memory).address] = (memory, place.code, place.lasti)
+        cdef PyObject *known = PyDict_GetItemWithError(self.writes, address) if address else NULL
+        cdef Memory memory
+        if known == NULL:
+            try:
+                memory = Memory(t)           # held, it keeps the address from being given away
+            except NotImplementedError:      # a slice inside vmap, whose memory has no name
+                return 0
+            if len(self.writes) >= self.writes_due:
+                self.forget_writes()
+            self.writes[memory.address] = memory
+        else:
+            memory = <Memory>known
+        memory.code = user_code(&memory.lasti)
+        return 0
 
     cdef int forget_writes(self) except -1:
         """Forget the writes of memory that is gone: a few bytes kept for each would come to lie
@@ -547,12 +555,17 @@ cdef class Tape:
         self.writes_due = 2 * len(self.writes) + 8
         return 0
 
-    def locate_write(self, Node node, t):
+    cpdef int locate_write(self, Node node, object t) except -1:
         """Give a `written` node the line of the write; none where the write was not seen."""
-        seen = self.writes.get(private.storage_id(t.untyped_storage())) if t.layout is STRIDED_LAYOUT else None
+        cdef size_t address = <size_t>ao_memory(t)
+        cdef PyObject *known
+        if not address and t.layout is STRIDED_LAYOUT:
+            address = private.storage_id(t.untyped_storage())
+        known = PyDict_GetItemWithError(self.writes, address) if address else NULL
         node.code = None
-        if seen is not None:
-            node.code, node.lasti = seen[1], seen[2]
+        if known != NULL and (<Memory>known).code != NULL:
+            node.code, node.lasti = <object>(<Memory>known).code, (<Memory>known).lasti
+        return 0
 
     cdef int describe(self, Node node, object t) except -1:
         """Metadata and a value number of its own, from the tensor itself."""
@@ -628,16 +641,16 @@ cdef class Tape:
     cdef void release(self, Node node) noexcept:
         """Move everything the node saved to the trash."""
         if node.x0 is not None and not node.flags & SCALAR0:
-            self.trash.append(node.x0)
+            self.throw(node.x0)
             node.x0 = None
         if node.x1 is not None and not node.flags & SCALAR1:
-            self.trash.append(node.x1)
+            self.throw(node.x1)
             node.x1 = None
         if node.saved_more is not None and node.op is not ELSEWHERE_OP:
-            self.trash.append(node.saved_more)
+            self.throw(node.saved_more)
             node.saved_more = None
         if node.value is not None and node.flags & NEEDS_ANS and not node.flags & KEPT:
-            self.trash.append(node.value)
+            self.throw(node.value)
             node.value = None
             node.spare = None
         if node.flags & COUNTED and node.tensor == NULL:
@@ -647,7 +660,7 @@ cdef class Tape:
         node.live -= 1
         if node.live == 0:
             if not node.flags & LEAF:
-                self.trash.append(node)
+                self.throw(node)
                 self.drain()
             elif node.flags & REQUIRES_GRAD and not is_weak(node.value):
                 self.let_go(node)
@@ -670,7 +683,7 @@ cdef class Tape:
             node.x1 = weakref.ref(t, forgetter(self, <size_t><PyObject *>t, node))
         node.value = node.x1
         if Py_REFCNT(t) == 1:            # nobody else has it: its end may run code of the user's
-            self.trash.append(t)
+            self.throw(t)
             t = None
             self.drain()
 
@@ -682,7 +695,7 @@ cdef class Tape:
         self.changes += 1                # a leader that is spent can lead no more
         if node.op.functions and node.saved_more is not None:
             ctx = node.saved_more[2][1]  # it stays, with the user's attributes; so does the rule, which may read no more
-            self.trash.append(ctx._saved)
+            self.throw(ctx._saved)
             ctx._saved = None
         elif not (node.op.flags & VARIADIC and node.saved_more is not None and nothing_saved(node.saved_more[2])):
             self.release(node)
@@ -724,27 +737,43 @@ cdef class Tape:
         if node.leader is not None:
             self.decrement(node.leader)
 
+    cdef void throw(self, object what) noexcept:
+        """Let go of `what` when the trash is next drained."""
+        cdef PyObject **more
+        if self.thrown == self.room:
+            more = <PyObject **>PyMem_Realloc(self.trash, (2 * self.room + 16) * sizeof(PyObject *))
+            if more == NULL:
+                return                       # it goes at once
+            self.trash, self.room = more, 2 * self.room + 16
+        Py_INCREF(what)
+        self.trash[self.thrown] = <PyObject *>what
+        self.thrown += 1
+
     cdef void drain(self) noexcept:
         """Free what is in the trash; a node there is dead.  Never recursive."""
         cdef Node node
+        cdef object item
         if self.sweeping:
             return
         self.sweeping = True
-        while self.trash:
-            item = self.trash.pop()
-            if isinstance(item, Node):
+        while self.thrown:
+            self.thrown -= 1
+            item = <object>self.trash[self.thrown]
+            Py_DECREF(item)
+            if type(item) is Node:
                 node = <Node>item
                 if node.live == 0 and not node.flags & DEAD:
                     node.flags |= DEAD
                     if node.view is not None:
-                        self.trash.append(node.view)
+                        self.throw(node.view)
                         node.view = None
                     if node.hooks is not None:
-                        self.trash.append(node.hooks)
+                        self.throw(node.hooks)
                         node.hooks = None
                     if not node.flags & FREED or node.saved_more is not None:
                         self.release(node)
                     self.unlink(node)
+                node = None
             item = None
         self.sweeping = False
 
@@ -768,7 +797,7 @@ cdef class Tape:
         So a program without repeats keeps nothing, and its peak of memory is torch's.
         """
         self.recomputed += 1
-        self.retention.missed_bytes += self.retention.nbytes(node.shape, node.dtype)
+        self.retention.missed_bytes += nbytes(node.shape, node.dtype)
         if not self.retention.counting and not self.retention.advance:
             self.start_counting(0)
         return 0
@@ -978,28 +1007,31 @@ cdef class Tape:
 
     cpdef int clear(self) except -1:
         """Release everything but the leaves' own tensors."""
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, n = self.n
         cdef Node node
-        cdef list old = self.snapshot(), trash = []
-        self.n = 0
-        for node in old:
+        cdef PyObject **old = self.nodes
+        self.nodes = <PyObject **>PyMem_Malloc(FIRST * sizeof(PyObject *))
+        self.capacity, self.n = FIRST, 0
+        self.sweeping = True                 # nothing goes before all is cleared: finalizers run code that may record
+        for i in range(n):
+            node = <Node>old[i]
             if node.tensor != NULL and node.op.named:
                 shown(node)                  # while the operands that its name depends on are there
             node.index = -1
             if node.x0 is not None and not node.flags & SCALAR0:
-                trash.append(node.x0)
+                self.throw(node.x0)
                 node.x0 = None
             if node.x1 is not None and not node.flags & SCALAR1:
-                trash.append(node.x1)
+                self.throw(node.x1)
                 node.x1 = None
             if node.value is not None:
-                trash.append(node.value)
+                self.throw(node.value)
                 node.value = None
             if node.spare is not None:
-                trash.append(node.spare)
+                self.throw(node.spare)
                 node.spare = None
             if node.saved_more is not None or node.view is not None or node.hooks is not None:
-                trash.append((node.saved_more, node.view, node.hooks))
+                self.throw((node.saved_more, node.view, node.hooks))
                 node.saved_more = node.hooks = None
                 if type(node.view) is Node:      # else what says that it is one, which its tensor goes on being
                     node.view = None
@@ -1019,9 +1051,10 @@ cdef class Tape:
         self.table.clear()
         self.consumed = False
         self.floor = 0
-        self.sweeping = True
-        trash.clear()
+        while self.thrown:
+            self.thrown -= 1
+            Py_DECREF(<object>self.trash[self.thrown])
         self.sweeping = False
-        self.trash.clear()
-        for node in old:
-            Py_DECREF(node)
+        for i in range(n):
+            Py_DECREF(<object>old[i])
+        PyMem_Free(old)

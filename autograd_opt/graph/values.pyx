@@ -13,6 +13,7 @@ from autograd_opt.abi.tensor_info cimport sole_owner
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport *
 from autograd_opt.graph.plain_values cimport is_float
+from autograd_opt.graph.retention cimport nbytes
 from autograd_opt.graph.tape cimport Tape, active_tape
 from autograd_opt.graph.value_table cimport Entry, find
 
@@ -77,7 +78,7 @@ cdef object left_over(Tape tape, Node first, object value):
     if tape.moved:
         holder.value = None
         holder.flags &= ~<uint32_t>KEPT
-        tape.retention.kept_bytes -= tape.retention.nbytes(holder.shape, holder.dtype)
+        tape.retention.kept_bytes -= nbytes(holder.shape, holder.dtype)
     return t
 
 

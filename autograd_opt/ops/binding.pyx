@@ -7,10 +7,12 @@ import inspect
 
 import torch
 
+from cpython.object cimport PyObject
+
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_builtin0, ao_call, ao_direct_nll, ao_dtype, ao_get, ao_knows_modes, ao_method, ao_method0, ao_mode_at, ao_nll,
-    ao_on_cpu, ao_own, ao_plain, ao_strided, ao_use_reads,
+    ao_all_off, ao_builtin0, ao_call, ao_direct_nll, ao_dtype, ao_get, ao_knows_functions, ao_method, ao_method0, ao_mode_at,
+    ao_mode_count, ao_nll, ao_on_cpu, ao_own, ao_plain, ao_strided, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport is_custom, ordinary, shape_of, version_of
@@ -43,7 +45,7 @@ cdef inline bint is_tensor(object t):
 
 cdef object read(object descr, object t):
     """A property of a tensor, without asking any torch-function mode."""
-    if ao_builtin0(all_disabled) is True:
+    if ao_all_off(all_disabled):
         return ao_get(descr, t)
     with private.DisableTorchFunction():
         return ao_get(descr, t)
@@ -145,17 +147,25 @@ cdef object default_dtype = torch.get_default_dtype
 cdef object constructors = None
 
 
+cdef object placeless = None             # a mode that was met alone, and chooses no device
+
+
 cdef object chosen_device():
     """The device that `torch.device` as a context, or `set_default_device`, has chosen; None for none.
 
     Each is a mode of torch's, which would be asked after the one of this library.
     """
-    cdef Py_ssize_t n = ao_builtin0(stack_size)
-    while n > 0:
-        n -= 1
-        mode = <object>ao_mode_at(n) if ao_knows_modes() else stack_at(n)
+    global placeless
+    cdef bint known = ao_knows_functions()
+    cdef Py_ssize_t k, n = ao_mode_count() if known else ao_builtin0(stack_size)
+    if known and n == 1 and ao_mode_at(0) == <PyObject *>placeless:
+        return None
+    for k in range(n - 1, -1, -1):
+        mode = <object>ao_mode_at(k) if known else stack_at(k)
         if isinstance(mode, DeviceContext):
             return mode.device
+    if n == 1:
+        placeless = mode
     return None
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_builtin0, ao_call, ao_innermost_mode, ao_knows_modes, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_all_off, ao_builtin0, ao_call, ao_is_innermost, ao_knows_functions, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.plain_values cimport deeper, shallower
 from autograd_opt.graph.tape cimport active_tape
@@ -115,17 +115,17 @@ cdef tuple BOTTOM = (0,)
 cdef bint mode_innermost() except -1:
     """Would torch hand a call to the mode of this library first?"""
     cdef Py_ssize_t n
+    if ao_knows_functions():
+        return ao_is_innermost(<PyObject *>MODE)
     if ao_builtin0(all_disabled) is True:
         return False
-    if ao_knows_modes():
-        return ao_innermost_mode() == <PyObject *>MODE
     n = ao_builtin0(stack_size)
     return n > 0 and ao_call(stack_at, BOTTOM if n == 1 else (n - 1,), None) is MODE
 
 
 cdef bint mode_further_inside() except -1:
     cdef Py_ssize_t i, n = ao_builtin0(stack_size)
-    if n < 2 or ao_builtin0(all_disabled) is True or mode_innermost():
+    if n < 2 or ao_all_off(all_disabled) or mode_innermost():
         return False
     for i in range(n - 1):
         if ao_call(stack_at, (i,), None) is MODE:

@@ -148,7 +148,8 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
     """A method called on a tensor while a graph records; PAST where torch has to be asked."""
     cdef PyObject *tp = open_to(<object>a[0])
     cdef Tape tape
-    cdef object func, handler, kind, r, switch
+    cdef object func, handler, kind, r
+    cdef size_t switch
     cdef Py_ssize_t i, n
     cdef bint grad, raw
     if tp == NULL:
@@ -219,7 +220,8 @@ cdef object routed(Route route, object func, ao_arguments a, size_t nf, Py_ssize
 
 cdef object overwritten(Tape tape, PyObject *function, ao_arguments a, size_t nf, Py_ssize_t n, PyObject *names):
     """`t.add_(x)` and the like that no gradient follows; PAST where torch has to be asked."""
-    cdef object r, switch
+    cdef object r
+    cdef size_t switch
     cdef Py_ssize_t i
     cdef bint grad = grad_on()
     if grad and (not own_tensor(<object>a[0]) or ao_casts(any_autocast)):
@@ -242,7 +244,7 @@ cdef object overwritten(Tape tape, PyObject *function, ao_arguments a, size_t nf
 cdef object require_grad(Tape tape, object t):
     """`t.requires_grad_()` of a tensor that no graph knows; PAST where more has to be asked."""
     cdef PyObject *p = ao_try_attr(t, NODE)
-    cdef object switch
+    cdef size_t switch
     if p != NULL:
         Py_DECREF(<object>p)
         return PAST
@@ -259,7 +261,8 @@ cdef object require_grad(Tape tape, object t):
 
 cdef object detached(Tape tape, object t):
     """`t.detach()`, of the class of `t` where it is this library's."""
-    cdef object r, switch = enter(tape)
+    cdef object r
+    cdef size_t switch = enter(tape)
     try:
         r = ao_method0(detach_method, t)
     finally:
@@ -303,7 +306,8 @@ cdef object item_of(PyObject *tensor, PyObject *key):
 cdef object by_tensors(Tape tape, object t, object index):
     """`t[index]` for numbers, slices and ordinary tensors; PAST where the index holds what torch turns into tensors."""
     cdef list template = [], operands = [t]
-    cdef object dtype, switch
+    cdef object dtype
+    cdef size_t switch
     for entry in <tuple>index if type(index) is tuple else (index,):
         if basic(entry):
             template.append(entry)
@@ -324,7 +328,8 @@ cdef object by_tensors(Tape tape, object t, object index):
 
 
 cdef object unrecorded_item(Tape tape, object t, object index):
-    cdef object r, switch
+    cdef object r
+    cdef size_t switch
     if tape.optimize:
         lend(t)
     switch = enter(tape)
@@ -361,7 +366,7 @@ cdef bint usual_index(object index) except -1:
 cdef int write_part(Tape tape, object t, object index, object value) except -1:
     """`t[index] = value`, recorded, for a tensor of its own memory: 1 where it is done, 0 where torch has to be asked."""
     cdef Node n, source = None
-    cdef object switch
+    cdef size_t switch
     cdef list versions
     cdef bint whole
     if value is t or not usual_index(index) or ao_is_inference(is_inference, t) or not (
@@ -401,7 +406,8 @@ cdef int write_part(Tape tape, object t, object index, object value) except -1:
 
 cdef int assign_item(PyObject *tensor, PyObject *key, PyObject *what) except -1:
     """`t[index] = value` that no gradient follows: 1 where it is done, 0 where torch has to be asked."""
-    cdef object t = <object>tensor, index = <object>key, value = <object>what, switch
+    cdef object t = <object>tensor, index = <object>key, value = <object>what
+    cdef size_t switch
     cdef PyObject *tp = open_to(t)
     cdef Tape tape
     cdef bint grad
@@ -437,7 +443,7 @@ def take_methods():
 cdef object framed(PyObject *f, ao_arguments a, size_t nf, PyObject *names):
     """An operator that says where an optimizer or the user's code begins or ends: no mode has to see it."""
     cdef PyObject *tp = recording()
-    cdef object switch
+    cdef size_t switch
     if tp == NULL or (<Tape>tp).guarded or not mode_innermost():
         return ao_former_operator(f, a, nf, names)
     switch = enter(<Tape>tp)

@@ -2,6 +2,6 @@
 
 from autograd_opt.graph.tape cimport Tape
 
-cdef object enter(Tape tape)
-cdef int leave(Tape tape, object switch) except -1
+cdef size_t enter(Tape tape) except? 1
+cdef int leave(Tape tape, size_t before) except -1
 cdef bint set_grad_mode(bint on) except -1

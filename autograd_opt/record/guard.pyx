@@ -3,80 +3,70 @@
 cimport cython
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_builtin0, ao_call, ao_grad_on, ao_method, ao_method0, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_all_off, ao_builtin0, ao_call, ao_grad_on, ao_use_reads
+from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused
 from autograd_opt.record.arguments cimport MODE, mode_innermost
 
 ao_use_reads(reads_address())
-cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
-cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
 cdef object all_disabled = private.is_torch_function_all_disabled
-cdef object Disabled = private.DisableTorchFunction
 cdef object Enabled = private.EnableTorchFunction
 cdef object push = private.push_on_torch_function_stack
 cdef object pop = private.pop_torch_function_stack
 cdef object mode_count = private.len_torch_function_stack
 cdef object grad_enabled = private.is_grad_enabled
 cdef object set_grad = private.set_grad_enabled
-cdef tuple NOTHING = (None, None, None)
+cdef enum:
+    OUTER = 1                            # a bit of what `enter` returns: no other region of the tape is around this one
 
 
-cdef object enter(Tape tape):
-    """Switch torch functions off; return what `leave` needs, None where they are off already.
+cdef size_t enter(Tape tape) except? 1:
+    """Switch torch functions off; return what `leave` needs, 0 where they are off already.
 
-    The tape's own switch cannot be entered twice, so a region inside a region takes part in
-    the outer one, or a switch of its own where user code has turned torch functions on.
+    A region inside a region takes part in the outer one, or switches once more where user code has turned torch
+    functions on.
     """
-    cdef object switch
-    if tape.guarded:
-        if ao_builtin0(all_disabled) is True:
-            return None
-        switch = private.DisableTorchFunction()
-    else:
+    if not tape.guarded:
         tape.guarded = True
-        switch = tape.guard
-    ao_method0(guard_enter, switch)
-    return switch
+        return functions_off() | OUTER
+    return 0 if ao_all_off(all_disabled) else functions_off()
 
 
-cdef int leave(Tape tape, object switch) except -1:
+cdef int leave(Tape tape, size_t before) except -1:
     """Switch torch functions on again, given what `enter` has returned."""
-    if switch is None:
-        return 0
-    if switch is tape.guard:
+    if before & OUTER:
         tape.guarded = False
-    ao_method(guard_exit, switch, NOTHING)
-    return 0
+        before ^= OUTER
+    return functions_on(before) if before else 0
 
 
 cdef bint set_grad_mode(bint on) except -1:
     """Switch grad mode by torch's own function, of which no mode is told; return what it was."""
     cdef bint before = ao_grad_on(grad_enabled)
-    cdef object switch
+    cdef size_t functions
     if before != on:
-        switch = Disabled()
-        ao_method0(guard_enter, switch)
+        functions = functions_off()
         try:
             ao_call(set_grad, (on,), None)
         finally:
-            ao_method(guard_exit, switch, NOTHING)
+            functions_on(functions)
     return before
 
 
 @cython.final
 cdef class user_state:
     """The state that user code expects, called from inside a kernel's guard or a run."""
-    cdef object enabled, guard
+    cdef object enabled
     cdef Tape tape
     cdef int paused
-    cdef bint resumed, grad_mode
+    cdef bint resumed, guarded, grad_mode
 
     def __enter__(self):
         self.tape = active_tape()
         self.resumed = self.tape is not None and recording() == NULL
-        if self.tape is not None and self.tape.guarded:      # what is called here is recorded by the usual ways
-            self.guard, self.tape.guard, self.tape.guarded = self.tape.guard, Disabled(), False
+        if self.tape is not None:        # what is called here is recorded by the usual ways
+            self.guarded, self.tape.guarded = self.tape.guarded, False
         if self.resumed:
             self.paused = set_paused(0)
         self.grad_mode = ao_grad_on(grad_enabled)
@@ -90,8 +80,8 @@ cdef class user_state:
             pop()
             self.enabled.__exit__(*exc)
         set_grad_mode(self.grad_mode)
-        if self.guard is not None:
-            self.tape.guard, self.tape.guarded = self.guard, True
+        if self.tape is not None:
+            self.tape.guarded = self.guarded
         if self.resumed:
             set_paused(self.paused)
 

@@ -19,10 +19,12 @@ from autograd_opt.graph.node cimport (
     Node, Op, awaits, current_source, fresh_vn, new_node, ordinary, shape_of,
 )
 from autograd_opt.graph.plain_values cimport CPU, is_float, number_arguments
+from autograd_opt.graph.retention cimport nbytes
 from autograd_opt.graph.tape cimport Tape, recording
 from autograd_opt.graph.value_table cimport Entry, find
 from autograd_opt.graph.values cimport known_value, left_over
 from autograd_opt.record.arguments cimport grad_on, tracked
+from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.new_nodes cimport save
 from autograd_opt.record.sites cimport MORE_MISSES, learn, settled, settled_after
 
@@ -40,11 +42,8 @@ cdef object stride_method = base.__dict__["stride"]
 cdef tuple EMPTY = ()
 cdef object is_inference = base.__dict__["is_inference"]
 cdef object is_zero = private.is_zerotensor
-cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
-cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
 cdef object any_autocast = private.is_any_autocast_enabled
 cdef object inference_mode = private.is_inference_mode_enabled
-cdef tuple NOTHING = (None, None, None)
 cdef set quantized = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}
 KERNELS = {}
 UNARY = tuple("""abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc exp exp2 expm1 floor lgamma log
@@ -111,7 +110,7 @@ cdef object reuse(Tape tape, Op op, Node first, bint req):
             tape.missed(first)
             return None
     tape.hits += 1
-    size = tape.retention.nbytes(first.shape, first.dtype)
+    size = nbytes(first.shape, first.dtype)
     tape.reused_bytes += size
     if not tape.moved:
         tape.retention.saved_bytes += size
@@ -157,6 +156,7 @@ cdef object fast_binary(Kernel k, object a, object b):
     cdef PyObject *tp = recording()
     cdef Tape tape
     cdef bint grad
+    cdef size_t switch
     if tp == NULL:
         return None
     tape = <Tape>tp
@@ -165,19 +165,18 @@ cdef object fast_binary(Kernel k, object a, object b):
     grad = grad_on()
     if not grad and (tape.optimize and not settled() or not all_plain(a, b)):
         return None
-    tape.guarded = True
-    ao_method0(guard_enter, tape.guard)
+    switch = enter(tape)
     try:
         if untouched(tape, a, b, grad):
             return ao_pair(k.direct, k.descr, a, (b,))
-        return recorded_pair(tape, k, a, b, grad)
+        return recorded_pair(tape, k, a, b, grad, &switch)
     except NotImplementedError:          # a tensor of an unusual kind, which the general path judges
         return None
     finally:
-        leave_kernel(tape)
+        leave(tape, switch)
 
 
-cdef object recorded_pair(Tape tape, Kernel k, object a, object b, bint grad):
+cdef object recorded_pair(Tape tape, Kernel k, object a, object b, bint grad, size_t *switch):
     """The result of two operands, recorded, with torch functions off; None for the general path."""
     cdef Op op = k.op
     cdef Node na = handle(tape, a), nb = None, node
@@ -224,7 +223,8 @@ cdef object recorded_pair(Tape tape, Kernel k, object a, object b, bint grad):
     else:
         node.in1 = nb
         nb.live += 1
-    return concluded(tape, node, na, e, moves, op.unit and nb is None and tape.optimize and b == 1 and denormals_survive(), r)
+    return concluded(tape, node, na, e, moves, op.unit and nb is None and tape.optimize and b == 1 and denormals_survive(), r,
+                     switch)
 
 
 cdef inline bint number_key(object b, int64_t *key, uint64_t *kind) except -1:
@@ -299,17 +299,10 @@ cdef inline int save_pair(Tape tape, Node node, Node na, Node nb, object a, obje
     return 0
 
 
-cdef inline int leave_kernel(Tape tape) except -1:
-    """Switch torch functions on again, where that is still to be done."""
-    if tape.guarded:
-        tape.guarded = False
-        ao_method(guard_exit, tape.guard, NOTHING)
-    return 0
-
-
-cdef inline object concluded(Tape tape, Node node, Node na, Entry *e, Py_ssize_t moves, bint same, object r):
+cdef inline object concluded(Tape tape, Node node, Node na, Entry *e, Py_ssize_t moves, bint same, object r, size_t *switch):
     """Number the node of `r`, and attach it; `same`: is the result its operand, bit for bit?"""
-    leave_kernel(tape)
+    leave(tape, switch[0])               # what `attach` lets go of may be the user's
+    switch[0] = 0
     node.in0 = na
     na.live += 1
     numbered(tape, node, e, moves)
@@ -361,6 +354,7 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     cdef PyObject *tp = recording()
     cdef Tape tape
     cdef bint grad
+    cdef size_t switch
     if tp == NULL:
         return None
     tape = <Tape>tp
@@ -369,14 +363,13 @@ cdef object fast_unary(Kernel k, object a, bint asked=False):
     grad = grad_on()
     if not grad and (tape.optimize and not settled() or not ao_plain(a)):
         return None
-    tape.guarded = True
-    ao_method0(guard_enter, tape.guard)
+    switch = enter(tape)
     try:
-        return single(k, a) if untouched(tape, a, None, grad) else recorded_single(tape, k, a, grad)
+        return single(k, a) if untouched(tape, a, None, grad) else recorded_single(tape, k, a, grad, &switch)
     except NotImplementedError:          # a tensor of an unusual kind, which the general path judges
         return None
     finally:
-        leave_kernel(tape)
+        leave(tape, switch)
 
 
 cdef inline object single(Kernel k, object a):
@@ -386,7 +379,7 @@ cdef inline object single(Kernel k, object a):
     return r
 
 
-cdef object recorded_single(Tape tape, Kernel k, object a, bint grad):
+cdef object recorded_single(Tape tape, Kernel k, object a, bint grad, size_t *switch):
     """`recorded_pair` for one operand."""
     cdef Op op = k.op
     cdef Node na = handle(tape, a), node
@@ -414,4 +407,4 @@ cdef object recorded_single(Tape tape, Kernel k, object a, bint grad):
         node.flags = CLONE
     if req:
         save_pair(tape, node, na, None, a, None)
-    return concluded(tape, node, na, e, moves, op.keeps is not None and tape.optimize, r)
+    return concluded(tape, node, na, e, moves, op.keeps is not None and tape.optimize, r, switch)

@@ -91,7 +91,7 @@ cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint re
     """A node with its operands, what its rules save, and the metadata of output `r`."""
     cdef Node node = new_node(op), n
     cdef uint32_t mask = 0
-    cdef object switch = enter(tape)
+    cdef size_t switch = enter(tape)
     node.attrs = own_attributes(attrs)
     try:
         if r is not None:
@@ -307,7 +307,7 @@ cdef object record_outputs(Tape tape, Op op, list nodes, tuple operands, dict at
 cdef Node output_of(Tape tape, Node parent, Py_ssize_t i, object t, bint req):
     """The node of output `i` of a call: the identity of one part of it."""
     cdef Node node = new_node(OUTPUT_OP)
-    cdef object switch = enter(tape)
+    cdef size_t switch = enter(tape)
     try:
         node.device = same_device(ao_get(get_device, t))
         describe(tape, node, t, req)
@@ -341,7 +341,7 @@ def results_of(Node parent, values):
     cdef Tape tape = active_tape()
     cdef dict nodes = output_nodes(parent)
     cdef list found = []
-    cdef object switch
+    cdef size_t switch
     for i, t in enumerate(values):
         if t is None or i in nodes:
             found.append(None if t is None else connected(t, nodes[i]))

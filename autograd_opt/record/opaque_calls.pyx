@@ -349,7 +349,8 @@ cdef class Operands:
 cdef object recorded(Tape tape, object func, tuple args, dict kwargs):
     """Record a call of usual tensors; None where the general way has to look at it, before anything has run."""
     cdef Operands operands = Operands.__new__(Operands)
-    cdef object out, results, switch = enter(tape)
+    cdef object out, results
+    cdef size_t switch = enter(tape)
     cdef included_autograd included
     cdef int paused
     try:

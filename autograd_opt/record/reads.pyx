@@ -156,7 +156,7 @@ cpdef int escaped(object t) except -1:
     """The memory of `t` can now change unseen: no value in it is ever reused."""
     cdef Tape tape = active_tape()
     cdef Node node
-    cdef object switch
+    cdef size_t switch
     if tape is None or not isinstance(t, Tensor):
         return 0
     switch = enter(tape)

@@ -131,7 +131,8 @@ cdef object inner_view(Tape tape, Op op, object func, object t):
     """
     cdef Entry *e
     cdef Node n, node
-    cdef object r, switch = enter(tape)
+    cdef object r
+    cdef size_t switch = enter(tape)
     try:
         if tape.optimize and is_tensor(t):
             n = handle(tape, t)

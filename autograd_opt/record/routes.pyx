@@ -3,13 +3,15 @@
 import torch
 
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_builtin0, ao_call, ao_casts, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_needs_grad,
+    ao_all_off, ao_call, ao_casts, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_needs_grad,
     ao_own, ao_plain, ao_strided, ao_use_reads,
 )
+from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.errors import InplaceError
 from autograd_opt.graph.handles cimport handle
@@ -40,9 +42,6 @@ cdef object base = private.TensorBase
 cdef object any_autocast = private.is_any_autocast_enabled
 cdef object is_inference = base.__dict__["is_inference"]
 cdef object all_disabled = private.is_torch_function_all_disabled
-cdef object guard_enter = private.DisableTorchFunction.__dict__["__enter__"]
-cdef object guard_exit = private.DisableTorchFunction.__dict__["__exit__"]
-cdef tuple NOTHING = (None, None, None)
 cdef object MethodDescriptor = type(base.__dict__["add"])
 cdef object BuiltinFunction = type(len)
 cdef object get_dimensions = ao_own(base.__dict__["ndim"])
@@ -93,7 +92,8 @@ cdef class Recorded(Route):
         cdef Tape tape
         cdef tuple operands
         cdef dict attrs
-        cdef object r, bound = None, switch
+        cdef object r, bound = None
+        cdef size_t switch
         if ao_casts(any_autocast):
             cast = lowered(self.op.name, args, kwargs)
             if cast is None:
@@ -193,7 +193,7 @@ cdef class Chosen(Route):
         return (<Recorded>route).run(func, args, kwargs)
 
     cdef object picked(self, Tape tape, tuple args, dict kwargs):
-        cdef object switch = enter(tape)
+        cdef size_t switch = enter(tape)
         try:
             return self.pick(*args, **kwargs)
         except Exception as error:
@@ -315,7 +315,7 @@ cdef class Write(Route):
 
     cdef object run(self, object func, tuple args, dict kwargs):
         cdef PyObject *tp = recording()
-        cdef object switch
+        cdef size_t switch
         if tp != NULL and not (args and self.turns(args[0])) and (not grad_on() or (type(func) is MethodDescriptor or type(func) is BuiltinFunction)
                            and unfollowed(<Tape>tp, args, kwargs)):
             return written(func, args, kwargs)
@@ -440,7 +440,8 @@ cdef class CrossEntropy:
     cdef object uncast(self, tuple args, dict kwargs):
         cdef PyObject *tp = recording()
         cdef Tape tape
-        cdef object x, target, weight, reduction, ignored, log_p, switch
+        cdef object x, target, weight, reduction, ignored, log_p
+        cdef size_t switch
         if tp == NULL or len(args) != 2 or len(kwargs) != 6 or kwargs.get("label_smoothing") != 0 \
                 or kwargs.get("size_average") is not None or kwargs.get("reduce") is not None:
             return None
@@ -463,14 +464,14 @@ cdef class CrossEntropy:
 
 cdef object read(object descr, object t):
     """A property of a CustomTensor, without asking any torch-function mode."""
-    if ao_builtin0(all_disabled) is True:
+    cdef size_t before
+    if ao_all_off(all_disabled):
         return ao_get(descr, t)
-    guard = private.DisableTorchFunction()
-    ao_method0(guard_enter, guard)
+    before = functions_off()
     try:
         return ao_get(descr, t)
     finally:
-        ao_method(guard_exit, guard, NOTHING)
+        functions_on(before)
 
 cdef object functions_enabled = private.is_torch_function_enabled
 
@@ -507,8 +508,31 @@ cdef object ask_strangers(object func, tuple types, tuple args, dict kwargs):
     return NotImplemented                # torch says that nobody takes the call
 
 
+cdef extern from *:
+    """
+    static int ao_lasting(PyObject *f) {
+        /* a method of a class or a function of a module or class, which holds nothing that a program makes */
+        PyObject *self;
+        if (Py_IS_TYPE(f, &PyMethodDescr_Type)) return 1;
+        if (!PyCFunction_CheckExact(f)) return 0;
+        self = PyCFunction_GET_SELF(f);
+        return self == NULL || PyModule_Check(self) || PyType_Check(self);
+    }
+    """
+    bint ao_lasting(object f)
+
+cdef struct Known:
+    PyObject *func                       # held, so that its address stays its own
+    PyObject *handler                    # which `handlers` holds
+
+cdef Known known_handlers[512]           # the latest of each remainder of addresses
+
+
 cdef object handler_of(object func):
     """The route of a callable; those of `torch.ops` are hashed in Python, and found by what they are."""
+    cdef Known *known = &known_handlers[<size_t><PyObject *>func // 16 % 512]
+    if known.func == <PyObject *>func:
+        return <object>known.handler
     cdef object handler, kind = type(func)
     cdef bint known_by_place = kind is not MethodDescriptor and kind is not BuiltinFunction and kind in OPERATOR_KINDS
     if known_by_place:
@@ -521,7 +545,21 @@ cdef object handler_of(object func):
     if known_by_place:
         kept_operators.append(func)
         known_operators[<size_t><PyObject *>func] = handler
+    elif ao_lasting(func):
+        Py_INCREF(func)
+        if known.func != NULL:
+            Py_DECREF(<object>known.func)
+        known.func, known.handler = <PyObject *>func, <PyObject *>handler
     return handler
+
+
+def forget_routes():
+    """Look routes up again: `handlers` was changed."""
+    cdef Py_ssize_t i
+    for i in range(512):
+        if known_handlers[i].func != NULL:
+            Py_DECREF(<object>known_handlers[i].func)
+            known_handlers[i].func = NULL
 
 
 def torch_function(self, func, types, args=(), kwargs=None):

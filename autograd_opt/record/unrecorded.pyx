@@ -145,7 +145,8 @@ cdef bint set_apart(object r, object source) except -1:
 
 cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs):
     """The call of torch's own, for arguments that `idle` has looked at."""
-    cdef object r, switch
+    cdef object r
+    cdef size_t switch
     lend_all(tape, args, kwargs)
     if not args or not is_tensor(args[0]):
         kwargs = placed(func, kwargs)
@@ -230,7 +231,8 @@ cdef bint lies_in(object below, object args) except -1:
 cpdef object written(object func, tuple args, object kwargs):
     """Call `func`, which writes its first argument, or each tensor of that list, without a record."""
     cdef Tape tape = active_tape()
-    cdef object r, switch, targets
+    cdef object r, targets
+    cdef size_t switch
     cdef list versions
     cdef Py_ssize_t i
     if tape is None:
@@ -269,7 +271,8 @@ cdef bint unfollowed(Tape tape, tuple args, dict kwargs) except -1:
 
 cdef object into(Tape tape, object func, tuple args, dict kwargs):
     """A call with `out=`, a tensor, that no gradient follows; None where more has to be asked."""
-    cdef object out = kwargs["out"], before, r, switch
+    cdef object out = kwargs["out"], before, r
+    cdef size_t switch
     if not ordinary(out) or not ao_plain(out) or ao_is_view(out) or ao_casts(any_autocast) or not none_follows(tape, args, kwargs, grad_on()):
         return None
     lend_all(tape, args, kwargs)

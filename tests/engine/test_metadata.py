@@ -91,7 +91,7 @@ def test_modes_that_are_told_wrongly_are_not_used() -> None:
     found = symbols.addresses()
     if found is None:
         pytest.skip("this build of torch does not export the functions, so there is nothing to refuse")
-    assert tensor_info.install_modes(found["modes"], found["mode"], [MODE])
+    assert tensor_info.install_functions(found["functions"], [MODE])
     x = torch.ones(2, requires_grad=True)
     with ao.AutogradGraph() as graph:
         torch.sin(x)

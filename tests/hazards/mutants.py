@@ -112,6 +112,17 @@ mutant(
 mutant("random writes keep the old gradient", replaced(inplace, "OVERWRITE", OPS["written"]), "08 filled with noise")
 
 
+@contextmanager
+def routed(function: Any, route: Any) -> Iterator[None]:
+    """Give a callable another route."""
+    routes.forget_routes()
+    try:
+        with patch.dict(dispatch.HANDLERS, {function: route}):
+            yield
+    finally:
+        routes.forget_routes()
+
+
 # ----- what may merge ----------------------------------------------------------------------------
 def claims_purity(function: Any, signature: str) -> Callable[[], Any]:
     """Record `function` as an operator that claims to be pure."""
@@ -123,7 +134,7 @@ def claims_purity(function: Any, signature: str) -> Callable[[], Any]:
             define(name, signature, PURE, x=lambda g: g)
         dispatch.classify(function)
         route = routes.Recorded(OPS[name], _binder(name), dispatch.rename, dispatch.unbindable)
-        with patch.dict(dispatch.HANDLERS, {function: route}):
+        with routed(function, route):
             yield
 
     return broken
@@ -163,7 +174,7 @@ def _shared_buffers() -> Iterator[None]:
         with torch._C.DisableTorchFunction():
             return made.setdefault(args[0].shape, torch.zeros(args[0].shape, dtype=args[0].dtype))
 
-    with patch.dict(dispatch.HANDLERS, {torch.zeros_like: route}):
+    with routed(torch.zeros_like, route):
         yield
 
 
@@ -174,7 +185,7 @@ def without_attributes(function: Any, name: str) -> Callable[[], Any]:
         return recorder.apply(OPS[name], func, args, kwargs, args[:1], {})
 
     def broken() -> Any:
-        return patch.dict(dispatch.HANDLERS, {function: route})
+        return routed(function, route)
 
     return broken
 

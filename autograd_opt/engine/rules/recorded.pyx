@@ -12,7 +12,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_call, ao_casts, ao_dtype, ao_method, ao_method0, ao_strided, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_call, ao_casts, ao_dtype, ao_strided, ao_use_reads
+from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.arguments cimport read
 from autograd_opt.engine.hot cimport (
@@ -21,7 +22,7 @@ from autograd_opt.engine.hot cimport (
     numbered, scaled,
 )
 from autograd_opt.engine.kernels cimport (
-    NOTHING, Tensor, expand, guard_enter, guard_exit, mm, narrow, reshape, sigmoid_backward, t_method, tanh_backward,
+    Tensor, expand, mm, narrow, reshape, sigmoid_backward, t_method, tanh_backward,
     transpose, unsqueeze,
 )
 from autograd_opt.engine.rules.views cimport count
@@ -70,22 +71,22 @@ cdef object one(GraphTask task, str name, object a):
 
 cdef object general(GraphTask task, Kernel k, tuple args):
     """An operation that the hot path does not take, by the general route."""
-    ao_method(guard_exit, task.guard, NOTHING)
+    functions_on(task.before)
     try:
         return k.descr(*args)
     finally:
-        ao_method0(guard_enter, task.guard)
+        task.before = functions_off()
 
 
 cdef int emit(GraphTask task, Node node, Node operand, object g, uint32_t fix) except -1:
     """Send `g` to an operand, with torch functions on: a sum that waits there is recorded, too."""
     cdef bint fits = operand.op.flags & MULTI \
         or (not fix & node.flags or shape_of(g) == operand.shape) and ao_dtype(g) is operand.dtype
-    ao_method(guard_exit, task.guard, NOTHING)
+    functions_on(task.before)
     try:
         return task.deliver(node, operand, g) if fits else task.send_fixed(node, operand, g, 1)
     finally:
-        ao_method0(guard_enter, task.guard)
+        task.before = functions_off()
 
 
 cdef object product(GraphTask task, object a, object b):
@@ -110,11 +111,11 @@ cdef int recorded(GraphTask task, Node node, Op op, object g) except -1:
     if recording() != <PyObject *>task.tape or not task.tape.plain or not is_float(node.dtype) \
             or ao_casts(any_autocast):
         return 0
-    ao_method0(guard_enter, task.guard)  # under a mode every read of a version or a shape would be a call
+    task.before = functions_off()        # under a mode every read of a version or a shape would be a call
     try:
         return record_rule(task, node, op.hot, g) if usual(g) else 0
     finally:
-        ao_method(guard_exit, task.guard, NOTHING)
+        functions_on(task.before)
 
 
 cdef int record_rule(GraphTask task, Node node, int hot, object g) except -1:
