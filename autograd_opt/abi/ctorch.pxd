@@ -166,6 +166,17 @@ cdef extern from *:
         return r;
     #endif
     }
+    static CYTHON_INLINE int ao_hold(PyObject *o, PyObject *name, PyObject *value) {
+        /* set an attribute that `ao_held` finds, and that no class has by that name */
+    #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000 && !defined(PYPY_VERSION)
+        PyObject **place = _PyObject_GetDictPtr(o);
+        if (place != NULL) {
+            if (*place == NULL && (*place = PyDict_New()) == NULL) return -1;
+            return PyDict_SetItem(*place, name, value);
+        }
+    #endif
+        return PyObject_GenericSetAttr(o, name, value);
+    }
     static CYTHON_INLINE PyObject *ao_referent(PyObject *reference) {
         /* what a weak reference leads to, borrowed from whoever owns it; NULL where it is gone */
     #if PY_VERSION_HEX >= 0x030D0000
@@ -618,6 +629,7 @@ cdef extern from *:
     int ao_forget(object o, object name) except -1
     PyObject *ao_try_attr(object o, object name)
     PyObject *ao_held(object o, object name) except? NULL
+    int ao_hold(object o, object name, object value) except -1
     PyObject *ao_silent_attr(PyObject *o, PyObject *name)
     PyObject *ao_referent(object reference)
     ctypedef struct ao_raised:

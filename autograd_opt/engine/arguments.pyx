@@ -1,5 +1,7 @@
 """Call a rule of the operator table with the arguments that it names."""
 
+from cpython.object cimport PyObject_Call
+
 from autograd_opt.engine.kernels cimport Tensor
 from autograd_opt.engine.saved_values cimport answer, saved, stale
 from autograd_opt.engine.task cimport GraphTask
@@ -13,6 +15,7 @@ from autograd_opt.record.saved_tensors import unpack_extra
 cdef object call_rule(GraphTask task, Vjp vjp, Node node, object g):
     """Call one rule with what it names."""
     cdef list args = [g]
+    cdef dict kwargs
     cdef int code
     for c in vjp.codes:
         code = c
@@ -25,7 +28,7 @@ cdef object call_rule(GraphTask task, Vjp vjp, Node node, object g):
         kwargs = {}
     if task.batch is not None:
         return task.batch.call(vjp.fn, args, kwargs)
-    return vjp.fn(*args, **kwargs) if kwargs else vjp.fn(*args)
+    return PyObject_Call(vjp.fn, tuple(args), kwargs) if kwargs else vjp.fn(*args)
 
 
 cdef object argument(GraphTask task, Node node, int code):

@@ -11,3 +11,7 @@ cdef object is_neg, is_zero, get_hooks
 cdef object tanh_backward, sigmoid_backward, threshold_backward
 
 cdef object transform_level              # of torch.func, or None
+
+cdef inline tuple sizes(object shape):
+    """The arguments of a method that takes sizes: each one, which torch's parser tries first; a tuple as a whole costs it an error."""
+    return <tuple>shape if len(<tuple>shape) else ((),)

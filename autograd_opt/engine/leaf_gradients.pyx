@@ -13,7 +13,7 @@ from autograd_opt.abi.kernel_names import INTO
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.abi.tensor_info cimport sole_owner
 from autograd_opt.engine.accumulate import ACCUMULATING
-from autograd_opt.graph.node cimport SPARSE, Node, is_custom, shape_of
+from autograd_opt.graph.node cimport SPARSE, Node, is_custom, same_shape, shape_of
 from autograd_opt.graph.plain_values cimport is_float
 
 cdef extern from "Python.h":
@@ -102,7 +102,7 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
         finally:
             release()
         return True
-    if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype or shape_of(t) != (node.shape if solid else shape_of(g)):
+    if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype or not same_shape(shape_of(t), node.shape if solid else shape_of(g)):
         return False
     acquire()                            # what looks for modes and properties may let other threads run
     try:

@@ -15,7 +15,7 @@ from autograd_opt.engine.saved_values cimport stateless
 from autograd_opt.engine.unbroadcast cimport dtype_of, fit
 from autograd_opt.graph import refusals
 from autograd_opt.graph.node cimport (
-    CONTIGUOUS, FREED, FRESH, MERGED, MULTI, NOWHERE, REACHED_DIRECTLY, Node, followed, leads_on, shape_of,
+    CONTIGUOUS, FREED, FRESH, MERGED, MULTI, NOWHERE, REACHED_DIRECTLY, Node, followed, leads_on, same_shape, shape_of,
 )
 from autograd_opt.graph.tape cimport Tape
 
@@ -260,7 +260,7 @@ cdef bint alone(object old, object g) except -1:
         and ao_contiguous(old) and not ao_is_neg(is_neg, old) \
         and not ao_is_zero(is_zero, old) \
         and not old.is_complex() and sole_owner(old) \
-        and shape_of(old) == shape_of(g)
+        and same_shape(shape_of(old), shape_of(g))
 
 
 cdef inline bint sparse(object g) except -1:
@@ -270,4 +270,4 @@ cdef inline bint sparse(object g) except -1:
 cdef bint alike(object a, object b) except -1:
     """True if both are of one shape and dtype: either may be added to the other."""
     return type(a) is Tensor and type(b) is Tensor and ao_dtype(a) is ao_dtype(b) \
-        and shape_of(a) == shape_of(b)
+        and same_shape(shape_of(a), shape_of(b))

@@ -3,6 +3,7 @@
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_dtype, ao_method, ao_sum_first, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.engine.kernels cimport sizes
 from autograd_opt.graph.handles cimport held_node
 from autograd_opt.graph.node cimport LEAF, Node, is_custom, shape_of
 
@@ -55,7 +56,7 @@ cdef object summed_to(object g, object have, object shape):
     cdef Py_ssize_t rank = len(<tuple>shape), lead = len(<tuple>have) - rank
     if lead > 0 and (rank == 1 and (<tuple>have)[lead] == (<tuple>shape)[0] or have[lead:] == shape):
         return ao_sum_first(summed, g, LEADING) if lead == 1 else ao_method(summed, g, (tuple(range(lead)),))
-    return ao_method(sum_to_size, g, (shape,))
+    return ao_method(sum_to_size, g, sizes(shape))
 
 
 cdef object fit(object g, Node operand, bint as_view):

@@ -9,7 +9,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_is_leaf, ao_is_view, ao_needs_grad, ao_set_type, ao_try_attr, ao_uses, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_hold, ao_is_leaf, ao_is_view, ao_needs_grad, ao_set_type, ao_try_attr, ao_uses, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport handle
 from autograd_opt.graph.node cimport LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, tapes, version_of
@@ -22,7 +22,6 @@ cdef extern from *:
     int ao_reaches_all
 
 cdef extern from "Python.h":
-    int PyObject_GenericSetAttr(object o, object name, object value) except -1
     bint is_weak "PyWeakref_CheckRefExact"(object o)
     Py_ssize_t references "Py_REFCNT"(PyObject *o)
 
@@ -101,7 +100,7 @@ cpdef object hand_over(Tape tape, t):
     cdef Node node = getattr(t, NODE), user
     cdef object other = base.detach(t)
     ao_set_type(other, CustomTensor)
-    PyObject_GenericSetAttr(other, NODE, node)
+    ao_hold(other, NODE, node)
     if node.tensor == <PyObject *>t:
         node.tensor = <PyObject *>other
     for i in range(tape.n):

@@ -16,7 +16,6 @@ from autograd_opt.graph.tape cimport Tape, active_tape, tape_here
 from autograd_opt.graph.values cimport given_up
 
 cdef extern from "Python.h":
-    int PyObject_GenericSetAttr(object o, object name, object value) except -1
     bint is_weak "PyWeakref_CheckRefExact"(object o)
     ctypedef void (*destructor)(PyObject *)
     ctypedef int (*visitproc)(PyObject *, void *) noexcept
@@ -93,7 +92,7 @@ cdef int attach(Tape tape, Node node, object tensor) except -1:
         node.flags |= SPARSE
     if type(tensor) is PlainTensor:
         ao_set_type(tensor, CustomTensor)
-    PyObject_GenericSetAttr(tensor, NODE, node)
+    ao_hold(tensor, NODE, node)
     node.tensor = <PyObject *>tensor
     node.live = 1
     if tape.retention.counting:
@@ -115,7 +114,7 @@ cdef int release_handle(Tape tape, object t) except -1:
             if old.flags & (CLONE | COUNTED):
                 tape.retention.lost(old)
             tape.decrement(old)
-        PyObject_GenericSetAttr(t, NODE, None)
+        ao_hold(t, NODE, None)
     tape.leaves.pop(id(t), None)
     return 0
 
@@ -194,7 +193,7 @@ def become_leaf(t):
     if tape is None:
         if found is not None and (<Node>found).tensor == <PyObject *>t:
             (<Node>found).tensor = NULL
-        PyObject_GenericSetAttr(t, NODE, None)
+        ao_hold(t, NODE, None)
         return
     old = hold_value(tape, t)
     release_handle(tape, t)
@@ -305,7 +304,7 @@ cdef int traverse(PyObject *self, visitproc visit, void *arg) noexcept:
 
 cdef int tensor_died(Node node, object tensor) except -1:
     cdef Tape tape
-    cdef bint wanted, clone = node.flags & CLONE != 0
+    cdef bint wanted, kept, clone = node.flags & CLONE != 0
     node.tensor = NULL
     tape = active_tape()
     if tape is None or tape.id != node.tape_id:

@@ -140,6 +140,11 @@ cdef int is_custom(object t)
 cdef uint32_t version_of(object t) except? 4294967295
 cdef object shape_of(object t)
 
+cdef inline bint same_shape(object a, object b) except -1:
+    """Equal shapes are mostly one object."""
+    return a is b or a == b
+
+
 cdef inline bint followed(Node operand):
     """Does a gradient go on from this operand?"""
     return operand is not None and (operand.flags & (REQUIRES_GRAD | NOWHERE)) == REQUIRES_GRAD

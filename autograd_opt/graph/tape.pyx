@@ -34,7 +34,6 @@ cdef extern from *:
     int ao_saving_hooks
 
 cdef extern from "Python.h":
-    int PyObject_GenericSetAttr(object o, object name, object value) except -1
     Py_ssize_t Py_REFCNT(object o)
     Py_ssize_t references "Py_REFCNT"(PyObject *o)
     bint is_weak "PyWeakref_CheckRefExact"(object o)
@@ -430,7 +429,7 @@ cdef class Tape:
                     self.histories = []
                 self.histories.append(node)
             if type(t) is CustomTensor:
-                PyObject_GenericSetAttr(t, NODE, node)
+                ao_hold(t, NODE, node)
         if entry is None:
             if mark:
                 node.flags |= REQUIRES_GRAD
@@ -760,7 +759,7 @@ cdef class Tape:
             self.thrown -= 1
             item = <object>self.trash[self.thrown]
             Py_DECREF(item)
-            if type(item) is Node:
+            if type(item) is Node or not ordinary(item) and isinstance(item, Node):      # by its kind, if it was shown
                 node = <Node>item
                 if node.live == 0 and not node.flags & DEAD:
                     node.flags |= DEAD
@@ -1002,7 +1001,7 @@ cdef class Tape:
         if self.leaves.get(<size_t>t) is node:
             del self.leaves[<size_t>t]
         if type(<object>t) is CustomTensor and getattr(<object>t, NODE, None) is node:
-            PyObject_GenericSetAttr(<object>t, NODE, None)
+            ao_hold(<object>t, NODE, None)
         return 0
 
     cpdef int clear(self) except -1:

@@ -16,7 +16,7 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle
 from autograd_opt.graph.node cimport (
     CLONE, COMMUTATIVE, DEAD, FREED, NEEDS_ANS, REQUIRES_GRAD, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1,
-    Node, Op, awaits, current_source, fresh_vn, new_node, ordinary, shape_of,
+    Node, Op, awaits, current_source, fresh_vn, new_node, ordinary, same_shape, shape_of,
 )
 from autograd_opt.graph.plain_values cimport CPU, is_float, number_arguments
 from autograd_opt.graph.retention cimport nbytes
@@ -266,13 +266,13 @@ cdef inline int shape_of_pair(Node node, Node na, Node nb, object r) except -1:
     elif len(<tuple>na.shape) == 0 and len(<tuple>nb.shape):
         node.shape = nb.shape
         node.flags |= UNBROADCAST0
-    elif nb.shape == na.shape:
+    elif same_shape(nb.shape, na.shape):
         node.shape = na.shape
     else:
         node.shape = shape_of(r)
-        if nb.shape != node.shape:
+        if not same_shape(nb.shape, node.shape):
             node.flags |= UNBROADCAST1
-        if na.shape != node.shape:
+        if not same_shape(na.shape, node.shape):
             node.flags |= UNBROADCAST0
     return 0
 

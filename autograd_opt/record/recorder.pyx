@@ -14,7 +14,7 @@ from autograd_opt.graph.handles cimport attach, handle
 from autograd_opt.graph.node cimport (
     CLONE, DEAD, ELEMENTWISE, EXPOSED, FREED, HIDES, INNER, LEAF, MOVES, MULTI, NEEDS_ANS, NO_MERGE, OVERWRITTEN, PINNED,
     PURE, REDUCES, REQUIRES_GRAD, SPARSE, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, VARIADIC, VIEW, WROTE,
-    CustomTensor, Node, Op, PlainTensor as Tensor, awaits, current_source, fresh_vn, new_node, shape_of, version_of,
+    CustomTensor, Node, Op, PlainTensor as Tensor, awaits, current_source, fresh_vn, new_node, same_shape, shape_of, version_of,
 )
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording, set_paused, tape_here
@@ -312,8 +312,8 @@ cdef object with_node(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node
     node = new_node(op)
     node.attrs = own_attributes(attrs)
     node.dtype = dtype
-    if op.flags & ELEMENTWISE and na is not None and (nb is None or nb.shape == na.shape) \
-            and (nc is None or nc.shape == na.shape):
+    if op.flags & ELEMENTWISE and na is not None and (nb is None or same_shape(nb.shape, na.shape)) \
+            and (nc is None or same_shape(nc.shape, na.shape)):
         node.shape = na.shape
     else:
         node.shape = shape_of(r)
@@ -354,7 +354,7 @@ cdef inline uint32_t read_by_rule(Op op, Node node, Node operand, int i, uint32_
     """What the rule of operand `i` reads; a note where its cotangent has to be brought to another shape or type."""
     if operand is None or not awaits(op, operand):
         return 0
-    if op.flags & (ELEMENTWISE | REDUCES) and (operand.dtype is not node.dtype or operand.shape != node.shape):
+    if op.flags & (ELEMENTWISE | REDUCES) and (operand.dtype is not node.dtype or not same_shape(operand.shape, node.shape)):
         node.flags |= fix
     return op.need0 if i == 0 else op.need1 if i == 1 else op.needs(2)
 

@@ -113,7 +113,7 @@ conditions(
     holds=True,
 )
 conditions(
-    "if size > limit or not node.op.flags & PURE or node.op.flags & (VIEW | MULTI) or first.holder == NULL:",
+    "if size > limit:\n            return 0\n        if first is not node",
     ("size > limit", RETENTION + "test_a_written_clone_saves_nothing"),
 )
 conditions(
@@ -170,14 +170,14 @@ conditions(
     holds=True,
 )
 conditions(
-    "if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype or shape_of(t) != (",
+    "if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype or not same_shape(",
     ("not ao_contiguous(t)", ENTRY + "test_first_gradients_are_memory_of_their_own"),
 )
 
 # ----- the entries of torch's own callables ----------------------------------------------------------
 conditions(
-    "return ao_innermost_mode() == <PyObject *>MODE",
-    ("ao_innermost_mode() == <PyObject *>MODE",
+    "return ao_is_innermost(<PyObject *>MODE)",
+    ("ao_is_innermost(<PyObject *>MODE)",
      DIRECT + "test_gradients_are_cleared_past_the_mode"),
     holds=True,
 )
@@ -419,7 +419,7 @@ conditions(
     holds=True,
 )
 conditions(
-    "if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype or shape_of(t) != (",
+    "if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype or not same_shape(",
     ("ao_get(get_grad_dtype, t) is not dtype", WRITTEN + "test_a_gradient_of_another_type"),
 )
 conditions(

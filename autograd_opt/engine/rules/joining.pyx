@@ -5,7 +5,7 @@ import torch
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_get, ao_method, ao_own
 from autograd_opt.engine.hot cimport UNBIND
-from autograd_opt.engine.kernels cimport narrow, new_zeros
+from autograd_opt.engine.kernels cimport narrow, new_zeros, sizes
 from autograd_opt.engine.rules.passing cimport dense, pass_on
 from autograd_opt.engine.rules.placing cimport pass_place
 from autograd_opt.engine.saved_values cimport saved
@@ -99,7 +99,7 @@ cdef int native_parts(GraphTask task, Node node, int hot, object g) except -1:
         if part is None:
             shape = node.shape[i][0]
             if shape not in zeros:
-                zeros[shape] = ao_method(new_zeros, parts[only], (shape,))
+                zeros[shape] = ao_method(new_zeros, parts[only], sizes(shape))
             joined[i] = zeros[shape]
     # torch's kernel returns a view of memory that eager mode does not show
     whole = ao_get(get_data, stack(joined, dim)) if hot == UNBIND else cat(joined, dim)

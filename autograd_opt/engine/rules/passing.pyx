@@ -18,7 +18,7 @@ from autograd_opt.engine.kernels cimport (
 )
 from autograd_opt.engine.task cimport FILLED, GraphTask
 from autograd_opt.engine.unbroadcast cimport sum_to, summed_as_view, summed_to
-from autograd_opt.graph.node cimport FRESH, MULTI, Node, is_custom, shape_of, version_of
+from autograd_opt.graph.node cimport FRESH, MULTI, Node, is_custom, same_shape, shape_of, version_of
 from autograd_opt.graph.plain_values cimport is_float, number_arguments
 
 ao_use_reads(reads_address())
@@ -59,7 +59,7 @@ cdef int pass_on(GraphTask task, Node node, Node operand, object g, uint32_t fix
     """Hand `g` to an operand; `fix`: the flags of `node` that ask for its shape and dtype."""
     if node.flags & fix:
         have = shape_of(g)
-        if have != operand.shape:
+        if not same_shape(have, operand.shape):
             if task.captures is None or task.accumulate or task.onward:
                 g, fresh = summed_to(g, have, operand.shape), FILLED if len(<tuple>operand.shape) == 1 else 1
             else:

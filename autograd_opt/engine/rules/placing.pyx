@@ -3,7 +3,7 @@
 from autograd_opt.abi.ctorch cimport ao_into, ao_method, ao_use_reads
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.engine.kernels cimport IADD_K, iadd, new_zeros, reshape
+from autograd_opt.engine.kernels cimport IADD_K, iadd, new_zeros, reshape, sizes
 from autograd_opt.engine.rules.passing cimport adds, pass_on
 from autograd_opt.engine.task cimport GraphTask
 from autograd_opt.graph.node cimport MULTI, Node
@@ -58,7 +58,7 @@ cdef object placed(object g, object shape, tuple index, bint own, bint *fresh):
         else:
             start, stop, step = e.indices(shape[axis])
             if step != 1:
-                out = ao_method(new_zeros, g, (shape,))
+                out = ao_method(new_zeros, g, sizes(shape))
                 out[index] = g
                 return out
             stop = max(start, stop)
@@ -67,10 +67,10 @@ cdef object placed(object g, object shape, tuple index, bint own, bint *fresh):
         padded = padded or start != 0 or stop != shape[axis]
         axis += 1
     if not plain:
-        g = ao_method(reshape, g, ((*inner, *shape[axis:]),))
+        g = ao_method(reshape, g, sizes((*inner, *shape[axis:])))
     if not padded:
         if own:
-            out = ao_method(new_zeros, g, (shape,))
+            out = ao_method(new_zeros, g, sizes(shape))
             ao_method(copy_, out, (g,))
             return out
         fresh[0] = False

@@ -4,7 +4,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_get, ao_method, ao_method0, ao_mm, ao_pair, ao_turned_mm, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.hot cimport MIRROR
-from autograd_opt.engine.kernels cimport MUL_K, get_mT, matmul, mm, mul, reshape, t_method, unsqueeze
+from autograd_opt.engine.kernels cimport MUL_K, get_mT, matmul, mm, mul, reshape, sizes, t_method, unsqueeze
 from autograd_opt.engine.rules.passing cimport pass_mm, pass_on
 from autograd_opt.engine.saved_values cimport saved
 from autograd_opt.engine.task cimport GraphTask
@@ -116,7 +116,7 @@ cdef int native_linear(GraphTask task, Node node, tuple operands, object g) exce
             pass_mm(task, node, operands[0], g, w)
         else:
             pass_on(task, node, operands[0],
-                    ao_method(reshape, ao_method(mm, flat, (w,)), ((<Node>operands[0]).shape,)), 0, True)
+                    ao_method(reshape, ao_method(mm, flat, (w,)), sizes((<Node>operands[0]).shape)), 0, True)
     return 1
 
 

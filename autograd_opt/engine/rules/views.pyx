@@ -3,7 +3,7 @@
 from autograd_opt.abi.ctorch cimport ao_get, ao_method, ao_method0, ao_pair, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.hot cimport COPY, INDEX, MEAN, MIRROR, NARROW, RESHAPE, SELECT, SQUEEZE, SUM, TRANSPOSE, TURN
-from autograd_opt.engine.kernels cimport DIV_K, div, expand, get_mT, reshape, t_method, transpose, unsqueeze
+from autograd_opt.engine.kernels cimport DIV_K, div, expand, get_mT, reshape, sizes, t_method, transpose, unsqueeze
 from autograd_opt.engine.rules.passing cimport beside, pass_on, share
 from autograd_opt.engine.rules.placing cimport parts_taken, pass_place
 from autograd_opt.engine.task cimport GraphTask
@@ -19,7 +19,7 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
     if hot == SQUEEZE:
         hot = COPY if len(<tuple>shape_of(g)) == len(<tuple>a.shape) else RESHAPE
     if hot == RESHAPE:
-        g = ao_method(reshape, g, (a.shape,))
+        g = ao_method(reshape, g, sizes(a.shape))
     elif hot == TRANSPOSE:
         g = ao_method(transpose, g, (attribute(node, "dim0"), attribute(node, "dim1")))
     elif hot == TURN:
@@ -32,7 +32,7 @@ cdef int native_shape(GraphTask task, Node node, int hot, object g) except -1:
         if n is not None and n > 1 and task.captures is None and not a.flags & LEAF:     # memory that nobody can write
             g, fresh, n = share(task, node, g, n), False, None
         if len(<tuple>a.shape):
-            g, fresh = ao_method(expand, restored(g, a.shape, dim, keepdim), (a.shape,)), False
+            g, fresh = ao_method(expand, restored(g, a.shape, dim, keepdim), sizes(a.shape)), False
         elif hot == SUM:
             g, fresh = ao_method(expand, g, ((),)), False        # a tensor of its own, as for any other shape
         if n is not None:                        # as the table has it: the result may be the user's
