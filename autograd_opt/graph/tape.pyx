@@ -1009,8 +1009,10 @@ cdef class Tape:
         cdef Py_ssize_t i, n = self.n
         cdef Node node
         cdef PyObject **old = self.nodes
-        self.nodes = <PyObject **>PyMem_Malloc(FIRST * sizeof(PyObject *))
-        self.capacity, self.n = FIRST, 0
+        cdef PyObject **fresh = <PyObject **>PyMem_Malloc(FIRST * sizeof(PyObject *))
+        if fresh == NULL:
+            raise MemoryError()
+        self.nodes, self.capacity, self.n = fresh, FIRST, 0
         self.sweeping = True                 # nothing goes before all is cleared: finalizers run code that may record
         for i in range(n):
             node = <Node>old[i]

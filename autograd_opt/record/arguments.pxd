@@ -23,8 +23,13 @@ cdef bint none_follows(Tape tape, tuple args, dict kwargs, bint grad) except -1
 cdef bint idle(Tape tape, tuple args, dict kwargs, bint carries) except -1
 cdef bint mode_innermost() except -1
 cdef bint mode_further_inside() except -1
-cdef int lend(object x) except -1
+cdef int lend_held(object x) except -1
 cpdef lent(args, kwargs)
+
+cdef inline int lend(object x) except -1:
+    """The tensors in `x` go to somebody who may write them: each then finds its memory its own."""
+    cdef object kind = type(x)
+    return lend_held(x) if kind is CustomTensor or kind is tuple or kind is list or kind is dict else 0
 
 cdef inline bint grad_on() except -1:
     return ao_grad_on(grad_enabled)

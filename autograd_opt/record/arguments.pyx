@@ -133,20 +133,20 @@ cdef bint mode_further_inside() except -1:
     return False
 
 
-cdef int lend(object x) except -1:
-    """The tensors in `x` go to somebody who may write them: each then finds its memory its own."""
+cdef int lend_held(object x) except -1:
+    """`lend` one of this library's tensors, or what holds some."""
     cdef Node node
     if type(x) is CustomTensor:
         node = held_node(x)
         if node is not None:
             node.spare = None
-    elif type(x) is tuple or type(x) is list or type(x) is dict:
-        deeper()
-        try:
-            for y in (<dict>x).values() if type(x) is dict else x:
-                lend(y)
-        finally:
-            shallower()
+        return 0
+    deeper()
+    try:
+        for y in (<dict>x).values() if type(x) is dict else x:
+            lend(y)
+    finally:
+        shallower()
     return 0
 
 

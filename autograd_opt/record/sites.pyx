@@ -164,7 +164,7 @@ cdef inline Py_ssize_t size(Node node) except -1:
     cdef Py_ssize_t elements = 1
     if node is not None and node.shape is not None and not node.op.flags & MULTI:
         for d in <tuple>node.shape:
-            elements *= d
+            elements *= <Py_ssize_t>d
     return elements
 
 

@@ -55,14 +55,6 @@ def test_equal_hashes_make_the_same_merges() -> None:
 
 
 @pytest.mark.slow
-def test_the_suite_passes_with_equal_hashes() -> None:
-    run(
-        ["-m", "pytest", "-q", "-x", "tests/hazards/test_cases.py", "tests/optimizer", "tests/engine/test_inplace.py"],
-        degenerate=True,
-    )
-
-
-@pytest.mark.slow
 def test_no_counter_wraps() -> None:
     """Nodes whose numbers agree in their low 13, 16 or 24 bits are different nodes."""
     n = (1 << 24) + 64
