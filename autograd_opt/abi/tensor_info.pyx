@@ -19,7 +19,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 from autograd_opt.abi.ctorch cimport (
-    ao_all_off, ao_ask, ao_contiguous, ao_dtype, ao_get_int, ao_grad_on, ao_is_innermost, ao_is_inference, ao_is_leaf, ao_is_neg,
+    ao_all_off, ao_ask, ao_contiguous, ao_dtype, ao_grad_on, ao_is_innermost, ao_is_inference, ao_is_leaf, ao_is_neg,
     ao_is_resizable, ao_is_view, ao_is_zero, ao_method0, ao_mode_at, ao_mode_count, ao_needs_grad, ao_on_cpu, ao_own, ao_shape,
     ao_strided, ao_switch_functions, ao_tensors_over, ao_use_reads, ao_uses, ao_version,
 )

@@ -21,7 +21,7 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.executor cimport run as run_task
 from autograd_opt.engine.hot cimport NLL, NONE
 from autograd_opt.engine.kernels cimport (
-    CPU, Parameter, Tensor, get_hooks, transform_level,
+    CPU, Tensor, get_hooks, transform_level,
 )
 from autograd_opt.engine.leaf_gradients cimport hookless
 from autograd_opt.engine.task cimport GraphTask

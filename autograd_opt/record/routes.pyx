@@ -525,12 +525,15 @@ cdef struct Known:
     PyObject *func                       # held, so that its address stays its own
     PyObject *handler                    # which `handlers` holds
 
-cdef Known known_handlers[512]           # the latest of each remainder of addresses
+cdef enum:
+    REMAINDERS = 512
+
+cdef Known known_handlers[REMAINDERS]    # the latest of each remainder of addresses
 
 
 cdef object handler_of(object func):
     """The route of a callable; those of `torch.ops` are hashed in Python, and found by what they are."""
-    cdef Known *known = &known_handlers[<size_t><PyObject *>func // 16 % 512]
+    cdef Known *known = &known_handlers[<size_t><PyObject *>func // 16 % REMAINDERS]
     if known.func == <PyObject *>func:
         return <object>known.handler
     cdef object handler, kind = type(func)
@@ -556,7 +559,7 @@ cdef object handler_of(object func):
 def forget_routes():
     """Look routes up again: `handlers` was changed."""
     cdef Py_ssize_t i
-    for i in range(512):
+    for i in range(REMAINDERS):
         if known_handlers[i].func != NULL:
             Py_DECREF(<object>known_handlers[i].func)
             known_handlers[i].func = NULL

@@ -12,7 +12,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_call, ao_casts, ao_dtype, ao_strided, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_casts, ao_dtype, ao_strided, ao_use_reads
 from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.arguments cimport read
