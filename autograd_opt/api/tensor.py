@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import switches
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import (
     BACKWARD,
@@ -20,7 +21,7 @@ from autograd_opt.engine.entry import backward_usual
 from autograd_opt.graph import hooks, references, released_history
 from autograd_opt.graph.tape import get_recording
 from autograd_opt.graph.tensor import CustomTensor, tensor
-from autograd_opt.record import dispatch
+from autograd_opt.record import dispatch, inplace
 from autograd_opt.record.outside import outside
 from autograd_opt.record.transforms import enclosing
 
@@ -98,6 +99,18 @@ def retain_grad(self: Any) -> None:
     hooks.retain_grad(self)
 
 
+def part(name: str) -> property:
+    """Return the property `real` or `imag`, whose assignment is a write that torch shows to no mode."""
+    former: Any = getattr(private.TensorBase, name)
+
+    def write(self: Any, value: Any) -> None:
+        if get_recording() is None or not isinstance(value, (torch.Tensor, int, float, complex)):
+            former.__set__(self, value)
+        else:
+            inplace.write_part(former.__get__, self, value)
+    return property(former.__get__, write)
+
+
 def formatted(self: Any, format_spec: str) -> str:
     """As of a tensor of torch's own class: `f"{loss:.3f}"` is that of its number."""
     with private.DisableTorchFunction():
@@ -118,6 +131,8 @@ def reduced(self: Any, protocol: Any) -> Any:
 def install() -> None:
     """Give the class its methods; done once at import."""
     custom: Any = CustomTensor
+    if "getset" in switches.OFF:
+        custom.real, custom.imag = part("real"), part("imag")
     custom.__torch_function__ = classmethod(torch_function)
     custom.requires_grad = property(requires_grad, lambda t, value: assign_requires_grad(t, bool(value)))
     custom.is_leaf = property(is_leaf)

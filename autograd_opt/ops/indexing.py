@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,29 +18,46 @@ SLOT = "#"
 """Stands in an index template for the next index tensor."""
 
 
+MASKS = (torch.bool, torch.uint8)
+"""Types of an index by true elements, which takes an axis for each of its own."""
+
+
 def is_basic(entry: Any) -> bool:
-    return entry is None or entry is Ellipsis or isinstance(entry,
-        slice) or (isinstance(entry, int) and not isinstance(entry, bool))
+    return entry is None or entry is Ellipsis or isinstance(entry, slice) or type(entry) is int
+
+
+def is_sequence(entry: Any) -> bool:
+    """True for arrays and for objects that Python counts and indexes, as lists; numbers of NumPy are none."""
+    return isinstance(entry, Sequence) or hasattr(entry, "__getitem__") and hasattr(entry, "__len__") \
+        and not isinstance(entry, (dict, torch.Tensor))
 
 
 def stands_for_tuple(index: Any) -> bool:
     """Is this sequence taken as a tuple of indices?  torch's rule, inherited from NumPy."""
-    if isinstance(index, torch.Tensor) or not isinstance(index, Sequence):
-        return False
-    return len(index) < 32 and any(
-        e is None or e is Ellipsis or isinstance(e, (torch.Tensor, Sequence, slice)) for e in index
+    return isinstance(index, Sequence) and len(index) < 32 and any(
+        e is None or e is Ellipsis or isinstance(e, (torch.Tensor, slice)) or is_sequence(e) for e in index
     )
 
 
 def normal(index: Any) -> tuple[Any, ...]:
-    """The index as a tuple, 0-dimensional integer tensors as integers."""
+    """The index as a tuple: numbers of any kind as integers, sequences as tensors."""
     if not isinstance(index, tuple):
         index = tuple(index) if stands_for_tuple(index) else (index,)
-    return tuple(
-        int(e) if isinstance(e, torch.Tensor) and not e.ndim and e.dtype not in (torch.bool, torch.uint8) else
-        e if is_basic(e) or isinstance(e, (torch.Tensor, bool)) else torch.as_tensor(e)
-        for e in index
-    )
+    return tuple(e if is_basic(e) or type(e) is bool else normal_entry(e) for e in index)
+
+
+def normal_entry(entry: Any) -> Any:
+    """An entry that is no plain number or slice, as torch understands it."""
+    if isinstance(entry, torch.Tensor):
+        return entry if entry.ndim or entry.dtype.is_floating_point or entry.dtype.is_complex \
+            or entry.dtype in MASKS else int(entry)
+    if is_sequence(entry):
+        picked = torch.tensor(entry if isinstance(entry, (list, str, bytes)) or hasattr(entry, "dtype") else list(entry))
+        return normal_entry(picked if picked.dtype in MASKS else picked.to(torch.int64))
+    if hasattr(entry, "dtype") and entry.dtype == bool or not hasattr(entry, "__index__"):
+        raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
+                         f"indices (got {type(entry).__name__})")
+    return operator.index(entry)
 
 
 def fill(template: Any, tensors: Any) -> tuple[Any, ...]:
@@ -73,8 +91,6 @@ def bind_index(x: Any, index: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 ALL, ALONE = slice(None), (SLOT,)
 index_put_: Any = private.aten.index_put_
 """torch's method takes no None for an axis that is not indexed."""
-MASKS = (torch.bool, torch.uint8)
-"""Types of an index by true elements, which takes an axis for each of its own."""
 
 
 @primitive

@@ -47,6 +47,11 @@ def writes(func: Any, name: str) -> bool:
         (name.startswith("__i") and name.endswith("__") and name not in ("__index__", "__int__", "__invert__"))
 
 
+def write_part(getter: Any, z: Tensor, value: Any) -> None:
+    """Write `z.real = value` or `z.imag = value` as torch does: into the view that the property gives."""
+    call(Tensor.copy_ if isinstance(value, Tensor) else Tensor.fill_, (call(getter, (z,), {}), value), {})
+
+
 def protect(target: Tensor, node: Any, tracked: bool) -> None:
     """Refuse, with torch's errors, a write that the gradient cannot follow; `tracked`: is it to be recorded?"""
     node = handles.handle_of(target, False) or node

@@ -10,7 +10,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_is_view, ao_needs_grad, ao_plain, ao_strided, ao_try_attr, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_all_off, ao_is_view, ao_needs_grad, ao_plain, ao_strided, ao_try_attr, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport handle, held_node
 from autograd_opt.graph.node cimport (
@@ -23,6 +23,7 @@ from autograd_opt.record.routes cimport Recorded, handler_of, plain_reads
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
+cdef object all_disabled = private.is_torch_function_all_disabled
 cdef object RETAINS = "_retains_grad"
 cdef extern from *:
     """
@@ -138,6 +139,17 @@ cdef object read_view(PyObject *t, void *place):
     return ao_former_get(t, place)
 
 
+cdef int write_part(PyObject *t, PyObject *value, void *place) except -1:
+    """`z.real = x`, a write into the view `z.real` of which torch tells no mode."""
+    cdef PyObject *tp = recording()
+    if tp == NULL or (<Tape>tp).guarded or value == NULL or not isinstance(<object>value, (Tensor, int, float, complex)) \
+            or ao_all_off(all_disabled):
+        return ao_former_set(t, value, place)
+    from autograd_opt.record.inplace import write_part as in_python
+    in_python(<object>ao_getter(place), <object>t, <object>value)
+    return 0
+
+
 cdef object read_data(PyObject *t, void *place):
     """`t.data`, another tensor on the same memory, which is written unseen."""
     cdef Tape tape = ours_to_read(t)
@@ -200,7 +212,8 @@ cdef int assign_gradient(PyObject *t, PyObject *value, void *place) except -1:
 def take_reads():
     """Give properties of plain tensors the entries above; how many were taken."""
     return sum([ao_take_property(p, read_property, pass_write) for p in plain_reads | {private.version_property}]) \
-        + sum([ao_take_property(base.__dict__[name], read_view, pass_write) for name in ("T", "mT", "H", "mH", "real", "imag")]) \
+        + sum([ao_take_property(base.__dict__[name], read_view, pass_write) for name in ("T", "mT", "H", "mH")]) \
+        + sum([ao_take_property(base.__dict__[name], read_view, write_part) for name in ("real", "imag")]) \
         + ao_take_property(base.__dict__["data"], read_data, pass_write) \
         + ao_take_property(base.__dict__["grad"], read_gradient, assign_gradient) \
         + ao_take_property(base.__dict__["is_leaf"], read_is_leaf, pass_write) \

@@ -334,6 +334,63 @@ def overload_on_a_constant(x, y):
     return z * x
 
 
+def real_and_imaginary_assigned(x, y):
+    z = torch.complex(x, y) * (1 + 2j)
+    z.real = y * x
+    z.imag = z.real * 2
+    return (z * (1 - 1j)).real
+
+
+def real_assigned_from_numbers(x, y):
+    z = torch.complex(x, y) * 1
+    z.real = 3.0
+    z[0].imag = torch.tensor(2.0, dtype=x.dtype)
+    return (z * z).real
+
+
+def real_of_a_real_tensor_assigned(x, y):
+    z = x * 2
+    z.real = y
+    return z * x
+
+
+def real_of_a_constant_assigned(x, y):
+    z = torch.zeros(2, 3, dtype=torch.complex128)
+    z.real = x * y
+    z[:, :1].imag = y[:, :1]
+    return (z * z.conj()).real
+
+
+def real_of_a_leaf_assigned(x, y):
+    with torch.no_grad():
+        x.real = y
+    return x * y
+
+
+def real_of_a_leaf_assigned_with_gradients_on(x, y):
+    x.real = y
+    return x * y
+
+
+def real_of_a_saved_value_assigned(x, y):
+    z = torch.complex(x, y) * 1
+    w = z * z
+    z.real = y
+    return w.real
+
+
+def imaginary_part_of_a_real_tensor_assigned(x, y):
+    z = x * 2
+    z.imag = y
+    return z
+
+
+def real_assigned_from_no_number(x, y):
+    z = x * 2
+    z.real = [1.0]
+    return z
+
+
 PROGRAMS = [f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == __name__
             and not name.startswith("test")]
 
