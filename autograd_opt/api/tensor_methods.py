@@ -284,6 +284,16 @@ def get_data(func: Any, args: Any, kwargs: Any) -> Tensor:
         return args[0].data
 
 
+@special(torch.as_tensor)
+def as_tensor(func: Any, args: Any, kwargs: Any) -> Any:
+    """Of a tensor, a recorded cast or the tensor itself; of anything else a new tensor."""
+    given = dict(zip(("data", "dtype", "device"), args, strict=False)) | kwargs
+    if not isinstance(given.get("data"), Tensor):
+        return unrecorded.run_raw(func, args, kwargs)
+    options = {name: given[name] for name in ("dtype", "device") if given.get(name) is not None}
+    return call_route(Tensor.to, (given["data"],), options) if options else given["data"]
+
+
 # ----- memory that leaves torch -----
 EXPORTS = private.DLPACK_EXPORTS
 """Built-in functions that no mode of torch functions sees: `torch.utils.dlpack.to_dlpack`, for one."""

@@ -41,8 +41,8 @@ def pow_exponent(g: Any, x: Any, y: Any, ans: Any) -> Any:
         if x != 0:
             return g * H(ans * log)
         return g * torch.where(not_negative(y), 0.0, H(ans * log))
-    if ans.is_complex() and not x.is_complex():
-        x = x.to(ans.dtype)             # a real logarithm would be NaN left of 0
+    if x.dtype != ans.dtype:
+        x = x.to(ans.dtype)             # a real logarithm would be NaN left of 0, that of a lower precision rounded
     return g * torch.where((x == 0) & not_negative(y), 0.0, H(ans * x.log()))
 
 

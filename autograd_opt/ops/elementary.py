@@ -63,7 +63,9 @@ def mvlgamma_x(g: Any, x: Any, *, p: int) -> Any:
 
 
 def bind_polygamma(a: Any, b: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return ((b,), {"n": a}) if isinstance(a, int) else ((a,), {"n": b})
+    if isinstance(a, torch.Tensor) == isinstance(b, torch.Tensor):
+        raise TypeError("which is the order?")      # `torch.polygamma(n, x)`, or `x.polygamma(n)`
+    return ((a,), {"n": b}) if isinstance(a, torch.Tensor) else ((b,), {"n": a})
 
 
 # ----- exponentials and logarithms -----

@@ -18,6 +18,7 @@ SLOT = "#"
 """Stands in an index template for the next index tensor."""
 
 
+PLAIN = (int, bool)
 MASKS = (torch.bool, torch.uint8)
 """Types of an index by true elements, which takes an axis for each of its own."""
 
@@ -43,14 +44,17 @@ def normal(index: Any) -> tuple[Any, ...]:
     """The index as a tuple: numbers of any kind as integers, sequences as tensors."""
     if not isinstance(index, tuple):
         index = tuple(index) if stands_for_tuple(index) else (index,)
-    return tuple(e if is_basic(e) or type(e) is bool else normal_entry(e) for e in index)
+    return tuple(e if type(e) in PLAIN or e is None or e is Ellipsis else normal_entry(e) for e in index)
 
 
 def normal_entry(entry: Any) -> Any:
     """An entry that is no plain number or slice, as torch understands it."""
     if isinstance(entry, torch.Tensor):
-        return entry if entry.ndim or entry.dtype.is_floating_point or entry.dtype.is_complex \
-            or entry.dtype in MASKS else int(entry)
+        if entry.ndim or entry.dtype.is_floating_point or entry.dtype.is_complex:
+            return entry
+        return bool(entry) if entry.dtype in MASKS else int(entry)
+    if isinstance(entry, slice):
+        return slice(*(None if n is None else operator.index(n) for n in (entry.start, entry.stop, entry.step)))
     if is_sequence(entry):
         picked = torch.tensor(entry if isinstance(entry, (list, str, bytes)) or hasattr(entry, "dtype") else list(entry))
         return normal_entry(picked if picked.dtype in MASKS else picked.to(torch.int64))

@@ -88,7 +88,9 @@ def spelled_out(equation: str, dims: tuple[int, ...]) -> tuple[tuple[str, ...], 
 
 
 def bind_einsum(equation: str, operands: Any, path: Any = None) -> Any:
-    """Equal letters stand for equal sizes, also those of the axes of an ellipsis."""
+    """Operands of one type; equal letters stand for equal sizes, also those of the axes of an ellipsis."""
+    if any(t.dtype != operands[0].dtype for t in operands):
+        raise TypeError("no rule for operands of several types")
     shapes = [t.shape for t in operands]
     terms, out = spelled_out(equation, tuple(map(len, shapes)))
     sizes: dict[str, int] = {}
@@ -172,8 +174,8 @@ define("bmm", "x, y", PURE, "torch.bmm T.bmm", x=lambda g, y: g.bmm(T(y)), y=lam
 define("mv", "x, y", PURE, "torch.mv T.mv", x=lambda g, y: g.unsqueeze(-1) * H(y), y=lambda g, x: T(x) @ g)
 define("dot", "x, y", PURE, "torch.dot T.dot", x=lambda g, y: g * H(y), y=lambda g, x: g * H(x))
 define("vdot", "x, y", PURE, "torch.vdot T.vdot", x=lambda g, y: H(g) * y, y=lambda g, x: g * x)
-define("outer", "x, y", PURE, "torch.outer torch.ger T.outer T.ger", x=lambda g, y: g @ H(y),
-       y=lambda g, x: g.mT @ H(x))
+define("outer", "x, y", PURE, "torch.outer torch.ger T.outer T.ger", x=lambda g, y: g @ H(y.to(g.dtype)),
+       y=lambda g, x: g.mT @ H(x.to(g.dtype)))
 define("bilinear", "x, y, weight, bias=?", R, "torch.bilinear",
        x=lambda g, y, weight: torch.einsum("...o,oij,...j->...i", g, H(weight), H(y)),
        y=lambda g, x, weight: torch.einsum("...o,oij,...i->...j", g, H(weight), H(x)),

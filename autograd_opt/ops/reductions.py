@@ -128,8 +128,10 @@ def dist_y(g: Any, x: Any, y: Any, ans: Any, *, p: Any) -> Any:
     return dist_x(g, y, x, ans, p=p)
 
 
-def cumsum_x(g: Any, *, dim: int) -> Any:
-    """Where there is one summand, the gradient itself, as in torch."""
+def cumsum_x(g: Any, x_dtype: Any, *, dim: int, dtype: Any) -> Any:
+    """Sums in the operand's type; where there is one summand, the gradient itself, as in torch."""
+    if dtype is not None and isinstance(g, torch.Tensor):
+        g = g.to(x_dtype)
     return g if not g.ndim or g.shape[dim] == 1 or g.numel() <= 1 else g.flip(dim).cumsum(dim).flip(dim)
 
 

@@ -17,6 +17,8 @@ cdef bint is_tensor(object t) except -1
 cdef bint foreign_kind(object x) except -1
 cdef bint holds_tracked(Tape tape, object t) except -1
 cdef bint foreigners(tuple args, dict kwargs) except -1
+cdef bint unusual_numbers(tuple args, dict kwargs) except -1
+cpdef dict plain_attributes(dict attrs)
 cdef bint inside_follows(Tape tape, object x, bint grad) except -1
 cdef bint plain_argument(object x) except -1
 cdef bint none_follows(Tape tape, tuple args, dict kwargs, bint grad) except -1

@@ -1,5 +1,7 @@
 """Ask about the arguments of a call, and about who sees it first; lend what others may write."""
 
+from numbers import Integral, Number, Real
+
 import torch
 
 from autograd_opt.abi import torch_private as private
@@ -72,6 +74,73 @@ cdef bint foreigners(tuple args, dict kwargs) except -1:
             if foreign(x):
                 return True
     return False
+
+
+cdef bint unusual_numbers(tuple args, dict kwargs) except -1:
+    """Does a call name numbers of classes that are not Python's own, those of NumPy, say?  torch takes each for a number."""
+    for x in args:
+        if is_unusual(x):
+            return True
+    if kwargs:
+        for x in kwargs.values():
+            if is_unusual(x):
+                return True
+    return False
+
+
+cdef bint is_unusual(object x) except -1:
+    cdef object kind = type(x)
+    if kind is Tensor or kind is CustomTensor or kind is Parameter or kind is int or x is None:
+        return False
+    if kind is tuple or kind is list:
+        deeper()
+        try:
+            for y in x:
+                if is_unusual(y):
+                    return True
+        finally:
+            shallower()
+        return False
+    return kind not in plain_kinds and isinstance(x, Number)
+
+
+def plain_numbers(x):
+    """The same arguments with each number of another class as Python's own."""
+    cdef object kind = type(x)
+    if kind is tuple or kind is list:
+        return kind([plain_numbers(y) for y in x])
+    if kind is dict:
+        return {name: plain_numbers(y) for name, y in x.items()}
+    if kind in plain_kinds or not isinstance(x, Number):
+        return x
+    return int(x) if isinstance(x, Integral) else float(x) if isinstance(x, Real) else complex(x)
+
+
+cpdef dict plain_attributes(dict attrs):
+    """The attributes of a call with each tensor of one number as that number, for which torch takes it."""
+    for x in attrs.values():
+        if holds_tensor(x):
+            return {name: plain_attribute(x) for name, x in attrs.items()}
+    return attrs
+
+
+cdef bint holds_tensor(object x) except -1:
+    cdef object kind = type(x)
+    if kind is int or kind is bool or x is None or kind is float:
+        return False
+    if kind is tuple or kind is list:
+        for y in x:
+            if holds_tensor(y):
+                return True
+        return False
+    return isinstance(x, Tensor)
+
+
+cdef object plain_attribute(object x):
+    cdef object kind = type(x)
+    if kind is tuple or kind is list:
+        return kind([plain_attribute(y) for y in x])
+    return x.item() if isinstance(x, Tensor) and x.dim() == 0 else x
 
 
 cdef bint inside_follows(Tape tape, object x, bint grad) except -1:

@@ -235,7 +235,7 @@ METADATA = frozenset("""
     data_ptr _version _is_view is_coalesced sparse_dim dense_dim equal allclose get_default_dtype
     _set_grad_enabled new is_tensor is_storage manual_seed seed initial_seed get_rng_state set_rng_state
     zeros ones empty full arange linspace logspace eye rand randn randint randperm empty_like zeros_like
-    ones_like full_like rand_like randn_like randint_like tensor as_tensor from_numpy empty_strided
+    ones_like full_like rand_like randn_like randint_like tensor from_numpy empty_strided
     tril_indices triu_indices
     new_empty new_empty_strided new_zeros new_ones new_full new_tensor scalar_tensor
     eq ne lt le gt ge __eq__ __ne__ __lt__ __le__ __gt__ __ge__ isnan isinf isfinite isclose logical_and logical_or

@@ -307,6 +307,7 @@ cdef object by_tensors(Tape tape, object t, object index):
     """`t[index]` for numbers, slices and ordinary tensors; PAST where the index holds what torch turns into tensors."""
     cdef list template = [], operands = [t]
     cdef object dtype
+    cdef bint mask
     cdef size_t switch
     for entry in <tuple>index if type(index) is tuple else (index,):
         if basic(entry):
@@ -315,16 +316,24 @@ cdef object by_tensors(Tape tape, object t, object index):
         if not ordinary(entry):
             return PAST
         dtype = ao_dtype(entry)
-        if dtype is torch.bool or dtype is torch.uint8 or len(<tuple>shape_of(entry)):
+        mask = dtype is torch.bool or dtype is torch.uint8
+        if len(<tuple>shape_of(entry)) or not mask and (dtype.is_floating_point or dtype.is_complex):
             template.append(SLOT)
             operands.append(entry)
             continue
         switch = enter(tape)
         try:
-            template.append(int(entry))
+            template.append(bool(entry) if mask else int(entry))
         finally:
             leave(tape, switch)
-    return apply(SLICE if len(operands) == 1 else INDEX, getitem, (t, index), None, tuple(operands), {"index": tuple(template)})
+    return apply(SLICE if len(operands) == 1 and not masked(template) else INDEX, getitem, (t, index), None, tuple(operands), {"index": tuple(template)})
+
+
+cdef bint masked(list template):
+    for entry in template:
+        if type(entry) is bool:
+            return True
+    return False
 
 
 cdef object unrecorded_item(Tape tape, object t, object index):
@@ -355,6 +364,20 @@ cpdef bint is_whole(object index, object shape) except -1:
     return True
 
 
+cpdef dict index_attributes(object index):
+    """What the record of `x[index] = ...` keeps: numbers as they are now, and the versions of tensors that gather."""
+    cdef tuple entries
+    cdef list versions
+    for entry in <tuple>index if type(index) is tuple else (index,):
+        if not basic(entry):
+            break
+    else:
+        return {"index": index}
+    entries = normal_index(index)
+    versions = [version_of(t) for t in entries if is_tensor(t)]
+    return {"index": entries, "versions": tuple(versions)} if versions else {"index": entries}
+
+
 cdef bint usual_index(object index) except -1:
     """True for numbers, slices, an ellipsis and ordinary tensors."""
     for entry in <tuple>index if type(index) is tuple else (index,):
@@ -368,6 +391,7 @@ cdef int write_part(Tape tape, object t, object index, object value) except -1:
     cdef Node n, source = None
     cdef size_t switch
     cdef list versions
+    cdef dict kept
     cdef bint whole
     if value is t or not usual_index(index) or ao_is_inference(is_inference, t) or not (
             type(value) in numbers or ordinary(value) and ao_plain(value) and not ao_is_inference(is_inference, value)):
@@ -390,9 +414,11 @@ cdef int write_part(Tape tape, object t, object index, object value) except -1:
         if tape.optimize:
             lend(t)
             lend(value)
+        if not whole:
+            kept = index_attributes(index)
         ao_former_assign(t, index, value)
         if not whole:
-            record_write(SETITEM, [n, source], (t, value), {"index": index}, t, None, versions)
+            record_write(SETITEM, [n, source], (t, value), kept, t, None, versions)
         elif source is None:
             record_write(OVERWRITE, [n], (t,), {}, t)
         else:
@@ -460,15 +486,16 @@ def take_operators():
     return sum([ao_take_operator(f) for f in private.profiler_operators()])
 
 
-cdef object getitem = Tensor.__getitem__
+cdef object getitem = Tensor.__getitem__, normal_index = None
 cdef Op SLICE = None, INDEX = None, SETITEM = None, COPY = None, FILL = None, OVERWRITE = None
 cdef str SLOT = None                     # ops/indexing.py: what stands for a tensor in an index's attribute
 
 
 def install(dict ops):
     """Know the operators of indexing, and torch's slots for it."""
-    global SLICE, INDEX, SETITEM, COPY, FILL, OVERWRITE, SLOT
+    global SLICE, INDEX, SETITEM, COPY, FILL, OVERWRITE, SLOT, normal_index
     from autograd_opt.ops.indexing import SLOT
+    from autograd_opt.ops.indexing import normal as normal_index
     ao_know_slots(Tensor)
     SLICE, INDEX, SETITEM, COPY, FILL, OVERWRITE = \
         [ops[k] for k in ("slice", "index", "setitem", "copy", "fill", "overwrite")]

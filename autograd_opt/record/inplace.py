@@ -20,9 +20,9 @@ from autograd_opt.graph import handles, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import has_history, requires_grad
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
-from autograd_opt.record import nested_values, new_nodes, recorder, routes, unrecorded, views
+from autograd_opt.record import arguments, nested_values, new_nodes, recorder, routes, unrecorded, views
 from autograd_opt.record.dispatch import call, special
-from autograd_opt.record.entries import is_whole
+from autograd_opt.record.entries import index_attributes, is_whole
 from autograd_opt.record.leaves import meta, remade
 
 Tensor = torch.Tensor
@@ -91,7 +91,7 @@ def handler(name: str) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]:
             operands, attributes = bind(*args, **rename(kwargs, op.operands))
         except TypeError:
             return opaque_handler(func, args, kwargs)
-        return write(op, func, args, kwargs, operands, attributes)
+        return write(op, func, args, kwargs, operands, arguments.plain_attributes(attributes))
 
     return handle
 
@@ -345,7 +345,7 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             unrecorded.run_raw(func, args, kwargs)            # raises
         call(Tensor.copy_ if isinstance(value, Tensor) else Tensor.fill_, (part, fitted(value, part)), {})
         return
-    write(SETITEM, func, args, kwargs, (x, value), {"index": index})
+    write(SETITEM, func, args, kwargs, (x, value), index_attributes(index))
 
 
 def makes_view(x: Tensor, index: Any) -> bool:
@@ -366,6 +366,17 @@ def fitted(value: Any, part: Tensor) -> Any:
     while isinstance(value, Tensor) and value.dim() > part.dim() and value.shape[0] == 1:
         value = call(Tensor.squeeze, (value, 0), {})
     return value
+
+
+def unwritten(index: Any, versions: tuple[int, ...]) -> Any:
+    """The index of an assignment, whose tensors must have these versions: torch saves them for its backward run."""
+    with private.DisableTorchFunction():
+        if versions and versions != tuple([e._version for e in index if isinstance(e, Tensor)]):
+            raise errors.InplaceError(errors.at(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                "the index of an assignment; write to a clone() of it"
+            ))
+    return index
 
 
 def erase_index(g: Tensor, index: Any) -> Tensor:
@@ -392,9 +403,9 @@ COPY = define("copy", "x, source", ELEMENTWISE, inplace="T.copy_", bind=bind_cop
 OVERWRITE = define("overwrite", "x", 0, x=lambda g: torch.zeros_like(g))
 ERASE_INDEX = define("erase_index", "x, *, index=None", 0, forward=erased,
                      x=lambda g, *, index: erase_index(g, index))
-SETITEM = define("setitem", "x, value, *, index=None", REDUCES | ONCE,
-                 x=lambda g, *, index: erase_index(g, index),
-                 value=lambda g, value_shape, *, index: to_shape(g[index], value_shape))
+SETITEM = define("setitem", "x, value, *, index=None, versions=()", REDUCES | ONCE,
+                 x=lambda g, *, index, versions: erase_index(g, unwritten(index, versions)),
+                 value=lambda g, value_shape, *, index, versions: to_shape(g[unwritten(index, versions)], value_shape))
 
 
 def to_shape(g: Tensor, shape: Any) -> Tensor:

@@ -24,8 +24,10 @@ from autograd_opt.graph.view_history import OF_SPARSE
 from autograd_opt.graph.tape import base_became_late
 from autograd_opt.ops.binding cimport placed
 from autograd_opt.record.arguments cimport (
-    MODE, Uninitialized, computed, foreign_kind, grad_on, idle, install_mode, is_tensor, lent, none_follows,
+    MODE, Uninitialized, computed, foreign_kind, grad_on, idle, install_mode, is_tensor, lent, none_follows, plain_attributes,
+    unusual_numbers,
 )
+from autograd_opt.record.arguments import plain_numbers
 from autograd_opt.record.autocast cimport autocast_off, install_casts, lowered
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport KERNELS, fast_binary, fast_unary
@@ -43,7 +45,7 @@ cdef object any_autocast = private.is_any_autocast_enabled
 cdef object is_inference = base.__dict__["is_inference"]
 cdef object all_disabled = private.is_torch_function_all_disabled
 cdef object MethodDescriptor = type(base.__dict__["add"])
-cdef object BuiltinFunction = type(len)
+cdef object BuiltinFunction = type(len), FunctionType = type(lambda: None)
 cdef object get_dimensions = ao_own(base.__dict__["ndim"])
 cdef object log_softmax_method = base.__dict__["log_softmax"]
 cdef object nll_function = private.nn.nll_loss
@@ -119,6 +121,8 @@ cdef class Recorded(Route):
             return unrecorded(tape, func, args, kwargs)
         if sparse_alone(args, kwargs):
             return sparse_call(func, args, kwargs)
+        if unusual_numbers(args, kwargs):
+            args, kwargs = plain_numbers(args), plain_numbers(kwargs)
         if self.plan is not None and not (self.n and not kwargs and len(args) == self.n):
             bound = self.plan.bind(args, kwargs)
             if bound is not None and self.kernel is not None and self.kernel.arity == 1 and not bound[1]:
@@ -133,6 +137,8 @@ cdef class Recorded(Route):
                 bound = self.bound(args, kwargs)
             if bound is not None:
                 operands, attrs = <tuple>bound
+                if attrs:
+                    attrs = plain_attributes(attrs)
                 return recorded(tape, self.op, func, args, kwargs, operands, attrs, True)
         finally:
             leave(tape, switch)
@@ -178,6 +184,8 @@ cdef class Chosen(Route):
                 return unrecorded(tape, func, args, kwargs)
             elif sparse_alone(args, kwargs):
                 return sparse_call(func, args, kwargs)
+        if unusual_numbers(args, kwargs):
+            args, kwargs = plain_numbers(args), plain_numbers(kwargs)
         name = self.picked(tape, args, kwargs)
         if name is not None and ao_casts(any_autocast):
             cast = lowered(<str>name, args, kwargs)
@@ -252,6 +260,8 @@ cdef class Decomposed(Route):
             learn_function(tape.hits + tape.recomputed != found)
 
     cdef object decomposed(self, object func, tuple args, dict kwargs):
+        if type(func) is not FunctionType and unusual_numbers(args, kwargs):
+            args, kwargs = plain_numbers(args), plain_numbers(kwargs)
         # a body that hands its own arguments back to the mode under the same name is taken whole
         for before in self.running:
             if len(before) == len(args) and all([a is b for a, b in zip(before, args)]):
@@ -322,6 +332,8 @@ cdef class Write(Route):
         lent(args, kwargs)
         if tp != NULL and self.op is not None and args and (
                 usual_target(<Tape>tp, args[0]) or constant_target(args[0])):
+            if unusual_numbers(args, kwargs):
+                args, kwargs = plain_numbers(args), plain_numbers(kwargs)
             switch = enter(<Tape>tp)
             try:
                 if write_result(<Tape>tp, self, func, args, kwargs):
@@ -370,6 +382,7 @@ cdef bint write_result(Tape tape, Write route, object func, tuple args, dict kwa
         operands, attrs = route.bind(*args, **route.rename(kwargs, op.operands)) if kwargs else route.bind(*args)
     except TypeError:
         return False
+    attrs = plain_attributes(attrs)
     for i in range(len(operands)):
         t = operands[i]
         if not is_tensor(t):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import autograd_opt as ao
 from tests.differential import compare
 
 X = torch.arange(1.0, 10.0, dtype=torch.float64).reshape(3, 3)
@@ -112,3 +113,74 @@ def test_as_torch(index: Any, use: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compare(program(use, index), X)
+
+
+def counted(x: Tensor, v: Tensor) -> Tensor:
+    y, k = x * 1, torch.tensor(0)
+    for _ in range(3):
+        y[k] = v[k] * 2
+        k += 1
+    return y
+
+
+def counted_pairs(x: Tensor, v: Tensor) -> Tensor:
+    y, k = torch.stack([x, x, x]), torch.tensor(0)
+    for _ in range(2):
+        y[k, 1 - k] = v[k, 0] * 2
+        y[k:k + 1, :, k] = 3.0
+        k += 1
+    return y
+
+
+def counted_constant(x: Tensor, v: Tensor) -> Tensor:
+    y, k = torch.zeros_like(x), torch.tensor(0)
+    for _ in range(3):
+        y[:, k] = v[0] * x[0]
+        k += 1
+    return y * y
+
+
+def masked(x: Tensor, v: Tensor) -> Tensor:
+    y, mask = x * 1, torch.tensor(True)
+    y[mask] = v * 1
+    part = y[mask]
+    mask.logical_not_()
+    return part * part
+
+
+@pytest.mark.parametrize("program", [counted, counted_pairs, counted_constant, masked])
+def test_a_number_in_a_tensor_is_read_at_the_call(program: Callable[[Tensor, Tensor], Tensor]) -> None:
+    compare(program, X, X.flip(0))
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("index", [torch.tensor([0]), torch.tensor([True, False, False]), (torch.tensor([0]), ALL)], ids=str)
+def test_the_index_of_an_assignment_is_not_written_before_backward(index: Any, optimize: bool) -> None:
+    for graph in (lambda: ao.AutogradGraph(optimize=optimize), None):
+        x, v = X.clone().requires_grad_(), torch.tensor(5.0, dtype=X.dtype, requires_grad=True)
+        tensor = (index[0] if isinstance(index, tuple) else index).clone()
+        with graph() if graph is not None else torch.enable_grad():
+            y = x * 1
+            y[(tensor, *index[1:]) if isinstance(index, tuple) else tensor] = v * 1
+            tensor.copy_(tensor.logical_not())
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                y.sum().backward()
+
+
+def casts(t: Tensor) -> list[Tensor]:
+    return [torch.as_tensor(t, dtype=torch.float32), torch.as_tensor(t), torch.as_tensor(data=t, dtype=torch.float16),
+            torch.as_tensor(t, dtype=torch.int64), torch.as_tensor(t, device="cpu"), torch.asarray(t, dtype=torch.float32, requires_grad=True)]
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_tensor_made_of_a_tensor_keeps_its_history(optimize: bool) -> None:
+    seen = []
+    for graph in (None, ao.AutogradGraph(optimize=optimize)):
+        x = X.clone().requires_grad_()
+        with graph if graph is not None else torch.enable_grad():
+            y = x * 3
+            made = casts(y)
+            sum(t.double().sum() * k for k, t in enumerate(made, 1) if t.requires_grad).backward()
+            seen.append((x.grad, [(t.requires_grad, t is y, t.dtype) for t in made]))
+    torch.testing.assert_close(seen[1][0], seen[0][0])
+    assert seen[1][1] == seen[0][1]

@@ -235,7 +235,7 @@ MEANING: dict[str, Meaning] = {
     **{name: movement(lambda x, unrecorded=True, **geometry: x.reshape(-1)[cells(**geometry)])
        for name in ("view_region", "view_cut", "view_apart", "as_strided")},
     "copy": lambda D, x, source: np.broadcast_to(D.lift(source), x.shape),
-    "setitem": lambda D, x, value, index=(): overwritten(D, x, value, index),
+    "setitem": lambda D, x, value, index=(), versions=(): overwritten(D, x, value, index),
     "erase_index": lambda D, x, index=(): overwritten(D, x, D.number(0), index),
     "view_erase": lambda D, x, **geometry: put(D, x, D.number(0), geometry),
     "view_place": lambda D, x, part, **geometry: put(D, x, part, geometry),
