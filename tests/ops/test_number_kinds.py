@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -58,20 +59,27 @@ def outcome(function: Callable[..., Any], given: list[Any], structure: Any, grap
     return [t.detach() for t in found], [t.grad for t in leaves if isinstance(t, Tensor) and t.requires_grad]
 
 
+@functools.cache
+def samples() -> list[tuple[Any, list[tuple[list[Any], Any]]]]:
+    """Each entry of the database with the arguments of its first samples; made once, since torch takes long."""
+    return [(op, [tree_flatten((s.input, s.args, s.kwargs))
+                  for s in islice(op.sample_inputs("cpu", torch.float64, requires_grad=True), SAMPLES)]) for op in ENTRIES]
+
+
 @pytest.mark.slow
+@pytest.mark.xdist_group("numbers of the database")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("inplace", [False, True], ids=["", "in place"])
 def test_the_database(kind: str, inplace: bool) -> None:
     of, seen = KINDS[kind], 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for op in ENTRIES:
+        for op, found_samples in samples():
             if inplace and op.inplace_variant is None or kind == "tensor" and op.name in SEQUENCES_ONLY:
                 continue
             write = op.inplace_variant
             function = (lambda x, *args, write=write, **kwargs: write(x * 1, *args, **kwargs)) if inplace else op.op
-            for number, sample in enumerate(islice(op.sample_inputs("cpu", torch.float64, requires_grad=True), SAMPLES)):
-                plain, structure = tree_flatten((sample.input, sample.args, sample.kwargs))
+            for number, (plain, structure) in enumerate(found_samples):
                 given = [of.get(type(v), lambda v: v)(v) for v in plain]
                 if all(a is b for a, b in zip(plain, given, strict=True)):
                     continue
