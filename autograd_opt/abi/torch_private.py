@@ -153,6 +153,7 @@ saved_self: Callable[[Any], Any] = operator.attrgetter("_saved_self")
 NON_DIFFERENTIABLE_GRADS = "_materialize_non_diff_grads"
 """The attribute of a Function's `ctx` that says whether cotangents of non-differentiable outputs become zeros."""
 get_sequence_nr: Callable[[], int] = C._autograd._get_sequence_nr
+current_graph_task_id: Callable[[], int] = C._current_graph_task_id
 get_current_graph_task_keep_graph: Callable[[], bool] = C._autograd._get_current_graph_task_keep_graph
 
 

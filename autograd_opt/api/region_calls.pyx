@@ -23,8 +23,9 @@ from autograd_opt.engine.kernels cimport Tensor, transform_level
 from autograd_opt.engine.own_memory import own_memory
 from autograd_opt.graph import refusals
 from autograd_opt.graph.boundary cimport become_torchs, boundary, hand_over, kept_outside, loosen, nodes_of, reaches_all
-from autograd_opt.graph.node cimport MARK, REQUIRES_GRAD, CustomTensor, Node
+from autograd_opt.graph.node cimport MARK, REQUIRES_GRAD, CustomTensor, Node, version_of
 from autograd_opt.graph.tape cimport Held, Tape, active_tape
+from autograd_opt.record.guard cimport set_grad_mode
 
 ao_use_reads(reads_address())
 cdef object detach = private.TensorBase.__dict__["detach"]
@@ -32,6 +33,7 @@ cdef object grad_enabled = private.is_grad_enabled
 cdef object dispatch_modes = private.len_torch_dispatch_stack
 cdef object hooks_in_place = private.top_saved_tensors_default_hooks
 cdef object tracing = private.get_tracing_state
+cdef object set_versions = private.set_version_counter
 cdef object keeps_graph = private.get_current_graph_task_keep_graph
 cdef object torch_executes = private.torch_executes_node
 cdef dict arrangements = {}              # a number of leaves -> their order
@@ -167,8 +169,20 @@ cdef class Call:
             tracked = [t for t, on in zip(outputs, follows) if on] + self.written
         if not tracked:
             return outputs
+        if any([ao_is_view(t) for t in self.written]):
+            raise errors.UnsupportedError(errors.at(
+                "a region has written a view that torch has computed, and what it is a view of cannot follow: write into "
+                "a clone() of it, or leave the write out of the region"
+            ))
         self.outputs = tracked
-        results = apply_region(self, *self.inputs)
+        versions = tuple([version_of(t) for t in self.written])
+        grad = set_grad_mode(True)           # the function may have left it off
+        try:
+            results = apply_region(self, *self.inputs)
+        finally:
+            set_grad_mode(grad)
+        if versions:                         # torch counts the write that the region has made already
+            set_versions(tuple(self.written), versions)
         self.outputs = self.written = self.inputs = None
         loosen(self.graph.tape, self.leaves)
         given = iter(results)

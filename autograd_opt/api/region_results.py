@@ -46,7 +46,7 @@ def _inside(held: Any, exchange: Exchange, seen: dict[int, Any], depth: int) -> 
     if isinstance(held, tuple):
         items = [_inside(item, exchange, seen, depth + 1) for item in held]
         if any(a is not b for a, b in zip(items, held, strict=True)):
-            made = type(held)(*items) if hasattr(held, "_fields") else type(held)(items)
+            made = _tuple_like(held, items)
     elif isinstance(held, list):
         for i, item in enumerate(held):
             new = _inside(item, exchange, seen, depth + 1)
@@ -55,11 +55,27 @@ def _inside(held: Any, exchange: Exchange, seen: dict[int, Any], depth: int) -> 
     elif isinstance(held, Mapping):
         for key, item in list(held.items()):
             new = _inside(item, exchange, seen, depth + 1)
-            if new is not item:
-                held[key] = new  # type: ignore[index]
+            if new is item:
+                continue
+            try:
+                made[key] = new
+            except TypeError:                # one that is read only
+                made = types.MappingProxyType({**made, key: new})
     if hasattr(made, "__dict__") or dataclasses.is_dataclass(made):
         _attributes(made, exchange, seen, depth)
     seen[id(held)] = held, made
+    return made
+
+
+def _tuple_like(held: Any, items: list[Any]) -> Any:
+    """A tuple of the class of `held` with these items, and with its attributes where the class makes it otherwise."""
+    if type(held) is tuple:
+        return tuple(items)
+    if hasattr(held, "_fields"):
+        return type(held)._make(items)
+    made = tuple.__new__(type(held), items)
+    if hasattr(held, "__dict__"):
+        vars(made).update(vars(held))
     return made
 
 

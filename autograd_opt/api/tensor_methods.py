@@ -24,6 +24,7 @@ from autograd_opt.graph import handles, hooks, node_classes, references, torch_n
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
+from autograd_opt.graph.thread_state import torch_autograd
 from autograd_opt.record import function_entries, unrecorded, views
 from autograd_opt.record.dispatch import call as call_route
 from autograd_opt.record.dispatch import special
@@ -231,6 +232,9 @@ def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
             return t
         if tapes.get_active() is not None:
             handles.become_leaf(t)
+        if references.has_history(t):
+            with torch_autograd():
+                return Base.detach_(t)
         Base.requires_grad.__set__(t, False)
         return t
 

@@ -39,6 +39,7 @@ cdef object PythonNode = private.FunctionBase
 cdef object grad_enabled = private.is_grad_enabled
 cdef object any_autocast = private.is_any_autocast_enabled
 cdef object run_engine = private.run_torch_engine
+cdef object graph_task = private.current_graph_task_id
 cdef object is_inference = base.__dict__["is_inference"]
 cdef object detach_method = base.__dict__["detach"]
 cdef object require_grad_method = base.__dict__["requires_grad_"]
@@ -132,6 +133,8 @@ cdef class OpaqueCall:
         found = self.sorted(places, <tuple>found if type(found) is tuple else (found,))
         if found is None:
             for_engine.add(type(node))
+        elif lacks_some(<list>found) and graph_task() != -1:
+            return None                  # inside a run of torch's engine to other targets a node computes nothing
         return found
 
     cdef list places(self, tuple below):
@@ -243,6 +246,13 @@ cpdef bint keeps_nothing(OpaqueCall call) except -1:
         for below in <tuple>function.next_functions:
             stack.append((<tuple>below)[0])
     return True
+
+
+cdef bint lacks_some(list found):
+    for g in found:
+        if g is None:
+            return True
+    return False
 
 
 def pull_back(g, extra, task, node):
