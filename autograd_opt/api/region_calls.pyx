@@ -169,7 +169,7 @@ cdef class Call:
             tracked = [t for t, on in zip(outputs, follows) if on] + self.written
         if not tracked:
             return outputs
-        if any([ao_is_view(t) for t in self.written]):
+        if any([ao_is_view(t) and any([t is x for x in self.inputs]) for t in self.written]):
             raise errors.UnsupportedError(errors.at(
                 "a region has written a view that torch has computed, and what it is a view of cannot follow: write into "
                 "a clone() of it, or leave the write out of the region"
