@@ -81,6 +81,8 @@ pop_mode: Callable[..., Any] = _python_dispatch._pop_mode
 top_saved_tensors_default_hooks: Callable[[bool], Any] = C._autograd._top_saved_tensors_default_hooks
 push_saved_tensors_default_hooks: Callable[[Any, Any], None] = C._autograd._push_saved_tensors_default_hooks
 pop_saved_tensors_default_hooks: Callable[[], None] = C._autograd._pop_saved_tensors_default_hooks
+INCOMPLETE = (torch.nn.functional.l1_loss,)
+"""Functions that hand a mode not all of their arguments."""
 DeviceContext: Any = _device.DeviceContext
 device_constructors: Callable[[], Any] = _device._device_constructors
 

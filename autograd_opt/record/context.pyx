@@ -25,13 +25,16 @@ from autograd_opt.record import own_bodies
 from autograd_opt.record.module_calls import calls_lost, look_for_tools, take_calls
 from autograd_opt.record.own_bodies cimport learn_body
 from autograd_opt.record.reads import take_reads
-from autograd_opt.record.routes cimport CrossEntropy, Decomposed, Fill, Recorded, Route, handlers
+from autograd_opt.record.routes cimport CrossEntropy, Decomposed, Fill, Recorded, Route, handler_of, handlers
 from autograd_opt.record.routes import torch_function
 from autograd_opt.record.sites cimport forget_sites
 
 ao_use_reads(reads_address())
 cdef object push = private.push_on_torch_function_stack
 cdef object pop = private.pop_torch_function_stack
+cdef object stack_size = private.len_torch_function_stack
+cdef object stack_at = private.get_function_stack_at
+cdef object DeviceContext = private.DeviceContext
 cdef object original = torch.overrides.handle_torch_function
 
 
@@ -59,6 +62,27 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
         return torch_function(MODE, public_api, None, args, kwargs)
     finally:
         push(MODE)
+
+
+cdef list lifted_modes():
+    """Take the user's modes that were entered before the graph from the stack: they are asked first, as without it."""
+    cdef Py_ssize_t i, n = stack_size()
+    for i in range(n):
+        if not isinstance(stack_at(i), DeviceContext):
+            return [pop() for _ in range(n - i)][::-1]
+    return []
+
+
+cdef int take_mode() except -1:
+    """Take the mode of this library from the stack, whatever lies above it."""
+    cdef list above = []
+    mode = pop()
+    while mode is not MODE:
+        above.append(mode)
+        mode = pop()
+    for mode in reversed(above):
+        push(mode)
+    return 0
 
 
 cdef Py_ssize_t users = 0                # graphs that are open, in all threads
@@ -97,6 +121,8 @@ cdef int begin_shortcuts() except -1:
             take_operators()
         if "module_call" not in parts_off:
             take_calls()
+        for function in private.INCOMPLETE:
+            own_bodies.take_apart(function, handler_of(function))
     elif "module_call" not in parts_off and calls_lost():
         take_calls()
     look_for_tools()
@@ -264,9 +290,12 @@ cdef class Context:
             self.guard = Guard()
             self.guard.__enter__()
         if outer is None:
+            above = lifted_modes()
             push(MODE)
             watch_thread_end()
             (<Tape>self.tape).modes = ao_mode_count()
+            for mode in above:
+                push(mode)
             begin_shortcuts()
         else:
             (<Tape>self.tape).modes = (<Tape>outer.tape).modes
@@ -321,7 +350,7 @@ cdef class Context:
             set_innermost_graph(None)
             set_active_tape(None)
             end_shortcuts()
-            pop()
+            take_mode()
         else:
             set_innermost_graph(top)
             set_active_tape(top.tape)

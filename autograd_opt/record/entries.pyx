@@ -373,7 +373,7 @@ cpdef dict index_attributes(object index):
             break
     else:
         return {"index": index}
-    entries = normal_index(index)
+    entries = tuple([t.bool() if is_tensor(t) and ao_dtype(t) is torch.uint8 else t for t in normal_index(index)])
     versions = [version_of(t) for t in entries if is_tensor(t)]
     return {"index": entries, "versions": tuple(versions)} if versions else {"index": entries}
 

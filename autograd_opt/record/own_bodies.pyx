@@ -37,9 +37,26 @@ cdef inline Py_ssize_t place_of(PyObject *code) noexcept:
     return <Py_ssize_t>i
 
 
+def take_apart(function, handler):
+    """Let `function` run its own body from the first call on."""
+    cdef Py_ssize_t i = place_of(<PyObject *>function.__code__)
+    if type(handler) is Decomposed and codes[i] == NULL:
+        note_body(function, i)
+
+
+cdef int note_body(object function, Py_ssize_t i) except -1:
+    """Enter the code of `function`, for good: an address stays one object's."""
+    global count
+    code = function.__code__
+    Py_INCREF(code)
+    Py_INCREF(function)
+    codes[i], functions[i] = <PyObject *>code, <PyObject *>function
+    count += 1
+    return 0
+
+
 cdef int learn_body(object function, Decomposed handler) except -1:
     """`function` was handed over, from its own body, and is taken apart by calling that."""
-    global count
     cdef ao_frame_t frame
     cdef object code
     cdef Py_ssize_t i
@@ -50,10 +67,7 @@ cdef int learn_body(object function, Decomposed handler) except -1:
     if frame != NULL:
         if ao_frame_code(frame) == <PyObject *>code and type(handler.body) is FunctionType and handler.body.__code__ is code \
                 and codes[i] == NULL:
-            Py_INCREF(code)              # for good: an address stays one object's
-            Py_INCREF(function)
-            codes[i], functions[i] = <PyObject *>code, <PyObject *>function
-            count += 1
+            note_body(function, i)
         ao_frame_done(frame)
     return 0
 

@@ -7,7 +7,8 @@ from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_call, ao_casts, ao_direct_linear, ao_dtype, ao_is_inference, ao_is_view, ao_linear, ao_plain, ao_use_reads,
+    ao_builtin0, ao_call, ao_casts, ao_direct_linear, ao_dtype, ao_is_inference, ao_is_view, ao_linear, ao_plain, ao_strided,
+    ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle
@@ -33,6 +34,7 @@ from autograd_opt.record.unrecorded cimport note_view, set_apart, shown, started
 
 ao_use_reads(reads_address())
 cdef object is_inference = private.TensorBase.__dict__["is_inference"]
+cdef object dispatch_modes = private.len_torch_dispatch_stack
 cdef object any_autocast = private.is_any_autocast_enabled
 cdef object linear_function = private.nn.linear
 
@@ -205,8 +207,21 @@ cdef object by_torch(Op op, object func, tuple args, dict kwargs, tuple operands
         r = ao_linear(operands[0], operands[1], operands[2])
     else:
         r = ao_call(func, args, kwargs)
+        if op.flags & VIEW and ao_builtin0(dispatch_modes) != 0:
+            r = as_view(operands[0], r)
     started(r)
     return r
+
+
+cdef object as_view(object base, object r):
+    """The result of a view, which under a dispatch mode is none of `base` in torch's eyes where torch composes it."""
+    if type(r) is tuple or type(r) is list:
+        return type(r)([as_view(base, t) for t in r])
+    if type(r) is not Tensor or r is base or ao_is_view(r) or not ao_strided(r) or ao_dtype(r) is not ao_dtype(base) \
+            or r.is_conj() != base.is_conj() or r.is_neg() != base.is_neg() \
+            or private.storage_id(r.untyped_storage()) != private.storage_id(base.untyped_storage()):
+        return r
+    return base.as_strided(r.shape, r.stride(), r.storage_offset())
 
 
 cdef inline bint without_node(Tape tape, Op op, object r, object source, uint32_t flags, bint req, bint grad) except -1:
@@ -398,8 +413,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
                 e = key_of_all(tape, op, nodes, operands, attrs, req, grad)
                 moves = tape.table.moves
         else:
-            r = ao_call(func, args, kwargs)
-            started(r)
+            r = by_torch(op, func, args, kwargs, operands)
         if op.flags & HIDES:
             r = shown(r)
         if without_node(tape, op, r, operands[0] if operands else None, flags, req, grad):

@@ -167,6 +167,16 @@ def test_the_index_of_an_assignment_is_not_written_before_backward(index: Any, o
                 y.sum().backward()
 
 
+def test_bytes_as_a_mask_of_an_assignment() -> None:
+    def program(x: Tensor, v: Tensor) -> Tensor:
+        y = x * 1
+        y[torch.tensor([1, 0, 1], dtype=torch.uint8)] = v[0]
+        return y * y
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compare(program, X, X.flip(0))
+
+
 def casts(t: Tensor) -> list[Tensor]:
     return [torch.as_tensor(t, dtype=torch.float32), torch.as_tensor(t), torch.as_tensor(data=t, dtype=torch.float16),
             torch.as_tensor(t, dtype=torch.int64), torch.as_tensor(t, device="cpu"), torch.asarray(t, dtype=torch.float32, requires_grad=True)]
