@@ -17,11 +17,12 @@ PARTS = {
     "tensor_info": "what a tensor is (type, sizes, version, memory) by torch's C functions and fields",
     "kernels": "kernels by their C++ entries, past the bindings",
     "vectorcall": "an entry of our own for torch's built-in functions and methods",
-    "getset": "an entry of our own for properties of plain tensors (without it `z.real = x` is not recorded for a constant `z`)",
+    "getset": "an entry of our own for properties of plain tensors (without it `z.real = x` is not recorded for a "
+        "constant `z`)",
     "module_call": "calls of torch's modules in compiled code",
     "number_slots": "operators of recorded tensors by the C slots of their class",
-    "torch_functions": "a shorter way from torch's Python functions to a graph (without it `F.l1_loss` loses its weight, "
-        "as under every mode of torch functions)",
+    "torch_functions": "a shorter way from torch's Python functions to a graph (without it `F.l1_loss` loses its "
+        "weight, as under every mode of torch functions)",
 }
 """Name of an acceleration -> what it does."""
 

@@ -29,8 +29,8 @@ def is_basic(entry: Any) -> bool:
 
 def is_sequence(entry: Any) -> bool:
     """True for arrays and for objects that Python counts and indexes, as lists; numbers of NumPy are none."""
-    return isinstance(entry, Sequence) or hasattr(entry, "__getitem__") and hasattr(entry, "__len__") \
-        and not isinstance(entry, (dict, torch.Tensor))
+    return isinstance(entry, Sequence) or (hasattr(entry, "__getitem__") and hasattr(entry, "__len__") \
+        and not isinstance(entry, (dict, torch.Tensor)))
 
 
 def stands_for_tuple(index: Any) -> bool:
@@ -56,9 +56,10 @@ def normal_entry(entry: Any) -> Any:
     if isinstance(entry, slice):
         return slice(*(None if n is None else operator.index(n) for n in (entry.start, entry.stop, entry.step)))
     if is_sequence(entry):
-        picked = torch.tensor(entry if isinstance(entry, (list, str, bytes)) or hasattr(entry, "dtype") else list(entry))
+        known = isinstance(entry, (list, str, bytes)) or hasattr(entry, "dtype")
+        picked = torch.tensor(entry if known else list(entry))
         return normal_entry(picked if picked.dtype in MASKS else picked.to(torch.int64))
-    if hasattr(entry, "dtype") and entry.dtype == bool or not hasattr(entry, "__index__"):
+    if (hasattr(entry, "dtype") and entry.dtype == bool) or not hasattr(entry, "__index__"):
         raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
                          f"indices (got {type(entry).__name__})")
     return operator.index(entry)

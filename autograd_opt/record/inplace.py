@@ -327,7 +327,8 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         views.refuse_unread(x)
     node = handles.handle_of(x) if torch.is_grad_enabled() else None
     own_leaf = node is not None and node.op == "opaque" and not node.operands       # that the call has made itself
-    if node is not None and node.requires_grad and (node.is_leaf and not has_history(x) or view_history.leads_nowhere(node) or own_leaf):
+    if node is not None and node.requires_grad and (
+            (node.is_leaf and not has_history(x)) or view_history.leads_nowhere(node) or own_leaf):
         raise errors.InplaceError(errors.at(
             "a view of a leaf Variable that requires grad is being used in an in-place operation. "
             "Use torch.no_grad() to update it, or write to a clone()"

@@ -56,10 +56,12 @@ INDICES: dict[str, Any] = {
     "slice of objects": slice(Number(1), None), "slice of np.int64": slice(np.int64(0), np.int64(2)),
     "enum": Row.SECOND, "enum in a tuple": (Row.SECOND, ALL),
     "empty list": [], "empty list in a tuple": ([],), "empty lists": [[], []],
-    "list": [2, 0], "list of floats": [1.0, 1.7], "list of np.int64": [np.int64(2), 0], "list of arrays": [np.array([0, 1]), np.array([1, 2])],
+    "list": [2, 0], "list of floats": [1.0, 1.7], "list of np.int64": [np.int64(2), 0],
+    "list of arrays": [np.array([0, 1]), np.array([1, 2])],
     "list of arrays without axes": [np.array(0), np.array(1)], "list of lists": [[0, 1], [1, 2]],
     "list with None": [None], "list with a slice": [slice(0, 2)], "booleans": [True, False, True], "boolean": True,
-    "range": range(2), "UserList": collections.UserList([0, 2]), "sequence": Pair(), "list of sequences": [Pair(), Pair()],
+    "range": range(2), "UserList": collections.UserList([0, 2]), "sequence": Pair(),
+    "list of sequences": [Pair(), Pair()],
     "memoryview": memoryview(b"\1"), "number beside a list": (0, [1, 2]), "None beside a list": (None, [0, 2]),
     "float": 1.0, "float in a tuple": (1.0,), "set": {0}, "dict": {0: 1}, "str": "a", "str in a tuple": ("0",),
     "int32 tensor": torch.tensor([1], dtype=torch.int32), "uint8 tensor": torch.tensor(1, dtype=torch.uint8),
@@ -154,7 +156,8 @@ def test_a_number_in_a_tensor_is_read_at_the_call(program: Callable[[Tensor, Ten
 
 
 @pytest.mark.parametrize("optimize", [False, True])
-@pytest.mark.parametrize("index", [torch.tensor([0]), torch.tensor([True, False, False]), (torch.tensor([0]), ALL)], ids=str)
+@pytest.mark.parametrize("index", [
+    torch.tensor([0]), torch.tensor([True, False, False]), (torch.tensor([0]), ALL)], ids=str)
 def test_the_index_of_an_assignment_is_not_written_before_backward(index: Any, optimize: bool) -> None:
     for graph in (lambda: ao.AutogradGraph(optimize=optimize), None):
         x, v = X.clone().requires_grad_(), torch.tensor(5.0, dtype=X.dtype, requires_grad=True)
@@ -179,7 +182,8 @@ def test_bytes_as_a_mask_of_an_assignment() -> None:
 
 def casts(t: Tensor) -> list[Tensor]:
     return [torch.as_tensor(t, dtype=torch.float32), torch.as_tensor(t), torch.as_tensor(data=t, dtype=torch.float16),
-            torch.as_tensor(t, dtype=torch.int64), torch.as_tensor(t, device="cpu"), torch.asarray(t, dtype=torch.float32, requires_grad=True)]
+            torch.as_tensor(t, dtype=torch.int64), torch.as_tensor(t, device="cpu"),
+            torch.asarray(t, dtype=torch.float32, requires_grad=True)]
 
 
 @pytest.mark.parametrize("optimize", [False, True])

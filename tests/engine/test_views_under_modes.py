@@ -26,12 +26,16 @@ class Passing(TorchDispatchMode):
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "reshape": lambda w: w.reshape(3, 4), "T": lambda w: w.T, "mT": lambda w: w.mT, "H": lambda w: w.H,
     "view_as": lambda w: w.view_as(torch.zeros(6, 2)), "ravel": lambda w: w.ravel(), "flatten": lambda w: w.flatten(),
-    "movedim": lambda w: w.movedim(0, 1), "swapaxes": lambda w: w.swapaxes(0, 1), "unflatten": lambda w: w.unflatten(1, (2, 3)),
-    "hsplit": lambda w: w.hsplit(2)[1], "vsplit": lambda w: w.vsplit(2)[1], "tensor_split": lambda w: w.tensor_split(2, 1)[0],
+    "movedim": lambda w: w.movedim(0, 1), "swapaxes": lambda w: w.swapaxes(0, 1),
+    "unflatten": lambda w: w.unflatten(1, (2, 3)),
+    "hsplit": lambda w: w.hsplit(2)[1], "vsplit": lambda w: w.vsplit(2)[1],
+    "tensor_split": lambda w: w.tensor_split(2, 1)[0],
     "narrow": lambda w: w.narrow(0, 1, 1), "expand_as": lambda w: w[:, :1].expand_as(torch.zeros(2, 6)),
-    "broadcast_to": lambda w: w.broadcast_to((2, 2, 6)), "atleast_3d": torch.atleast_3d, "adjoint": lambda w: w.adjoint(),
+    "broadcast_to": lambda w: w.broadcast_to((2, 2, 6)), "atleast_3d": torch.atleast_3d,
+    "adjoint": lambda w: w.adjoint(),
     "slice": lambda w: w[:, 1:3], "select": lambda w: w[0], "diagonal": lambda w: w.diagonal(),
-    "two": lambda w: w.reshape(3, 4).T.reshape(4, 3), "contiguous": lambda w: w.contiguous(), "to": lambda w: w.to(w.dtype),
+    "two": lambda w: w.reshape(3, 4).T.reshape(4, 3), "contiguous": lambda w: w.contiguous(),
+    "to": lambda w: w.to(w.dtype),
 }
 
 

@@ -1,4 +1,4 @@
-"""Numbers of other classes where torch takes a number: NumPy's, subclasses of int, tensors without axes that change later."""
+"""Numbers of other classes where torch takes one: NumPy's, subclasses of int, tensors without axes that change later."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KINDS: dict[str, dict[type, Callable[[Any], Any]]] = {
     "subclass": {int: Whole},
     "tensor": {int: torch.tensor, float: torch.tensor},
 }
-LOOSER = {"split", "tensordot", "nn.functional.max_unpool1d", "nn.functional.max_unpool2d", "nn.functional.max_unpool3d"}
+LOOSER = {"split", "tensordot", *(f"nn.functional.max_unpool{d}d" for d in (1, 2, 3))}
 """torch's Python code asks here for a plain int; what it refuses is taken as a number."""
 SEQUENCES_ONLY = {"fft.fftshift", "fft.ifftshift"}
 """Their `dim` may be a tensor in torch."""
@@ -63,7 +63,8 @@ def outcome(function: Callable[..., Any], given: list[Any], structure: Any, grap
 def samples() -> list[tuple[Any, list[tuple[list[Any], Any]]]]:
     """Each entry of the database with the arguments of its first samples; made once, since torch takes long."""
     return [(op, [tree_flatten((s.input, s.args, s.kwargs))
-                  for s in islice(op.sample_inputs("cpu", torch.float64, requires_grad=True), SAMPLES)]) for op in ENTRIES]
+                  for s in islice(op.sample_inputs("cpu", torch.float64, requires_grad=True), SAMPLES)])
+            for op in ENTRIES]
 
 
 @pytest.mark.slow
@@ -75,7 +76,7 @@ def test_the_database(kind: str, inplace: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for op, found_samples in samples():
-            if inplace and op.inplace_variant is None or kind == "tensor" and op.name in SEQUENCES_ONLY:
+            if (inplace and op.inplace_variant is None) or (kind == "tensor" and op.name in SEQUENCES_ONLY):
                 continue
             write = op.inplace_variant
             function = (lambda x, *args, write=write, **kwargs: write(x * 1, *args, **kwargs)) if inplace else op.op
@@ -89,9 +90,10 @@ def test_the_database(kind: str, inplace: bool) -> None:
                         found = outcome(function, given, structure, ao.AutogradGraph)
                         assert isinstance(found, Exception), f"{op.name}, sample {number}: torch raises {wanted!r}"
                     continue
-                found = outcome(function, given, structure, lambda: ao.AutogradGraph(optimize=number % 2 == 0))  # noqa: B023
+                graph = functools.partial(ao.AutogradGraph, optimize=number % 2 == 0)
+                found = outcome(function, given, structure, graph)
                 assert not isinstance(found, Exception), f"{op.name}, sample {number}: {found!r}"
-                torch.testing.assert_close(found, wanted, equal_nan=True, msg=lambda m: f"{op.name}, {number}: {m}")  # noqa: B023
+                torch.testing.assert_close(found, wanted, equal_nan=True, msg=f"{op.name}, sample {number}")
                 seen += 1
     assert seen > 10
 
@@ -102,7 +104,8 @@ CHANGED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "ord": lambda x, t: x.norm(t), "correction": lambda x, t: x.std(correction=t),
     "delta": lambda x, t: F.huber_loss(x, x * 0, delta=t), "eps": lambda x, t: F.rms_norm(x, (3,), eps=t),
     "scale": lambda x, t: F.scaled_dot_product_attention(x[None], x[None], x[None], scale=t),
-    "dim": lambda x, t: x.cumsum(t.long()), "bounds": lambda x, t: x[t.long():], "window": lambda x, t: x[:, t.long():t.long() + 1],
+    "dim": lambda x, t: x.cumsum(t.long()), "bounds": lambda x, t: x[t.long():], "window": lambda x,
+    t: x[:, t.long():t.long() + 1],
     "select": lambda x, t: x.select(0, t.long()), "narrow": lambda x, t: x.narrow(0, t.long(), 1),
     "diagonal": lambda x, t: x.diagonal(t.long()), "pad": lambda x, t: F.pad(x, (t.long(), t.long())),
     "view": lambda x, t: x.reshape(t.long() * 9), "roll": lambda x, t: x.roll(t.long()),

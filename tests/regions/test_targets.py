@@ -16,15 +16,19 @@ X = torch.arange(9.0, dtype=torch.float64).reshape(3, 3).sin() + 3 * torch.eye(3
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "det": torch.linalg.det, "svdvals": torch.linalg.svdvals, "pinv": torch.linalg.pinv,
     "eigvalsh": lambda x: torch.linalg.eigvalsh(x @ x.mT), "qr": lambda x: torch.linalg.qr(x)[0],
-    "lu": lambda x: torch.linalg.lu(x)[2], "matrix_exp": lambda x: torch.matrix_exp(x / 4), "cumprod": lambda x: x.cumprod(0),
-    "lstsq": lambda x: torch.linalg.lstsq(x, x[:, :1])[0], "cdist": lambda x: torch.cdist(x, 2 * x + 1), "pdist": F.pdist,
+    "lu": lambda x: torch.linalg.lu(x)[2], "matrix_exp": lambda x: torch.matrix_exp(x / 4),
+    "cumprod": lambda x: x.cumprod(0),
+    "lstsq": lambda x: torch.linalg.lstsq(x, x[:, :1])[0], "cdist": lambda x: torch.cdist(x, 2 * x + 1),
+    "pdist": F.pdist,
     "interpolate": lambda x: F.interpolate(x[None, None], scale_factor=2, mode="bilinear"),
-    "grid_sample": lambda x: F.grid_sample(x[None, None], x[None, :, :2, None].expand(1, 3, 2, 2) / 10, align_corners=False),
+    "grid_sample": lambda x: F.grid_sample(
+        x[None, None], x[None, :, :2, None].expand(1, 3, 2, 2) / 10, align_corners=False),
     "unfold": lambda x: x.unfold(0, 2, 1), "renorm": lambda x: x.renorm(2, 0, 0.5),
     "two": lambda x: torch.linalg.det(x) * x.cumprod(1),
 }
 WRAPS: dict[str, Callable[[Any], Any]] = {
-    "region": lambda f: ao.optimize(f, patience=None), "as written": lambda f: ao.optimize(f, patience=None, optimize=False)}
+    "region": lambda f: ao.optimize(f, patience=None),
+    "as written": lambda f: ao.optimize(f, patience=None, optimize=False)}
 
 
 def gradients(f: Callable[[Tensor], Tensor], twice: bool) -> list[Tensor | None]:
@@ -53,7 +57,8 @@ def test_gradients_to_some_tensors(name: str, wrap: str) -> None:
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "convolution": lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(32, 1)),
-    "normalized": lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.LayerNorm(32), nn.Linear(32, 1)),
+    "normalized": lambda: nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.LayerNorm(32), nn.Linear(32, 1)),
     "pooled": lambda: nn.Sequential(nn.MaxPool2d(2), nn.Tanh(), nn.AvgPool2d(3), nn.Flatten(), nn.Linear(1, 1)),
     "bent": lambda: nn.Sequential(nn.Flatten(), nn.PReLU(), nn.GroupNorm(2, 36), nn.SiLU(), nn.Linear(36, 1)),
 }

@@ -60,7 +60,9 @@ def test_a_detached_argument() -> None:
     x = torch.ones(3, requires_grad=True)
     h = x * 1
     y = ao.optimize(lambda h: h.detach_() * 2, patience=None)(h)
-    assert not y.requires_grad and not h.requires_grad and h.is_leaf
+    assert not y.requires_grad
+    assert not h.requires_grad
+    assert h.is_leaf
 
 
 def test_a_written_view_is_refused() -> None:
@@ -82,7 +84,8 @@ def test_gradients_that_the_function_leaves_off(patience: int | None) -> None:
     finally:
         torch.set_grad_enabled(True)
     y.sum().backward()
-    assert x.grad is not None and x.grad.tolist() == [2, 2]
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 2]
 
 
 class Pair(tuple):  # type: ignore[type-arg]
@@ -99,7 +102,11 @@ def test_results_in_containers_that_are_made_otherwise() -> None:
         return Pair(x * 2, 3), types.MappingProxyType({"x": x * 4, "n": 1})
     x = torch.ones(2, requires_grad=True)
     pair, mapping = ao.optimize(function)(x)
-    assert type(pair) is Pair and pair.name == "pair" and pair[1] == 3  # type: ignore[attr-defined]
-    assert type(mapping) is types.MappingProxyType and list(mapping) == ["x", "n"]
+    assert type(pair) is Pair
+    assert pair.name == "pair"
+    assert pair[1] == 3
+    assert type(mapping) is types.MappingProxyType
+    assert list(mapping) == ["x", "n"]
     (pair[0] + mapping["x"]).sum().backward()
-    assert x.grad is not None and x.grad.tolist() == [6, 6]
+    assert x.grad is not None
+    assert x.grad.tolist() == [6, 6]
