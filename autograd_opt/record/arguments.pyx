@@ -4,6 +4,10 @@ from numbers import Integral, Number, Real
 
 import torch
 
+from cpython.dict cimport PyDict_Next
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM
+
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_all_off, ao_builtin0, ao_call, ao_is_innermost, ao_knows_functions, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
@@ -78,20 +82,26 @@ cdef bint foreigners(tuple args, dict kwargs) except -1:
 
 cdef bint unusual_numbers(tuple args, dict kwargs) except -1:
     """Does a call name numbers of classes that are not Python's own, those of NumPy, say?  torch takes each for a number."""
-    for x in args:
-        if is_unusual(x):
+    cdef PyObject *key
+    cdef PyObject *x
+    cdef Py_ssize_t i
+    for i in range(len(args)):
+        if is_unusual(<object>PyTuple_GET_ITEM(args, i)):
             return True
-    if kwargs:
-        for x in kwargs.values():
-            if is_unusual(x):
-                return True
+    i = 0
+    while kwargs is not None and PyDict_Next(kwargs, &i, &key, &x):
+        if is_unusual(<object>x):
+            return True
     return False
 
 
-cdef bint is_unusual(object x) except -1:
+cdef inline bint is_unusual(object x) except -1:
     cdef object kind = type(x)
-    if kind is Tensor or kind is CustomTensor or kind is Parameter or kind is int or x is None:
-        return False
+    return kind is not CustomTensor and kind is not Tensor and kind is not Parameter and kind is not int and x is not None \
+        and kind is not float and kind is not bool and is_unusual_kind(x, kind)
+
+
+cdef bint is_unusual_kind(object x, object kind) except -1:
     if kind is tuple or kind is list:
         deeper()
         try:
@@ -118,16 +128,22 @@ def plain_numbers(x):
 
 cpdef dict plain_attributes(dict attrs):
     """The attributes of a call with each tensor of one number as that number, for which torch takes it."""
-    for x in attrs.values():
-        if holds_tensor(x):
-            return {name: plain_attribute(x) for name, x in attrs.items()}
+    cdef PyObject *key
+    cdef PyObject *x
+    cdef Py_ssize_t i = 0
+    while PyDict_Next(attrs, &i, &key, &x):
+        if holds_tensor(<object>x):
+            return {name: plain_attribute(value) for name, value in attrs.items()}
     return attrs
 
 
-cdef bint holds_tensor(object x) except -1:
+cdef inline bint holds_tensor(object x) except -1:
     cdef object kind = type(x)
-    if kind is int or kind is bool or x is None or kind is float:
-        return False
+    return kind is not int and kind is not bool and x is not None and kind is not float and kind is not str \
+        and holds_tensor_inside(x, kind)
+
+
+cdef bint holds_tensor_inside(object x, object kind) except -1:
     if kind is tuple or kind is list:
         for y in x:
             if holds_tensor(y):

@@ -1,4 +1,4 @@
-"""Numbers of other classes where torch takes one: NumPy's, subclasses of int, tensors without axes that change later."""
+"""Numbers of other classes where torch takes one: NumPy's, subclasses of int, tensors without axes changed later."""
 
 from __future__ import annotations
 
