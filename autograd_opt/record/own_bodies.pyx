@@ -15,12 +15,14 @@ from torch.overrides import has_torch_function_variadic as each_asked
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 
-from autograd_opt.abi.ctorch cimport ao_frame, ao_frame_code, ao_frame_done, ao_frame_t
+from autograd_opt.abi.ctorch cimport ao_frame, ao_frame_code, ao_frame_done, ao_frame_t, ao_use_reads
+from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport CustomTensor, PlainTensor as Tensor
 from autograd_opt.graph.tape cimport Tape, recording
-from autograd_opt.record.arguments cimport mode_innermost
+from autograd_opt.record.arguments cimport grad_on, mode_innermost
 from autograd_opt.record.routes cimport Decomposed, handlers
 
+ao_use_reads(reads_address())
 cdef enum:
     ROOM = 1024                          # places; a power of two, of which a quarter is used at most
 cdef PyObject *codes[ROOM]
@@ -98,9 +100,15 @@ cdef inline bint ours(object x):
     return kind is Tensor or kind is CustomTensor or kind is Parameter or x is None or kind is float or kind is int
 
 
+cdef bint nothing_follows() except -1:
+    """True if gradients are off: torch may then compute a whole layer in one kernel, as a transformer's in eval mode."""
+    cdef PyObject *tp = recording()
+    return tp != NULL and not (<Tape>tp).guarded and not grad_on() and mode_innermost()
+
+
 def has_torch_function(relevant_args):
-    """`torch.overrides.has_torch_function`, which answers no in such a body."""
-    return False if ours(relevant_args) and apart() else any_asked(relevant_args)
+    """`torch.overrides.has_torch_function`, which answers no in such a body, and where gradients are off."""
+    return False if ours(relevant_args) and (apart() or nothing_follows()) else any_asked(relevant_args)
 
 
 def has_torch_function_unary(argument):

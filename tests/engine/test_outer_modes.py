@@ -1,7 +1,8 @@
-"""Modes of torch functions that are the user's, entered before a context; functions that tell a mode not everything."""
+"""Modes of torch functions that were entered before a context, and what torch does otherwise under any such mode."""
 
 from __future__ import annotations
 
+import warnings
 from contextlib import nullcontext
 from typing import Any
 
@@ -85,3 +86,23 @@ def test_the_weight_of_an_absolute_loss() -> None:
             y.backward()
         found.append((y.detach(), x.grad))
     torch.testing.assert_close(found[1:], found[:1] * 2)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_layers_that_torch_computes_in_one_kernel(masked: bool) -> None:
+    """In eval mode and without gradients, torch leaves out what is padded."""
+    torch.manual_seed(0)
+    encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    attention = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    x = torch.randn(2, 3, 8)
+    mask = torch.tensor([[0, 0, 1], [0, 1, 1]]).bool() if masked else None
+    found = []
+    for context in CONTEXTS:
+        with context(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")             # nested tensors are a prototype
+            p = x.clone().requires_grad_() * 1
+            with torch.no_grad():
+                y, z = encoder(p, src_key_padding_mask=mask), attention(p, p, p, key_padding_mask=mask)[0]
+            (p * y * z).sum().backward()
+        found.append((y.detach(), z.detach()))
+    torch.testing.assert_close(found[1:], found[:1] * 2, rtol=0, atol=0)
