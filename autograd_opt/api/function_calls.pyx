@@ -29,7 +29,7 @@ from autograd_opt.graph import references, view_history
 from autograd_opt.graph.handles cimport handle
 from autograd_opt.graph.handles import handle_of, wrote
 from autograd_opt.graph.node cimport (
-    LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, shape_of,
+    LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, ordinary, shape_of,
 )
 from autograd_opt.graph.plain_values cimport is_float, same_device
 from autograd_opt.graph.tape cimport Held, Tape, active_tape, recording
@@ -53,7 +53,7 @@ cdef int VARIADIC_CODE = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 def apply(cls, *args, **kwargs):
     """`Function.apply`: this engine's inside a context, torch's outside."""
-    if recording() != NULL:
+    if recording() != NULL and not traced(args):
         return run(cls, args, kwargs)
     result = torch_apply(cls, *transforms.swapped(args), **kwargs)
     if active_tape() is None and torch.is_grad_enabled():
@@ -61,6 +61,14 @@ def apply(cls, *args, **kwargs):
         if followed_tensors:
             mark(result, set(map(id, args)), recorded_before(cls, followed_tensors), cls)
     return result
+
+
+cdef bint traced(tuple args) except -1:
+    """True if torch's compiler is at work on stand-ins of tensors, whose Functions are its own."""
+    for t in args:
+        if isinstance(t, Tensor) and not ordinary(t) and private.is_compiling():
+            return True
+    return False
 
 
 @cython.final

@@ -39,6 +39,25 @@ def test_a_compiled_function_inside(optimize: bool) -> None:
         assert torch.allclose(x.grad, (x * 2).sin().detach() + 2 * x.detach() * (x * 2).cos().detach())  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("function", [
+    lambda x: x.sin() * 2, lambda x: torch.sin(x) + 1, torch.nn.functional.relu, lambda x: (x * 2).exp(),
+    lambda x: (x.sin() * x.exp()).sum(),
+], ids=["method", "function", "functional", "after an operator", "several"])
+def test_compiled_functions_of_several_kinds(function: Any, backend: str, optimize: bool) -> None:
+    """Where torch's compiler breaks off, what is left of the function is compiled for a recorded tensor."""
+    seen = []
+    for context in (nullcontext, lambda: ao.AutogradGraph(optimize=optimize)):
+        torch.compiler.reset()
+        fn, x = torch.compile(function, backend=backend), torch.tensor([1.0, 2.0], requires_grad=True)
+        for _ in range(2):
+            with context():
+                fn(x).sum().backward()
+        seen.append(x.grad)
+    torch.testing.assert_close(seen[1], seen[0])
+
+
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("needs", [True, False])
 @pytest.mark.parametrize("optimize", [False, True])
