@@ -353,6 +353,10 @@ def is_compiling() -> bool:
     return torch.compiler.is_compiling() or torch._guards.TracingContext.try_get() is not None
 
 
+get_frame_callback: Callable[[], Any] = C._dynamo.eval_frame.get_eval_frame_callback
+"""What torch.compile looks at the frames of this thread with; None or False where it does not."""
+
+
 def frame_callback() -> Callable[[Any], Any]:
     """What sets the function by which torch.compile looks at the frames of this thread, and returns the one before."""
     return C._dynamo.eval_frame.set_eval_frame

@@ -74,13 +74,18 @@ def kind_of(t: Any) -> str:
     return f"a tensor of class {type(t).__name__}" if t.layout is torch.strided else f"a tensor of layout {t.layout}"
 
 
+def seen_by_compiler() -> UnsupportedError:
+    """A context inside a function that torch compiles."""
+    return UnsupportedError(at(
+        "torch.compile does not see into the context of an AutogradGraph: compile functions that are called inside "
+        "it, and put @torch.compiler.disable on the one that opens it"
+    ))
+
+
 def unsupported_operand(t: Any, operation: str = "an operation", tracked: bool = True) -> UnsupportedError:
     """An operand that cannot be recorded."""
     if private.is_compiling():
-        return UnsupportedError(at(
-            "torch.compile does not see into the context of an AutogradGraph: compile functions that are called inside "
-            "it, and put @torch.compiler.disable on the one that opens it"
-        ))
+        return seen_by_compiler()
     met = "met a tensor that requires grad in" if tracked else "was given to"
     return UnsupportedError(at(
         f"{kind_of(t)} {met} {operation}: an AutogradGraph does not record such "

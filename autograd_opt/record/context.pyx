@@ -32,6 +32,7 @@ from autograd_opt.record.sites cimport forget_sites
 ao_use_reads(reads_address())
 cdef object push = private.push_on_torch_function_stack
 cdef object pop = private.pop_torch_function_stack
+cdef object get_frame_callback = private.get_frame_callback
 cdef object stack_size = private.len_torch_function_stack
 cdef object stack_at = private.get_function_stack_at
 cdef object DeviceContext = private.DeviceContext
@@ -260,7 +261,7 @@ cdef class Context:
         cdef object known
         if self.thread is not None:
             self.refuse_second_entry()
-        if private.forward_level() >= 0 or transform_level() is not None:
+        if private.forward_level() >= 0 or transform_level() is not None or get_frame_callback():
             refuse_opening(self)
         allowance = self.allowance
         tape = Tape(self.optimize, self.sources, ALLOWANCE if allowance is None else <Py_ssize_t>allowance)

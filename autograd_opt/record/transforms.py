@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD
-from autograd_opt.graph import handles, references, view_history
+from autograd_opt.graph import handles, references, refusals, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor, connected
 from autograd_opt.graph.thread_state import excluded_autograd, torch_autograd
@@ -321,7 +321,9 @@ def refuse_dual_level(original: Callable[[], int]) -> Callable[[], int]:
 
 
 def refuse_opening(graph: Any) -> None:
-    """Refuse to open `graph` inside a transform or a dual level, whose tensors it would not follow."""
+    """Refuse to open `graph` inside a compiled function, a transform or a dual level, whose tensors it would not follow."""
+    if private.get_frame_callback():
+        raise refusals.seen_by_compiler()
     if private.forward_level() >= 0:
         raise errors.UnsupportedError(errors.at(
             f"{graph.label} was opened inside a forward-mode level (torch.autograd.forward_ad or torch.func.jvp): a "
