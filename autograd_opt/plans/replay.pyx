@@ -9,15 +9,19 @@ from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
 from libc.math cimport copysign
 from libc.stdint cimport int64_t, uintptr_t
+from libc.stdlib cimport qsort
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.plans.blocks cimport Stretch
+from autograd_opt.plans.capture import Unrepeatable
 
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
 cdef object data_ptr = private.TensorBase.__dict__["data_ptr"]
 cdef object backward_hooks = private.backward_hooks
 cdef object post_accumulate_grad_hooks = private.post_accumulate_grad_hooks
+cdef object storage_id = private.storage_id
+cdef object strided = torch.strided
 cdef object MISSING = object()
 
 
@@ -251,69 +255,155 @@ cdef bint hooked(object t) except -1:
 
 cdef class TensorGuard:
     """How a tensor must be for a plan: class, shape, strides, dtype, device, gradient."""
-    cdef object kind, shape, stride, dtype, device, offset
-    cdef bint requires_grad, leaf, grad, hooked
+    cdef object kind, shape, stride, dtype, device
+    cdef bint requires_grad, leaf, grad, hooked, is_complex
+    cdef Py_ssize_t bytes
     cdef TensorGuard gradient
 
     def __init__(self, t, bint gradients=True):
+        if t.layout is not strided or t.is_nested:
+            raise Unrepeatable("it meets a tensor that is sparse or nested")
         self.kind, self.shape, self.stride = type(t), t.shape, t.stride()
         self.dtype, self.device, self.requires_grad = t.dtype, t.device, t.requires_grad
+        self.is_complex = t.is_complex()
+        self.bytes = bytes_of(t)
         self.leaf = t.is_leaf
         self.hooked = hooked(t)
         self.grad = gradients and self.leaf and self.requires_grad
         self.gradient = TensorGuard(t.grad, False) if self.grad and t.grad is not None else None
 
-    cdef bint holds(self, object t) except -1:
-        if type(t) is not self.kind or t.requires_grad is not self.requires_grad or t.shape != self.shape \
-                or t.dtype is not self.dtype or t.stride() != self.stride or t.device != self.device:
+    cdef bint holds(self, object t, list met) except -1:
+        """True if a tensor is so; it and its gradient are appended to `met`."""
+        if type(t) is not self.kind or t.requires_grad is not self.requires_grad or t.dtype is not self.dtype \
+                or t.shape != self.shape or t.stride() != self.stride or t.device != self.device:
             return False
+        met.append(t)
         if t.requires_grad and (t.is_leaf is not self.leaf or hooked(t) is not self.hooked):
             return False
         if self.grad:
             g = t.grad
-            if (g is None) is not (self.gradient is None):
+            if (g is None) is not (self.gradient is None) or (g is not None and not self.gradient.holds(g, met)):
                 return False
-            return g is None or self.gradient.holds(g)
-        return not t.is_conj() and not t.is_neg()
+        return not (self.is_complex and t.is_conj()) and not t.is_neg()
+
+    cdef int add_bytes(self, list found) except -1:
+        """Append the size of each tensor that `holds` has met."""
+        found.append(self.bytes)
+        if self.gradient is not None:
+            self.gradient.add_bytes(found)
+        return 0
+
+
+cdef Py_ssize_t bytes_of(object t) except -1:
+    """How many bytes lie between the first element of a tensor and the end of the last one."""
+    if not t.numel() or not data_ptr(t):
+        return 0
+    return (1 + sum([(size - 1) * stride for size, stride in zip(t.shape, t.stride())])) * t.element_size()
+
+
+cdef struct Extent:
+    uintptr_t start
+    uintptr_t end
+    Py_ssize_t number
+
+
+cdef int earlier(const void *one, const void *other) noexcept nogil:
+    """Order extents by where they begin, and of those that begin together by number."""
+    cdef const Extent *x = <const Extent *>one
+    cdef const Extent *y = <const Extent *>other
+    if x.start != y.start:
+        return 1 if x.start > y.start else -1
+    return (x.number > y.number) - (x.number < y.number)
+
+
+cdef class Sharing:
+    """Which of some tensors lie in the same memory, and how far from each other they begin."""
+    cdef Py_ssize_t count
+    cdef Numbers bytes, first, distance
+    cdef Extent *extents
+
+    def __cinit__(self, list tensors, list sizes):
+        self.count = len(tensors)
+        self.bytes, self.first, self.distance = Numbers(sizes), Numbers(range(self.count)), Numbers([0] * self.count)
+        self.extents = <Extent *>PyMem_Malloc(max(1, self.count) * sizeof(Extent))
+        if self.extents == NULL:
+            raise MemoryError()
+        self.compared(tensors, True)
+        for i in range(self.count):
+            one, other = tensors[i], tensors[self.first.at[i]]
+            if one is not other and storage_id(one.untyped_storage()) != storage_id(other.untyped_storage()):
+                raise Unrepeatable("two storages of its operands are the same memory")
+
+    def __dealloc__(self):
+        PyMem_Free(self.extents)
+
+    cdef bint compared(self, list tensors, bint keep) except -1:
+        """True if others lie as these tensors did; with `keep`, note how they lie."""
+        cdef Py_ssize_t i, number, first = 0, count = 0
+        cdef uintptr_t start = 0, end = 0
+        cdef Extent *one
+        for i in range(self.count):
+            if self.bytes.at[i]:
+                one = self.extents + count
+                one.start, one.number = <uintptr_t>data_ptr(<object>PyList_GET_ITEM(tensors, i)), i
+                one.end = one.start + self.bytes.at[i]
+                count += 1
+        qsort(self.extents, count, sizeof(Extent), earlier)
+        for i in range(count):
+            one = self.extents + i
+            if one.start >= end:
+                first, start = one.number, one.start
+            end = max(end, one.end)
+            number = one.number
+            if keep:
+                self.first.at[number], self.distance.at[number] = first, one.start - start
+            elif self.first.at[number] != first or self.distance.at[number] != <Py_ssize_t>(one.start - start):
+                return False
+        return True
 
 
 cdef class Guard:
     """What of a call and of the state that its function sees decides whether a plan is for it."""
-    cdef list tensors, repeats
+    cdef list repeats, guards
     cdef list places, plain
-    cdef list held, held_guards, entries
+    cdef list held, entries
     cdef object structure
+    cdef Sharing sharing
 
     def __init__(self, list leaves, structure, list held, list entries):
         """`leaves`: the arguments, flat; `held`: tensors that the plan holds; `entries`: (dictionary, key, value)."""
+        cdef list met = [], sizes = []
         self.structure = structure
         self.places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
-        self.tensors = [TensorGuard(leaves[i]) for i in self.places]
         self.plain = [(i, x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)]
         everything = [leaves[i] for i in self.places] + held
-        self.repeats = first_places(everything)
-        self.held, self.held_guards = held, [TensorGuard(t) for t in held]
-        self.entries = entries
+        self.guards = [TensorGuard(t) for t in everything]
+        self.held, self.entries = held, entries
+        for t, guard in zip(everything, self.guards):
+            (<TensorGuard>guard).holds(t, met)
+            (<TensorGuard>guard).add_bytes(sizes)
+        if len(met) != len(sizes):
+            raise Unrepeatable("an operand is a lazy conjugate")
+        self.repeats = first_places(met)
+        self.sharing = Sharing(met, sizes)
 
     cpdef bint holds(self, list leaves, object structure) except -1:
         """True if the plan is for a call with these arguments, now."""
-        cdef Py_ssize_t i
-        cdef list everything
+        cdef Py_ssize_t i, count = len(self.places)
+        cdef list met = []
         if structure != self.structure:
             return False
         for i, x in self.plain:
             if not same(leaves[i], x):
                 return False
-        everything = []
-        for i in range(len(self.places)):
-            t = leaves[<Py_ssize_t>self.places[i]]
-            if not (<TensorGuard>self.tensors[i]).holds(t):
+        try:
+            for i in range(len(self.guards)):
+                t = leaves[<Py_ssize_t>self.places[i]] if i < count else self.held[i - count]
+                if not (<TensorGuard>PyList_GET_ITEM(self.guards, i)).holds(t, met):
+                    return False
+            if first_places(met) != self.repeats or not self.sharing.compared(met, False):
                 return False
-            everything.append(t)
-        for i in range(len(self.held)):
-            if not (<TensorGuard>self.held_guards[i]).holds(self.held[i]):
-                return False
-        if first_places(everything + self.held) != self.repeats:
+        except RuntimeError:        # of a tensor that has no strides or no memory
             return False
         return unchanged(self.entries)
 
@@ -321,7 +411,7 @@ cdef class Guard:
 cdef list first_places(list tensors):
     """For each, the first place where the same object stands."""
     cdef dict seen = {}
-    return [seen.setdefault(id(t), i) for i, t in enumerate(tensors)]
+    return [seen.setdefault(<uintptr_t><void *>t, i) for i, t in enumerate(tensors)]
 
 
 def unchanged(list entries):
