@@ -275,8 +275,8 @@ def compile(
 
     The first call of a kind is only recorded, the second makes its plan, and the others repeat that.
     A kind is: the structure of the arguments; shapes, strides, dtypes, devices, `requires_grad` and identity of
-    tensors, and which share memory; equal Python values; the state of what the function reaches (closures, globals that it names, modules,
-    attributes); grad mode.
+    tensors, and which share memory; equal Python values; the state of what the function reaches (closures, globals
+    that it names, modules, attributes); grad mode.
     A call is recorded each time where it looks at values (`item()`), changes Python state that the function reaches, or
     runs anything but torch's operators.  What no argument, closure, global or attribute shows, as the time or a file,
     must not decide what is computed.

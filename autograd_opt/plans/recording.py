@@ -57,7 +57,8 @@ class Before:
     def __init__(self, function: Callable[..., Any], leaves: list[Any]) -> None:
         self.leaves = leaves
         reached = Reached().collect(function, *(x for x in leaves if not isinstance(x, Tensor)))
-        self.entries, self.kept = reached.entries, reached.kept
+        self.entries, self.kept, self.draws = reached.entries, reached.kept, reached.draws
+        reached.refuse_attributes(t for t in leaves if isinstance(t, Tensor))
         self.sources: dict[int, tuple[Tensor, Source]] = {}
         self.ends: set[int] = set()          # leaves of torch's graph; in a region other tensors are leaves, too
         for t in reached.tensors:
@@ -88,6 +89,8 @@ class Before:
         """Refuse a function that has changed what it sees."""
         if not replay.unchanged(self.entries):
             raise Unrepeatable("it changes what it sees of the program's state")
+        if any(state() != was for state, was in self.draws):
+            raise Unrepeatable("it draws random numbers outside torch")
 
     def source_of(self, t: Tensor, made: set[int]) -> Source:
         """Where a tensor from outside comes from."""

@@ -1,7 +1,10 @@
 """Run the steps of a plan, and find out whether a call is of the kind that it was made for."""
 
+import types
+
 import torch
 
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next
 from cpython.list cimport PyList_GET_ITEM
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
@@ -22,7 +25,10 @@ cdef object backward_hooks = private.backward_hooks
 cdef object post_accumulate_grad_hooks = private.post_accumulate_grad_hooks
 cdef object storage_id = private.storage_id
 cdef object strided = torch.strided
-cdef object MISSING = object()
+cdef object CellType = types.CellType
+cdef object FunctionType = types.FunctionType
+MISSING = object()
+"""What an empty cell holds."""
 
 
 cdef class Numbers:
@@ -109,6 +115,7 @@ cdef extern from *:
     void put "ao_put"(object tuple, Py_ssize_t i, object item)
     void keep "ao_keep"(object list, Py_ssize_t i, object item)
     object PyObject_Call(object function, object args, PyObject *kwargs)
+    PyObject *PyCell_GET(object cell)
 
 
 cdef class Elementwise:
@@ -371,7 +378,7 @@ cdef class Guard:
     cdef Sharing sharing
 
     def __init__(self, list leaves, structure, list held, list entries):
-        """`leaves`: the arguments, flat; `held`: tensors that the plan holds; `entries`: (dictionary, key, value)."""
+        """`leaves`: the arguments, flat; `held`: tensors that the plan holds; `entries`: of `state.Reached`."""
         cdef list met = [], sizes = []
         self.structure = structure
         self.places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
@@ -414,15 +421,48 @@ cdef list first_places(list tensors):
     return [seen.setdefault(<uintptr_t><void *>t, i) for i, t in enumerate(tensors)]
 
 
+cdef bint alike(dict where, dict was) except -1:
+    """True if two dictionaries have the same keys in the same order, and values that mean the same."""
+    cdef Py_ssize_t i = 0, j = 0
+    cdef PyObject *key
+    cdef PyObject *value
+    cdef PyObject *old_key
+    cdef PyObject *old_value
+    if len(where) != len(was):
+        return False
+    while PyDict_Next(was, &j, &old_key, &old_value):
+        if not PyDict_Next(where, &i, &key, &value):
+            return False
+        if key != old_key and not same(<object>key, <object>old_key):
+            return False
+        if value != old_value and not same(<object>value, <object>old_value):
+            return False
+    return True
+
+
+cdef bint stays(object where, object key, object value) except -1:
+    """True if what `state.Entry` notes of one place is still so."""
+    cdef PyObject *found
+    if key is not None:
+        found = PyDict_GetItemWithError(where, key)
+        return found != NULL and same(<object>found, value)
+    if isinstance(where, dict):
+        return alike(<dict>where, <dict>value)
+    if isinstance(where, list):
+        return same(where if type(where) is list else [*where], value)
+    if isinstance(where, set):
+        return len(where) == len(value) and same([*where], value)
+    if type(where) is CellType:
+        found = PyCell_GET(where)
+        return same(MISSING if found == NULL else <object>found, value)
+    if type(where) is FunctionType:
+        return where.__code__ is value[0] and where.__defaults__ is value[1] and where.__kwdefaults__ is value[2]
+    return same(where(), value)
+
+
 def unchanged(list entries):
-    """True if each dictionary has what it had: the same object, or an equal plain value; None stands for its length."""
+    """True if each place that the program's state was read from has what it had: the same object, or an equal value."""
     for where, key, value in entries:
-        if key is None:
-            if len(where) != value:
-                return False
-        elif type(where) is dict:
-            if not same((<dict>where).get(key, MISSING), value):
-                return False
-        elif not same(where[key], value):
+        if not stays(where, key, value):
             return False
     return True
