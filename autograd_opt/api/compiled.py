@@ -110,7 +110,7 @@ class Compiled(Generic[P, R]):
             torch.get_default_dtype(),
             torch.is_anomaly_enabled(),
             torch.are_deterministic_algorithms_enabled(),
-            private.has_global_forward_hooks(),
+            private.has_global_module_hooks(),
         )
         for number, known in enumerate(self.kinds):
             if known.guard.holds(leaves, situation):

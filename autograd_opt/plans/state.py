@@ -224,8 +224,11 @@ class Reached:
             return []
         tells = reading(one)
         found = self.of_elements(one) if tells is None else [self.told(tells)]
-        if isinstance(one, nn.Module) and any(one.__dict__.get(name) for name in private.MODULE_HOOKS):
-            raise Unrepeatable(f"{kind.__name__} has hooks")
+        if isinstance(one, nn.Module):
+            if any(one.__dict__.get(name) for name in private.MODULE_HOOKS):
+                raise Unrepeatable(f"{kind.__name__} has hooks")
+            if private.has_global_module_hooks():
+                raise Unrepeatable("all modules have hooks")
         if f"{kind.__module__}.".startswith(tuple(f"{name}." for name in UNSEEN)):
             return [getattr(one, "__wrapped__", None)]
         attributes = getattr(one, "__dict__", None)
