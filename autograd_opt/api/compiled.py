@@ -58,7 +58,7 @@ class Unguarded:
     @staticmethod
     def kind_of(x: Any) -> Any:
         """What two arguments have in common so that neither can be compared."""
-        return (type(x), x.layout, x.is_nested) if isinstance(x, Tensor) else type(x)
+        return (type(x), x.layout, x.is_nested, x.is_conj(), x.is_neg()) if isinstance(x, Tensor) else type(x)
 
     def holds(self, leaves: list[Any], situation: Any) -> bool:
         """True if a call is like these, and is not asked anew."""

@@ -25,6 +25,7 @@ cdef object backward_hooks = private.backward_hooks
 cdef object post_accumulate_grad_hooks = private.post_accumulate_grad_hooks
 cdef object storage_id = private.storage_id
 cdef object strided = torch.strided
+cdef object no_dispatch = torch.Tensor.__torch_dispatch__
 cdef object CellType = types.CellType
 cdef object FunctionType = types.FunctionType
 MISSING = object()
@@ -268,8 +269,12 @@ cdef class TensorGuard:
     cdef TensorGuard gradient
 
     def __init__(self, t, bint gradients=True):
-        if t.layout is not strided or t.is_nested:
-            raise Unrepeatable("it meets a tensor that is sparse or nested")
+        if type(t).__torch_dispatch__ is not no_dispatch:
+            raise Unrepeatable("it meets a tensor of a class that runs kernels in its own way")
+        if t.layout is not strided or t.is_nested or t.is_quantized:
+            raise Unrepeatable("it meets a tensor that is sparse or nested or quantized")
+        if t.is_conj() or t.is_neg():
+            raise Unrepeatable("it meets a lazy conjugate or negative")
         self.kind, self.shape, self.stride = type(t), t.shape, t.stride()
         self.dtype, self.device, self.requires_grad = t.dtype, t.device, t.requires_grad
         self.is_complex = t.is_complex()
@@ -389,8 +394,6 @@ cdef class Guard:
         for t, guard in zip(everything, self.guards):
             (<TensorGuard>guard).holds(t, met)
             (<TensorGuard>guard).add_bytes(sizes)
-        if len(met) != len(sizes):
-            raise Unrepeatable("an operand is a lazy conjugate")
         self.repeats = first_places(met)
         self.sharing = Sharing(met, sizes)
 
