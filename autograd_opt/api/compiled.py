@@ -124,20 +124,20 @@ class Compiled(Generic[P, R]):
         known.calls += 1
         repetition = known.repetition
         if repetition is None and not known.reason:
-            return self.planned(known, leaves, args, kwargs)
+            return self.planned(known, args, kwargs)
         if repetition is None or not repetition.lock.acquire(blocking=False):
             return self.region(self.function, args, kwargs)
         try:
             if self.check_every and known.calls % self.check_every == 0:
-                return self.checked(known, leaves, situation, args, kwargs)
+                return self.checked(known, situation, args, kwargs)
             return repetition.run(leaves)
         finally:
             repetition.lock.release()
 
-    def planned(self, known: Known, leaves: list[Any], args: Any, kwargs: Any) -> Any:
+    def planned(self, known: Known, args: Any, kwargs: Any) -> Any:
         """A call from which the plan of its kind is made."""
         try:
-            before = Before(self.function, leaves)
+            before = Before(self.function, (args, kwargs))
         except Unrepeatable as error:
             self.say(str(error))
             known.reason = str(error)
@@ -149,7 +149,7 @@ class Compiled(Generic[P, R]):
         """A call of a new kind, recorded."""
         refused = self.forgotten(leaves, situation)
         try:
-            before = Before(self.function, leaves)
+            before = Before(self.function, (args, kwargs))
             known = Known(before.guard(situation), None)
         except Unrepeatable as error:
             self.say(str(error))
@@ -191,11 +191,11 @@ class Compiled(Generic[P, R]):
             self.say(str(error))
             return result, None, str(error)
 
-    def checked(self, known: Known, leaves: list[Any], situation: Any, args: Any, kwargs: Any) -> Any:
+    def checked(self, known: Known, situation: Any, args: Any, kwargs: Any) -> Any:
         """Record a call anew although there is a plan for it, and compare the two."""
         old = known.repetition
         try:
-            before = Before(self.function, leaves)
+            before = Before(self.function, (args, kwargs))
             guard = before.guard(situation)
         except Unrepeatable as error:
             self.say(str(error))

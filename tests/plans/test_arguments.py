@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import autograd_opt as ao
 
@@ -92,6 +93,34 @@ def test_two_storages_in_one_memory_are_not_planned() -> None:
     assert "same memory" in f.report().kinds[0].reason
 
 
+class Fake:
+    """Tensors without memory, of a class that computes shapes alone."""
+
+    mode = FakeTensorMode()
+
+    def __new__(cls) -> Any:
+        return cls.mode.from_tensor(torch.ones(3))
+
+
+def test_tensors_with_kernels_of_their_own_are_recorded_each_time() -> None:
+    f = ao.compile(lambda x: (x * 2).sin())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(4):
+            assert f(Fake()).shape == (3,)
+    assert "in its own way" in f.report().kinds[0].reason
+
+
+def test_lazy_conjugates_are_recorded_each_time() -> None:
+    f = ao.compile(lambda x: x * 2)
+    z = torch.tensor([1 + 2j])
+    with pytest.warns(UserWarning, match="lazy conjugate"):
+        f(z.conj())
+    for given in (z.conj(), z.conj(), z, z, z, z.conj(), z):
+        assert torch.equal(f(given), given * 2)
+    assert sorted(kind.calls for kind in f.report().kinds) == [3, 3]
+
+
 def nested() -> Tensor:
     return torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)])
 
@@ -115,9 +144,9 @@ def test_sparse_and_nested_tensors_are_recorded_each_time(name: str, reached: bo
     for _ in range(6):
         assert torch.equal(f(*given), function(t))
     (kind,) = f.report().kinds
-    assert "sparse or nested" in kind.reason
+    assert "sparse or nested or quantized" in kind.reason
     assert kind.calls == 5
-    assert "sparse or nested" in str(f.report())
+    assert "sparse or nested or quantized" in str(f.report())
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -141,3 +170,74 @@ def test_calls_are_planned_again_when_what_forbade_it_is_gone() -> None:
     (kind,) = f.report().kinds
     assert not kind.reason
     assert kind.operations
+
+
+def add_key(d: Any) -> Any:
+    d["y"] = d["x"] * 2
+    return d["y"]
+
+
+def replace_key(d: Any) -> Any:
+    d["x"] = d["x"] * 2
+    return d["x"] + 1
+
+
+def append(d: Any) -> Any:
+    d["list"].append(d["x"] * 2)
+    return d["x"] * 3
+
+
+def reshape(d: Any) -> Any:
+    d["x"].unsqueeze_(0)
+    return d["x"] * 2
+
+
+def transpose(d: Any) -> Any:
+    d["matrix"].t_()
+    return d["matrix"] * 2
+
+
+def follow(d: Any) -> Any:
+    d["x"].requires_grad_()
+    return (d["x"] ** 2).sum().detach()
+
+
+def replace_data(d: Any) -> Any:
+    d["x"].data = d["x"].data * 2
+    return d["x"] + 1
+
+
+@pytest.mark.parametrize(
+    "function", [add_key, replace_key, append, reshape, transpose, follow, replace_data], ids=lambda f: f.__name__
+)
+def test_what_else_is_changed_of_arguments(function: Callable[[Any], Any]) -> None:
+    """Lists, dictionaries, shapes, `requires_grad` and memory: such a call is recorded each time."""
+    def seen(call: Any) -> Any:
+        given = {"x": torch.ones(2), "matrix": torch.arange(4.0).view(2, 2), "list": []}
+        result = call(given)
+        x = given["x"]
+        assert isinstance(x, Tensor)
+        return result.tolist(), x.tolist(), x.requires_grad, given["matrix"].tolist(), len(given["list"]), [*given]
+
+    f = ao.compile(function)
+    with pytest.warns(UserWarning, match="it (changes a list|gives a tensor)"):
+        assert seen(f) == seen(function)
+    for _ in range(4):
+        assert seen(f) == seen(function)
+    assert len(f.report().kinds) == 1
+
+
+def test_memory_of_a_parameter_that_the_function_replaces() -> None:
+    p, q = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
+
+    def step(x: Tensor, p: Any) -> Any:
+        p.data = p.data * 2
+        return (x * p).detach()
+
+    f = ao.compile(lambda x: step(x, p))
+    with pytest.warns(UserWarning, match="gives a tensor from outside"):
+        f(torch.ones(2))
+    step(torch.ones(2), q)
+    for _ in range(4):
+        assert torch.equal(f(torch.ones(2)), step(torch.ones(2), q))
+        assert torch.equal(p, q)
