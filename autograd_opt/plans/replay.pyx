@@ -23,6 +23,8 @@ cdef object Parameter = torch.nn.Parameter
 cdef object data_ptr = private.TensorBase.__dict__["data_ptr"]
 cdef object backward_hooks = private.backward_hooks
 cdef object post_accumulate_grad_hooks = private.post_accumulate_grad_hooks
+cdef object is_neg = private.TensorBase.__dict__["is_neg"]
+cdef object stride = private.TensorBase.__dict__["stride"]
 cdef object storage_id = private.storage_id
 cdef object strided = torch.strided
 cdef object no_dispatch = torch.Tensor.__torch_dispatch__
@@ -286,17 +288,18 @@ cdef class TensorGuard:
 
     cdef bint holds(self, object t, list met) except -1:
         """True if a tensor is so; it and its gradient are appended to `met`."""
+        cdef object g
         if type(t) is not self.kind or t.requires_grad is not self.requires_grad or t.dtype is not self.dtype \
-                or t.shape != self.shape or t.stride() != self.stride or t.device != self.device:
+                or t.shape != self.shape or stride(t) != self.stride or t.device != self.device:
             return False
         met.append(t)
-        if t.requires_grad and (t.is_leaf is not self.leaf or hooked(t) is not self.hooked):
+        if self.requires_grad and (t.is_leaf is not self.leaf or hooked(t) is not self.hooked):
             return False
         if self.grad:
             g = t.grad
             if (g is None) is not (self.gradient is None) or (g is not None and not self.gradient.holds(g, met)):
                 return False
-        return not (self.is_complex and t.is_conj()) and not t.is_neg()
+        return not (self.is_complex and t.is_conj()) and not is_neg(t)
 
     cdef int add_bytes(self, list found) except -1:
         """Append the size of each tensor that `holds` has met."""
@@ -310,7 +313,7 @@ cdef Py_ssize_t bytes_of(object t) except -1:
     """How many bytes lie between the first element of a tensor and the end of the last one."""
     if not t.numel() or not data_ptr(t):
         return 0
-    return (1 + sum([(size - 1) * stride for size, stride in zip(t.shape, t.stride())])) * t.element_size()
+    return (1 + sum([(size - 1) * step for size, step in zip(t.shape, t.stride())])) * t.element_size()
 
 
 cdef struct Extent:

@@ -111,6 +111,20 @@ def test_tensors_with_kernels_of_their_own_are_recorded_each_time() -> None:
     assert "in its own way" in f.report().kinds[0].reason
 
 
+def test_a_lazy_module_is_planned_once_it_has_shapes() -> None:
+    net = torch.nn.LazyLinear(2)
+    f = ao.compile(lambda x: net(x) + (0 if weight is None else weight.numel()))
+    weight: Any = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(6):
+            assert torch.equal(f(torch.ones(1, 3)), net(torch.ones(1, 3)))
+    assert any(kind.operations for kind in f.report().kinds)
+    weight = torch.nn.UninitializedParameter()
+    with pytest.raises(ValueError, match="uninitialized"):
+        f(torch.ones(1, 3))
+
+
 def test_lazy_conjugates_are_recorded_each_time() -> None:
     f = ao.compile(lambda x: x * 2)
     z = torch.tensor([1 + 2j])
