@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
@@ -54,7 +54,7 @@ class Source:
 
 def look_of(t: Tensor) -> tuple[Any, ...]:
     """What of a tensor besides its elements a function may change."""
-    if isinstance(t, UninitializedTensorMixin):
+    if is_lazy(t):
         raise Unrepeatable("it meets a parameter that has no shape yet")
     return (place_of(t) if t.layout == torch.strided and not t.is_nested else None), t.requires_grad
 

@@ -120,7 +120,7 @@ def test_a_lazy_module_is_planned_once_it_has_shapes() -> None:
         for _ in range(6):
             assert torch.equal(f(torch.ones(1, 3)), net(torch.ones(1, 3)))
     assert any(kind.operations for kind in f.report().kinds)
-    weight = torch.nn.UninitializedParameter()
+    weight = torch.nn.parameter.UninitializedParameter()
     with pytest.raises(ValueError, match="uninitialized"):
         f(torch.ones(1, 3))
 
