@@ -106,9 +106,14 @@ def has_compiled_call(kind: type[torch.nn.Module]) -> bool:
     return kind._compiled_call_impl is not None
 
 
-def has_global_forward_hooks() -> bool:
-    """True if a hook is called for the forward of every module."""
-    return bool(modules._global_forward_hooks or modules._global_forward_pre_hooks)
+def has_global_module_hooks() -> bool:
+    """True if a hook is called for the forward or backward of every module."""
+    return bool(
+        modules._global_forward_hooks
+        or modules._global_forward_pre_hooks
+        or modules._global_backward_hooks
+        or modules._global_backward_pre_hooks
+    )
 
 
 def reduces_in_python(module: DistributedDataParallel) -> bool:

@@ -23,6 +23,7 @@ from autograd_opt.api.region_calls import runs_as_written
 from autograd_opt.api.regions import Region
 from autograd_opt.plans.capture import Unrepeatable
 from autograd_opt.plans.recording import Before, Recorded, Repetition
+from autograd_opt.plans.replay import Guard
 from autograd_opt.plans.report import Kind, PlanReport, described
 from autograd_opt.record.sites import Numbered
 
@@ -40,10 +41,35 @@ MOST_KINDS = 64
 class Known:
     """A kind of call that was met: what it is, and its repetition, or why it has none; neither after one call."""
 
-    guard: Any
+    guard: Guard | Unguarded
     repetition: Repetition | None
     reason: str = ""
     calls: int = 0
+
+
+class Unguarded:
+    """The calls like one for which no guard can be made; every call whose number is a power of two is asked anew."""
+
+    def __init__(self, leaves: list[Any], situation: Any) -> None:
+        self.kinds = [*map(self.kind_of, leaves)]
+        self.situation = situation
+        self.calls = 1
+
+    @staticmethod
+    def kind_of(x: Any) -> Any:
+        """What two arguments have in common so that neither can be compared."""
+        return (type(x), x.layout, x.is_nested, x.is_conj(), x.is_neg()) if isinstance(x, Tensor) else type(x)
+
+    def holds(self, leaves: list[Any], situation: Any) -> bool:
+        """True if a call is like these, and is not asked anew."""
+        if not self.like(leaves, situation):
+            return False
+        self.calls += 1
+        return bool(self.calls & (self.calls - 1))
+
+    def like(self, leaves: list[Any], situation: Any) -> bool:
+        """True if a call is like these."""
+        return bool(situation == self.situation) and [*map(self.kind_of, leaves)] == self.kinds
 
 
 class Compiled(Generic[P, R]):
@@ -84,7 +110,7 @@ class Compiled(Generic[P, R]):
             torch.get_default_dtype(),
             torch.is_anomaly_enabled(),
             torch.are_deterministic_algorithms_enabled(),
-            private.has_global_forward_hooks(),
+            private.has_global_module_hooks(),
         )
         for number, known in enumerate(self.kinds):
             if known.guard.holds(leaves, situation):
@@ -98,35 +124,60 @@ class Compiled(Generic[P, R]):
         known.calls += 1
         repetition = known.repetition
         if repetition is None and not known.reason:
-            before = Before(self.function, leaves)
-            result, known.repetition, known.reason = self.recorded(before, args, kwargs)
-            return result
+            return self.planned(known, args, kwargs)
         if repetition is None or not repetition.lock.acquire(blocking=False):
             return self.region(self.function, args, kwargs)
         try:
             if self.check_every and known.calls % self.check_every == 0:
-                return self.checked(known, leaves, situation, args, kwargs)
+                return self.checked(known, situation, args, kwargs)
             return repetition.run(leaves)
         finally:
             repetition.lock.release()
 
-    def first(self, leaves: list[Any], situation: Any, args: Any, kwargs: Any) -> Any:
-        """A call of a new kind, recorded."""
+    def planned(self, known: Known, args: Any, kwargs: Any) -> Any:
+        """A call from which the plan of its kind is made."""
         try:
-            before = Before(self.function, leaves)
+            before = Before(self.function, (args, kwargs))
         except Unrepeatable as error:
             self.say(str(error))
+            known.reason = str(error)
             return self.region(self.function, args, kwargs)
-        known = Known(before.guard(situation), None)
+        result, known.repetition, known.reason = self.recorded(before, args, kwargs)
+        return result
+
+    def first(self, leaves: list[Any], situation: Any, args: Any, kwargs: Any) -> Any:
+        """A call of a new kind, recorded."""
+        refused = self.forgotten(leaves, situation)
+        try:
+            before = Before(self.function, (args, kwargs))
+            known = Known(before.guard(situation), None)
+        except Unrepeatable as error:
+            self.say(str(error))
+            guard = refused or Unguarded(leaves, situation)
+            self.remember(Known(guard, None, str(error), guard.calls - 1))
+            return self.region(self.function, args, kwargs)
         result = self.region(self.function, args, kwargs)
         try:
             before.unchanged()
         except Unrepeatable as error:
             self.say(str(error))
             known.reason = str(error)
+        self.remember(known)
+        return result
+
+    def forgotten(self, leaves: list[Any], situation: Any) -> Unguarded | None:
+        """The guard of calls that are like this one and had none, which are asked anew."""
+        for number, known in enumerate(self.kinds):
+            guard = known.guard
+            if isinstance(guard, Unguarded) and guard.like(leaves, situation):
+                del self.kinds[number]
+                return guard
+        return None
+
+    def remember(self, known: Known) -> None:
+        """Have a kind asked before all others."""
         self.kinds.insert(0, known)
         del self.kinds[MOST_KINDS:]
-        return result
 
     def recorded(self, before: Before, args: Any, kwargs: Any) -> tuple[Any, Repetition | None, str]:
         """The result of a call that is recorded, its repetition, or why it has none."""
@@ -140,10 +191,16 @@ class Compiled(Generic[P, R]):
             self.say(str(error))
             return result, None, str(error)
 
-    def checked(self, known: Known, leaves: list[Any], situation: Any, args: Any, kwargs: Any) -> Any:
+    def checked(self, known: Known, situation: Any, args: Any, kwargs: Any) -> Any:
         """Record a call anew although there is a plan for it, and compare the two."""
-        before = Before(self.function, leaves)
-        guard, old = before.guard(situation), known.repetition
+        old = known.repetition
+        try:
+            before = Before(self.function, (args, kwargs))
+            guard = before.guard(situation)
+        except Unrepeatable as error:
+            self.say(str(error))
+            known.repetition, known.reason = None, str(error)
+            return self.region(self.function, args, kwargs)
         result, repetition, reason = self.recorded(before, args, kwargs)
         if old is not None and (repetition is None or described(repetition) != described(old)):
             warnings.warn(
@@ -218,8 +275,8 @@ def compile(
 
     The first call of a kind is only recorded, the second makes its plan, and the others repeat that.
     A kind is: the structure of the arguments; shapes, strides, dtypes, devices, `requires_grad` and identity of
-    tensors; equal Python values; the state of what the function reaches (closures, globals that it names, modules,
-    attributes); grad mode.
+    tensors, and which share memory; equal Python values; the state of what the function reaches (closures, globals
+    that it names, modules, attributes); grad mode.
     A call is recorded each time where it looks at values (`item()`), changes Python state that the function reaches, or
     runs anything but torch's operators.  What no argument, closure, global or attribute shows, as the time or a file,
     must not decide what is computed.

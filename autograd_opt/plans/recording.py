@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
+from torch.nn.parameter import is_lazy
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
-from autograd_opt.plans import replay
+from autograd_opt.plans import replay, results
 from autograd_opt.plans.capture import Kernel, Unrepeatable, Watch
 from autograd_opt.plans.plan import Plan
 from autograd_opt.plans.program import Builder, place_of, storage_of
@@ -51,13 +52,22 @@ class Source:
         return t.grad if self.gradient else t
 
 
+def look_of(t: Tensor) -> tuple[Any, ...]:
+    """What of a tensor besides its elements a function may change."""
+    if is_lazy(t):
+        raise Unrepeatable("it meets a parameter that has no shape yet")
+    return (place_of(t) if t.layout == torch.strided and not t.is_nested else None), t.requires_grad
+
+
 class Before:
     """What there is before a call: arguments, and all that the function reaches."""
 
-    def __init__(self, function: Callable[..., Any], leaves: list[Any]) -> None:
-        self.leaves = leaves
+    def __init__(self, function: Callable[..., Any], arguments: Any) -> None:
+        self.arguments = arguments
+        self.leaves, self.structure = leaves, _ = tree_flatten(arguments)
         reached = Reached().collect(function, *(x for x in leaves if not isinstance(x, Tensor)))
-        self.entries, self.kept = reached.entries, reached.kept
+        self.entries, self.kept, self.draws = reached.entries, reached.kept, reached.draws
+        reached.refuse_attributes(t for t in leaves if isinstance(t, Tensor))
         self.sources: dict[int, tuple[Tensor, Source]] = {}
         self.ends: set[int] = set()          # leaves of torch's graph; in a region other tensors are leaves, too
         for t in reached.tensors:
@@ -65,6 +75,7 @@ class Before:
         for number, t in enumerate(leaves):
             if isinstance(t, Tensor):
                 self.add(t, Source(number))
+        self.looks = [(t, look_of(t)) for t, source in self.sources.values() if not source.gradient]
 
     def add(self, t: Tensor, source: Source) -> None:
         """Know a tensor, and its gradient."""
@@ -88,6 +99,13 @@ class Before:
         """Refuse a function that has changed what it sees."""
         if not replay.unchanged(self.entries):
             raise Unrepeatable("it changes what it sees of the program's state")
+        if any(state() != was for state, was in self.draws):
+            raise Unrepeatable("it draws random numbers outside torch")
+        leaves, structure = tree_flatten(self.arguments)
+        if structure != self.structure or any(x is not y for x, y in zip(leaves, self.leaves, strict=True)):
+            raise Unrepeatable("it changes a list or dictionary that it is given")
+        if any(look_of(t) != look for t, look in self.looks):
+            raise Unrepeatable("it gives a tensor from outside another shape, memory or `requires_grad`")
 
     def source_of(self, t: Tensor, made: set[int]) -> Source:
         """Where a tensor from outside comes from."""
@@ -110,6 +128,7 @@ class Recorded:
     def __init__(self, function: Callable[..., Any], before: Before) -> None:
         self.function, self.before = function, before
         self.watch = Watch()
+        self.returned: Any = None
         self.results: list[Any] = []
         self.structure: Any = None
         self.open: list[Tensor] = []
@@ -123,6 +142,7 @@ class Recorded:
         """Call the function and keep what it has run."""
         with self.watch:
             result = self.function(*args, **kwargs)
+        self.returned = result
         self.results, self.structure = tree_flatten(result)
         self.forward = self.watch.taken()
         self.gradients = [(t.grad, s) for t, s in self.before.followed() if id(t) in self.before.ends]
@@ -162,6 +182,7 @@ class Repetition:
         if watch.reason:
             raise Unrepeatable(watch.reason)
         before.unchanged()
+        results.check(recorded.returned, before.arguments, before.kept)
         self.structure = recorded.structure
         self.constants = [None if isinstance(x, Tensor) else x for x in recorded.results]
         self.lock = threading.Lock()

@@ -1,7 +1,10 @@
 """Run the steps of a plan, and find out whether a call is of the kind that it was made for."""
 
+import types
+
 import torch
 
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next
 from cpython.list cimport PyList_GET_ITEM
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
@@ -9,16 +12,26 @@ from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_New, PyTuple_SET_ITEM
 from libc.math cimport copysign
 from libc.stdint cimport int64_t, uintptr_t
+from libc.stdlib cimport qsort
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.plans.blocks cimport Stretch
+from autograd_opt.plans.capture import Unrepeatable
 
 cdef object Tensor = torch.Tensor
 cdef object Parameter = torch.nn.Parameter
 cdef object data_ptr = private.TensorBase.__dict__["data_ptr"]
 cdef object backward_hooks = private.backward_hooks
 cdef object post_accumulate_grad_hooks = private.post_accumulate_grad_hooks
-cdef object MISSING = object()
+cdef object is_neg = private.TensorBase.__dict__["is_neg"]
+cdef object stride = private.TensorBase.__dict__["stride"]
+cdef object storage_id = private.storage_id
+cdef object strided = torch.strided
+cdef object no_dispatch = torch.Tensor.__torch_dispatch__
+cdef object CellType = types.CellType
+cdef object FunctionType = types.FunctionType
+MISSING = object()
+"""What an empty cell holds."""
 
 
 cdef class Numbers:
@@ -105,6 +118,7 @@ cdef extern from *:
     void put "ao_put"(object tuple, Py_ssize_t i, object item)
     void keep "ao_keep"(object list, Py_ssize_t i, object item)
     object PyObject_Call(object function, object args, PyObject *kwargs)
+    PyObject *PyCell_GET(object cell)
 
 
 cdef class Elementwise:
@@ -251,69 +265,158 @@ cdef bint hooked(object t) except -1:
 
 cdef class TensorGuard:
     """How a tensor must be for a plan: class, shape, strides, dtype, device, gradient."""
-    cdef object kind, shape, stride, dtype, device, offset
-    cdef bint requires_grad, leaf, grad, hooked
+    cdef object kind, shape, stride, dtype, device
+    cdef bint requires_grad, leaf, grad, hooked, is_complex
+    cdef Py_ssize_t bytes
     cdef TensorGuard gradient
 
     def __init__(self, t, bint gradients=True):
+        if type(t).__torch_dispatch__ is not no_dispatch:
+            raise Unrepeatable("it meets a tensor of a class that runs kernels in its own way")
+        if t.layout is not strided or t.is_nested or t.is_quantized:
+            raise Unrepeatable("it meets a tensor that is sparse or nested or quantized")
+        if t.is_conj() or t.is_neg():
+            raise Unrepeatable("it meets a lazy conjugate or negative")
         self.kind, self.shape, self.stride = type(t), t.shape, t.stride()
         self.dtype, self.device, self.requires_grad = t.dtype, t.device, t.requires_grad
+        self.is_complex = t.is_complex()
+        self.bytes = bytes_of(t)
         self.leaf = t.is_leaf
         self.hooked = hooked(t)
         self.grad = gradients and self.leaf and self.requires_grad
         self.gradient = TensorGuard(t.grad, False) if self.grad and t.grad is not None else None
 
-    cdef bint holds(self, object t) except -1:
-        if type(t) is not self.kind or t.requires_grad is not self.requires_grad or t.shape != self.shape \
-                or t.dtype is not self.dtype or t.stride() != self.stride or t.device != self.device:
+    cdef bint holds(self, object t, list met) except -1:
+        """True if a tensor is so; it and its gradient are appended to `met`."""
+        cdef object g
+        if type(t) is not self.kind or t.requires_grad is not self.requires_grad or t.dtype is not self.dtype \
+                or t.shape != self.shape or stride(t) != self.stride or t.device != self.device:
             return False
-        if t.requires_grad and (t.is_leaf is not self.leaf or hooked(t) is not self.hooked):
+        met.append(t)
+        if self.requires_grad and (t.is_leaf is not self.leaf or hooked(t) is not self.hooked):
             return False
         if self.grad:
             g = t.grad
-            if (g is None) is not (self.gradient is None):
+            if (g is None) is not (self.gradient is None) or (g is not None and not self.gradient.holds(g, met)):
                 return False
-            return g is None or self.gradient.holds(g)
-        return not t.is_conj() and not t.is_neg()
+        return not (self.is_complex and t.is_conj()) and not is_neg(t)
+
+    cdef int add_bytes(self, list found) except -1:
+        """Append the size of each tensor that `holds` has met."""
+        found.append(self.bytes)
+        if self.gradient is not None:
+            self.gradient.add_bytes(found)
+        return 0
+
+
+cdef Py_ssize_t bytes_of(object t) except -1:
+    """How many bytes lie between the first element of a tensor and the end of the last one."""
+    if not t.numel() or not data_ptr(t):
+        return 0
+    return (1 + sum([(size - 1) * step for size, step in zip(t.shape, t.stride())])) * t.element_size()
+
+
+cdef struct Extent:
+    uintptr_t start
+    uintptr_t end
+    Py_ssize_t number
+
+
+cdef int earlier(const void *one, const void *other) noexcept nogil:
+    """Order extents by where they begin, and of those that begin together by number."""
+    cdef const Extent *x = <const Extent *>one
+    cdef const Extent *y = <const Extent *>other
+    if x.start != y.start:
+        return 1 if x.start > y.start else -1
+    return (x.number > y.number) - (x.number < y.number)
+
+
+cdef class Sharing:
+    """Which of some tensors lie in the same memory, and how far from each other they begin."""
+    cdef Py_ssize_t count
+    cdef Numbers bytes, first, distance
+    cdef Extent *extents
+
+    def __cinit__(self, list tensors, list sizes):
+        self.count = len(tensors)
+        self.bytes, self.first, self.distance = Numbers(sizes), Numbers(range(self.count)), Numbers([0] * self.count)
+        self.extents = <Extent *>PyMem_Malloc(max(1, self.count) * sizeof(Extent))
+        if self.extents == NULL:
+            raise MemoryError()
+        self.compared(tensors, True)
+        for i in range(self.count):
+            one, other = tensors[i], tensors[self.first.at[i]]
+            if one is not other and storage_id(one.untyped_storage()) != storage_id(other.untyped_storage()):
+                raise Unrepeatable("two storages of its operands are the same memory")
+
+    def __dealloc__(self):
+        PyMem_Free(self.extents)
+
+    cdef bint compared(self, list tensors, bint keep) except -1:
+        """True if others lie as these tensors did; with `keep`, note how they lie."""
+        cdef Py_ssize_t i, number, first = 0, count = 0
+        cdef uintptr_t start = 0, end = 0
+        cdef Extent *one
+        for i in range(self.count):
+            if self.bytes.at[i]:
+                one = self.extents + count
+                one.start, one.number = <uintptr_t>data_ptr(<object>PyList_GET_ITEM(tensors, i)), i
+                one.end = one.start + self.bytes.at[i]
+                count += 1
+        qsort(self.extents, count, sizeof(Extent), earlier)
+        for i in range(count):
+            one = self.extents + i
+            if one.start >= end:
+                first, start = one.number, one.start
+            end = max(end, one.end)
+            number = one.number
+            if keep:
+                self.first.at[number], self.distance.at[number] = first, one.start - start
+            elif self.first.at[number] != first or self.distance.at[number] != <Py_ssize_t>(one.start - start):
+                return False
+        return True
 
 
 cdef class Guard:
     """What of a call and of the state that its function sees decides whether a plan is for it."""
-    cdef list tensors, repeats
+    cdef list repeats, guards
     cdef list places, plain
-    cdef list held, held_guards, entries
+    cdef list held, entries
     cdef object structure
+    cdef Sharing sharing
 
     def __init__(self, list leaves, structure, list held, list entries):
-        """`leaves`: the arguments, flat; `held`: tensors that the plan holds; `entries`: (dictionary, key, value)."""
+        """`leaves`: the arguments, flat; `held`: tensors that the plan holds; `entries`: of `state.Reached`."""
+        cdef list met = [], sizes = []
         self.structure = structure
         self.places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
-        self.tensors = [TensorGuard(leaves[i]) for i in self.places]
         self.plain = [(i, x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)]
         everything = [leaves[i] for i in self.places] + held
-        self.repeats = first_places(everything)
-        self.held, self.held_guards = held, [TensorGuard(t) for t in held]
-        self.entries = entries
+        self.guards = [TensorGuard(t) for t in everything]
+        self.held, self.entries = held, entries
+        for t, guard in zip(everything, self.guards):
+            (<TensorGuard>guard).holds(t, met)
+            (<TensorGuard>guard).add_bytes(sizes)
+        self.repeats = first_places(met)
+        self.sharing = Sharing(met, sizes)
 
     cpdef bint holds(self, list leaves, object structure) except -1:
         """True if the plan is for a call with these arguments, now."""
-        cdef Py_ssize_t i
-        cdef list everything
+        cdef Py_ssize_t i, count = len(self.places)
+        cdef list met = []
         if structure != self.structure:
             return False
         for i, x in self.plain:
             if not same(leaves[i], x):
                 return False
-        everything = []
-        for i in range(len(self.places)):
-            t = leaves[<Py_ssize_t>self.places[i]]
-            if not (<TensorGuard>self.tensors[i]).holds(t):
+        try:
+            for i in range(len(self.guards)):
+                t = leaves[<Py_ssize_t>self.places[i]] if i < count else self.held[i - count]
+                if not (<TensorGuard>PyList_GET_ITEM(self.guards, i)).holds(t, met):
+                    return False
+            if first_places(met) != self.repeats or not self.sharing.compared(met, False):
                 return False
-            everything.append(t)
-        for i in range(len(self.held)):
-            if not (<TensorGuard>self.held_guards[i]).holds(self.held[i]):
-                return False
-        if first_places(everything + self.held) != self.repeats:
+        except RuntimeError:        # of a tensor that has no strides or no memory
             return False
         return unchanged(self.entries)
 
@@ -321,18 +424,51 @@ cdef class Guard:
 cdef list first_places(list tensors):
     """For each, the first place where the same object stands."""
     cdef dict seen = {}
-    return [seen.setdefault(id(t), i) for i, t in enumerate(tensors)]
+    return [seen.setdefault(<uintptr_t><void *>t, i) for i, t in enumerate(tensors)]
+
+
+cdef bint alike(dict where, dict was) except -1:
+    """True if two dictionaries have the same keys in the same order, and values that mean the same."""
+    cdef Py_ssize_t i = 0, j = 0
+    cdef PyObject *key
+    cdef PyObject *value
+    cdef PyObject *old_key
+    cdef PyObject *old_value
+    if len(where) != len(was):
+        return False
+    while PyDict_Next(was, &j, &old_key, &old_value):
+        if not PyDict_Next(where, &i, &key, &value):
+            return False
+        if key != old_key and not same(<object>key, <object>old_key):
+            return False
+        if value != old_value and not same(<object>value, <object>old_value):
+            return False
+    return True
+
+
+cdef bint stays(object where, object key, object value) except -1:
+    """True if what `state.Entry` notes of one place is still so."""
+    cdef PyObject *found
+    if key is not None:
+        found = PyDict_GetItemWithError(where, key)
+        return found != NULL and same(<object>found, value)
+    if isinstance(where, dict):
+        return alike(<dict>where, <dict>value)
+    if isinstance(where, list):
+        return same(where if type(where) is list else [*where], value)
+    if isinstance(where, set):
+        return len(where) == len(value) and same([*where], value)
+    if type(where) is CellType:
+        found = PyCell_GET(where)
+        return same(MISSING if found == NULL else <object>found, value)
+    if type(where) is FunctionType:
+        return where.__code__ is value[0] and where.__defaults__ is value[1] and where.__kwdefaults__ is value[2]
+    return same(where(), value)
 
 
 def unchanged(list entries):
-    """True if each dictionary has what it had: the same object, or an equal plain value; None stands for its length."""
+    """True if each place that the program's state was read from has what it had: the same object, or an equal value."""
     for where, key, value in entries:
-        if key is None:
-            if len(where) != value:
-                return False
-        elif type(where) is dict:
-            if not same((<dict>where).get(key, MISSING), value):
-                return False
-        elif not same(where[key], value):
+        if not stays(where, key, value):
             return False
     return True

@@ -31,6 +31,7 @@ RANDOM_FILLS = frozenset(
     "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_ zero_".split()
 )
 """Writes whose result does not depend on the old value."""
+VERSION = private.version_property
 POWER = Tensor.__ipow__
 """The one operator in place that torch writes in Python, which says in its result that it does not know an operand."""
 RESHAPING = frozenset(
@@ -372,7 +373,7 @@ def fitted(value: Any, part: Tensor) -> Any:
 def unwritten(index: Any, versions: tuple[int, ...]) -> Any:
     """The index of an assignment, whose tensors must have these versions: torch saves them for its backward run."""
     with private.DisableTorchFunction():
-        if versions and versions != tuple([e._version for e in index if isinstance(e, Tensor)]):
+        if versions and versions != tuple([VERSION.__get__(e) for e in index if isinstance(e, Tensor)]):
             raise errors.InplaceError(errors.at(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 "the index of an assignment; write to a clone() of it"

@@ -226,6 +226,34 @@ def test_modes(mode: Any) -> None:
         assert (found.requires_grad, found.is_inference()) == (expected.requires_grad, expected.is_inference())
 
 
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])
+def test_hooks_of_all_modules(kind: str) -> None:
+    """A hook that is called for every module is seen, also one that is registered after the plan was made."""
+    net, calls = torch.nn.Linear(2, 1), []
+    f = ao.compile(lambda x: net(x).sum())
+
+    def called(count: int) -> None:
+        x = torch.ones(1, 2, requires_grad=True)
+        before = len(calls)
+        f(x).backward()
+        assert x.grad is not None
+        assert torch.equal(x.grad, net.weight)
+        assert len(calls) - before == count
+
+    for _ in range(3):
+        called(0)
+    handle = getattr(torch.nn.modules.module, f"register_module_{kind}_hook")(lambda *given: calls.append(given))
+    try:
+        with pytest.warns(UserWarning, match="all modules have hooks"):
+            called(1)
+        for _ in range(3):
+            called(1)
+    finally:
+        handle.remove()
+    called(0)
+    assert "all modules have hooks" in str(f.report())
+
+
 def test_inside_a_graph_the_function_is_recorded() -> None:
     f = ao.compile(lambda x: (x * x).sum())
     x = ao.tensor([1.0, 2.0])

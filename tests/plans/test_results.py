@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import array
+import collections
 import copy
+import dataclasses
+import enum
 import gc
+import math
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -199,6 +205,83 @@ def test_calls_that_are_recorded_each_time(reason: str) -> None:
         assert torch.equal(f(x), REASONS[reason](x))
     assert reason in f.report().kinds[0].reason
     assert reason in str(f.report())
+
+
+@dataclasses.dataclass
+class Output:
+    loss: Any
+
+
+class Results(collections.OrderedDict[str, Any]):
+    pass
+
+
+def closing(t: Tensor) -> Any:
+    return lambda: t
+
+
+OBJECTS: dict[str, tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]] = {
+    "Output": (Output, lambda r: r.loss),
+    "Results": (lambda t: Results(loss=t), lambda r: r["loss"]),
+    "set": (lambda t: {t}, lambda r: next(iter(r))),
+    "function": (closing, lambda r: r()),
+    "Normal": (lambda t: torch.distributions.Normal(t, 1.0, validate_args=False), lambda r: r.mean),
+    "builtin_function_or_method": (lambda t: t.view, lambda method: method(())),
+    "array": (lambda t: [t, array.array("d", [1.0])], lambda r: r[0] * r[1][0]),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects_that_are_made_anew_are_recorded_each_time(name: str) -> None:
+    """A result in which pytree sees no tensors may hold some."""
+    make, read = OBJECTS[name]
+    f = ao.compile(lambda x: make((x * 2).sum()))
+    made = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for k in range(5):
+            x = torch.full((2,), float(k), requires_grad=True)
+            made.append(f(x))
+            loss = read(made[-1])
+            assert loss.item() == 4 * k
+            loss.backward()
+            assert x.grad is not None
+            assert x.grad.tolist() == [2.0, 2.0]
+    assert len({*map(id, made)}) == 5
+    assert f"an object of the class {name}" in f.report().kinds[0].reason
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+def test_objects_that_are_the_same_at_each_call() -> None:
+    """Constants, and objects that the program has already, are results of a plan."""
+    state = Output(2.0)
+
+    def function(x: Tensor, given: Any) -> Any:
+        return x * 2, state, given, 1.5, None, torch.float32, Colour.RED, range(3), len, math, torch.sin, x.shape
+
+    f = ao.compile(function)
+    x, given = torch.ones(2), Output(1.0)
+    for _ in range(4):
+        for found, expected in zip(f(x, given)[1:], function(x, given)[1:], strict=True):
+            assert found is expected or (found == expected and not isinstance(found, Output))
+    assert f.report().kinds[0].calls == 3
+    assert not f.report().kinds[0].reason
+
+
+def test_a_container_that_there_was_before_is_returned_itself() -> None:
+    history: list[float] = [1.0]
+    for function in (lambda d: d, lambda d: (d["x"] * 2, history)):
+        f = ao.compile(function)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(4):
+                given = {"x": torch.ones(2)}
+                result = f(given)
+                assert result is given or result[1] is history
+        assert "there was before" in f.report().kinds[0].reason
 
 
 def test_state_that_the_function_changes() -> None:

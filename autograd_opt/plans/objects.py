@@ -1,0 +1,84 @@
+"""Objects that are neither tensors nor modules: whose they are, what they hold, and which cannot be compared."""
+
+from __future__ import annotations
+
+import array
+import contextvars
+import functools
+import os
+import pickle
+import random
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+LIBRARIES = frozenset({"torch", "numpy", "autograd_opt", "builtins"})
+"""Packages whose functions, classes and modules are taken to be as they were, beside Python's own."""
+STANDARD = os.path.dirname(os.__file__)
+LARGEST_ARRAY = 1 << 16
+"""Bytes (of an `array.array` elements) that are compared before each call, at most."""
+
+
+@functools.cache
+def is_library(package: str) -> bool:
+    """True if a package is one of `LIBRARIES`, or of Python's own."""
+    if package in LIBRARIES or package not in sys.stdlib_module_names:
+        return package in LIBRARIES
+    file = getattr(sys.modules.get(package), "__file__", None)       # a program may have a module of that name
+    return file is None or file.startswith(STANDARD)
+
+
+def of_library(name: str | None) -> bool:
+    """True if a module, or what is defined in it, belongs to a library."""
+    return is_library((name or "").split(".")[0])
+
+
+def state_of_generator(one: Any) -> Callable[[], Any] | None:
+    """What tells the state of a generator of random numbers, if `one` is such a generator outside torch."""
+    if isinstance(one, random.Random) and not isinstance(one, random.SystemRandom):
+        return one.getstate
+    if isinstance(one, np.random.Generator):
+        return state_of_generator(one.bit_generator)
+    if isinstance(one, np.random.RandomState):
+        return lambda: pickle.dumps(one.get_state(legacy=False))
+    if isinstance(one, np.random.BitGenerator):
+        return lambda: pickle.dumps(one.state)
+    return None
+
+
+def contents(one: np.ndarray[Any, Any]) -> tuple[str, tuple[int, ...], bytes]:
+    """All that a small array holds."""
+    return one.dtype.str, one.shape, one.tobytes()
+
+
+def reading(one: Any) -> Callable[[], Any] | None:
+    """What tells what an object holds besides attributes and elements, if anything does."""
+    if isinstance(one, np.ndarray):
+        return functools.partial(contents, one)
+    if isinstance(one, (bytearray, array.array)):
+        return functools.partial(bytes, one)
+    if isinstance(one, contextvars.ContextVar):
+        return functools.partial(one.get, None)
+    return None
+
+
+def incomparable(one: Any) -> str:
+    """Why nobody can tell whether an object is as it was; empty if somebody can."""
+    if isinstance(getattr(type(one), "__next__", None), types.WrapperDescriptorType):
+        return "an iterator"
+    if isinstance(one, threading.local):
+        return "what each thread has for itself"
+    if isinstance(one, memoryview):
+        return "a memoryview"
+    if isinstance(one, random.SystemRandom):
+        return "a generator of random numbers without a state"
+    if isinstance(one, np.ndarray) and one.dtype.hasobject:
+        return "an array of Python objects"
+    size = one.nbytes if isinstance(one, np.ndarray) else len(one) if isinstance(one, (bytearray, array.array)) else 0
+    if size > LARGEST_ARRAY:
+        return "a large array"
+    return ""
