@@ -321,7 +321,7 @@ def refuse_dual_level(original: Callable[[], int]) -> Callable[[], int]:
 
 
 def refuse_opening(graph: Any) -> None:
-    """Refuse to open `graph` inside a compiled function, a transform or a dual level, whose tensors it would not follow."""
+    """Refuse to open `graph` in a compiled function, a transform or a dual level, whose tensors it would not follow."""
     if private.get_frame_callback():
         raise refusals.seen_by_compiler()
     if private.forward_level() >= 0:
