@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
 from autograd_opt.plans import replay
 from autograd_opt.plans.capture import Kernel, Unrepeatable, Watch
 from autograd_opt.plans.plan import Plan
 from autograd_opt.plans.program import Builder, place_of, storage_of
+from autograd_opt.plans.pullback import Pullback, pulled_back
 from autograd_opt.plans.state import Reached
 
 Tensor = torch.Tensor
@@ -65,6 +65,7 @@ class Before:
         for number, t in enumerate(leaves):
             if isinstance(t, Tensor):
                 self.add(t, Source(number))
+        self.followed = [(t, s) for t, s in self.sources.values() if not s.gradient and t.requires_grad]
 
     def add(self, t: Tensor, source: Source) -> None:
         """Know a tensor, and its gradient."""
@@ -74,10 +75,6 @@ class Before:
         self.ends.add(id(t))
         if t.grad is not None:
             self.sources[id(t.grad)] = (t.grad, source.of_gradient)
-
-    def followed(self) -> list[tuple[Tensor, Source]]:
-        """The tensors that a gradient may go to."""
-        return [(t, s) for t, s in self.sources.values() if not s.gradient and t.requires_grad]
 
     def guard(self, structure: Any) -> replay.Guard:
         """What has to be so for a repetition to be right."""
@@ -112,10 +109,7 @@ class Recorded:
         self.watch = Watch()
         self.results: list[Any] = []
         self.structure: Any = None
-        self.open: list[Tensor] = []
-        self.seeds: list[Tensor] = []
-        self.targets: list[tuple[Tensor, Source]] = []
-        self.cotangents: list[Tensor] = []
+        self.pullback = Pullback()
         self.forward: list[Kernel] = []
         self.gradients: list[tuple[Tensor | None, Source]] = []
 
@@ -125,33 +119,32 @@ class Recorded:
             result = self.function(*args, **kwargs)
         self.results, self.structure = tree_flatten(result)
         self.forward = self.watch.taken()
-        self.gradients = [(t.grad, s) for t, s in self.before.followed() if id(t) in self.before.ends]
-        self.open = [
-            t
-            for t in self.results
-            if isinstance(t, Tensor) and t.grad_fn is not None and id(t) not in self.before.sources
-        ]
-        if any(private.backward_hooks(t) or private.post_accumulate_grad_hooks(t) for t, _ in self.before.followed()):
-            self.watch.kernels.reason = self.watch.reason or "an operand has hooks"
-        if self.open and not self.watch.reason:
+        self.gradients = [(t.grad, s) for t, s in self.before.followed if id(t) in self.before.ends]
+        try:
             self.differentiate()
+        except Unrepeatable as error:
+            self.watch.kernels.reason = self.watch.reason or str(error)
         return result
 
     def differentiate(self) -> None:
         """Watch the backward run from the results whose history is still there."""
-        self.seeds = [torch.ones_like(t, requires_grad=False) for t in self.open]
-        targets = self.before.followed()
-        try:
-            with self.watch:
-                found = torch.autograd.grad(
-                    self.open, [t for t, _ in targets], self.seeds, retain_graph=True, allow_unused=True
-                )
-        except errors.FreedGraphError:  # the function has run backward itself
-            self.watch.taken()
-            self.open = []
-            return
-        self.targets = [target for target, g in zip(targets, found, strict=True) if g is not None]
-        self.cotangents = [g for g in found if g is not None]
+        if any(private.backward_hooks(t) or private.post_accumulate_grad_hooks(t) for t, _ in self.before.followed):
+            raise Unrepeatable("an operand has hooks")
+        known = self.before.sources
+        open_results = {
+            id(t): t for t in self.results if isinstance(t, Tensor) and t.grad_fn is not None and id(t) not in known
+        }
+        if open_results and not self.watch.reason:
+            self.pullback = pulled_back([*open_results.values()], self.watch)
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A tensor among the results: where, what it is if it was there before, and is its history open?"""
+
+    places: list[int]
+    source: Source | None
+    follows: bool
 
 
 class Repetition:
@@ -172,7 +165,8 @@ class Repetition:
         count = len(builder.program.asked)
         self.backward: Plan | None = None
         self.saved: list[Source | int] = []
-        if recorded.open:
+        self.targets: list[Source] = []
+        if recorded.pullback.results:
             self.backward = self.plan_backward(recorded, builder, made, options)
         self.count = count
         self.plan = Plan(builder.program, **options)
@@ -180,20 +174,22 @@ class Repetition:
         self.sources = [before.source_of(original(t), made) for t in builder.program.given.values()]
 
     @staticmethod
-    def ask_results(recorded: Recorded, builder: Builder) -> list[tuple[int, Source | None, bool]]:
-        """For each tensor returned: its place, what it is if it was there before, and is its history open?"""
+    def ask_results(recorded: Recorded, builder: Builder) -> list[Returned]:
+        """The tensors that the call returns."""
         asked: dict[int, Tensor] = {}
-        found: list[tuple[int, Source | None, bool]] = []
-        followed = {id(t) for t in recorded.open}
+        found: dict[int, Returned] = {}
+        followed = {id(t) for t in recorded.pullback.results}
         for number, t in enumerate(recorded.results):
-            if isinstance(t, Tensor):
+            if id(t) in found:
+                found[id(t)].places.append(number)
+            elif isinstance(t, Tensor):
                 known = recorded.before.sources.get(id(t))
                 if known is None:
                     n = builder.ask(t, asked)
                     if id(t) in followed and builder.shows_outside(n):
                         raise Unrepeatable("it returns a view of an operand, with a history")
-                found.append((number, known[1] if known else None, id(t) in followed))
-        return found
+                found[id(t)] = Returned([number], known[1] if known else None, id(t) in followed)
+        return list(found.values())
 
     @staticmethod
     def ask_gradients(recorded: Recorded, builder: Builder) -> list[Source]:
@@ -216,12 +212,19 @@ class Repetition:
         """The plan of the backward run; what it reads of the forward run is asked of that as well."""
         builder = Builder(recorded.watch.taken())
         asked: dict[int, Tensor] = {}
-        for g in recorded.cotangents:
-            builder.ask(g, asked)
+        begun = {id(t) for t in recorded.watch.kernels.begun}
+        for t, g in zip(recorded.pullback.targets, recorded.pullback.cotangents, strict=True):
+            known = recorded.before.sources.get(id(t))
+            if known is not None:
+                self.targets.append(known[1])
+                builder.ask(g, asked)
+            elif storage_of(t) not in made and id(t) not in begun:
+                raise Unrepeatable("a gradient goes to a tensor that comes from nowhere known")
+        if not self.targets:
+            raise Unrepeatable("its results follow gradients to what it makes itself")
         if any(one.kept for one in builder.program.instructions):
             raise Unrepeatable("its backward run has effects")
-        self.targets = [source for _, source in recorded.targets]
-        seeds = {id(t): k for k, t in enumerate(recorded.seeds)}
+        seeds = {id(t): k for k, t in enumerate(recorded.pullback.seeds)}
         for t in map(recorded.watch.kernels.original, builder.program.given.values()):
             if id(t) in seeds:
                 self.saved.append(seeds[id(t)])
@@ -238,21 +241,22 @@ class Repetition:
         with private.DisableTorchFunction(), private.AutoDispatchBelowAutograd():
             values = self.plan.run(given)
         made = iter(values[: self.count])
-        flat: list[Any] = list(self.constants)
-        for number, source, _ in self.results:
-            flat[number] = next(made) if source is None else source.tensor(leaves)
-        followed = [number for number, _, follows in self.results if follows]
+        tensors = [next(made) if one.source is None else one.source.tensor(leaves) for one in self.results]
         for source in self.written:
             source.tensor(leaves).grad = next(made)
         if self.backward is not None:
+            followed = [k for k, one in enumerate(self.results) if one.follows]
             outputs = Repeated.apply(
-                self, leaves, values, [flat[k] for k in followed], *(s.tensor(leaves) for s in self.targets)
+                self, leaves, values, [tensors[k] for k in followed], *(s.tensor(leaves) for s in self.targets)
             )
-            for number, t in zip(followed, outputs, strict=True):
+            for k, t in zip(followed, outputs, strict=True):
+                tensors[k] = t
+        flat: list[Any] = list(self.constants)
+        for one, t in zip(self.results, tensors, strict=True):
+            if one.source is None and not one.follows and t.requires_grad:
+                t = t.detach()          # memory of an operand, or of a result with a history
+            for number in one.places:
                 flat[number] = t
-        for number, source, follows in self.results:        # memory of an operand, or of a result with a history
-            if source is None and not follows and flat[number].requires_grad:
-                flat[number] = flat[number].detach()
         return tree_unflatten(flat, self.structure)
 
 

@@ -1,0 +1,217 @@
+"""Histories around a repeated call: what operands were computed from, and what is differentiated of the results."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import autograd_opt as ao
+
+Tensor = torch.Tensor
+CALLS = 4
+
+
+def alike(function: Callable[..., Any], use: Callable[[Callable[..., Any]], Any], reason: str | None = "") -> None:
+    """Compare what `use` makes of a function, compiled and as it is; `reason` says why calls are recorded each time."""
+    compiled = ao.compile(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for call in range(CALLS):
+            found, expected = use(compiled), use(function)
+            torch.testing.assert_close(found, expected, msg=lambda text, call=call: f"call {call + 1}: {text}")
+    for kind in compiled.report().kinds:
+        assert kind.reason == "" if reason == "" else reason is None or reason in kind.reason, kind.reason
+
+
+def leaf(*numbers: float) -> Tensor:
+    return torch.tensor(numbers, requires_grad=True)
+
+
+def gradients(*tensors: Tensor) -> list[Tensor | None]:
+    return [t.grad for t in tensors]
+
+
+def test_an_operand_computed_from_another_one() -> None:
+    """The gradient of an operand is what the results alone send to it."""
+
+    def use(f: Callable[..., Tensor]) -> Any:
+        x = leaf(3.0)
+        f(x, x * 2).backward()
+        return gradients(x)
+
+    alike(lambda a, b: a * b, use)
+
+
+def test_an_operand_computed_from_a_parameter_that_the_function_reaches() -> None:
+    torch.manual_seed(0)
+    net = torch.nn.ModuleDict({"encoder": torch.nn.Linear(2, 2), "head": torch.nn.Linear(2, 1)})
+
+    def use(f: Callable[[Tensor], Tensor]) -> Any:
+        net.zero_grad()
+        f(net["encoder"](torch.ones(1, 2))).backward()
+        return gradients(*net.parameters())
+
+    alike(lambda h: net["head"](h).pow(2).sum() + net["encoder"].bias.sum(), use)
+
+
+def test_a_view_beside_its_base() -> None:
+    def use(f: Callable[..., Tensor]) -> Any:
+        w = leaf(1.0, 2.0, 3.0)
+        base = w * 2
+        f(base[1:], base).backward()
+        return gradients(w)
+
+    alike(lambda part, base: part.sum() * base.exp().sum(), use)
+    alike(lambda part, base: (part * base[:2]).sum() + base.exp().sum(), use, None)
+
+
+@pytest.mark.parametrize("inner", [lambda x: x.detach(), lambda x: x.clone().detach(), lambda x: torch.ones(2)])
+def test_a_leaf_that_the_call_makes(inner: Callable[[Tensor], Tensor]) -> None:
+    """A gradient that goes to such a leaf is nobody's."""
+    w = torch.nn.Parameter(torch.ones(2))
+
+    def function(x: Tensor) -> Tensor:
+        z = inner(x).requires_grad_()
+        (g,) = torch.autograd.grad((z * z * w).sum(), z, create_graph=True)
+        return (g * z * x).sum()
+
+    def use(f: Callable[..., Tensor]) -> Any:
+        x = leaf(1.0, 2.0)
+        w.grad = None
+        f(x).backward()
+        return gradients(x, w)
+
+    alike(function, use)
+
+
+def test_nobody_sees_the_backward_run_from_which_a_plan_is_made() -> None:
+    def use(f: Callable[..., Tensor]) -> Any:
+        x = leaf(1.0, 2.0)
+        h = x * 1
+        h.retain_grad()
+        f(h).backward()
+        return [h.grad, x.grad]
+
+    alike(lambda h: (h * h).sum(), use)
+
+
+def test_a_backward_function_of_the_program() -> None:
+    """It is called as often as gradients are asked for."""
+
+    class Double(torch.autograd.Function):
+        calls = 0
+
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
+            Double.calls += 1
+            return cotangents[0] * 2
+
+    def use(f: Callable[..., Tensor]) -> Any:
+        Double.calls = 0
+        x = leaf(1.0, 2.0)
+        y = f(x)
+        before = Double.calls
+        y.backward()
+        return [x.grad, before, Double.calls]
+
+    alike(lambda x: Double.apply(x).sum(), use, "calls a function written in Python")
+
+
+class NoDerivative(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def written_after_it_was_saved(x: Tensor) -> Tensor:
+    y = x.sin()
+    z = y * y
+    y.add_(1)
+    return z
+
+
+class Holder:
+    p = torch.nn.Parameter(torch.ones(2))
+    outside = torch.ones(2, requires_grad=True) * 2
+
+
+FAILING: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "no derivative": (NoDerivative.apply, "calls a function written in Python"),
+    "written after it was saved": (written_after_it_was_saved, "its backward run fails"),
+    "a parameter that no attribute shows": (lambda x: x.detach() * Holder.p, "nowhere known"),
+    "an alias that no attribute shows": (lambda x: x * Holder.p.detach().requires_grad_(), "nowhere known"),
+    "a result that no attribute shows": (lambda x: Holder.outside, "a view is made by no operator"),
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+def test_results_that_are_not_differentiated(case: str) -> None:
+    """An error of a backward run reaches nobody who has not asked for it."""
+    function, reason = FAILING[case]
+
+    def use(f: Callable[[Tensor], Tensor]) -> Any:
+        y = f(leaf(1.0, 2.0))
+        return [y.detach(), y.requires_grad]
+
+    alike(function, use, reason)
+
+
+def test_gradients_followed_inside_of_no_grad() -> None:
+    w = leaf(1.0, 2.0)
+
+    def function(x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            return (x * w).sum()
+
+    def use(f: Callable[[Tensor], Tensor]) -> Any:
+        w.grad = None
+        with torch.no_grad():
+            y = f(torch.ones(2))
+        y.backward()
+        return [y.requires_grad, w.grad]
+
+    alike(function, use, "inside of no_grad")
+    f = ao.compile(lambda x: Holder.outside)
+    with torch.no_grad(), pytest.warns(UserWarning, match="inside of no_grad"):
+        assert all(f(torch.ones(2)) is Holder.outside for _ in range(3))
+
+
+def test_a_result_whose_history_has_been_used_beside_one_whose_history_is_open() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        loss = (x.sin() * x).sum()
+        loss.backward()
+        return loss, x.exp()
+
+    def use(f: Callable[..., tuple[Tensor, Tensor]]) -> Any:
+        x = leaf(1.0, 2.0)
+        loss, y = f(x)
+        y.sum().backward()
+        return [loss.detach(), x.grad]
+
+    alike(function, use)
+
+
+def test_results_that_are_one_tensor() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2
+        return y, y
+
+    def use(f: Callable[..., tuple[Tensor, Tensor]]) -> Any:
+        x = leaf(1.0, 2.0)
+        one, other = f(x)
+        (one * other).sum().backward()
+        return [one is other, x.grad]
+
+    alike(function, use)
