@@ -16,6 +16,9 @@ from torch.autograd.function import once_differentiable
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
+from autograd_opt.graph import boundary
+from autograd_opt.graph import tape as tapes
+from autograd_opt.graph.references import requires_grad
 from autograd_opt.plans import replay
 from autograd_opt.plans.capture import Kernel, Unrepeatable, Watch
 from autograd_opt.plans.plan import Plan
@@ -86,6 +89,17 @@ class Before:
         if not replay.unchanged(self.entries):
             raise Unrepeatable("it changes what it sees of the program's state")
 
+    def followed_alike(self) -> None:
+        """Refuse a function after which a gradient goes elsewhere from a tensor that was there before."""
+        tape = tapes.get_active()
+        with private.DisableTorchFunction():
+            written = boundary.boundary(tape)[2] if tape is not None else []
+        if any(map(requires_grad, written)):
+            raise Unrepeatable("it writes a tensor from outside that gradients follow")
+        before = {id(t) for t, _ in self.followed}
+        if any(t.requires_grad is not (id(t) in before) for t, s in self.sources.values() if not s.gradient):
+            raise Unrepeatable("it changes whether gradients follow a tensor from outside")
+
     def source_of(self, t: Tensor, made: set[int]) -> Source:
         """Where a tensor from outside comes from."""
         found = self.sources.get(id(t))
@@ -121,6 +135,7 @@ class Recorded:
         self.forward = self.watch.taken()
         self.gradients = [(t.grad, s) for t, s in self.before.followed if id(t) in self.before.ends]
         try:
+            self.before.followed_alike()
             self.differentiate()
         except Unrepeatable as error:
             self.watch.kernels.reason = self.watch.reason or str(error)

@@ -215,3 +215,83 @@ def test_results_that_are_one_tensor() -> None:
         return [one is other, x.grad]
 
     alike(function, use)
+
+
+def scaled_in_place(x: Tensor, w: Tensor) -> Tensor:
+    x.mul_(2)
+    return x + w * w
+
+
+def part_in_place(x: Tensor, w: Tensor) -> Tensor:
+    x.view(-1)[:1].mul_(w[:1])
+    return x + w * w
+
+
+def filled_from_a_parameter(x: Tensor, w: Tensor) -> Tensor:
+    x.copy_(w * 3)
+    return x + w * w
+
+
+def followed_from_now_on(x: Tensor, w: Tensor) -> Tensor:
+    x.requires_grad_()
+    return x + w * w
+
+
+WRITES = [scaled_in_place, part_in_place, filled_from_a_parameter, followed_from_now_on]
+
+
+@pytest.mark.parametrize(
+    ("function", "computed"), [(f, c) for f in WRITES for c in (False, True) if not (c and f is followed_from_now_on)]
+)
+def test_writes_that_change_what_gradients_follow(function: Callable[..., Tensor], computed: bool) -> None:
+    """The history of an operand is torch's: a call that changes it is recorded each time."""
+
+    def use(f: Callable[..., Tensor]) -> Any:
+        v, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+        x = v * 1 if computed else torch.tensor([1.0, 2.0])
+        y = f(x, w)
+        (y.sum() + (x * x).sum()).backward()
+        return [x.detach(), x.requires_grad, v.grad, w.grad]
+
+    harmless = function is scaled_in_place and not computed
+    alike(function, use, "" if harmless else "a tensor from outside")
+
+
+def test_a_buffer_that_comes_to_follow_gradients() -> None:
+    w = leaf(1.0, 2.0)
+    state = {"buffer": torch.zeros(2)}
+
+    def function() -> Tensor:
+        state["buffer"].copy_(w * 2)
+        return state["buffer"].detach() * 1
+
+    def use(f: Callable[[], Tensor]) -> Any:
+        w.grad, state["buffer"] = None, torch.zeros(2)
+        y = f()
+        state["buffer"].sum().backward()
+        return [y, w.grad]
+
+    alike(function, use, None)
+
+
+def test_writes_that_no_gradient_follows() -> None:
+    """Parameters, buffers and operands are written by repetitions."""
+    w, buffer = leaf(1.0, 2.0), torch.zeros(2)
+
+    def function(h: Tensor, x: Tensor) -> Tensor:
+        y = (h * w * x).sum()
+        with torch.no_grad():
+            w.mul_(1.5)
+            buffer.add_(h.detach())
+            x.add_(1)
+        return y.detach() * 2
+
+    def use(f: Callable[..., Tensor]) -> Any:
+        with torch.no_grad():
+            w.copy_(torch.tensor([1.0, 2.0]))
+            buffer.zero_()
+        v, x = leaf(1.0, 2.0), torch.ones(2)
+        y = f(v * 2, x)
+        return [y, x, w.detach().clone(), buffer.clone()]
+
+    alike(function, use)
