@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
+from autograd_opt.engine import torch_histories
 from autograd_opt.graph import boundary
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import requires_grad
@@ -129,12 +130,15 @@ class Recorded:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function and keep what it has run."""
+        runs = torch_histories.went_on.runs
         with self.watch:
             result = self.function(*args, **kwargs)
         self.results, self.structure = tree_flatten(result)
         self.forward = self.watch.taken()
         self.gradients = [(t.grad, s) for t, s in self.before.followed if id(t) in self.before.ends]
         try:
+            if torch_histories.went_on.runs != runs:
+                raise Unrepeatable("a gradient goes on in the history of an operand")
             self.before.followed_alike()
             self.differentiate()
         except Unrepeatable as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -293,5 +294,46 @@ def test_writes_that_no_gradient_follows() -> None:
         v, x = leaf(1.0, 2.0), torch.ones(2)
         y = f(v * 2, x)
         return [y, x, w.detach().clone(), buffer.clone()]
+
+    alike(function, use)
+
+
+def backward_inside(h: Tensor, w: Tensor) -> Tensor:
+    loss = (h * h * w).sum()
+    loss.backward()
+    return loss.detach()
+
+
+def gradient_of_what_an_operand_was_computed_from(h: Tensor, w: Tensor) -> Tensor:
+    (g,) = torch.autograd.grad((h * h * w).sum(), w)
+    return g
+
+
+@pytest.mark.parametrize("function", [backward_inside, gradient_of_what_an_operand_was_computed_from])
+def test_gradients_that_go_on_in_the_history_of_an_operand(function: Callable[..., Tensor]) -> None:
+    calls = itertools.count()
+
+    def use(f: Callable[..., Tensor]) -> Any:
+        w = leaf(1.0, next(calls) // 2 + 0.5)
+        y = f((w * 2).exp(), w)
+        return [y, w.grad]
+
+    alike(function, use, "history of an operand")
+
+
+def test_backward_inside_beside_an_operand_with_a_history() -> None:
+    """A gradient that goes to leaves alone is repeated."""
+    w = torch.nn.Parameter(torch.ones(2))
+
+    def function(h: Tensor, x: Tensor) -> Tensor:
+        y = h * 2
+        (w * x).sum().backward()
+        return y
+
+    def use(f: Callable[..., Tensor]) -> Any:
+        w.grad = None
+        v, x = leaf(1.0, 2.0), leaf(3.0, 4.0)
+        f(v * 2, x).sum().backward()
+        return gradients(v, x, w)
 
     alike(function, use)
