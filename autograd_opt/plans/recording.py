@@ -6,6 +6,7 @@ buffer), the gradient of one of these, or a constant that the call has made.  A 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +18,14 @@ from torch.autograd.function import once_differentiable
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
 from autograd_opt.engine import torch_histories
+from autograd_opt.engine.torch_engine import entered, outside
 from autograd_opt.graph import boundary
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import requires_grad
 from autograd_opt.plans import replay
 from autograd_opt.plans.capture import Kernel, Unrepeatable, Watch
 from autograd_opt.plans.plan import Plan
-from autograd_opt.plans.program import Builder, place_of, storage_of
+from autograd_opt.plans.program import Builder, lazy, place_of, storage_of
 from autograd_opt.plans.pullback import Pullback, pulled_back
 from autograd_opt.plans.state import Reached
 
@@ -185,6 +187,7 @@ class Repetition:
         self.backward: Plan | None = None
         self.saved: list[Source | int] = []
         self.targets: list[Source] = []
+        self.ways: list[tuple[int, ...]] = []
         if recorded.pullback.results:
             self.backward = self.plan_backward(recorded, builder, made, options)
         self.count = count
@@ -232,10 +235,12 @@ class Repetition:
         builder = Builder(recorded.watch.taken())
         asked: dict[int, Tensor] = {}
         begun = {id(t) for t in recorded.watch.kernels.begun}
-        for t, g in zip(recorded.pullback.targets, recorded.pullback.cotangents, strict=True):
+        found = recorded.pullback
+        for t, g, ways in zip(found.targets, found.cotangents, found.ways, strict=True):
             known = recorded.before.sources.get(id(t))
             if known is not None:
                 self.targets.append(known[1])
+                self.ways.append(ways)
                 builder.ask(g, asked)
             elif storage_of(t) not in made and id(t) not in begun:
                 raise Unrepeatable("a gradient goes to a tensor that comes from nowhere known")
@@ -243,7 +248,7 @@ class Repetition:
             raise Unrepeatable("its results follow gradients to what it makes itself")
         if any(one.kept for one in builder.program.instructions):
             raise Unrepeatable("its backward run has effects")
-        seeds = {id(t): k for k, t in enumerate(recorded.pullback.seeds)}
+        seeds = {id(t): k for k, t in enumerate(found.seeds)}
         for t in map(recorded.watch.kernels.original, builder.program.given.values()):
             if id(t) in seeds:
                 self.saved.append(seeds[id(t)])
@@ -279,11 +284,29 @@ class Repetition:
         return tree_unflatten(flat, self.structure)
 
 
-def laid_out(t: Tensor, sample: Tensor) -> Tensor:
-    """A tensor in the strides for which a plan was made."""
-    if t.stride() == sample.stride():
+def laid_out(t: Tensor | None, sample: Tensor) -> Tensor:
+    """A cotangent in the memory for which a plan was made: its strides, no lazy values; zeros where there is none."""
+    if t is not None and t.stride() == sample.stride() and not (lazy(t) or private.is_zerotensor(t)):
         return t
-    return torch.empty_strided(sample.shape, sample.stride(), dtype=t.dtype, device=t.device).copy_(t)
+    made = torch.empty_strided(sample.shape, sample.stride(), dtype=sample.dtype, device=sample.device)
+    return made.zero_() if t is None else made.copy_(t)
+
+
+def pulled_back_by(ctx: Any, cotangents: list[Tensor | None]) -> list[Tensor | None]:
+    """What the backward plan of a repetition gives to its operands; None to those that no cotangent leads to."""
+    repetition = ctx.repetition
+    saved = iter(ctx.saved_tensors)
+    samples = [repetition.backward.program.samples[n] for n in repetition.backward.program.given]
+    given = [
+        laid_out(cotangents[place], sample) if place >= 0 else next(saved)
+        for place, sample in zip(ctx.places, samples, strict=True)
+    ]
+    with repetition.lock, private.DisableTorchFunction(), private.AutoDispatchBelowAutograd():
+        found = repetition.backward.run(given)
+    if all(g is not None for g in cotangents):
+        return found
+    reached = [any(cotangents[k] is not None for k in ways) for ways in repetition.ways]
+    return [g if there else None for g, there in zip(found, reached, strict=True)]
 
 
 class Repeated(torch.autograd.Function):
@@ -298,6 +321,7 @@ class Repeated(torch.autograd.Function):
         results: list[Tensor],
         *targets: Tensor,
     ) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
         ctx.repetition = repetition
         seeds = len(results)
         ctx.places = [s if isinstance(s, int) and s < seeds else -1 for s in repetition.saved]
@@ -312,11 +336,17 @@ class Repeated(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        saved = iter(ctx.saved_tensors)
-        shapes = [ctx.repetition.backward.program.samples[n] for n in ctx.repetition.backward.program.given]
-        given = [laid_out(cotangents[place], sample) if place >= 0 else next(saved)
-                 for place, sample in zip(ctx.places, shapes, strict=True)]
-        with ctx.repetition.lock, private.DisableTorchFunction(), private.AutoDispatchBelowAutograd():
-            found = ctx.repetition.backward.run(given)
-        return (None, None, None, None, *found)
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        given, levels = outside([g for g in cotangents if g is not None])
+        left = iter(given)
+        parts = [None if g is None else next(left) for g in cotangents]
+        if not levels:
+            return (None, None, None, None, *pulled_back_by(ctx, parts))
+        sizes = [level.size for level in levels]
+        with private.temporarily_clear_interpreter_stack():
+            rows = []
+            for k in range(math.prod(sizes)):
+                slices = [None if g is None else g.reshape(-1, *g.shape[len(sizes):])[k] for g in parts]
+                rows.append(pulled_back_by(ctx, slices))
+            found = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
+        return (None, None, None, None, *(None if g is None else entered(g, levels, sizes) for g in found))

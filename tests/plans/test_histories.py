@@ -337,3 +337,62 @@ def test_backward_inside_beside_an_operand_with_a_history() -> None:
         return gradients(v, x, w)
 
     alike(function, use)
+
+
+def test_operands_that_the_differentiated_result_does_not_lead_to() -> None:
+    """They get no gradient, not one of zeros."""
+    a, b = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
+
+    def function(x: Tensor) -> list[Tensor]:
+        return [(x * a).sum(), (x * b).sum(), (a * b).exp()]
+
+    def use(f: Callable[..., list[Tensor]]) -> Any:
+        seen: list[Any] = []
+        for which in ([0], [1], [2], [0, 1], [0, 2]):
+            a.grad = b.grad = None
+            x = leaf(1.0, 2.0)
+            results = f(x)
+            torch.stack([results[k].sum() for k in which]).sum().backward()
+            seen += gradients(a, b, x)
+        return seen
+
+    alike(function, use)
+
+
+LAZY: dict[str, Callable[[], Tensor]] = {
+    "negative": lambda: torch.tensor([1 + 2j, 3 - 1j]).conj().imag,
+    "zeros without memory": lambda: torch._efficientzerotensor(2),
+    "of other strides": lambda: torch.tensor([1.0, 2.0, 3.0])[::2],
+    "expanded": lambda: torch.tensor(2.0).expand(2),
+}
+
+
+@pytest.mark.parametrize("cotangent", LAZY)
+def test_cotangents_whose_memory_is_not_their_value(cotangent: str) -> None:
+    def use(f: Callable[..., Tensor]) -> Any:
+        x = leaf(1.0, 2.0)
+        f(x).backward(LAZY[cotangent]())
+        return gradients(x)
+
+    alike(lambda x: x.sin() * x, use)
+
+
+def test_a_lazy_conjugate_as_a_cotangent() -> None:
+    def use(f: Callable[..., Tensor]) -> Any:
+        x = torch.tensor([1 + 1j, 2 - 1j], requires_grad=True)
+        f(x).backward(torch.tensor([1 + 2j, 3 - 1j]).conj())
+        return gradients(x)
+
+    alike(lambda x: x.sin() * x, use)
+
+
+def test_batches_of_cotangents() -> None:
+    """They are differentiated slice by slice."""
+
+    def use(f: Callable[..., Any]) -> Any:
+        x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+        y, z = f(x, w)
+        once = torch.autograd.grad(y, [x, w], torch.eye(2), is_grads_batched=True, retain_graph=True, allow_unused=True)
+        return [*once, *torch.autograd.grad(z, [x, w], torch.ones(3), is_grads_batched=True)]
+
+    alike(lambda x, w: (x.sin() * x, (x * w).sum()), use)
