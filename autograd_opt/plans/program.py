@@ -30,6 +30,8 @@ FRESH = frozenset(
 """Operators whose memory has no values yet."""
 ALIASES = frozenset("detach.default alias.default _lazy_clone.default lift_fresh.default".split())
 """Operators whose result is the value of their operand, in the same shape."""
+TRUTHS = frozenset("eq ne lt le gt ge logical_and logical_or logical_xor logical_not".split())
+"""Operators that return truth values, and write them in place as numbers."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,7 @@ def rewritten(kernel: Kernel) -> tuple[Any, tuple[Any, ...], dict[str, Any], boo
     (t,) = kernel.written
     others = [x for x in kernel.inputs if x is not t]
     if not (t.is_contiguous() or (is_dense(t) and not any(x.dim() for x in others))) or any(
-        (x.dtype != t.dtype and x.dim()) or x.dtype.is_complex != t.dtype.is_complex
+        (x.dtype != t.dtype and (x.dim() or not t.dim())) or x.dtype.is_complex != t.dtype.is_complex
         for x in others
         if x.dtype != torch.bool
     ):
@@ -286,6 +288,7 @@ def rewritten(kernel: Kernel) -> tuple[Any, tuple[Any, ...], dict[str, Any], boo
     if (
         function in (None, kernel.function)
         or kernel.args[0] is not t
+        or (t.dtype != torch.bool and base_name(function) in TRUTHS)
         or torch.Tag.nondeterministic_seeded in kernel.function.tags
     ):
         return None
