@@ -220,6 +220,10 @@ class Builder:
         function = kernel.function
         if kernel.name == "matmul.default" and all(t.dim() == 2 for t in kernel.inputs):
             function = aten.mm.default  # what it calls
+        if kernel.name == "_lazy_clone.default":  # of memory that steps of a plan write
+            if not is_dense(kernel.args[0]):
+                raise Unrepeatable("it copies a tensor whose elements share memory")
+            function = aten.clone.default
         self.program.instructions.append(
             Instruction(
                 function,

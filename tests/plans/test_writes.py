@@ -51,3 +51,25 @@ def test_writes_as_operators(write: str, make: Callable[[Tensor], Tensor]) -> No
             x = torch.tensor([1.0, 2.0], dtype=torch.float64 if "float64" in write else torch.float32) + k
             torch.testing.assert_close(compiled(x), function(x), rtol=1e-6, atol=1e-6)
         assert not compiled.report().kinds[0].reason
+
+
+COPIES: dict[str, Callable[[Tensor], list[Tensor]]] = {
+    "viewed and written": lambda x: [a := x * 2, b := x * 2, b.view(9).mul_(3), b.exp(), b.add_(1)],
+    "the first one written": lambda x: [a := x * 2, b := x * 2, a.view(9).mul_(3), b.exp(), a.add_(1)],
+    "of other strides": lambda x: [a := x.t() * 2, b := x.t() * 2, b[1:].mul_(3), a.exp(), b.add_(1)],
+    "of a view": lambda x: [a := (x * 2).t(), b := (x * 2).t(), b[1:].mul_(3), a.exp(), b.add_(1)],
+    "expanded": lambda x: [a := x.sum(0).expand(3, 3), b := x.sum(0).expand(3, 3), (b * 1)[1:].mul_(3), a.exp(), b + 1],
+}
+
+
+@pytest.mark.parametrize("case", COPIES)
+@pytest.mark.parametrize("results", [[0, 1, 3], [3], [2, 4]])
+def test_writes_into_repeated_computations(case: str, results: list[int]) -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        found = COPIES[case](x)
+        return [found[k] for k in results]
+
+    compiled = ao.compile(function)
+    for k in range(4):
+        x = torch.arange(9.0).view(3, 3) * 0.1 + k
+        torch.testing.assert_close(compiled(x), function(x), rtol=1e-5, atol=1e-6)
