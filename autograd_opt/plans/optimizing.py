@@ -5,13 +5,15 @@ Values are written once, so that a copy is the value itself; only results must b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from autograd_opt.plans.capture import tensors
+from autograd_opt.engine.accumulate import is_dense
+from autograd_opt.plans.capture import Unrepeatable, tensors
 from autograd_opt.plans.operators import mapped
 from autograd_opt.plans.program import FRESH, Instruction, Program, Ref, lazy
 
@@ -85,6 +87,46 @@ def without_copies(program: Program) -> Program:
                 continue
         kept.append(one)
     return replace(program, instructions=kept, asked=[names.get(n, n) for n in program.asked])
+
+
+def owners(program: Program) -> dict[int, int]:
+    """For each value the one whose memory it is."""
+    owner = {n: n for n in range(len(program.samples))}
+    for one in program.instructions:
+        if one.aliases:
+            for n in one.outs:
+                owner[n] = owner[one.operands[0]]
+    return owner
+
+
+def apart(program: Program) -> Program:
+    """The program with copies where values that are handed out were memory of their own, and are one by now.
+
+    Raises
+    ------
+    Unrepeatable : several views of such memory are handed out.
+    """
+    owner, taken = owners(program), dict[int, int]()
+    itself = {one.outs[0]: one.operands[0] for one in program.instructions if one.name == "alias.default"}
+    members = Counter(program.groups)
+    handed_out = dict.fromkeys(zip(program.groups, program.asked, strict=True))
+    instructions, samples = [*program.instructions], [*program.samples]
+    copies: dict[tuple[int, int], tuple[int, int]] = {}
+    names: dict[tuple[int, int], int] = {}
+    for group, n in sorted(handed_out, key=lambda one: -members[one[0]]):
+        top, base, made = owner[n], itself.get(n, n), len(samples)
+        if group < 0 or top in program.given or taken.setdefault(top, group) == group:
+            continue
+        original, copy = copies.setdefault((group, top), (base, made))
+        if original != base or not is_dense(samples[n]):
+            raise Unrepeatable("it returns several views of what it has computed twice")
+        again = copy != made
+        function, operand = (torch.ops.aten.alias.default, copy) if again else (torch.ops.aten.clone.default, base)
+        instructions.append(Instruction(function, (Ref(operand),), {}, (made,), aliases=again))
+        samples.append(samples[n])
+        names[group, n] = made
+    asked = [names.get((group, n), n) for group, n in zip(program.groups, program.asked, strict=True)]
+    return replace(program, instructions=instructions, samples=samples, asked=asked)
 
 
 def filled(one: Instruction, values: Mapping[int, Tensor] | Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -152,9 +152,10 @@ class Recorded:
         if any(private.backward_hooks(t) or private.post_accumulate_grad_hooks(t) for t, _ in self.before.followed):
             raise Unrepeatable("an operand has hooks")
         known = self.before.sources
-        open_results = {
-            id(t): t for t in self.results if isinstance(t, Tensor) and t.grad_fn is not None and id(t) not in known
-        }
+        made = [t for t in self.results if isinstance(t, Tensor) and id(t) not in known]
+        if any(isinstance(t, torch.nn.Parameter) or (t.requires_grad and t.grad_fn is None) for t in made):
+            raise Unrepeatable("it returns a leaf that is no operand")
+        open_results = {id(t): t for t in made if t.grad_fn is not None}
         if open_results and not self.watch.reason:
             self.pullback = pulled_back([*open_results.values()], self.watch)
 
@@ -198,7 +199,6 @@ class Repetition:
     @staticmethod
     def ask_results(recorded: Recorded, builder: Builder) -> list[Returned]:
         """The tensors that the call returns."""
-        asked: dict[int, Tensor] = {}
         found: dict[int, Returned] = {}
         followed = {id(t) for t in recorded.pullback.results}
         for number, t in enumerate(recorded.results):
@@ -207,7 +207,7 @@ class Repetition:
             elif isinstance(t, Tensor):
                 known = recorded.before.sources.get(id(t))
                 if known is None:
-                    n = builder.ask(t, asked)
+                    n = builder.ask(t)
                     if id(t) in followed and builder.shows_outside(n):
                         raise Unrepeatable("it returns a view of an operand, with a history")
                 found[id(t)] = Returned([number], known[1] if known else None, id(t) in followed)
@@ -216,7 +216,6 @@ class Repetition:
     @staticmethod
     def ask_gradients(recorded: Recorded, builder: Builder) -> list[Source]:
         """The leaves whose gradient the call has made."""
-        asked: dict[int, Tensor] = {}
         there = {s for _, s in recorded.before.sources.values() if s.gradient}
         found = []
         for g, source in recorded.gradients:
@@ -226,14 +225,13 @@ class Repetition:
             ):
                 raise Unrepeatable("it puts another gradient in the place of one")
             if g is not None and known is None:
-                builder.ask(g, asked)
+                builder.ask(g)
                 found.append(source)
         return found
 
     def plan_backward(self, recorded: Recorded, forward: Builder, made: set[int], options: dict[str, Any]) -> Plan:
         """The plan of the backward run; what it reads of the forward run is asked of that as well."""
         builder = Builder(recorded.watch.taken())
-        asked: dict[int, Tensor] = {}
         begun = {id(t) for t in recorded.watch.kernels.begun}
         found = recorded.pullback
         for t, g, ways in zip(found.targets, found.cotangents, found.ways, strict=True):
@@ -241,7 +239,7 @@ class Repetition:
             if known is not None:
                 self.targets.append(known[1])
                 self.ways.append(ways)
-                builder.ask(g, asked)
+                builder.ask(g)
             elif storage_of(t) not in made and id(t) not in begun:
                 raise Unrepeatable("a gradient goes to a tensor that comes from nowhere known")
         if not self.targets:
@@ -254,7 +252,7 @@ class Repetition:
                 self.saved.append(seeds[id(t)])
             elif storage_of(t) in made:
                 self.saved.append(len(seeds) + len(forward.program.asked))
-                forward.program.asked.append(forward.value(t))
+                forward.save(t)
             else:
                 self.saved.append(recorded.before.source_of(t, made))
         return Plan(builder.program, **options)

@@ -153,7 +153,7 @@ FAILING: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "written after it was saved": (written_after_it_was_saved, "its backward run fails"),
     "a parameter that no attribute shows": (lambda x: x.detach() * Holder.p, "nowhere known"),
     "an alias that no attribute shows": (lambda x: x * Holder.p.detach().requires_grad_(), "nowhere known"),
-    "a result that no attribute shows": (lambda x: Holder.outside, "a view is made by no operator"),
+    "a result that no attribute shows": (lambda x: Holder.outside, "returns a leaf"),
 }
 
 
@@ -396,3 +396,66 @@ def test_batches_of_cotangents() -> None:
         return [*once, *torch.autograd.grad(z, [x, w], torch.ones(3), is_grads_batched=True)]
 
     alike(lambda x, w: (x.sin() * x, (x * w).sum()), use)
+
+
+SHARING: dict[str, Callable[[Tensor], list[Tensor]]] = {
+    "one tensor": lambda x: [y := x * 2, y],
+    "twins": lambda x: [x.abs(), x.abs()],
+    "twins and a view": lambda x: [x.abs(), x.abs(), x.abs().view(-1)],
+    "a twin and its view": lambda x: [x.abs(), y := x.abs(), y.view(-1)],
+    "a twin and its value": lambda x: [x.abs(), y := x.abs(), y.detach()],
+    "two twins and their values": lambda x: [y := x.abs(), z := x.abs(), z.detach(), y.detach(), z.detach()],
+    "parts of twins": lambda x: [x.abs()[0], x.abs()[1], x.abs()[0]],
+    "two views of each twin": lambda x: [y := x.abs(), z := x.abs(), y.view(-1), z.view(-1)],
+    "an operand": lambda x: [x.detach(), x, x.detach().view(-1), x.clone(), x.clone()],
+}
+
+
+@pytest.mark.parametrize("case", SHARING)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+def test_memory_that_results_share(case: str, mode: Any) -> None:
+    """Results are memory of their own, or one tensor, or share memory, as in torch."""
+
+    def use(f: Callable[[Tensor], list[Tensor]]) -> Any:
+        x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+        with mode():
+            results = [*f(x), x]
+        same = [[one is other for one in results] for other in results]
+        for k, t in enumerate(dict.fromkeys(results)):
+            t.mul_(k + 2)
+        return [same, *results]
+
+    alike(SHARING[case], use, "several views" if case == "two views of each twin" else "")
+
+
+def test_gradients_that_are_results() -> None:
+    a, b = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
+
+    def function(x: Tensor) -> list[Tensor | None]:
+        ((a + b) * x).sum().backward()
+        return [a.grad, x * 1]
+
+    def use(f: Callable[[Tensor], list[Tensor]]) -> Any:
+        a.grad = b.grad = None
+        g, y = f(torch.tensor([3.0, 4.0]))
+        assert a.grad is not None
+        a.grad.add_(1)
+        return [g is a.grad, g, y, a.grad, b.grad]
+
+    alike(function, use)
+
+
+MADE: dict[str, Callable[[Tensor], Tensor]] = {
+    "differentiated": lambda x: [d := (x * 2).detach().requires_grad_(), (d * d).sum().backward()][0],
+    "new": lambda x: torch.ones(2, requires_grad=True),
+    "a parameter": lambda x: torch.nn.Parameter(x * 2, requires_grad=False),
+}
+
+
+@pytest.mark.parametrize("case", MADE)
+def test_leaves_that_are_results(case: str) -> None:
+    def use(f: Callable[[Tensor], Tensor]) -> Any:
+        t = f(torch.ones(2))
+        return [t.detach(), t.requires_grad, t.grad, isinstance(t, torch.nn.Parameter)]
+
+    alike(MADE[case], use, "returns a leaf")

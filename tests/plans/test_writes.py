@@ -58,7 +58,7 @@ COPIES: dict[str, Callable[[Tensor], list[Tensor]]] = {
     "the first one written": lambda x: [a := x * 2, b := x * 2, a.view(9).mul_(3), b.exp(), a.add_(1)],
     "of other strides": lambda x: [a := x.t() * 2, b := x.t() * 2, b[1:].mul_(3), a.exp(), b.add_(1)],
     "of a view": lambda x: [a := (x * 2).t(), b := (x * 2).t(), b[1:].mul_(3), a.exp(), b.add_(1)],
-    "expanded": lambda x: [x.sum(0).expand(3, 3), b := x.sum(0).expand(3, 3), (b * 1)[1:].mul_(3), b.exp(), b + 1],
+    "expanded": lambda x: [x.sum(0).expand(3, 3) * 1, b := x.sum(0).expand(3, 3), (b * 1)[1:].mul_(3), b.exp(), b + 1],
 }
 
 
