@@ -24,6 +24,7 @@ from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import requires_grad
 from autograd_opt.plans import replay
 from autograd_opt.plans.capture import Kernel, Unrepeatable, Watch
+from autograd_opt.plans.optimizing import without
 from autograd_opt.plans.plan import Plan
 from autograd_opt.plans.program import Builder, lazy, place_of, storage_of
 from autograd_opt.plans.pullback import Pullback, pulled_back
@@ -189,6 +190,8 @@ class Repetition:
         self.saved: list[Source | int] = []
         self.targets: list[Source] = []
         self.ways: list[tuple[int, ...]] = []
+        self.options, self.followed = options, len(recorded.pullback.results)
+        self.partial: dict[tuple[int, ...], tuple[Plan, list[bool]]] = {}
         if recorded.pullback.results:
             self.backward = self.plan_backward(recorded, builder, made, options)
         self.count = count
@@ -257,6 +260,18 @@ class Repetition:
                 self.saved.append(recorded.before.source_of(t, made))
         return Plan(builder.program, **options)
 
+    def backward_without(self, absent: tuple[int, ...]) -> tuple[Plan, list[bool]]:
+        """The plan of a backward run without the cotangents of some results, and the targets that it leads to."""
+        assert self.backward is not None
+        if absent not in self.partial:
+            reached = [not set(ways) <= set(absent) for ways in self.ways]
+            asked = [k for k, there in enumerate(reached) if there]
+            program = self.backward.whole
+            cotangents = {n: s for n, s in zip(program.given, self.saved, strict=True) if s in range(self.followed)}
+            gone = [n for n, s in cotangents.items() if s in absent]
+            self.partial[absent] = Plan(without(program, [*cotangents], gone, asked), **self.options), reached
+        return self.partial[absent]
+
     def run(self, leaves: list[Any]) -> Any:
         """Repeat the call with these arguments."""
         given = [s.tensor(leaves) for s in self.sources]
@@ -282,29 +297,32 @@ class Repetition:
         return tree_unflatten(flat, self.structure)
 
 
-def laid_out(t: Tensor | None, sample: Tensor) -> Tensor:
-    """A cotangent in the memory for which a plan was made: its strides, no lazy values; zeros where there is none."""
-    if t is not None and t.stride() == sample.stride() and not (lazy(t) or private.is_zerotensor(t)):
+def laid_out(t: Tensor, sample: Tensor) -> Tensor:
+    """A cotangent in the memory for which a plan was made: its strides, and no lazy values."""
+    if t.stride() == sample.stride() and not (lazy(t) or private.is_zerotensor(t)):
         return t
-    made = torch.empty_strided(sample.shape, sample.stride(), dtype=sample.dtype, device=sample.device)
-    return made.zero_() if t is None else made.copy_(t)
+    return torch.empty_strided(sample.shape, sample.stride(), dtype=sample.dtype, device=sample.device).copy_(t)
 
 
 def pulled_back_by(ctx: Any, cotangents: list[Tensor | None]) -> list[Tensor | None]:
     """What the backward plan of a repetition gives to its operands; None to those that no cotangent leads to."""
     repetition = ctx.repetition
     saved = iter(ctx.saved_tensors)
-    samples = [repetition.backward.program.samples[n] for n in repetition.backward.program.given]
-    given = [
-        laid_out(cotangents[place], sample) if place >= 0 else next(saved)
-        for place, sample in zip(ctx.places, samples, strict=True)
-    ]
-    with repetition.lock, private.DisableTorchFunction(), private.AutoDispatchBelowAutograd():
-        found = repetition.backward.run(given)
-    if all(g is not None for g in cotangents):
+    values = [cotangents[place] if place >= 0 else next(saved) for place in ctx.places]
+    absent = tuple([k for k, g in enumerate(cotangents) if g is None])
+    with repetition.lock:
+        plan, reached = repetition.backward_without(absent) if absent else (repetition.backward, None)
+        given = [
+            laid_out(t, plan.program.samples[n]) if place >= 0 else t
+            for n, t, place in zip(repetition.backward.program.given, values, ctx.places, strict=True)
+            if n in plan.program.given
+        ]
+        with private.DisableTorchFunction(), private.AutoDispatchBelowAutograd():
+            found = plan.run(given)
+    if reached is None:
         return found
-    reached = [any(cotangents[k] is not None for k in ways) for ways in repetition.ways]
-    return [g if there else None for g, there in zip(found, reached, strict=True)]
+    results = iter(found)
+    return [next(results) if there else None for there in reached]
 
 
 class Repeated(torch.autograd.Function):

@@ -459,3 +459,26 @@ def test_leaves_that_are_results(case: str) -> None:
         return [t.detach(), t.requires_grad, t.grad, isinstance(t, torch.nn.Parameter)]
 
     alike(MADE[case], use, "returns a leaf")
+
+
+def test_results_that_are_not_differentiated_beside_infinite_slopes() -> None:
+    """Where no cotangent arrives nothing is computed, not zero times infinity."""
+
+    def function(x: Tensor, w: Tensor) -> list[Tensor]:
+        y = x.sqrt() * w
+        return [y.sum(), (x * w).sum(), torch.cat([y, x.expand(2) * 2]), (x.log() + w).sum() + y.sum(), x.floor()]
+
+    def use(f: Callable[..., list[Tensor]]) -> Any:
+        seen: list[Any] = []
+        for which in ([0], [1], [2], [1, 4], [4], [0, 3], [0, 1, 2, 3, 4]):
+            for start in (0.0, 2.0):
+                x, w = leaf(start, 1.0), leaf(2.0, 3.0)
+                results = f(x, w)
+                torch.stack([results[k].square().sum() for k in which]).sum().backward()
+                seen += gradients(x, w)
+        return torch.stack([torch.full((2,), -7.0) if t is None else t for t in seen])
+
+    def nan_is_a_number(f: Callable[..., list[Tensor]]) -> Any:
+        return use(f).nan_to_num(nan=-9.0)
+
+    alike(function, nan_is_a_number)
