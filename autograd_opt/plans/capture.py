@@ -29,6 +29,7 @@ READS = frozenset(
     "__format__ __deepcopy__ __reduce_ex__ __setstate__ __bool__ __float__ __int__ __index__ item".split()
 )
 """Methods of tensors that hand out memory, or leave what a repetition would not leave."""
+REQUIRES_GRAD: Any = torch.Tensor.requires_grad
 SHAPES_ALONE = frozenset(["_fused_sdp_choice"])
 """Operators whose result is a Python number that depends on shapes and dtypes alone."""
 VALUES = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
@@ -164,7 +165,7 @@ class Reads(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name in READS:
             self.kernels.reason = self.kernels.reason or f"it calls {name}"
-        if name in ("requires_grad_", "__set__"):
+        if name == "requires_grad_" or function == REQUIRES_GRAD.__set__:
             self.kernels.begun.append(args[0])
         if name == "_set_grad_enabled" and args[0] and tapes.get_active() is None:
             self.kernels.reason = self.kernels.reason or "it follows gradients inside of no_grad()"

@@ -71,12 +71,17 @@ def test_a_view_beside_its_base() -> None:
 
 
 @pytest.mark.parametrize("inner", [lambda x: x.detach(), lambda x: x.clone().detach(), lambda x: torch.ones(2)])
-def test_a_leaf_that_the_call_makes(inner: Callable[[Tensor], Tensor]) -> None:
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_leaf_that_the_call_makes(inner: Callable[[Tensor], Tensor], by_name: bool) -> None:
     """A gradient that goes to such a leaf is nobody's."""
     w = torch.nn.Parameter(torch.ones(2))
 
     def function(x: Tensor) -> Tensor:
-        z = inner(x).requires_grad_()
+        z = inner(x)
+        if by_name:
+            z.requires_grad = True
+        else:
+            z.requires_grad_()
         (g,) = torch.autograd.grad((z * z * w).sum(), z, create_graph=True)
         return (g * z * x).sum()
 
