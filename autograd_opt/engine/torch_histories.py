@@ -6,6 +6,7 @@ to them from both sides, and calls their hooks once.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,15 @@ from autograd_opt.graph.thread_state import torch_autograd
 Tensor = torch.Tensor
 run_backward = private.Engine.run_backward
 requires_grad = private.TensorBase.requires_grad.__get__
+
+
+class WentOn(threading.local):
+    """How many runs of this thread have gone on to a history of torch's."""
+
+    runs = 0
+
+
+went_on = WentOn()
 
 
 def goes_on(run: Any, node: Any) -> bool:
@@ -84,6 +94,8 @@ def own_run(tensors: Sequence[Any], cotangents: Sequence[Any], retain: bool, cre
 def torch_run(tensors: Sequence[Tensor], cotangents: Sequence[Tensor], retain: bool, inputs: tuple[Tensor, ...],
               accumulate: bool) -> tuple[Tensor | None, ...]:
     """A run of torch's engine, in which nothing is recorded and which no run of this library's is seen around."""
+    if any(map(has_history, tensors)):
+        went_on.runs += 1
     around = runs.stack()
     stack, around[:] = list(around), []
     try:

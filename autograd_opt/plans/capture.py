@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.dispatch_modes import LazyValues, ThreadedMode
+from autograd_opt.graph import tape as tapes
 from autograd_opt.plans.operators import base_name, full_name, functional, mapped, parts
 
 Tensor = torch.Tensor
@@ -28,6 +29,7 @@ READS = frozenset(
     "__format__ __deepcopy__ __reduce_ex__ __setstate__ __bool__ __float__ __int__ __index__ item".split()
 )
 """Methods of tensors that hand out memory, or leave what a repetition would not leave."""
+REQUIRES_GRAD: Any = torch.Tensor.requires_grad
 SHAPES_ALONE = frozenset(["_fused_sdp_choice"])
 """Operators whose result is a Python number that depends on shapes and dtypes alone."""
 VALUES = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
@@ -101,6 +103,7 @@ class Kernels(ThreadedMode):
         self.seen: list[Kernel] = []
         self.reason = ""
         self.originals: dict[int, tuple[Tensor, Tensor]] = {}
+        self.begun: list[Tensor] = []  # tensors that came to require grad
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -162,6 +165,10 @@ class Reads(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name in READS:
             self.kernels.reason = self.kernels.reason or f"it calls {name}"
+        if name == "requires_grad_" or function == REQUIRES_GRAD.__set__:
+            self.kernels.begun.append(args[0])
+        if name == "_set_grad_enabled" and args[0] and tapes.get_active() is None:
+            self.kernels.reason = self.kernels.reason or "it follows gradients inside of no_grad()"
         return function(*args, **(kwargs or {}))
 
 

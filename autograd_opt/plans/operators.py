@@ -21,12 +21,20 @@ def full_name(function: Any) -> str:
     return f"{base_name(function)}.{function._overloadname or 'default'}"
 
 
+def signature(function: Any) -> list[tuple[str, bool]]:
+    """The types of an operator's arguments, and which of these are keywords."""
+    return [(str(argument.type), argument.kwarg_only) for argument in function._schema.arguments]
+
+
 def overload(name: str, like: Any) -> Any:
-    """The operator of another name with the overload of `like`; None where there is none."""
+    """The operator of another name that takes the arguments of `like`, if there is one: overloads differ in names."""
     packet = getattr(torch.ops.aten, name, None)
-    if packet is None or like._overloadname not in packet.overloads():
-        return None
-    return getattr(packet, like._overloadname)
+    names = [] if packet is None else packet.overloads()
+    for other in sorted(names, key=lambda other: other != like._overloadname):
+        function = getattr(packet, other)
+        if signature(function) == signature(like):
+            return function
+    return None
 
 
 @functools.cache

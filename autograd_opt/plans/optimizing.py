@@ -5,17 +5,22 @@ Values are written once, so that a copy is the value itself; only results must b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from autograd_opt.plans.capture import tensors
-from autograd_opt.plans.operators import mapped
+from autograd_opt.engine.accumulate import is_dense
+from autograd_opt.plans.capture import Unrepeatable, tensors
+from autograd_opt.plans.operators import base_name, mapped
 from autograd_opt.plans.program import FRESH, Instruction, Program, Ref, lazy
 
 Tensor = torch.Tensor
+aten = torch.ops.aten
+SUMS = frozenset("add sub addcmul addcdiv addmm addmv addr addbmm baddbmm".split())
+"""Operators that add to their first operand what is linear in the others."""
 MOST = 1 << 20
 """Bytes of a constant at most."""
 
@@ -85,6 +90,102 @@ def without_copies(program: Program) -> Program:
                 continue
         kept.append(one)
     return replace(program, instructions=kept, asked=[names.get(n, n) for n in program.asked])
+
+
+def owners(program: Program) -> dict[int, int]:
+    """For each value the one whose memory it is."""
+    owner = {n: n for n in range(len(program.samples))}
+    for one in program.instructions:
+        if one.aliases:
+            for n in one.outs:
+                owner[n] = owner[one.operands[0]]
+    return owner
+
+
+def apart(program: Program) -> Program:
+    """The program with copies where values that are handed out were memory of their own, and are one by now.
+
+    Raises
+    ------
+    Unrepeatable : several views of such memory are handed out.
+    """
+    owner, taken = owners(program), dict[int, int]()
+    itself = {one.outs[0]: one.operands[0] for one in program.instructions if one.name == "alias.default"}
+    members = Counter(program.groups)
+    handed_out = dict.fromkeys(zip(program.groups, program.asked, strict=True))
+    instructions, samples = [*program.instructions], [*program.samples]
+    copies: dict[tuple[int, int], tuple[int, int]] = {}
+    names: dict[tuple[int, int], int] = {}
+    for group, n in sorted(handed_out, key=lambda one: -members[one[0]]):
+        top, base, made = owner[n], itself.get(n, n), len(samples)
+        if group < 0 or top in program.given or taken.setdefault(top, group) == group:
+            continue
+        original, copy = copies.setdefault((group, top), (base, made))
+        if original != base or not is_dense(samples[n]):
+            raise Unrepeatable("it returns several views of what it has computed twice")
+        again = copy != made
+        function, operand = (aten.alias.default, copy) if again else (aten.clone.default, base)
+        instructions.append(Instruction(function, (Ref(operand),), {}, (made,), aliases=again))
+        samples.append(samples[n])
+        names[group, n] = made
+    asked = [names.get((group, n), n) for group, n in zip(program.groups, program.asked, strict=True)]
+    return replace(program, instructions=instructions, samples=samples, asked=asked)
+
+
+def summand(one: Instruction, zero: set[int]) -> int:
+    """The operand that an instruction returns because all that it adds to it is zero; -1 where there is none."""
+    if base_name(one.function) not in SUMS or one.kwargs.get("beta", 1) != 1:
+        return -1
+    first, *others = [x.number if isinstance(x, Ref) else -1 for x in one.args]
+    if first >= 0 and first not in zero:
+        return first if zero.intersection(others) else -1
+    alone = base_name(one.function) == "add" and one.kwargs.get("alpha", 1) == 1 and others[0] not in zero
+    return others[0] if alone else -1
+
+
+def without(program: Program, cotangents: Sequence[int], absent: Sequence[int], asked: Sequence[int]) -> Program:
+    """A backward run without some of its cotangents, for some of what it gives: linear in all of them together.
+
+    What it computes of absent ones alone is zero, and is not computed: beside an infinite factor it would be NaN.
+    """
+    followed, zero, there = set(cotangents), set(absent), set[int]()
+    kept, samples, names = list[Instruction](), [*program.samples], dict[int, int]()
+
+    def make(numbers: Iterable[int]) -> None:
+        for n in sorted(zero.intersection(numbers) - there):
+            there.add(n)
+            size, stride = [*samples[n].shape], [*samples[n].stride()]
+            span = 1 + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) if all(size) else 0
+            samples.append(samples[n].new_empty(span))
+            base, kwargs = len(samples) - 1, {"dtype": samples[n].dtype, "device": samples[n].device}
+            kept.append(Instruction(aten.zeros.default, ([span],), kwargs, (base,)))
+            kept.append(Instruction(aten.as_strided.default, (Ref(base), size, stride), {}, (n,), aliases=True))
+
+    for one in program.instructions:
+        one = renamed(one, names)
+        linear = followed.intersection(one.operands)
+        if linear and not (one.name.startswith("new_") or one.name.split(".")[0].endswith("_like")):
+            followed.update(one.outs)
+            numbers = all(samples[n].is_floating_point() or samples[n].is_complex() for n in one.outs)
+            if linear <= zero and numbers:
+                zero.update(one.outs)
+                continue
+            same = summand(one, zero)
+            if same >= 0 and laid_out_alike(samples[same], samples[one.outs[0]]):
+                names[one.outs[0]] = same
+                continue
+        make(one.operands)
+        kept.append(one)
+    wanted = [names.get(program.asked[k], program.asked[k]) for k in asked]
+    make(wanted)
+    given = {n: t for n, t in program.given.items() if n not in absent}
+    groups = [program.groups[k] for k in asked]
+    return replace(program, instructions=kept, samples=samples, given=given, asked=wanted, groups=groups)
+
+
+def laid_out_alike(t: Tensor, other: Tensor) -> bool:
+    """Do two tensors have one shape, dtype and strides?"""
+    return t.shape == other.shape and t.dtype == other.dtype and t.stride() == other.stride()
 
 
 def filled(one: Instruction, values: Mapping[int, Tensor] | Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:

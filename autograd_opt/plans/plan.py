@@ -19,7 +19,7 @@ from autograd_opt.plans.layout import Layout
 from autograd_opt.plans.memory import LARGEST, Buffers, maker
 from autograd_opt.plans.moves import Movement, Region, movement_of, simplified, whole
 from autograd_opt.plans.operators import base_name, overload, parts
-from autograd_opt.plans.optimizing import constants, filled, merged, without_copies
+from autograd_opt.plans.optimizing import apart, constants, filled, merged, owners, without_copies
 from autograd_opt.plans.program import FRESH, Instruction, Program, Ref
 from autograd_opt.plans.validation import differences
 
@@ -50,7 +50,7 @@ class Plan:
     """The steps of a program, for values given from outside."""
 
     def __init__(self, program: Program, *, fuse: bool = True, exact: bool = False) -> None:
-        self.whole = without_copies(merged(program))
+        self.whole = apart(without_copies(merged(program)))
         self.program, self.constants = constants(self.whole)
         self.order = scheduled(self.program, fuse, exact)
         self.last = self.last_uses()
@@ -93,11 +93,7 @@ class Plan:
 
     def owners(self) -> dict[int, int]:
         """For each value the one whose memory it is; its last use covers that of all who share the memory."""
-        owner = {n: n for n in range(len(self.program.samples))}
-        for one in self.program.instructions:
-            if one.aliases:
-                for n in one.outs:
-                    owner[n] = owner[one.operands[0]]
+        owner = owners(self.program)
         for n, top in owner.items():
             self.last[top] = max(self.last.get(top, -1), self.last.get(n, -1))
         return owner

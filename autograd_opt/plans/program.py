@@ -30,6 +30,8 @@ FRESH = frozenset(
 """Operators whose memory has no values yet."""
 ALIASES = frozenset("detach.default alias.default _lazy_clone.default lift_fresh.default".split())
 """Operators whose result is the value of their operand, in the same shape."""
+TRUTHS = frozenset("eq ne lt le gt ge logical_and logical_or logical_xor logical_not".split())
+"""Operators that return truth values, and write them in place as numbers."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class Program:
     given: dict[int, Tensor] = field(default_factory=dict)
     """Values from outside, by number, with the tensor that each was."""
     asked: list[int] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    """For each value asked for, a number that it shares with those in whose memory it was; -1 where nobody sees it."""
 
     def handed_out(self) -> set[int]:
         """The values whose memory may be that of a result."""
@@ -121,6 +125,7 @@ class Builder:
         self.current: dict[tuple[Any, ...], int] = {}
         self.outside: set[int] = set()
         self.made: set[int] = set()
+        self.handed: dict[int, int] = {}  # tensors that are handed out, by their ids
         self.draws: set[int] = set()  # kernels that fill fresh memory with random numbers
         self.ordered = self.storages_in_order(kernels)
         for kernel in kernels:
@@ -218,6 +223,10 @@ class Builder:
         function = kernel.function
         if kernel.name == "matmul.default" and all(t.dim() == 2 for t in kernel.inputs):
             function = aten.mm.default  # what it calls
+        if kernel.name == "_lazy_clone.default":  # of memory that steps of a plan write
+            if not is_dense(kernel.args[0]):
+                raise Unrepeatable("it copies a tensor whose elements share memory")
+            function = aten.clone.default
         self.program.instructions.append(
             Instruction(
                 function,
@@ -233,22 +242,26 @@ class Builder:
         """True if a value is memory from outside."""
         return any(storage_of(t) == storage_of(self.program.samples[number]) for t in self.program.given.values())
 
-    def ask(self, t: Tensor, asked: dict[int, Tensor]) -> int:
-        """The value of a result, in memory that is nobody else's unless it was so in what was seen."""
-        number = self.value(t)
-        before = self.program.given.get(number, asked.get(number))
-        if before is not None:
-            shared = storage_of(before) == storage_of(t)
-            made = self.new_value(t)
-            self.program.instructions.append(
-                Instruction(
-                    aten.alias.default if shared else aten.clone.default, (Ref(number),), {}, (made,), aliases=shared
-                )
-            )
-            number = made
-        asked[number] = t
-        self.program.asked.append(number)
-        return number
+    def ask(self, t: Tensor) -> int:
+        """The value of a tensor that is handed out: memory from outside only where it was so in what was seen."""
+        if id(t) not in self.handed:
+            number = self.value(t)
+            given = self.program.given.get(number)
+            if given is not None or number in self.program.asked:
+                shared = given is None or storage_of(given) == storage_of(t)
+                function = aten.alias.default if shared else aten.clone.default
+                one = Instruction(function, (Ref(number),), {}, (self.new_value(t),), aliases=shared)
+                self.program.instructions.append(one)
+                (number,) = one.outs
+            self.handed[id(t)] = number
+        self.program.asked.append(self.handed[id(t)])
+        self.program.groups.append(storage_of(t))
+        return self.handed[id(t)]
+
+    def save(self, t: Tensor) -> None:
+        """Ask for the value of a tensor that nobody sees."""
+        self.program.asked.append(self.value(t))
+        self.program.groups.append(-1)
 
 
 def fills(kernel: Kernel) -> bool:
@@ -269,7 +282,7 @@ def rewritten(kernel: Kernel) -> tuple[Any, tuple[Any, ...], dict[str, Any], boo
     (t,) = kernel.written
     others = [x for x in kernel.inputs if x is not t]
     if not (t.is_contiguous() or (is_dense(t) and not any(x.dim() for x in others))) or any(
-        (x.dtype != t.dtype and x.dim()) or x.dtype.is_complex != t.dtype.is_complex
+        (x.dtype != t.dtype and (x.dim() or not t.dim())) or x.dtype.is_complex != t.dtype.is_complex
         for x in others
         if x.dtype != torch.bool
     ):
@@ -286,6 +299,7 @@ def rewritten(kernel: Kernel) -> tuple[Any, tuple[Any, ...], dict[str, Any], boo
     if (
         function in (None, kernel.function)
         or kernel.args[0] is not t
+        or (t.dtype != torch.bool and base_name(function) in TRUTHS)
         or torch.Tag.nondeterministic_seeded in kernel.function.tags
     ):
         return None

@@ -6,6 +6,7 @@ buffer), the gradient of one of these, or a constant that the call has made.  A 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +16,19 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.parameter import is_lazy
 
-from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
+from autograd_opt.engine import torch_histories
+from autograd_opt.engine.torch_engine import entered, outside
+from autograd_opt.graph import boundary
+from autograd_opt.graph import tape as tapes
+from autograd_opt.graph.references import requires_grad
 from autograd_opt.plans import replay, results
 from autograd_opt.plans.capture import Kernel, Unrepeatable, Watch
+from autograd_opt.plans.optimizing import without
 from autograd_opt.plans.plan import Plan
-from autograd_opt.plans.program import Builder, place_of, storage_of
+from autograd_opt.plans.program import Builder, lazy, place_of, storage_of
+from autograd_opt.plans.pullback import Pullback, pulled_back
 from autograd_opt.plans.state import Reached
 
 Tensor = torch.Tensor
@@ -76,6 +83,7 @@ class Before:
             if isinstance(t, Tensor):
                 self.add(t, Source(number))
         self.looks = [(t, look_of(t)) for t, source in self.sources.values() if not source.gradient]
+        self.followed = [(t, s) for t, s in self.sources.values() if not s.gradient and t.requires_grad]
 
     def add(self, t: Tensor, source: Source) -> None:
         """Know a tensor, and its gradient."""
@@ -85,10 +93,6 @@ class Before:
         self.ends.add(id(t))
         if t.grad is not None:
             self.sources[id(t.grad)] = (t.grad, source.of_gradient)
-
-    def followed(self) -> list[tuple[Tensor, Source]]:
-        """The tensors that a gradient may go to."""
-        return [(t, s) for t, s in self.sources.values() if not s.gradient and t.requires_grad]
 
     def guard(self, structure: Any) -> replay.Guard:
         """What has to be so for a repetition to be right."""
@@ -106,6 +110,17 @@ class Before:
             raise Unrepeatable("it changes a list or dictionary that it is given")
         if any(look_of(t) != look for t, look in self.looks):
             raise Unrepeatable("it gives a tensor from outside another shape, memory or `requires_grad`")
+
+    def followed_alike(self) -> None:
+        """Refuse a function after which a gradient goes elsewhere from a tensor that was there before."""
+        tape = tapes.get_active()
+        with private.DisableTorchFunction():
+            written = boundary.boundary(tape)[2] if tape is not None else []
+        if any(map(requires_grad, written)):
+            raise Unrepeatable("it writes a tensor from outside that gradients follow")
+        before = {id(t) for t, _ in self.followed}
+        if any(t.requires_grad is not (id(t) in before) for t, s in self.sources.values() if not s.gradient):
+            raise Unrepeatable("it changes whether gradients follow a tensor from outside")
 
     def source_of(self, t: Tensor, made: set[int]) -> Source:
         """Where a tensor from outside comes from."""
@@ -131,47 +146,48 @@ class Recorded:
         self.returned: Any = None
         self.results: list[Any] = []
         self.structure: Any = None
-        self.open: list[Tensor] = []
-        self.seeds: list[Tensor] = []
-        self.targets: list[tuple[Tensor, Source]] = []
-        self.cotangents: list[Tensor] = []
+        self.pullback = Pullback()
         self.forward: list[Kernel] = []
         self.gradients: list[tuple[Tensor | None, Source]] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function and keep what it has run."""
+        runs = torch_histories.went_on.runs
         with self.watch:
             result = self.function(*args, **kwargs)
         self.returned = result
         self.results, self.structure = tree_flatten(result)
         self.forward = self.watch.taken()
-        self.gradients = [(t.grad, s) for t, s in self.before.followed() if id(t) in self.before.ends]
-        self.open = [
-            t
-            for t in self.results
-            if isinstance(t, Tensor) and t.grad_fn is not None and id(t) not in self.before.sources
-        ]
-        if any(private.backward_hooks(t) or private.post_accumulate_grad_hooks(t) for t, _ in self.before.followed()):
-            self.watch.kernels.reason = self.watch.reason or "an operand has hooks"
-        if self.open and not self.watch.reason:
+        self.gradients = [(t.grad, s) for t, s in self.before.followed if id(t) in self.before.ends]
+        try:
+            if torch_histories.went_on.runs != runs:
+                raise Unrepeatable("a gradient goes on in the history of an operand")
+            self.before.followed_alike()
             self.differentiate()
+        except Unrepeatable as error:
+            self.watch.kernels.reason = self.watch.reason or str(error)
         return result
 
     def differentiate(self) -> None:
         """Watch the backward run from the results whose history is still there."""
-        self.seeds = [torch.ones_like(t, requires_grad=False) for t in self.open]
-        targets = self.before.followed()
-        try:
-            with self.watch:
-                found = torch.autograd.grad(
-                    self.open, [t for t, _ in targets], self.seeds, retain_graph=True, allow_unused=True
-                )
-        except errors.FreedGraphError:  # the function has run backward itself
-            self.watch.taken()
-            self.open = []
-            return
-        self.targets = [target for target, g in zip(targets, found, strict=True) if g is not None]
-        self.cotangents = [g for g in found if g is not None]
+        if any(private.backward_hooks(t) or private.post_accumulate_grad_hooks(t) for t, _ in self.before.followed):
+            raise Unrepeatable("an operand has hooks")
+        known = self.before.sources
+        made = [t for t in self.results if isinstance(t, Tensor) and id(t) not in known]
+        if any(isinstance(t, torch.nn.Parameter) or (t.requires_grad and t.grad_fn is None) for t in made):
+            raise Unrepeatable("it returns a leaf that is no operand")
+        open_results = {id(t): t for t in made if t.grad_fn is not None}
+        if open_results and not self.watch.reason:
+            self.pullback = pulled_back([*open_results.values()], self.watch)
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A tensor among the results: where, what it is if it was there before, and is its history open?"""
+
+    places: list[int]
+    source: Source | None
+    follows: bool
 
 
 class Repetition:
@@ -193,7 +209,11 @@ class Repetition:
         count = len(builder.program.asked)
         self.backward: Plan | None = None
         self.saved: list[Source | int] = []
-        if recorded.open:
+        self.targets: list[Source] = []
+        self.ways: list[tuple[int, ...]] = []
+        self.options, self.followed = options, len(recorded.pullback.results)
+        self.partial: dict[tuple[int, ...], tuple[Plan, list[bool]]] = {}
+        if recorded.pullback.results:
             self.backward = self.plan_backward(recorded, builder, made, options)
         self.count = count
         self.plan = Plan(builder.program, **options)
@@ -201,25 +221,25 @@ class Repetition:
         self.sources = [before.source_of(original(t), made) for t in builder.program.given.values()]
 
     @staticmethod
-    def ask_results(recorded: Recorded, builder: Builder) -> list[tuple[int, Source | None, bool]]:
-        """For each tensor returned: its place, what it is if it was there before, and is its history open?"""
-        asked: dict[int, Tensor] = {}
-        found: list[tuple[int, Source | None, bool]] = []
-        followed = {id(t) for t in recorded.open}
+    def ask_results(recorded: Recorded, builder: Builder) -> list[Returned]:
+        """The tensors that the call returns."""
+        found: dict[int, Returned] = {}
+        followed = {id(t) for t in recorded.pullback.results}
         for number, t in enumerate(recorded.results):
-            if isinstance(t, Tensor):
+            if id(t) in found:
+                found[id(t)].places.append(number)
+            elif isinstance(t, Tensor):
                 known = recorded.before.sources.get(id(t))
                 if known is None:
-                    n = builder.ask(t, asked)
+                    n = builder.ask(t)
                     if id(t) in followed and builder.shows_outside(n):
                         raise Unrepeatable("it returns a view of an operand, with a history")
-                found.append((number, known[1] if known else None, id(t) in followed))
-        return found
+                found[id(t)] = Returned([number], known[1] if known else None, id(t) in followed)
+        return list(found.values())
 
     @staticmethod
     def ask_gradients(recorded: Recorded, builder: Builder) -> list[Source]:
         """The leaves whose gradient the call has made."""
-        asked: dict[int, Tensor] = {}
         there = {s for _, s in recorded.before.sources.values() if s.gradient}
         found = []
         for g, source in recorded.gradients:
@@ -229,29 +249,49 @@ class Repetition:
             ):
                 raise Unrepeatable("it puts another gradient in the place of one")
             if g is not None and known is None:
-                builder.ask(g, asked)
+                builder.ask(g)
                 found.append(source)
         return found
 
     def plan_backward(self, recorded: Recorded, forward: Builder, made: set[int], options: dict[str, Any]) -> Plan:
         """The plan of the backward run; what it reads of the forward run is asked of that as well."""
         builder = Builder(recorded.watch.taken())
-        asked: dict[int, Tensor] = {}
-        for g in recorded.cotangents:
-            builder.ask(g, asked)
+        begun = {id(t) for t in recorded.watch.kernels.begun}
+        found = recorded.pullback
+        for t, g, ways in zip(found.targets, found.cotangents, found.ways, strict=True):
+            known = recorded.before.sources.get(id(t))
+            if known is not None:
+                self.targets.append(known[1])
+                self.ways.append(ways)
+                builder.ask(g)
+            elif storage_of(t) not in made and id(t) not in begun:
+                raise Unrepeatable("a gradient goes to a tensor that comes from nowhere known")
+        if not self.targets:
+            raise Unrepeatable("its results follow gradients to what it makes itself")
         if any(one.kept for one in builder.program.instructions):
             raise Unrepeatable("its backward run has effects")
-        self.targets = [source for _, source in recorded.targets]
-        seeds = {id(t): k for k, t in enumerate(recorded.seeds)}
+        seeds = {id(t): k for k, t in enumerate(found.seeds)}
         for t in map(recorded.watch.kernels.original, builder.program.given.values()):
             if id(t) in seeds:
                 self.saved.append(seeds[id(t)])
             elif storage_of(t) in made:
                 self.saved.append(len(seeds) + len(forward.program.asked))
-                forward.program.asked.append(forward.value(t))
+                forward.save(t)
             else:
                 self.saved.append(recorded.before.source_of(t, made))
         return Plan(builder.program, **options)
+
+    def backward_without(self, absent: tuple[int, ...]) -> tuple[Plan, list[bool]]:
+        """The plan of a backward run without the cotangents of some results, and the targets that it leads to."""
+        assert self.backward is not None
+        if absent not in self.partial:
+            reached = [not set(ways) <= set(absent) for ways in self.ways]
+            asked = [k for k, there in enumerate(reached) if there]
+            program = self.backward.whole
+            cotangents = {n: s for n, s in zip(program.given, self.saved, strict=True) if s in range(self.followed)}
+            gone = [n for n, s in cotangents.items() if s in absent]
+            self.partial[absent] = Plan(without(program, [*cotangents], gone, asked), **self.options), reached
+        return self.partial[absent]
 
     def run(self, leaves: list[Any]) -> Any:
         """Repeat the call with these arguments."""
@@ -259,29 +299,51 @@ class Repetition:
         with private.DisableTorchFunction(), private.AutoDispatchBelowAutograd():
             values = self.plan.run(given)
         made = iter(values[: self.count])
-        flat: list[Any] = list(self.constants)
-        for number, source, _ in self.results:
-            flat[number] = next(made) if source is None else source.tensor(leaves)
-        followed = [number for number, _, follows in self.results if follows]
+        tensors = [next(made) if one.source is None else one.source.tensor(leaves) for one in self.results]
         for source in self.written:
             source.tensor(leaves).grad = next(made)
         if self.backward is not None:
+            followed = [k for k, one in enumerate(self.results) if one.follows]
             outputs = Repeated.apply(
-                self, leaves, values, [flat[k] for k in followed], *(s.tensor(leaves) for s in self.targets)
+                self, leaves, values, [tensors[k] for k in followed], *(s.tensor(leaves) for s in self.targets)
             )
-            for number, t in zip(followed, outputs, strict=True):
+            for k, t in zip(followed, outputs, strict=True):
+                tensors[k] = t
+        flat: list[Any] = list(self.constants)
+        for one, t in zip(self.results, tensors, strict=True):
+            if one.source is None and not one.follows and t.requires_grad:
+                t = t.detach()          # memory of an operand, or of a result with a history
+            for number in one.places:
                 flat[number] = t
-        for number, source, follows in self.results:        # memory of an operand, or of a result with a history
-            if source is None and not follows and flat[number].requires_grad:
-                flat[number] = flat[number].detach()
         return tree_unflatten(flat, self.structure)
 
 
 def laid_out(t: Tensor, sample: Tensor) -> Tensor:
-    """A tensor in the strides for which a plan was made."""
-    if t.stride() == sample.stride():
+    """A cotangent in the memory for which a plan was made: its strides, and no lazy values."""
+    if t.stride() == sample.stride() and not (lazy(t) or private.is_zerotensor(t)):
         return t
-    return torch.empty_strided(sample.shape, sample.stride(), dtype=t.dtype, device=t.device).copy_(t)
+    return torch.empty_strided(sample.shape, sample.stride(), dtype=sample.dtype, device=sample.device).copy_(t)
+
+
+def pulled_back_by(ctx: Any, cotangents: list[Tensor | None]) -> list[Tensor | None]:
+    """What the backward plan of a repetition gives to its operands; None to those that no cotangent leads to."""
+    repetition = ctx.repetition
+    saved = iter(ctx.saved_tensors)
+    values = [cotangents[place] if place >= 0 else next(saved) for place in ctx.places]
+    absent = tuple([k for k, g in enumerate(cotangents) if g is None])
+    with repetition.lock:
+        plan, reached = repetition.backward_without(absent) if absent else (repetition.backward, None)
+        given = [
+            laid_out(t, plan.program.samples[n]) if place >= 0 else t
+            for n, t, place in zip(repetition.backward.program.given, values, ctx.places, strict=True)
+            if n in plan.program.given
+        ]
+        with private.DisableTorchFunction(), private.AutoDispatchBelowAutograd():
+            found = plan.run(given)
+    if reached is None:
+        return found
+    results = iter(found)
+    return [next(results) if there else None for there in reached]
 
 
 class Repeated(torch.autograd.Function):
@@ -296,6 +358,7 @@ class Repeated(torch.autograd.Function):
         results: list[Tensor],
         *targets: Tensor,
     ) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
         ctx.repetition = repetition
         seeds = len(results)
         ctx.places = [s if isinstance(s, int) and s < seeds else -1 for s in repetition.saved]
@@ -310,11 +373,17 @@ class Repeated(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        saved = iter(ctx.saved_tensors)
-        shapes = [ctx.repetition.backward.program.samples[n] for n in ctx.repetition.backward.program.given]
-        given = [laid_out(cotangents[place], sample) if place >= 0 else next(saved)
-                 for place, sample in zip(ctx.places, shapes, strict=True)]
-        with ctx.repetition.lock, private.DisableTorchFunction(), private.AutoDispatchBelowAutograd():
-            found = ctx.repetition.backward.run(given)
-        return (None, None, None, None, *found)
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        given, levels = outside([g for g in cotangents if g is not None])
+        left = iter(given)
+        parts = [None if g is None else next(left) for g in cotangents]
+        if not levels:
+            return (None, None, None, None, *pulled_back_by(ctx, parts))
+        sizes = [level.size for level in levels]
+        with private.temporarily_clear_interpreter_stack():
+            rows = []
+            for k in range(math.prod(sizes)):
+                slices = [None if g is None else g.reshape(-1, *g.shape[len(sizes):])[k] for g in parts]
+                rows.append(pulled_back_by(ctx, slices))
+            found = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
+        return (None, None, None, None, *(None if g is None else entered(g, levels, sizes) for g in found))
