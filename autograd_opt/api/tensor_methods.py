@@ -130,7 +130,7 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
                 give_to_torch(t)
             else:
                 t._requires_grad = value
-        else:
+        elif not (value and references.has_history(t)):
             Base.requires_grad.__set__(t, value)
 
 

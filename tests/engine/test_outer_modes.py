@@ -106,3 +106,15 @@ def test_layers_that_torch_computes_in_one_kernel(masked: bool) -> None:
             (p * y * z).sum().backward()
         found.append((y.detach(), z.detach()))
     torch.testing.assert_close(found[1:], found[:1] * 2, rtol=0, atol=0)
+
+
+def test_a_tensor_with_a_history_requires_grad_already() -> None:
+    x = torch.ones(2, requires_grad=True)
+    h = x * 1
+    with ao.AutogradGraph(), Doubling():
+        assert h.requires_grad_() is h
+        with pytest.raises(RuntimeError, match="leaf variables"):
+            h.requires_grad_(False)
+        h.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [1, 1]
