@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
+from autograd_opt.graph.references import requires_grad
 from autograd_opt.graph.tensor import CustomTensor
 
 Tensor = torch.Tensor
@@ -96,18 +97,21 @@ def _attributes(held: Any, exchange: Exchange, seen: dict[int, Any], depth: int)
 def handed_out(results: Sequence[Tensor], leaves: list[Tensor]) -> list[Tensor]:
     """Ordinary tensors over the memory of results, among which are views.
 
-    Views of a leaf, and of each other, stay views, which torch does not let a program write if it cannot follow.
+    Views of a leaf, and of each other, stay views, which torch does not let a program write if it cannot follow. One
+    that requires no grad is none of what does, since it would come to require grad with it.
     """
     bases: dict[int, Tensor] = {private.storage_id(t.untyped_storage()): t for t in leaves if t.layout is torch.strided}
+    follow = {storage for storage, t in bases.items() if requires_grad(t)}
     out = []
     with torch.no_grad():
         for t in results:
             storage = private.storage_id(t.untyped_storage()) if t.layout is torch.strided else 0
-            base = bases.get(storage)
+            base = bases.get(storage) if (storage in follow) == requires_grad(t) else None
             if base is not None and base.dtype is t.dtype and not (t.is_conj() or t.is_neg()):
                 out.append(base.as_strided(t.shape, t.stride(), t.storage_offset()))
             else:
                 out.append(detach(t))
-                if storage:
+                if storage and storage not in follow:
                     bases[storage] = out[-1]
+                    follow |= {storage} if requires_grad(t) else set()
     return out

@@ -88,6 +88,24 @@ def test_gradients_that_the_function_leaves_off(patience: int | None) -> None:
     assert x.grad.tolist() == [2, 2]
 
 
+@pytest.mark.parametrize("function", [
+    lambda h: (h.exp(), h.exp().detach()), lambda h: (lambda y: (y, y.detach(), y[1:]))(h * 2),
+    lambda h: (lambda y: (y.detach(), y, y[1:]))(h * 2), lambda h: (h[1:].detach(), h[1:]),
+    lambda h: (h[1:], h[1:].detach()),
+    lambda h: (lambda y: (y, y[1:]))(h.detach() * 2),
+], ids=["apart", "after", "before", "of an argument", "after a view", "constants"])
+def test_a_detached_result_beside_what_it_was_detached_from(function: Callable[[Tensor], Any]) -> None:
+    seen = []
+    for f in (function, ao.optimize(function, patience=None)):
+        x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
+        results = f(x * 1)
+        seen.append([(t.detach().clone(), t.requires_grad) for t in results])
+        if any(t.requires_grad for t in results):
+            sum(t.square().sum() * k for k, t in enumerate(results, 1)).backward()
+        seen[-1].append((x.grad, True))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
 class Pair(tuple):  # type: ignore[type-arg]
     """A tuple that is made of two, with an attribute."""
 
