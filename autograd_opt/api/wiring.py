@@ -15,10 +15,10 @@ from autograd_opt.record import (
     context,
     dispatch,
     distributed,
-    entries,
     hot_operators,
     identities,
     inplace,
+    items,
     modes,
     module_routes,
     option_names,
@@ -41,7 +41,7 @@ def install() -> None:
         OPS[name].named = True
     context.leave_out(switches.OFF)
     hot_operators.install(OPS)
-    entries.install(OPS)
+    items.install(OPS)
     if "number_slots" not in switches.OFF:
         slots.install_slots(CustomTensor)
     context.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.MODULES,

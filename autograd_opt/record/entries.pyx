@@ -1,4 +1,4 @@
-"""Give methods of tensors, indexing and arithmetic entries of their own, which are asked before torch's parser asks for a mode.
+"""Give methods of tensors and arithmetic entries of their own, which are asked before torch's parser asks for a mode.
 
 A method of torch's has an entry of CPython's (PEP 590), one for all of its convention.  Ours, in its place, records
 where it can and else goes on to the former.
@@ -11,28 +11,24 @@ from cpython.ref cimport Py_DECREF
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_casts, ao_dtype, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_plain, ao_set_type, ao_start, ao_try_attr,
-    ao_use_reads,
+    ao_casts, ao_dtype, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_plain, ao_set_type, ao_try_attr, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.handles cimport handle, wrote
-from autograd_opt.graph.node cimport (
-    NODE, REQUIRES_GRAD, CustomTensor, Node, Op, Parameter, PlainTensor as Tensor, ordinary, shape_of, version_of,
-)
-from autograd_opt.graph.plain_values cimport is_float, takes_all
+from autograd_opt.graph.handles cimport wrote
+from autograd_opt.graph.node cimport NODE, CustomTensor, PlainTensor as Tensor
+from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording
 from autograd_opt.graph.tape import base_became_late
 from autograd_opt.record.arguments cimport (
-    basic, follows, foreign, grad_on, is_tensor, lend, mode_innermost, open_to, own_tensor,
+    follows, foreign, grad_on, is_tensor, lend, mode_innermost, open_to, own_tensor,
 )
 from autograd_opt.record.autocast cimport spared
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport fast_binary, fast_unary
-from autograd_opt.record.new_nodes import record_write
-from autograd_opt.record.recorder cimport apply
-from autograd_opt.record.routes cimport Chosen, Raw, Recorded, Route, Write, handler_of, handlers, usual_target
+from autograd_opt.record.items cimport PAST, numbers, take_items
+from autograd_opt.record.routes cimport Chosen, Raw, Recorded, Route, Write, handler_of
 from autograd_opt.record.sites cimport settled
-from autograd_opt.record.unrecorded cimport fresh, noted_view, shown_views
+from autograd_opt.record.unrecorded cimport fresh, shown_views
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase
@@ -90,35 +86,6 @@ cdef extern from *:
         c->vectorcall = ao_operator_entry;
         return 1;
     }
-    static binaryfunc ao_former_item;
-    static objobjargproc ao_former_assign;
-    static PyObject *(*ao_item)(PyObject *, PyObject *);
-    static int (*ao_assign)(PyObject *, PyObject *, PyObject *);
-    static PyObject *ao_item_slot(PyObject *t, PyObject *index) {
-        PyObject *r = ao_item(t, index);
-        if (r != ao_past) return r;
-        Py_DECREF(r);
-        return ao_former_item(t, index);
-    }
-    static int ao_assign_slot(PyObject *t, PyObject *index, PyObject *value) {
-        if (value != NULL) {
-            int done = ao_assign(t, index, value);
-            if (done) return done < 0 ? -1 : 0;
-        }
-        return ao_former_assign(t, index, value);
-    }
-    static void ao_know_slots(PyObject *type) {
-        PyMappingMethods *m = ((PyTypeObject *)type)->tp_as_mapping;
-        ao_former_item = m->mp_subscript, ao_former_assign = m->mp_ass_subscript;
-    }
-    static int ao_take_slots(PyObject *type, PyObject *(*item)(PyObject *, PyObject *), int (*assign)(PyObject *, PyObject *, PyObject *)) {
-        PyMappingMethods *m = ((PyTypeObject *)type)->tp_as_mapping;
-        ao_item = item, ao_assign = assign;
-        if (m->mp_ass_subscript == ao_former_assign) m->mp_ass_subscript = ao_assign_slot;
-        if (m->mp_subscript != ao_former_item) return 0;
-        m->mp_subscript = ao_item_slot;
-        return 1;
-    }
     """
     ctypedef PyObject **ao_arguments
     size_t PY_VECTORCALL_ARGUMENTS_OFFSET
@@ -129,19 +96,11 @@ cdef extern from *:
     object ao_former_operator(PyObject *f, ao_arguments a, size_t nf, PyObject *names)
     object (*ao_operator)(PyObject *, ao_arguments, size_t, PyObject *)
     int ao_take_operator(object f)
-    void ao_know_slots(object type)
-    int ao_take_slots(object type, object (*item)(PyObject *, PyObject *), int (*assign)(PyObject *, PyObject *, PyObject *) except -1)
-    object ao_former_item(object t, object index)
-    int ao_former_assign(object t, object index, object value) except -1
 
-cdef object PAST = object()
 ao_past = <PyObject *>PAST
 cdef object detach_method = base.__dict__["detach"]
 cdef object require_grad_method = base.__dict__["requires_grad_"]
 cdef object opaque_route = None          # torch_fallback.handler
-
-
-cdef set numbers = {int, float, bool, complex}
 
 
 cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names):
@@ -272,198 +231,13 @@ cdef object detached(Tape tape, object t):
     return r
 
 
-cdef object item_of(PyObject *tensor, PyObject *key):
-    """`t[index]` for any tensor; PAST where torch has to be asked."""
-    cdef object t = <object>tensor, index = <object>key, handler, found
-    cdef PyObject *tp = open_to(t)
-    cdef Tape tape
-    cdef bint grad
-    if tp == NULL:
-        return PAST
-    tape = <Tape>tp
-    grad = grad_on()
-    if not follows(tape, t, grad) and not follows(tape, index, grad) and (not tape.optimize or settled()):
-        return unrecorded_item(tape, t, index)
-    if type(index) is tuple:
-        for entry in <tuple>index:
-            if not basic(entry):
-                break
-        else:
-            return apply(SLICE, getitem, (t, index), None, (t,), {"index": index})
-    elif basic(index):
-        return apply(SLICE, getitem, (t, index), None, (t,), {"index": (index,)})
-    if foreign(index):
-        return PAST
-    found = by_tensors(tape, t, index)
-    if found is not PAST:
-        return found
-    handler = handlers.get(getitem)
-    if type(handler) is Chosen:
-        return (<Chosen>handler).run(getitem, (t, index), {})
-    return PAST
-
-
-cdef object by_tensors(Tape tape, object t, object index):
-    """`t[index]` for numbers, slices and ordinary tensors; PAST where the index holds what torch turns into tensors."""
-    cdef list template = [], operands = [t]
-    cdef object dtype
-    cdef bint mask
-    cdef size_t switch
-    for entry in <tuple>index if type(index) is tuple else (index,):
-        if basic(entry):
-            template.append(entry)
-            continue
-        if not ordinary(entry):
-            return PAST
-        dtype = ao_dtype(entry)
-        mask = dtype is torch.bool or dtype is torch.uint8
-        if len(<tuple>shape_of(entry)) or not mask and (dtype.is_floating_point or dtype.is_complex):
-            template.append(SLOT)
-            operands.append(entry)
-            continue
-        switch = enter(tape)
-        try:
-            template.append(bool(entry) if mask else int(entry))
-        finally:
-            leave(tape, switch)
-    return apply(SLICE if len(operands) == 1 and not masked(template) else INDEX, getitem, (t, index), None, tuple(operands), {"index": tuple(template)})
-
-
-cdef bint masked(list template):
-    for entry in template:
-        if type(entry) is bool:
-            return True
-    return False
-
-
-cdef object unrecorded_item(Tape tape, object t, object index):
-    cdef object r
-    cdef size_t switch
-    if tape.optimize:
-        lend(t)
-    switch = enter(tape)
-    try:
-        r = ao_former_item(t, index)
-        ao_start(r, 1, 0)
-        return noted_view(r, r, (t,), None) if ao_is_view(r) else r
-    finally:
-        leave(tape, switch)
-
-
-cpdef bint is_whole(object index, object shape) except -1:
-    """True if `x[index] = ...` writes to `x` itself: torch makes no view for a slice that begins at 0 and spans its axis."""
-    cdef tuple entries = <tuple>index if type(index) is tuple else (index,)
-    cdef Py_ssize_t k, axis = 0, axes = len(<tuple>shape)
-    for k in range(len(entries)):
-        if entries[k] is Ellipsis:
-            axis = axes + 1 + k - len(entries)
-        elif axis >= 0 and axis < axes and basic(entries[k]) and takes_all(entries[k], (<tuple>shape)[axis]):
-            axis += 1
-        else:
-            return False
-    return True
-
-
-cpdef dict index_attributes(object index):
-    """What the record of `x[index] = ...` keeps: numbers as they are now, and the versions of tensors that gather."""
-    cdef tuple entries
-    cdef list versions
-    for entry in <tuple>index if type(index) is tuple else (index,):
-        if not basic(entry):
-            break
-    else:
-        return {"index": index}
-    entries = tuple([t.bool() if is_tensor(t) and ao_dtype(t) is torch.uint8 else t for t in normal_index(index)])
-    versions = [version_of(t) for t in entries if is_tensor(t)]
-    return {"index": entries, "versions": tuple(versions)} if versions else {"index": entries}
-
-
-cdef bint usual_index(object index) except -1:
-    """True for numbers, slices, an ellipsis and ordinary tensors."""
-    for entry in <tuple>index if type(index) is tuple else (index,):
-        if not basic(entry) and not (ordinary(entry) and ao_plain(entry)):
-            return False
-    return True
-
-
-cdef int write_part(Tape tape, object t, object index, object value) except -1:
-    """`t[index] = value`, recorded, for a tensor of its own memory: 1 where it is done, 0 where torch has to be asked."""
-    cdef Node n, source = None
-    cdef size_t switch
-    cdef list versions
-    cdef dict kept
-    cdef bint whole
-    if value is t or not usual_index(index) or ao_is_inference(is_inference, t) or not (
-            type(value) in numbers or ordinary(value) and ao_plain(value) and not ao_is_inference(is_inference, value)):
-        return 0
-    switch = enter(tape)
-    try:
-        n = handle(tape, t)
-        if not len(<tuple>n.shape) or (not usual_target(tape, t) if n.flags & REQUIRES_GRAD else n.hooks is not None):
-            return 0
-        whole = is_whole(index, n.shape)
-        if whole and is_tensor(value) and len(<tuple>shape_of(value)) > len(<tuple>n.shape):
-            return 0
-        versions = [version_of(t), 0]
-        if is_tensor(value):
-            source, versions[1] = handle(tape, value), version_of(value)
-            if source.op.name == "view_apart" or not (n.flags | source.flags) & REQUIRES_GRAD:
-                return 0
-        elif not n.flags & REQUIRES_GRAD:
-            return 0
-        if tape.optimize:
-            lend(t)
-            lend(value)
-        if not whole:
-            kept = index_attributes(index)
-        ao_former_assign(t, index, value)
-        if not whole:
-            record_write(SETITEM, [n, source], (t, value), kept, t, None, versions)
-        elif source is None:
-            record_write(OVERWRITE, [n], (t,), {}, t)
-        else:
-            record_write(COPY if len(<tuple>source.shape) else FILL, [n, source], (t, value), {}, t, None, versions)
-        if not n.flags & REQUIRES_GRAD:
-            base_became_late(t)
-    finally:
-        leave(tape, switch)
-    return 1
-
-
-cdef int assign_item(PyObject *tensor, PyObject *key, PyObject *what) except -1:
-    """`t[index] = value` that no gradient follows: 1 where it is done, 0 where torch has to be asked."""
-    cdef object t = <object>tensor, index = <object>key, value = <object>what
-    cdef size_t switch
-    cdef PyObject *tp = open_to(t)
-    cdef Tape tape
-    cdef bint grad
-    if tp == NULL:
-        return 0
-    tape = <Tape>tp
-    grad = grad_on()
-    if grad and not own_tensor(t):
-        return 0
-    if follows(tape, t, grad) or follows(tape, index, grad) or follows(tape, value, grad):
-        return write_part(tape, t, index, value) if grad else 0
-    if tape.optimize:
-        lend(t)
-        lend(value)
-    switch = enter(tape)
-    try:
-        ao_former_assign(t, index, value)
-        wrote(t)
-    finally:
-        leave(tape, switch)
-    return 1
-
-
 def take_methods():
     """Give the methods of tensors, and indexing, the entries above; how many were taken."""
     global ao_meet, opaque_route
     from autograd_opt.record.torch_fallback import handler
     opaque_route, ao_meet = handler, meet
     return sum([ao_take_meeting(f) for f in base.__dict__.values()]) \
-        + sum([ao_take_slots(kind, item_of, assign_item) for kind in (Tensor, Parameter, CustomTensor)])
+        + take_items()
 
 
 cdef object framed(PyObject *f, ao_arguments a, size_t nf, PyObject *names):
@@ -484,18 +258,3 @@ def take_operators():
     global ao_operator
     ao_operator = framed
     return sum([ao_take_operator(f) for f in private.profiler_operators()])
-
-
-cdef object getitem = Tensor.__getitem__, normal_index = None
-cdef Op SLICE = None, INDEX = None, SETITEM = None, COPY = None, FILL = None, OVERWRITE = None
-cdef str SLOT = None                     # ops/indexing.py: what stands for a tensor in an index's attribute
-
-
-def install(dict ops):
-    """Know the operators of indexing, and torch's slots for it."""
-    global SLICE, INDEX, SETITEM, COPY, FILL, OVERWRITE, SLOT, normal_index
-    from autograd_opt.ops.indexing import SLOT
-    from autograd_opt.ops.indexing import normal as normal_index
-    ao_know_slots(Tensor)
-    SLICE, INDEX, SETITEM, COPY, FILL, OVERWRITE = \
-        [ops[k] for k in ("slice", "index", "setitem", "copy", "fill", "overwrite")]

@@ -22,7 +22,7 @@ from autograd_opt.graph.references import has_history, requires_grad
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
 from autograd_opt.record import arguments, nested_values, new_nodes, recorder, routes, unrecorded, views
 from autograd_opt.record.dispatch import call, special
-from autograd_opt.record.entries import index_attributes, is_whole
+from autograd_opt.record.items import index_attributes, is_whole
 from autograd_opt.record.leaves import meta, remade
 
 Tensor = torch.Tensor

@@ -7,8 +7,7 @@ from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_builtin0, ao_call, ao_casts, ao_direct_linear, ao_dtype, ao_is_inference, ao_is_view, ao_linear, ao_plain, ao_strided,
-    ao_use_reads,
+    ao_builtin0, ao_call, ao_casts, ao_direct_linear, ao_dtype, ao_is_inference, ao_is_view, ao_linear, ao_plain, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle
@@ -30,7 +29,7 @@ from autograd_opt.record.new_nodes cimport (
     device_of, fill, own_attributes, pack_saved, record_outputs, save_all, save_few,
 )
 from autograd_opt.record.sites cimport MORE_MISSES, learn, missed_here, settled, settled_after
-from autograd_opt.record.unrecorded cimport note_view, set_apart, shown, started
+from autograd_opt.record.unrecorded cimport as_view, note_view, set_apart, shown, started
 
 ao_use_reads(reads_address())
 cdef object is_inference = private.TensorBase.__dict__["is_inference"]
@@ -211,17 +210,6 @@ cdef object by_torch(Op op, object func, tuple args, dict kwargs, tuple operands
             r = as_view(operands[0], r)
     started(r)
     return r
-
-
-cdef object as_view(object base, object r):
-    """The result of a view, which under a dispatch mode is none of `base` in torch's eyes where torch composes it."""
-    if type(r) is tuple or type(r) is list:
-        return type(r)([as_view(base, t) for t in r])
-    if type(r) is not Tensor or r is base or ao_is_view(r) or not ao_strided(r) or ao_dtype(r) is not ao_dtype(base) \
-            or r.is_conj() != base.is_conj() or r.is_neg() != base.is_neg() \
-            or private.storage_id(r.untyped_storage()) != private.storage_id(base.untyped_storage()):
-        return r
-    return base.as_strided(r.shape, r.stride(), r.storage_offset())
 
 
 cdef inline bint without_node(Tape tape, Op op, object r, object source, uint32_t flags, bint req, bint grad) except -1:

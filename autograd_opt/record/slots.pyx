@@ -12,7 +12,7 @@ from autograd_opt.abi.ctorch cimport ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport CustomTensor, Parameter, PlainTensor, ordinary
 from autograd_opt.record.arguments cimport is_tensor, overridden
-from autograd_opt.record.entries cimport PAST, getitem, item_of
+from autograd_opt.record.items cimport PAST, getitem, item_of
 from autograd_opt.record.hot_operators cimport KERNELS, Kernel, fast_binary, fast_unary
 
 ao_use_reads(reads_address())

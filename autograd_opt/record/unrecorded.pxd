@@ -11,6 +11,7 @@ cpdef int own_memory(object t) except -1
 cdef int started(object r, object kept=*) except -1
 cdef int fresh(object r) except -1
 cdef object shown(object r)
+cdef object as_view(object base, object r)
 cdef int note_view(object r) except -1
 cpdef int handed_out(list gradients) except -1
 cdef bint set_apart(object r, object source) except -1

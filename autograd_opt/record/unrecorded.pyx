@@ -13,7 +13,8 @@ from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_call, ao_casts, ao_get, ao_is_inference, ao_is_view, ao_memory, ao_own, ao_plain, ao_start, ao_strided, ao_use_reads,
+    ao_call, ao_casts, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_memory, ao_own, ao_plain, ao_start, ao_strided,
+    ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport wrote
@@ -119,6 +120,17 @@ cdef object shown(object r):
     if isinstance(r, (tuple, list)):
         return type(r)([shown(t) for t in r])
     return ao_get(get_data, r) if is_tensor(r) and ao_is_view(r) else r
+
+
+cdef object as_view(object base, object r):
+    """The result of a view, which under a dispatch mode is none of `base` in torch's eyes where torch composes it."""
+    if type(r) is tuple or type(r) is list:
+        return type(r)([as_view(base, t) for t in r])
+    if type(r) is not Tensor or r is base or ao_is_view(r) or not ao_strided(r) or ao_dtype(r) is not ao_dtype(base) \
+            or r.is_conj() != base.is_conj() or r.is_neg() != base.is_neg() \
+            or private.storage_id(r.untyped_storage()) != private.storage_id(base.untyped_storage()):
+        return r
+    return base.as_strided(r.shape, r.stride(), r.storage_offset())
 
 
 cdef int note_view(object r) except -1:
