@@ -167,7 +167,7 @@ class Reads(TorchFunctionMode):
             self.kernels.reason = self.kernels.reason or f"it calls {name}"
         if name == "requires_grad_" or function == REQUIRES_GRAD.__set__:
             self.kernels.begun.append(args[0])
-        if name == "_set_grad_enabled" and args[0] and tapes.get_active() is None:
+        if function is private.set_grad_enabled and args[0] and tapes.get_active() is None:
             self.kernels.reason = self.kernels.reason or "it follows gradients inside of no_grad()"
         return function(*args, **(kwargs or {}))
 
