@@ -162,7 +162,8 @@ FAILING: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "no derivative": (NoDerivative.apply, "calls a function written in Python"),
     "written after it was saved": (written_after_it_was_saved, "its backward run fails"),
     "a parameter that no attribute shows": (lambda x: x.detach() * hidden("para", "meter"), "nowhere known"),
-    "an alias that no attribute shows": (lambda x: x * hidden("para", "meter").detach().requires_grad_(), "nowhere known"),
+    "an alias that no attribute shows": (
+        lambda x: x * hidden("para", "meter").detach().requires_grad_(), "nowhere known"),
     "a result that no attribute shows": (lambda x: hidden("out", "side"), "returns a leaf"),
 }
 
