@@ -80,47 +80,48 @@ cdef bint foreigners(tuple args, dict kwargs) except -1:
     return False
 
 
+cdef enum:
+    NESTED = 3                           # lists within lists are looked into so far for numbers of other classes
+
+
 cdef bint unusual_numbers(tuple args, dict kwargs) except -1:
     """Does a call name numbers of classes that are not Python's own, those of NumPy, say?  torch takes each for a number."""
     cdef PyObject *key
     cdef PyObject *x
     cdef Py_ssize_t i
     for i in range(len(args)):
-        if is_unusual(<object>PyTuple_GET_ITEM(args, i)):
+        if is_unusual(<object>PyTuple_GET_ITEM(args, i), NESTED):
             return True
     i = 0
     while kwargs is not None and PyDict_Next(kwargs, &i, &key, &x):
-        if is_unusual(<object>x):
+        if is_unusual(<object>x, NESTED):
             return True
     return False
 
 
-cdef inline bint is_unusual(object x) except -1:
+cdef inline bint is_unusual(object x, int levels) except -1:
     cdef object kind = type(x)
     return kind is not CustomTensor and kind is not Tensor and kind is not Parameter and kind is not int and x is not None \
-        and kind is not float and kind is not bool and is_unusual_kind(x, kind)
+        and kind is not float and kind is not bool and is_unusual_kind(x, kind, levels)
 
 
-cdef bint is_unusual_kind(object x, object kind) except -1:
+cdef bint is_unusual_kind(object x, object kind, int levels) except -1:
     if kind is tuple or kind is list:
-        deeper()
-        try:
+        if levels:
             for y in x:
-                if is_unusual(y):
+                if is_unusual(y, levels - 1):
                     return True
-        finally:
-            shallower()
         return False
     return kind not in plain_kinds and isinstance(x, Number)
 
 
-def plain_numbers(x):
+def plain_numbers(x, int levels=NESTED + 1):
     """The same arguments with each number of another class as Python's own."""
     cdef object kind = type(x)
     if kind is tuple or kind is list:
-        return kind([plain_numbers(y) for y in x])
+        return kind([plain_numbers(y, levels - 1) for y in x]) if levels else x
     if kind is dict:
-        return {name: plain_numbers(y) for name, y in x.items()}
+        return {name: plain_numbers(y, levels - 1) for name, y in x.items()} if levels else x
     if kind in plain_kinds or not isinstance(x, Number):
         return x
     return int(x) if isinstance(x, Integral) else float(x) if isinstance(x, Real) else complex(x)
@@ -132,30 +133,31 @@ cpdef dict plain_attributes(dict attrs):
     cdef PyObject *x
     cdef Py_ssize_t i = 0
     while PyDict_Next(attrs, &i, &key, &x):
-        if holds_tensor(<object>x):
-            return {name: plain_attribute(value) for name, value in attrs.items()}
+        if holds_tensor(<object>x, NESTED):
+            return {name: plain_attribute(value, NESTED) for name, value in attrs.items()}
     return attrs
 
 
-cdef inline bint holds_tensor(object x) except -1:
+cdef inline bint holds_tensor(object x, int levels) except -1:
     cdef object kind = type(x)
     return kind is not int and kind is not bool and x is not None and kind is not float and kind is not str \
-        and holds_tensor_inside(x, kind)
+        and holds_tensor_inside(x, kind, levels)
 
 
-cdef bint holds_tensor_inside(object x, object kind) except -1:
+cdef bint holds_tensor_inside(object x, object kind, int levels) except -1:
     if kind is tuple or kind is list:
-        for y in x:
-            if holds_tensor(y):
-                return True
+        if levels:
+            for y in x:
+                if holds_tensor(y, levels - 1):
+                    return True
         return False
     return isinstance(x, Tensor)
 
 
-cdef object plain_attribute(object x):
+cdef object plain_attribute(object x, int levels):
     cdef object kind = type(x)
     if kind is tuple or kind is list:
-        return kind([plain_attribute(y) for y in x])
+        return kind([plain_attribute(y, levels - 1) for y in x]) if levels else x
     return x.item() if isinstance(x, Tensor) and x.dim() == 0 else x
 
 

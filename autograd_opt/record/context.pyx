@@ -130,8 +130,10 @@ cdef int begin_shortcuts() except -1:
     users += 1
     if users == 1 and "torch_functions" not in parts_off:
         if not namespaces:
-            namespaces[:] = [(m.__dict__, name, *both) for m in shortcut_modules for name, both in REPLACED.items()
-                             if m.__dict__.get(name) is both[0]]
+            namespaces[:] = [(m.__dict__, name, theirs, own_bodies.layer_has_torch_function
+                              if m is torch.overrides and name == "has_torch_function" else ours)
+                             for m in shortcut_modules for name, (theirs, ours) in REPLACED.items()
+                             if m.__dict__.get(name) is theirs]
         for names, name, theirs, ours in namespaces:
             if names.get(name) is theirs:
                 names[name] = ours

@@ -107,7 +107,12 @@ cdef bint nothing_follows() except -1:
 
 
 def has_torch_function(relevant_args):
-    """`torch.overrides.has_torch_function`, which answers no in such a body, and where gradients are off."""
+    """`torch.overrides.has_torch_function`, which answers no in such a body."""
+    return False if ours(relevant_args) and apart() else any_asked(relevant_args)
+
+
+def layer_has_torch_function(relevant_args):
+    """`torch.overrides.has_torch_function` as layers ask it, by the name of its module: also no where gradients are off."""
     return False if ours(relevant_args) and (apart() or nothing_follows()) else any_asked(relevant_args)
 
 
