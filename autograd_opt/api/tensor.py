@@ -107,7 +107,7 @@ def part(name: str) -> property:
         if get_recording() is None or not isinstance(value, (torch.Tensor, int, float, complex)):
             former.__set__(self, value)
         else:
-            inplace.write_part(former.__get__, self, value)
+            inplace.assign_part(former.__get__, self, value)
     return property(former.__get__, write)
 
 

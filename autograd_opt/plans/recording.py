@@ -118,9 +118,6 @@ class Before:
             written = boundary.boundary(tape)[2] if tape is not None else []
         if any(map(requires_grad, written)):
             raise Unrepeatable("it writes a tensor from outside that gradients follow")
-        before = {id(t) for t, _ in self.followed}
-        if any(t.requires_grad is not (id(t) in before) for t, s in self.sources.values() if not s.gradient):
-            raise Unrepeatable("it changes whether gradients follow a tensor from outside")
 
     def source_of(self, t: Tensor, made: set[int]) -> Source:
         """Where a tensor from outside comes from."""

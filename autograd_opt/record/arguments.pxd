@@ -18,6 +18,7 @@ cdef bint foreign_kind(object x) except -1
 cdef bint holds_tracked(Tape tape, object t) except -1
 cdef bint foreigners(tuple args, dict kwargs) except -1
 cdef bint unusual_numbers(tuple args, dict kwargs) except -1
+cdef tuple plain_numbers(tuple args, dict kwargs)
 cpdef dict plain_attributes(dict attrs)
 cdef bint inside_follows(Tape tape, object x, bint grad) except -1
 cdef bint plain_argument(object x) except -1

@@ -81,84 +81,68 @@ cdef bint foreigners(tuple args, dict kwargs) except -1:
 
 
 cdef enum:
-    NESTED = 3                           # lists within lists are looked into so far for numbers of other classes
+    NESTED = 3                           # lists within lists are looked into so far for what torch takes for a number
 
 
 cdef bint unusual_numbers(tuple args, dict kwargs) except -1:
     """Does a call name numbers of classes that are not Python's own, those of NumPy, say?  torch takes each for a number."""
-    cdef PyObject *key
-    cdef PyObject *x
     cdef Py_ssize_t i
     for i in range(len(args)):
-        if is_unusual(<object>PyTuple_GET_ITEM(args, i), NESTED):
+        if holds_unusual(<object>PyTuple_GET_ITEM(args, i), False, NESTED):
             return True
-    i = 0
-    while kwargs is not None and PyDict_Next(kwargs, &i, &key, &x):
-        if is_unusual(<object>x, NESTED):
+    return kwargs is not None and any_unusual(kwargs, False)
+
+
+cdef bint any_unusual(dict named, bint tensors) except -1:
+    """`holds_unusual` of one of these values."""
+    cdef PyObject *key
+    cdef PyObject *x
+    cdef Py_ssize_t i = 0
+    while PyDict_Next(named, &i, &key, &x):
+        if holds_unusual(<object>x, tensors, NESTED):
             return True
     return False
 
 
-cdef inline bint is_unusual(object x, int levels) except -1:
+cdef inline bint holds_unusual(object x, bint tensors, int levels) except -1:
+    """Is `x` a number of another class, or with `tensors` a tensor, or does it hold one?"""
     cdef object kind = type(x)
-    return kind is not CustomTensor and kind is not Tensor and kind is not Parameter and kind is not int and x is not None \
-        and kind is not float and kind is not bool and is_unusual_kind(x, kind, levels)
+    return kind is not int and x is not None and kind is not float and kind is not bool \
+        and (tensors or kind is not CustomTensor and kind is not Tensor and kind is not Parameter) \
+        and unusual_kind(x, kind, tensors, levels)
 
 
-cdef bint is_unusual_kind(object x, object kind, int levels) except -1:
+cdef bint unusual_kind(object x, object kind, bint tensors, int levels) except -1:
     if kind is tuple or kind is list:
         if levels:
             for y in x:
-                if is_unusual(y, levels - 1):
+                if holds_unusual(y, tensors, levels - 1):
                     return True
         return False
-    return kind not in plain_kinds and isinstance(x, Number)
+    return isinstance(x, Tensor) if tensors else kind not in plain_kinds and isinstance(x, Number)
 
 
-def plain_numbers(x, int levels=NESTED + 1):
-    """The same arguments with each number of another class as Python's own."""
+cdef object plain(object x, bint tensors, int levels):
+    """`x` with what `holds_unusual` finds as Python's own numbers."""
     cdef object kind = type(x)
     if kind is tuple or kind is list:
-        return kind([plain_numbers(y, levels - 1) for y in x]) if levels else x
-    if kind is dict:
-        return {name: plain_numbers(y, levels - 1) for name, y in x.items()} if levels else x
+        return kind([plain(y, tensors, levels - 1) for y in x]) if levels else x
+    if tensors:
+        return x.item() if isinstance(x, Tensor) and x.dim() == 0 else x
     if kind in plain_kinds or not isinstance(x, Number):
         return x
     return int(x) if isinstance(x, Integral) else float(x) if isinstance(x, Real) else complex(x)
 
 
+cdef tuple plain_numbers(tuple args, dict kwargs):
+    """The same arguments with each number of another class as Python's own."""
+    return plain(args, False, NESTED + 1), \
+        None if kwargs is None else {name: plain(x, False, NESTED) for name, x in kwargs.items()}
+
+
 cpdef dict plain_attributes(dict attrs):
     """The attributes of a call with each tensor of one number as that number, for which torch takes it."""
-    cdef PyObject *key
-    cdef PyObject *x
-    cdef Py_ssize_t i = 0
-    while PyDict_Next(attrs, &i, &key, &x):
-        if holds_tensor(<object>x, NESTED):
-            return {name: plain_attribute(value, NESTED) for name, value in attrs.items()}
-    return attrs
-
-
-cdef inline bint holds_tensor(object x, int levels) except -1:
-    cdef object kind = type(x)
-    return kind is not int and kind is not bool and x is not None and kind is not float and kind is not str \
-        and holds_tensor_inside(x, kind, levels)
-
-
-cdef bint holds_tensor_inside(object x, object kind, int levels) except -1:
-    if kind is tuple or kind is list:
-        if levels:
-            for y in x:
-                if holds_tensor(y, levels - 1):
-                    return True
-        return False
-    return isinstance(x, Tensor)
-
-
-cdef object plain_attribute(object x, int levels):
-    cdef object kind = type(x)
-    if kind is tuple or kind is list:
-        return kind([plain_attribute(y, levels - 1) for y in x]) if levels else x
-    return x.item() if isinstance(x, Tensor) and x.dim() == 0 else x
+    return {name: plain(x, True, NESTED) for name, x in attrs.items()} if any_unusual(attrs, True) else attrs
 
 
 cdef bint inside_follows(Tape tape, object x, bint grad) except -1:

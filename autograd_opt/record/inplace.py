@@ -48,7 +48,7 @@ def writes(func: Any, name: str) -> bool:
         (name.startswith("__i") and name.endswith("__") and name not in ("__index__", "__int__", "__invert__"))
 
 
-def write_part(getter: Any, z: Tensor, value: Any) -> None:
+def assign_part(getter: Any, z: Tensor, value: Any) -> None:
     """Write `z.real = value` or `z.imag = value` as torch does: into the view that the property gives."""
     call(Tensor.copy_ if isinstance(value, Tensor) else Tensor.fill_, (call(getter, (z,), {}), value), {})
 
@@ -372,12 +372,15 @@ def fitted(value: Any, part: Tensor) -> Any:
 
 def unwritten(index: Any, versions: tuple[int, ...]) -> Any:
     """The index of an assignment, whose tensors must have these versions: torch saves them for its backward run."""
+    if not versions:
+        return index
     with private.DisableTorchFunction():
-        if versions and versions != tuple([VERSION.__get__(e) for e in index if isinstance(e, Tensor)]):
-            raise errors.InplaceError(errors.at(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                "the index of an assignment; write to a clone() of it"
-            ))
+        found = tuple([VERSION.__get__(e) for e in index if isinstance(e, Tensor)])
+    if found != versions:
+        raise errors.InplaceError(errors.at(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            "the index of an assignment; write to a clone() of it"
+        ))
     return index
 
 

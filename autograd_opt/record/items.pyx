@@ -109,7 +109,7 @@ cdef object by_tensors(Tape tape, object t, object index):
     """`t[index]` for numbers, slices and ordinary tensors; PAST where the index holds what torch turns into tensors."""
     cdef list template = [], operands = [t]
     cdef object dtype
-    cdef bint mask
+    cdef bint mask, tensor, gathers = False
     cdef size_t switch
     for entry in <tuple>index if type(index) is tuple else (index,):
         if basic(entry):
@@ -119,7 +119,9 @@ cdef object by_tensors(Tape tape, object t, object index):
             return PAST
         dtype = ao_dtype(entry)
         mask = dtype is torch.bool or dtype is torch.uint8
-        if len(<tuple>shape_of(entry)) or not mask and (dtype.is_floating_point or dtype.is_complex):
+        tensor = len(<tuple>shape_of(entry)) != 0 or dtype.is_floating_point or dtype.is_complex
+        gathers = gathers or tensor or mask
+        if tensor:
             template.append(SLOT)
             operands.append(entry)
             continue
@@ -128,14 +130,7 @@ cdef object by_tensors(Tape tape, object t, object index):
             template.append(bool(entry) if mask else int(entry))
         finally:
             leave(tape, switch)
-    return apply(SLICE if len(operands) == 1 and not masked(template) else INDEX, getitem, (t, index), None, tuple(operands), {"index": tuple(template)})
-
-
-cdef bint masked(list template):
-    for entry in template:
-        if type(entry) is bool:
-            return True
-    return False
+    return apply(INDEX if gathers else SLICE, getitem, (t, index), None, tuple(operands), {"index": tuple(template)})
 
 
 cdef object unrecorded_item(Tape tape, object t, object index):

@@ -139,13 +139,13 @@ cdef object read_view(PyObject *t, void *place):
     return ao_former_get(t, place)
 
 
-cdef int write_part(PyObject *t, PyObject *value, void *place) except -1:
+cdef int assign_part(PyObject *t, PyObject *value, void *place) except -1:
     """`z.real = x`, a write into the view `z.real` of which torch tells no mode."""
     cdef PyObject *tp = recording()
     if tp == NULL or (<Tape>tp).guarded or value == NULL or not isinstance(<object>value, (Tensor, int, float, complex)) \
             or ao_all_off(all_disabled):
         return ao_former_set(t, value, place)
-    from autograd_opt.record.inplace import write_part as in_python
+    from autograd_opt.record.inplace import assign_part as in_python
     in_python(<object>ao_getter(place), <object>t, <object>value)
     return 0
 
@@ -213,7 +213,7 @@ def take_reads():
     """Give properties of plain tensors the entries above; how many were taken."""
     return sum([ao_take_property(p, read_property, pass_write) for p in plain_reads | {private.version_property}]) \
         + sum([ao_take_property(base.__dict__[name], read_view, pass_write) for name in ("T", "mT", "H", "mH")]) \
-        + sum([ao_take_property(base.__dict__[name], read_view, write_part) for name in ("real", "imag")]) \
+        + sum([ao_take_property(base.__dict__[name], read_view, assign_part) for name in ("real", "imag")]) \
         + ao_take_property(base.__dict__["data"], read_data, pass_write) \
         + ao_take_property(base.__dict__["grad"], read_gradient, assign_gradient) \
         + ao_take_property(base.__dict__["is_leaf"], read_is_leaf, pass_write) \

@@ -25,9 +25,8 @@ from autograd_opt.graph.tape import base_became_late
 from autograd_opt.ops.binding cimport placed
 from autograd_opt.record.arguments cimport (
     MODE, Uninitialized, computed, foreign_kind, grad_on, idle, install_mode, is_tensor, lent, none_follows, plain_attributes,
-    unusual_numbers,
+    plain_numbers, unusual_numbers,
 )
-from autograd_opt.record.arguments import plain_numbers
 from autograd_opt.record.autocast cimport autocast_off, install_casts, lowered
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport KERNELS, fast_binary, fast_unary
@@ -122,7 +121,7 @@ cdef class Recorded(Route):
         if sparse_alone(args, kwargs):
             return sparse_call(func, args, kwargs)
         if unusual_numbers(args, kwargs):
-            args, kwargs = plain_numbers(args), plain_numbers(kwargs)
+            args, kwargs = plain_numbers(args, kwargs)
         if self.plan is not None and not (self.n and not kwargs and len(args) == self.n):
             bound = self.plan.bind(args, kwargs)
             if bound is not None and self.kernel is not None and self.kernel.arity == 1 and not bound[1]:
@@ -185,7 +184,7 @@ cdef class Chosen(Route):
             elif sparse_alone(args, kwargs):
                 return sparse_call(func, args, kwargs)
         if unusual_numbers(args, kwargs):
-            args, kwargs = plain_numbers(args), plain_numbers(kwargs)
+            args, kwargs = plain_numbers(args, kwargs)
         name = self.picked(tape, args, kwargs)
         if name is not None and ao_casts(any_autocast):
             cast = lowered(<str>name, args, kwargs)
@@ -261,7 +260,7 @@ cdef class Decomposed(Route):
 
     cdef object decomposed(self, object func, tuple args, dict kwargs):
         if type(func) is not FunctionType and unusual_numbers(args, kwargs):
-            args, kwargs = plain_numbers(args), plain_numbers(kwargs)
+            args, kwargs = plain_numbers(args, kwargs)
         # a body that hands its own arguments back to the mode under the same name is taken whole
         for before in self.running:
             if len(before) == len(args) and all([a is b for a, b in zip(before, args)]):
@@ -333,7 +332,7 @@ cdef class Write(Route):
         if tp != NULL and self.op is not None and args and (
                 usual_target(<Tape>tp, args[0]) or constant_target(args[0])):
             if unusual_numbers(args, kwargs):
-                args, kwargs = plain_numbers(args), plain_numbers(kwargs)
+                args, kwargs = plain_numbers(args, kwargs)
             switch = enter(<Tape>tp)
             try:
                 if write_result(<Tape>tp, self, func, args, kwargs):
