@@ -317,29 +317,43 @@ cdef extern from *:
         PyObject *start;                         /* `ao_start` where Python is asked about all */
         PyObject *is_nested, *is_quantized, *is_wrapped;         /* what else it is asked about then */
         PyObject *disabled, *guard, *enter, *leave;      /* are torch functions off?  What switches them off, and its methods */
+        PyObject *spare, *nothing;               /* one of these that is not in use, or NULL; () */
+        PyObject *get_version;
     } ao_reads;
     static ao_reads *ao_r;                       /* one for all modules; each sets it when it is imported */
 
     #define AO_TENSOR(t) ((void *)((char *)(t) + sizeof(PyObject)))
     #define AO_PLAIN(t) (*(void **)*(void **)AO_TENSOR(t) == ao_r->plain)      /* not nested, sparse, batched ... */
 
+    static int ao_quiet(PyObject **guard) {
+        /* torch functions are off from here to `ao_loud`, which is given `guard` */
+        PyObject *r = ao_builtin0(ao_r->disabled);
+        *guard = NULL;
+        if (r == NULL) return -1;
+        Py_DECREF(r);
+        if (r == Py_True) return 0;
+        if ((*guard = ao_r->spare) != NULL) ao_r->spare = NULL;
+        else if ((*guard = PyObject_CallNoArgs(ao_r->guard)) == NULL) return -1;
+        if ((r = ao_method0(ao_r->enter, *guard)) != NULL) { Py_DECREF(r); return 0; }
+        Py_CLEAR(*guard);
+        return -1;
+    }
+    static void ao_loud(PyObject *guard) {
+        if (guard == NULL) return;
+        Py_XDECREF(ao_method(ao_r->leave, guard, ao_r->nothing));
+        if (ao_r->spare == NULL) ao_r->spare = guard;
+        else Py_DECREF(guard);
+    }
+    static PyObject *ao_said(PyObject *descr, PyObject *t) {
+        return Py_IS_TYPE(descr, &PyMethodDescr_Type) ? ao_method(descr, t, ao_r->nothing) : ao_get(descr, t);
+    }
     static PyObject *ao_ask(PyObject *descr, PyObject *t) {
         /* what Python's property or method says of `t`, without the torch-function modes that it would ask first:
            that takes 8 us, and the call is none of the program's */
-        PyObject *r, *guard = NULL, *none = NULL, *off = ao_builtin0(ao_r->disabled);
-        if (off == NULL) return NULL;
-        Py_DECREF(off);
-        if (off != Py_True) {
-            if ((guard = PyObject_CallNoArgs(ao_r->guard)) == NULL) return NULL;
-            if ((r = ao_method0(ao_r->enter, guard)) == NULL) goto done;
-            Py_DECREF(r);
-        }
-        none = PyTuple_New(0);
-        r = none == NULL ? NULL : Py_IS_TYPE(descr, &PyMethodDescr_Type) ? ao_method(descr, t, none) : ao_get(descr, t);
-        if (guard != NULL && none != NULL) Py_XDECREF(ao_method(ao_r->leave, guard, none));
-    done:
-        Py_XDECREF(none);
-        Py_XDECREF(guard);
+        PyObject *r, *guard;
+        if (ao_quiet(&guard) < 0) return NULL;
+        r = ao_said(descr, t);
+        ao_loud(guard);
         return r;
     }
     static CYTHON_INLINE PyObject *ao_dtype(PyObject *t) {
@@ -384,11 +398,14 @@ cdef extern from *:
     }
     static int ao_asked_plain(PyObject *t) {
         /* Python knows no classes of implementations, but what each of the unusual ones is for */
-        int raised = PyErr_Occurred() != NULL;
-        PyObject *layout = ao_ask(ao_r->get_layout, t);
-        int yes = layout == ao_r->STRIDED && ao_truth(ao_ask(ao_r->is_nested, t)) == 0
-            && ao_truth(ao_ask(ao_r->is_quantized, t)) == 0 && ao_truth(PyObject_CallOneArg(ao_r->is_wrapped, t)) == 0;
+        int raised = PyErr_Occurred() != NULL, yes;
+        PyObject *layout, *guard;
+        if (ao_quiet(&guard) < 0) return 0;
+        layout = ao_said(ao_r->get_layout, t);
+        yes = layout == ao_r->STRIDED && ao_truth(ao_said(ao_r->is_nested, t)) == 0
+            && ao_truth(ao_said(ao_r->is_quantized, t)) == 0 && ao_truth(PyObject_CallOneArg(ao_r->is_wrapped, t)) == 0;
         Py_XDECREF(layout);
+        ao_loud(guard);
         if (!raised && PyErr_Occurred()) PyErr_Clear();
         return yes;
     }
@@ -466,9 +483,11 @@ cdef extern from *:
         volatile uint32_t *version;
         if (!AO_PLAIN(t)) {
             if (ao_r->plain == NULL && ao_r->start != NULL && Py_REFCNT(t) <= holders) {
-                PyObject *done = PyObject_CallFunctionObjArgs(ao_r->start, t, NULL);
-                if (done == NULL) PyErr_Clear();     /* an inference tensor, say, which has no version */
-                Py_XDECREF(done);
+                if (ao_number(ao_ask(ao_r->get_version, t)) > 0) {
+                    PyObject *done = PyObject_CallFunction(ao_r->start, "On", t, copies);
+                    Py_XDECREF(done);
+                }
+                if (PyErr_Occurred()) PyErr_Clear();         /* an inference tensor, say, which has no version */
             }
             return 0;
         }

@@ -16,12 +16,16 @@ cdef object Switch = private.DisableTorchFunction
 cdef object switch_enter = Switch.__dict__["__enter__"]
 cdef object switch_exit = Switch.__dict__["__exit__"]
 cdef tuple NOTHING = (None, None, None)
-cdef list spare = []                     # each is used by one region at a time
+cdef object spare = None                 # one that no region uses
 
 
 cdef size_t asked_off() except 0:
     """By torch's own switch, which is held until `asked_on`."""
-    cdef object switch = spare.pop() if spare else Switch()
+    global spare
+    cdef object switch = spare
+    spare = None
+    if switch is None:
+        switch = Switch()
     ao_method0(switch_enter, switch)
     Py_INCREF(switch)
     return <size_t><PyObject *>switch
@@ -29,8 +33,9 @@ cdef size_t asked_off() except 0:
 
 cdef int asked_on(size_t before) except -1:
     """The end of `asked_off`."""
+    global spare
     cdef object switch = <object><PyObject *>before
     Py_DECREF(switch)
     ao_method(switch_exit, switch, NOTHING)
-    spare.append(switch)
+    spare = switch
     return 0

@@ -20,8 +20,8 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 from autograd_opt.abi.ctorch cimport (
     ao_all_off, ao_ask, ao_contiguous, ao_dtype, ao_grad_on, ao_is_innermost, ao_is_inference, ao_is_leaf, ao_is_neg,
-    ao_is_resizable, ao_is_view, ao_is_zero, ao_method0, ao_mode_at, ao_mode_count, ao_needs_grad, ao_on_cpu, ao_own, ao_shape,
-    ao_strided, ao_switch_functions, ao_tensors_over, ao_use_reads, ao_uses, ao_version,
+    ao_is_resizable, ao_is_view, ao_is_zero, ao_memory, ao_method0, ao_mode_at, ao_mode_count, ao_needs_grad, ao_on_cpu, ao_own,
+    ao_shape, ao_strided, ao_switch_functions, ao_tensors_over, ao_use_reads, ao_uses, ao_version,
 )
 from autograd_opt.abi.kernel_names import INTO, PAIRS, PRODUCTS, SINGLES
 
@@ -88,6 +88,8 @@ cdef extern from *:
         PyObject *guard
         PyObject *enter
         PyObject *leave
+        PyObject *nothing
+        PyObject *get_version
     ao_reads ao_reads_here
 
 ctypedef int (*int32_read)(void *, int32_t *)
@@ -114,10 +116,12 @@ cdef object get_cpu = ao_own(base.__dict__["is_cpu"])
 cdef object get_resizable = torch._C.StorageBase.__dict__["resizable"]
 cdef object kinds_of_tensors = ()        # kept alive here
 cdef object STRIDED_LAYOUT = torch.strided
+cdef object set_version = torch._C._autograd._unsafe_set_version_counter
 cdef object all_disabled = torch._C._is_torch_function_all_disabled
 cdef object Disabled = torch._C.DisableTorchFunction
 cdef object guard_enter = Disabled.__dict__["__enter__"]
 cdef object guard_exit = Disabled.__dict__["__exit__"]
+cdef tuple NOTHING = ()
 cdef void *_plain = NULL
 
 ao_use_reads(<size_t>&ao_reads_here)
@@ -130,6 +134,7 @@ ao_reads_here.is_nested, ao_reads_here.is_quantized = <PyObject *>is_nested, <Py
 ao_reads_here.is_wrapped = <PyObject *>is_wrapped
 ao_reads_here.disabled, ao_reads_here.guard = <PyObject *>all_disabled, <PyObject *>Disabled
 ao_reads_here.enter, ao_reads_here.leave = <PyObject *>guard_enter, <PyObject *>guard_exit
+ao_reads_here.nothing, ao_reads_here.get_version = <PyObject *>NOTHING, <PyObject *>get_version
 
 
 def reads_address():
@@ -313,12 +318,12 @@ cdef bint find_counter(object t) except -1:
     """Where in the version counter the number stands: the place that follows what the version is set to."""
     cdef int place
     cdef void *counter = (<counter_read>ao_reads_here.version)(tensor_in(t))[0]
-    set_version = torch._C._autograd._unsafe_set_version_counter
+    write = torch._C._autograd._unsafe_set_version_counter
     if counter == NULL:
         return False
     for place in (8, 12, 16, 20, 24):
         for version in (0x5A17C3, 7, 0x31E0F2D5, 0):
-            set_version((t,), (version,))
+            write((t,), (version,))
             if (<uint32_t *>(<char *>counter + place))[0] != <uint32_t>version:
                 break
         else:
@@ -344,10 +349,17 @@ cdef object SOLE = storage_uses(_one.untyped_storage()._cdata)
 """What torch says of memory under a single tensor: it keeps the Python object for the memory once made, and counts it."""
 
 
-cpdef bint sole_owner(object t) except -1:
-    """Is the strided `t` the only tensor over its memory?"""
+cpdef bint sole_owner(object t, Py_ssize_t copies=0) except -1:
+    """Is the strided `t`, with so many copies of it that are known, the only tensor over its memory?"""
     cdef long long owners = ao_tensors_over(t)
-    return owners == 1 if owners >= 0 else storage_uses(ao_ask(get_storage, t)._cdata) == SOLE
+    return owners == 1 + copies if owners >= 0 else storage_uses(ao_ask(get_storage, t)._cdata) == <long long>SOLE + copies
+
+
+cpdef bint same_memory(object a, object b) except -1:
+    """Are these two strided tensors over one memory?"""
+    if ao_memory(a) != NULL and ao_memory(b) != NULL:
+        return ao_memory(a) == ao_memory(b)
+    return ao_strided(a) and ao_strided(b) and ao_ask(get_storage, a)._cdata == ao_ask(get_storage, b)._cdata
 
 
 cpdef bint resizable(object t) except -1:
@@ -356,10 +368,10 @@ cpdef bint resizable(object t) except -1:
     return known != 0 if known >= 0 else ao_method0(get_resizable, ao_ask(get_storage, t)) is True
 
 
-def _start(t):
-    """`ao_start` by torch's Python interface."""
-    if ao_ask(get_version, t) > 0 and ao_strided(t) and ao_uses(use_count, t) == 1 and sole_owner(t):
-        torch._C._autograd._unsafe_set_version_counter((t,), (0,))
+def _start(t, Py_ssize_t copies):
+    """`ao_start` by torch's Python interface, for a tensor that is not at version 0."""
+    if ao_strided(t) and ao_uses(use_count, t) == 1 and sole_owner(t, copies):
+        set_version((t,), (0,))
 
 
 cdef object start_asked = _start

@@ -42,7 +42,9 @@ def install() -> None:
     context.leave_out(switches.OFF)
     hot_operators.install(OPS)
     items.install(OPS)
-    if "number_slots" not in switches.OFF:
+    if "number_slots" in switches.OFF:
+        slots.install_methods(CustomTensor)
+    else:
         slots.install_slots(CustomTensor)
     context.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.MODULES,
                             module_routes.functions, graph.pipeline_of, arguments.checked)

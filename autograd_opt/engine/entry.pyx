@@ -44,6 +44,7 @@ cdef object own_memory = None            # own_memory.own_memory
 cdef object unused = None                # backward.unused
 cdef object anomaly_enabled = private.is_anomaly_enabled
 cdef object grad_enabled = private.is_grad_enabled
+cdef object is_older_batch = private.functorch.is_legacy_batchedtensor
 cdef object set_grad_enabled = private.set_grad_enabled
 cdef object dispatch_modes = private.len_torch_dispatch_stack
 cdef object Guard = private.DisableTorchFunction
@@ -252,7 +253,7 @@ cdef object cotangent_of(Tape tape, object t, Node node, object given):
     if given is None:
         return ones_of(tape, node) if not len(<tuple>node.shape) else None
     return given if ordinary(given) and ao_plain(given) and ao_dtype(given) is node.dtype and ao_dtype(t) is node.dtype \
-        and shape_of(given) == shape_of(t) == node.shape and node.op is not WRITTEN_OP else None
+        and not is_older_batch(given) and shape_of(given) == shape_of(t) == node.shape and node.op is not WRITTEN_OP else None
 
 
 def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unused):

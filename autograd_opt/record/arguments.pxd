@@ -23,7 +23,6 @@ cpdef dict plain_attributes(dict attrs)
 cdef bint inside_follows(Tape tape, object x, bint grad) except -1
 cdef bint plain_argument(object x) except -1
 cdef bint none_follows(Tape tape, tuple args, dict kwargs, bint grad) except -1
-cdef bint idle(Tape tape, tuple args, dict kwargs, bint carries) except -1
 cdef bint mode_innermost() except -1
 cdef bint mode_further_inside() except -1
 cdef int lend_held(object x) except -1

@@ -14,7 +14,6 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.plain_values cimport deeper, shallower
 from autograd_opt.graph.tape cimport active_tape
 from autograd_opt.graph.tape import unusual
-from autograd_opt.record.sites cimport settled
 
 ao_use_reads(reads_address())
 cdef object grad_enabled = private.is_grad_enabled
@@ -175,10 +174,6 @@ cdef bint none_follows(Tape tape, tuple args, dict kwargs, bint grad) except -1:
                 return False
     return True
 
-
-cdef bint idle(Tape tape, tuple args, dict kwargs, bint carries) except -1:
-    """Is there nothing to record of a call with these arguments?  `carries`: may a gradient go through its result?"""
-    return none_follows(tape, args, kwargs, carries and grad_on()) and (not tape.optimize or settled())
 
 cdef tuple BOTTOM = (0,)
 

@@ -9,4 +9,4 @@ cdef class autocast_off:
     cdef bint leave_on(self, tuple args, dict kwargs) except -1
     cdef int back(self) except -1
 
-cdef int install_casts(object route) except -1
+cdef int install_casts(object recorder) except -1

@@ -26,7 +26,7 @@ ao_use_reads(reads_address())
 cdef object Tensor = torch.Tensor
 cdef object grad_enabled = private.is_grad_enabled
 cdef object any_autocast = private.is_any_autocast_enabled
-cdef object torch_function = None        # the route of a call, which records a cast; set by `install_casts`
+cdef object mode = None                  # what records a cast as a call of the user's; set by `install_casts`
 cdef object autocast_on = torch.is_autocast_enabled
 cdef object autocast_dtype = torch.get_autocast_dtype
 cdef object cast_cache_on = torch.is_autocast_cache_enabled
@@ -212,8 +212,8 @@ cdef object to(object t, object dtype):
     """Record a cast."""
     cdef object method = methods.get(dtype)
     if method is None:
-        return torch_function(None, to_method, (), (t, dtype), {})
-    return torch_function(None, method, (), (t,), {})
+        return mode(to_method, (), (t, dtype), {})
+    return mode(method, (), (t,), {})
 
 
 cdef object cast(Tape tape, object t, object dtype, str device):
@@ -253,8 +253,8 @@ cdef object seal_of_casts(str device):
         return weakref(private.saved_self(torch.mm(probe, probe).grad_fn))
 
 
-cdef int install_casts(object route) except -1:
-    """Set the function that sends a call on its route."""
-    global torch_function
-    torch_function = route
+cdef int install_casts(object recorder) except -1:
+    """Set the mode that sends a call on its route."""
+    global mode
+    mode = recorder
     return 0

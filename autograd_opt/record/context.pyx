@@ -26,7 +26,6 @@ from autograd_opt.record.module_calls import calls_lost, look_for_tools, take_ca
 from autograd_opt.record.own_bodies cimport learn_body
 from autograd_opt.record.reads import take_reads
 from autograd_opt.record.routes cimport CrossEntropy, Decomposed, Fill, Recorded, Route, handler_of, handlers
-from autograd_opt.record.routes import torch_function
 from autograd_opt.record.sites cimport forget_sites
 
 ao_use_reads(reads_address())
@@ -60,7 +59,7 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
         learn_body(public_api, <Decomposed>handler)
     pop()
     try:
-        return torch_function(MODE, public_api, None, args, kwargs)
+        return MODE(public_api, None, args, kwargs)
     finally:
         push(MODE)
 

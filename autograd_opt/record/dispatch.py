@@ -31,10 +31,8 @@ SPECIAL: dict[Any, Handler] = {}
 """Callables with a meaning of their own, filled by `special`."""
 
 
-class RecorderMode(TorchFunctionMode):
+class RecorderMode(routes.Mode, TorchFunctionMode):
     """The mode; one instance serves every thread, pushed while a graph records."""
-
-    __torch_function__ = routes.torch_function
 
 
 MODE = RecorderMode()

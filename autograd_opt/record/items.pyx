@@ -15,13 +15,13 @@ from autograd_opt.graph.node cimport (
     REQUIRES_GRAD, CustomTensor, Node, Op, Parameter, PlainTensor as Tensor, ordinary, shape_of, version_of,
 )
 from autograd_opt.graph.plain_values cimport takes_all
-from autograd_opt.graph.tape cimport Tape
+from autograd_opt.graph.tape cimport Tape, recording
 from autograd_opt.graph.tape import base_became_late
-from autograd_opt.record.arguments cimport basic, follows, foreign, grad_on, is_tensor, lend, open_to, own_tensor
+from autograd_opt.record.arguments cimport basic, follows, foreign, grad_on, is_tensor, lend, lent, open_to, own_tensor
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.new_nodes import record_write
 from autograd_opt.record.recorder cimport apply
-from autograd_opt.record.routes cimport Chosen, handlers, usual_target
+from autograd_opt.record.routes cimport Route, handler_of, handlers, usual_target
 from autograd_opt.record.sites cimport settled
 from autograd_opt.record.unrecorded cimport noted_view
 
@@ -69,21 +69,23 @@ cdef extern from *:
 cdef object PAST = object()
 ao_past = <PyObject *>PAST
 cdef set numbers = {int, float, bool, complex}
-cdef object getitem = Tensor.__getitem__, normal_index = None
+cdef object getitem = Tensor.__getitem__, setitem = Tensor.__setitem__, normal_index = None
+cdef Route general_item = None           # for any index
+cdef object general_assignment = None    # inplace.setitem
 cdef Op SLICE = None, INDEX = None, SETITEM = None, COPY = None, FILL = None, OVERWRITE = None
 cdef str SLOT = None                     # ops/indexing.py: what stands for a tensor in an index's attribute
 
 
 cdef object item_of(PyObject *tensor, PyObject *key):
     """`t[index]` for any tensor; PAST where torch has to be asked."""
-    cdef object t = <object>tensor, index = <object>key, handler, found
-    cdef PyObject *tp = open_to(t)
-    cdef Tape tape
-    cdef bint grad
-    if tp == NULL:
-        return PAST
-    tape = <Tape>tp
-    grad = grad_on()
+    cdef PyObject *tp = open_to(<object>tensor)
+    return PAST if tp == NULL else item(<Tape>tp, <object>tensor, <object>key)
+
+
+cdef object item(Tape tape, object t, object index):
+    """`t[index]` for a tensor that a graph answers for; PAST where another class has to be asked."""
+    cdef object found
+    cdef bint grad = grad_on()
     if not follows(tape, t, grad) and not follows(tape, index, grad) and (not tape.optimize or settled()):
         return unrecorded_item(tape, t, index)
     if type(index) is tuple:
@@ -97,12 +99,29 @@ cdef object item_of(PyObject *tensor, PyObject *key):
     if foreign(index):
         return PAST
     found = by_tensors(tape, t, index)
-    if found is not PAST:
-        return found
-    handler = handlers.get(getitem)
-    if type(handler) is Chosen:
-        return (<Chosen>handler).run(getitem, (t, index), {})
-    return PAST
+    return general_item.run(getitem, (t, index), {}) if found is PAST else found
+
+
+cdef class Item(Route):
+    """The route of `t[index]` where torch has asked the mode."""
+
+    cdef object run(self, object func, tuple args, dict kwargs):
+        cdef PyObject *tp = recording()
+        cdef object r = PAST
+        if tp != NULL and len(args) == 2 and not kwargs and ordinary(args[0]):
+            r = item(<Tape>tp, args[0], args[1])
+        return general_item.run(func, args, kwargs) if r is PAST else r
+
+
+cdef class ItemAssignment(Route):
+    """The route of `t[index] = value` where torch has asked the mode."""
+
+    cdef object run(self, object func, tuple args, dict kwargs):
+        cdef PyObject *tp = recording()
+        if tp != NULL and len(args) == 3 and not kwargs and ordinary(args[0]) and assigned(<Tape>tp, args[0], args[1], args[2]):
+            return None
+        lent(args, kwargs)
+        return general_assignment(func, args, kwargs)
 
 
 cdef object by_tensors(Tape tape, object t, object index):
@@ -228,16 +247,15 @@ cdef int write_part(Tape tape, object t, object index, object value) except -1:
 
 
 cdef int assign_item(PyObject *tensor, PyObject *key, PyObject *what) except -1:
-    """`t[index] = value` that no gradient follows: 1 where it is done, 0 where torch has to be asked."""
-    cdef object t = <object>tensor, index = <object>key, value = <object>what
+    """`t[index] = value`: 1 where it is done, 0 where torch has to be asked."""
+    cdef PyObject *tp = open_to(<object>tensor)
+    return 0 if tp == NULL else assigned(<Tape>tp, <object>tensor, <object>key, <object>what)
+
+
+cdef int assigned(Tape tape, object t, object index, object value) except -1:
+    """`t[index] = value` for a tensor that a graph answers for: 1 where it is done, 0 where the general way is needed."""
     cdef size_t switch
-    cdef PyObject *tp = open_to(t)
-    cdef Tape tape
-    cdef bint grad
-    if tp == NULL:
-        return 0
-    tape = <Tape>tp
-    grad = grad_on()
+    cdef bint grad = grad_on()
     if grad and not own_tensor(t):
         return 0
     if follows(tape, t, grad) or follows(tape, index, grad) or follows(tape, value, grad):
@@ -260,10 +278,12 @@ cdef Py_ssize_t take_items() except -1:
 
 
 def install(dict ops):
-    """Know the operators of indexing, and torch's slots for it."""
-    global SLICE, INDEX, SETITEM, COPY, FILL, OVERWRITE, SLOT, normal_index
+    """Know the operators of indexing, torch's slots for it, and the routes of their functions."""
+    global SLICE, INDEX, SETITEM, COPY, FILL, OVERWRITE, SLOT, normal_index, general_item, general_assignment
     from autograd_opt.ops.indexing import SLOT
     from autograd_opt.ops.indexing import normal as normal_index
     ao_know_slots(Tensor)
     SLICE, INDEX, SETITEM, COPY, FILL, OVERWRITE = \
         [ops[k] for k in ("slice", "index", "setitem", "copy", "fill", "overwrite")]
+    general_item, general_assignment = <Route>handler_of(getitem), handler_of(setitem)
+    handlers[getitem], handlers[setitem] = Item.__new__(Item), ItemAssignment.__new__(ItemAssignment)

@@ -18,14 +18,14 @@ from autograd_opt.graph.handles cimport attach, handle
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording, set_paused
 from autograd_opt.graph.thread_state cimport included_autograd, torch_autograd
-from autograd_opt.record.arguments cimport is_tensor, lent, none_follows, plain_argument
+from autograd_opt.record.arguments cimport is_tensor, lent, plain_argument
 from autograd_opt.record.autocast cimport with_casts
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.new_nodes cimport fill, record_outputs
 from autograd_opt.record.routes cimport Route
 from autograd_opt.record.torch_nodes cimport name_of, saved_operands, saves
 from autograd_opt.record.torch_nodes import stages
-from autograd_opt.record.unrecorded cimport binding_of, sparse_alone, sparse_call, unrecorded
+from autograd_opt.record.unrecorded cimport FOLLOWED, binding_of, by_itself
 
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.ops.binding cimport placed
@@ -283,10 +283,10 @@ cdef class Whole(Route):
         if tp != NULL and kwargs.get("out") is None:
             if casts:
                 args, kwargs = with_casts(func, args, kwargs)
-            elif none_follows(<Tape>tp, args, kwargs, ao_grad_on(grad_enabled)):
-                return unrecorded(<Tape>tp, func, args, kwargs)
-            elif sparse_alone(args, kwargs):
-                return sparse_call(func, args, kwargs)
+            else:
+                r = by_itself(<Tape>tp, func, args, kwargs, True, False)
+                if r is not FOLLOWED:
+                    return r
             if (<Tape>tp).plain and ao_grad_on(grad_enabled):
                 lent(args, kwargs)
                 r = recorded(<Tape>tp, func, args, kwargs)

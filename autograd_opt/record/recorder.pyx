@@ -255,7 +255,8 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     a = operands[0] if count > 0 else None
     b = operands[1] if count > 1 else None
     c = operands[2] if count > 2 else None
-    if not (counts(tape, op, a) or counts(tape, op, b) or counts(tape, op, c)) and (not tape.optimize or settled()):
+    # with gradients off, `unrecorded.by_itself` has asked
+    if grad and not (counts(tape, op, a) or counts(tape, op, b) or counts(tape, op, c)) and (not tape.optimize or settled()):
         return uncounted(op, func, args, kwargs)
     try:
         na = node_of(tape, op, a)

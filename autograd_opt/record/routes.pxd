@@ -18,6 +18,8 @@ cdef class Recorded(Route):
     cdef Kernel kernel
     cdef Plan plan
     cdef Py_ssize_t n
+    cdef object hot(self, tuple args, dict kwargs)
+    cdef object follow(self, Tape tape, object func, tuple args, dict kwargs)
     cdef object bound(self, tuple args, dict kwargs)
 
 cdef class Chosen(Route):

@@ -2,13 +2,13 @@
 
 import torch
 
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyObject_GenericGetAttr
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_all_off, ao_call, ao_casts, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_needs_grad,
+    ao_all_off, ao_call, ao_casts, ao_dtype, ao_get, ao_held, ao_is_inference, ao_is_view, ao_needs_grad,
     ao_own, ao_plain, ao_strided, ao_use_reads,
 )
 from autograd_opt.abi.function_switch cimport functions_off, functions_on
@@ -16,7 +16,7 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.errors import InplaceError
 from autograd_opt.graph.handles cimport handle
 from autograd_opt.graph.node cimport (
-    OUTPUT_OP, REQUIRES_GRAD, VARIADIC, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, shape_of, version_of,
+    NODE, OUTPUT_OP, REQUIRES_GRAD, VARIADIC, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, shape_of, version_of,
 )
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording
@@ -24,7 +24,7 @@ from autograd_opt.graph.view_history import OF_SPARSE
 from autograd_opt.graph.tape import base_became_late
 from autograd_opt.ops.binding cimport placed
 from autograd_opt.record.arguments cimport (
-    MODE, Uninitialized, computed, foreign_kind, grad_on, idle, install_mode, is_tensor, lent, none_follows, plain_attributes,
+    MODE, Uninitialized, computed, foreign_kind, grad_on, install_mode, is_tensor, lent, none_follows, plain_attributes,
     plain_numbers, unusual_numbers,
 )
 from autograd_opt.record.autocast cimport autocast_off, install_casts, lowered
@@ -35,7 +35,7 @@ from autograd_opt.record.new_nodes import record_write
 from autograd_opt.record.recorder cimport recorded
 from autograd_opt.record.sites cimport learn_function, settled
 from autograd_opt.record.unrecorded cimport (
-    OPERATOR_KINDS, into, run_raw, sparse_alone, sparse_call, unfollowed, unrecorded, written,
+    FOLLOWED, OPERATOR_KINDS, by_itself, into, run_raw, unfollowed, unrecorded, written,
 )
 
 ao_use_reads(reads_address())
@@ -59,6 +59,9 @@ cdef object equals = Tensor.__eq__        # the one operator whose second operan
 cdef object Wrapper = type(Tensor.dtype.__get__)
 cdef set plain_reads = {base.__dict__[name] for name in "shape dtype device ndim layout is_nested is_sparse is_cuda is_cpu is_meta \
 is_quantized is_mkldnn is_mps is_xpu itemsize nbytes names".split() if name in base.__dict__}
+
+
+cdef object gradient = base.__dict__["grad"]      # of what nothing has recorded it is no operation, either
 
 
 cdef dict known_operators = {}           # id of an operator of `torch.ops` -> its handler
@@ -91,21 +94,16 @@ cdef class Recorded(Route):
     cdef object run(self, object func, tuple args, dict kwargs):
         cdef PyObject *tp
         cdef Tape tape
-        cdef tuple operands
-        cdef dict attrs
-        cdef object r, bound = None
-        cdef size_t switch
+        cdef object r
         if ao_casts(any_autocast):
             cast = lowered(self.op.name, args, kwargs)
             if cast is None:
                 lent(args, kwargs)
                 return self.whole(func, args, kwargs)
             args, kwargs = cast
-        if self.kernel is not None and not kwargs and len(args) == self.kernel.arity:
-            r = fast_unary(self.kernel, args[0], True) if self.kernel.arity == 1 \
-                else fast_binary(self.kernel, args[0], args[1])
-            if r is not None:
-                return r
+        r = self.hot(args, kwargs)
+        if r is not None:
+            return r
         tp = recording()
         if tp == NULL:
             return func(*args, **kwargs)
@@ -116,12 +114,26 @@ cdef class Recorded(Route):
                 return r
             lent(args, kwargs)
             return self.fallback(func, args, kwargs)
-        if idle(tape, args, kwargs, self.op.differentiable):
-            return unrecorded(tape, func, args, kwargs)
-        if sparse_alone(args, kwargs):
-            return sparse_call(func, args, kwargs)
+        r = by_itself(tape, func, args, kwargs, self.op.differentiable, True)
+        if r is not FOLLOWED:
+            return r
         if unusual_numbers(args, kwargs):
             args, kwargs = plain_numbers(args, kwargs)
+        return self.follow(tape, func, args, kwargs)
+
+    cdef object hot(self, tuple args, dict kwargs):
+        """The result of one or two operands by the hot path; None where the general one is needed."""
+        if self.kernel is None or kwargs or len(args) != self.kernel.arity:
+            return None
+        return fast_unary(self.kernel, args[0], True) if self.kernel.arity == 1 \
+            else fast_binary(self.kernel, args[0], args[1])
+
+    cdef object follow(self, Tape tape, object func, tuple args, dict kwargs):
+        """Record a call; its numbers are Python's own, and autocast casts nothing of it any more."""
+        cdef tuple operands
+        cdef dict attrs
+        cdef object r, bound = None
+        cdef size_t switch
         if self.plan is not None and not (self.n and not kwargs and len(args) == self.n):
             bound = self.plan.bind(args, kwargs)
             if bound is not None and self.kernel is not None and self.kernel.arity == 1 and not bound[1]:
@@ -170,23 +182,26 @@ cdef class Chosen(Route):
     cdef object run(self, object func, tuple args, dict kwargs):
         cdef PyObject *tp = recording()
         cdef Tape tape
-        cdef object name, route, r, cast
+        cdef object name, found, r, cast
+        cdef Recorded route
+        cdef bint casts
         if tp == NULL:
             return func(*args, **kwargs)
         tape = <Tape>tp
-        if not ao_casts(any_autocast):
+        casts = ao_casts(any_autocast)
+        if not casts:
             if kwargs and kwargs.get("out") is not None:
                 r = into(tape, func, args, kwargs)
                 if r is not None:
                     return r
-            elif idle(tape, args, kwargs, self.carries):
-                return unrecorded(tape, func, args, kwargs)
-            elif sparse_alone(args, kwargs):
-                return sparse_call(func, args, kwargs)
+            else:
+                r = by_itself(tape, func, args, kwargs, self.carries, True)
+                if r is not FOLLOWED:
+                    return r
         if unusual_numbers(args, kwargs):
             args, kwargs = plain_numbers(args, kwargs)
         name = self.picked(tape, args, kwargs)
-        if name is not None and ao_casts(any_autocast):
+        if name is not None and casts:
             cast = lowered(<str>name, args, kwargs)
             if cast is not None and (<tuple>cast)[0] is not args:
                 args, kwargs = cast
@@ -194,10 +209,14 @@ cdef class Chosen(Route):
         if name is None:
             lent(args, kwargs)
             return self.fallback(func, args, kwargs)
-        route = self.routes.get(name)
-        if route is None:
-            route = self.routes[name] = self.route(name)
-        return (<Recorded>route).run(func, args, kwargs)
+        found = self.routes.get(name)
+        if found is None:
+            found = self.routes[name] = self.route(name)
+        route = <Recorded>found
+        if casts or kwargs and kwargs.get("out") is not None:
+            return route.run(func, args, kwargs)
+        r = route.hot(args, kwargs)
+        return route.follow(tape, func, args, kwargs) if r is None else r
 
     cdef object picked(self, Tape tape, tuple args, dict kwargs):
         cdef size_t switch = enter(tape)
@@ -577,11 +596,12 @@ def forget_routes():
             known_handlers[i].func = NULL
 
 
-def torch_function(self, func, types, args=(), kwargs=None):
-    """The mode's `__torch_function__`: one dictionary look-up, then the callable's route."""
-    if type(func) is Wrapper and len(args) == 1 and func.__self__ in plain_reads and func.__name__ == "__get__" \
-            and ordinary(args[0]) and not kwargs:
-        return read(func.__self__, args[0])              # a property that is no operation
+cdef object torch_function(object func, types, tuple args, dict kwargs):
+    """What the mode does of a call: one dictionary look-up, then the callable's route."""
+    if type(func) is Wrapper and len(args) == 1 and ordinary(args[0]) and not kwargs and func.__name__ == "__get__":
+        owner = func.__self__
+        if owner in plain_reads or owner is gradient and ao_held(args[0], NODE) == NULL:
+            return read(owner, args[0])                  # a property that is no operation
     if types and (len(types) > 1 or types[0] is not CustomTensor) and types not in kinds_met and recording() != NULL \
             and stranger(types):
         return ask_strangers(func, types, args, kwargs)
@@ -597,9 +617,23 @@ def torch_function(self, func, types, args=(), kwargs=None):
     return handler(func, args, placed(func, kwargs))
 
 
+cdef class Mode:
+    """A torch-function mode that is its own `__torch_function__`.
+
+    torch looks that name up for each call, asks what it finds for its `__self__`, and looks it up again, each time by a
+    string that is made for it, past Python's cache of names that classes have: a third of what calling a mode costs.
+    """
+
+    def __getattribute__(self, name):
+        return self if name == "__torch_function__" or name == "__self__" else PyObject_GenericGetAttr(self, name)
+
+    def __call__(self, func, types, args=(), kwargs=None):
+        return torch_function(func, types, args, kwargs)
+
+
 def install_routes(dict table, classifier, mode, note):
     """The dictionary of routes, what fills it on a callable's first sight, the mode, what says a word of a class."""
     global handlers, classify, note_kind
     handlers, classify, note_kind = table, classifier, note
     install_mode(mode)
-    install_casts(torch_function)
+    install_casts(mode)

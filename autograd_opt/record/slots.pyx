@@ -58,10 +58,12 @@ cdef extern from *:
     object (*ao_former_compare)(object, object, int)
 
 cdef Kernel ADD, SUB, MUL, DIV, POW, NEG
+cdef object RADD = PlainTensor.__radd__, RSUB = PlainTensor.__rsub__, RMUL = PlainTensor.__rmul__
+cdef object RDIV = PlainTensor.__rtruediv__, RPOW = PlainTensor.__rpow__
 
 
-cdef inline object operator(Kernel k, object a, object b, str reflected):
-    """`a op b` for an operator's slot; `reflected` is the method of `b` for an `a` that is no tensor."""
+cdef inline object operator(Kernel k, object a, object b, object reflected):
+    """`a op b` for an operator's slot; `reflected` is torch's method of `b` for an `a` that is no tensor."""
     if ordinary(a) and not overridden():
         r = fast_binary(k, a, b)
         if r is not None:
@@ -71,29 +73,29 @@ cdef inline object operator(Kernel k, object a, object b, str reflected):
             return k.descr(a, b)
         if (type(a) is float or type(a) is int) and type(b) is CustomTensor and (k is ADD or k is MUL):
             return operator(k, b, a, reflected)  # as `reflected` would
-        return getattr(b, reflected)(a)
+        return reflected(b, a)
     except TypeError:
         return NotImplemented                # as torch's operators: the other class may know what to do
 
 
 cdef object slot_add(object a, object b):
-    return operator(ADD, a, b, "__radd__")
+    return operator(ADD, a, b, RADD)
 
 
 cdef object slot_sub(object a, object b):
-    return operator(SUB, a, b, "__rsub__")
+    return operator(SUB, a, b, RSUB)
 
 
 cdef object slot_mul(object a, object b):
-    return operator(MUL, a, b, "__rmul__")
+    return operator(MUL, a, b, RMUL)
 
 
 cdef object slot_div(object a, object b):
-    return operator(DIV, a, b, "__rtruediv__")
+    return operator(DIV, a, b, RDIV)
 
 
 cdef object slot_pow(object a, object b, object modulus):
-    return NotImplemented if modulus is not None else operator(POW, a, b, "__rpow__")
+    return NotImplemented if modulus is not None else operator(POW, a, b, RPOW)
 
 
 cdef object slot_neg(object a):
@@ -138,11 +140,48 @@ cdef know_instructions():
                     ao_signs[step.arg] = sign
 
 
+def methods_of(Kernel k, reflected):
+    """The methods of a class for `a op b`, asked of `a` and of `b`."""
+    def straight(a, b):
+        return operator(k, a, b, reflected)
+
+    def turned(b, a):
+        return operator(k, a, b, reflected)
+    return straight, turned
+
+
+def negative(a):
+    """`-a`."""
+    return slot_neg(a)
+
+
+def subscript(self, index):
+    """`self[index]`."""
+    return slot_subscript(self, index)
+
+
+def install_methods(custom):
+    """Give the class the same operators as methods, as Python's own classes have them."""
+    know_kernels()
+    for name, k, reflected in (("add", ADD, RADD), ("sub", SUB, RSUB), ("mul", MUL, RMUL), ("truediv", DIV, RDIV),
+                               ("pow", POW, RPOW)):
+        straight, turned = methods_of(k, reflected)
+        setattr(custom, f"__{name}__", straight)
+        setattr(custom, f"__r{name}__", turned)
+    custom.__neg__, custom.__getitem__ = negative, subscript
+
+
+cdef know_kernels():
+    """The kernels of the operators."""
+    global ADD, SUB, MUL, DIV, POW, NEG
+    ADD, SUB, MUL, DIV, POW, NEG = [KERNELS[name] for name in ("add", "sub", "mul", "div", "pow", "neg")]
+
+
 def install_slots(custom):
     """Write the slots; last, since giving a class a method rewrites its slot."""
-    global ao_former_compare, ADD, SUB, MUL, DIV, POW, NEG
+    global ao_former_compare
     cdef PyTypeObject *kind = <PyTypeObject *><PyObject *>custom
-    ADD, SUB, MUL, DIV, POW, NEG = [KERNELS[name] for name in ("add", "sub", "mul", "div", "pow", "neg")]
+    know_kernels()
     kind.tp_as_number.nb_add = <void *>slot_add
     kind.tp_as_number.nb_subtract = <void *>slot_sub
     kind.tp_as_number.nb_multiply = <void *>slot_mul

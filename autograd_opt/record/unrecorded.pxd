@@ -16,8 +16,8 @@ cdef int note_view(object r) except -1
 cpdef int handed_out(list gradients) except -1
 cdef bint set_apart(object r, object source) except -1
 cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs)
-cdef bint sparse_alone(tuple args, dict kwargs) except -1
-cdef object sparse_call(object func, tuple args, dict kwargs)
+cdef object FOLLOWED
+cdef object by_itself(Tape tape, object func, tuple args, dict kwargs, bint carries, bint numbers)
 cdef object shown_views(object r, tuple args, dict kwargs)
 cdef object noted_view(object r, object first, tuple args, dict kwargs)
 cpdef object written(object func, tuple args, object kwargs)

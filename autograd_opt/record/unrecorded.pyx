@@ -13,9 +13,10 @@ from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_call, ao_casts, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_memory, ao_own, ao_plain, ao_start, ao_strided,
+    ao_call, ao_casts, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_own, ao_plain, ao_start, ao_strided,
     ao_use_reads,
 )
+from autograd_opt.abi.tensor_info cimport same_memory
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport wrote
 from autograd_opt.graph.node cimport CustomTensor, PlainTensor as Tensor, ordinary, shape_of, version_of
@@ -26,6 +27,7 @@ from autograd_opt.record.arguments cimport (
     grad_on, is_tensor, lend_all, lent, none_follows, own_tensor, plain_argument, tracked,
 )
 from autograd_opt.record.guard cimport enter, leave
+from autograd_opt.record.sites cimport settled
 
 ao_use_reads(reads_address())
 cdef object count_write = torch.autograd.graph.increment_version
@@ -112,7 +114,7 @@ cdef Py_ssize_t copies_in(object kept, object t) except -1:
         for other in <tuple>kept:
             n += copies_in(other, t)
         return n
-    return type(kept) is Tensor and kept is not t and ao_memory(kept) != NULL and ao_memory(kept) == ao_memory(t)
+    return type(kept) is Tensor and kept is not t and same_memory(kept, t)
 
 
 cdef object shown(object r):
@@ -156,7 +158,7 @@ cdef bint set_apart(object r, object source) except -1:
 
 
 cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs):
-    """The call of torch's own, for arguments that `idle` has looked at."""
+    """The call of torch's own, for arguments of which `none_follows`."""
     cdef object r
     cdef size_t switch
     lend_all(tape, args, kwargs)
@@ -165,10 +167,28 @@ cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs):
     switch = enter(tape)
     try:
         r = ao_call(binding_of(func), args, kwargs if kwargs else None)
-        fresh(r)
+        if type(r) is not Tensor or not ao_is_view(r):
+            fresh(r)
         return shown_views(r, args, kwargs)
     finally:
         leave(tape, switch)
+
+
+cdef object FOLLOWED = object()
+"""What is said, in place of a result, of a call of which something is to be recorded."""
+
+
+cdef object by_itself(Tape tape, object func, tuple args, dict kwargs, bint carries, bint numbers):
+    """The result of a call of which nothing is recorded; FOLLOWED, with nothing done, for any other.
+
+    Parameters
+    ----------
+    carries : may a gradient go through its result?
+    numbers : is its value worth a number where that has saved something?
+    """
+    if none_follows(tape, args, kwargs, carries and grad_on()):
+        return FOLLOWED if numbers and tape.optimize and not settled() else unrecorded(tape, func, args, kwargs)
+    return sparse_call(func, args, kwargs) if sparse_alone(args, kwargs) else FOLLOWED
 
 
 cdef bint sparse_alone(tuple args, dict kwargs) except -1:
@@ -220,7 +240,8 @@ cdef object noted_view(object r, object first, tuple args, dict kwargs):
         return shown(r)
     tape = active_tape()
     source = args[0] if args and is_tensor(args[0]) else None
-    follows_none = grad_on() or tape is None or not tracked(tape, below) and (source is None or not tracked(tape, source))
+    follows_none = grad_on() or tape is None or not tracked(tape, below) \
+        and (source is None or source is below or not tracked(tape, source))
     below = None                                 # whether a base is hidden memory is told by its references
     if not follows_none:
         set_apart(r, source)
