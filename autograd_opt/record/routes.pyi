@@ -46,7 +46,6 @@ class CrossEntropy:
 class Raw(Route): ...
 class Fill(Route): ...
 
-@disjoint_base
 class Mode:
     def __call__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
