@@ -81,7 +81,7 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
                 ", which has no name: give name=" if callable(function) else "")))
         if label in OPS:
             raise ArgumentError(at(f"an operator named {label!r} exists already: choose another name"))
-        if label in RESERVED:
+        if label in RESERVED or label.startswith("aten::"):
             raise ArgumentError(at(f"{label!r} is a word of proofs: choose another name"))
         forward = one_tensor(label, function)
         checked = {operand: rule_for(label, operand, k, bool(elementwise), rules[operand])
