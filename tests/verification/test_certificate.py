@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import math
 import random
 import subprocess
 import sys
@@ -212,7 +213,32 @@ def test_every_single_edit_of_two_hundred_derivations_is_refused():
     assert refused_edits(200, seed=4) > 5000
 
 
+def test_values_that_neither_program_has_are_not_compared():
+    graph, loss = random_program(random.Random(5), n=3)
+    try:
+        data = as_read(derivation(Task(graph.tape.snapshot(), [loss.grad_fn], None, None, None)))
+    finally:
+        graph.__exit__(None, None, None)
+    data["goals"] = [[name, None, None] for name, _, _ in data["goals"]]
+    with pytest.raises(Wrong, match="nothing is compared"):
+        Derivation(data).check()
+
+
 # ----- what it agrees with -----
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 0.0, -0.0, 1, True, 2**70, 1e308, 5e-324], ids=repr)
+@pytest.mark.parametrize("op", [torch.mul, torch.div, torch.add, torch.sub, torch.pow, torch.clamp, partial(
+    torch.lerp, torch.ones(2)), lambda x, k: torch.add(x, x, alpha=k), lambda x, k: k / x], ids=range(9))
+def test_any_number_is_read(op, number):
+    x = ao.tensor([1.0, -2.0])
+    with ao.AutogradGraph(optimize=True) as graph:
+        try:
+            loss = (op(x, number) * op(x, number)).sum()
+        except (RuntimeError, OverflowError):
+            return                                  # torch takes no such number
+        task = Task(graph.tape.snapshot(), [loss.grad_fn], None, None, None)
+        assert agreed(task)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_a_thousand_random_programs_agree(seed):
