@@ -120,7 +120,7 @@ cdef class Recorded(Route):
             return unrecorded(tape, func, args, kwargs)
         if sparse_alone(args, kwargs):
             return sparse_call(func, args, kwargs)
-        if unusual_numbers(args, kwargs):
+        if not self.op.typed and unusual_numbers(args, kwargs):
             args, kwargs = plain_numbers(args, kwargs)
         if self.plan is not None and not (self.n and not kwargs and len(args) == self.n):
             bound = self.plan.bind(args, kwargs)
@@ -136,7 +136,7 @@ cdef class Recorded(Route):
                 bound = self.bound(args, kwargs)
             if bound is not None:
                 operands, attrs = <tuple>bound
-                if attrs:
+                if attrs and not self.op.typed:      # a function of the user's is given what it was called with
                     attrs = plain_attributes(attrs)
                 return recorded(tape, self.op, func, args, kwargs, operands, attrs, True)
         finally:
