@@ -144,11 +144,11 @@ class Derivation:
             types = tuple([self.heads[heads[p]][2] for p in places])
             state = self.value(h, types, [states[p] for p in places], where)
             claimed: dict[int, Any] = {}
-            for factor, position in self.claims.get(k, ()) if which else ():
+            for factor, position in (there := self.claims.get(k, ()) if which else ()):
                 if position < 0 or self.heads[self.programs[0][0][position]][2] != self.heads[h][2]:
                     raise Wrong(f"{where} is claimed to be a sum of values of another type")
                 terms = original[position]
-                add(claimed, terms if len(terms) == 1 else {self.name(terms): 1}, Fraction(factor))
+                add(claimed, terms if 1 in (len(terms), len(there)) else {self.name(terms): 1}, Fraction(factor))
             if which and k in self.claims and not self.same(state, claimed):
                 raise Wrong(f"{where} is not the claimed sum {self.claims[k]} of original values")
             states.append(claimed if which and k in self.claims else state)

@@ -251,6 +251,35 @@ def test_a_thousand_random_programs_agree(seed):
             graph.__exit__(None, None, None)
 
 
+UNLIKE = [torch.maximum, lambda a, b: torch.where(a > b, a, b), lambda a, b: a.relu() + b, lambda a, b: a.abs() * b,
+          lambda a, b: a * -1.0, lambda a, b: a / 2 - b, lambda a, b: (a @ b.t()) @ a, lambda a, b: a.clamp(0, 1)]
+"""Operations whose cotangents are sums, multiples, and masked."""
+KEEPING = [lambda a: a * 1, lambda a: a.clone(), lambda a: a.view(2, 3), lambda a: a.expand(2, 3), lambda a: a / 1.0]
+"""Operations that are their operand."""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cotangents_that_hooks_see_among_operations_that_keep_their_operand(seed):
+    """A hook is no linear function: what it reads has to be the same number in both programs, not only equal."""
+    rng, proved = random.Random(seed), 0
+    for _ in range(25):
+        leaves = [ao.tensor(torch.rand(2, 3, dtype=torch.float64) - 0.5) for _ in range(2)]
+        with ao.AutogradGraph(optimize=True) as graph:
+            values = list(leaves)
+            for _ in range(rng.randint(3, 8)):
+                values.append(rng.choice(UNLIKE)(rng.choice(values), rng.choice(values)))
+                if rng.random() < 0.5:
+                    values[-1].register_hook(lambda g: None)
+                if rng.random() < 0.6:
+                    values.append(rng.choice(KEEPING)(rng.choice(values)))
+            loss = sum((v * k).sum() for k, v in enumerate(values[-4:], 1))
+            task = Task(graph.tape.snapshot(), [loss.grad_fn], None, None, None)
+            if task.run(("structural", "linear"), Budget(), "real", (), 0).status is Status.PROVED:
+                proved += 1
+                assert agreed(task)
+    assert proved >= 20                             # what is not shown is undecided, never wrong
+
+
 SMALL = {
     "chain": partial(chain, length=100), "sharing": partial(sharing, size=4), "mlp": mlp, "transformer": transformer,
     "cnn": cnn, "lstm": lstm, "population": partial(population, points=8), "pinn_burgers": pinn_burgers,
