@@ -10,6 +10,7 @@ from autograd_opt import passes
 from autograd_opt._common.arguments import named, yes_or_no
 from autograd_opt.errors import ArgumentError, ArgumentTypeError, at
 from autograd_opt.graph.tape import get_recording
+from autograd_opt.ops import registered
 from autograd_opt.ops.registered import joint_rule, one_tensor, refused, require_rules, rule_for, words_of
 from autograd_opt.ops.table import CALLS, COMMUTATIVE, ELEMENTWISE, OPS, PURE, RESERVED, USERS, define
 from autograd_opt.record import dispatch
@@ -81,9 +82,9 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
                 ", which has no name: give name=" if callable(function) else "")))
         if label in OPS:
             raise ArgumentError(at(f"an operator named {label!r} exists already: choose another name"))
-        if label in RESERVED:
+        if label in RESERVED or label.startswith("aten::"):
             raise ArgumentError(at(f"{label!r} is a word of proofs: choose another name"))
-        forward = one_tensor(label, function)
+        forward = one_tensor(label, operands, function)
         checked = {operand: rule_for(label, operand, k, bool(elementwise), rules[operand])
                    for k, operand in enumerate(operands) if operand in rules}
         together = None if joint is None else joint_rule(label, operands, bool(elementwise), joint)
@@ -99,6 +100,8 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
         def recorded(*args: Any, **kwargs: Any) -> Any:
             if get_recording() is None:
                 return function(*args, **kwargs)
+            if len(args) > len(operands) or kwargs:
+                registered.require_no_gradient(label, operands, list(attributes), args, kwargs)
             return dispatch.call(forward, args, kwargs)
 
         return recorded  # type: ignore[return-value]

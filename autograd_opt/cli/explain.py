@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import click
 
 from autograd_opt._common import environment
 from autograd_opt._common.files import written_whole
-from autograd_opt.cli.main import INTERRUPTED, Number, cannot_start, console
-from autograd_opt.cli.run_script import SETTINGS, options_behind, require_script, run, stdout_to_stderr
+from autograd_opt.cli.main import Number, cannot_start, console
+from autograd_opt.cli.run_script import PAGE, SETTINGS, options_behind, require_script, run, stdout_to_stderr
 
 OWN_OPTIONS = ("--budget", "--json", "--html")
 """Options that are easily written behind the script, where they are the script's own."""
@@ -24,7 +23,7 @@ OWN_OPTIONS = ("--budget", "--json", "--html")
 @click.option("--budget", type=Number(min=0), default=0.5, show_default=True,
               help="What watching may cost, as a share of the script's own time, beside a tenth of a second.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, the rest on stderr.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page as well.")
+@PAGE
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def explain_command(script: str, arguments: tuple[str, ...], as_module: bool, budget: float, as_json: bool,
@@ -40,19 +39,13 @@ def explain_command(script: str, arguments: tuple[str, ...], as_module: bool, bu
     try:
         environment.load()
         from autograd_opt.explaining import Watch
-        from autograd_opt.explaining.threads import wait_for_others
     except ImportError as error:
         cannot_start("explain", error)
 
-    watch, before = Watch(budget), set(threading.enumerate())
+    watch = Watch(budget)
     with stdout_to_stderr(as_json):
         with watch:
             code = run(script, arguments, as_module)
-            try:
-                wait_for_others(before)
-            except KeyboardInterrupt:
-                click.echo("interrupted", err=True)
-                code = INTERRUPTED
         sys.stdout.flush()
     found: Any = watch.report
     object.__setattr__(found, "title", f"work done twice by {' '.join([script, *arguments])}")

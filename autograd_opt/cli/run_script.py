@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.machinery
+import io
 import os
 import runpy
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +25,17 @@ SETTINGS: dict[str, Any] = {"allow_interspersed_args": False}
 
 OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 """Where a traceback passes before it comes to the script."""
+
+
+def a_file(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse what names no file, as an empty text does."""
+    if path is not None and path.is_dir():
+        raise click.BadParameter(f"{path} is a folder: name a file in it")
+    return path
+
+
+PAGE = click.option("--html", type=click.Path(path_type=Path), callback=a_file, help="Write a page as well.")
+"""The option of a command that writes a page."""
 
 
 def require_script(script: str, as_module: bool) -> None:
@@ -70,8 +84,50 @@ def from_the_script(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
+def wait_for_others(before: set[threading.Thread]) -> None:
+    """Wait for what Python waits for at its end: threads that are no daemons, and pools, which are told to end."""
+    def left() -> list[threading.Thread]:
+        return [t for t in threading.enumerate()
+                if not t.daemon and t not in before and t is not threading.current_thread()]
+
+    while threads := left():
+        from concurrent.futures import thread as pools
+        if any(t in pools._threads_queues for t in threads):
+            pools._python_exit()
+        for t in threads:
+            with suppress(RuntimeError):
+                t.join()
+
+
+@contextmanager
+def own_streams() -> Iterator[None]:
+    """Take back stdout and stderr from a script, and write out its open files."""
+    kept = sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        left_open = [f for f in gc.get_objects() if type(f) in (io.TextIOWrapper, io.BufferedWriter)]
+        for stream in (sys.stdout, sys.stderr, *left_open):
+            with suppress(Exception):            # closed, or no file at all
+                stream.flush()
+        sys.stdout, sys.stderr = kept
+
+
 def run(target: str, arguments: tuple[str, ...], as_module: bool) -> int:
-    """Run a script or module as `python` would; returns its exit code."""
+    """Run a script or module as `python` would, to the end of its threads; returns its exit code."""
+    before = set(threading.enumerate())
+    with own_streams():
+        code = main_part(target, arguments, as_module)
+        try:
+            wait_for_others(before)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            code = INTERRUPTED
+    return code
+
+
+def main_part(target: str, arguments: tuple[str, ...], as_module: bool) -> int:
+    """Run the script's main thread; returns its exit code."""
     saved_argv, saved_path = sys.argv, list(sys.path)
     main = sys.modules["__main__"]
     try:

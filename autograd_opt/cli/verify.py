@@ -6,9 +6,8 @@ import html as markup
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from autograd_opt._common.files import written_whole
 from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.api.proved_graph import interior
 from autograd_opt.cli.main import Number
-from autograd_opt.cli.run_script import SETTINGS, options_behind, require_script, run, stdout_to_stderr
+from autograd_opt.cli.run_script import PAGE, SETTINGS, options_behind, require_script, run, stdout_to_stderr
 from autograd_opt.errors import VerificationError
 from autograd_opt.optimizer.merging import run_passes
 from autograd_opt.verification.strategies.task import Task
@@ -137,7 +136,7 @@ def structure(question: dict[str, Any]) -> tuple[str, str] | None:
 @click.command("verify", context_settings=SETTINGS)
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, the rest on stderr.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page as well.")
+@PAGE
 @click.option("--seconds", type=Number(min=0), default=30.0, show_default=True, help="Limit for one proof.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True,
               help="Structures to verify; one that repeats counts once.")
@@ -164,8 +163,10 @@ def verify_command(script: str, arguments: tuple[str, ...], as_module: bool, as_
 def verified(script: str, arguments: tuple[str, ...], as_module: bool, as_json: bool, html: Path | None,
              budget: Budget, limit: int) -> int:
     """Run the script, print what is found, and return the exit code."""
+    screen = sys.stderr if as_json else sys.stdout
+
     def show(label: str, v: Verification) -> None:
-        click.echo(line(label, v), err=as_json)
+        click.echo(line(label, v), file=screen)
 
     with stdout_to_stderr(as_json):
         with watching(budget, limit, show) as found:
@@ -191,19 +192,9 @@ def to_its_end(work: Callable[[], int]) -> int:
     child = os.fork()
     if not child:
         os.close(reads)
-        code = 1
-        try:
-            code = work()
-            os.write(writes, b"done")
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else 1
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            for stream in (sys.stdout, sys.stderr):
-                with suppress(Exception):
-                    stream.flush()
-            os._exit(code)
+        code = work()
+        os.write(writes, b"done")
+        sys.exit(code)
     os.close(writes)
     while True:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from autograd_opt._common.locks import lasting_lock
@@ -125,18 +124,3 @@ def run_watched(run: Callable[[], None], watches: tuple[Any, ...]) -> None:
 
 
 START = threading.Thread.start
-
-
-def wait_for_others(before: set[threading.Thread]) -> None:
-    """Wait for what Python waits for at its end: threads that are no daemons, and pools, which are told to end."""
-    def left() -> list[threading.Thread]:
-        return [t for t in threading.enumerate()
-                if not t.daemon and t not in before and t is not threading.current_thread()]
-
-    while threads := left():
-        from concurrent.futures import thread as pools
-        if any(t in pools._threads_queues for t in threads):
-            pools._python_exit()
-        for t in threads:
-            with suppress(RuntimeError):
-                t.join()

@@ -116,6 +116,8 @@ class Values:
 
     def memory(self, t: torch.Tensor) -> Memory | None:
         """The storage of `t`; None for layouts that have none."""
+        if not is_dense(t):
+            return None
         try:
             storage = t.untyped_storage()
         except (NotImplementedError, RuntimeError):
@@ -202,9 +204,14 @@ def changed(held: list[Held]) -> list[Any]:
             if not memory.expired() and (before is None or checksum(memory) != before)]
 
 
+def is_dense(t: torch.Tensor) -> bool:
+    """Has it strides?  A nested one of torch's older kind says so, and has neither those nor a shape."""
+    return t.layout is torch.strided and not t.is_nested
+
+
 def content_of(t: torch.Tensor, largest: int = SMALL) -> Any:
     """The bytes of a small contiguous CPU tensor; None for others."""
-    size = t.nbytes if t.layout is torch.strided else 0
+    size = t.nbytes if is_dense(t) else 0
     if not 0 < size <= largest or not t.is_cpu or not t.is_contiguous():
         return None
     return t.dtype, t.shape, ctypes.string_at(t.data_ptr(), size)
@@ -212,7 +219,7 @@ def content_of(t: torch.Tensor, largest: int = SMALL) -> Any:
 
 def bytes_of(t: torch.Tensor) -> int | None:
     """A checksum of the first bytes of a tensor's part of its storage; None for others than dense ones on the CPU."""
-    if t.layout is not torch.strided or not t.is_cpu:
+    if not is_dense(t) or not t.is_cpu:
         return None
     size = t.untyped_storage().nbytes() - t.storage_offset() * t.itemsize
     return zlib.crc32(ctypes.string_at(t.data_ptr(), min(int(size), READ)), hash((t.dtype, t.shape)) & 0xFFFFFFFF)

@@ -16,6 +16,7 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt._common.arguments import hint
+from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.table import FIXED, signature_of
 
 Tensor = torch.Tensor
@@ -190,11 +191,37 @@ def joint_rule(label: str, operands: Sequence[str], elementwise: bool, rule: Rul
     return asking(rule, ["needs", "shapes"], judge)
 
 
-def one_tensor(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def followed(value: Any, levels: int = 3) -> bool:
+    """Is this a tensor that requires a gradient, or does it hold one?"""
+    if isinstance(value, Tensor):
+        return value.requires_grad
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return levels > 0 and any(followed(v, levels - 1) for v in inside)
+
+
+def require_no_gradient(label: str, operands: Sequence[str], attributes: Sequence[str], args: Sequence[Any],
+                        kwargs: Mapping[str, Any]) -> None:
+    """Refuse attributes that a gradient would have to flow to."""
+    named = [*zip(attributes, args[len(operands):], strict=False), *kwargs.items()]
+    wrong = [name for name, value in named if name in attributes and followed(value)]
+    if wrong and torch.is_grad_enabled():
+        raise refused(f"{label}: the attribute {wrong[0]} holds a tensor that requires a gradient, and none flows to "
+                      "attributes: make it an operand, before the * of the signature, or detach() it")
+
+
+def one_tensor(label: str, operands: Sequence[str], function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` as the operator's own, by which it is known: another may be made of the same one."""
     @functools.wraps(function)
     def forward(*args: Any, **kwargs: Any) -> Any:
+        given = {name: t for name, t in [*zip(operands, args, strict=False), *kwargs.items()]
+                 if name in operands and isinstance(t, Tensor) and not t.is_inference()}
+        before = list(map(private.version_of, given.values()))
         result = function(*args, **kwargs)
+        for (name, t), version in zip(given.items(), before, strict=True):
+            if private.version_of(t) != version:
+                raise errors.GraphError(errors.at(
+                    f"{label} writes to its operand {name} in place, which no rule can follow: write to a clone() "
+                    "in its function, and return that"))
         if not isinstance(result, Tensor):
             raise errors.ArgumentTypeError(errors.at(
                 f"{label} returned a value of type {type(result).__name__}: an operator of register_op gives one "

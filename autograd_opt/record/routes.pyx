@@ -117,7 +117,7 @@ cdef class Recorded(Route):
         r = by_itself(tape, func, args, kwargs, self.op.differentiable, True)
         if r is not FOLLOWED:
             return r
-        if unusual_numbers(args, kwargs):
+        if not self.op.typed and unusual_numbers(args, kwargs):
             args, kwargs = plain_numbers(args, kwargs)
         return self.follow(tape, func, args, kwargs)
 
@@ -148,7 +148,7 @@ cdef class Recorded(Route):
                 bound = self.bound(args, kwargs)
             if bound is not None:
                 operands, attrs = <tuple>bound
-                if attrs:
+                if attrs and not self.op.typed:      # a function of the user's is given what it was called with
                     attrs = plain_attributes(attrs)
                 return recorded(tape, self.op, func, args, kwargs, operands, attrs, True)
         finally:

@@ -10,9 +10,8 @@ operands.  Equal heads of equal operands have one number; values are linear comb
     plain                 some function of its operands, of which nothing else is known
     linear, together      distributed over the sum in one operand; in several operands taken together
 
-The last two rest on lemmas: the operator on a small instance, element by element; sympy says whether it is linear.  At
-cotangents of the optimized program the file claims sums of original ones: each claim is held against what the operands
-give, and then used.  The first step that does not hold is named, and the exit code is 1.
+The last two rest on lemmas: sympy finds small instances of the operator linear.  Claims, that cotangents of the
+optimized program are sums of original ones, are compared and then used.  The first wrong step is named; exit code 1.
 """
 
 from __future__ import annotations
@@ -76,10 +75,11 @@ def check_lemma(lemma: dict[str, Any], slots: list[int]) -> None:
 
 
 def number(text: str) -> Fraction | None:
-    """A number as the file writes attributes: i3, or f and the bytes of a double; None for what is none."""
+    """A number as the file writes attributes: i3, or f and the bytes of a double; None for what is no finite one."""
     if text[:1] == "i":
         return Fraction(int(text[1:]))
-    return Fraction(struct.unpack("<d", bytes.fromhex(text[1:17]))[0]) if text[:1] == "f" else None
+    value = struct.unpack("<d", bytes.fromhex(text[1:17]))[0] if text[:1] == "f" else float("inf")
+    return Fraction(value) if abs(value) < float("inf") else None
 
 
 class Derivation:
@@ -104,7 +104,7 @@ class Derivation:
         for (head, types), rule in self.rules.items():
             self.check_rule(head, types, *rule)
         second = self.walk(1, first := self.walk(0, []))
-        for name, x, y in self.goals or [("nothing is compared", None, 0)]:
+        for name, x, y in [g for g in self.goals if g[1:] != [None, None]] or [("nothing is compared", None, 0)]:
             if (x is None) != (y is None) or (x is not None and not self.same(first[x], second[y])):
                 raise Wrong(f"{name}: the optimized one (instruction {y}) is not the original one (instruction {x})")
         return self
@@ -144,11 +144,11 @@ class Derivation:
             types = tuple([self.heads[heads[p]][2] for p in places])
             state = self.value(h, types, [states[p] for p in places], where)
             claimed: dict[int, Any] = {}
-            for factor, position in self.claims.get(k, ()) if which else ():
+            for factor, position in (there := self.claims.get(k, ()) if which else ()):
                 if position < 0 or self.heads[self.programs[0][0][position]][2] != self.heads[h][2]:
                     raise Wrong(f"{where} is claimed to be a sum of values of another type")
                 terms = original[position]
-                add(claimed, terms if len(terms) == 1 else {self.name(terms): 1}, Fraction(factor))
+                add(claimed, terms if 1 in (len(terms), len(there)) else {self.name(terms): 1}, Fraction(factor))
             if which and k in self.claims and not self.same(state, claimed):
                 raise Wrong(f"{where} is not the claimed sum {self.claims[k]} of original values")
             states.append(claimed if which and k in self.claims else state)

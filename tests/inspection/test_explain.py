@@ -209,6 +209,68 @@ def test_optimizer_steps_do_not_make_near_misses() -> None:
     assert not [m for m in found.near_misses if m.op == "addmm"]
 
 
+def padded_encoder() -> torch.Tensor:
+    """The kernel for whole layers makes a nested tensor of what is not padded."""
+    encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval()
+    with torch.no_grad():
+        return encoder(torch.ones(2, 3, 8), src_key_padding_mask=torch.tensor([[False, True, True], [False] * 3]))
+
+
+LIST = [torch.ones(2), torch.ones(3)]
+MASKED = torch.ones(2, 3, 8), torch.tensor([[True, False, False], [True] * 3])
+UNUSUAL = {
+    "nested again": lambda: torch._nested_tensor_from_mask(*MASKED).to_padded_tensor(0.0),
+    "nested list": lambda: torch._nested_tensor_from_tensor_list(LIST).to_padded_tensor(0.0),
+    "nested": lambda: (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]) * 2).to_padded_tensor(0.0),
+    "jagged": lambda: (torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged) * 2).values(),
+    "an encoder": padded_encoder,
+    "sparse": lambda: torch.sparse_coo_tensor([[0]], [1.0], (2,)).to_dense() * 2,
+    "compressed": lambda: torch.eye(3).to_sparse_csr() @ torch.ones(3, 3),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8).dequantize(),
+    "meta": lambda: torch.ones(3, device="meta") * 2,
+    "conjugate": lambda: torch.view_as_complex(torch.ones(2, 2)).conj().imag * 2,
+    "empty": lambda: torch.empty(0) * 2,
+    "of oneDNN": lambda: torch.ones(2, 2).to_mkldnn().to_dense(),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+@pytest.mark.filterwarnings("ignore")            # torch's own, that such tensors are not finished
+def test_unusual_tensors_are_watched(name: str) -> None:
+    torch.manual_seed(0)
+    expected = UNUSUAL[name]()
+    torch.manual_seed(0)
+    with explain(UNLIMITED) as e:
+        found = UNUSUAL[name]()
+        UNUSUAL[name]()
+    assert "operations watched" in str(e)
+    assert (found.shape, found.device) == (expected.shape, expected.device)
+    assert name == "meta" or torch.equal(found, expected)
+
+
+LARGE = torch.ones(70_000)
+KEPT = {
+    "quantized": lambda: torch.quantize_per_tensor(LARGE, 0.1, 0, torch.qint8),
+    "float8": lambda: LARGE.to(torch.float8_e4m3fn),
+    "uint16": lambda: LARGE.to(torch.uint16),
+    "bool": lambda: LARGE > 0,
+    "complex": lambda: LARGE * 1j,
+    "half": lambda: LARGE.half(),
+    "meta": lambda: LARGE.to("meta") * 2,
+    "of oneDNN": lambda: torch.relu(LARGE.to_mkldnn()),
+    "sparse": lambda: torch.eye(300).to_sparse() * 2,
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.filterwarnings("ignore")
+def test_unusual_tensors_that_are_there_still_are_compared_where_they_can_be(name: str) -> None:
+    with explain(UNLIMITED) as e:
+        kept = [KEPT[name]() for _ in range(3)]
+    assert "operations watched" in str(e)
+    assert len(kept) == 3
+
+
 def test_nothing_is_changed() -> None:
     def losses() -> list[str]:
         torch.manual_seed(0)

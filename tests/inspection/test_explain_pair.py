@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -79,6 +80,7 @@ KEYS: list[tuple[Any, Any, str]] = [
     (slice(0, 1), slice(0, 1.0), "attribute k.stop: 1 and 1.0"),
     (1, True, "attribute k: 1 and True"),
     ("a" * 50 + "b" + "a" * 50, "a" * 50 + "c" + "a" * 50, "attribute k: …baaa"),
+    (np.float64(1), np.float64(1), "float64 has no key: such a value is taken for equal to none"),
     ({1}, {1}, "attribute k: {1} and another of the same text; set has no key"),
     ((3, {1}), (3, {2}), "attribute k[1]: {1} and {2}; set has no key"),
     (len, len, "has no key"),

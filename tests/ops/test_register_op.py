@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -177,6 +179,88 @@ def test_an_operator_gives_one_tensor() -> None:
         op = ao.register_op("x", name=f"several_{k}", x=lambda g: g)(result)
         with ao.AutogradGraph(), pytest.raises(ArgumentTypeError, match=r"several_\d returned .*one tensor.*test_reg"):
             op(x)
+
+
+SCALED = {
+    "a tensor": lambda op, x, k: op(x, k=k),
+    "a result": lambda op, x, k: op(x, k=k * 2),
+    "of one number": lambda op, x, k: op(x, k=k.sum()),
+    "by its place": lambda op, x, k: op(x, k),
+    "in a list": lambda op, x, k: op(x, k=[k]),
+    "deep in others": lambda op, x, k: op(x, k={"a": (1, [k])}),
+}
+
+
+def first(k: Any) -> Tensor:
+    """The tensor that such an attribute holds."""
+    while not isinstance(k, Tensor):
+        k = next(iter(k.values())) if isinstance(k, dict) else k[-1]
+    return k
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("how", SCALED)
+def test_no_attribute_is_a_tensor_that_a_gradient_would_have_to_reach(how: str, optimize: bool) -> None:
+    op = ao.register_op("x, *, k=None", name="scaled", pure=True, x=lambda g, *, k: g * first(k))(
+        lambda x, k=None: x * first(k))
+    x, k = ao.tensor([1.0, 2.0, 3.0]), ao.tensor([2.0, 3.0, 4.0])
+    with ao.AutogradGraph(optimize=optimize):
+        with pytest.raises(ArgumentError, match=r"scaled: the attribute k.*make it an operand"):
+            SCALED[how](op, x, k)
+        with torch.no_grad():
+            SCALED[how](op, x, k)
+        SCALED[how](op, x, k.detach()).sum().backward()
+    assert torch.equal(x.grad, eager(lambda x: SCALED[how](op, x, k.detach()), x)[0] / torch.tensor([1.0, 2.0, 3.0]))
+
+
+class Mode(enum.IntEnum):
+    SLOW = 2
+
+
+VALUES = [Mode.SLOW, np.float32(2), np.int64(2), np.float64(2), np.bool_(True), np.ones(1), torch.tensor(2.0),
+          torch.tensor(2), [torch.tensor(2.0)], (Mode.SLOW,), [np.float32(2)], {"a": Mode.SLOW}, 2, 2.0, True,
+          torch.Size([2])]
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("operand", [False, True])
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_function_and_its_rule_get_what_the_call_gave(value: Any, operand: bool, optimize: bool) -> None:
+    seen = []
+
+    def noted(x: Any, k: Any) -> Any:
+        seen.append(k)
+        return x * 2
+
+    op = ao.register_op("x, k" if operand else "x, *, k=None", name="noted", pure=True, **(
+        {"x": lambda g, k: noted(g, k), "k": None} if operand else {"x": lambda g, *, k: noted(g, k)}))(
+        lambda x, k=None: noted(x, k))
+    x = ao.tensor([1.0, 2.0])
+    with ao.AutogradGraph(optimize=optimize):
+        (op(x, k=value) + op(x, k=value)).sum().backward()
+    assert torch.equal(x.grad, torch.tensor([4.0, 4.0]))
+    assert len(seen) > 1
+    for k in seen:
+        assert k is value or (type(k), repr(k)) == (type(value), repr(value))
+
+
+WRITES = {
+    "itself": lambda x, y: x.mul_(y),
+    "the second": lambda x, y: x * y.add_(1),
+    "a view": lambda x, y: (x[:1].zero_(), x * y)[1],
+    "out=": lambda x, y: torch.mul(x, y, out=y),
+    "data": lambda x, y: (x.detach().add_(1), x * y)[1],
+}
+
+
+@OPTIMIZE
+@pytest.mark.parametrize("pure", [False, True])
+@pytest.mark.parametrize("how", WRITES)
+def test_an_operator_that_writes_to_an_operand_is_refused(how: str, pure: bool, optimize: bool) -> None:
+    op = ao.register_op("x, y", name="writes", pure=pure, x=lambda g, y: g * y, y=lambda g, x: g * x)(WRITES[how])
+    x = ao.tensor([1.0, 2.0, 3.0])
+    with ao.AutogradGraph(optimize=optimize), pytest.raises(GraphError, match=r"writes writes to its operand [xy] in "):
+        op(x * 1, x.detach() * 2)
 
 
 def test_formulas_are_those_of_the_rules() -> None:

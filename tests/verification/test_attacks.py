@@ -235,6 +235,9 @@ def calling(fn):
 
 
 CALLED_LIKE = {
+    **{f"library_{n}": getattr(torch.ops.attack, n) for n in ("zeros_like", "clone", "numel", "elu_backward", "rsub")},
+    "overload": torch.ops.attack.zeros_like.default,
+    **{f"python_{n}": named(n) for n in ("zeros_like", "contiguous", "clone", "rdiv", "shape", "size")},
 }
 FOREIGN = {
     name: ao.register_op("x", pure=True, elementwise=True, name=f"attack_{name}", x=calling(fn))(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import math
 import random
 import subprocess
 import sys
@@ -212,7 +213,32 @@ def test_every_single_edit_of_two_hundred_derivations_is_refused():
     assert refused_edits(200, seed=4) > 5000
 
 
+def test_values_that_neither_program_has_are_not_compared():
+    graph, loss = random_program(random.Random(5), n=3)
+    try:
+        data = as_read(derivation(Task(graph.tape.snapshot(), [loss.grad_fn], None, None, None)))
+    finally:
+        graph.__exit__(None, None, None)
+    data["goals"] = [[name, None, None] for name, _, _ in data["goals"]]
+    with pytest.raises(Wrong, match="nothing is compared"):
+        Derivation(data).check()
+
+
 # ----- what it agrees with -----
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 0.0, -0.0, 1, True, 2**70, 1e308, 5e-324], ids=repr)
+@pytest.mark.parametrize("op", [torch.mul, torch.div, torch.add, torch.sub, torch.pow, torch.clamp, partial(
+    torch.lerp, torch.ones(2)), lambda x, k: torch.add(x, x, alpha=k), lambda x, k: k / x], ids=range(9))
+def test_any_number_is_read(op, number):
+    x = ao.tensor([1.0, -2.0])
+    with ao.AutogradGraph(optimize=True) as graph:
+        try:
+            loss = (op(x, number) * op(x, number)).sum()
+        except (RuntimeError, OverflowError):
+            return                                  # torch takes no such number
+        task = Task(graph.tape.snapshot(), [loss.grad_fn], None, None, None)
+        assert agreed(task)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_a_thousand_random_programs_agree(seed):
@@ -223,6 +249,35 @@ def test_a_thousand_random_programs_agree(seed):
             agreed(Task(graph.tape.snapshot(), [loss.grad_fn], None, None, None))
         finally:
             graph.__exit__(None, None, None)
+
+
+UNLIKE = [torch.maximum, lambda a, b: torch.where(a > b, a, b), lambda a, b: a.relu() + b, lambda a, b: a.abs() * b,
+          lambda a, b: a * -1.0, lambda a, b: a / 2 - b, lambda a, b: (a @ b.t()) @ a, lambda a, b: a.clamp(0, 1)]
+"""Operations whose cotangents are sums, multiples, and masked."""
+KEEPING = [lambda a: a * 1, lambda a: a.clone(), lambda a: a.view(2, 3), lambda a: a.expand(2, 3), lambda a: a / 1.0]
+"""Operations that are their operand."""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cotangents_that_hooks_see_among_operations_that_keep_their_operand(seed):
+    """A hook is no linear function: what it reads has to be the same number in both programs, not only equal."""
+    rng, proved = random.Random(seed), 0
+    for _ in range(25):
+        leaves = [ao.tensor(torch.rand(2, 3, dtype=torch.float64) - 0.5) for _ in range(2)]
+        with ao.AutogradGraph(optimize=True) as graph:
+            values = list(leaves)
+            for _ in range(rng.randint(3, 8)):
+                values.append(rng.choice(UNLIKE)(rng.choice(values), rng.choice(values)))
+                if rng.random() < 0.5:
+                    values[-1].register_hook(lambda g: None)
+                if rng.random() < 0.6:
+                    values.append(rng.choice(KEEPING)(rng.choice(values)))
+            loss = sum((v * k).sum() for k, v in enumerate(values[-4:], 1))
+            task = Task(graph.tape.snapshot(), [loss.grad_fn], None, None, None)
+            if task.run(("structural", "linear"), Budget(), "real", (), 0).status is Status.PROVED:
+                proved += 1
+                assert agreed(task)
+    assert proved >= 20                             # what is not shown is undecided, never wrong
 
 
 SMALL = {

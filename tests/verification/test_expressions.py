@@ -36,6 +36,15 @@ def test_both_forms_are_the_derivative_and_the_optimized_one_is_shorter(graph):
     assert str(after.named[0][1]) == "a*b"
 
 
+@pytest.mark.parametrize("op", ["max", "min", "amax", "amin", "mean", "sum", "exp", "clone", "t", "ravel"])
+def test_one_number_without_axes(graph, op):
+    x = leaf()
+    loss = (getattr(x, op)() * x).sum()
+    found = graph.gradient_expression(x, names={"x": x}).elements.item()
+    loss.backward()
+    assert float(found.subs({symbol: x.item() for symbol in found.free_symbols})) == pytest.approx(x.grad.item())
+
+
 def test_the_names_stand_for_what_they_say(graph):
     """Substituting the named values back gives the elements."""
     x, w = leaf(2, 2), leaf(2)

@@ -59,6 +59,12 @@ NOT_LINEAR = {
     "strides": lambda g, x: g * g.stride(0),
     "contiguous": lambda g, x: g * (2 if g.is_contiguous() else 1),
     "all strides": lambda g, x: g * (1 + g.stride()[0]),
+    "strided": lambda g, x: torch.as_strided(g, (3,), (1,)),
+    "strided method": lambda g, x: g * x.as_strided(x.shape, (1,)),
+    "strided operator": lambda g, x: g * torch.ops.aten.as_strided(x, (3,), (1,)),
+    "strided copy": lambda g, x: g * torch.as_strided_copy(x, (3,), (1,)),
+    "strided scatter": lambda g, x: g * torch.as_strided_scatter(x, x[:1], (1,), (1,)),
+    "alias": lambda g, x: g * torch.ops.aten._reshape_alias(x, (3,), (1,)),
     "order": lambda g, x: g * (1 + g.dim_order()[0]),
     "version": lambda g, x: g * (1 + g._version),
     "recorded": lambda g, x: g if g.grad_fn is None else g * g,
@@ -199,8 +205,10 @@ def test_no_operator_is_called_like_a_word_of_proofs():
              instruction_names.SEED, instruction_names.HOOK, instruction_names.PULLBACK, instruction_names.RULE,
              instruction_names.CONSTANT, instruction_names.FULL}
     assert {n for n in names - set(OPS) if "::" not in n} == RESERVED
-    with pytest.raises(ao.ArgumentError, match="choose another name"):
-        ao.register_op("x", name="pullback", x=lambda g: g)(lambda x: x)
+    for name in ("pullback", *sorted(n for n in names if "::" in n), "aten::sigmoid_backward"):
+        with pytest.raises(ao.ArgumentError, match="choose another name"):
+            ao.register_op("x", name=name, x=lambda g: g)(lambda x: x)
+        assert name not in OPS
 
 
 def test_lists_that_hold_other_numbers_are_told_apart():

@@ -126,8 +126,8 @@ def sent_elsewhere(
     read = original.operands
     shared = {
         leader[i]
-        for r in range(original.forward)
-        if leader[r] != r and r in original.cotangents
+        for r in [r for there in members.values() for r in there]
+        if leader[r] != r
         for i in {leader[i] for i in read[r]} ^ {leader[i] for i in read[leader[r]]}
     }
     if not shared:

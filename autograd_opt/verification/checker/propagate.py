@@ -122,14 +122,17 @@ class Simulation(Sums):
     def combined(
         self, original: Program, optimized: Program, sums: dict[int, list[int]], states: list[Any]
     ) -> dict[int, Combo]:
-        """The claims: by position of an optimized cotangent, the combination of original values that it is to be."""
+        """The claims: by position of an optimized cotangent, the combination of original values that it is to be.
+
+        One original value is taken as it stands: what follows makes the same of it, even where that is not linear.
+        """
         types = [h.type for h in self.vocabulary.heads]
         claims: dict[int, Combo] = {}
         for node, position in optimized.cotangents.items():
             combo: Combo = {}
             for where in sums[node]:
                 state = states[where]
-                if type(state) is dict and len(state) > 1:
+                if type(state) is dict and len(state) > 1 and len(sums[node]) > 1:
                     state = self.name(state, types[original.heads[where]])
                 for vn, k in ((state, 1),) if type(state) is int else state.items():
                     total = combo.get(vn, 0) + k

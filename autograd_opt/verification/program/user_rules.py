@@ -18,13 +18,15 @@ import torch
 from autograd_opt.abi import torch_private as private
 from autograd_opt.errors import GraphError, at
 from autograd_opt.ops.registered import KEPT
-from autograd_opt.verification.program.calls import Untraceable, tensors_in
+from autograd_opt.verification.program.calls import Untraceable, name_of, tensors_in
 from autograd_opt.verification.program.instruction_names import FULL
 from autograd_opt.verification.program.tracer import Draws, Trace, Tracer, Undrawn, empty
 
 T = TypeVar("T")
 MEMORY = frozenset("data_ptr _version untyped_storage storage grad grad_fn".split())
 """What is read of a tensor that is another thing in the next run."""
+LAID_OUT = frozenset("as_strided as_strided_copy as_strided_scatter _reshape_alias _reshape_alias_copy".split())
+"""What reads elements by where they lie in memory: equal values may be laid out otherwise in the next run."""
 
 
 class Watch(Undrawn):
@@ -87,6 +89,8 @@ class UsersTracer(Tracer):
                 return self.computed(func, given, args, kwargs)
             if "out" in kwargs:
                 raise Untraceable("a rule writes in place (out=)")
+            if name_of(func) in LAID_OUT:
+                raise Untraceable(f"a rule looks at more than values, shapes and dtypes ({name_of(func)})")
             if not all(map(self.owns, traces)):
                 raise Untraceable("a rule reads what it has kept of another trace")
             if len(traces) < len(given):

@@ -266,8 +266,8 @@ MEANING: dict[str, Meaning] = {
     "le": compare(lambda s: s <= 0), "eq": compare(lambda s: s == 0), "ne": compare(lambda s: s != 0),
     "logical_and": logical(np.logical_and), "logical_or": logical(np.logical_or), "logical_not": logical(np.logical_not),
     "logical_xor": logical(np.logical_xor), "bitwise_and": bitwise(np.bitwise_and), "bitwise_or": bitwise(np.bitwise_or),
-    "bitwise_xor": bitwise(np.bitwise_xor), "bitwise_not": bitwise(np.bitwise_not), "isnan": lambda D, x: np.zeros(x.shape, bool),
-    "isinf": lambda D, x: np.zeros(x.shape, bool), "isfinite": lambda D, x: np.ones(x.shape, bool),
+    "bitwise_xor": bitwise(np.bitwise_xor), "bitwise_not": bitwise(np.bitwise_not), "isnan": lambda D, x: np.zeros(np.shape(x), bool),
+    "isinf": lambda D, x: np.zeros(np.shape(x), bool), "isfinite": lambda D, x: np.ones(np.shape(x), bool),
 }
 PULLBACKS: dict[str, Meaning] = {"nll_loss": lambda D, g, ans, x, *rest, **attributes: nll_back(D, g, x, *rest, **attributes)}
 """What the derivatives of some operators compute that torch's kernels work out with what they kept: (g, ans, *operands)."""
