@@ -22,7 +22,7 @@ from autograd_opt.engine.leaf_order cimport heap_order
 from autograd_opt.engine.kernels cimport Tensor, transform_level
 from autograd_opt.engine.own_memory import own_memory
 from autograd_opt.graph import refusals
-from autograd_opt.graph.boundary cimport become_torchs, boundary, hand_over, kept_outside, loosen, nodes_of, reaches_all
+from autograd_opt.graph.boundary cimport become_torchs, boundary, hand_over, kept_outside, lead_on, loosen, nodes_of, reaches_all
 from autograd_opt.graph.node cimport MARK, REQUIRES_GRAD, CustomTensor, Node, version_of
 from autograd_opt.graph.tape cimport Held, Tape, active_tape
 from autograd_opt.record.guard cimport set_grad_mode
@@ -178,6 +178,7 @@ cdef class Call:
         versions = tuple([version_of(t) for t in self.written])
         grad = set_grad_mode(True)           # the function may have left it off
         try:
+            lead_on(self.leaves, self.inputs)
             results = apply_region(self, *self.inputs)
         finally:
             set_grad_mode(grad)
@@ -261,10 +262,11 @@ cdef class Call:
         finally:
             if not inside:
                 self.graph.suspend()
-        if call is None:
-            return found
-        made = {id(t): out for t, out in zip(originals, call.published(outputs))}
-        return [made.get(id(g), g) for g in found]
+        if call is not None:
+            with private.temporarily_clear_interpreter_stack():
+                made = {id(t): out for t, out in zip(originals, call.published(outputs))}
+            found = [made.get(id(g), g) for g in found]
+        return [None if g is None else torch_engine.entered(g, levels) for g in found] if levels else found
 
 
 cdef list arranged(Py_ssize_t n):
@@ -334,16 +336,13 @@ cdef int arrival(object function) except -1:
 
 
 cdef list batch_run(Tape tape, list roots, list cotangents, list targets, bint retain, bint recorded, list levels):
-    """One run for all slices of cotangents that are batches of these levels of `vmap`."""
-    cdef list sizes = [level.size for level in levels]
-    count = math.prod(sizes)
+    """One run for all slices of cotangents that are batches of these levels of `vmap`; gives the slices stacked."""
+    count = math.prod([level.size for level in levels])
     with private.temporarily_clear_interpreter_stack():
-        cotangents = [g.reshape(count, *g.shape[len(sizes):]) for g in cotangents]
+        cotangents = [g.reshape(count, *g.shape[len(levels):]) for g in cotangents]
         if recorded:
-            found = engine.in_slices(tape, roots, cotangents, targets, retain, recorded)
-        else:
-            found = engine.execute(tape, roots, cotangents, targets, retain, recorded, False, Batch(count), handed_on=True)
-    return [None if g is None else torch_engine.entered(g, levels, sizes) for g in found]
+            return engine.in_slices(tape, roots, cotangents, targets, retain, recorded, True)
+        return engine.execute(tape, roots, cotangents, targets, retain, recorded, False, Batch(count), handed_on=True)
 
 
 class OptimizedRegion(torch.autograd.Function):
