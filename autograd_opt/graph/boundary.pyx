@@ -12,7 +12,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_hold, ao_is_leaf, ao_is_view, ao_needs_grad, ao_set_type, ao_try_attr, ao_uses, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport handle
-from autograd_opt.graph.node cimport LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, tapes, version_of
+from autograd_opt.graph.node cimport LEAF, MARK, NODE, NOWHERE, REQUIRES_GRAD, CustomTensor, Leads, Node, PlainTensor, tapes, version_of
 from autograd_opt.graph.tape cimport Tape, forgetter, leaf_tensor
 
 cdef extern from *:
@@ -89,6 +89,35 @@ cpdef tuple boundary(Tape tape):
             if found is not None and not (<Node>found).flags & LEAF and (<Node>found).tape_id == tape.id:
                 written.append(<object>t)
     return leaves, tensors, written
+
+
+cdef inline int mark(Leads found, Node node) except -1:
+    """Note that a cotangent can come to this operand."""
+    if node is not None and node.flags & REQUIRES_GRAD and 0 <= node.index < found.high:
+        found.marks[node.index] = 1
+    return 0
+
+
+cpdef list reached(Tape tape, list roots, list leaves):
+    """Can a cotangent come from the roots to these leaves?  As written: merging changes nothing about it."""
+    cdef Leads found = Leads(0, tape.n)
+    cdef Node node, other
+    cdef Py_ssize_t i
+    for node in roots:
+        mark(found, node)
+    for i in range(tape.n - 1, -1, -1):
+        if not found.marks[i]:
+            continue
+        node = <Node>tape.nodes[i]
+        if node.flags & NOWHERE:
+            continue
+        if node.more is None:
+            mark(found, node.in0)
+            mark(found, node.in1)
+        else:
+            for other in node.more:
+                mark(found, other)
+    return [0 <= node.index < tape.n and found.marks[node.index] != 0 for node in leaves]
 
 
 cpdef list nodes_of(Tape tape, list tensors):

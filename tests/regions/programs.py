@@ -770,6 +770,53 @@ def derivatives_with_respect_to_arguments(wrap: Wrap) -> Any:
 
 
 @program
+def hooks_of_what_a_derivative_does_not_reach(wrap: Wrap) -> Any:
+    """A linear function, whose second derivative comes to some of its arguments only; and a branch that is dropped."""
+    seen: list[Any] = []
+    x, y, w, b = leaf(2, 3), leaf(2, 3), leaf(3, 3), leaf(3)
+    left = x.exp()
+    for name, t in {"x": x, "w": w, "b": b, "left": left}.items():
+        t.register_hook(lambda g, name=name: seen.append((name, g is None)))
+    for name, t in {"x": x, "w": w, "b": b}.items():
+        t.register_post_accumulate_grad_hook(lambda t, name=name: seen.append(f"{name} accumulated"))
+
+    def f(t: torch.Tensor) -> torch.Tensor:
+        (t * b).exp()
+        return F.linear(t, w)
+    out = wrap(f)(left)
+    g, = torch.autograd.grad(out.sum(), left, create_graph=True)
+    (g * y).pow(2).sum().backward()
+    return sorted(map(str, seen)), grads(x, y, w, b)
+
+
+@program
+def a_derivative_inside_with_respect_to_one_of_several(wrap: Wrap) -> Any:
+    def f(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad((t * u).sin().sum(), t, create_graph=True)[0]
+    x, w = leaf(3), leaf(3)
+    one = x * 2
+    for arguments in ((x * 2, w * 3), (x, w * 3), (x, w), (x.sin(), x * 2), (one.sin(), one), (one, one)):
+        wrap(f)(*arguments).pow(2).sum().backward()
+    return grads(x, w)
+
+
+@program
+def gradients_that_are_one_cotangent(wrap: Wrap) -> Any:
+    """Each `.grad` is memory of its own, whichever leaf the function used first."""
+    def dropped(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        t * 2
+        return t + u.view(9).view(3, 3)
+    found = []
+    for f in (dropped, lambda t, u: dropped(u, t), lambda t, u: t + u, lambda t, u: t + u.unsqueeze(0).squeeze(0)):
+        x, w = leaf(3, 3), leaf(3, 3)
+        y = wrap(f)(x, w)
+        for _ in range(3):
+            y.pow(2).sum().backward(retain_graph=True)
+        found.append(grads(x, w))
+    return found
+
+
+@program
 def a_vmapped_gradient(wrap: Wrap) -> Any:
     f = wrap(lambda t: t.sin() * t.sum())
     x = leaf(3)
