@@ -800,6 +800,35 @@ def a_derivative_inside_with_respect_to_one_of_several(wrap: Wrap) -> Any:
     return grads(x, w)
 
 
+TRANSFORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "vmap": lambda t: torch.func.vmap(lambda row: row * row.sum())(t),
+    "grad": lambda t: torch.func.grad(lambda z: (z.sin() * z).sum())(t),
+    "jvp": lambda t: torch.func.jvp(torch.sin, (t,), (t * 2,))[1],
+    "vjp": lambda t: torch.func.vjp(torch.tanh, t)[1](t * 2)[0],
+    "jacrev": lambda t: torch.func.jacrev(torch.exp)(t).sum((-1, -2)),
+    "jacfwd": lambda t: torch.func.jacfwd(torch.exp)(t).sum((-1, -2)),
+    "hessian": lambda t: torch.func.hessian(lambda z: z.exp().sum())(t).sum((-1, -2)),
+}
+
+
+@program
+def transforms_of_arguments(wrap: Wrap) -> Any:
+    """What comes to an argument that torch has computed comes to it, its hooks and its history."""
+    found: list[Any] = []
+    for f in TRANSFORMS.values():
+        x = leaf(3, 2)
+        argument = x.sin()
+        argument.retain_grad()
+        argument.register_hook(lambda g: g * 2)
+        y = wrap(f)(argument)
+        g, = torch.autograd.grad(y.sum(), argument, create_graph=True)
+        found.append((g, torch.autograd.grad(g.pow(2).sum(), [argument, x], retain_graph=True)))
+        y.pow(2).sum().backward(retain_graph=True)
+        (y + argument).sum().backward()
+        found.append((argument.grad, x.grad))
+    return found
+
+
 @program
 def gradients_that_are_one_cotangent(wrap: Wrap) -> Any:
     """Each `.grad` is memory of its own, whichever leaf the function used first."""
