@@ -22,7 +22,9 @@ from autograd_opt.engine.leaf_order cimport heap_order
 from autograd_opt.engine.kernels cimport Tensor, transform_level
 from autograd_opt.engine.own_memory import own_memory
 from autograd_opt.graph import refusals
-from autograd_opt.graph.boundary cimport become_torchs, boundary, hand_over, kept_outside, loosen, nodes_of, reaches_all
+from autograd_opt.graph.boundary cimport (
+    become_torchs, boundary, hand_over, kept_outside, lead_on, loosen, nodes_of, reached, reaches_all,
+)
 from autograd_opt.graph.node cimport MARK, REQUIRES_GRAD, CustomTensor, Node, version_of
 from autograd_opt.graph.tape cimport Held, Tape, active_tape
 from autograd_opt.record.guard cimport set_grad_mode
@@ -122,11 +124,8 @@ cdef class Call:
         cdef Tape tape = self.graph.tape
         cdef Node node
         cdef dict found = {}, held = {}
-        cdef list known, changed, written, originals, outputs, others
-        self.leaves, self.inputs, written = boundary(tape)
-        if len(self.leaves) > 1:
-            places = arranged(len(self.leaves))
-            self.leaves, self.inputs = [self.leaves[i] for i in places], [self.inputs[i] for i in places]
+        cdef list leaves, known, changed, written, originals, outputs, others
+        leaves, self.inputs, written = boundary(tape)
         for t in self.inputs:
             if type(t) is CustomTensor and MARK in t.__dict__:
                 if made_here(t):
@@ -152,10 +151,24 @@ cdef class Call:
             self.kept.balance.begin(tape)
         self.roots = known + changed
         self.written = [t for t, node in zip(written, changed) if node.flags & REQUIRES_GRAD]
+        self.lead_to(leaves)
         self.held = Held(self.roots)
         self.held.__enter__()
         del others
         return outputs, originals
+
+    cdef int lead_to(self, list leaves) except -1:
+        """Choose the leaves to which the results lead, in the order for torch's engine; no other gets a cotangent."""
+        cdef list ways = [way or any([t is x for x in self.written])
+                          for way, t in zip(reached(self.graph.tape, self.roots, leaves), self.inputs)]
+        cdef list places
+        if not all(ways):
+            loosen(self.graph.tape, [node for node, way in zip(leaves, ways) if not way])
+            leaves = [node for node, way in zip(leaves, ways) if way]
+            self.inputs = [t for t, way in zip(self.inputs, ways) if way]
+        places = arranged(len(leaves))
+        self.leaves, self.inputs = [leaves[i] for i in places], [self.inputs[i] for i in places]
+        return 0
 
     def published(self, list outputs):
         """The outputs, each with this call as its history where it requires grad; called outside of the graph."""
@@ -178,6 +191,7 @@ cdef class Call:
         versions = tuple([version_of(t) for t in self.written])
         grad = set_grad_mode(True)           # the function may have left it off
         try:
+            lead_on(self.leaves, self.inputs)
             results = apply_region(self, *self.inputs)
         finally:
             set_grad_mode(grad)
@@ -261,10 +275,30 @@ cdef class Call:
         finally:
             if not inside:
                 self.graph.suspend()
-        if call is None:
-            return found
-        made = {id(t): out for t, out in zip(originals, call.published(outputs))}
-        return [made.get(id(g), g) for g in found]
+        if call is not None:
+            with private.temporarily_clear_interpreter_stack():
+                made = {id(t): out for t, out in zip(originals, call.published(outputs))}
+            found = [made.get(id(g), g) for g in found]
+        elif not levels:
+            set_apart(found)
+        return [None if g is None else torch_engine.entered(g, levels) for g in found] if levels else found
+
+
+cdef int set_apart(list found) except -1:
+    """Copy what shows the memory of another gradient, whichever comes first: torch may keep each as some `.grad`."""
+    cdef dict seen = {}
+    cdef Py_ssize_t i
+    cdef object g
+    cdef size_t memory
+    for i, g in enumerate(found):
+        if g is None:
+            continue
+        memory = <size_t>ao_memory(g)
+        if memory == 0 and g.layout is torch.strided:
+            memory = private.storage_id(g.untyped_storage())
+        if memory != 0 and seen.setdefault(memory, g) is not g and 0 not in g.stride():
+            found[i] = g.clone()
+    return 0
 
 
 cdef list arranged(Py_ssize_t n):
@@ -334,16 +368,13 @@ cdef int arrival(object function) except -1:
 
 
 cdef list batch_run(Tape tape, list roots, list cotangents, list targets, bint retain, bint recorded, list levels):
-    """One run for all slices of cotangents that are batches of these levels of `vmap`."""
-    cdef list sizes = [level.size for level in levels]
-    count = math.prod(sizes)
+    """One run for all slices of cotangents that are batches of these levels of `vmap`; gives the slices stacked."""
+    count = math.prod([level.size for level in levels])
     with private.temporarily_clear_interpreter_stack():
-        cotangents = [g.reshape(count, *g.shape[len(sizes):]) for g in cotangents]
+        cotangents = [g.reshape(count, *g.shape[len(levels):]) for g in cotangents]
         if recorded:
-            found = engine.in_slices(tape, roots, cotangents, targets, retain, recorded)
-        else:
-            found = engine.execute(tape, roots, cotangents, targets, retain, recorded, False, Batch(count), handed_on=True)
-    return [None if g is None else torch_engine.entered(g, levels, sizes) for g in found]
+            return engine.in_slices(tape, roots, cotangents, targets, retain, recorded, True)
+        return engine.execute(tape, roots, cotangents, targets, retain, recorded, False, Batch(count), handed_on=True)
 
 
 class OptimizedRegion(torch.autograd.Function):

@@ -431,11 +431,11 @@ def recorded_batch(tape: Any, roots: list[Any], cotangents: list[Tensor], target
 
 
 def in_slices(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any],
-              retain: bool, create_graph: bool) -> list[Any]:
+              retain: bool, create_graph: bool, handed_on: bool = False) -> list[Any]:
     """One run for each slice of the cotangents, results stacked: for a recorded run over a few."""
     n = size_of(cotangents)
     given = [[c[k] for c in cotangents] for k in range(n)]
-    rows = [execute(tape, roots, slices, targets, retain or k < n - 1, create_graph, False)
+    rows = [execute(tape, roots, slices, targets, retain or k < n - 1, create_graph, False, None, handed_on)
             for k, slices in enumerate(given)]
 
     def together(parts: list[Any]) -> Any:

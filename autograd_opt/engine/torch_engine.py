@@ -102,22 +102,22 @@ def below(capture: Capture, roots: list[tuple[Any, Tensor]], targets: list[Any],
     """The gradients of recorded `targets`, from cotangents that torch has computed inside `capture`."""
     from autograd_opt.engine import backward
     cotangents, levels = outside([g for _, g in roots])
-    sizes = [level.size for level in levels]
     with private.temporarily_clear_interpreter_stack():
         if len(levels) > 1:
-            cotangents = [g.reshape(math.prod(sizes), *g.shape[len(sizes):]) for g in cotangents]
+            cotangents = [g.reshape(math.prod([level.size for level in levels]), *g.shape[len(levels):])
+                          for g in cotangents]
         given = capture.recorded(cotangents)
         with recording_again():
             found = backward.grad([r for r, _ in roots], targets, given, retain_graph, create_graph, allow_unused=True,
                                   is_grads_batched=bool(levels))
-    return [None if g is None else entered(capture.stand_in(g), levels, sizes) for g in found]
+    return [None if g is None else entered(capture.stand_in(g), levels) for g in found]
 
 
-def entered(t: Tensor, levels: list[Level], sizes: list[int]) -> Tensor:
+def entered(t: Tensor, levels: list[Level]) -> Tensor:
     """A gradient whose first axis stacks the slices of all levels, as the batch of these levels that it is."""
     if len(levels) > 1:
         with private.temporarily_clear_interpreter_stack():
-            t = t.reshape(*sizes, *t.shape[1:])
+            t = t.reshape(*[level.size for level in levels], *t.shape[1:])
     for level in levels:
         t = level.entered(t)
     return t

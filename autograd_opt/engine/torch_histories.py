@@ -111,20 +111,29 @@ def joined(wanted: Sequence[Any], nodes: Sequence[Any], found: list[Any], target
            create_graph: bool, batch: bool) -> list[Any]:
     """The gradients of `wanted`: this library's run has found those at `targets`, and then at the leaves `nodes`."""
     results, ends = found[:len(wanted)], found[len(wanted):]
-    onward = [(n.tensor, g) for n, g in zip(nodes, ends, strict=True) if g is not None]
+    onward = [(n, g) for n, g in zip(nodes, ends, strict=True) if g is not None]
     places = torch_inputs(wanted)
+    if create_graph or batch:
+        if any(leads_to([n.tensor for n, _ in onward if n is not targets[i]], wanted[i]) for i in places):
+            raise recorded() if create_graph else batched()
+        return results
     if not onward:
         return results
-    if create_graph or batch:
-        if all(is_end(targets[i], nodes) for i in places):
-            return results
-        raise recorded() if create_graph else batched()
-    tensors, cotangents = zip(*onward, strict=True)
+    tensors, cotangents = [n.tensor for n, _ in onward], [g for _, g in onward]
     more = torch_run(tensors, cotangents, retain, tuple(wanted[i] for i in places), False)
     for i, g in zip(places, more, strict=True):
         own = None if is_end(targets[i], nodes) else results[i]      # torch starts there, and has it already
         results[i] = g if own is None else own if g is None else own + g
     return results
+
+
+def leads_to(tensors: Sequence[Tensor], target: Tensor) -> bool:
+    """True if histories of torch's lead from one of these tensors to `target`."""
+    if not tensors:
+        return False
+    with torch_autograd(grad=False):
+        zeros = tuple(torch.zeros((), dtype=t.dtype, device=t.device).expand(t.shape) for t in tensors)
+        return own_run(tuple(tensors), zeros, True, False, (target,), True)[0] is not None
 
 
 def is_end(node: Any, nodes: Sequence[Any]) -> bool:

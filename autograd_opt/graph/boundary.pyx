@@ -12,7 +12,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_hold, ao_is_leaf, ao_is_view, ao_needs_grad, ao_set_type, ao_try_attr, ao_uses, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport handle
-from autograd_opt.graph.node cimport LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, tapes, version_of
+from autograd_opt.graph.node cimport LEAF, MARK, NODE, NOWHERE, REQUIRES_GRAD, CustomTensor, Leads, Node, PlainTensor, tapes, version_of
 from autograd_opt.graph.tape cimport Tape, forgetter, leaf_tensor
 
 cdef extern from *:
@@ -41,8 +41,37 @@ cdef bint counts_sharing():
 cdef bint shared_adds = counts_sharing()
 
 
+class Passage(torch.autograd.Function):
+    """Tensors of no memory that have the histories of others."""
+
+    @staticmethod
+    def forward(ctx, *tensors):
+        """One number, seen in the shape of the tensor, for each."""
+        ctx.set_materialize_grads(False)
+        return tuple([torch.empty((), dtype=t.dtype, device=t.device).expand(t.shape) for t in tensors])
+
+    @staticmethod
+    def backward(ctx, *cotangents):
+        """The cotangents as they are."""
+        return cotangents
+
+
+# past what torch's own `apply` does for transforms and for functions with a `setup_context`
+cdef object passages = super(torch.autograd.Function, Passage).apply
+
+
+cpdef int lead_on(list leaves, list tensors) except -1:
+    """Let leaves that torch has computed lead to the histories that they have now, whatever becomes of their tensors."""
+    cdef Node node
+    cdef list found = [(node, t) for node, t in zip(leaves, tensors) if node.x0 is None and not ao_is_leaf(t)]
+    if found:
+        for (node, _), passage in zip(found, passages(*[t for _, t in found])):
+            node.x0 = passage
+    return 0
+
+
 cpdef tuple boundary(Tape tape):
-    """(leaf nodes that require grad, their tensors, tensors that were leaves and hold the result of an operation by now)."""
+    """(leaf nodes that require grad, tensors of their histories, tensors that were leaves and hold a result by now)."""
     cdef Py_ssize_t i
     cdef Node node
     cdef PyObject *t
@@ -52,14 +81,43 @@ cpdef tuple boundary(Tape tape):
         if not node.flags & LEAF:
             continue
         t = leaf_tensor(node)
-        if node.flags & REQUIRES_GRAD and t != NULL:
+        if node.flags & REQUIRES_GRAD and (t != NULL or node.x0 is not None):
             leaves.append(node)
-            tensors.append(<object>t)
+            tensors.append(<object>t if node.x0 is None else node.x0)
         if t != NULL and type(<object>t) is CustomTensor:
             found = getattr(<object>t, NODE, None)
             if found is not None and not (<Node>found).flags & LEAF and (<Node>found).tape_id == tape.id:
                 written.append(<object>t)
     return leaves, tensors, written
+
+
+cdef inline int mark(Leads found, Node node) except -1:
+    """Note that a cotangent can come to this operand."""
+    if node is not None and node.flags & REQUIRES_GRAD and 0 <= node.index < found.high:
+        found.marks[node.index] = 1
+    return 0
+
+
+cpdef list reached(Tape tape, list roots, list leaves):
+    """Can a cotangent come from the roots to these leaves?  As written: merging changes nothing about it."""
+    cdef Leads found = Leads(0, tape.n)
+    cdef Node node, other
+    cdef Py_ssize_t i
+    for node in roots:
+        mark(found, node)
+    for i in range(tape.n - 1, -1, -1):
+        if not found.marks[i]:
+            continue
+        node = <Node>tape.nodes[i]
+        if node.flags & NOWHERE:
+            continue
+        if node.more is None:
+            mark(found, node.in0)
+            mark(found, node.in1)
+        else:
+            for other in node.more:
+                mark(found, other)
+    return [0 <= node.index < tape.n and found.marks[node.index] != 0 for node in leaves]
 
 
 cpdef list nodes_of(Tape tape, list tensors):

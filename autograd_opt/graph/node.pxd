@@ -100,7 +100,7 @@ cdef class Node:
     cdef object shape, dtype, device
     cdef Node leader             # the first node of the same value, or None
     cdef object attrs            # dict of attributes, or None
-    cdef object x0, x1           # saved operands, or Python numbers
+    cdef object x0, x1           # saved operands, or Python numbers; of a leaf, its history and a reference to it
     cdef int64_t tape_id         # which Tape recorded it; ids are never used again
     cdef PyObject *tensor        # borrowed: the user's tensor, NULL once it died
     cdef object saved_more       # list of saved operands when there are more than two

@@ -376,11 +376,10 @@ class Repeated(torch.autograd.Function):
         parts = [None if g is None else next(left) for g in cotangents]
         if not levels:
             return (None, None, None, None, *pulled_back_by(ctx, parts))
-        sizes = [level.size for level in levels]
         with private.temporarily_clear_interpreter_stack():
             rows = []
-            for k in range(math.prod(sizes)):
-                slices = [None if g is None else g.reshape(-1, *g.shape[len(sizes):])[k] for g in parts]
+            for k in range(math.prod([level.size for level in levels])):
+                slices = [None if g is None else g.reshape(-1, *g.shape[len(levels):])[k] for g in parts]
                 rows.append(pulled_back_by(ctx, slices))
             found = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
-        return (None, None, None, None, *(None if g is None else entered(g, levels, sizes) for g in found))
+        return (None, None, None, None, *(None if g is None else entered(g, levels) for g in found))

@@ -93,17 +93,21 @@ class Capture(TorchFunctionMode):
                 "write to a clone()"
             )) from None
 
-    def swap(self, arguments: Any) -> Any:
+    def swap(self, arguments: Any, entering: bool = False) -> Any:
         """The arguments with a stand-in for every tensor of the graph."""
         with private.DisableTorchFunction():
-            return mapped(self.stand_in, arguments)
+            return mapped(functools.partial(self.stand_in, entering=entering), arguments)
 
-    def stand_in(self, t: Tensor) -> Tensor:
-        """What torch's autograd sees in the place of `t`: itself where the graph has not computed it."""
+    def stand_in(self, t: Tensor, entering: bool = False) -> Tensor:
+        """What torch's autograd sees in the place of `t`: itself where the graph has not computed it.
+
+        `entering`: the call begins with `t`, whose history, if it is torch's, does not belong to the call.
+        """
         known = self.pairs.get(id(t))
         if known is not None:
             return known[1]
-        if type(t) is not CustomTensor and (STANDS_FOR in t.__dict__ or not late(t)):
+        if type(t) is not CustomTensor and (STANDS_FOR in t.__dict__
+                                            or not ((entering and references.has_history(t)) or late(t))):
             return t
         with private.temporarily_clear_interpreter_stack():     # the stand-in belongs to no transform
             paused = tapes.resume(0)                    # its memory may have been written: that is recorded
@@ -157,7 +161,7 @@ class Capture(TorchFunctionMode):
             stack = captures()
             stack.append(self)
             try:
-                out = function(*self.swap(args), **self.swap(kwargs))
+                out = function(*self.swap(args, True), **self.swap(kwargs, True))
             finally:
                 stack.pop()
             with private.DisableTorchFunction():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -662,6 +664,185 @@ def vectorized_jacobian(wrap: Wrap) -> Any:
     x = leaf(3)
     y = f(x)
     return torch.autograd.grad(y, x, torch.eye(3).double(), is_grads_batched=True)
+
+
+def twice_differentiated(wrap: Wrap, ask: Callable[..., Any]) -> Any:
+    """What `ask` finds for a batch of cotangents that require grad, and derivatives of it, plain and batched again."""
+    f = wrap(lambda t, u: ((t.sin() * u).cumsum(0), (t * u).sum()))
+    x, w = leaf(3), leaf(3)
+    y, z = f(x * 2, w)
+    v, rows = leaf(2, 3), torch.eye(3).double()
+    first = ask([y, z], [x, w], [v, torch.ones(2).double()])
+    second = torch.autograd.grad(first[0].pow(2).sum(), [x, w, v], create_graph=True)
+    third = torch.autograd.grad(first[1][0], [x, w], rows, is_grads_batched=True, create_graph=True, allow_unused=True)
+    sum(t.sum() for t in (*second, *third) if t is not None and t.requires_grad).backward()
+    return first, second, third, grads(x, w, v)
+
+
+@program
+def a_recorded_vectorized_jacobian(wrap: Wrap) -> Any:
+    return twice_differentiated(wrap, lambda y, x, v: torch.autograd.grad(
+        y, x, v, is_grads_batched=True, create_graph=True))
+
+
+@program
+def recorded_functional_jacobians(wrap: Wrap) -> Any:
+    f = wrap(lambda t: t.exp() * t.sum())
+    found = []
+    for kind, vectorize in itertools.product(("jacobian", "hessian"), (False, True)):
+        x = leaf(3)
+        function = f if kind == "jacobian" else lambda t: f(t).sum()
+        made = getattr(torch.autograd.functional, kind)(function, x, create_graph=True, vectorize=vectorize)
+        made.pow(2).sum().backward()
+        found.append((made, x.grad))
+    return found
+
+
+@program
+def recorded_vmapped_gradients(wrap: Wrap) -> Any:
+    f = wrap(lambda t: t.sin() * t.sum())
+    x = leaf(3)
+    y = f(x * 2)
+    one = functools.partial(torch.autograd.grad, y, x, retain_graph=True, create_graph=True)
+    rows = torch.eye(3).double()
+    return (torch.func.vmap(lambda v: one(v)[0])(rows),
+            torch.func.vmap(torch.func.vmap(lambda v: one(v)[0]))(torch.stack([rows, rows * 2])))
+
+
+def derivatives(y: torch.Tensor, inputs: list[torch.Tensor]) -> Iterator[Any]:
+    """Three orders of them, each of the squares of what was found before."""
+    found = [y]
+    for _ in range(3):
+        asked = sum(g.pow(2).sum() for g in found if g is not None)
+        found = list(torch.autograd.grad(asked, inputs, create_graph=True, allow_unused=True))
+        yield found
+
+
+ARGUMENTS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "exp": lambda t, u: t.exp() + u, "tanh": lambda t, u: t.tanh() * u, "sigmoid": lambda t, u: (t.sigmoid() * u).sum(),
+    "softmax": lambda t, u: t.softmax(0).exp(), "sum": lambda t, u: (t + u).sum().exp(), "sin": lambda t, u: t.sin(),
+    "product": lambda t, u: t * u.exp(), "view": lambda t, u: t.view(3, 1).exp() * u,
+    "written": lambda t, u: t.exp_() * u, "written after it was read": lambda t, u: t.exp() + t.mul_(u).sin_() * u,
+}
+
+
+@program
+def derivatives_past_arguments_that_are_gone(wrap: Wrap) -> Any:
+    x, w = leaf(3), leaf(3)
+    return [list(derivatives(wrap(f)(x * 2, w), [x, w])) for f in ARGUMENTS.values()]
+
+
+@program
+def derivatives_past_arguments_that_are_held(wrap: Wrap) -> Any:
+    x, w = leaf(3), leaf(3)
+    found = []
+    for f in ARGUMENTS.values():
+        argument = x * 2
+        found.append(list(derivatives(wrap(f)(argument, w) * argument, [x, w])))
+    return found
+
+
+@program
+def derivatives_past_arguments_that_are_written_later(wrap: Wrap) -> Any:
+    x, w = leaf(3), leaf(3)
+    found = []
+    for f in (torch.exp, torch.tanh, lambda t: t.sum().exp()):
+        argument = x + 1
+        y = wrap(f)(argument)
+        argument.mul_(w)
+        found.append(list(derivatives(y * argument, [x, w])))
+    return found
+
+
+@program
+def derivatives_with_respect_to_arguments(wrap: Wrap) -> Any:
+    x, w = leaf(3), leaf(3)
+    found = []
+    for name, f in ARGUMENTS.items():
+        if "written" not in name:
+            argument = x * 2
+            argument.retain_grad()
+            argument.register_hook(lambda g: g * 2)
+            found.append(list(derivatives(wrap(f)(argument, w), [argument])))
+            sum(g.sum() for g in found[-1][0]).backward()
+            found[-1].append([argument.grad])
+    return found, grads(x, w)
+
+
+@program
+def hooks_of_what_a_derivative_does_not_reach(wrap: Wrap) -> Any:
+    """A linear function, whose second derivative comes to some of its arguments only; and a branch that is dropped."""
+    seen: list[Any] = []
+    x, y, w, b = leaf(2, 3), leaf(2, 3), leaf(3, 3), leaf(3)
+    left = x.exp()
+    for name, t in {"x": x, "w": w, "b": b, "left": left}.items():
+        t.register_hook(lambda g, name=name: seen.append((name, g is None)))
+    for name, t in {"x": x, "w": w, "b": b}.items():
+        t.register_post_accumulate_grad_hook(lambda t, name=name: seen.append(f"{name} accumulated"))
+
+    def f(t: torch.Tensor) -> torch.Tensor:
+        (t * b).exp()
+        return F.linear(t, w)
+    out = wrap(f)(left)
+    g, = torch.autograd.grad(out.sum(), left, create_graph=True)
+    (g * y).pow(2).sum().backward()
+    return sorted(map(str, seen)), grads(x, y, w, b)
+
+
+@program
+def a_derivative_inside_with_respect_to_one_of_several(wrap: Wrap) -> Any:
+    def f(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad((t * u).sin().sum(), t, create_graph=True)[0]
+    x, w = leaf(3), leaf(3)
+    one = x * 2
+    for arguments in ((x * 2, w * 3), (x, w * 3), (x, w), (x.sin(), x * 2), (one.sin(), one), (one, one)):
+        wrap(f)(*arguments).pow(2).sum().backward()
+    return grads(x, w)
+
+
+TRANSFORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "vmap": lambda t: torch.func.vmap(lambda row: row * row.sum())(t),
+    "grad": lambda t: torch.func.grad(lambda z: (z.sin() * z).sum())(t),
+    "jvp": lambda t: torch.func.jvp(torch.sin, (t,), (t * 2,))[1],
+    "vjp": lambda t: torch.func.vjp(torch.tanh, t)[1](t * 2)[0],
+    "jacrev": lambda t: torch.func.jacrev(torch.exp)(t).sum((-1, -2)),
+    "jacfwd": lambda t: torch.func.jacfwd(torch.exp)(t).sum((-1, -2)),
+    "hessian": lambda t: torch.func.hessian(lambda z: z.exp().sum())(t).sum((-1, -2)),
+}
+
+
+@program
+def transforms_of_arguments(wrap: Wrap) -> Any:
+    """What comes to an argument that torch has computed comes to it, its hooks and its history."""
+    found: list[Any] = []
+    for f in TRANSFORMS.values():
+        x = leaf(3, 2)
+        argument = x.sin()
+        argument.retain_grad()
+        argument.register_hook(lambda g: g * 2)
+        y = wrap(f)(argument)
+        g, = torch.autograd.grad(y.sum(), argument, create_graph=True)
+        found.append((g, torch.autograd.grad(g.pow(2).sum(), [argument, x], retain_graph=True)))
+        y.pow(2).sum().backward(retain_graph=True)
+        (y + argument).sum().backward()
+        found.append((argument.grad, x.grad))
+    return found
+
+
+@program
+def gradients_that_are_one_cotangent(wrap: Wrap) -> Any:
+    """Each `.grad` is memory of its own, whichever leaf the function used first."""
+    def dropped(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        t * 2
+        return t + u.view(9).view(3, 3)
+    found = []
+    for f in (dropped, lambda t, u: dropped(u, t), lambda t, u: t + u, lambda t, u: t + u.unsqueeze(0).squeeze(0)):
+        x, w = leaf(3, 3), leaf(3, 3)
+        y = wrap(f)(x, w)
+        for _ in range(3):
+            y.pow(2).sum().backward(retain_graph=True)
+        found.append(grads(x, w))
+    return found
 
 
 @program

@@ -159,3 +159,19 @@ def test_a_generator_as_result_ends_with_a_sentence() -> None:
     total = sum(y.sum() for y in f(x))      # computed outside of the region, by torch
     total.backward()
     assert x.grad.tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("made", [torch.sin, lambda t: t[:], lambda t: (t * 2).exp()], ids=["sin", "view", "chain"])
+@pytest.mark.parametrize("first", [lambda x: x, lambda x: x * 2], ids=["leaf", "computed"])
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_derivative_inside_leads_through_the_history_of_an_argument(made: Any, first: Any, batch: bool) -> None:
+    """Nothing here can record that part of it, or map it over a batch."""
+    @ao.optimize
+    def f(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        y = (t * u).sin()
+        rows = torch.ones(2, *y.shape) if batch else torch.ones_like(y)
+        return torch.autograd.grad(y, t, rows, create_graph=not batch, is_grads_batched=batch)[0]
+
+    argument = first(leaf())
+    with pytest.raises(ao.errors.UnsupportedError, match="own history"):
+        f(argument, made(argument))
