@@ -108,13 +108,7 @@ cdef object is_zero = base.__dict__["_is_zerotensor"]
 cdef object is_nested = ao_own(base.__dict__["is_nested"])
 cdef object is_quantized = ao_own(base.__dict__["is_quantized"])
 
-
-def _wrapped(t):
-    """Does a transform stand around `t`, of `torch.func` or of `is_grads_batched`?"""
-    return torch._C._functorch.is_functorch_wrapped_tensor(t) or torch._C._functorch.is_legacy_batchedtensor(t)
-
-
-cdef object is_wrapped = _wrapped
+cdef object is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 cdef object get_layout = ao_own(base.__dict__["layout"])
 cdef object get_storage = base.__dict__["untyped_storage"]
 cdef object use_count = base.__dict__["_use_count"]
