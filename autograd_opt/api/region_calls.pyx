@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_builtin0, ao_is_view, ao_memory, ao_method0, ao_plain, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_builtin0, ao_is_view, ao_memory, ao_method0, ao_use_reads
 from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.api.balance cimport Balance
@@ -17,7 +17,7 @@ from autograd_opt.api.region_results import exchanged, handed_out
 from autograd_opt.engine import backward as engine
 from autograd_opt.engine import torch_engine
 from autograd_opt.engine.batched import Batch
-from autograd_opt.engine.entry cimport run_for_torch
+from autograd_opt.engine.entry cimport plain_cotangent, run_for_torch
 from autograd_opt.engine.leaf_order cimport heap_order
 from autograd_opt.engine.kernels cimport Tensor, transform_level
 from autograd_opt.engine.own_memory import own_memory
@@ -352,7 +352,7 @@ cdef bint plain(list given) except -1:
     if transform_level() is not None or private.forward_level() >= 0:
         return False
     for g in given:
-        if type(g) is not Tensor or not ao_plain(g):
+        if type(g) is not Tensor or not plain_cotangent(g):
             return False
     return True
 

@@ -2,5 +2,6 @@
 
 from autograd_opt.graph.tape cimport Tape
 
+cdef bint plain_cotangent(object g) except -1
 cpdef list run_for_torch(Tape tape, list roots, list cotangents, list targets, bint retain, bint onward,
                          bint everything)

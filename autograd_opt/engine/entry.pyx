@@ -14,7 +14,7 @@ from libc.stdint cimport uint32_t
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
     ao_builtin0, ao_contiguous, ao_dtype, ao_frame, ao_frame_back, ao_frame_done, ao_frame_t, ao_get, ao_is_leaf,
-    ao_is_view, ao_method, ao_method0, ao_needs_grad, ao_plain, ao_use_reads,
+    ao_is_view, ao_memory, ao_method, ao_method0, ao_needs_grad, ao_plain, ao_use_reads,
 )
 from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
@@ -244,6 +244,11 @@ cpdef bint too_deep() except -1:
     return left <= 0
 
 
+cdef bint plain_cotangent(object g) except -1:
+    """True for a plain tensor that is no batch of the older kind, which `gradcheck` and `jacobian(vectorize=True)` make."""
+    return ao_plain(g) and (ao_memory(g) != NULL or not is_older_batch(g))
+
+
 cdef object cotangent_of(Tape tape, object t, Node node, object given):
     """What an ordinary run from `t` starts with: ones for a scalar, or the one tensor that is given; None for others."""
     if type(given) is tuple or type(given) is list:
@@ -252,8 +257,8 @@ cdef object cotangent_of(Tape tape, object t, Node node, object given):
         given = given[0]
     if given is None:
         return ones_of(tape, node) if not len(<tuple>node.shape) else None
-    return given if ordinary(given) and ao_plain(given) and ao_dtype(given) is node.dtype and ao_dtype(t) is node.dtype \
-        and not is_older_batch(given) and shape_of(given) == shape_of(t) == node.shape and node.op is not WRITTEN_OP else None
+    return given if ordinary(given) and plain_cotangent(given) and ao_dtype(given) is node.dtype and ao_dtype(t) is node.dtype \
+        and shape_of(given) == shape_of(t) == node.shape and node.op is not WRITTEN_OP else None
 
 
 def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unused):
