@@ -1,7 +1,7 @@
 """One call of a region: what it hands out, and its part of a backward run of torch's engine."""
 
 import math
-import threading
+from _thread import RLock
 
 cimport cython
 import torch
@@ -93,7 +93,7 @@ cdef class Call:
     def __init__(self, graph, Kept kept=None, Balance balance=None):
         self.graph = graph
         self.kept = Kept(graph, balance) if kept is None else kept
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self.alone = True
 
     def __del__(self):

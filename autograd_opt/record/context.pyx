@@ -7,6 +7,7 @@ from weakref import ref as weakref
 import torch
 import torch.autograd.forward_ad as forward_ad
 
+from cpython.dict cimport PyDict_GetItem, PyDict_SetItem
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
@@ -86,7 +87,7 @@ cdef int take_mode() except -1:
 
 
 cdef Py_ssize_t users = 0                # graphs that are open, in all threads
-cdef list namespaces = []
+cdef list namespaces = []                # (of a module, a name in it, torch's function, ours)
 cdef object shortcut_modules = ()
 cdef object shortcut_functions = None
 cdef bint functions_taken = False
@@ -110,7 +111,6 @@ def leave_out(names):
 cdef int begin_shortcuts() except -1:
     """A graph has opened: the first one puts the shorter way into the modules."""
     global users, functions_taken
-    cdef dict names
     if not functions_taken:
         functions_taken = True
         if "getset" not in parts_off:
@@ -129,25 +129,31 @@ cdef int begin_shortcuts() except -1:
     users += 1
     if users == 1 and "torch_functions" not in parts_off:
         if not namespaces:
-            namespaces[:] = [(m.__dict__, name, theirs, own_bodies.layer_has_torch_function
-                              if m is torch.overrides and name == "has_torch_function" else ours)
-                             for m in shortcut_modules for name, (theirs, ours) in REPLACED.items()
-                             if m.__dict__.get(name) is theirs]
-        for names, name, theirs, ours in namespaces:
-            if names.get(name) is theirs:
-                names[name] = ours
+            namespaces.extend([(m.__dict__, name, theirs, own_bodies.layer_has_torch_function
+                                if m is torch.overrides and name == "has_torch_function" else ours)
+                               for m in shortcut_modules for name, (theirs, ours) in REPLACED.items()
+                               if m.__dict__.get(name) is theirs])
+        exchange(2, 3)
     return 0
 
 
 cdef int end_shortcuts() except -1:
     """A graph has closed: the last one puts torch's own function back."""
     global users
-    cdef dict names
     users -= 1
     if users == 0:
-        for names, name, theirs, ours in namespaces:
-            if names.get(name) is ours:
-                names[name] = theirs
+        exchange(3, 2)
+    return 0
+
+
+cdef int exchange(int old, int new) except -1:
+    """Put one of the functions in the place of the other, in each module where that stands."""
+    cdef tuple known
+    cdef PyObject *found
+    for known in namespaces:
+        found = PyDict_GetItem(<dict>known[0], known[1])
+        if found == <PyObject *>known[old]:
+            PyDict_SetItem(<dict>known[0], known[1], known[new])
     return 0
 
 
@@ -218,7 +224,12 @@ cdef class Context:
     cdef public object place             # what graphs opened at one place have learned is known by it; by default the line
     cdef readonly Context outer
     cdef int paused                      # was recording paused in the thread that this graph was opened in?
+    cdef bint shortened                  # are torch's functions still ours while the graph is left, for `resume`?
     cdef object guard, manager, results
+
+    def __dealloc__(self):
+        if self.shortened:                   # left, and never entered again
+            end_shortcuts()
 
     def configure(self, optimize, passes, verify, anomaly, name, allowance, sources):
         """Take what the user has asked for; the parameters are those of `AutogradGraph`."""
@@ -298,7 +309,9 @@ cdef class Context:
             (<Tape>self.tape).modes = ao_mode_count()
             for mode in above:
                 push(mode)
-            begin_shortcuts()
+            if not self.shortened:
+                begin_shortcuts()
+            self.shortened = False
         else:
             (<Tape>self.tape).modes = (<Tape>outer.tape).modes
         self.outer = outer
@@ -316,7 +329,7 @@ cdef class Context:
     def suspend(self):
         """Leave the graph, and keep its nodes for `resume`."""
         set_paused(self.paused)
-        self.end()
+        self.end(True)
         if self.optimize:
             self.remember()
             self.tape.retention.forget_values()
@@ -327,7 +340,7 @@ cdef class Context:
         self.begin(True)
         self.paused = set_paused(0)
 
-    cdef int end(self) except -1:
+    cdef int end(self, bint to_resume=False) except -1:
         """Let the tape record in this thread no more."""
         cdef Context top, above
         ident = PyThread_get_thread_ident()
@@ -351,7 +364,10 @@ cdef class Context:
         if top is None:
             set_innermost_graph(None)
             set_active_tape(None)
-            end_shortcuts()
+            if to_resume:
+                self.shortened = True
+            else:
+                end_shortcuts()
             take_mode()
         else:
             set_innermost_graph(top)
@@ -364,6 +380,9 @@ cdef class Context:
 
     cpdef int _release(self) except -1:
         """Let the nodes go, and what was made of them."""
+        if self.shortened:
+            self.shortened = False
+            end_shortcuts()
         if self.tape is not None:
             self.tape.clear()
         self._dag = None
