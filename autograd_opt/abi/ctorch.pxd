@@ -93,8 +93,17 @@ cdef extern from *:
     static CYTHON_INLINE PyObject *ao_builtin0(PyObject *func) {
         return PyCFunction_GET_FUNCTION(func)(PyCFunction_GET_SELF(func), NULL);
     }
+    /* Pythons whose `_PyObject_GetDictPtr` makes an object's attributes a dict of their own, and shows its place */
+    #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030E0000 && !defined(PYPY_VERSION) && !defined(Py_GIL_DISABLED)
+    #define AO_SHOWS_DICTS
+    #endif
+    #ifdef Py_TPFLAGS_INLINE_VALUES
+    #define AO_INLINE_VALUES(o) PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_INLINE_VALUES)
+    #else
+    #define AO_INLINE_VALUES(o) 0
+    #endif
     static CYTHON_INLINE int ao_set_type(PyObject *o, PyObject *type) {
-    #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000 && !defined(PYPY_VERSION)
+    #ifdef AO_SHOWS_DICTS
         /* the names of attributes stored inside the object belong to its class: a dict instead,
            which asking for its place makes where there is any attribute */
         PyTypeObject *old = Py_TYPE(o);
@@ -157,7 +166,7 @@ cdef extern from *:
     static CYTHON_INLINE PyObject *ao_held(PyObject *o, PyObject *name) {
         /* borrowed: an attribute that lies in the dict of `o` itself; NULL without an exception where there is none.
            Where an object's attributes can lie elsewhere, the class is asked as well. */
-    #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000 && !defined(PYPY_VERSION)
+    #ifdef AO_SHOWS_DICTS
         PyObject **place = _PyObject_GetDictPtr(o);
         return place == NULL || *place == NULL ? NULL : PyDict_GetItemWithError(*place, name);
     #else
@@ -168,9 +177,9 @@ cdef extern from *:
     }
     static CYTHON_INLINE int ao_hold(PyObject *o, PyObject *name, PyObject *value) {
         /* set an attribute that `ao_held` finds, and that no class has by that name */
-    #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000 && !defined(PYPY_VERSION)
+    #ifdef AO_SHOWS_DICTS
         PyObject **place = _PyObject_GetDictPtr(o);
-        if (place != NULL) {
+        if (place != NULL && (*place != NULL || !AO_INLINE_VALUES(o))) {
             if (*place == NULL && (*place = PyDict_New()) == NULL) return -1;
             return PyDict_SetItem(*place, name, value);
         }
