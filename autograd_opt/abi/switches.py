@@ -20,7 +20,6 @@ PARTS = {
     "getset": "an entry of our own for properties of plain tensors (without it `z.real = x` is not recorded for a "
         "constant `z`)",
     "module_call": "calls of torch's modules in compiled code",
-    "number_slots": "operators of recorded tensors by the C slots of their class",
     "torch_functions": "a shorter way from torch's Python functions to a graph (without it `F.l1_loss` loses its "
         "weight, as under every mode of torch functions)",
 }

@@ -21,8 +21,8 @@ from autograd_opt.record import (
     items,
     modes,
     module_routes,
+    operator_methods,
     option_names,
-    slots,
     tasks,
     transforms,
     views,
@@ -42,10 +42,7 @@ def install() -> None:
     context.leave_out(switches.OFF)
     hot_operators.install(OPS)
     items.install(OPS)
-    if "number_slots" in switches.OFF:
-        slots.install_methods(CustomTensor)
-    else:
-        slots.install_slots(CustomTensor)
+    operator_methods.install(CustomTensor)
     context.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.MODULES,
                             module_routes.functions, graph.pipeline_of, arguments.checked)
     option_names.name_options(graph.AutogradGraph, arguments.refuse_options)
