@@ -76,12 +76,20 @@ def test_hooks_of_results_and_operands_outside() -> None:
 
 def test_a_second_derivative_through_a_plan_is_refused() -> None:
     f = ao.compile(lambda x: (x**3).sum())
-    for _ in range(3):
-        x = torch.ones(2, requires_grad=True)
-        loss = f(x)
+    x = torch.ones(2, requires_grad=True)
+    for _ in range(2):
+        f(x)
+    loss = f(x)
     (g,) = torch.autograd.grad(loss, x, create_graph=True)
-    with pytest.raises(RuntimeError):
+    assert g.tolist() == [3.0, 3.0]
+    with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):
         g.sum().backward()
+    with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):  # a gradient penalty
+        (f(x) + torch.autograd.grad(f(x), x, create_graph=True)[0].norm()).backward()
+    (several,) = torch.autograd.grad(f(x), x, torch.ones(3), create_graph=True, is_grads_batched=True)
+    assert several.tolist() == [[3.0, 3.0]] * 3
+    with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):
+        several.sum().backward()
 
 
 def test_an_operand_itself_a_view_and_twins() -> None:
