@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, over
 import torch
 
 from autograd_opt import errors
-from autograd_opt._common.arguments import named, whole
+from autograd_opt._common.arguments import named, parameters_of, refuse_others, whole
 from autograd_opt._common.garbage import uncollected
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten
+from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.api.region_calls import runs_as_written
 from autograd_opt.api.regions import Region
 from autograd_opt.plans.capture import Unrepeatable
@@ -91,7 +92,7 @@ class Compiled(Generic[P, R]):
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
-        return f"<autograd_opt.compile of {name}, {len(self.kinds)} kinds>"
+        return f"<autograd_opt.compile of {name}, kinds of calls: {len(self.kinds)}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of the function, from a plan where there is one for calls of this kind."""
@@ -299,6 +300,8 @@ def compile(
     tensor([0.4207, 0.2104])
     """
     check_every = whole("check_every", check_every)
+    own = ["fuse", "exact", "check_every", "patience"]
+    refuse_others("compile", options, own + parameters_of(AutogradGraph.__init__))
     if function is None:
         return functools.partial(compile, fuse=fuse, exact=exact, check_every=check_every, **options)
     if not callable(function):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 import torch
 
 from autograd_opt import errors
+from autograd_opt._common.arguments import parameters_of, refuse_others
+from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.api.region_modules import optimized_module, through
 from autograd_opt.api.regions import Region
 
@@ -54,6 +56,7 @@ def optimize(function: Any = None, /, **options: Any) -> Any:
     >>> net.weight.grad
     tensor([[3., 3.]])
     """
+    refuse_others("optimize", options, ["patience", *parameters_of(AutogradGraph.__init__)])
     if function is None:
         Region({"optimize": True, **options})
         return functools.partial(optimize, **options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -358,6 +359,7 @@ class Repeated(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.repetition = repetition
+        ctx.targets = [*map(weakref.ref, targets)]
         seeds = len(results)
         ctx.places = [s if isinstance(s, int) and s < seeds else -1 for s in repetition.saved]
         ctx.save_for_backward(
@@ -379,7 +381,10 @@ class Repeated(torch.autograd.Function):
             with torch.no_grad():
                 found = pulled_back_in_rows(ctx, parts, levels)
             if records:                     # create_graph=True
-                found = Constant.apply(torch.empty(0, requires_grad=True), *found)
+                links = [*[target() for target in ctx.targets], *[g for g in parts if g is not None]]
+                if any(t is None for t in links):       # whoever asks for what lies below would find no way
+                    raise second_derivative()
+                found = Constant.apply(len(links), *links, *found)
         return (None, None, None, None, *(entered(g, levels) if levels and g is not None else g for g in found))
 
 
@@ -397,16 +402,22 @@ def pulled_back_in_rows(ctx: Any, cotangents: list[Tensor | None], levels: Seque
 class Constant(torch.autograd.Function):
     """The gradients of a repetition in a run with `create_graph=True`, which refuse to be differentiated.
 
-    torch's `once_differentiable` takes them for constants where the cotangents are.
+    `links` lead to all that they depend on.  torch's `once_differentiable` takes gradients for constants where the
+    cotangents are.
     """
 
     @staticmethod
-    def forward(ctx: Any, marker: Tensor, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        return tuple([None if g is None else g.detach() for g in gradients])
+    def forward(ctx: Any, count: int, *links_and_gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        return tuple([None if g is None else g.detach() for g in links_and_gradients[count:]])
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
-        raise errors.UnsupportedError(errors.at(
-            "the result of a function given to ao.compile was differentiated twice: a repeated call has no second "
-            "derivative; differentiate inside the function, or use ao.optimize"
-        ))
+        raise second_derivative()
+
+
+def second_derivative() -> errors.UnsupportedError:
+    """The error of a second derivative through a repeated call."""
+    return errors.UnsupportedError(errors.at(
+        "the result of a function given to ao.compile was differentiated twice: a repeated call has no second "
+        "derivative; differentiate inside the function, or use ao.optimize"
+    ))

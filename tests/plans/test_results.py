@@ -86,6 +86,21 @@ def test_a_second_derivative_through_a_plan_is_refused() -> None:
         g.sum().backward()
     with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):  # a gradient penalty
         (f(x) + torch.autograd.grad(f(x), x, create_graph=True)[0].norm()).backward()
+    with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):  # with another way to x
+        torch.autograd.grad(torch.autograd.grad(f(x), x, create_graph=True)[0].norm() + x.sum(), x)
+    for _ in range(3):
+        y = x * 2
+        loss = f(y)
+    (g,) = torch.autograd.grad(loss, x, create_graph=True)
+    with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):
+        torch.autograd.grad(g.sum() + x.sum(), x)
+    linear = ao.compile(lambda x: (x * 3).sum())
+    for _ in range(2):
+        linear(x * 2)
+    with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):  # the argument is gone
+        torch.autograd.grad(linear(x * 2), x, create_graph=True)
+    (g,) = torch.autograd.grad(linear(x * 2), x)
+    assert g.tolist() == [6.0, 6.0]
     (several,) = torch.autograd.grad(f(x), x, torch.ones(3), create_graph=True, is_grads_batched=True)
     assert several.tolist() == [[3.0, 3.0]] * 3
     with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):
