@@ -74,10 +74,16 @@ def named(function: F) -> F:
             return function(*args, **kwargs)
         except TypeError as refused:
             if refused.__traceback__ is not None and refused.__traceback__.tb_next is None:    # it was never entered
-                refuse_unknown(function.__qualname__, kwargs, function)
+                refuse_unknown(called(function, args), kwargs, function)
             raise
 
     return call  # type: ignore[return-value]
+
+
+def called(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """How the user has called a function: a method by the class of the object, not by the class that defines it."""
+    method = "." in function.__qualname__ and args
+    return f"{type(args[0]).__name__}.{function.__name__}" if method else function.__qualname__
 
 
 def refuse_options(cls: type, kwargs: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from autograd_opt._common.garbage import uncollected
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten
 from autograd_opt.api.graph import AutogradGraph
+from autograd_opt.api.optimize import require_computing
 from autograd_opt.api.region_calls import runs_as_written
 from autograd_opt.api.regions import Region
 from autograd_opt.plans.capture import Unrepeatable
@@ -284,7 +285,7 @@ def compile(
 
     Raises
     ------
-    ArgumentTypeError, ArgumentError : something that cannot be called; a wrong option.
+    ArgumentTypeError, ArgumentError : something that cannot be called, a class, or an async function; a wrong option.
 
     >>> import torch, autograd_opt as ao
     >>> w = torch.tensor([1.0, 2.0], requires_grad=True)
@@ -304,8 +305,5 @@ def compile(
     refuse_others("compile", options, own + parameters_of(AutogradGraph.__init__))
     if function is None:
         return functools.partial(compile, fuse=fuse, exact=exact, check_every=check_every, **options)
-    if not callable(function):
-        raise errors.ArgumentTypeError(
-            errors.at(f"compile takes a function or a module, not {type(function).__name__}")
-        )
+    require_computing("ao.compile", function)
     return Compiled(function, fuse, exact, check_every, options)

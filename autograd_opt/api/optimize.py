@@ -63,13 +63,18 @@ def optimize(function: Any = None, /, **options: Any) -> Any:
     region = Region({"optimize": True, **options})
     if isinstance(function, torch.nn.Module):
         return optimized_module(function, region)
+    require_computing("ao.optimize", function)
+    return through(region, function)
+
+
+def require_computing(what: str, function: Any) -> None:
+    """Refuse what computes nothing when it is called."""
     if not callable(function) or isinstance(function, type) or inspect.iscoroutinefunction(function) \
             or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise errors.ArgumentTypeError(errors.at(
-            f"ao.optimize takes a function or a torch.nn.Module, not {kind(function)}: give it a function that "
+            f"{what} takes a function or a torch.nn.Module, not {kind(function)}: give it a function that "
             "computes tensors when it is called"
         ))
-    return through(region, function)
 
 
 def kind(function: Any) -> str:
