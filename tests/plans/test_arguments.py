@@ -263,14 +263,3 @@ def test_an_unknown_option_names_those_of_compile() -> None:
             ao.compile(**{wrong: True})  # type: ignore[call-overload]
         with pytest.raises(TypeError, match=f"did you mean '{known}'"):
             ao.compile(torch.sin, **{wrong: True})  # type: ignore[call-overload]
-
-
-async def later(x: Tensor) -> Tensor:
-    return x
-
-
-@pytest.mark.parametrize("wrong", [3, torch.nn.Linear, later])
-def test_what_computes_nothing_when_called_is_refused(wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"ao\.compile takes a function or a torch\.nn\.Module, not") as caught:
-        ao.compile(wrong)
-    assert isinstance(caught.value, ao.AutogradOptError)

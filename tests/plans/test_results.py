@@ -435,15 +435,21 @@ def test_nothing_is_kept_of_a_call() -> None:
     assert sum(issubclass(type(o), Tensor) for o in gc.get_objects()) <= before
 
 
-@pytest.mark.parametrize("bad", [3, None])
-def test_what_cannot_be_called_is_refused(bad: Any) -> None:
-    if bad is None:
-        assert callable(ao.compile(None))
-        return
-    with pytest.raises(TypeError, match="a function or a module"):
+async def later(x: Tensor) -> Tensor:
+    return x
+
+
+@pytest.mark.parametrize("bad", [3, torch.nn.Linear, later])
+def test_what_computes_nothing_when_called_is_refused(bad: Any) -> None:
+    with pytest.raises(TypeError, match=r"ao\.compile takes a function or a torch\.nn\.Module, not") as caught:
         ao.compile(bad)
+    assert isinstance(caught.value, ao.AutogradOptError)
     with pytest.raises(ValueError, match="check_every"):
         ao.compile(len, check_every=-1)
+
+
+def test_without_a_function_a_decorator_is_returned() -> None:
+    assert callable(ao.compile(None))
 
 
 def stretch() -> tuple[Group, Any]:
