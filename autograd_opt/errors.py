@@ -83,6 +83,17 @@ class UnsupportedError(AutogradOptError, NotImplementedError, RuntimeError):
     """A layout, type or function that is not supported."""
 
 
+WORDED: dict[type[Exception], type[AutogradOptError]] = {
+    TypeError: ArgumentTypeError, ValueError: ArgumentError, RuntimeError: GraphError,
+}
+
+
+def worded(error: Exception) -> Exception:
+    """Return an error of torch's checks in the class of this library, with the user's position."""
+    cls = WORDED.get(type(error))
+    return error if cls is None else cls(at(str(error)))
+
+
 class EmptyError(AutogradOptError, IndexError):
     """Nothing where at least one is needed, or no node of a number."""
 

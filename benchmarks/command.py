@@ -61,17 +61,18 @@ def bench(
 
     \b
     Sections, each a file in docs/results:
-      times    every workload: time, kernels, peak memory, and the bars
-      algorithms  65 whole programs as people write them
-      world    a training step of each of many public packages
-      regions  the same with ao.optimize(model) alone
-      peers    torch.compile, jax, HIPS autograd, PyTensor, CasADi, mlx
-      cse      nodes, kernels, bytes, time with each pass, beside torch's FX CSE
-      million  the passes alone on graphs of up to a million nodes
-      memory   peaks, bytes for each node, growth over many steps
-      budget   nanoseconds of each step of recording and backward
-      profile  where the time of a step goes, by perf
-      explain  scripts under `autograd-opt explain`: its cost, what it found
+      times      every workload: time, kernels, peak memory, and the bars
+      algorithms 65 whole programs as people write them
+      world      a training step of each of many public packages
+      regions    the same with ao.optimize(model) alone
+      plans      each workload repeated from a plan of ao.compile
+      peers      torch.compile, jax, HIPS autograd, PyTensor, CasADi, mlx
+      cse        nodes, kernels, bytes, time with each pass, beside torch's FX CSE
+      million    the passes alone on graphs of up to a million nodes
+      memory     peaks, bytes for each node, growth over many steps
+      budget     nanoseconds of each step of recording and backward
+      profile    where the time of a step goes, by perf
+      explain    scripts under `autograd-opt explain`: its cost, what it found
 
     Workloads named beside sections restrict those sections; without a section
     they are timed (`times`).

@@ -33,6 +33,13 @@ def hint(name: object, known: Iterable[str]) -> str:
     return f", did you mean {lower[nearest[0]]!r}?" if nearest else ""
 
 
+def function_of_tensors(what: str, value: Any) -> None:
+    """Refuse what cannot be called."""
+    if not callable(value):
+        raise errors.ArgumentTypeError(errors.at(
+            f"{what} takes a function of tensors, not a value of type {type(value).__name__}"))
+
+
 def refuse_unknown(what: str, given: Iterable[str], function: Callable[..., Any], inner: Iterable[str] = ()) -> None:
     """Raise for the first keyword in `given` that `function` lacks; `inner` are parameters that are not the user's."""
     kinds = inspect.Parameter
@@ -41,11 +48,22 @@ def refuse_unknown(what: str, given: Iterable[str], function: Callable[..., Any]
         return
     names = [p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)]
     known = [name for name in names if name != "self" and name not in inner]
+    refuse_others(what, given, known)
+
+
+def refuse_others(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise for the first keyword in `given` that is not `known`."""
+    known = list(known)
     for name in given:
         if name not in known:
             raise errors.ArgumentTypeError(errors.at(
                 f"{what}() has no option {name!r}{hint(name, known) or '.'} Options: {', '.join(known)}"
             )) from None
+
+
+def parameters_of(function: Callable[..., Any]) -> list[str]:
+    """The names of parameters, `self` left out."""
+    return [name for name in inspect.signature(function).parameters if name != "self"]
 
 
 def named(function: F) -> F:
@@ -56,10 +74,16 @@ def named(function: F) -> F:
             return function(*args, **kwargs)
         except TypeError as refused:
             if refused.__traceback__ is not None and refused.__traceback__.tb_next is None:    # it was never entered
-                refuse_unknown(function.__qualname__, kwargs, function)
+                refuse_unknown(called(function, args), kwargs, function)
             raise
 
     return call  # type: ignore[return-value]
+
+
+def called(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """How the user has called a function: a method by the class of the object, not by the class that defines it."""
+    method = "." in function.__qualname__ and args
+    return f"{type(args[0]).__name__}.{function.__name__}" if method else function.__qualname__
 
 
 def refuse_options(cls: type, kwargs: dict[str, Any]) -> None:

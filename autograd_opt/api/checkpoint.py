@@ -12,6 +12,9 @@ from typing import Any, TypeVar, cast
 
 from torch.utils.checkpoint import checkpoint as _checkpoint
 
+from autograd_opt import errors
+from autograd_opt._common.arguments import choice, function_of_tensors
+
 R = TypeVar("R")
 
 
@@ -27,6 +30,7 @@ def checkpoint(function: Callable[..., R], *args: Any, preserve_rng_state: bool 
 
     Raises
     ------
+    ArgumentTypeError, ArgumentError : `function` cannot be called; a wrong option.
     torch.utils.checkpoint.CheckpointError : the second computation saved something else.
 
     >>> import torch, autograd_opt as ao
@@ -36,5 +40,12 @@ def checkpoint(function: Callable[..., R], *args: Any, preserve_rng_state: bool 
     >>> x.grad
     tensor([1.0000, 5.4366])
     """
+    function_of_tensors("checkpoint", function)
+    choice("determinism_check", determinism_check, ("default", "none"))
+    if "use_reentrant" in kwargs:
+        raise errors.ArgumentTypeError(errors.at(
+            "checkpoint() has no option 'use_reentrant', and is always the one with use_reentrant=False: leave it out, "
+            "or call torch.utils.checkpoint.checkpoint"
+        ))
     return cast(R, _checkpoint(function, *args, use_reentrant=False, preserve_rng_state=preserve_rng_state,
                                determinism_check=determinism_check, **kwargs))

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, over
 import torch
 
 from autograd_opt import errors
-from autograd_opt._common.arguments import named, whole
+from autograd_opt._common.arguments import named, parameters_of, refuse_others, whole
 from autograd_opt._common.garbage import uncollected
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten
+from autograd_opt.api.graph import AutogradGraph
+from autograd_opt.api.optimize import require_computing
 from autograd_opt.api.region_calls import runs_as_written
 from autograd_opt.api.regions import Region
 from autograd_opt.plans.capture import Unrepeatable
@@ -91,7 +93,7 @@ class Compiled(Generic[P, R]):
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
-        return f"<autograd_opt.compile of {name}, {len(self.kinds)} kinds>"
+        return f"<autograd_opt.compile of {name}, kinds of calls: {len(self.kinds)}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of the function, from a plan where there is one for calls of this kind."""
@@ -283,7 +285,7 @@ def compile(
 
     Raises
     ------
-    ArgumentTypeError, ArgumentError : something that cannot be called; a wrong option.
+    ArgumentTypeError, ArgumentError : something that cannot be called, a class, or an async function; a wrong option.
 
     >>> import torch, autograd_opt as ao
     >>> w = torch.tensor([1.0, 2.0], requires_grad=True)
@@ -299,10 +301,9 @@ def compile(
     tensor([0.4207, 0.2104])
     """
     check_every = whole("check_every", check_every)
+    own = ["fuse", "exact", "check_every", "patience"]
+    refuse_others("compile", options, own + parameters_of(AutogradGraph.__init__))
     if function is None:
         return functools.partial(compile, fuse=fuse, exact=exact, check_every=check_every, **options)
-    if not callable(function):
-        raise errors.ArgumentTypeError(
-            errors.at(f"compile takes a function or a module, not {type(function).__name__}")
-        )
+    require_computing("ao.compile", function)
     return Compiled(function, fuse, exact, check_every, options)

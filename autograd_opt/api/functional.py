@@ -12,13 +12,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol, cast, overload
+from typing import Any, Literal, Protocol, TypeVar, cast, overload
 
 import torch
 from torch.autograd import functional as reference
 
 from autograd_opt import errors
-from autograd_opt._common.arguments import named
+from autograd_opt._common.arguments import function_of_tensors, named
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import GRAD
 from autograd_opt.api.graph import AutogradGraph
@@ -26,6 +26,7 @@ from autograd_opt.graph import tape as tapes
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
+F = TypeVar("F", bound=Callable[..., Any])
 Nested = Tensor | tuple["Nested", ...]
 """A tensor, or tuples of them in the structure of the arguments."""
 
@@ -55,6 +56,29 @@ def released(x: Any) -> Any:
     return type(x)(released(e) for e in x) if isinstance(x, (tuple, list)) else x
 
 
+def worded(function: F) -> F:
+    """`function` with torch's refusals of its arguments in the classes of this library."""
+    @functools.wraps(function)
+    def call(func: Any, *args: Any, **kwargs: Any) -> Any:
+        function_of_tensors(function.__name__, func)
+        try:
+            return function(func, *args, **kwargs)
+        except (TypeError, RuntimeError) as error:
+            if raised_in(error) != reference.__file__:
+                raise
+            raise errors.worded(error) from error
+
+    return cast(F, call)
+
+
+def raised_in(error: Exception) -> str:
+    """The file that raised an error."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return "" if place is None else place.tb_frame.f_code.co_filename
+
+
 class Product(Protocol):
     """The call of `vjp`, `jvp`, `hvp` and `vhp`: the value of the function, and the product."""
 
@@ -78,7 +102,7 @@ def product(name: str) -> Product:
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = DOCS[name] + PARAMETERS
-    return cast(Product, named(call))
+    return cast(Product, worded(named(call)))
 
 
 DOCS = {
@@ -122,7 +146,7 @@ PARAMETERS = """
     Raises
     ------
     OutsideGraphError : `create_graph` outside any graph.
-    RuntimeError : `v` has another shape, or is missing, in torch's words.
+    GraphError, ArgumentTypeError : torch refuses an argument: `v` is missing, say, or has another shape.
     """
 
 vjp, jvp, hvp, vhp = product("vjp"), product("jvp"), product("hvp"), product("vhp")
@@ -134,6 +158,7 @@ def jacobian(func: Function, inputs: Tensor, create_graph: bool = ..., strict: b
 @overload
 def jacobian(func: Function, inputs: tuple[Tensor, ...], create_graph: bool = ..., strict: bool = ...,
              vectorize: bool = ..., strategy: str = ..., *, optimize: bool = ...) -> tuple[Nested, ...]: ...
+@worded
 @named
 def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
              strategy: str = "reverse-mode", *, optimize: bool = False) -> Any:
@@ -170,6 +195,7 @@ def hessian(func: Function, inputs: Tensor, create_graph: bool = ..., strict: bo
 def hessian(func: Function, inputs: tuple[Tensor, ...], create_graph: bool = ..., strict: bool = ...,
             vectorize: bool = ..., outer_jacobian_strategy: str = ..., *,
             optimize: bool = ...) -> tuple[tuple[Tensor, ...], ...]: ...
+@worded
 @named
 def hessian(func: Function, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
             outer_jacobian_strategy: str = "reverse-mode", *, optimize: bool = False) -> Any:
@@ -228,14 +254,16 @@ def value_and_grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
 
     Raises
     ------
-    RuntimeError : the value is not one number.
-    ValueError : `argnums` names an argument that is not there.
+    ArgumentTypeError : `func` cannot be called, `argnums` holds other things than numbers, an argument is no tensor.
+    ArgumentError : `argnums` is empty, or names an argument that is not there.
+    GraphError : the value is not one number, an argument cannot require a gradient, or `has_aux` finds no pair.
 
     >>> import torch, autograd_opt as ao
     >>> ao.value_and_grad(lambda x, y: (x * y).sum())(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
     (tensor(11.), tensor([3., 4.]))
     """
-    places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    function_of_tensors("grad", func)
+    places = positions(argnums)
 
     @functools.wraps(func)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -245,7 +273,7 @@ def value_and_grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
             for k in places:
                 given[k] = fresh(args, k, nested)
             out = func(*given, **kwargs)
-            value, aux = out if has_aux else (out, None)
+            value, aux = pair(out) if has_aux else (out, None)
             if not isinstance(value, Tensor) or value.numel() != 1:
                 raise errors.GraphError(errors.at(
                     f"the function to differentiate must return a tensor with one element, not {describe(value)}"
@@ -292,6 +320,25 @@ def grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
     return call
 
 
+def positions(argnums: Any) -> tuple[int, ...]:
+    """The positions that `argnums` names."""
+    places = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
+    if not all(isinstance(k, int) for k in places):
+        raise errors.ArgumentTypeError(errors.at(
+            f"argnums={argnums!r}: choose the position of an argument, or a tuple of positions"))
+    if not places:
+        raise errors.ArgumentError(errors.at("argnums is empty: name at least one argument"))
+    return places
+
+
+def pair(out: Any) -> tuple[Any, Any]:
+    """The value and what a function returns besides."""
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        raise errors.GraphError(errors.at(
+            f"with has_aux=True the function must return two things, the value and another, not {describe(out)}"))
+    return out[0], out[1]
+
+
 def fresh(args: tuple[Any, ...], k: int, nested: bool) -> Tensor:
     """Argument `k` as a tensor to differentiate with respect to; connected to the graph that is open around."""
     if not -len(args) <= k < len(args):
@@ -299,6 +346,11 @@ def fresh(args: tuple[Any, ...], k: int, nested: bool) -> Tensor:
     x = args[k]
     if not isinstance(x, Tensor):
         raise errors.ArgumentTypeError(errors.at(f"argument {k} to differentiate is {describe(x)}, not a tensor"))
+    if not (x.is_floating_point() or x.is_complex()):
+        raise errors.GraphError(errors.at(
+            f"only Tensors of floating point and complex dtype can require gradients, and argument {k} is of "
+            f"{x.dtype}: give it as floats"
+        ))
     if nested and x.requires_grad:
         return x.view_as(x)
     return x.detach().requires_grad_()
@@ -306,4 +358,6 @@ def fresh(args: tuple[Any, ...], k: int, nested: bool) -> Tensor:
 
 def describe(x: Any) -> str:
     """How messages call a value."""
-    return f"a tensor of shape {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+    if isinstance(x, Tensor):
+        return f"a tensor of shape {list(x.shape)}"
+    return f"a {type(x).__name__}" + (f" of {len(x)}" if isinstance(x, (tuple, list)) else "")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from autograd_opt import errors
-from autograd_opt._common.arguments import named, real
+from autograd_opt._common.arguments import function_of_tensors, named, real
 from autograd_opt.abi import torch_private as private
 from autograd_opt.api.functional import jacobian, recording
 
@@ -24,12 +24,22 @@ class GradcheckError(errors.AutogradOptError, RuntimeError):
     """An analytical derivative differs from the finite difference."""
 
 
+def several(values: Any, what: str) -> Values:
+    """A tensor alone, or what a tuple or another iterable holds."""
+    if isinstance(values, Tensor):
+        return (values,)
+    if not isinstance(values, Iterable):
+        raise errors.ArgumentTypeError(errors.at(
+            f"{what} a tensor or a tuple of tensors, not a value of type {type(values).__name__}"))
+    return tuple(values)
+
+
 def as_inputs(inputs: Any) -> Values:
-    return (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    return several(inputs, "the inputs of the function to check are")
 
 
 def as_outputs(outputs: Any) -> tuple[Tensor, ...]:
-    found = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+    found = several(outputs, "the function to check must return")
     return tuple(o for o in found if isinstance(o, Tensor) and (o.is_floating_point() or o.is_complex()))
 
 
@@ -48,7 +58,8 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
 
     Raises
     ------
-    ValueError : no input requires grad; `eps` is not above 0, or a tolerance below.
+    ArgumentTypeError : `func` cannot be called; inputs or outputs are no tensors.
+    ArgumentError : no input requires grad; `eps` is not above 0, or a tolerance below.
     UnsupportedError : an input or an output is complex; `torch.autograd.gradcheck` takes these inside a context.
     GradcheckError : says which entry, both values, both errors and both tolerances.
 
@@ -56,13 +67,10 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
     >>> ao.gradcheck(lambda x: x.sin() * x, ao.tensor([0.5, 1.0], dtype=torch.float64))
     True
     """
+    function_of_tensors("gradcheck", func)
     eps, atol, rtol = real("eps", eps, above=True, infinite=False), real("atol", atol), real("rtol", rtol)
     values = as_inputs(inputs)
-    checked = [i for i, x in enumerate(values) if isinstance(x, Tensor) and requires_grad(x)]
-    if not checked:
-        raise errors.ArgumentError(errors.at(
-            "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
-        ))
+    checked = checked_of(values)
     refuse_complex(values[i] for i in checked)
     plain = [detached(x) for x in values]
 
@@ -97,8 +105,9 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Sequence[
     >>> ao.gradgradcheck(lambda x: x.sin() * x, ao.tensor([0.5, 1.0], dtype=torch.float64))
     True
     """
+    function_of_tensors("gradgradcheck", func)
     values = as_inputs(inputs)
-    checked = [i for i, x in enumerate(values) if isinstance(x, Tensor) and requires_grad(x)]
+    checked = checked_of(values)
     with torch.no_grad(), recording(optimize):
         outputs = as_outputs(func(*[detached(x) for x in values]))
         gs = [torch.randn_like(o) for o in outputs] if grad_outputs is None else list(grad_outputs)
@@ -116,6 +125,16 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Sequence[
     seconds = [detached(g).requires_grad_() for g in gs]
     return gradcheck(first, (*values, *seconds), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
                      optimize=optimize)
+
+
+def checked_of(values: Values) -> list[int]:
+    """The places of the inputs that require grad; at least one."""
+    checked = [i for i, x in enumerate(values) if isinstance(x, Tensor) and requires_grad(x)]
+    if not checked:
+        raise errors.ArgumentError(errors.at(
+            "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
+        ))
+    return checked
 
 
 def refuse_complex(tensors: Iterable[Tensor]) -> None:

@@ -96,7 +96,7 @@ class Snapshot(Drawings):
         """
         if self._verification is None:
             raise errors.GraphError(errors.at(
-                f"this snapshot of {self.label} was taken without a verification: take it by "
-                "graph.snapshot(verify=True), or verify the graph inside its context"
+                f"this snapshot of {self.label} was taken without a verification: inside the context, "
+                "take it by graph.snapshot(verify=True), or verify the graph"
             ))
         return self._verification

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 import torch
 
 from autograd_opt import errors
+from autograd_opt._common.arguments import parameters_of, refuse_others
+from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.api.region_modules import optimized_module, through
 from autograd_opt.api.regions import Region
 
@@ -54,19 +56,25 @@ def optimize(function: Any = None, /, **options: Any) -> Any:
     >>> net.weight.grad
     tensor([[3., 3.]])
     """
+    refuse_others("optimize", options, ["patience", *parameters_of(AutogradGraph.__init__)])
     if function is None:
         Region({"optimize": True, **options})
         return functools.partial(optimize, **options)
     region = Region({"optimize": True, **options})
     if isinstance(function, torch.nn.Module):
         return optimized_module(function, region)
+    require_computing("ao.optimize", function)
+    return through(region, function)
+
+
+def require_computing(what: str, function: Any) -> None:
+    """Refuse what computes nothing when it is called."""
     if not callable(function) or isinstance(function, type) or inspect.iscoroutinefunction(function) \
             or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise errors.ArgumentTypeError(errors.at(
-            f"ao.optimize takes a function or a torch.nn.Module, not {kind(function)}: give it a function that "
+            f"{what} takes a function or a torch.nn.Module, not {kind(function)}: give it a function that "
             "computes tensors when it is called"
         ))
-    return through(region, function)
 
 
 def kind(function: Any) -> str:

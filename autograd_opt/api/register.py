@@ -81,7 +81,8 @@ def register_op(signature: str, *, name: str | None = None, pure: bool = False, 
             raise ArgumentTypeError(at(f"{said} decorates a function, not {function!r}" + (
                 ", which has no name: give name=" if callable(function) else "")))
         if label in OPS:
-            raise ArgumentError(at(f"an operator named {label!r} exists already: choose another name"))
+            raise ArgumentError(at(
+                f"an operator named {label!r} exists already, and stays until the process ends: choose another name="))
         if label in RESERVED or label.startswith("aten::"):
             raise ArgumentError(at(f"{label!r} is a word of proofs: choose another name"))
         forward = one_tensor(label, operands, function)

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from autograd_opt._common.files import written_whole
+from autograd_opt.api import tensor as recorded_tensors
 from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.api.proved_graph import interior
 from autograd_opt.cli.main import Number
@@ -79,7 +80,7 @@ def watching(
     """While open, every backward run of an optimizing graph is verified first."""
     found = Found()
     seen: set[tuple[str, str]] = set()
-    prepare = AutogradGraph.prepare
+    prepare, usual = AutogradGraph.prepare, recorded_tensors.backward_usual  # type: ignore[attr-defined]
 
     def prepared(self: Any, roots: Sequence[Any], inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -107,10 +108,13 @@ def watching(
         return out
 
     AutogradGraph.prepare = prepared  # type: ignore[method-assign]
+    # the short way asks nothing where no value has repeated
+    recorded_tensors.backward_usual = lambda t: False  # type: ignore[attr-defined]
     try:
         yield found
     finally:
         AutogradGraph.prepare = prepare  # type: ignore[method-assign]
+        recorded_tensors.backward_usual = usual  # type: ignore[attr-defined]
 
 
 def asked(graph: AutogradGraph, roots: Sequence[Any], inputs: Any) -> dict[str, Any]:

@@ -52,6 +52,12 @@ def tape_for(roots: Sequence[Any], what: str) -> Any:
                 f"{what} was called in a thread other than the one that entered the AutogradGraph: a graph is of one "
                 "thread; differentiate in that thread, or enter a graph in this one and compute the loss inside"
             ))
+        if any(g is not None and g.keep for g in graphs):
+            raise errors.OutsideGraphError(errors.at(
+                f"{what} was called after the context of its AutogradGraph was left, and keep=True kept no history: it "
+                "does so where no leaf was made by ao.tensor and no other context is around; make leaves by "
+                "torch.tensor(..., requires_grad=True), or call it inside the context"
+            ))
         if graphs:
             raise errors.OutsideGraphError(errors.at(
                 f"{what} was called after the context of its AutogradGraph was left, which releases the graph's nodes: "

@@ -78,7 +78,10 @@ def implicit(tape: Any, root: Any, node: Any) -> Tensor:
     """The cotangent of a root that is one real number, where the caller gave none."""
     real = node.dtype.is_floating_point
     if math.prod(node.shape) != 1 or not (real or isinstance(root, Tensor)):
-        raise errors.GraphError(errors.at("grad can be implicitly created only for scalar outputs"))
+        raise errors.GraphError(errors.at(
+            f"grad can be implicitly created only for scalar outputs, not for one of shape {list(node.shape)}: reduce "
+            "it by sum() or mean(), or give its cotangent"
+        ))
     if not real:
         raise errors.GraphError(errors.at(
             f"grad can be implicitly created only for real scalar outputs but got {node.dtype}"

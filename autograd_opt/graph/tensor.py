@@ -12,7 +12,7 @@ import torch
 
 from autograd_opt._common.arguments import named
 from autograd_opt.abi import torch_private as private
-from autograd_opt.errors import GraphError, at
+from autograd_opt.errors import GraphError, at, worded
 from autograd_opt.graph import handles
 from autograd_opt.graph.refusals import unsupported_operand
 from autograd_opt.graph.tape import unusual
@@ -64,7 +64,8 @@ def tensor(data: object, dtype: torch.dtype | None = None, device: torch.device 
 
     Raises
     ------
-    RuntimeError : `requires_grad` for a dtype that is neither floating nor complex.
+    GraphError : `requires_grad` for a dtype that is neither floating nor complex.
+    ArgumentTypeError, ArgumentError, GraphError : what `torch.tensor` refuses, in torch's words.
     UnsupportedError : `data` is a nested tensor, or of a class with a `__torch_dispatch__`.
 
     >>> tensor([1.0, 2.0]).requires_grad
@@ -74,9 +75,12 @@ def tensor(data: object, dtype: torch.dtype | None = None, device: torch.device 
         if isinstance(data, torch.Tensor):
             if unusual(data):
                 raise unsupported_operand(data, "tensor()", tracked=False)
-            plain = data.detach().to(dtype=dtype, device=device, copy=True)
-        else:
-            plain = torch.tensor(data, dtype=dtype, device=device)
+            data = data.detach()
+        try:
+            plain = data.to(dtype=dtype, device=device, copy=True) if isinstance(data, torch.Tensor) \
+                else torch.tensor(data, dtype=dtype, device=device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise worded(error) from error
         if requires_grad and not (plain.is_floating_point() or plain.is_complex()):
             raise GraphError(at(
                 "only Tensors of floating point and complex dtype can require gradients, not "

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.nn.parameter import is_lazy
 
+from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
 from autograd_opt.engine import torch_histories
@@ -357,6 +359,7 @@ class Repeated(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.repetition = repetition
+        ctx.targets = [*map(weakref.ref, targets)]
         seeds = len(results)
         ctx.places = [s if isinstance(s, int) and s < seeds else -1 for s in repetition.saved]
         ctx.save_for_backward(
@@ -369,17 +372,52 @@ class Repeated(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        records = torch.is_grad_enabled()
         given, levels = outside([g for g in cotangents if g is not None])
         left = iter(given)
         parts = [None if g is None else next(left) for g in cotangents]
-        if not levels:
-            return (None, None, None, None, *pulled_back_by(ctx, parts))
-        with private.temporarily_clear_interpreter_stack():
-            rows = []
-            for k in range(math.prod([level.size for level in levels])):
-                slices = [None if g is None else g.reshape(-1, *g.shape[len(levels):])[k] for g in parts]
-                rows.append(pulled_back_by(ctx, slices))
-            found = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
-        return (None, None, None, None, *(None if g is None else entered(g, levels) for g in found))
+        with private.temporarily_clear_interpreter_stack() if levels else nullcontext():
+            with torch.no_grad():
+                found = pulled_back_in_rows(ctx, parts, levels)
+            if records:                     # create_graph=True
+                links = [*[target() for target in ctx.targets], *[g for g in parts if g is not None]]
+                if any(t is None for t in links):       # whoever asks for what lies below would find no way
+                    raise second_derivative()
+                found = Constant.apply(len(links), *links, *found)
+        return (None, None, None, None, *(entered(g, levels) if levels and g is not None else g for g in found))
+
+
+def pulled_back_in_rows(ctx: Any, cotangents: list[Tensor | None], levels: Sequence[Any]) -> list[Tensor | None]:
+    """What `pulled_back_by` gives, once for each element of the batch that `levels` describe."""
+    if not levels:
+        return pulled_back_by(ctx, cotangents)
+    rows = []
+    for k in range(math.prod([level.size for level in levels])):
+        slices = [None if g is None else g.reshape(-1, *g.shape[len(levels):])[k] for g in cotangents]
+        rows.append(pulled_back_by(ctx, slices))
+    return [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
+
+
+class Constant(torch.autograd.Function):
+    """The gradients of a repetition in a run with `create_graph=True`, which refuse to be differentiated.
+
+    `links` lead to all that they depend on.  torch's `once_differentiable` takes gradients for constants where the
+    cotangents are.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *links_and_gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        return tuple([None if g is None else g.detach() for g in links_and_gradients[count:]])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
+        raise second_derivative()
+
+
+def second_derivative() -> errors.UnsupportedError:
+    """The error of a second derivative through a repeated call."""
+    return errors.UnsupportedError(errors.at(
+        "the result of a function given to ao.compile was differentiated twice: a repeated call has no second "
+        "derivative; differentiate inside the function, or use ao.optimize"
+    ))

@@ -279,7 +279,7 @@ def check(path: str) -> Derivation:
             raise Wrong("the file has no derivation, or a damaged one")
         return Derivation(data).check()
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, SyntaxError) as error:
-        raise Wrong(f"the file is damaged ({type(error).__name__}: {error})") from error
+        raise Wrong(f"the file is damaged, or cannot be read ({type(error).__name__}: {error})") from error
 
 
 def main(paths: list[str]) -> int:
@@ -297,4 +297,4 @@ def main(paths: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:2]))
+    sys.exit(main(sys.argv[1:]) if len(sys.argv) == 2 else "usage: python check_certificate.py proof.json")

@@ -428,6 +428,31 @@ def _unharmed():
     assert_unharmed()
 
 
+@pytest.mark.parametrize(("error", "arguments"), [
+    (TypeError, ("abc",)), (TypeError, ([1.0], "float")), (ValueError, ([[1.0], [1.0, 2.0]],)),
+    (RuntimeError, ([1.0], None, "nowhere")), (RuntimeError, (torch.ones(2), None, "nowhere")),
+    (RuntimeError, ([1, 2],)),
+])
+def test_leaves_of_nothing_that_is_a_tensor(error, arguments):
+    with pytest.raises(error, match=r"test_errors\.py:\d+") as caught:
+        ao.tensor(*arguments)
+    assert isinstance(caught.value, ao.AutogradOptError)
+
+
+def test_a_graph_that_could_keep_no_history_says_why():
+    x = ao.tensor([1.0, 2.0])
+    with ao.AutogradGraph(keep=True) as graph:
+        loss = (x * x).sum()
+    assert graph.report().merged == 0
+    with pytest.raises(ao.OutsideGraphError, match=r"no leaf was made by ao\.tensor"):
+        loss.backward()
+
+
+def test_a_root_of_several_elements_says_what_to_do():
+    with ao.AutogradGraph(), pytest.raises(ao.GraphError, match=r"not for one of shape \[2\]: .*sum"):
+        (ao.tensor([1.0, 2.0]) * 2).backward()
+
+
 def test_tensors_of_two_graphs():
     x = ao.tensor([1.0])
     with ao.AutogradGraph(name="outer"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch.autograd import functional as reference
@@ -9,6 +11,7 @@ from torch.autograd.gradcheck import GradcheckError as TorchGradcheckError
 
 import autograd_opt as ao
 from autograd_opt.api.gradcheck import GradcheckError
+from autograd_opt.graph import tape as tapes
 from tests.engine.behaviour import Caught, caught, frozen, group, same
 
 inside = group("functional API (torch's own, inside a context)")
@@ -221,6 +224,53 @@ def test_grad_refuses():
         ao.grad(lambda x: x.sum(), 1)(Y)
     with pytest.raises(TypeError, match="not a tensor"):
         ao.grad(lambda x: x.sum())(3)
+
+
+MISUSE = {
+    "no function": (TypeError, "takes a function of tensors", lambda: ao.grad(3)),
+    "positions as text": (TypeError, "a tuple of positions", lambda: ao.grad(torch.sum, "x")),
+    "no positions": (ValueError, "argnums is empty", lambda: ao.grad(torch.sum, ())),
+    "no pair": (RuntimeError, "must return two things", lambda: ao.grad(torch.sum, has_aux=True)(Y)),
+    "whole numbers": (RuntimeError, "argument 0 is of torch.int64", lambda: ao.grad(torch.sum)(torch.tensor([1, 2]))),
+    "no function of a Jacobian": (TypeError, "jacobian takes a function", lambda: ao.jacobian(Y, torch.sum)),
+    "an option": (TypeError, "did you mean 'optimize'", lambda: ao.jacobian(torch.sum, Y, optimise=True)),
+    "inputs in a list": (TypeError, "tuple of Tensors", lambda: ao.jacobian(torch.sum, [Y])),
+    "a number": (TypeError, "must be either a Tensor", lambda: ao.hessian(lambda x: 1.0, Y)),
+    "several values": (RuntimeError, "single element", lambda: ao.hessian(torch.sin, Y)),
+    "a product without its vector": (RuntimeError, "v can only be None", lambda: ao.vjp(torch.sin, Y)),
+    "a vector of another shape": (RuntimeError, "invalid size", lambda: ao.hvp(torch.sum, Y, torch.ones(3))),
+    "nothing to check": (TypeError, "inputs of the function", lambda: ao.gradcheck(torch.sin, 3.0)),
+    "no check": (TypeError, "gradcheck takes a function", lambda: ao.gradcheck(3, Y)),
+    "a checked number": (TypeError, "not a value of type float",
+                         lambda: ao.gradcheck(lambda x: 1.0, ao.tensor([1.0], dtype=torch.float64))),
+    "a second check of nothing": (ValueError, "at least one input", lambda: ao.gradgradcheck(torch.sin, torch.ones(2))),
+    "no checkpoint": (TypeError, "checkpoint takes a function", lambda: ao.checkpoint(3, Y)),
+    "an option of a checkpoint": (ValueError, "'none'", lambda: ao.checkpoint(torch.sin, Y, determinism_check="non")),
+    "the other checkpoint": (TypeError, "leave it out", lambda: ao.checkpoint(torch.sin, Y, use_reentrant=False)),
+}
+
+
+@pytest.mark.parametrize("case", MISUSE)
+@pytest.mark.parametrize("within", [False, True])
+def test_misuse_is_named_and_harms_nothing(case, within):
+    error, text, call = MISUSE[case]
+    x = ao.tensor([1.0, 2.0])
+    with ao.AutogradGraph() if within else nullcontext():
+        with pytest.raises(error, match=text) as caught:
+            call()
+        assert (tapes.get_active() is not None) is within
+        assert ao.grad(lambda t: (t * t).sum())(x).tolist() == [2.0, 4.0]
+    assert isinstance(caught.value, ao.AutogradOptError)
+    assert "test_functional.py:" in str(caught.value)
+
+
+def test_errors_of_the_function_itself_stay_as_they_are():
+    def fails(x):
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match=r"^mine$") as caught:
+        ao.jacobian(fails, Y)
+    assert not isinstance(caught.value, ao.AutogradOptError)
 
 
 @OPTIMIZE

@@ -287,7 +287,7 @@ def test_nothing_is_left_alive_by_recognized_values() -> None:
 
 @pytest.mark.parametrize("name", ["algebraic", "algebraic-real"])
 def test_passes_that_were_removed_are_refused_with_those_that_exist(name: str) -> None:
-    with pytest.raises(ArgumentError, match=rf"no pass named '{name}'\. Registered: cse, prune"):
+    with pytest.raises(ArgumentError, match=rf"no pass named '{name}'\. Registered: .*cse.*prune"):
         ao.AutogradGraph(passes=[name, "cse"])
 
 

@@ -58,6 +58,8 @@ UNKNOWN: dict[str, tuple[Callable[[], Any], str, str]] = {
     "gradcheck": (lambda: ao.gradcheck(same, X, tol=1), "tol", "rtol"),  # type: ignore[call-arg]
     "second order": (lambda: ao.gradgradcheck(same, X, epsilon=1), "epsilon", "eps"),  # type: ignore[call-arg]
     "tensor": (lambda: ao.tensor([1.0], require_grad=True), "require_grad", "requires_grad"),  # type: ignore[call-arg]
+    "plans": (lambda: ao.compile(same, exat=True), "exat", "exact"),  # type: ignore[call-overload]
+    "regions": (lambda: ao.optimize(same, patiense=1), "patiense", "patience"),  # type: ignore[call-overload]
     "a pass": (lambda: ao.register_pass("p", same, exat=True), "exat", "exact"),
 }
 
@@ -74,6 +76,11 @@ def test_an_unknown_option_names_the_nearest(name: str) -> None:
     assert "Options: " in message
     assert "test_options.py:" in message                     # the user's line
     assert len(message) < 400
+
+
+def test_a_method_is_called_by_the_class_of_its_object() -> None:
+    with pytest.raises(TypeError, match=r"^AutogradGraph\.to_dot\(\) has no option 'limt'"):
+        UNKNOWN["dot"][0]()
 
 
 def test_where_nothing_is_near_the_options_are_listed() -> None:

@@ -255,3 +255,11 @@ def test_memory_of_a_parameter_that_the_function_replaces() -> None:
     for _ in range(4):
         assert torch.equal(f(torch.ones(2)), step(torch.ones(2), q))
         assert torch.equal(p, q)
+
+
+def test_an_unknown_option_names_those_of_compile() -> None:
+    for wrong, known in (("exactt", "exact"), ("patiense", "patience"), ("verfy", "verify")):
+        with pytest.raises(TypeError, match=rf"compile\(\) has no option '{wrong}', did you mean '{known}'"):
+            ao.compile(**{wrong: True})  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match=f"did you mean '{known}'"):
+            ao.compile(torch.sin, **{wrong: True})  # type: ignore[call-overload]

@@ -76,12 +76,35 @@ def test_hooks_of_results_and_operands_outside() -> None:
 
 def test_a_second_derivative_through_a_plan_is_refused() -> None:
     f = ao.compile(lambda x: (x**3).sum())
-    for _ in range(3):
-        x = torch.ones(2, requires_grad=True)
-        loss = f(x)
+    x = torch.ones(2, requires_grad=True)
+    for _ in range(2):
+        f(x)
+    loss = f(x)
     (g,) = torch.autograd.grad(loss, x, create_graph=True)
-    with pytest.raises(RuntimeError):
+    assert g.tolist() == [3.0, 3.0]
+    with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):
         g.sum().backward()
+    with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):  # a gradient penalty
+        (f(x) + torch.autograd.grad(f(x), x, create_graph=True)[0].norm()).backward()
+    with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):  # with another way to x
+        torch.autograd.grad(torch.autograd.grad(f(x), x, create_graph=True)[0].norm() + x.sum(), x)
+    for _ in range(3):
+        y = x * 2
+        loss = f(y)
+    (g,) = torch.autograd.grad(loss, x, create_graph=True)
+    with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):
+        torch.autograd.grad(g.sum() + x.sum(), x)
+    linear = ao.compile(lambda x: (x * 3).sum())
+    for _ in range(2):
+        linear(x * 2)
+    with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):  # the argument is gone
+        torch.autograd.grad(linear(x * 2), x, create_graph=True)
+    (g,) = torch.autograd.grad(linear(x * 2), x)
+    assert g.tolist() == [6.0, 6.0]
+    (several,) = torch.autograd.grad(f(x), x, torch.ones(3), create_graph=True, is_grads_batched=True)
+    assert several.tolist() == [[3.0, 3.0]] * 3
+    with pytest.raises(ao.UnsupportedError, match="differentiate inside the function"):
+        several.sum().backward()
 
 
 def test_an_operand_itself_a_view_and_twins() -> None:
@@ -412,15 +435,21 @@ def test_nothing_is_kept_of_a_call() -> None:
     assert sum(issubclass(type(o), Tensor) for o in gc.get_objects()) <= before
 
 
-@pytest.mark.parametrize("bad", [3, None])
-def test_what_cannot_be_called_is_refused(bad: Any) -> None:
-    if bad is None:
-        assert callable(ao.compile(None))
-        return
-    with pytest.raises(TypeError, match="a function or a module"):
+async def later(x: Tensor) -> Tensor:
+    return x
+
+
+@pytest.mark.parametrize("bad", [3, torch.nn.Linear, later])
+def test_what_computes_nothing_when_called_is_refused(bad: Any) -> None:
+    with pytest.raises(TypeError, match=r"ao\.compile takes a function or a torch\.nn\.Module, not") as caught:
         ao.compile(bad)
+    assert isinstance(caught.value, ao.AutogradOptError)
     with pytest.raises(ValueError, match="check_every"):
         ao.compile(len, check_every=-1)
+
+
+def test_without_a_function_a_decorator_is_returned() -> None:
+    assert callable(ao.compile(None))
 
 
 def stretch() -> tuple[Group, Any]:

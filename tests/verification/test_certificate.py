@@ -113,6 +113,18 @@ def test_what_is_no_derivation_is_refused(tmp_path, damage, capsys):
     assert capsys.readouterr().out.startswith("refused: ")
 
 
+def test_a_file_that_is_not_there_and_wrong_usage(tmp_path):
+    def said(*words):
+        return subprocess.run([sys.executable, "-I", str(SCRIPT), *words], capture_output=True, text=True, cwd=tmp_path)
+
+    absent = said("proof.json")
+    assert absent.returncode == 1
+    assert absent.stdout.startswith("refused: the file is damaged, or cannot be read (FileNotFoundError")
+    for words in ((), ("a", "b")):
+        assert said(*words).returncode == 1
+        assert said(*words).stderr == "usage: python check_certificate.py proof.json\n"
+
+
 # ----- edits -----
 def edits(data):
     """Every single edit of a derivation that makes it wrong: (what, the edited one)."""

@@ -35,6 +35,15 @@ with ao.AutogradGraph(optimize=True, name="inner") as graph:
 """
 
 
+PLAIN = """
+import autograd_opt as ao
+x = ao.tensor([1.0, 2.0])
+for k in (0, 0, 1, 1):
+    with ao.AutogradGraph(optimize=True):
+        (x.sin() if k else x.exp()).sum().backward()
+"""
+
+
 def run(tmp_path, text, *options, arguments=()):
     path = tmp_path / "script.py"
     path.write_text(text)
@@ -45,6 +54,12 @@ def test_a_script_is_proved_once_per_structure(tmp_path):
     result = run(tmp_path, SCRIPT)
     assert result.exit_code == 0, result.output
     assert "1 proved, 0 refuted, 0 undecided; 2 more runs had the structure of one of these" in result.output
+
+
+def test_runs_without_a_repeated_value_are_counted_as_well(tmp_path):
+    result = run(tmp_path, PLAIN)
+    assert result.exit_code == 0, result.output
+    assert "2 proved, 0 refuted, 0 undecided; 2 more runs had the structure of one of these" in result.output
 
 
 def test_json(tmp_path):

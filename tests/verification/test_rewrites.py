@@ -130,6 +130,7 @@ def test_wrong_rewrites_are_refuted(name):
 CONDITIONAL = {
     "exp of log": (lambda x: (both(x, v := x.log().exp()), v, x), "exp, log"),
     "log of exp": (lambda x: (both(x, v := x.exp().log()), v, x), "exp, log"),
+    "square of hypot": (lambda x: (both(u := x * x + x * x, v := torch.hypot(x, x).square()), v, u), "hypot"),
     "x / x": (lambda x: (both(u := x * 0 + 1, v := x / x), v, u), "div"),
     "a rounding cast": (lambda x: (both(x, v := x.float().double()), v, x), "a cast to float32, a cast to float64"),
     "-0.0": (lambda x: (both(u := x * 0.0, v := x * -0.0), v, u), "a zero with its sign"),

@@ -7,8 +7,9 @@ the optimizer's claim `optimized = sum of the members' original cotangents` is c
 then used: an operator that is linear in a slot is distributed over it, which meets the
 original's value numbers again.  A claim that fails is dropped; the goals decide.
 
-Trusted: `numbering`, `sums`, `simulation` and this file, the tables of `linear` (each line
-proved by `lemmas`), and the programs' construction (`reading`, `tracer`, `rules`, `sweep`).
+Trusted: `numbering`, `linear_combinations`, `propagate` and this file, the tables of `linear`
+(each line proved by `lemmas`), and the programs' construction (`reading`, `tracer`,
+`rule_traces`, `adjoint`).
 Not trusted: leaders, claims, passes, executor, kernels.
 """
 

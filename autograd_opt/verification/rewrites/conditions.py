@@ -14,10 +14,10 @@ from autograd_opt.verification.program.instructions import Head, Program
 
 RISKY = frozenset(
     """div reciprocal log log2 log10 log1p sqrt rsqrt pow float_power addcdiv atan2 xlogy xlog1py logit asin acos atanh
-    acosh tan exp exp2 expm1 sinh cosh logaddexp logsumexp prod erfinv digamma lgamma polygamma softplus
+    acosh tan exp exp2 expm1 sinh cosh entr hypot logaddexp logsumexp prod erfinv digamma lgamma polygamma softplus
     isnan isinf isfinite nansum nanmean nan_to_num""".split()
 )
-"""Operators that are not defined everywhere, overflow where the result of a rewrite need not, or ask for NaN."""
+"""Operators that, or whose rules, are not defined everywhere, overflow where a rewrite need not, or ask for NaN."""
 NEGATIVE_ZERO = encode(-0.0)
 
 
