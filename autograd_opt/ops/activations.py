@@ -47,7 +47,8 @@ def gelu_bend(x: Any, *, approximate: str) -> Any:
         inner = (beta * (x + kappa * x * x * x)).tanh()
         slope = beta * (1 + 3 * kappa * x * x)
         sech = 1 - inner * inner
-        return sech * (slope - x * inner * slope * slope + 3 * beta * kappa * x * x)
+        bent = sech * slope                  # first, since it is small where the factors below are large
+        return bent - x * inner * bent * slope + sech * (3 * beta * kappa * x * x)
     return (2 - x * x) * (x * x * -0.5).exp() * 0.3989422804014327
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cmath
+import math
 from typing import Any
 
 import torch
@@ -26,18 +28,16 @@ E = ELEMENTWISE | PURE
 def pow_base(g: Any, x: Any, y: Any, ans: Any) -> Any:
     """Cotangent of x in x ** y; 0 where y is 0, also at x = 0.  torch saves the result of two tensors for either."""
     if isinstance(y, NUMBER):
-        if y == 0:
+        if y == 0 and y is not False:           # which torch does not count as 0
             return torch.zeros_like(g)
-        return g * H(x * 2 if y == 2 else y * x ** (y - 1))
+        return g * H(x * 2 if y == 2 and not isinstance(y, complex) else y * x ** (y - 1))
     return torch.where(y == 0, 0.0, g * H(y * x ** (y - 1)))
 
 
 def pow_exponent(g: Any, x: Any, y: Any, ans: Any) -> Any:
     """Cotangent of y in x ** y; 0 where x is 0 and y is real and not negative."""
     if isinstance(x, NUMBER):
-        x = complex(x) if isinstance(x, complex) else float(x)
-        log = torch.log(torch.scalar_tensor(x, dtype=ans.dtype, device=ans.device)) if isinstance(x, complex) or x < 0 \
-            else torch.scalar_tensor(x, dtype=ans.dtype, device=ans.device).log()
+        log = logarithm(complex(x) if ans.is_complex() else x)
         if x != 0:
             return g * H(ans * log)
         return g * torch.where(not_negative(y), 0.0, H(ans * log))
@@ -46,9 +46,16 @@ def pow_exponent(g: Any, x: Any, y: Any, ans: Any) -> Any:
     return g * torch.where((x == 0) & not_negative(y), 0.0, H(ans * x.log()))
 
 
+def logarithm(x: Any) -> Any:
+    """Take the logarithm of a number: infinite at 0, NaN where it is not real."""
+    if isinstance(x, complex):
+        return cmath.log(x) if x else complex(-math.inf)
+    return math.log(x) if x > 0 else -math.inf if x == 0 else math.nan
+
+
 def widened(t: Any, g: Any) -> Any:
     """`t` in the type in which `float_power` computes, that of its cotangent."""
-    return t if isinstance(t, NUMBER) else t.to(g.dtype)
+    return t.to(g.dtype) if not isinstance(t, NUMBER) else t if isinstance(t, complex) else float(t)
 
 
 def not_negative(y: Any) -> Any:
@@ -76,7 +83,7 @@ define("mul", "x, y", E | COMMUTATIVE | ONCE, "torch.mul torch.multiply T.mul T.
        x=lambda g, y: g * H(y), y=lambda g, x: g * H(x))
 define("div", "x, y", E | ONCE, "torch.true_divide T.true_divide T.__truediv__ T.__div__",
        forward=torch.div, inplace="T.__itruediv__ T.__idiv__ T.div_ T.divide_",
-       x=lambda g, y: g / H(y), y=lambda g, x, y: -g * H((x / y) / y))
+       x=lambda g, y: g / H(y), y=lambda g, x, y: -g * H(torch.div(x, y) / y))
 define("div_rounded", "x, y, *, rounding_mode=None", E, forward=torch.div,
        x=lambda g, y: zero(g), y=lambda g, x, y: zero(g))
 choose("torch.div torch.divide T.div T.divide", pick_division)
@@ -87,7 +94,7 @@ define("fmod", "x, y", E, "torch.fmod T.fmod",
        x=lambda g: g, y=lambda g, x, y: -g * torch.div(x, y, rounding_mode="trunc"))
 define("remainder", "x, y", E, "torch.remainder T.remainder T.__mod__", inplace="T.__imod__",
        x=lambda g: g, y=lambda g, x, y: -g * torch.div(x, y, rounding_mode="floor"))
-define("hypot", "x, y", E, "torch.hypot T.hypot", x=lambda g, x, ans: g * (x / ans), y=lambda g, y, ans: g * (y / ans))
+define("hypot", "x, y", E, "torch.hypot T.hypot", x=lambda g, x, ans: g * x / ans, y=lambda g, y, ans: g * y / ans)
 define("atan2", "x, y", E, "torch.atan2 torch.arctan2 T.atan2 T.arctan2",
        joint=atan2_back)
 define("addcmul", "x, y, z, *, value=1", E, "torch.addcmul T.addcmul",

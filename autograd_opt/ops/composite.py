@@ -196,14 +196,12 @@ def vector_norm(x: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
 
 
 @decompose("torch.linalg.norm")
-def linalg_norm(A: Any = None, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
-                input: Any = None) -> Any:
-    x = input if A is None else A
+def linalg_norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     if isinstance(dim, int):
         dim = (dim,)
-    if ord is None or (dim is not None and len(dim) == 1) or (dim is None and x.ndim == 1):
-        return vector_norm(x, 2 if ord is None else ord, dim, keepdim, dtype)
-    return torch.linalg.matrix_norm(x, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
+    if ord is None or (dim is not None and len(dim) == 1) or (dim is None and A.ndim == 1):
+        return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype)
+    return torch.linalg.matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
 
 
 @decompose("torch.pairwise_distance F.pairwise_distance")
@@ -214,7 +212,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
 @decompose("torch.triplet_margin_loss")
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
                         eps: float = 1e-6,
-                        swap: bool = False, reduction: int = 1) -> Any:
+                        swap: bool = False, reduction: int = 0) -> Any:
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:

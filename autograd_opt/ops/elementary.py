@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.ops.helpers import H, masked
+from autograd_opt.ops.helpers import NUMBER, H, masked
 from autograd_opt.ops.table import ELEMENTWISE, PURE, define
 
 E = ELEMENTWISE | PURE
@@ -17,12 +17,18 @@ HALF_SQRT_PI = math.sqrt(math.pi) / 2
 LN2, LN10 = math.log(2), math.log(10)
 
 
+def at_most(y: Any, bound: float) -> Any:
+    """Tell where `y` is not above a bound: also at a number that is NaN, as torch."""
+    number: Any = y if isinstance(y, NUMBER) else None
+    return y <= bound if number is None else not number > bound
+
+
 def xlogy_x(g: Any, x: Any, y: Any) -> Any:
-    return torch.xlogy(g, y).masked_fill((x == 0.0) & (y <= 0.0), 0.0)
+    return torch.xlogy(g, y).masked_fill((x == 0.0) & at_most(y, 0.0), 0.0)
 
 
 def xlog1py_x(g: Any, x: Any, y: Any) -> Any:
-    return torch.special.xlog1py(g, y).masked_fill((x == 0.0) & (y <= -1.0), 0.0)
+    return torch.special.xlog1py(g, y).masked_fill((x == 0.0) & at_most(y, -1.0), 0.0)
 
 
 def sinc_x(g: Any, x: Any) -> Any:
@@ -91,26 +97,26 @@ define("entr", "x", E, "torch.special.entr", x=lambda g, x: g * (-(1 + x.log()))
 define("sin", "x", E, "torch.sin T.sin", x=lambda g, x: g * H(x.cos()))
 define("cos", "x", E, "torch.cos T.cos", x=lambda g, x: g * H(-x.sin()))
 define("tan", "x", E, "torch.tan T.tan", x=lambda g, ans: g * H(1 + ans * ans))
-define("asin", "x", E, "torch.asin torch.arcsin T.asin T.arcsin", x=lambda g, x: g * H((1 - x * x).rsqrt()))
-define("acos", "x", E, "torch.acos torch.arccos T.acos T.arccos", x=lambda g, x: g * H(-(1 - x * x).rsqrt()))
+define("asin", "x", E, "torch.asin torch.arcsin T.asin T.arcsin", x=lambda g, x: g * H((-x * x + 1).rsqrt()))
+define("acos", "x", E, "torch.acos torch.arccos T.acos T.arccos", x=lambda g, x: g * -H((-x * x + 1).rsqrt()))
 define("atan", "x", E, "torch.atan torch.arctan T.atan T.arctan", x=lambda g, x: g / H(x * x + 1))
 define("sinc", "x", E, "torch.sinc T.sinc torch.special.sinc", x=sinc_x)
 # ----- hyperbolic -----
 define("sinh", "x", E, "torch.sinh T.sinh", x=lambda g, x: g * H(x.cosh()))
 define("cosh", "x", E, "torch.cosh T.cosh", x=lambda g, x: g * H(x.sinh()))
-define("asinh", "x", E, "torch.asinh torch.arcsinh T.asinh T.arcsinh", x=lambda g, x: g * H((x * x + 1).rsqrt()))
+define("asinh", "x", E, "torch.asinh torch.arcsinh T.asinh T.arcsinh", x=lambda g, x: g * H((x ** 2 + 1).rsqrt()))
 define("acosh", "x", E, "torch.acosh torch.arccosh T.acosh T.arccosh", x=acosh_x)
-define("atanh", "x", E, "torch.atanh torch.arctanh T.atanh T.arctanh", x=lambda g, x: g * H((1 - x * x).reciprocal()))
+define("atanh", "x", E, "torch.atanh torch.arctanh T.atanh T.arctanh", x=lambda g, x: g * H((1 - x ** 2).reciprocal()))
 # ----- special -----
-define("erf", "x", E, "torch.erf T.erf torch.special.erf", x=lambda g, x: TWO_OVER_SQRT_PI * (-(x * x)).exp() * g)
-define("erfc", "x", E, "torch.erfc T.erfc torch.special.erfc", x=lambda g, x: -TWO_OVER_SQRT_PI * (-(x * x)).exp() * g)
+define("erf", "x", E, "torch.erf T.erf torch.special.erf", x=lambda g, x: TWO_OVER_SQRT_PI * (-(x ** 2)).exp() * g)
+define("erfc", "x", E, "torch.erfc T.erfc torch.special.erfc", x=lambda g, x: -TWO_OVER_SQRT_PI * (-(x ** 2)).exp() * g)
 define("erfinv", "x", E, "torch.erfinv T.erfinv torch.special.erfinv",
        x=lambda g, x: HALF_SQRT_PI * x.erfinv().square().exp() * g)
 define("erfcx", "x", E, "torch.special.erfcx", x=lambda g, x, ans: (2.0 * x * ans - TWO_OVER_SQRT_PI) * g)
 define("ndtr", "x", E, "torch.special.ndtr", x=lambda g, x: g * ((x * x / -2).exp() / math.sqrt(2 * math.pi)))
 define("ndtri", "x", E, "torch.special.ndtri", x=lambda g, ans: g * math.sqrt(2 * math.pi) * (ans * ans / 2).exp())
 define("log_ndtr", "x", E, "torch.special.log_ndtr",
-       x=lambda g, x, ans: g / math.sqrt(2 * math.pi) * (-(ans + x * x / 2)).exp())
+       x=lambda g, x, ans: g / math.sqrt(2 * math.pi) * (-(ans + x ** 2 / 2)).exp())
 define("lgamma", "x", E, "torch.lgamma T.lgamma torch.special.gammaln", x=lambda g, x: g * x.digamma())
 define("digamma", "x", E, "torch.digamma T.digamma torch.special.digamma torch.special.psi",
        x=lambda g, x: g * torch.polygamma(1, x))

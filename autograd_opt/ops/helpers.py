@@ -14,7 +14,7 @@ from autograd_opt import errors
 from autograd_opt.abi import torch_private
 from autograd_opt.abi import torch_private as private
 
-NUMBER = (int, float, complex, np.number)
+NUMBER = (int, float, complex, np.number, np.bool_)
 TIES_SHARE = torch_private.VERSION >= (2, 14)
 """Since torch 2.14: equal tensors share the cotangent of `fmax`, `fmin`, `clamp`; at a number as bound, none."""
 

@@ -1,4 +1,8 @@
-"""Rules: loss functions.  `reduction` is torch's number: 0 none, 1 mean, 2 sum."""
+"""Rules: loss functions.  `reduction` is torch's number: 0 none, 1 mean, 2 sum.
+
+torch's compiled functions reduce nothing where they are not told to; its Python functions tell them, by default the
+mean.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +118,7 @@ def twice_mean(shape: Any, reduction: int) -> float:
 
 def bind_weighted(name: str, weights: tuple[str, ...]) -> Callable[..., Any]:
     """A loss of two tensors and of weights that torch does not differentiate with respect to."""
-    def bind(x: Any, y: Any, *given: Any, reduction: int = 1, **named: Any) -> Any:
+    def bind(x: Any, y: Any, *given: Any, reduction: int = 0, **named: Any) -> Any:
         if len(given) > len(weights):
             *given, reduction = given  # type: ignore[assignment]
         found = {**dict.fromkeys(weights), **dict(zip(weights, given, strict=False)), **named}
@@ -126,12 +130,12 @@ def bind_weighted(name: str, weights: tuple[str, ...]) -> Callable[..., Any]:
     absent: list[Any] = [(f"no {w}", 2 + i, None) for i, w in enumerate(weights)]   # no call can name these
     empty = inspect.Parameter.empty
     bind.__dict__["plan"] = Plan(
-        [("x", 0, empty), ("y", 1, empty), *((w, None, None) for w in weights), ("reduction", "reduction", 1), *absent],
+        [("x", 0, empty), ("y", 1, empty), *((w, None, None) for w in weights), ("reduction", "reduction", 0), *absent],
         3 + len(weights))
     return bind
 
 
-def bind_soft_margin(x: Any, y: Any, reduction: int = 1) -> Any:
+def bind_soft_margin(x: Any, y: Any, reduction: int = 0) -> Any:
     if torch.is_grad_enabled():
         refuse("soft_margin_loss", target=y)
     return (x, y), {"reduction": reduction}
@@ -149,7 +153,7 @@ def nll2d_kernel(x: Any, target: Any, weight: Any, *, reduction: int, ignore_ind
 
 
 @decompose("torch._C._nn.nll_loss_nd")
-def nll_loss_nd(x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
+def nll_loss_nd(x: Any, target: Any, weight: Any = None, reduction: int = 0, ignore_index: int = -100) -> Any:
     """By rank: vectors and matrices, images, and everything else as an image of one row."""
     if x.ndim < 1:
         raise errors.ArgumentError(f"Expected 1 or more dimensions (got {x.ndim})")
@@ -172,7 +176,7 @@ define("mse_loss", "x, y, reduction=1", R, "torch._C._nn.mse_loss",
        y=lambda g, x, y, *, reduction: fused(A.mse_loss_backward, g, y, x, reduction))
 define("mse_loss_backward", "g, x, y, reduction=1", R, "torch.ops.aten.mse_loss_backward",
        meaning=lambda g, x, y, *, reduction: g * twice_mean(x.shape, reduction) * (x - y),
-       g=lambda h, x, y, *, reduction: h * twice_mean(x.shape, reduction) * (x - y),
+       g=lambda h, x, y, *, reduction: A.mse_loss_backward(h, x, y, reduction),
        x=lambda h, g, x_shape, *, reduction: h * g * twice_mean(x_shape, reduction),
        y=lambda h, g, x_shape, *, reduction: -h * g * twice_mean(x_shape, reduction))
 define("smooth_l1_loss", "x, y, reduction=1, beta=1.0", R, "torch._C._nn.smooth_l1_loss",
@@ -225,7 +229,7 @@ for _name in ("nll_loss", "nll_loss2d"):
 
 
 @decompose("torch._C._nn.cross_entropy_loss")
-def cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100,
+def cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = 0, ignore_index: int = -100,
                   label_smoothing: float = 0.0) -> Any:
     """torch's own composition."""
     dim = 0 if x.ndim == 1 else 1
@@ -257,24 +261,24 @@ def cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = 1, i
 
 
 @decompose("torch._C._nn.l1_loss")
-def l1_loss(x: Any, y: Any, reduction: int = 1) -> Any:
+def l1_loss(x: Any, y: Any, reduction: int = 0) -> Any:
     return reduced((x - y).abs(), reduction)
 
 
 @decompose("torch.kl_div")
-def kl_div(x: Any, y: Any, reduction: int = 1, *, log_target: bool = False) -> Any:
+def kl_div(x: Any, y: Any, reduction: int = 0, *, log_target: bool = False) -> Any:
     return reduced(y.exp() * (y - x) if log_target else torch.xlogy(y, y) - y * x, reduction)
 
 
 @decompose("torch.hinge_embedding_loss")
-def hinge_embedding_loss(x: Any, y: Any, margin: float = 1.0, reduction: int = 1) -> Any:
+def hinge_embedding_loss(x: Any, y: Any, margin: float = 1.0, reduction: int = 0) -> Any:
     below = torch.where(y != 1, (margin - x).clamp_min(0), 0.0)
     return reduced(below + torch.where(y != -1, x, 0.0), reduction)
 
 
 @decompose("torch.margin_ranking_loss")
-def margin_ranking_loss(x: Any, other: Any, y: Any, margin: float = 0.0, reduction: int = 1) -> Any:
-    return reduced((-y * (x - other) + margin).clamp_min(0), reduction)
+def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: int = 0) -> Any:
+    return reduced((-target * (input1 - input2) + margin).clamp_min(0), reduction)
 
 
 @decompose("torch.poisson_nll_loss")

@@ -37,6 +37,8 @@ def prod_x(g: Any, x: Any, ans: Any, *, dim: Any, keepdim: bool) -> Any:
     if not x.ndim:
         return g
     g, ans = restore(g, x.shape, dim, keepdim), restore(ans, x.shape, dim, keepdim)
+    if x.dtype != ans.dtype:
+        x = x.to(ans.dtype)
     if not bool((x == 0).any()):
         return g * H(ans / x)
     if dim is None and not torch.is_grad_enabled() and int((x == 0).sum()) > 1:
@@ -45,7 +47,7 @@ def prod_x(g: Any, x: Any, ans: Any, *, dim: Any, keepdim: bool) -> Any:
     d = 0 if dim is None else dim
     n = flat.shape[d]
     if n == 1:
-        return g                                # as torch: no function of `x` that could be differentiated again
+        return g.reshape(x.shape)               # as torch: no function of `x` that could be differentiated again
     one = torch.ones_like(flat.narrow(d, 0, 1))
     before = torch.cat([one, flat.narrow(d, 0, n - 1)], d).cumprod(d)
     after = torch.cat([one, flat.narrow(d, 1, n - 1).flip(d)], d).cumprod(d).flip(d)
@@ -234,24 +236,27 @@ define_picked("sort", "dim=-1, descending=False, *, stable=False", "torch.sort T
 define_picked("topk", "k=1, dim=-1, largest=True, sorted=True", "torch.topk T.topk", torch.topk)
 define_picked("kthvalue", "k=1, dim=-1, keepdim=False", "torch.kthvalue T.kthvalue", torch.kthvalue)
 define_picked("mode", "dim=-1, keepdim=False", "torch.mode T.mode", torch.mode)
+
+
+def overloaded(name: str, both: str | None = None) -> Callable[..., str | None]:
+    """Tell apart: of all elements, over an axis, of two tensors; options need an axis."""
+    def pick(x: Any, dim: Any = None, *args: Any, **kwargs: Any) -> str | None:
+        if (isinstance(dim, torch.Tensor) and both) or "other" in kwargs:
+            return both
+        if dim is None and not args and not kwargs:
+            return f"{name}_all"
+        return None if dim is None and "axis" not in kwargs else f"{name}_dim"
+    return pick
+
+
 for _name in ("median", "nanmedian"):
     define(f"{_name}_all", "x", R, forward=getattr(torch, _name), x=all_extreme)
     define_picked(f"{_name}_dim", "dim=0, keepdim=False", "", getattr(torch, _name))
-    choose(f"torch.{_name} T.{_name}",
-           lambda *args, _n=_name, **kwargs: f"{_n}_dim" if len(args) + len(kwargs) > 1 else f"{_n}_all")
+    choose(f"torch.{_name} T.{_name}", overloaded(_name))
 for _name in ("cummax", "cummin"):
     define(_name, "x, dim=0", R | MULTI, f"torch.{_name} T.{_name}", kernel=scan_kernel(getattr(torch, _name)),
            keeps="x",
            x=lambda g, x_shape, extra, *, dim: scan_back(g.parts[0], x_shape, extra, dim))
-
-
-def overloaded(name: str, both: str) -> Callable[..., str | None]:
-    """max and min: of all elements, over an axis, or of two tensors."""
-    def pick(x: Any, dim: Any = None, *args: Any, **kwargs: Any) -> str | None:
-        if isinstance(dim, torch.Tensor) or "other" in kwargs:
-            return both
-        return f"{name}_all" if dim is None and not args and not kwargs else f"{name}_dim"
-    return pick
 
 
 choose("torch.max T.max", overloaded("max", "maximum"))

@@ -23,6 +23,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -294,9 +295,22 @@ def decompose(calls: str) -> Callable[[Rule], Rule]:
         for call in calls.split():
             found = resolve(call)
             if found is not None:
-                DECOMPOSE[found] = function
+                DECOMPOSE[found] = function if isinstance(found, FunctionType) else spelled(function)
         return function
     return register
+
+
+def spelled(function: Rule) -> Rule:
+    """Give `function` the names that torch's compiled code has for its arguments."""
+    names = list(inspect.signature(function).parameters)
+    first, second = (*names, "", "")[:2]
+    words = {"axis": "dim", "keepdims": "keepdim", **dict.fromkeys(("input", "x", "a", "x1"), first),
+             **dict.fromkeys(("other", "x2", "target"), second)}
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **{name if name in names else words.get(name, name): x for name, x in kwargs.items()})
+    return call
 
 
 def rename(kwargs: dict[str, Any], operands: Iterable[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Ask about the arguments of a call, and about who sees it first; lend what others may write."""
 
-from numbers import Integral, Number, Real
+from numbers import Integral, Number
 
 import torch
 
@@ -130,7 +130,7 @@ cdef object plain(object x, bint tensors, int levels):
         return x.item() if isinstance(x, Tensor) and x.dim() == 0 else x
     if kind in plain_kinds or not isinstance(x, Number):
         return x
-    return int(x) if isinstance(x, Integral) else float(x) if isinstance(x, Real) else complex(x)
+    return int(x) if isinstance(x, Integral) else complex(x) if isinstance(x, complex) else float(x)
 
 
 cdef tuple plain_numbers(tuple args, dict kwargs):

@@ -10,6 +10,7 @@ cdef class Kernel:
     cdef int arity
     cdef int direct              # its place among the kernels called by their C++ entry, or -1
     cdef bint numbers            # is a number beside the tensor the same as a tensor of one?
+    cdef bint tensors            # does torch refuse a number there?
 
 cdef dict KERNELS                        # operator name -> Kernel
 cdef object fast_unary(Kernel k, object a, bint asked=*)

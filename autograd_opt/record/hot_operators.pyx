@@ -136,6 +136,7 @@ cdef class Kernel:
         names = PAIRS if self.arity == 2 else SINGLES
         self.direct = names.index(name) if name in names else -1
         self.numbers = name in ("add", "sub", "mul", "div")
+        self.tensors = not self.numbers and name != "pow"
 
 
 cdef inline bint all_plain(object a, object b) except -1:
@@ -160,7 +161,7 @@ cdef object fast_binary(Kernel k, object a, object b):
     if tp == NULL:
         return None
     tape = <Tape>tp
-    if not tape.plain or tape.guarded or not ordinary(a) or not (type(b) is float or type(b) is int or ordinary(b)):
+    if not tape.plain or tape.guarded or not ordinary(a) or not (ordinary(b) or not k.tensors and (type(b) is float or type(b) is int)):
         return None
     grad = grad_on()
     if not grad and (tape.optimize and not settled() or not all_plain(a, b)):

@@ -69,7 +69,7 @@ cdef object count(object shape, object dim):
     if dim is None or dim == () or dim == []:
         for i in range(rank):
             n *= shape[i]
-    elif type(dim) is int:
+    elif isinstance(dim, int):
         n = shape[dim % rank] if rank else 1
     else:
         for d in dim:
@@ -84,7 +84,7 @@ cdef object restored(object g, object shape, object dim, bint keepdim):
         return g
     if dim is None or dim == () or dim == []:
         return g
-    if type(dim) is int:
+    if isinstance(dim, int):
         return ao_method(unsqueeze, g, (dim % rank,))
     for d in sorted([d % rank for d in dim]):
         g = ao_method(unsqueeze, g, (d,))
