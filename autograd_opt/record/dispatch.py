@@ -69,6 +69,8 @@ def classify(func: Any) -> Handler:
         name = INPLACE[func]
         if func is inplace.POWER:
             return routes.Write(inplace.handler(name))
+        if not OPS[name].differentiable:    # in torch `x.eq_(1)` has a gradient of zeros, `x.logical_not_()` that of x
+            return routes.Write(inplace.opaque_handler)
         return routes.Write(inplace.handler(name), OPS[name], BINDERS[name], rename)
     if original(func) is not func:
         return replaced

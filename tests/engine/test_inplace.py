@@ -514,3 +514,32 @@ def test_what_an_assignment_is_called(optimize):
     expected = program()
     with ao.AutogradGraph(optimize=optimize):
         assert program() == expected
+
+
+WRITTEN = sorted(name for name in dir(Tensor) if name.endswith("_") and not name.startswith("_")
+                 and name not in ("requires_grad_", "share_memory_"))
+GIVEN = {"alone": (), "number": (1,), "floats": (torch.tensor([1.0, 0.5, -1.0, 0.0], dtype=torch.float64),),
+         "integers": (torch.tensor([1, 0, 1, 0]),)}
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_form_has_torchs_gradient(name: str, optimize: bool) -> None:
+    """Forms that take these arguments and that torch differentiates, comparisons and logic of floats among them."""
+    def outcome(given: tuple[Any, ...]) -> Any:
+        x = torch.tensor([0.3, -0.7, 1.0, 0.0], dtype=torch.float64, requires_grad=True)
+        y = x * 1
+        torch.manual_seed(0)
+        try:
+            getattr(y, name)(*given)
+            gradients = torch.autograd.grad(y.sum(), x, allow_unused=True) if y.requires_grad else ()
+        except (TypeError, RuntimeError, IndexError):
+            return None
+        return y.detach().clone(), *gradients
+
+    for given in GIVEN.values():
+        expected = outcome(given)
+        if expected is not None:
+            with ao.AutogradGraph(optimize=optimize):
+                found = outcome(given)
+            torch.testing.assert_close(found, expected, equal_nan=True)
