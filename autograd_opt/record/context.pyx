@@ -224,12 +224,7 @@ cdef class Context:
     cdef public object place             # what graphs opened at one place have learned is known by it; by default the line
     cdef readonly Context outer
     cdef int paused                      # was recording paused in the thread that this graph was opened in?
-    cdef bint shortened                  # are torch's functions still ours while the graph is left, for `resume`?
     cdef object guard, manager, results
-
-    def __dealloc__(self):
-        if self.shortened:                   # left, and never entered again
-            end_shortcuts()
 
     def configure(self, optimize, passes, verify, anomaly, name, allowance, sources):
         """Take what the user has asked for; the parameters are those of `AutogradGraph`."""
@@ -309,9 +304,7 @@ cdef class Context:
             (<Tape>self.tape).modes = ao_mode_count()
             for mode in above:
                 push(mode)
-            if not self.shortened:
-                begin_shortcuts()
-            self.shortened = False
+            begin_shortcuts()
         else:
             (<Tape>self.tape).modes = (<Tape>outer.tape).modes
         self.outer = outer
@@ -329,7 +322,7 @@ cdef class Context:
     def suspend(self):
         """Leave the graph, and keep its nodes for `resume`."""
         set_paused(self.paused)
-        self.end(True)
+        self.end()
         if self.optimize:
             self.remember()
             self.tape.retention.forget_values()
@@ -340,7 +333,7 @@ cdef class Context:
         self.begin(True)
         self.paused = set_paused(0)
 
-    cdef int end(self, bint to_resume=False) except -1:
+    cdef int end(self) except -1:
         """Let the tape record in this thread no more."""
         cdef Context top, above
         ident = PyThread_get_thread_ident()
@@ -364,10 +357,7 @@ cdef class Context:
         if top is None:
             set_innermost_graph(None)
             set_active_tape(None)
-            if to_resume:
-                self.shortened = True
-            else:
-                end_shortcuts()
+            end_shortcuts()
             take_mode()
         else:
             set_innermost_graph(top)
@@ -380,9 +370,6 @@ cdef class Context:
 
     cpdef int _release(self) except -1:
         """Let the nodes go, and what was made of them."""
-        if self.shortened:
-            self.shortened = False
-            end_shortcuts()
         if self.tape is not None:
             self.tape.clear()
         self._dag = None

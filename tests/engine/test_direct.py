@@ -362,3 +362,15 @@ def test_memory_is_given_away_before_the_first_graph() -> None:
     code = ("import torch, autograd_opt; from torch.utils.dlpack import to_dlpack; t = torch.ones(2)\n"
             "assert torch.equal(torch.from_dlpack(t), t) and torch.equal(torch.from_dlpack(to_dlpack(t)), t)")
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_torchs_functions_are_torchs_while_a_region_waits_for_its_backward() -> None:
+    """Between the forward and the backward run of a region no graph is open, and scripts are compiled as without it."""
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.relu(x)
+
+    x = torch.tensor([-1.0, 2.0], requires_grad=True)
+    result = ao.optimize(lambda x: torch.nn.functional.relu(x) * 2)(x)
+    assert torch.jit.script(f)(x).tolist() == [0.0, 2.0]
+    result.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0.0, 2.0]
