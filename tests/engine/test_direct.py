@@ -373,4 +373,5 @@ def test_torchs_functions_are_torchs_while_a_region_waits_for_its_backward() -> 
     result = ao.optimize(lambda x: torch.nn.functional.relu(x) * 2)(x)
     assert torch.jit.script(f)(x).tolist() == [0.0, 2.0]
     result.sum().backward()
-    assert x.grad is not None and x.grad.tolist() == [0.0, 2.0]
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.0, 2.0]
