@@ -107,7 +107,6 @@ cdef object is_neg = base.__dict__["is_neg"]
 cdef object is_zero = base.__dict__["_is_zerotensor"]
 cdef object is_nested = ao_own(base.__dict__["is_nested"])
 cdef object is_quantized = ao_own(base.__dict__["is_quantized"])
-
 cdef object is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 cdef object get_layout = ao_own(base.__dict__["layout"])
 cdef object get_storage = base.__dict__["untyped_storage"]

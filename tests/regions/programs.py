@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
@@ -698,15 +697,18 @@ def recorded_functional_jacobians(wrap: Wrap) -> Any:
     return found
 
 
+def products_with_jacobian(wrap: Wrap, create_graph: bool) -> Any:
+    """The product of one cotangent with a region's Jacobian, for transforms."""
+    x = leaf(3)
+    y = wrap(lambda t: t.sin() * t.sum())(x * 2)
+    return lambda v: torch.autograd.grad(y, x, v, retain_graph=True, create_graph=create_graph)[0]
+
+
 @program
 def recorded_vmapped_gradients(wrap: Wrap) -> Any:
-    f = wrap(lambda t: t.sin() * t.sum())
-    x = leaf(3)
-    y = f(x * 2)
-    one = functools.partial(torch.autograd.grad, y, x, retain_graph=True, create_graph=True)
+    one = products_with_jacobian(wrap, True)
     rows = torch.eye(3).double()
-    return (torch.func.vmap(lambda v: one(v)[0])(rows),
-            torch.func.vmap(torch.func.vmap(lambda v: one(v)[0]))(torch.stack([rows, rows * 2])))
+    return torch.func.vmap(one)(rows), torch.func.vmap(torch.func.vmap(one))(torch.stack([rows, rows * 2]))
 
 
 def derivatives(y: torch.Tensor, inputs: list[torch.Tensor]) -> Iterator[Any]:
@@ -847,10 +849,7 @@ def gradients_that_are_one_cotangent(wrap: Wrap) -> Any:
 
 @program
 def a_vmapped_gradient(wrap: Wrap) -> Any:
-    f = wrap(lambda t: t.sin() * t.sum())
-    x = leaf(3)
-    y = f(x * 2)
-    return torch.func.vmap(lambda v: torch.autograd.grad(y, x, v, retain_graph=True)[0])(torch.eye(3).double())
+    return torch.func.vmap(products_with_jacobian(wrap, False))(torch.eye(3).double())
 
 
 @program
