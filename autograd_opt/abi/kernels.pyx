@@ -4,8 +4,8 @@
 What a binding does for a call that is known to be an ordinary one, parsing arguments by name and type, costs
 1,000 to 2,000 instructions, and `torch.ops`, which alone reaches `nll_loss_backward`, 10,000.  The functions
 below call what the binding ends in, `at::_ops::…::call`, the dispatcher's own entry, so that whoever listens there (dispatch
-modes, profilers, tracers) hears what it has always heard.  Like a binding they let other threads run meanwhile, and make
-torch's exceptions Python's.
+modes, profilers, tracers) hears what it has always heard.  Like a binding they let other threads run meanwhile, but for
+operands so small that the kernel is done before another thread would have begun, and make torch's exceptions Python's.
 
 torch's types are named nowhere: an `at::Tensor` is passed by its address and returned as one pointer that it
 consists of.  Where a symbol is missing, a result is another than the binding's, or this module was not built for want of
@@ -46,6 +46,10 @@ cdef extern from *:
     PyObject *(*wrap)(Value *);
     void (*translate)(const std::exception_ptr &);
     int (*drop)(void *);
+    int32_t (*count)(const void *, int64_t *);
+    int32_t (*device)(const void *, int32_t *);
+    int32_t cpu = 0;
+    const int64_t SMALL = 1024;              /* the product of two has a million entries at most, half a millisecond's work */
     Value (*call_mm)(const void *, const void *);
     Value (*call_t)(const void *);
     Value (*call_sum)(const void *, Axes, bool, Kind);
@@ -58,12 +62,17 @@ cdef extern from *:
     Number *zero = nullptr, *one = nullptr;
     void *elementwise[24];                   /* addresses by place, see `PLACES` */
 
-    template <typename F> bool done(F f) {
-        /* call `f` while other threads may run; false with Python's exception for torch's */
+    bool small(const void *x) {
+        int32_t kind;
+        int64_t n;
+        return !device(x, &kind) && kind == cpu && !count(x, &n) && n <= SMALL;
+    }
+    template <typename F, typename... Operands> bool done(F f, Operands... operands) {
+        /* call `f`, while other threads may run unless all operands are small; false with Python's exception for torch's */
         std::exception_ptr failed;
-        PyThreadState *state = PyEval_SaveThread();
+        PyThreadState *state = (small(operands) && ...) ? nullptr : PyEval_SaveThread();
         try { f(); } catch (...) { failed = std::current_exception(); }
-        PyEval_RestoreThread(state);
+        if (state != nullptr) PyEval_RestoreThread(state);
         if (!failed) return true;
         translate(failed);
         return false;
@@ -74,9 +83,9 @@ cdef extern from *:
         drop(v);
         return found;
     }
-    template <typename F> PyObject *made(F f) {
+    template <typename F, typename... Operands> PyObject *made(F f, Operands... operands) {
         Value *v = nullptr;
-        return done([&] { v = new Value(f()); }) ? wrapped(v) : nullptr;
+        return done([&] { v = new Value(f()); }, operands...) ? wrapped(v) : nullptr;
     }
     Maybe maybe(void *t) {
         Maybe found;
@@ -84,7 +93,7 @@ cdef extern from *:
         return found;
     }
 
-    PyObject *ao_mm(void *x, void *y) { return made([&] { return call_mm(x, y); }); }
+    PyObject *ao_mm(void *x, void *y) { return made([&] { return call_mm(x, y); }, x, y); }
     PyObject *ao_turned_mm(void *x, void *y) {
         return made([&] {
             struct Held {
@@ -92,21 +101,21 @@ cdef extern from *:
                 ~Held() { drop(t); }
             } held{new Value(call_t(x))};
             return call_mm(held.t, y);
-        });
+        }, x, y);
     }
     PyObject *ao_sum_first(void *x) {
         static const int64_t first = 0;
-        return made([&] { return call_sum(x, Axes{Row{&first, 1}}, false, Kind()); });
+        return made([&] { return call_sum(x, Axes{Row{&first, 1}}, false, Kind()); }, x);
     }
-    PyObject *ao_linear(void *x, void *w, void *b) { return made([&] { return call_linear(x, w, maybe(b)); }); }
-    PyObject *ao_threshold(void *g, void *y) { return made([&] { return call_threshold(g, y, *zero); }); }
+    PyObject *ao_linear(void *x, void *w, void *b) { return made([&] { return call_linear(x, w, maybe(b)); }, x, w); }
+    PyObject *ao_threshold(void *g, void *y) { return made([&] { return call_threshold(g, y, *zero); }, g); }
     int ao_threshold_into(void *g, void *y) {
-        return done([&] { call_threshold_into(g, y, *zero, g); }) ? 0 : -1;
+        return done([&] { call_threshold_into(g, y, *zero, g); }, g) ? 0 : -1;
     }
     PyObject *ao_nll(void *x, void *target, void *weight, int64_t reduction, int64_t ignored, PyObject **total) {
         std::tuple<Value, Value> both;
         PyObject *loss;
-        if (!done([&] { both = call_nll(x, target, maybe(weight), reduction, ignored); })) return nullptr;
+        if (!done([&] { both = call_nll(x, target, maybe(weight), reduction, ignored); }, x)) return nullptr;
         loss = wrapped(new Value(std::get<0>(both)));
         *total = wrapped(new Value(std::get<1>(both)));
         if (loss != nullptr && *total != nullptr) return loss;
@@ -115,28 +124,28 @@ cdef extern from *:
         return nullptr;
     }
     PyObject *ao_nll_back(void *g, void *x, void *target, void *weight, int64_t reduction, int64_t ignored, void *total) {
-        return made([&] { return call_nll_back(g, x, target, maybe(weight), reduction, ignored, total); });
+        return made([&] { return call_nll_back(g, x, target, maybe(weight), reduction, ignored, total); }, x);
     }
     /* Elementwise kernels, by their places in `elementwise`. */
     template <int k> PyObject *ao_single(void *x) {
-        return made([&] { return ((Value (*)(const void *))elementwise[k])(x); });
+        return made([&] { return ((Value (*)(const void *))elementwise[k])(x); }, x);
     }
     template <int k> PyObject *ao_pair(void *x, void *y) {
-        return made([&] { return ((Value (*)(const void *, const void *))elementwise[k])(x, y); });
+        return made([&] { return ((Value (*)(const void *, const void *))elementwise[k])(x, y); }, x, y);
     }
     template <int k> PyObject *ao_sum(void *x, void *y) {
-        return made([&] { return ((Value (*)(const void *, const void *, const Number &))elementwise[k])(x, y, *one); });
+        return made([&] { return ((Value (*)(const void *, const void *, const Number &))elementwise[k])(x, y, *one); }, x, y);
     }
     template <int k> int ao_into(void *x, void *y) {
-        return done([&] { ((void *(*)(void *, const void *))elementwise[k])(x, y); }) ? 0 : -1;
+        return done([&] { ((void *(*)(void *, const void *))elementwise[k])(x, y); }, x) ? 0 : -1;
     }
     template <int k> int ao_sum_into(void *x, void *y) {
-        return done([&] { ((void *(*)(void *, const void *, const Number &))elementwise[k])(x, y, *one); }) ? 0 : -1;
+        return done([&] { ((void *(*)(void *, const void *, const Number &))elementwise[k])(x, y, *one); }, x) ? 0 : -1;
     }
     template <int k> int ao_product(void *x, void *y, void *z) {
         return done([&] {
             ((void *(*)(void *, const void *, const void *, const Number &))elementwise[k])(x, y, z, *one);
-        }) ? 0 : -1;
+        }, x) ? 0 : -1;
     }
     #define AO_PLACES(f, k) (size_t)&f<k>, (size_t)&f<k + 1>, (size_t)&f<k + 2>, (size_t)&f<k + 3>
     #define AO_PAIR_OF_PLACES(f, k) (size_t)&f<k>, (size_t)&f<k + 1>
@@ -154,12 +163,13 @@ cdef extern from *:
         return done([&] {
             if (zero == nullptr) zero = new Number(call_number(nought));
             if (one == nullptr) one = new Number(call_number(unit));
+            device(nought, &cpu);
         });
     }
     template <typename F> void take(F &f, size_t address) { f = reinterpret_cast<F>(address); }
     void ao_take(size_t a_wrap, size_t a_translate, size_t a_drop, size_t mm, size_t t, size_t sum, size_t linear,
-                 size_t threshold, size_t threshold_into, size_t nll, size_t nll_back, size_t number) {
-        take(wrap, a_wrap), take(translate, a_translate), take(drop, a_drop), take(call_mm, mm), take(call_t, t);
+                 size_t threshold, size_t threshold_into, size_t nll, size_t nll_back, size_t number, size_t a_count, size_t a_device) {
+        take(count, a_count), take(device, a_device), take(wrap, a_wrap), take(translate, a_translate), take(drop, a_drop), take(call_mm, mm), take(call_t, t);
         take(call_sum, sum), take(call_linear, linear), take(call_threshold, threshold);
         take(call_threshold_into, threshold_into), take(call_nll, nll), take(call_nll_back, nll_back);
         take(call_number, number);
@@ -177,7 +187,8 @@ cdef extern from *:
     bint ao_keep(void *nought, void *unit) except False
     size_t ao_caller(int k, size_t address)
     void ao_take(size_t wrap, size_t translate, size_t drop, size_t mm, size_t t, size_t sum, size_t linear,
-                 size_t threshold, size_t threshold_into, size_t nll, size_t nll_back, size_t number)
+                 size_t threshold, size_t threshold_into, size_t nll, size_t nll_back, size_t number, size_t count,
+                 size_t device)
 
 
 ctypedef object (*one_read)(void *)
@@ -238,7 +249,8 @@ def take(dict found, dict elementwise, zero, one):
     Returns the addresses of the functions above, by name.
     """
     ao_take(found["wrap"], found["translate"], found["drop"], found["mm"], found["t"], found["sum"], found["linear"],
-            found["threshold"], found["threshold_into"], found["nll"], found["nll_back"], found["number"])
+            found["threshold"], found["threshold_into"], found["nll"], found["nll_back"], found["number"],
+            found["count"], found["device"])
     ao_keep(tensor_in(zero), tensor_in(one))
     return {
         **{name: ao_caller(PLACES[name], address) for name, address in elementwise.items()},

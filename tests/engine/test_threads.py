@@ -355,3 +355,44 @@ def test_a_graph_is_left_once():
         (x * 3).sum().backward()
     assert seen == [True] * 3
     assert torch.equal(x.grad, torch.full((2,), 3.0))
+
+
+@OPTIMIZE
+def test_another_thread_runs_during_a_long_kernel(optimize):
+    """Kernels of small operands keep the interpreter's lock; one that takes long lets others have it."""
+    x = torch.randn(1500, 1500, dtype=torch.float64, requires_grad=True)
+    times, ended = [], threading.Event()
+
+    def note():
+        while not ended.is_set():
+            times.append(time.perf_counter())
+            time.sleep(1e-3)
+
+    other = threading.Thread(target=note)
+    with ao.AutogradGraph(optimize=optimize):
+        x @ x                                # what is loaded and compared at the first call is there
+        other.start()
+        start = time.perf_counter()
+        x @ x
+        end = time.perf_counter()
+        ended.set()
+        other.join()
+    within = [t for t in times if start <= t <= end]
+    assert max(b - a for a, b in zip([start, *within], [*within, end], strict=True)) < (end - start) / 2
+
+
+@OPTIMIZE
+def test_leaves_at_addresses_used_before(optimize):
+    """A tensor at the address of one that is gone is a leaf of its own."""
+    p, seen = torch.ones(3, requires_grad=True), set()
+    with ao.AutogradGraph(optimize=optimize):
+        y = p.sum()
+        for i in range(200):
+            t = torch.full((3,), float(i))
+            seen.add(id(t))
+            y = y + (p + t).sum()
+            del t
+        y.backward()
+    assert len(seen) < 200
+    assert y.item() == 3 + sum(3 + 3 * i for i in range(200))
+    assert torch.equal(p.grad, torch.full((3,), 201.0))
