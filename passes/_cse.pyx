@@ -129,7 +129,7 @@ cdef bint sweep(
     return i == n
 
 
-cdef Py_ssize_t slots_for(Py_ssize_t n):
+cdef Py_ssize_t slots_for(Py_ssize_t n) noexcept nogil:
     """The power of two that leaves a third of the slots free, or more."""
     cdef Py_ssize_t slots = 16
     while 2 * slots < 3 * n:

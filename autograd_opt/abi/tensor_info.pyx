@@ -382,7 +382,7 @@ cdef enum:
     MEMORY = 72                          # bytes of the object for a piece of memory that are looked through: it is no smaller
 
 
-cdef bint all_say(list memories, list answers, int place):
+cdef bint all_say(list memories, list answers, int place) except -1:
     """Is this byte of each object the answer?"""
     for memory, answer in zip(memories, answers):
         if (<unsigned char *><size_t>memory)[place] != <unsigned char>answer:

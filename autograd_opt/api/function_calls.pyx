@@ -80,13 +80,13 @@ cdef class Call:
     cdef dict old_base
     cdef bint grad, with_setup
 
-    cdef bint is_input(self, object t):
+    cdef bint is_input(self, object t) except -1:
         for i in self.positions:
             if self.args[<Py_ssize_t>i] is t:
                 return True
         return False
 
-    cdef bint is_dirty(self, object t):
+    cdef bint is_dirty(self, object t) except -1:
         return place_of(t, self.ctx._dirty) >= 0
 
 
@@ -174,7 +174,7 @@ cdef bint any_follows(list found) except -1:
     return False
 
 
-cdef bint is_leaf(Node node):
+cdef bint is_leaf(Node node) except -1:
     """Is this a leaf that requires grad, perhaps one written outside the record?"""
     while node.op.name == "written":
         node = node.in0
@@ -304,7 +304,7 @@ cdef bint fresh(object o) except -1:
         and not has(o, NODE) and not has(o, MARK)
 
 
-cdef bint has(object o, object name):
+cdef bint has(object o, object name) except -1:
     """True if an object has this attribute."""
     cdef PyObject *found = ao_try_attr(o, name)
     if found == NULL:

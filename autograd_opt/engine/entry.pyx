@@ -180,7 +180,7 @@ cdef object bare_target(Tape tape, object t):
         return None
     if ao_is_view(t) or ao_get(get_hooks, t) is not None:
         return None
-    node = tape.leaves.get(<size_t><PyObject *>t)
+    node = tape.leaf_of(<PyObject *>t)
     if node is None:
         return UNSEEN if not is_custom(t) or getattr(t, MARK, False) is True else None
     return node if node.index >= 0 and node.flags & (LEAF | REQUIRES_GRAD) == LEAF | REQUIRES_GRAD else None

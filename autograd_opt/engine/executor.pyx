@@ -94,8 +94,10 @@ cdef object execute(GraphTask task, list roots, list cotangents, inputs):
                     visit_leaves(task, node)
         if task.turns is not None:
             visit_overdue(task, -1)
-    except BaseException:
+    except BaseException as error:
         task.abandon()
+        if task.running is not None and isinstance(error, Exception):
+            refusals.locate(error, task.running)
         raise
     return task.captured
 
@@ -205,16 +207,14 @@ cdef int step(GraphTask task, Node node, object g) except -1:
         raise refusals.dropped(node)
     if node.flags & FREED and not stateless(node):
         raise refusals.freed(node)
-    try:
-        if task.needed is not None and op.several:
-            whole(task, node)
-        if node.hooks is None:
-            differentiate(task, node, op, g)
-        else:
-            with_hooks(task, node, op, g)
-    except Exception as error:
-        refusals.locate(error, node)
-        raise
+    task.running = node
+    if task.needed is not None and op.several:
+        whole(task, node)
+    if node.hooks is None:
+        differentiate(task, node, op, g)
+    else:
+        with_hooks(task, node, op, g)
+    task.running = None
     if not task.retain and task.own:
         task.tape.spend(node)
         task.tape.drain()
@@ -244,7 +244,7 @@ cdef int with_hooks(GraphTask task, Node node, Op op, object g) except -1:
     return 0
 
 
-cdef bint beyond(GraphTask task, Node node):
+cdef bint beyond(GraphTask task, Node node) except -1:
     """Does a captured node also lead to another one, or is it called for its own sake?"""
     if task.accumulate or task.calls and (node.op.functions or node.hooks is not None and node.hooks.post):
         return True
@@ -317,7 +317,7 @@ cdef int joint(GraphTask task, Node node, Op op, object g) except -1:
     return 0
 
 
-cdef inline bint undefined(Op op, object g):
+cdef inline bint undefined(Op op, object g) except -1:
     """Is there no cotangent at all for a rule?  A Function is called all the same."""
     if g is None:
         return not op.functions

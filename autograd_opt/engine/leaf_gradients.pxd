@@ -2,5 +2,5 @@
 
 from autograd_opt.graph.node cimport Node
 
-cdef bint hookless(object t)
+cdef bint hookless(object t) except -1
 cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) except -1

@@ -41,7 +41,7 @@ cdef object acquire = ACCUMULATING.acquire
 cdef object release = ACCUMULATING.release
 
 
-cdef bint hookless(object t):
+cdef bint hookless(object t) except -1:
     """True if a custom leaf still requires grad, without hooks of a context's."""
     if not is_custom(t):
         return False

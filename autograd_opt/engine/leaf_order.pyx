@@ -38,7 +38,7 @@ cdef int find_last(GraphTask task, list roots) except -1:
     return 0
 
 
-cdef int64_t as_written(Node node):
+cdef int64_t as_written(Node node) except? -1:
     """The last node on the way from `node`, which is the leaf it was merged into, to that leaf: as a view of a view is."""
     cdef Node below = node
     while below is not None and below.flags & MERGED and below.leader is node.leader:
@@ -56,12 +56,12 @@ cdef list due_leaves(GraphTask task, Node user):
     return waiting_order(left, user) if len(left) > 1 else left
 
 
-cdef bint beside(GraphTask task, int64_t index):
+cdef bint beside(GraphTask task, int64_t index) except -1:
     """Is the next that waits the leaf recorded just before leaf `index`: are both operands of one operation?"""
     return task.frontier.heap[0] == index - 1 and (<Node>task.tape.nodes[index - 1]).flags & LEAF != 0
 
 
-cdef bint in_turn(GraphTask task, Node bias):
+cdef bint in_turn(GraphTask task, Node bias) except -1:
     """Are these the weight and the bias of a linear layer, which torch visits in this order?"""
     cdef Node user, other
     cdef int64_t index = bias.index

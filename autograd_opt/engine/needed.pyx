@@ -45,7 +45,7 @@ cdef Leads needed_for(Tape tape, list roots, dict targets, set makers, bint merg
     return found
 
 
-cdef bint intermediate(inputs):
+cdef bint intermediate(inputs) except -1:
     """Is any of these nodes something other than a leaf?"""
     cdef Node node
     for other in inputs:

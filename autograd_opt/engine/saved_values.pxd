@@ -6,4 +6,4 @@ cdef object stale(Node node, int i)
 cdef object saved(Node node, int i)
 cpdef object require_unwritten(Node node)
 cdef object answer(Node node, bint recorded)
-cdef bint stateless(Node node)
+cdef bint stateless(Node node) except -1

@@ -96,7 +96,7 @@ cdef object revive(Node node, object t):
     return make(node, t)
 
 
-cdef bint reads_extra(Op op):
+cdef bint reads_extra(Op op) except -1:
     """Does a rule read what the call itself has left, as noise, indices or torch's small graph?"""
     if op.joint is not None:
         return 9 in (<Vjp>op.joint).codes
@@ -106,7 +106,7 @@ cdef bint reads_extra(Op op):
     return False
 
 
-cdef bint stateless(Node node):
+cdef bint stateless(Node node) except -1:
     """Can a spent node run again because its rules read nothing that was released?"""
     cdef uint32_t mask = 0
     cdef Py_ssize_t i

@@ -34,6 +34,7 @@ cdef class GraphTask:
     cdef bint accumulate
     cdef object accumulator      # engine/accumulate.py
     cdef readonly Py_ssize_t executed
+    cdef Node running            # whose rule or hooks are being called, for the text of an error
     cdef bint own                # is what sends now reached itself, or only through a twin?
     cdef public bint anomaly
     cdef readonly object batch   # vectorized.Batch, where each cotangent stands for many
@@ -57,9 +58,9 @@ cdef class GraphTask:
     cdef object add(self, object old, object g)
     cdef object take(self, Node node)
     cdef int abandon(self) except -1
-    cdef bint pending(self, Node node)
-    cpdef bint wants(self, Node node)
-    cdef bint leads(self, Node node)
+    cdef bint pending(self, Node node) except -1
+    cpdef bint wants(self, Node node) except -1
+    cdef bint leads(self, Node node) except -1
     cdef int send_fixed(self, Node node, Node operand, object g, uint32_t fix) except -1
     cdef int deliver(self, Node node, Node operand, object g) except -1
     cdef int send_part(self, Node output, Node parent, object g) except -1

@@ -156,7 +156,7 @@ cdef class GraphTask:
         self.fresh = self.solid = False
         return self.overflow.pop(node.index)
 
-    cdef bint pending(self, Node node):
+    cdef bint pending(self, Node node) except -1:
         """Does a cotangent of this run wait for `node`?"""
         return node.task == self.id and node.cotangent != NULL or node.index in self.overflow
 
@@ -181,13 +181,13 @@ cdef class GraphTask:
         self.overflow.clear()
         return 0
 
-    cpdef bint wants(self, Node node):
+    cpdef bint wants(self, Node node) except -1:
         """Is a cotangent of this operand asked for?"""
         if not followed(node):
             return False
         return self.needed is None or self.leads(node) or self.merge and node.flags & MERGED
 
-    cdef bint leads(self, Node node):
+    cdef bint leads(self, Node node) except -1:
         """In a run with targets: is `node` one, or on a way to one?"""
         return leads_on(self.needed, node.index)
 

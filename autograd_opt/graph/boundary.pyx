@@ -30,7 +30,7 @@ cdef object base = private.TensorBase
 cdef object use_count = private.use_count
 
 
-cdef bint counts_sharing():
+cdef bint counts_sharing() except -1:
     """True if torch holds a reference to the Python object of a tensor that C++ holds, too: the base of a view, say."""
     cdef object t = torch.empty(2), view
     cdef Py_ssize_t before = references(<PyObject *>t)
@@ -132,7 +132,7 @@ cpdef int loosen(Tape tape, list leaves) except -1:
     for node in leaves:
         t = node.value
         if t is not None and not is_weak(t) and not ao_is_leaf(t):
-            node.value = weakref.ref(t, forgetter(tape, <size_t><PyObject *>t, node))
+            node.value = weakref.ref(t, forgetter(tape, <PyObject *>t, node))
     return 0
 
 

@@ -1,9 +1,8 @@
 """The node of a tensor: made on demand with its source line, and told when the tensor dies."""
 
-import sys
-
 import torch
 
+from cpython.exc cimport PyErr_Occurred
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.stdint cimport uint32_t
@@ -80,7 +79,7 @@ def handle_of(t, bint register=True):
     if not register:
         node = getattr(t, "_node", None)
         if node is None or (<Node>node).flags & LEAF:
-            return tape.leaves.get(id(t))
+            return tape.leaf_of(<PyObject *>t)
         return node if (<Node>node).tape_id == tape.id else tape.elsewhere(t)
     with private.DisableTorchFunction():
         return handle(tape, t)
@@ -115,7 +114,7 @@ cdef int release_handle(Tape tape, object t) except -1:
                 tape.retention.lost(old)
             tape.decrement(old)
         ao_hold(t, NODE, None)
-    tape.leaves.pop(id(t), None)
+    tape.drop_leaf(<PyObject *>t, None)
     return 0
 
 
@@ -234,7 +233,7 @@ cpdef wrote(t):
     if tape is None:
         return
     tape.changes += 1
-    entry = tape.leaves.get(<size_t><PyObject *>t)
+    entry = tape.leaf_of(<PyObject *>t)
     # nothing recorded can lie in memory that only this tensor, which is not recorded, knows
     if tape.sources and (entry is not None or type(t) is CustomTensor or ao_tensors_over(t) != 1) and ao_strided(t):
         tape.note_write(t)
@@ -253,15 +252,20 @@ cdef void finalize(PyObject *self) noexcept:
     The value survives here, without its handle, when the rule still reads it or when it
     is kept for reuse; that needs neither a second tensor object nor a weak reference.
     """
-    cdef Node node
-    cdef ao_raised raised = ao_put_aside()
-    try:
-        node = held_node(<object>self)
-        if node is not None and node.tensor == self:
-            tensor_died(node, <object>self)
-    except BaseException as error:      # a finalizer cannot raise
-        print("autograd_opt: error while releasing a tensor:", repr(error), file=sys.stderr)
+    cdef ao_raised raised
+    if PyErr_Occurred() == NULL:
+        finalize_quietly(self)
+        return
+    raised = ao_put_aside()
+    finalize_quietly(self)
     ao_raise_again(raised)
+
+
+cdef void finalize_quietly(PyObject *self) noexcept:
+    """Errors are Python's to report: a finalizer cannot raise."""
+    cdef Node node = held_node(<object>self)
+    if node is not None and node.tensor == self:
+        tensor_died(node, <object>self)
 
 
 cdef traverseproc traverse_tensor = NULL     # torch's own, set by install()

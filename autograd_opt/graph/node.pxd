@@ -81,7 +81,7 @@ cdef class Op:
     cdef public bint named       # its nodes' names depend on operands
     cdef public bint typed       # its function may tell a list from a tuple; torch's do not
     cdef uint32_t need0, need1
-    cdef uint32_t needs(self, int i)
+    cdef uint32_t needs(self, int i) except? 4294967295
     cdef bint commutes(self, dict attrs) except -1
 
 cdef class TapeBase:
@@ -110,7 +110,7 @@ cdef class Node:
     cdef object spare            # of a leader: a clone of its value that nobody has any more
     cdef object hooks            # NodeHooks or None
     cdef object view             # ViewInfo or None
-    cdef PyObject *cotangent     # owned, while a run has it pending
+    cdef PyObject *cotangent     # owned, while a run has it pending, which takes it or abandons it
     cdef int64_t task            # the run that owns `cotangent`
     cdef Py_ssize_t live         # alive consumers + (tensor alive)
     cdef uint32_t v0, v1
@@ -136,7 +136,7 @@ cdef object tape_by_id(int64_t id)
 cdef Node new_node(Op op)
 cdef PyObject *user_code(int *lasti) except? NULL
 cdef int current_source(Node node) except -1
-cdef int is_custom(object t)
+cdef bint is_custom(object t) except -1
 cdef uint32_t version_of(object t) except? 4294967295
 cdef object shape_of(object t)
 
@@ -145,11 +145,11 @@ cdef inline bint same_shape(object a, object b) except -1:
     return a is b or a == b
 
 
-cdef inline bint followed(Node operand):
+cdef inline bint followed(Node operand) except -1:
     """Does a gradient go on from this operand?"""
     return operand is not None and (operand.flags & (REQUIRES_GRAD | NOWHERE)) == REQUIRES_GRAD
 
-cdef inline bint awaits(Op op, Node operand):
+cdef inline bint awaits(Op op, Node operand) except -1:
     """Does the rule of `op` for this operand ever run?  Where it does not, torch saves nothing for it."""
     return followed(operand) or not op.several and operand.flags & REQUIRES_GRAD != 0
 
@@ -174,6 +174,6 @@ cdef inline object attribute(Node node, str name):
             return found
     return node.op.attributes[name]
 
-cdef inline bint ordinary(object t):
+cdef inline bint ordinary(object t) except -1:
     """True if this is a tensor without a behaviour of its own."""
     return type(t) is CustomTensor or type(t) is PlainTensor or type(t) is Parameter

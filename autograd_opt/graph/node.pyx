@@ -12,7 +12,6 @@ import torch
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int64_t, uint32_t
 
 from autograd_opt.abi import torch_private as private
@@ -56,7 +55,7 @@ cdef object tape_by_id(int64_t id):
     return None if address is None else <object><PyObject *><size_t>address
 
 
-cdef int is_custom(object t):
+cdef bint is_custom(object t) except -1:
     return type(t) is CustomTensor
 
 
@@ -150,7 +149,7 @@ cdef class Op:
         self.need0 = self.needs(0)
         self.need1 = self.needs(1)
 
-    cdef uint32_t needs(self, int i):
+    cdef uint32_t needs(self, int i) except? 4294967295:
         if self.joint is not None:
             return (<Vjp>self.joint).needs
         if i >= len(self.vjps) or self.vjps[i] is None:
@@ -183,9 +182,6 @@ cdef class Op:
 @cython.final
 cdef class Node:
     """One recorded operation, or one leaf; also what `tensor.grad_fn` returns."""
-
-    def __dealloc__(self):
-        Py_XDECREF(self.cotangent)
 
     # What a node shows: the payload of the DAG.
     @property

@@ -2,7 +2,7 @@
 
 cdef object CPU
 cdef object same_device(object device)
-cdef bint is_float(object dtype)
+cdef bint is_float(object dtype) except -1
 cdef int deeper() except -1
 cdef void shallower() noexcept
 cdef object encode(object v, bint typed=*)

@@ -27,7 +27,7 @@ cdef object same_device(object device):
 cdef object _f32 = torch.float32, _f64 = torch.float64, _bf16 = torch.bfloat16, _f16 = torch.float16
 
 
-cdef bint is_float(object dtype):
+cdef bint is_float(object dtype) except -1:
     return dtype is _f32 or dtype is _f64 or dtype is _bf16 or dtype is _f16
 
 

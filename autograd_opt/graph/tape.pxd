@@ -8,6 +8,13 @@ from autograd_opt.graph.node cimport Leads, Node, TapeBase
 from autograd_opt.graph.retention cimport Retention
 from autograd_opt.graph.value_table cimport ValueTable
 
+cdef enum:
+    RECENT = 32                  # leaves that are found without asking a dictionary, by their address
+
+cdef struct Recent:
+    PyObject *tensor             # borrowed, both, from `leaves`
+    PyObject *node
+
 cdef class Tape(TapeBase):
     cdef PyObject **nodes        # owned
     cdef ValueTable table
@@ -32,7 +39,8 @@ cdef class Tape(TapeBase):
     cdef PyObject **trash        # owned: what `drain` frees
     cdef Py_ssize_t thrown, room # how much is there, and how much has room
     cdef dict abroad             # id(tensor of another graph) -> (weak reference, the node that stands for it)
-    cdef dict leaves             # id(tensor) -> (leaf Node, tensor or weakref)
+    cdef dict leaves             # id(tensor) -> leaf Node; written by the two functions below alone
+    cdef Recent recent[RECENT]
     cdef public Py_ssize_t hits, recomputed, epoch
     cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
     cdef dict writes             # storage -> a weak reference to it, and where its latest unrecorded write was
@@ -44,6 +52,9 @@ cdef class Tape(TapeBase):
     cdef public Py_ssize_t executed  # nodes, by runs that keep the graph for another
     cdef public object graph     # weak reference to the AutogradGraph
     cdef int append(self, Node node) except -1
+    cdef Node leaf_of(self, PyObject *t)
+    cdef int add_leaf(self, PyObject *t, Node node) except -1
+    cdef int drop_leaf(self, PyObject *t, Node node) except -1
     cdef Node leaf(self, object t)
     cdef Node above(self, Node below, object t)
     cdef int describe(self, Node node, object t) except -1
@@ -81,5 +92,5 @@ cdef Tape tape_here()
 cdef PyObject *recording() noexcept
 cdef int set_paused(int value) noexcept
 cdef bint borrowed(object t) except -1
-cdef PyObject *leaf_tensor(Node node)
-cdef object forgetter(Tape tape, object key, Node node)
+cdef PyObject *leaf_tensor(Node node) except? NULL
+cdef object forgetter(Tape tape, PyObject *key, Node node)

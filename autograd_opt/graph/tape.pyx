@@ -12,6 +12,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from libc.stdint cimport int64_t, uint32_t
+from libc.string cimport memset
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport *
@@ -146,7 +147,7 @@ cdef bint borrowed(object t) except -1:
 
 
 # The tape. -------------------------------------------------------------------------------
-cdef bint nothing_saved(object extra):
+cdef bint nothing_saved(object extra) except -1:
     """Is this what an opaque call keeps that torch has saved nothing for?"""
     return type(extra) is tuple and len(extra) > 0 and getattr(extra[0], "repeats", False) is True
 
@@ -169,16 +170,16 @@ cdef int spend_below(Node other, list stack, Leads needed) except -1:
 cdef class Forgetter:
     """What to do when the constant behind a leaf node dies."""
     cdef int64_t tape
-    cdef object key
+    cdef PyObject *key
     cdef Node node
 
     def __call__(self, _):
         tape = tape_by_id(self.tape)
-        if tape is not None and (<Tape>tape).leaves.get(self.key) is self.node:
-            del (<Tape>tape).leaves[self.key]
+        if tape is not None:
+            (<Tape>tape).drop_leaf(self.key, self.node)
 
 
-cdef object forgetter(Tape tape, object key, Node node):
+cdef object forgetter(Tape tape, PyObject *key, Node node):
     cdef Forgetter made = Forgetter.__new__(Forgetter)
     made.tape, made.key, made.node = tape.id, key, node
     return made
@@ -195,7 +196,7 @@ def compact_always(bint on):
     return before
 
 
-cdef PyObject *leaf_tensor(Node node):
+cdef PyObject *leaf_tensor(Node node) except? NULL:
     """The tensor behind a leaf's node, borrowed; NULL where it is gone."""
     if node.value is None:
         return NULL
@@ -280,7 +281,7 @@ cdef bint plain_below(object t) except -1:
     return p == NULL
 
 
-cdef bint any_late():
+cdef bint any_late() except -1:
     """True if such a tensor has a view that is alive, as far as the count of its memory tells."""
     for key in list(late_bases):             # its items are pairs, whose making may let bases end
         reference = late_bases.get(key)
@@ -367,17 +368,41 @@ cdef class Tape:
             self.compact_if_due()
         return 0
 
+    cdef Node leaf_of(self, PyObject *t):
+        """The node of the leaf at this address; None where it has none here."""
+        cdef Recent *place = &self.recent[(<size_t>t >> 5) % RECENT]
+        cdef PyObject *found
+        if place.tensor == t:
+            return <Node>place.node
+        found = PyDict_GetItemWithError(self.leaves, <size_t>t)
+        if found == NULL:
+            return None
+        place.tensor, place.node = t, found
+        return <Node>found
+
+    cdef int add_leaf(self, PyObject *t, Node node) except -1:
+        """Let `node` be the one of the leaf at this address."""
+        self.recent[(<size_t>t >> 5) % RECENT].tensor = NULL
+        self.leaves[<size_t>t] = node
+        return 0
+
+    cdef int drop_leaf(self, PyObject *t, Node node) except -1:
+        """Let the leaf at this address have no node, where it has this one, or any for None."""
+        cdef Node known = self.leaf_of(t)
+        if known is not None and (node is None or known is node):
+            self.recent[(<size_t>t >> 5) % RECENT].tensor = NULL
+            del self.leaves[<size_t>t]
+        return 0
+
     cdef Node leaf(self, object t):
         """The node of the leaf `t`: its own, or `written` nodes above it once its memory changed.
 
         A write outside the record (under no_grad) makes a new value, to which the gradient of
         the leaf still belongs; so it gets a node of its own, with the identity as its rule.
         """
-        cdef Node node, now
+        cdef Node node, now, entry = self.leaf_of(<PyObject *>t)
         cdef bint mark, history
         cdef uint32_t version
-        key = <size_t><PyObject *>t
-        entry = self.leaves.get(key)
         if entry is None and type(t) is PlainTensor and not ao_plain(t):
             inner = private.unwrap_if_dead(t)
             if inner is not t:           # kept from inside a transform that has ended
@@ -390,10 +415,10 @@ cdef class Tape:
             if mark and entry is None and not self.late and not self.exposed:
                 node = self.parameter(t)
                 if node is not None:
-                    self.leaves[key] = node
+                    self.add_leaf(<PyObject *>t, node)
                     self.take(node, t)
                     return node
-        if entry is not None and mark != bool((<Node>entry).flags & REQUIRES_GRAD):
+        if entry is not None and mark != bool(entry.flags & REQUIRES_GRAD):
             entry = None                 # what was recorded so far keeps the flag of its time
         history = mark and type(t) is not CustomTensor and not ao_is_leaf(t)
         if history and self.late and ao_is_view(t):
@@ -411,7 +436,7 @@ cdef class Tape:
             if node is not None:
                 return node
         if entry is not None:
-            node = <Node>entry
+            node = entry
         else:
             if mark and not history and type(t) is not CustomTensor and not ao_is_leaf(t):
                 from autograd_opt.graph.view_history import refuse_foreign
@@ -425,7 +450,7 @@ cdef class Tape:
             if self.optimize and (borrowed(t) or self.exposed and self.shares_exposed(t)):
                 node.flags |= EXPOSED | NO_MERGE
             self.append(node)
-            self.leaves[key] = node
+            self.add_leaf(<PyObject *>t, node)
             if history:
                 if self.histories is None:
                     self.histories = []
@@ -439,7 +464,7 @@ cdef class Tape:
                 if not self.heard and listens(t):
                     self.heard = True
             else:
-                node.value = weakref.ref(t, forgetter(self, key, node))
+                node.value = weakref.ref(t, forgetter(self, <PyObject *>t, node))
         elif node.flags & REQUIRES_GRAD and is_weak(node.value):
             self.take(node, t)
         node.flags |= TOUCHED
@@ -678,10 +703,10 @@ cdef class Tape:
     cdef void let_go(self, Node node) noexcept:
         """A leaf that no living record reads is its user's alone: its next use takes hold of it again."""
         cdef object t = node.value
-        if t is None or self.leaves.get(<size_t><PyObject *>t) is not node:
+        if t is None or self.leaf_of(<PyObject *>t) is not node:
             return
         if node.x1 is None:
-            node.x1 = weakref.ref(t, forgetter(self, <size_t><PyObject *>t, node))
+            node.x1 = weakref.ref(t, forgetter(self, <PyObject *>t, node))
         node.value = node.x1
         if Py_REFCNT(t) == 1:            # nobody else has it: its end may run code of the user's
             self.throw(t)
@@ -1000,8 +1025,7 @@ cdef class Tape:
         cdef PyObject *t = leaf_tensor(node)
         if t == NULL:
             return 0
-        if self.leaves.get(<size_t>t) is node:
-            del self.leaves[<size_t>t]
+        self.drop_leaf(t, node)
         if type(<object>t) is CustomTensor and getattr(<object>t, NODE, None) is node:
             ao_hold(<object>t, NODE, None)
         return 0
@@ -1050,6 +1074,7 @@ cdef class Tape:
         self.abroad.clear()
         self.casts = self.cast_seal = None
         self.retention.clear()
+        memset(self.recent, 0, sizeof(self.recent))
         self.leaves.clear()
         self.table.clear()
         self.consumed = False

@@ -142,7 +142,7 @@ def value_number(t):
     cdef Node node
     if tape is None or not tape.optimize or tape.exposed or tape.late and ao_is_view(t):
         return 0
-    found = tape.leaves.get(id(t))
+    found = tape.leaf_of(<PyObject *>t)
     if found is None and type(t) is CustomTensor:
         found = t.__dict__.get(NODE)
     if found is None:

@@ -37,7 +37,7 @@ cdef object Parameter = torch.nn.Parameter
 cdef tuple EMPTY = ()
 
 
-cdef inline bint is_tensor(object t):
+cdef inline bint is_tensor(object t) except -1:
     cdef object kind = type(t)
     return is_custom(t) or kind is Tensor or kind is Parameter or \
         not (t is None or kind is float or kind is int or kind is bool) and isinstance(t, Tensor)

@@ -63,12 +63,12 @@ cdef inline bint foreign(object x) except -1:
     return not (kind is CustomTensor or kind is Tensor or kind is Parameter or kind is int or kind is float or x is None
                 or kind is bool) and foreign_kind(x)
 
-cdef inline bint plain_slice(object s):
+cdef inline bint plain_slice(object s) except -1:
     """Bounds that are numbers already, not tensors or objects that turn into one."""
     return (s.start is None or type(s.start) is int) and (s.stop is None or type(s.stop) is int) \
         and (s.step is None or type(s.step) is int)
 
-cdef inline bint basic(object entry):
+cdef inline bint basic(object entry) except -1:
     """An index entry that makes a view."""
     return entry is None or entry is Ellipsis or type(entry) is int or type(entry) is slice and plain_slice(entry)
 

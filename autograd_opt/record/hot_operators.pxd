@@ -19,4 +19,4 @@ cdef Node seen(Tape tape, Op op, object t)
 cdef object reuse(Tape tape, Op op, Node first, bint req)
 cdef object extra_of(Node node)
 cdef int numbered(Tape tape, Node node, Entry *e, Py_ssize_t moves) except -1
-cpdef bint denormals_survive()
+cpdef bint denormals_survive() except -1

@@ -121,7 +121,7 @@ cdef object extra_of(Node node):
     return None if node.saved_more is None else node.saved_more[2]
 
 
-cpdef bint denormals_survive():
+cpdef bint denormals_survive() except -1:
     """Are denormal numbers kept in this thread?  Where they are flushed, `x * 1` is not `x`."""
     return ao_smallest * ao_unit != 0.0
 

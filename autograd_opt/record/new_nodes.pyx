@@ -356,7 +356,7 @@ def results_of(Node parent, values):
     return found
 
 
-cdef bint any_requires(list nodes):
+cdef bint any_requires(list nodes) except -1:
     """True if one of these nodes requires grad."""
     cdef Node n
     for n in nodes:

@@ -248,7 +248,7 @@ cpdef bint keeps_nothing(OpaqueCall call) except -1:
     return True
 
 
-cdef bint lacks_some(list found):
+cdef bint lacks_some(list found) except -1:
     for g in found:
         if g is None:
             return True

@@ -89,7 +89,7 @@ cdef bint apart() except -1:
     return codes[i] != NULL and type(handlers.get(<object>functions[i])) is Decomposed and mode_innermost()
 
 
-cdef inline bint ours(object x):
+cdef inline bint ours(object x) except -1:
     """Has `x` no torch function of its own?"""
     cdef object kind = type(x)
     if kind is tuple or kind is list:

@@ -176,7 +176,7 @@ cpdef int escaped(object t) except -1:
         tape.escape(t)
         node = held_node(t)
         if node is None or node.flags & LEAF:            # what no record has read is marked when one does
-            entry = tape.leaves.get(<size_t><PyObject *>t)
+            entry = tape.leaf_of(<PyObject *>t)
             if entry is not None:
                 node = <Node>entry
                 node.mark(EXPOSED | NO_MERGE)

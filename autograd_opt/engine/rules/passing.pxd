@@ -11,7 +11,7 @@ cdef tuple beside(Node node, object g, object y)
 cdef bint owns(GraphTask task, object g) except -1
 cdef bint writable(GraphTask task, object g, Py_ssize_t held) except -1
 cdef bint turns_into(GraphTask task, Node node, object g, object y) except -1
-cdef bint adds(GraphTask task, Node target)
+cdef bint adds(GraphTask task, Node target) except -1
 cdef object times(bint into, object g, tuple y)
 cdef int pass_on(GraphTask task, Node node, Node operand, object g, uint32_t fix, int fresh) except -1
 cdef int pass_product(GraphTask task, Node node, Node operand, object g, object y, uint32_t fix, bint last) except -1

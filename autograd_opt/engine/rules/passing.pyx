@@ -97,13 +97,13 @@ cdef bint turns_into(GraphTask task, Node node, object g, object y) except -1:
     return owns(task, g) and (not tensor_like(y) or ao_dtype(y) is node.dtype)
 
 
-cdef bint adds(GraphTask task, Node target):
+cdef bint adds(GraphTask task, Node target) except -1:
     """Does a sum wait at `target` that may be written?"""
     return task.inplace and target.cotangent != NULL and target.task == task.id and target.flags & FRESH \
         and not task.shows(target, <object>target.cotangent)
 
 
-cdef bint gathers(GraphTask task, Node target):
+cdef bint gathers(GraphTask task, Node target) except -1:
     """May a product be added to what waits at `target` by the kernel that makes it?
 
     Not in half precision, where torch's rounding of the product by itself shows.

@@ -81,7 +81,7 @@ cdef int native_vector(GraphTask task, Node node, Node a, Node b, object g, Py_s
     return 1
 
 
-cdef bint turned_by_a_rule(GraphTask task, Node node):
+cdef bint turned_by_a_rule(GraphTask task, Node node) except -1:
     """Is `node` a transpose that a rule has made for itself, and nobody's business?  Then the matrix gets its part."""
     return task.shares and node.flags & INNER and node.op.hot == MIRROR and not node.flags & MERGED \
         and node.hooks is None and task.wants(node.in0) and (task.captures is None or node.index not in task.captures)
