@@ -6,6 +6,7 @@ lookup and argument packing, which for one small kernel is a tenth of the whole 
 """
 
 from cpython.object cimport PyObject
+from libc.stdint cimport uint16_t
 
 cdef extern from *:
     """
@@ -301,6 +302,8 @@ cdef extern from *:
         _Bool (*recording)(void);                /* torch's grad mode; NULL where Python is asked */
         _Bool (*excluded)(uint64_t);             /* are these dispatch keys off in this thread?  NULL where Python is asked */
         uint64_t casting;                        /* autocast's dispatch keys, of all devices */
+        _Bool (*key_off)(uint16_t);              /* is this dispatch key off in this thread?  NULL where Python is asked */
+        void (*set_key_off)(uint16_t, _Bool);
         int keys;                                /* where in the implementation its dispatch keys are; 0 where Python is asked */
         uint64_t negative, zero, tracked;        /* dispatch keys: a lazy minus, zeros without memory, not made in inference mode */
         int storage;                             /* where in the implementation its memory is; 0 where Python is asked */
@@ -518,6 +521,16 @@ cdef extern from *:
         /* does autocast take part, on any device? */
         return ao_r->excluded != NULL && ao_r->excluded(ao_r->casting) ? 0 : ao_truth(ao_builtin0(question));
     }
+    static CYTHON_INLINE int ao_key_off(PyObject *question, PyObject *args, uint16_t key) {
+        return ao_r->key_off != NULL ? ao_r->key_off(key) : ao_truth(ao_call(question, args, NULL));
+    }
+    static CYTHON_INLINE int ao_set_key_off(PyObject *setter, PyObject *args, uint16_t key, int off) {
+        PyObject *r;
+        if (ao_r->key_off != NULL) { ao_r->set_key_off(key, off != 0); return 0; }
+        r = ao_call(setter, args, NULL);
+        Py_XDECREF(r);
+        return r == NULL ? -1 : 0;
+    }
     static CYTHON_INLINE int ao_knows_functions(void) { return ao_r->functions != NULL; }
     static CYTHON_INLINE int ao_all_off(PyObject *question) {
         /* are torch functions switched off, for modes and classes? */
@@ -694,6 +707,8 @@ cdef extern from *:
     long long ao_uses(object question, object t) except -1
     int ao_is_resizable(object t)
     bint ao_grad_on(object question) except -1
+    bint ao_key_off(object question, tuple args, uint16_t key) except -1
+    int ao_set_key_off(object setter, tuple args, uint16_t key, bint off) except -1
     bint ao_casts(object question) except -1
     bint ao_knows_functions()
     bint ao_all_off(object question) except -1

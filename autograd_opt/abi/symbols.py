@@ -32,6 +32,11 @@ SWITCHES = {
     "excluded": "_ZN3c104impl31tls_is_dispatch_keyset_excludedENS_14DispatchKeySetE",
 }
 """Of a thread: torch's grad mode, and whether these dispatch keys are off."""
+EXCLUSION = {
+    "key_off": "_ZN3c104impl28tls_is_dispatch_key_excludedENS_11DispatchKeyE",
+    "set_key_off": "_ZN3c104impl29tls_set_dispatch_key_excludedENS_11DispatchKeyEb",
+}
+"""Of a thread: is one dispatch key off, and switch it off or on."""
 KERNELS = {
     "wrap": "_Z16THPVariable_WrapON2at10TensorBaseE",
     "translate": "_ZN5torch29translate_exception_to_pythonERKNSt15__exception_ptr13exception_ptrE",
@@ -141,6 +146,10 @@ def install_keys() -> None:
         casting = 2 * bits["AutocastPrivateUse1"] - bits["AutocastCPU"]      # the first and the last of a row
         devices = "cpu", "cuda", "xpu", "privateuseone"
         tensor_info.install_switches(found["recording"], found["excluded"], casting, devices)
+    found = addresses(EXCLUSION)
+    if found is not None and sys.platform == "linux":
+        excluded = [keys.AutogradFunctionality, keys.AutogradOther, keys.AutogradNestedTensor]
+        tensor_info.install_exclusion(found["key_off"], found["set_key_off"], excluded)
     plain = torch.ones(2, device="cpu")
     with torch.inference_mode():
         untracked = torch.ones(2, device="cpu")

@@ -16,7 +16,7 @@ The functions stand in one table, which every compiled module reads (`ao_r` in `
 import torch
 
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint16_t, uint32_t, uint64_t
 
 from autograd_opt.abi.ctorch cimport (
     ao_all_off, ao_ask, ao_contiguous, ao_dtype, ao_grad_on, ao_is_innermost, ao_is_inference, ao_is_leaf, ao_is_neg,
@@ -52,6 +52,8 @@ cdef extern from *:
         c_bool (*recording)() noexcept
         c_bool (*excluded)(uint64_t) noexcept
         uint64_t casting
+        c_bool (*key_off)(uint16_t) noexcept
+        void (*set_key_off)(uint16_t, c_bool) noexcept
         int keys
         uint64_t negative, zero, tracked
         int storage
@@ -255,6 +257,25 @@ def install_switches(size_t recording, size_t excluded, uint64_t casting, device
     if not right:
         ao_reads_here.excluded = NULL
     return ao_reads_here.recording != NULL and ao_reads_here.excluded != NULL
+
+
+def install_exclusion(size_t key_off, size_t set_key_off, keys):
+    """Take the functions at these addresses that exclude a dispatch key in a thread, if torch says the same of `keys`."""
+    cdef uint16_t number
+    cdef bint before, right = True
+    ao_reads_here.key_off = <c_bool (*)(uint16_t) noexcept>key_off
+    ao_reads_here.set_key_off = <void (*)(uint16_t, c_bool) noexcept>set_key_off
+    for key in keys:
+        number = int(key)
+        before = torch._C._dispatch_tls_is_dispatch_key_excluded(key)
+        for off in (not before, before):
+            ao_reads_here.set_key_off(number, off)
+            right = right and torch._C._dispatch_tls_is_dispatch_key_excluded(key) == off
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, off)
+            right = right and ao_reads_here.key_off(number) == off
+    if not right:
+        ao_reads_here.key_off = NULL
+    return bool(right)
 
 
 cdef enum:

@@ -1,12 +1,16 @@
 """A thread's state around calls that torch itself differentiates: no recording, autograd's dispatch keys in or out."""
 
 cimport cython
+from libc.stdint cimport uint16_t
 
 from contextlib import contextmanager
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_builtin0, ao_call
+from autograd_opt.abi.ctorch cimport ao_builtin0, ao_key_off, ao_set_key_off, ao_use_reads
+from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.tape cimport set_paused
+
+ao_use_reads(reads_address())
 
 cdef object is_excluded = private.dispatch_tls_is_dispatch_key_excluded
 cdef object set_excluded = private.dispatch_tls_set_dispatch_key_excluded
@@ -15,6 +19,8 @@ cdef object set_grad_enabled = private.set_grad_enabled
 cdef tuple KEYS = tuple([private.DispatchKey.__members__[name] for name in (
     "AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")])
 """What torch excludes below autograd: the first stands for the keys of all devices."""
+cdef uint16_t[3] NUMBERS
+NUMBERS[0], NUMBERS[1], NUMBERS[2] = [int(key) for key in KEYS]
 cdef tuple ASKED = tuple([(key,) for key in KEYS]), OUT = tuple([(key, True) for key in KEYS]), IN = tuple([(key, False) for key in KEYS])
 
 
@@ -26,16 +32,16 @@ cdef class included_autograd:
         cdef int i
         self.excluded = 0
         for i in range(3):
-            if ao_call(is_excluded, <tuple>ASKED[i], None) is True:
+            if ao_key_off(is_excluded, <tuple>ASKED[i], NUMBERS[i]):
                 self.excluded |= 1 << i
-                ao_call(set_excluded, <tuple>IN[i], None)
+                ao_set_key_off(set_excluded, <tuple>IN[i], NUMBERS[i], False)
         return 0
 
     cdef int leave(self) except -1:
         cdef int i
         for i in range(3):
             if self.excluded & 1 << i:
-                ao_call(set_excluded, <tuple>OUT[i], None)
+                ao_set_key_off(set_excluded, <tuple>OUT[i], NUMBERS[i], True)
         return 0
 
 
