@@ -9,7 +9,7 @@ import torch
 
 from autograd_opt.abi import switches
 from autograd_opt.graph import tape as tapes
-from autograd_opt.record import context
+from autograd_opt.record import context, resting
 
 FOUND_AGAIN = frozenset("""
     test_profilers_and_modes_see_the_calls test_other_graphs_do_not test_described_as_they_are
@@ -44,6 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_configure() -> None:
     torch.set_num_threads(1)
     os.environ["AUTOGRAD_OPT_CACHE"] = "off"
+    resting.set_patience(0)              # each graph finds what it repeats, whatever was opened at its line before
     tapes.compact_always(bool(os.environ.get("AUTOGRAD_OPT_COMPACT")))        # `make compact`
     # the same examples in each run, however slow the machine: `python -m tests.fuzz` looks for new ones
     hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True,

@@ -42,7 +42,9 @@ def recording(optimize: bool, create_graph: bool = False, name: str = "") -> Ite
             f"{name}(create_graph=True) was called outside any AutogradGraph: its result would belong to a graph that "
             "has been left; call it inside `with AutogradGraph(): ...`"
         ))
-    with AutogradGraph(optimize):
+    graph = AutogradGraph(optimize)
+    graph.numbered = True                    # all callers of these functions open their graphs here
+    with graph:
         yield
 
 

@@ -188,7 +188,7 @@ class ProvedGraph(ReadableGraph):
         result = optimize_.run_passes(self.tape, roots, self.pipeline, interior(wanted))[1]
         leader, alive = result.leader.tolist(), result.alive.tolist()
         found = verify(self.tape.snapshot(), roots, leaves, leader, alive=alive, **options)
-        if found.status == "proved" and not self.optimize:
+        if found.status == "proved" and not self.tape.optimize:
             found = replace(found, conditions=(*found.conditions, UNWATCHED))
         return found
 

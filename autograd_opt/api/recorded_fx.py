@@ -162,7 +162,9 @@ def graph_module(nodes: Sequence[Any], outputs: Sequence[int], inputs: Sequence[
             return tuple(replay(tensors))
 
         def both(*tensors: Tensor) -> Any:
-            with AutogradGraph(optimize=optimized) as graph:
+            graph = AutogradGraph(optimize=optimized)
+            graph.numbered = True
+            with graph:
                 found = replay(tensors)
                 grads = graph.grad(found, tensors, allow_unused=True)
                 return tuple(t.detach() for t in found), grads

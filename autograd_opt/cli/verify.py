@@ -22,6 +22,7 @@ from autograd_opt.cli.main import Number
 from autograd_opt.cli.run_script import PAGE, SETTINGS, options_behind, require_script, run, stdout_to_stderr
 from autograd_opt.errors import VerificationError
 from autograd_opt.optimizer.merging import run_passes
+from autograd_opt.record.sites import Numbered
 from autograd_opt.verification.strategies.task import Task
 from autograd_opt.verify import Budget, Status, Verification, verify
 
@@ -111,7 +112,8 @@ def watching(
     # the short way asks nothing where no value has repeated
     recorded_tensors.backward_usual = lambda t: False  # type: ignore[attr-defined]
     try:
-        yield found
+        with Numbered():
+            yield found
     finally:
         AutogradGraph.prepare = prepare  # type: ignore[method-assign]
         recorded_tensors.backward_usual = usual  # type: ignore[attr-defined]

@@ -72,6 +72,8 @@ class Report:
     recomputed: int = 0
     kept_bytes: int = 0
     peak_kept_bytes: int = 0
+    rested: bool = False
+    """Nothing was looked up while recording: at this place of the program it had not paid in the graphs before."""
     planned: tuple[int, int] = (0, 0)
     """Backward runs whose plan was known from an equal structure, of those that had one."""
     passes: tuple[PassLine, ...] = ()
@@ -126,6 +128,9 @@ class Report:
         else:
             out.append(f"nodes {self.nodes[0]} → {self.nodes[1]}, edges {self.edges[0]} → {self.edges[1]}: "
                        f"{self.merged} merged, {self.pruned} pruned")
+        if self.rested:
+            out.append("recorded as with optimize=False: "
+                       "in the graphs opened here before nothing was worth looking for")
         out.append(f"calls not run again: {self.reused}, their outputs {size_text(self.saved_bytes)}; "
                    f"run again because the value was gone: {self.recomputed}")
         out.append(f"kept for reuse: {size_text(self.kept_bytes)}, at most {size_text(self.peak_kept_bytes)}")
@@ -196,7 +201,7 @@ def make_report(graph: Any, outputs: Any = None) -> Report:
     counts = {
         "reused": tape.hits, "saved_bytes": tape.reused_bytes, "recomputed": tape.recomputed,
         "planned": graph.planned, "kept_bytes": tape.retention.kept_bytes,
-        "peak_kept_bytes": tape.retention.peak_kept_bytes,
+        "peak_kept_bytes": tape.retention.peak_kept_bytes, "rested": graph.optimize and not tape.optimize,
     }
     if len(tape) == 0:
         return Report(graph.label, **counts, released=graph.thread is None)

@@ -34,6 +34,7 @@ class Context:
     sources: bool
     number: int
     place: Any
+    numbered: bool
     @property
     def outer(self) -> Context | None: ...
     @property

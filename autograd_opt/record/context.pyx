@@ -26,6 +26,7 @@ from autograd_opt.record import own_bodies
 from autograd_opt.record.module_calls import calls_lost, look_for_tools, take_calls
 from autograd_opt.record.own_bodies cimport learn_body
 from autograd_opt.record.reads import take_reads
+from autograd_opt.record.resting cimport forget_graphs, learn_graph, rests
 from autograd_opt.record.routes cimport CrossEntropy, Decomposed, Fill, Recorded, Route, handler_of, handlers
 from autograd_opt.record.sites cimport forget_sites
 
@@ -222,6 +223,7 @@ cdef class Context:
     cdef public bint optimize, exact, default_passes, verify_each, anomaly, sources
     cdef readonly int64_t number
     cdef public object place             # what graphs opened at one place have learned is known by it; by default the line
+    cdef public bint numbered            # are values numbered, whatever was learned at that place?
     cdef readonly Context outer
     cdef int paused                      # was recording paused in the thread that this graph was opened in?
     cdef object guard, manager, results
@@ -265,19 +267,22 @@ cdef class Context:
         cdef Tape tape
         cdef Context outer
         cdef ao_frame_t frame
-        cdef object known
+        cdef object known, code
+        cdef bint numbers = self.optimize
         if self.thread is not None:
             self.refuse_second_entry()
         if private.forward_level() >= 0 or transform_level() is not None or get_frame_callback():
             refuse_opening(self)
         allowance = self.allowance
-        tape = Tape(self.optimize, self.sources, ALLOWANCE if allowance is None else <Py_ssize_t>allowance)
+        if self.optimize and (self.place is None or type(self.place) is tuple):
+            frame = ao_frame()
+            code = <object>ao_frame_code(frame)
+            self.place = code.co_filename, code.co_firstlineno, ao_frame_lasti(frame)
+            ao_frame_done(frame)
+            numbers = not self.may_rest() or not rests(self.place)
+        tape = Tape(numbers, self.sources, ALLOWANCE if allowance is None else <Py_ssize_t>allowance)
         tape.retention.advance = allowance is not None
-        if self.optimize:
-            if self.place is None or type(self.place) is tuple:
-                frame = ao_frame()
-                self.place = ((<object>ao_frame_code(frame)).co_filename, ao_frame_lasti(frame))
-                ao_frame_done(frame)
+        if numbers:
             if missed and allowance is None:
                 known = missed.get(self.place)
                 if known is not None:
@@ -290,6 +295,11 @@ cdef class Context:
         self.tape = tape
         self.begin(ao_innermost == NULL)
         return self
+
+    cdef bint may_rest(self) except -1:
+        """May the graph be recorded without numbers, where they have not paid for long?"""
+        return type(self.place) is tuple and self.default_passes and not self.exact and not self.verify_each \
+            and self.allowance is None and not self.numbered
 
     cdef int begin(self, bint guarded) except -1:
         """Let the tape record in this thread; `guarded`: torch's own autograd is to be passed over from here on."""
@@ -380,6 +390,10 @@ cdef class Context:
     cdef int remember(self) except -1:
         """What the next graph opened here may hold for reuse: nothing, if nothing was found again."""
         cdef Tape tape = self.tape
+        if self.may_rest():
+            learn_graph(self.place, tape)
+        if not tape.optimize:
+            return 0
         if not tape.hits and not tape.recomputed:
             if missed:
                 missed.pop(self.place, None)
@@ -408,6 +422,7 @@ cdef class Context:
 def forget_places():
     """Forget what was learned about places in programs: where graphs are opened, calls numbered, results differentiated."""
     missed.clear()
+    forget_graphs()
     forget_sites()
     forget_roots()
 

@@ -18,3 +18,4 @@ cdef Site *missed_here(bint req) noexcept
 cdef int learn(Node node, Node first) except -1
 cdef int learn_function(bint found) noexcept
 cdef int forget_sites() except -1
+cdef bint all_numbered() noexcept

@@ -191,6 +191,11 @@ cdef int forget_sites() except -1:
     return 0
 
 
+cdef bint all_numbered() noexcept:
+    """Does anybody want every call numbered?"""
+    return asked_for != 0
+
+
 class Numbered:
     """`with` this every call is numbered, whatever was learned of its place: what is recorded will run many times."""
 

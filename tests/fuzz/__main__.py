@@ -22,6 +22,7 @@ from selectors import EVENT_READ, DefaultSelector
 import torch
 
 from autograd_opt.graph.tape import compact_always
+from autograd_opt.record import resting
 from tests.fuzz.known import reason_of
 from tests.fuzz.oracle import Difference
 from tests.fuzz.shrinking import isolated, isolated_all, kind_of, shrink
@@ -115,6 +116,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
     parser.add_argument("--causes", type=int, default=20, help="stop after so many causes of difference (20)")
     arguments = parser.parse_args()
+    resting.set_patience(0)              # all programs open their graphs at one line
     faulthandler.enable()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
