@@ -11,5 +11,6 @@ cdef class included_autograd:
 cdef class torch_autograd:
     cdef bint grad, functions, mode
     cdef int paused
+    cdef size_t before                   # what torch functions were
     cdef object guard
     cdef included_autograd included

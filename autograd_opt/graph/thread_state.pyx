@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_builtin0, ao_key_off, ao_set_key_off, ao_use_reads
+from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.tape cimport set_paused
 
@@ -70,8 +71,11 @@ cdef class torch_autograd:
 
     def __enter__(self):
         self.paused = set_paused(1)
-        self.guard = private.EnableTorchFunction() if self.functions else private.DisableTorchFunction()
-        self.guard.__enter__()
+        if self.functions:
+            self.guard = private.EnableTorchFunction()
+            self.guard.__enter__()
+        else:
+            self.before = functions_off()
         self.included = included_autograd.__new__(included_autograd)
         self.included.enter()
         self.mode = ao_builtin0(grad_enabled)
@@ -82,5 +86,8 @@ cdef class torch_autograd:
         if ao_builtin0(grad_enabled) != self.mode:
             set_grad_enabled(self.mode)
         self.included.leave()
-        self.guard.__exit__(*exc)
+        if self.functions:
+            self.guard.__exit__(*exc)
+        else:
+            functions_on(self.before)
         set_paused(self.paused)

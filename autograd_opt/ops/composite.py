@@ -96,10 +96,23 @@ def cartesian_prod(tensors: Any) -> Any:
 # ----- norms -----
 @decompose("torch.linalg.matrix_norm")
 def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """Frobenius' is the vector's; what torch refuses, and the others, are torch's own."""
-    if ord == "fro" and A.ndim > 1 and len(dim) == 2 and (dim[0] - dim[1]) % A.ndim:
+    """Frobenius' is the vector's; those of rows and columns are the largest or smallest of sums, the others of singular values."""
+    if A.ndim < 2 or len(dim) != 2 or not (dim[0] - dim[1]) % A.ndim:
+        return torch.linalg.matrix_norm(A, ord, dim, keepdim, dtype=dtype)       # which refuses it
+    if ord == "fro":
         return torch.linalg.vector_norm(A, 2, dim, keepdim, dtype=dtype)
-    return torch.linalg.matrix_norm(A, ord, dim, keepdim, dtype=dtype)
+    rows, columns = (d % A.ndim for d in dim)
+    if ord == "nuc" or abs(ord) == 2:
+        A = A if dtype is None else A.to(dtype)
+        order = [d for d in range(A.ndim) if d not in (rows, columns)] + [rows, columns]
+        values = torch.linalg.svdvals(A if order == list(range(A.ndim)) else A.permute(order))
+        norm = values.sum(-1, keepdim) if ord == "nuc" else (values.amax if ord > 0 else values.amin)(-1, keepdim)
+        return norm.unsqueeze(-1).permute(sorted(range(A.ndim), key=order.__getitem__)) if keepdim else norm
+    if math.isinf(ord):
+        rows, columns = columns, rows
+    sums = torch.linalg.vector_norm(A, 1, (rows,), keepdim, dtype=dtype)
+    last = columns if keepdim or columns < rows else columns - 1
+    return (sums.amax if ord > 0 else sums.amin)(last, keepdim)
 
 
 @primitive

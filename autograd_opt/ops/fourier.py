@@ -16,6 +16,8 @@ fft = torch.fft
 
 def resize(g: Any, shape: Any, dims: Any) -> Any:
     """Trim or pad with zeros at the end of `dims`, the adjoint of what a transform does with `s`."""
+    if g.shape == shape:
+        return g
     pads = [0] * (2 * len(shape))
     for d in dims:
         pads[2 * (len(shape) - 1 - d % len(shape)) + 1] = shape[d] - g.shape[d]
@@ -50,7 +52,7 @@ def irfftn_back(g: Any, x_shape: Any, x_dtype: Any, *, s: Any, dim: Any, norm: A
     d = dims[-1]
     half = fft.rfftn(g, dim=dims, norm=SWAPPED[norm])
     twice = g.shape[d] - half.shape[d]
-    first, middle, rest = half.split([1, twice, half.shape[d] - 1 - twice], d)
+    first, middle, rest = torch.split_with_sizes(half, [1, twice, half.shape[d] - 1 - twice], d)
     g = resize(torch.cat([first, middle * 2, rest], d), x_shape, dims)
     return g if x_dtype.is_complex else g.real
 

@@ -8,10 +8,13 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.helpers import H, times, view_of
 from autograd_opt.ops.table import OTHERS, PURE, REDUCES, VARIADIC, define
 
 R = PURE | REDUCES
+einsum: Any = private.VariableFunctions.einsum
+"""What `torch.einsum` calls, which looks for an order of its operands first: for two there is none."""
 
 
 def T(x: Any) -> Any:
@@ -117,7 +120,7 @@ def einsum_back(g: Any, needs: Any, values: Any, shapes: Any, *, equation: str, 
             return H(values[number])
         if number not in products:
             a, b = pairs[number - len(values)]
-            products[number] = torch.einsum(f"{terms[a]},{terms[b]}->{terms[number]}", product(a), product(b))
+            products[number] = einsum(f"{terms[a]},{terms[b]}->{terms[number]}", (product(a), product(b)))
         return products[number]
 
     cotangents: list[Any] = [None] * len(terms)
@@ -160,7 +163,7 @@ def factor(letters: str, term: str, rest: str | None) -> tuple[str, tuple[int, .
 def cotangent(g: Any, letters: str, term: str, rest: str, other: Any) -> Any:
     """The cotangent of one of two factors, from that of their product; a letter that was summed alone has size 1."""
     equation, lacking = factor(letters, term, None if other is None else rest)
-    part = torch.einsum(equation, g) if other is None else torch.einsum(equation, g, other)
+    part = einsum(equation, (g,) if other is None else (g, other))
     for i in lacking:
         part = part.unsqueeze(i)
     return part

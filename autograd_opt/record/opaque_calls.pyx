@@ -140,7 +140,8 @@ cdef class OpaqueCall:
     cdef list places(self, tuple below):
         """Which input each edge below a node leads to, None where an edge leads nowhere; None where one leads to no input.
 
-        Also where two lead to the same one, since what comes from them has to be added; and for a leaf's own node.
+        Also where three lead to the same one, since it is torch's to say in which order they are added; and for a leaf's
+        own node.
         """
         cdef list found = []
         cdef Py_ssize_t at
@@ -150,7 +151,7 @@ cdef class OpaqueCall:
                 found.append(None)
                 continue
             at = self.place(one)
-            if at < 0 or at in found:
+            if at < 0 or found.count(at) > 1:
                 return None
             found.append(at)
         return found if found else None
@@ -172,7 +173,8 @@ cdef class OpaqueCall:
             if places[i] is None:
                 continue
             g, x = found[i], self.inputs[<Py_ssize_t>places[i]]
-            out[<Py_ssize_t>places[i]] = g
+            former = out[<Py_ssize_t>places[i]]
+            out[<Py_ssize_t>places[i]] = g if former is NotImplemented or former is None else former if g is None else former + g
             if g is not None and (type(g) is not Tensor or not ao_plain(g) or ao_strided(g) != ao_strided(x)
                                   or g.layout is not x.layout or shape_of(g) != shape_of(x) or ao_dtype(g) is not ao_dtype(x)
                                   or ao_get(get_device, g) != ao_get(get_device, x)):
