@@ -707,6 +707,8 @@ cdef extern from *:
     long long ao_uses(object question, object t) except -1
     int ao_is_resizable(object t)
     bint ao_grad_on(object question) except -1
+    int ao_quiet(PyObject **guard) except -1
+    void ao_loud(PyObject *guard)
     bint ao_key_off(object question, tuple args, uint16_t key) except -1
     int ao_set_key_off(object setter, tuple args, uint16_t key, bint off) except -1
     bint ao_casts(object question) except -1
