@@ -96,7 +96,7 @@ def cartesian_prod(tensors: Any) -> Any:
 # ----- norms -----
 @decompose("torch.linalg.matrix_norm")
 def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """Frobenius' is the vector's; those of rows and columns are the largest or smallest of sums, the others of singular values."""
+    """Frobenius' is the vector's; rows and columns have the largest or smallest sum; others read singular values."""
     if A.ndim < 2 or len(dim) != 2 or not (dim[0] - dim[1]) % A.ndim:
         return torch.linalg.matrix_norm(A, ord, dim, keepdim, dtype=dtype)       # which refuses it
     if ord == "fro":

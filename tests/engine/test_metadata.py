@@ -170,6 +170,21 @@ def test_switches_that_say_something_else_are_not_used() -> None:
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.usefixtures("installed")
+def test_exclusion_of_keys_by_functions_that_say_something_else_is_not_used() -> None:
+    included = {"key_in": "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE"}
+    found, other = symbols.addresses(symbols.EXCLUSION), symbols.addresses(included)
+    if found is None or other is None:
+        pytest.skip("this build of torch does not export the functions")
+    keys = torch._C.DispatchKey                                  # type: ignore[attr-defined]
+    asked = [keys.AutogradFunctionality, keys.AutogradOther]
+    before = [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in asked]     # type: ignore[attr-defined]
+    assert tensor_info.install_exclusion(found["key_off"], found["set_key_off"], asked)
+    assert not tensor_info.install_exclusion(other["key_in"], found["set_key_off"], asked)
+    after = [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in asked]      # type: ignore[attr-defined]
+    assert after == before
+
+
 @pytest.mark.parametrize("optimize", [False, True])
 def test_grad_mode_and_autocast_are_those_of_the_moment(optimize: bool) -> None:
     x, w = torch.randn(3, 4), torch.randn(4, 4, requires_grad=True)
