@@ -9,7 +9,7 @@ from autograd_opt.graph.retention cimport Retention
 from autograd_opt.graph.value_table cimport ValueTable
 
 cdef enum:
-    RECENT = 32                  # leaves that are found without asking a dictionary, by their address
+    RECENT = 32                  # pairs of leaves that are found without asking a dictionary, by their address
 
 cdef struct Recent:
     PyObject *tensor             # borrowed, both, from `leaves`
@@ -40,7 +40,8 @@ cdef class Tape(TapeBase):
     cdef Py_ssize_t thrown, room # how much is there, and how much has room
     cdef dict abroad             # id(tensor of another graph) -> (weak reference, the node that stands for it)
     cdef dict leaves             # id(tensor) -> leaf Node; written by the two functions below alone
-    cdef Recent recent[RECENT]
+    cdef Recent recent[2 * RECENT]
+    cdef int forget_recent(self, PyObject *t) except -1
     cdef public Py_ssize_t hits, recomputed, epoch
     cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
     cdef dict writes             # storage -> a weak reference to it, and where its latest unrecorded write was

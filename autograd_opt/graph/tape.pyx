@@ -370,19 +370,29 @@ cdef class Tape:
 
     cdef Node leaf_of(self, PyObject *t):
         """The node of the leaf at this address; None where it has none here."""
-        cdef Recent *place = &self.recent[(<size_t>t >> 5) % RECENT]
+        cdef Recent *places = &self.recent[2 * ((<size_t>t >> 5) % RECENT)]
         cdef PyObject *found
-        if place.tensor == t:
-            return <Node>place.node
+        if places[0].tensor == t:
+            return <Node>places[0].node
+        if places[1].tensor == t:
+            return <Node>places[1].node
         found = PyDict_GetItemWithError(self.leaves, <size_t>t)
         if found == NULL:
             return None
-        place.tensor, place.node = t, found
+        places[1] = places[0]
+        places[0].tensor, places[0].node = t, found
         return <Node>found
+
+    cdef int forget_recent(self, PyObject *t) except -1:
+        cdef Recent *places = &self.recent[2 * ((<size_t>t >> 5) % RECENT)]
+        for i in range(2):
+            if places[i].tensor == t:
+                places[i].tensor = NULL
+        return 0
 
     cdef int add_leaf(self, PyObject *t, Node node) except -1:
         """Let `node` be the one of the leaf at this address."""
-        self.recent[(<size_t>t >> 5) % RECENT].tensor = NULL
+        self.forget_recent(t)
         self.leaves[<size_t>t] = node
         return 0
 
@@ -390,7 +400,7 @@ cdef class Tape:
         """Let the leaf at this address have no node, where it has this one, or any for None."""
         cdef Node known = self.leaf_of(t)
         if known is not None and (node is None or known is node):
-            self.recent[(<size_t>t >> 5) % RECENT].tensor = NULL
+            self.forget_recent(t)
             del self.leaves[<size_t>t]
         return 0
 
@@ -418,7 +428,7 @@ cdef class Tape:
                     self.add_leaf(<PyObject *>t, node)
                     self.take(node, t)
                     return node
-        if entry is not None and mark != bool(entry.flags & REQUIRES_GRAD):
+        if entry is not None and mark != (entry.flags & REQUIRES_GRAD != 0):
             entry = None                 # what was recorded so far keeps the flag of its time
         history = mark and type(t) is not CustomTensor and not ao_is_leaf(t)
         if history and self.late and ao_is_view(t):
