@@ -8,7 +8,7 @@ the slot taken and keeps its own beside it.
 
 from libc.stdint cimport int64_t, uint32_t
 
-from autograd_opt.abi.ctorch cimport ao_is_view, ao_is_zero, ao_knows_functions, ao_start, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_is_view, ao_is_zero, ao_start, ao_use_reads
 from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.arguments cimport call_rule
@@ -262,7 +262,7 @@ cdef int differentiate(GraphTask task, Node node, Op op, object g) except -1:
     if undefined(op, g):
         return pass_nothing(task, node, op)
     if op.hot and _native and task.collected is None and not task.anomaly:
-        if task.inplace and quietly_native(task, node, op, g) or task.direct and recorded(task, node, op, g):
+        if task.inplace and native(task, node, op, g) or task.direct and recorded(task, node, op, g):
             return 0
     if op.joint is not None:
         return joint(task, node, op, g)
@@ -277,18 +277,6 @@ cdef int differentiate(GraphTask task, Node node, Op op, object g) except -1:
             refusals.check_nan(result, node, i)
         task.send_fixed(node, other, result, node.flags & unbroadcast(i))
     return 0
-
-
-cdef inline int quietly_native(GraphTask task, Node node, Op op, object g) except -1:
-    """The rule in C, with torch functions off where each of its questions about a tensor would switch them off."""
-    cdef size_t before
-    if ao_knows_functions():
-        return native(task, node, op, g)
-    before = functions_off()
-    try:
-        return native(task, node, op, g)
-    finally:
-        functions_on(before)
 
 
 cdef int pass_nothing(GraphTask task, Node node, Op op) except -1:

@@ -15,5 +15,6 @@ cdef inline Node held_node(object t):
 
 cdef Node handle(Tape tape, object t)
 cdef int attach(Tape tape, Node node, object tensor) except -1
+cdef int attach_strided(Tape tape, Node node, object tensor) except -1
 cdef int release_handle(Tape tape, object t) except -1
 cpdef wrote(t)

@@ -89,6 +89,11 @@ cdef int attach(Tape tape, Node node, object tensor) except -1:
     """Make `tensor` a CustomTensor whose handle is `node`, and append the node."""
     if not ao_strided(tensor):           # before it has our class, whose properties torch.compile would trace
         node.flags |= SPARSE
+    return attach_strided(tape, node, tensor)
+
+
+cdef int attach_strided(Tape tape, Node node, object tensor) except -1:
+    """The same for a tensor that is known to have strides."""
     if type(tensor) is PlainTensor:
         ao_set_type(tensor, CustomTensor)
     ao_hold(tensor, NODE, node)

@@ -13,7 +13,7 @@ from autograd_opt.abi.ctorch cimport (
 )
 from autograd_opt.abi.kernel_names import PAIRS, SINGLES
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.handles cimport attach, handle
+from autograd_opt.graph.handles cimport attach_strided, handle
 from autograd_opt.graph.node cimport (
     CLONE, COMMUTATIVE, DEAD, FREED, NEEDS_ANS, REQUIRES_GRAD, SCALAR1, SPARSE, UNBROADCAST0, UNBROADCAST1,
     Node, Op, awaits, current_source, fresh_vn, new_node, ordinary, same_shape, shape_of,
@@ -311,7 +311,7 @@ cdef inline object concluded(Tape tape, Node node, Node na, Entry *e, Py_ssize_t
         tape.keep_number(node, r)
     if tape.sources:
         current_source(node)
-    attach(tape, node, r)
+    attach_strided(tape, node, r)        # made elementwise of operands that have strides
     return r
 
 

@@ -34,7 +34,8 @@ cdef int native(GraphTask task, Node node, Op op, object g) except -1:
     cdef int hot = op.hot
     if hot == UNBIND or hot == SPLIT:
         return native_parts(task, node, hot, g)
-    if not is_float(node.dtype) or not dense(g):
+    # what rules in C have made of a dense cotangent is dense
+    if not is_float(node.dtype) or not (type(g) is Tensor if task.fresh else dense(g)):
         return 0
     if hot > SPLIT:
         return native_loss(task, node, node.more, g) if hot == NLL else 0
