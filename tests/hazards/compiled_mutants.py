@@ -135,8 +135,8 @@ GUARDS = [
         "10 numpy of a detached alias",
     ),
     Guard(
-        "if entry is not None and mark != bool(",
-        "if mutant != @ and entry is not None and mark != bool(",
+        "if entry is not None and mark != (",
+        "if mutant != @ and entry is not None and mark != (",
         "09 requires_grad between twins, then used",
     ),
     # what may merge before a run
