@@ -178,24 +178,19 @@ def alternate(
     times: dict[str, list[float]] = {v.name: [] for v in variants}
     order = list(variants)
     shuffle = random.Random(0).shuffle
-    collecting = gc.isenabled()
-    gc.disable()
+    gc.collect()
     end = time.monotonic() + most_seconds
-    try:
-        for done in range(repeats):
-            if done >= fewest and (time.monotonic() > end or settled(times)):
-                break
-            for variant in variants if changing else ():
-                if variant.workload.advance is not None:
-                    variant.workload.advance()
-            shuffle(order)
-            for variant in order:
-                times[variant.name].append(block(variant.run, steps[variant.name]))
-            gc.collect(0)
-            on_round()
-    finally:
-        if collecting:
-            gc.enable()
+    for done in range(repeats):
+        if done >= fewest and (time.monotonic() > end or settled(times)):
+            break
+        for variant in variants if changing else ():
+            if variant.workload.advance is not None:
+                variant.workload.advance()
+        shuffle(order)
+        for variant in order:
+            times[variant.name].append(block(variant.run, steps[variant.name]))
+        gc.collect(0)
+        on_round()
     return times
 
 

@@ -42,7 +42,7 @@ KERNELS = {
     "translate": "_ZN5torch29translate_exception_to_pythonERKNSt15__exception_ptr13exception_ptrE",
     "drop": "aoti_torch_delete_tensor_object",
     "count": "aoti_torch_get_numel",
-    "device": "aoti_torch_get_device_type",
+    "device": NAMES["device"],
     "number": "_ZN2at4_ops19_local_scalar_dense4callERKNS_6TensorE",
     "mm": "_ZN2at4_ops2mm4callERKNS_6TensorES4_",
     "t": "_ZN2at4_ops1t4callERKNS_6TensorE",

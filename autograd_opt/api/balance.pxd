@@ -1,9 +1,11 @@
 """Whether recording the calls of a region pays."""
 
 from autograd_opt.graph.tape cimport Tape
+from autograd_opt.record.resting cimport Rests
 
-cdef class Balance:
-    cdef Py_ssize_t patience, losses, resting, rest
+
+cdef class Balance(Rests):
+    cdef Py_ssize_t patience
     cdef Tape last                       # of the latest call that was recorded, until it is taken into account
     cdef Py_ssize_t cost                 # of its recording
     cdef int begin(self, Tape tape) except -1

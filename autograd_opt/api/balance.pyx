@@ -5,6 +5,7 @@ cimport cython
 from autograd_opt.graph import tensor as leaves
 from autograd_opt.graph.node cimport ELEMENTWISE, LEAF, REQUIRES_GRAD, CustomTensor, Node
 from autograd_opt.graph.tape cimport Tape
+from autograd_opt.record.resting cimport Rests
 
 
 cdef enum:
@@ -21,7 +22,7 @@ cdef enum:
 
 
 @cython.final
-cdef class Balance:
+cdef class Balance(Rests):
     """Whether a region's calls save more time than recording takes, by what was counted in those that were recorded.
 
     After `patience` calls in a row that did not, calls run as written; after 64 of these, later after up to 1024, one is
@@ -30,7 +31,8 @@ cdef class Balance:
     """
 
     def __init__(self, patience):
-        self.patience, self.rest = patience, SHORTEST
+        self.patience = patience
+        self.last_for(SHORTEST, LONGEST)
 
     def rests(self, args):
         """True for a call that runs as written."""
@@ -39,8 +41,7 @@ cdef class Balance:
         for a in args:
             if type(a) is CustomTensor:
                 return False
-        self.resting -= 1
-        return True
+        return self.take()
 
     cdef int begin(self, Tape tape) except -1:
         """Count a call that has just been recorded; the one before, if its results live on, is taken as it is by now."""
@@ -74,10 +75,7 @@ cdef class Balance:
         cdef Tape tape = self.last
         self.last = None
         if SAVED * (tape.hits + merged) + tape.reused_bytes // BYTES >= self.cost:
-            self.losses, self.rest = 0, SHORTEST
-            return 0
-        self.losses += 1
-        if self.losses >= self.patience and self.resting == 0:
-            self.resting = self.rest
-            self.rest = min(2 * self.rest, LONGEST)
+            self.win()
+        else:
+            self.lose(self.patience)
         return 0

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from autograd_opt.ops.binding import Constant
-from autograd_opt.ops.table import ELEMENTWISE, MOVES, PURE, choose, define
+from autograd_opt.ops.table import ELEMENTWISE, FILLS, MOVES, PURE, choose, define
 
 BINARY = {
     "eq": "torch.eq T.eq T.__eq__", "ne": "torch.ne torch.not_equal T.ne T.not_equal T.__ne__",
@@ -35,8 +35,8 @@ for _name in ("argmax", "argmin"):
     define(_name, "x, dim=None, keepdim=False", PURE, f"torch.{_name} T.{_name}")
 _LIKE = "dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False, memory_format=None"
 for _name in ("ones_like", "zeros_like"):
-    define(_name, f"x, *, {_LIKE}", PURE | MOVES, f"torch.{_name}")
-define("full_like", f"x, fill_value=0, *, {_LIKE}", PURE | MOVES, "torch.full_like")
+    define(_name, f"x, *, {_LIKE}", PURE | MOVES | FILLS, f"torch.{_name}")
+define("full_like", f"x, fill_value=0, *, {_LIKE}", PURE | MOVES | FILLS, "torch.full_like")
 
 
 def pick_like(name: str) -> Any:

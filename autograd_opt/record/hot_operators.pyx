@@ -110,6 +110,8 @@ cdef object reuse(Tape tape, Op op, Node first, bint req):
             tape.missed(first)
             return None
     tape.hits += 1
+    if not req:
+        tape.plain_hits += 1
     size = nbytes(first.shape, first.dtype)
     tape.reused_bytes += size
     if not tape.moved:

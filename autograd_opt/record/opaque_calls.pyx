@@ -168,17 +168,21 @@ cdef class OpaqueCall:
     cdef list sorted(self, list places, tuple found):
         """The cotangents by input, NotImplemented for one that no run comes to; None where one is not like its input."""
         cdef list out = [NotImplemented] * len(self.inputs)
-        cdef Py_ssize_t i
+        cdef object g, x, before
+        cdef Py_ssize_t i, at
         for i in range(len(places)):
             if places[i] is None:
                 continue
-            g, x = found[i], self.inputs[<Py_ssize_t>places[i]]
-            former = out[<Py_ssize_t>places[i]]
-            out[<Py_ssize_t>places[i]] = g if former is NotImplemented or former is None else former if g is None else former + g
+            at, g = places[i], found[i]
+            x, before = self.inputs[at], out[at]
             if g is not None and (type(g) is not Tensor or not ao_plain(g) or ao_strided(g) != ao_strided(x)
                                   or g.layout is not x.layout or shape_of(g) != shape_of(x) or ao_dtype(g) is not ao_dtype(x)
                                   or ao_get(get_device, g) != ao_get(get_device, x)):
                 return None
+            if before is NotImplemented or before is None:
+                out[at] = g
+            elif g is not None:
+                out[at] = before + g
         return out
 
     cdef object by_engine(self, list gs, task, node):

@@ -12,7 +12,7 @@ from autograd_opt.abi.ctorch cimport (
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle
 from autograd_opt.graph.node cimport (
-    CLONE, DEAD, ELEMENTWISE, EXPOSED, FREED, HIDES, INNER, LEAF, MOVES, MULTI, NEEDS_ANS, NO_MERGE, OVERWRITTEN, PINNED,
+    CLONE, DEAD, ELEMENTWISE, EXPOSED, FILLS, FREED, HIDES, INNER, LEAF, MOVES, MULTI, NEEDS_ANS, NO_MERGE, OVERWRITTEN, PINNED,
     PURE, REDUCES, REQUIRES_GRAD, SPARSE, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, VARIADIC, VIEW, WROTE,
     CustomTensor, Node, Op, PlainTensor as Tensor, awaits, current_source, fresh_vn, new_node, same_shape, shape_of, version_of,
 )
@@ -273,7 +273,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     req = grad and op.differentiable and flags & REQUIRES_GRAD and not without_history(op, operands)
     if tape.optimize and exact and op.flags & PURE and not (req and settled_after(MORE_MISSES)):
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
-        if e != NULL and e.first != NULL and not op.flags & VIEW:
+        if e != NULL and e.first != NULL and not op.flags & (VIEW | FILLS):
             r = reuse(tape, op, <Node>e.first, req)
             cloned = r is not None and not tape.moved
             if r is not None:
@@ -389,7 +389,7 @@ cdef object apply_guarded(Tape tape, Op op, object func, tuple args, dict kwargs
         and not (req and settled_after(MORE_MISSES))
     if keyed:
         e = key_of_all(tape, op, nodes, operands, attrs, req, grad)
-        if e != NULL and e.first != NULL and not op.flags & VIEW:
+        if e != NULL and e.first != NULL and not op.flags & (VIEW | FILLS):
             r = reuse(tape, op, <Node>e.first, req)
             cloned = r is not None and not tape.moved
             if r is not None:
