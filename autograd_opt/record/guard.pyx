@@ -3,10 +3,12 @@
 cimport cython
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_all_off, ao_builtin0, ao_call, ao_grad_on, ao_use_reads
+from autograd_opt.abi.ctorch cimport (
+    ao_all_off, ao_builtin0, ao_call, ao_grad_on, ao_knows_functions, ao_switch_functions, ao_use_reads,
+)
 from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused
+from autograd_opt.graph.tape cimport active_tape, recording, set_paused
 from autograd_opt.record.arguments cimport MODE, mode_innermost
 
 ao_use_reads(reads_address())
@@ -57,12 +59,15 @@ cdef bint set_grad_mode(bint on) except -1:
 @cython.final
 cdef class user_state:
     """The state that user code expects, called from inside a kernel's guard or a run."""
-    cdef object enabled
-    cdef Tape tape
-    cdef int paused
-    cdef bint resumed, guarded, grad_mode
 
     def __enter__(self):
+        self.begin()
+
+    def __exit__(self, *exc):
+        self.end()
+
+    cdef int begin(self) except -1:
+        """Let torch functions be on, and this library's mode the innermost one."""
         self.tape = active_tape()
         self.resumed = self.tape is not None and recording() == NULL
         if self.tape is not None:        # what is called here is recorded by the usual ways
@@ -70,20 +75,31 @@ cdef class user_state:
         if self.resumed:
             self.paused = set_paused(0)
         self.grad_mode = ao_grad_on(grad_enabled)
-        if not mode_innermost():
+        if ao_knows_functions():
+            self.switch = ao_switch_functions(0)
+            self.pushed = not mode_innermost()
+        elif not mode_innermost():
             self.enabled = Enabled()
             self.enabled.__enter__()
+            self.pushed = True
+        if self.pushed:
             push(MODE)
+        return 0
 
-    def __exit__(self, *exc):
-        if self.enabled is not None:
+    cdef int end(self) except -1:
+        """Let everything be as before."""
+        if self.pushed:
             pop()
-            self.enabled.__exit__(*exc)
+        if self.enabled is not None:
+            self.enabled.__exit__(None, None, None)
+        elif ao_knows_functions():
+            ao_switch_functions(self.switch)
         set_grad_mode(self.grad_mode)
         if self.tape is not None:
             self.tape.guarded = self.guarded
         if self.resumed:
             set_paused(self.paused)
+        return 0
 
 
 @cython.final

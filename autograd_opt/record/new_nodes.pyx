@@ -18,8 +18,8 @@ from autograd_opt.graph.node cimport (
 from autograd_opt.graph.plain_values cimport deeper, is_float, same_device, shallower
 from autograd_opt.graph.tape cimport Tape, active_tape, tape_here
 from autograd_opt.record.guard cimport enter, leave
-from autograd_opt.record.saved_tensors cimport pack
-from autograd_opt.record.saved_tensors import pack_extra, saving_order
+from autograd_opt.record.saved_tensors cimport innermost_hooks, pack_extra, packed
+from autograd_opt.record.saved_tensors import saving_order
 from autograd_opt.record.sites cimport learn
 
 ao_use_reads(reads_address())
@@ -236,29 +236,27 @@ cdef int pack_saved(Tape tape, Node node, object r) except -1:
     Such a node is never merged: its hooks are part of what it does.
     """
     cdef Py_ssize_t i
+    cdef object hooks = innermost_hooks()
     node.flags |= NO_MERGE
-    if not node.flags & REQUIRES_GRAD or node.op.flags & VARIADIC and node.op.joint is not None and not node.op.need0:
+    if hooks is None or not node.flags & REQUIRES_GRAD or node.op.flags & VARIADIC and node.op.joint is not None and not node.op.need0:
         return 0
     try:
         if node.saved_more is None:
             for i in saving_order(node.op.name, 2):
                 if i == 0 and node.x0 is not None and not node.flags & SCALAR0:
-                    node.x0 = pack(node.x0, node.in0)
+                    node.x0 = packed(hooks, node.x0, node.in0, False)
                 elif i == 1 and node.x1 is not None and not node.flags & SCALAR1:
-                    node.x1 = pack(node.x1, node.in1)
+                    node.x1 = packed(hooks, node.x1, node.in1, False)
         else:
             values, versions, extra, _ = node.saved_more
             values = list(values)
             for i in saving_order(node.op.name, len(values)):
                 if node.more[i] is not None and values[i] is not None:
-                    values[i] = pack(values[i], node.more[i])
-            node.saved_more = (values, versions, pack_extra(extra), None)
+                    values[i] = packed(hooks, values[i], node.more[i], False)
+            node.saved_more = (values, versions, pack_extra(hooks, extra), None)
         if node.flags & NEEDS_ANS and r is not None:
-            node.value = pack(r, node, True)
-            if type(node.value) is not CustomTensor and type(node.value) is not Tensor:
-                node.flags |= PACKED
-            else:
-                node.value = None
+            node.value = packed(hooks, r, node, True)
+            node.flags |= PACKED
     except BaseException:
         tape.unlink(node)
         raise

@@ -15,6 +15,9 @@ cdef class Packed:
     cdef public Node node
     cpdef object value(self)
     cpdef object seen_by_user(self)
-    cpdef object plain(self)
+    cdef object unpacked(self, object run)
 
 cpdef object pack(object t, Node node, bint is_output=*)
+cdef object innermost_hooks()
+cdef object packed(tuple hooks, object t, Node node, bint is_output)
+cdef object pack_extra(tuple hooks, object extra)

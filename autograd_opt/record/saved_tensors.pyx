@@ -11,13 +11,12 @@ from operator import is_not
 import torch
 
 cimport cython
-from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_call, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_call, ao_method0, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.abi.torch_private import tree_map
 from autograd_opt.graph import refusals
 from autograd_opt.graph.handles cimport handle
 from autograd_opt.graph.node cimport REQUIRES_GRAD, Node, version_of
@@ -26,12 +25,12 @@ from autograd_opt.graph.tape cimport Tape, active_tape, recording, tape_here
 from autograd_opt.graph.tape import set_saving_hooks
 from autograd_opt.graph.tensor import connected
 from autograd_opt.graph.thread_state import excluded_autograd
-from autograd_opt.record.guard cimport set_grad_mode
-from autograd_opt.record.guard import user_state
+from autograd_opt.record.guard cimport set_grad_mode, user_state
 
 ao_use_reads(reads_address())
 cdef object Tensor = torch.Tensor
 cdef object Guard = private.DisableTorchFunction
+cdef object detach_method = private.TensorBase.__dict__["detach"]
 cdef object top_hooks = private.top_saved_tensors_default_hooks
 
 
@@ -117,22 +116,26 @@ cdef class Packed:
         cdef object run = current()
         if run is not None and run.task.create_graph:
             return self.seen_by_user()
-        return self.plain()
+        return self.unpacked(run)
 
     cpdef object seen_by_user(self):
         """What `ctx.saved_tensors` shows: it belongs to its node in every kind of run, as in torch."""
-        cdef object t = self.plain()
+        cdef object t = self.unpacked(current())
         return connected(t, self.node) if self.node is not None and self.node.flags & REQUIRES_GRAD else t
 
-    cpdef object plain(self):
-        """What the unpack hook gives; the same for every slice of a batch."""
-        cdef object run = current(), batch = None if run is None else run.task.batch, t
-        with user_state():
+    cdef object unpacked(self, object run):
+        """What the unpack hook gives; the same for every slice of the batch of a run."""
+        cdef object batch = None if run is None else run.task.batch, t
+        cdef user_state state = user_state.__new__(user_state)
+        state.begin()
+        try:
             if batch is None:
                 t = self.unpack(self.held)
             else:
                 with batch.left():
                     t = self.unpack(self.held)
+        finally:
+            state.end()
         if not isinstance(t, Tensor):
             raise errors.ArgumentTypeError(
                 f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(t).__name__}"
@@ -178,24 +181,33 @@ def make_saved_tensor(original):
 
 cpdef object pack(object t, Node node, bint is_output=False):
     """Hand `t`, whose node is `node`, to the innermost pack hook; `t` itself where there is none."""
-    cdef object hooks = ao_call(top_hooks, (False,), None), held
-    cdef bint grad
-    if hooks is None:
-        return t
-    before = version_of(t)
-    given = t.detach() if is_output else t
-    grad = set_grad_mode(False)
+    cdef object hooks = innermost_hooks()
+    return t if hooks is None else packed(<tuple>hooks, t, node, is_output)
+
+
+cdef object innermost_hooks():
+    """The innermost pair of hooks, or None."""
+    return ao_call(top_hooks, (False,), None)
+
+
+cdef object packed(tuple hooks, object t, Node node, bint is_output):
+    """`pack` by a pair of hooks that has been looked up."""
+    cdef uint32_t before = version_of(t)
+    cdef object given = ao_method0(detach_method, t) if is_output else t, held
+    cdef bint grad = set_grad_mode(False)
+    cdef user_state state = user_state.__new__(user_state)
+    state.begin()
     try:
-        with user_state():
-            held = (<tuple>hooks)[0](given)
+        held = hooks[0](given)
     finally:
+        state.end()
         set_grad_mode(grad)
     if version_of(t) != before:
         raise errors.GraphError(errors.at(
             "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot "
             "be modified by in-place operations as this can lead to unexpected side-effects: write to a clone()"
         ))
-    return Packed((<tuple>hooks)[1], held, node)
+    return Packed(hooks[1], held, node)
 
 
 @functools.cache
@@ -210,9 +222,11 @@ def saving_order(name, count):
     return tuple(range(count))
 
 
-def pack_extra(extra):
+cdef object pack_extra(tuple hooks, object extra):
     """Pack the tensors that a kernel saved for its rule besides its operands."""
-    return tree_map(lambda e: pack(e, None) if isinstance(e, Tensor) else e, extra)
+    if isinstance(extra, (tuple, list)):
+        return type(extra)([pack_extra(hooks, e) for e in extra])
+    return packed(hooks, extra, None, False) if isinstance(extra, Tensor) else extra
 
 
 def unpack_extra(extra):
