@@ -17,6 +17,7 @@ cdef enum OpFlag:
     ONCE = 512           # a run that frees the graph frees it, though its rules read nothing that is saved
     HIDES = 1024         # torch's kernel returns a view of memory that eager mode does not show
     OTHERS = 2048        # in each operand: what an operand needs is the others
+    FOLDS = 8192         # a product: torch copies operands whose leading axes cannot be seen as one, and saves the copies
     FILLS = 4096         # the kernel reads no values: running it costs no more than sharing the memory of another result
 
 # What a node is (Node.flags).

@@ -43,7 +43,10 @@ cdef class Tape(TapeBase):
     cdef Recent recent[2 * RECENT]
     cdef int forget_recent(self, PyObject *t) except -1
     cdef public Py_ssize_t hits, recomputed, epoch
-    cdef Py_ssize_t plain_hits       # those of `hits` that no gradient follows
+    cdef readonly Py_ssize_t plain_hits  # those of `hits` that no gradient follows
+    cdef readonly Py_ssize_t saved_work  # elements that were not read or written thanks to `hits`
+    cdef readonly Py_ssize_t keyed       # records whose value was looked up
+    cdef readonly Py_ssize_t planned     # records that runs have asked a plan for
     cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
     cdef dict writes             # storage -> a weak reference to it, and where its latest unrecorded write was
     cdef Py_ssize_t writes_due   # so many are looked through for memory that is gone

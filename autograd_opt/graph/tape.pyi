@@ -22,6 +22,10 @@ class Tape(TapeBase):
     running: int
     fixed: int
     hits: int
+    plain_hits: int
+    keyed: int
+    planned: int
+    saved_work: int
     recomputed: int
     epoch: int
     seeds: dict[Any, Tensor]

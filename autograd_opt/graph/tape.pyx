@@ -860,6 +860,7 @@ cdef class Tape:
                 found += target is not None and node.leader is None and node.flags & (DEAD | REQUIRES_GRAD) == REQUIRES_GRAD
             self.lead(node, target)
         self.changes += 1
+        self.planned += self.n
         return found
 
     cdef int lead(self, Node node, Node target) except -1:

@@ -10,7 +10,7 @@ import torch
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.helpers import H, times, view_of
-from autograd_opt.ops.table import OTHERS, PURE, REDUCES, VARIADIC, define
+from autograd_opt.ops.table import FOLDS, OTHERS, PURE, REDUCES, VARIADIC, define
 
 R = PURE | REDUCES
 einsum: Any = private.VariableFunctions.einsum
@@ -170,7 +170,7 @@ def cotangent(g: Any, letters: str, term: str, rest: str, other: Any) -> Any:
 
 
 # ----- two operands -----
-define("matmul", "x, y", R, "torch.matmul T.matmul T.__matmul__ torch.linalg.matmul", x=matmul_x, y=matmul_y)
+define("matmul", "x, y", R | FOLDS, "torch.matmul T.matmul T.__matmul__ torch.linalg.matmul", x=matmul_x, y=matmul_y)
 define("mm", "x, y", PURE, "torch.mm T.mm", x=lambda g, y, x_turned: first(g, y, x_turned),
        y=lambda g, x, y_turned: second(g, x, y_turned))
 define("bmm", "x, y", PURE, "torch.bmm T.bmm", x=lambda g, y: g.bmm(T(y)), y=lambda g, x: T(x).bmm(g))

@@ -31,8 +31,8 @@ import torch
 from autograd_opt.graph.node import Op, Vjp
 from autograd_opt.ops.binding import Plan
 
-ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ONCE, HIDES, OTHERS, FILLS = (
-    1 << k for k in range(13))
+ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, JOINT, VARIADIC, MOVES, ONCE, HIDES, OTHERS, FILLS, FOLDS = (
+    1 << k for k in range(14))
 HOT = {name: code for code, names in enumerate("""
     add|sub|mul|neg|div|pow|exp|log|sin|cos|sqrt|square|reciprocal|abs|tanh|sigmoid|relu|softmax|log_softmax|sum|mean
     |matmul|mm|reshape flatten ravel unsqueeze unflatten unsafe_view reshape_alias view|squeeze|transpose|t|mT
@@ -223,7 +223,7 @@ def define(
     name : the operator's name; unique.
     signature : operands and attributes, as `signature_of` reads them.
     flags : ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, VARIADIC (operands are a list of tensors),
-        FILLS (the kernel reads no values), ONCE (torch saves something besides: a second run after one that frees the
+        FILLS (the kernel reads no values), FOLDS (the kernel copies operands whose leading axes are not one), ONCE (torch saves something besides: a second run after one that frees the
         graph is refused).
     calls : torch callables that compute it, as `resolve` reads them, separated by blanks.
     joint : one rule that returns the cotangents of all operands.

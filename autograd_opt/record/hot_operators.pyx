@@ -26,7 +26,7 @@ from autograd_opt.graph.values cimport known_value, left_over
 from autograd_opt.record.arguments cimport grad_on, tracked
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.new_nodes cimport save
-from autograd_opt.record.sites cimport MORE_MISSES, learn, settled, settled_after
+from autograd_opt.record.sites cimport MORE_MISSES, learn, settled, settled_after, work
 
 cdef extern from *:
     """
@@ -112,6 +112,7 @@ cdef object reuse(Tape tape, Op op, Node first, bint req):
     tape.hits += 1
     if not req:
         tape.plain_hits += 1
+    tape.saved_work += work(first)
     size = nbytes(first.shape, first.dtype)
     tape.reused_bytes += size
     if not tape.moved:
@@ -331,6 +332,7 @@ cdef inline int finish(Tape tape, Node node, Entry *e, bint optimize) except -1:
     if e == NULL:
         node.vn = fresh_vn() if optimize else 0
         return 0
+    tape.keyed += 1
     if e.first == NULL:
         node.vn = fresh_vn()
         e.first = node.holder = <PyObject *>node

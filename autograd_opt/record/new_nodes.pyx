@@ -6,7 +6,8 @@ from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_dtype, ao_get, ao_grad_on, ao_is_inference, ao_is_view, ao_method0, ao_own, ao_use_reads,
+    ao_contiguous, ao_dtype, ao_get, ao_grad_on, ao_is_inference, ao_is_view, ao_method, ao_method0, ao_own,
+    ao_plain, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle, release_handle
@@ -26,6 +27,7 @@ ao_use_reads(reads_address())
 cdef object Tensor = torch.Tensor
 cdef object grad_enabled = private.is_grad_enabled
 cdef object is_inference = private.TensorBase.__dict__["is_inference"]
+cdef object stride_method = private.TensorBase.__dict__["stride"]
 cdef object detach_method = private.TensorBase.__dict__["detach"]
 cdef object get_device = ao_own(private.TensorBase.__dict__["device"])
 
@@ -445,3 +447,29 @@ def record_value(Op op, list nodes, tuple operands, dict attrs, value, extra=Non
         node.value = value.detach()
     tape.append(node)
     return node
+
+
+cdef int copied_operands(Node na, Node nb, object a, object b) except -1:
+    """Which operands of a product torch copies, as their leading axes cannot be seen as one: 1 and 2, added."""
+    cdef Py_ssize_t m = len(na.shape), n = len(nb.shape)
+    if m < 3 or n == 0 or not is_float(na.dtype) or not ao_plain(a) or not ao_plain(b):
+        return 0
+    if n < 3:                            # one product of matrices, where a gradient of the second is asked for
+        return nb.flags & REQUIRES_GRAD != 0 and scattered(na, a, 1)
+    if na.shape[:m - 2] != nb.shape[:n - 2]:
+        return 0
+    return scattered(na, a, 2) + 2 * scattered(nb, b, 2)
+
+
+cdef bint scattered(Node node, object t, Py_ssize_t last) except -1:
+    """True if the axes of `t` but for the last few cannot be seen as one without a copy."""
+    cdef Py_ssize_t i, step = -1
+    if ao_contiguous(t):
+        return False
+    strides = ao_method(stride_method, t, ())
+    for i in range(len(node.shape) - last - 1, -1, -1):
+        if node.shape[i] != 1:
+            if step != -1 and strides[i] != step:
+                return True
+            step = node.shape[i] * strides[i]
+    return False

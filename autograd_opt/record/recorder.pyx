@@ -12,7 +12,7 @@ from autograd_opt.abi.ctorch cimport (
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle
 from autograd_opt.graph.node cimport (
-    CLONE, DEAD, ELEMENTWISE, EXPOSED, FILLS, FREED, HIDES, INNER, LEAF, MOVES, MULTI, NEEDS_ANS, NO_MERGE, OVERWRITTEN, PINNED,
+    CLONE, DEAD, ELEMENTWISE, EXPOSED, FILLS, FOLDS, FREED, HIDES, INNER, LEAF, MOVES, MULTI, NEEDS_ANS, NO_MERGE, OVERWRITTEN, PINNED,
     PURE, REDUCES, REQUIRES_GRAD, SPARSE, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, VARIADIC, VIEW, WROTE,
     CustomTensor, Node, Op, PlainTensor as Tensor, awaits, current_source, fresh_vn, new_node, same_shape, shape_of, version_of,
 )
@@ -20,22 +20,25 @@ from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording, set_paused, tape_here
 from autograd_opt.graph.tape import unusual
 from autograd_opt.graph.value_table cimport Entry
+from autograd_opt.ops.table import OPS
 from autograd_opt.record.arguments cimport grad_on, is_tensor, tracked
 from autograd_opt.record.autocast cimport spared
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport extra_of, numbered, reuse, seen
 from autograd_opt.record.keys cimport key_of, key_of_all
 from autograd_opt.record.new_nodes cimport (
-    device_of, fill, own_attributes, pack_saved, record_outputs, save_all, save_few,
+    copied_operands, device_of, fill, own_attributes, pack_saved, record_outputs, save_all, save_few,
 )
 from autograd_opt.record.sites cimport MORE_MISSES, learn, missed_here, settled, settled_after
-from autograd_opt.record.unrecorded cimport as_view, note_view, set_apart, shown, started
+from autograd_opt.record.unrecorded cimport as_view, note_view, set_apart, shown, started, without_history
 
 ao_use_reads(reads_address())
 cdef object is_inference = private.TensorBase.__dict__["is_inference"]
 cdef object dispatch_modes = private.len_torch_dispatch_stack
 cdef object any_autocast = private.is_any_autocast_enabled
 cdef object linear_function = private.nn.linear
+cdef object contiguous = private.TensorBase.__dict__["contiguous"]
+cdef dict IN_A_ROW = {"memory_format": torch.contiguous_format}
 
 
 cpdef apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
@@ -76,22 +79,6 @@ cdef object WHOLE = object()
 cdef object whole_call(object func, tuple args, dict kwargs):
     from autograd_opt.record.torch_fallback import handler
     return handler(func, args, kwargs or {})
-
-
-cdef bint without_history(Op op, tuple operands) except -1:
-    """Are these inference tensors alone?  torch's autograd does not see a kernel on them, even where they require grad.
-
-    What torch makes of several kernels (a clone is a copy into a usual tensor) it may see; so it may what has a number.
-    """
-    if not op.flags & (ELEMENTWISE | REDUCES) or op.name in COPIES:
-        return False
-    for t in operands:
-        if not is_tensor(t) or not ao_is_inference(is_inference, t):
-            return False
-    return True
-
-
-cdef object COPIES = frozenset("clone cast contiguous to_float to_double to_half to_bfloat16".split())
 
 
 cdef object GIVEN_BACK = frozenset("cast conj_physical contiguous positive sum_to_size".split())
@@ -251,6 +238,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     cdef object a, b, c, r = None, extra = None
     cdef bint grad = grad_on(), req = False, cloned = False
     cdef uint32_t flags
+    cdef int copied
     cdef Entry *e = NULL
     a = operands[0] if count > 0 else None
     b = operands[1] if count > 1 else None
@@ -271,6 +259,11 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         tape.let_go_unread((na, nb, nc))
         return WHOLE
     req = grad and op.differentiable and flags & REQUIRES_GRAD and not without_history(op, operands)
+    if req and op.flags & FOLDS and exact:
+        copied = copied_operands(na, nb, a, b)
+        if copied:                               # recorded, so that rules need not copy them again
+            operands = in_a_row(tape, a) if copied & 1 else a, in_a_row(tape, b) if copied & 2 else b
+            return apply_few(tape, op, op.forward, operands, None, operands, attrs, exact)
     if tape.optimize and exact and op.flags & PURE and not (req and settled_after(MORE_MISSES)):
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
         if e != NULL and e.first != NULL and not op.flags & (VIEW | FILLS):
@@ -300,6 +293,11 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     if type(r) is not Tensor and type(r) is not CustomTensor:
         return record_outputs(tape, op, [na, nb, nc][:count], operands, attrs, req, r, extra)
     return with_node(tape, op, count, na, nb, nc, operands, attrs, req, grad, cloned, r, extra, e, moves)
+
+
+cdef object in_a_row(Tape tape, object t):
+    """`t.contiguous()`, recorded."""
+    return apply_few(tape, <Op>OPS["contiguous"], contiguous, (t,), None, (t,), IN_A_ROW, True)
 
 
 cdef object with_node(Tape tape, Op op, Py_ssize_t count, Node na, Node nb, Node nc, tuple operands, dict attrs,

@@ -16,6 +16,7 @@ cdef bint settled() noexcept
 cdef bint settled_after(uint32_t misses) noexcept
 cdef Site *missed_here(bint req) noexcept
 cdef int learn(Node node, Node first) except -1
+cdef Py_ssize_t work(Node node) except -1
 cdef int learn_function(bint found) noexcept
 cdef int forget_sites() except -1
 cdef bint all_numbered() noexcept

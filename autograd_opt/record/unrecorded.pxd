@@ -1,5 +1,6 @@
 """Run calls that record nothing: torch's own call, and a note of the views that it has made."""
 
+from autograd_opt.graph.node cimport Op
 from autograd_opt.graph.tape cimport Tape
 
 cdef set OPERATOR_KINDS
@@ -23,3 +24,4 @@ cdef object noted_view(object r, object first, tuple args, dict kwargs)
 cpdef object written(object func, tuple args, object kwargs)
 cdef bint unfollowed(Tape tape, tuple args, dict kwargs) except -1
 cdef object into(Tape tape, object func, tuple args, dict kwargs)
+cdef bint without_history(Op op, tuple operands) except -1

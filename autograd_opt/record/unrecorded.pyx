@@ -19,7 +19,9 @@ from autograd_opt.abi.ctorch cimport (
 from autograd_opt.abi.tensor_info cimport same_memory
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport wrote
-from autograd_opt.graph.node cimport CustomTensor, PlainTensor as Tensor, ordinary, shape_of, version_of
+from autograd_opt.graph.node cimport (
+    ELEMENTWISE, REDUCES, CustomTensor, Op, PlainTensor as Tensor, ordinary, shape_of, version_of,
+)
 from autograd_opt.graph.tape cimport Tape, active_tape, recording
 from autograd_opt.graph.thread_state cimport torch_autograd
 from autograd_opt.ops.binding cimport placed
@@ -322,3 +324,19 @@ cdef object into(Tape tape, object func, tuple args, dict kwargs):
         return r
     finally:
         leave(tape, switch)
+
+
+cdef object COPIES = frozenset("clone cast contiguous to_float to_double to_half to_bfloat16".split())
+
+
+cdef bint without_history(Op op, tuple operands) except -1:
+    """Are these inference tensors alone?  torch's autograd does not see a kernel on them, even where they require grad.
+
+    What torch makes of several kernels (a clone is a copy into a usual tensor) it may see; so it may what has a number.
+    """
+    if not op.flags & (ELEMENTWISE | REDUCES) or op.name in COPIES:
+        return False
+    for t in operands:
+        if not is_tensor(t) or not ao_is_inference(is_inference, t):
+            return False
+    return True

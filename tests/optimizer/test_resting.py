@@ -29,12 +29,12 @@ def _patience() -> Iterator[None]:
 
 def once(w: torch.Tensor) -> torch.Tensor:
     """Nothing is computed twice."""
-    return (w * 2).exp().add(1).log().sin().tanh().sum()
+    return (w * 2).exp().add(1).log().sin().tanh().cos().mul(3).sigmoid().square().sin().sum()
 
 
 def again(w: torch.Tensor) -> torch.Tensor:
-    """As many records, of which most repeat others."""
-    return (w.exp() + w.exp() * (w.exp() - w.exp().sin())).sum()
+    """No more than twice as many records, of which most repeat others."""
+    return sum(w.exp() * w.exp().sin() for _ in range(4)).sum()      # type: ignore[union-attr, return-value]
 
 
 def step(function: Callable[[torch.Tensor], torch.Tensor], w: torch.Tensor, **options: Any) -> ao.AutogradGraph:
@@ -61,6 +61,21 @@ def test_a_program_without_repeats_rests_and_looks_again(w: torch.Tensor) -> Non
 
 def test_a_program_with_repeats_never_rests(w: torch.Tensor) -> None:
     assert not any(rested(3 * PATIENCE, again, w))
+
+
+def test_a_repeat_or_two_do_not_pay_for_a_graph(w: torch.Tensor) -> None:
+    found = rested(PATIENCE + 1, lambda w: once(w) + w.exp().sin().sum() * w.exp().sum(), w)
+    assert found[-1]
+
+
+def test_values_that_no_gradient_follows_pay_by_their_size() -> None:
+    def reads(w: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            w.exp().sum(), w.exp().sum()
+        return w.sum()
+
+    assert not rested(PATIENCE + 1, reads, torch.ones(200_000, requires_grad=True))[-1]
+    assert rested(PATIENCE + 1, reads, torch.ones(8, requires_grad=True))[-1]
 
 
 def test_repeats_are_found_when_one_looks_again(w: torch.Tensor) -> None:
