@@ -262,8 +262,8 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     if req and op.flags & FOLDS and exact:
         copied = copied_operands(na, nb, a, b)
         if copied:                               # recorded, so that rules need not copy them again
-            operands = in_a_row(tape, a) if copied & 1 else a, in_a_row(tape, b) if copied & 2 else b
-            return apply_few(tape, op, op.forward, operands, None, operands, attrs, exact)
+            operands = (in_a_row(tape, a) if copied & 1 else a, in_a_row(tape, b) if copied & 2 else b, *operands[2:])
+            return apply_few(tape, op, op.forward if count == 2 else linear_of_rows, operands, None, operands, attrs, exact)
     if tape.optimize and exact and op.flags & PURE and not (req and settled_after(MORE_MISSES)):
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
         if e != NULL and e.first != NULL and not op.flags & (VIEW | FILLS):
@@ -293,6 +293,12 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     if type(r) is not Tensor and type(r) is not CustomTensor:
         return record_outputs(tape, op, [na, nb, nc][:count], operands, attrs, req, r, extra)
     return with_node(tape, op, count, na, nb, nc, operands, attrs, req, grad, cloned, r, extra, e, moves)
+
+
+def linear_of_rows(x, weight, bias):
+    """A linear layer as torch computes it of what it has copied."""
+    r = x.matmul(weight.t())
+    return r if bias is None else r.add_(bias)
 
 
 cdef object in_a_row(Tape tape, object t):

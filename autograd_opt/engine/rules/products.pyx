@@ -21,7 +21,7 @@ cdef tuple BEFORE_LAST = (-2,)
 cdef int native_matmul(GraphTask task, Node node, object g) except -1:
     """Products of matrices, or of stacks of matrices."""
     cdef Node a = node.in0, b = node.in1
-    cdef object x
+    cdef object x, flat
     cdef Py_ssize_t m, n
     if a is None or b is None:
         return 0
@@ -30,6 +30,7 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
         return 0
     if m < 2 or n < 2:
         return native_vector(task, node, a, b, g, m, n)
+    flat = rows(g) if m > 2 and n == 2 else g            # copied once where it cannot be seen so
     if task.wants(b):
         x = saved(node, 0)
         if m == 2 and n == 2:
@@ -40,9 +41,9 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
             else:
                 pass_mm(task, node, b, x, g, True)
         elif n == 2 and turned_view(b):
-            pass_on(task, node, b, ao_method0(t_method, ao_turned_mm(mm, t_method, rows(g), rows(x))), 0, True)
+            pass_on(task, node, b, ao_method0(t_method, ao_turned_mm(mm, t_method, flat, rows(x))), 0, True)
         elif n == 2:
-            pass_mm(task, node, b, rows(x), rows(g), True)
+            pass_mm(task, node, b, rows(x), flat, True)
         else:
             pass_on(task, node, b, ao_method(matmul, ao_get(get_mT, x), (g,)), UNBROADCAST1, True)
     if task.wants(a):
@@ -51,6 +52,9 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
             pass_on(task, node, a, ao_method0(t_method, ao_mm(mm, x, ao_method0(t_method, g))), 0, True)
         elif m == 2 and n == 2:
             pass_mm(task, node, a, g, ao_method0(t_method, x))
+        elif n == 2:
+            x = ao_method(mm, flat, (ao_method0(t_method, x),))
+            pass_on(task, node, a, ao_method(reshape, x, sizes(a.shape)), UNBROADCAST0, True)
         else:
             pass_on(task, node, a, ao_method(matmul, g, (ao_get(get_mT, x),)), UNBROADCAST0, True)
     return 1
