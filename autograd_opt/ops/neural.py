@@ -321,32 +321,26 @@ def bind_rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: fl
     return (input, weight), {"normalized_shape": tuple(normalized_shape), "eps": eps}
 
 
-def bind_instance_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
-                       momentum: float, eps: float, cudnn_enabled: bool) -> Any:
-    if running_mean is not None or not use_input_stats:
-        raise TypeError("running statistics have no rule")
-    with private.DisableTorchFunction():
-        if not x.is_contiguous():
-            raise TypeError("torch copies first, and a write to the operand is none to what it has saved")
-    return (x, weight, bias), {"momentum": momentum, "eps": eps, "cudnn_enabled": cudnn_enabled}
-
-
 @decompose("torch.instance_norm")
 def instance_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
-                  *options: Any) -> Any:
-    """For operands that lie otherwise: torch's copy, and the call again."""
-    return torch.instance_norm(x.contiguous(), weight, bias, running_mean, running_var, use_input_stats, *options)
+                  momentum: float, eps: float, cudnn_enabled: bool) -> Any:
+    """As torch composes it: a batch norm in which the channels of all examples are channels of one."""
+    if x.ndim < 2 or not x.numel() or not use_input_stats and (running_mean is None or running_var is None):
+        return torch.instance_norm(x, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled)
+    n, channels = x.shape[:2]
+    weight, bias, mean, var = (t if t is None else t.repeat(n) for t in (weight, bias, running_mean, running_var))
+    folded = x.contiguous().view(1, n * channels, *x.shape[2:])
+    out = torch.batch_norm(folded, weight, bias, mean, var, use_input_stats, momentum, eps, cudnn_enabled)
+    for own, each in ((running_mean, mean), (running_var, var)):
+        if own is not None:
+            own.copy_(each.view(n, channels).mean(0))
+    return out.view(x.shape)
 
 
 define("rms_norm", "x, weight=?, *, normalized_shape=(), eps=None", PURE | REDUCES, "torch.rms_norm",
        bind=bind_rms_norm,
        joint=rms_norm_back,
        forward=lambda x, weight, *, normalized_shape, eps: torch.rms_norm(x, normalized_shape, weight, eps))
-define("instance_norm", "x, weight=?, bias=?, *, momentum=0.1, eps=1e-05, cudnn_enabled=False", PURE,
-       "torch.instance_norm", bind=bind_instance_norm,
-       joint=lambda g, x, weight, *, eps: group_norm_formula(g, x, weight, x.shape[1], eps),
-       forward=lambda x, weight, bias, *, momentum, eps, cudnn_enabled:
-           torch.instance_norm(x, weight, bias, None, None, True, momentum, eps, cudnn_enabled))
 
 
 # ----- embedding -----

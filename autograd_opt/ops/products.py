@@ -62,6 +62,17 @@ def linear_weight(g: Any, x: Any, x_shape: Any, weight_shape: Any, weight_turned
     return (T(x) @ g).mT if weight_turned else g.mT @ H(x)
 
 
+def forms(g: Any, weight: Any) -> Any:
+    """The bilinear forms of `weight`, summed with the entries of `g` as factors: a matrix for each row of `g`."""
+    return (g @ H(weight).flatten(1)).unflatten(-1, weight.shape[1:])
+
+
+def bilinear_weight(g: Any, x: Any, y: Any, weight_shape: Any) -> Any:
+    g, x, y = (t.reshape(-1, t.shape[-1]) for t in (g, H(x), H(y)))
+    pairs = x.unsqueeze(-1) * y.unsqueeze(-2)
+    return (g.mT @ pairs.flatten(1)).unflatten(1, weight_shape[1:])
+
+
 # ----- two operands -----
 define("matmul", "x, y", R | FOLDS, "torch.matmul T.matmul T.__matmul__ torch.linalg.matmul", x=matmul_x, y=matmul_y)
 define("mm", "x, y", PURE, "torch.mm T.mm", x=lambda g, y, x_turned: first(g, y, x_turned),
@@ -73,10 +84,9 @@ define("vdot", "x, y", PURE, "torch.vdot T.vdot", x=lambda g, y: H(g) * y, y=lam
 define("outer", "x, y", PURE, "torch.outer torch.ger T.outer T.ger", x=lambda g, y: g @ H(y.to(g.dtype)),
        y=lambda g, x: g.mT @ H(x.to(g.dtype)))
 define("bilinear", "x, y, weight, bias=?", R, "torch.bilinear",
-       x=lambda g, y, weight: torch.einsum("...o,oij,...j->...i", g, H(weight), H(y)),
-       y=lambda g, x, weight: torch.einsum("...o,oij,...i->...j", g, H(weight), H(x)),
-       weight=lambda g, x, y: torch.einsum(
-           "no,ni,nj->oij", *(t.reshape(-1, t.shape[-1]) for t in (g, H(x), H(y)))), bias=lambda g: g)
+       x=lambda g, y, weight: (forms(g, weight) @ H(y).unsqueeze(-1)).squeeze(-1),
+       y=lambda g, x, weight: (forms(g, weight).mT @ H(x).unsqueeze(-1)).squeeze(-1),
+       weight=bilinear_weight, bias=lambda g: g)
 define("linear", "x, weight, bias=?", R | FOLDS, "torch._C._nn.linear",
        x=linear_x, weight=linear_weight, bias=lambda g: g)
 # ----- with a summand -----

@@ -8,7 +8,7 @@ import torch
 from cpython.object cimport PyObject
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_dtype, ao_is_inference, ao_is_view, ao_plain, ao_start, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_call, ao_dtype, ao_is_inference, ao_is_view, ao_plain, ao_start, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport handle, wrote
 from autograd_opt.graph.node cimport (
@@ -67,6 +67,7 @@ cdef extern from *:
     int ao_former_assign(object t, object index, object value) except -1
 
 cdef object PAST = object()
+cdef object make_tensor = torch.tensor
 ao_past = <PyObject *>PAST
 cdef set numbers = {int, float, bool, complex}
 cdef object getitem = Tensor.__getitem__, setitem = Tensor.__setitem__, normal_index = None
@@ -134,6 +135,15 @@ cdef object by_tensors(Tape tape, object t, object index):
         if basic(entry):
             template.append(entry)
             continue
+        if of_integers(entry):
+            switch = enter(tape)
+            try:
+                operands.append(ao_call(make_tensor, (entry,), None))
+            finally:
+                leave(tape, switch)
+            template.append(SLOT)
+            gathers = True
+            continue
         if not ordinary(entry):
             return PAST
         dtype = ao_dtype(entry)
@@ -150,6 +160,16 @@ cdef object by_tensors(Tape tape, object t, object index):
         finally:
             leave(tape, switch)
     return apply(INDEX if gathers else SLICE, getitem, (t, index), None, tuple(operands), {"index": tuple(template)})
+
+
+cdef bint of_integers(object entry) except -1:
+    """True for a list of numbers that torch takes as a tensor of integers."""
+    if type(entry) is not list or not entry:
+        return False
+    for number in <list>entry:
+        if type(number) is not int:
+            return False
+    return True
 
 
 cdef object unrecorded_item(Tape tape, object t, object index):

@@ -400,6 +400,19 @@ cdef object recorded(Tape tape, object func, tuple args, dict kwargs):
     return conclude(func, out, operands.originals, operands.copies)
 
 
+cdef dict kinds = {}                     # class of a node of torch's -> `kind_of`
+
+
+cdef object kind_of(object node):
+    """The name of a node of torch's own that stands for one operator; None for others, written in Python or C++."""
+    cdef object name = kinds.get(type(node), False)
+    if name is False:
+        name = None if isinstance(node, PythonNode) or name_of(node) == "CppFunction" else name_of(node)
+        if len(kinds) < 4096:
+            kinds[type(node)] = name
+    return name
+
+
 cdef list usual_results(Operands operands, object out):
     """The tensors that the call has made, of memory of its own and one at least with a history of torch's; else None."""
     cdef list found = [], addresses = [ao_method0(data_ptr_method, x) for x in operands.copies]
@@ -409,8 +422,8 @@ cdef list usual_results(Operands operands, object out):
             return None
         views = views or ao_is_view(t)
         if ao_needs_grad(t):
-            if not is_float(ao_dtype(t)) and not ao_dtype(t).is_complex or ao_get(get_is_leaf, t) is True or isinstance(ao_get(get_grad_fn, t), PythonNode) \
-                    or name_of(ao_get(get_grad_fn, t)) == "CppFunction":
+            if not is_float(ao_dtype(t)) and not ao_dtype(t).is_complex or ao_get(get_is_leaf, t) is True \
+                    or kind_of(ao_get(get_grad_fn, t)) is None:
                 return None
             followed = True
         address = ao_method0(data_ptr_method, t)
@@ -440,7 +453,7 @@ cdef object noted(Tape tape, Operands operands, str name, object out, list resul
     cdef list plain = [ao_method0(detach_method, t) if ao_needs_grad(t) else t for t in results]
     cdef list tracked = [plain[i] for i in range(len(results)) if ao_needs_grad(results[i])]
     cdef OpaqueCall call = call_of(name, operands, followed)
-    cdef dict attributes = {"call": name, "torch": name_of(ao_get(get_grad_fn, followed[0]))}
+    cdef dict attributes = {"call": name, "torch": kind_of(ao_get(get_grad_fn, followed[0]))}
     cdef list kept = call.held(operands.originals)       # nothing holds the others for the user
     cdef Node node
     call.let_go(kept)
