@@ -143,7 +143,7 @@ def cotangent(g: Any, letters: str, term: str, rest: str, other: Any) -> Any:
 
 # ----- two operands, by the product of matrices that their einsum is -----
 class Side(NamedTuple):
-    """How a tensor is laid out as a matrix, or as a batch of them, by its axes as they lie in memory where it can be."""
+    """How a tensor is laid out as a matrix or a batch of matrices: by its axes as they lie in memory, if it can be."""
 
     order: tuple[int, ...] | None        # of its axes; None: as they are
     unfolded: tuple[int, ...]            # its sizes in that order
@@ -168,7 +168,8 @@ def contraction(equation: str, x_shape: torch.Size, y_shape: torch.Size) -> Cont
     size = dict(zip(x + y, (*x_shape, *y_shape), strict=True))
     batch, summed = [c for c in out if c in x and c in y], [c for c in x if c in y and c not in out]
     rows, columns = [c for c in out if c not in y], [c for c in out if c not in x]
-    if not summed or len(batch) + len(rows) + len(summed) != len(x) or len(batch) + len(columns) + len(summed) != len(y):
+    both = len(batch) + len(summed)
+    if not summed or both + len(rows) != len(x) or both + len(columns) != len(y):
         return None
 
     def side(term: str, first: list[str], second: list[str]) -> Side:

@@ -74,7 +74,7 @@ def fill(template: Any, tensors: Any) -> tuple[Any, ...]:
 def pick_index(x: Any, index: Any) -> str:
     if type(index) is int or (type(index) is tuple and all(is_basic(e) for e in index)):
         return "slice"
-    if type(index) is tuple and any(type(e) is list or isinstance(e, torch.Tensor) and e.ndim for e in index):
+    if type(index) is tuple and any(type(e) is list or (isinstance(e, torch.Tensor) and e.ndim) for e in index):
         return "index"
     return "slice" if all(is_basic(e) for e in normal(index)) else "index"
 

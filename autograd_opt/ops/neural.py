@@ -325,14 +325,15 @@ def bind_rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: fl
 def instance_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
                   momentum: float, eps: float, cudnn_enabled: bool) -> Any:
     """As torch composes it: a batch norm in which the channels of all examples are channels of one."""
-    if x.ndim < 2 or not x.numel() or not use_input_stats and (running_mean is None or running_var is None):
-        return torch.instance_norm(x, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled)
+    if x.ndim < 2 or not x.numel() or (not use_input_stats and (running_mean is None or running_var is None)):
+        return torch.instance_norm(
+            x, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled)
     n, channels = x.shape[:2]
     weight, bias, mean, var = (t if t is None else t.repeat(n) for t in (weight, bias, running_mean, running_var))
     folded = x.contiguous().view(1, n * channels, *x.shape[2:])
     out = torch.batch_norm(folded, weight, bias, mean, var, use_input_stats, momentum, eps, cudnn_enabled)
     for own, each in ((running_mean, mean), (running_var, var)):
-        if own is not None:
+        if use_input_stats and own is not None and each is not None:
             own.copy_(each.view(n, channels).mean(0))
     return out.view(x.shape)
 

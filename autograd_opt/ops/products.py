@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from autograd_opt.ops.helpers import H, times, view_of
 from autograd_opt.ops.table import FOLDS, PURE, REDUCES, define
 

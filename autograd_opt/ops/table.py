@@ -223,8 +223,8 @@ def define(
     name : the operator's name; unique.
     signature : operands and attributes, as `signature_of` reads them.
     flags : ELEMENTWISE, COMMUTATIVE, PURE, VIEW, REDUCES, MULTI, VARIADIC (operands are a list of tensors),
-        FILLS (the kernel reads no values), FOLDS (the kernel copies operands whose leading axes are not one), ONCE (torch saves something besides: a second run after one that frees the
-        graph is refused).
+        FILLS (the kernel reads no values), FOLDS (the kernel copies operands whose leading axes cannot be seen as
+        one), ONCE (torch saves something besides: a second run after one that frees the graph is refused).
     calls : torch callables that compute it, as `resolve` reads them, separated by blanks.
     joint : one rule that returns the cotangents of all operands.
     inplace : callables that compute it into operand 0; for ELEMENTWISE operators those

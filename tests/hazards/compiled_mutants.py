@@ -63,8 +63,8 @@ GUARDS = [
         "11 two outputs are two objects",
     ),
     Guard(
-        KEY + "if e != NULL and e.first != NULL and not op.flags & VIEW:",
-        KEY + "if e != NULL and e.first != NULL and (mutant == @ or not op.flags & VIEW):",
+        KEY + "if e != NULL and e.first != NULL and not op.flags & (VIEW | FILLS):",
+        KEY + "if e != NULL and e.first != NULL and (mutant == @ or not op.flags & (VIEW | FILLS)):",
         "12 two views of one base",
     ),
     # the key

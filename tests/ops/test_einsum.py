@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 import torch
@@ -62,6 +63,33 @@ def test_the_second_order_is_that_of_torch(equation: str) -> None:
         found = step()
     for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_pairs_of_operands(seed: int) -> None:
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    letters = "abcdef"[:draw.randint(2, 5)]
+    terms = ["".join(draw.sample(letters, draw.randint(1, len(letters)))) for _ in range(2)]
+    out = "".join(draw.sample(sorted(set("".join(terms))), draw.randint(0, len(set("".join(terms))))))
+    size = {c: draw.choice([1, 2, 3, 4]) for c in letters}
+    dtype = draw.choice([torch.float64, torch.complex128])
+    xs = [torch.randn([size[c] for c in term], dtype=dtype) for term in terms]
+    if draw.random() < 0.5 and xs[0].dim() > 1:
+        xs[0] = xs[0].mT.contiguous().mT
+    for x in xs:
+        x.requires_grad_()
+
+    def step() -> tuple[Tensor, ...]:
+        y = torch.einsum(f"{terms[0]},{terms[1]}->{out}", *xs)
+        weights = torch.arange(1, y.numel() + 1, dtype=torch.float64).view(y.shape)
+        return torch.autograd.grad((y.sin() * weights).sum().abs(), xs)
+
+    wanted = step()
+    with ao.AutogradGraph():
+        found = step()
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
 
 
 def test_work_grows_with_the_number_of_operands_and_not_with_its_square() -> None:
