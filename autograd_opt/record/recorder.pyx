@@ -259,7 +259,7 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         tape.let_go_unread((na, nb, nc))
         return WHOLE
     req = grad and op.differentiable and flags & REQUIRES_GRAD and not without_history(op, operands)
-    if req and op.flags & FOLDS and exact:
+    if req and op.flags & FOLDS and exact and na is not None and nb is not None:
         copied = copied_operands(na, nb, a, b)
         if copied:                               # recorded, so that rules need not copy them again
             operands = (in_a_row(tape, a) if copied & 1 else a, in_a_row(tape, b) if copied & 2 else b, *operands[2:])
