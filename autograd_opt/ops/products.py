@@ -71,6 +71,12 @@ def bilinear_weight(g: Any, x: Any, y: Any, weight_shape: Any) -> Any:
     return (g.mT @ pairs.flatten(1)).unflatten(1, weight_shape[1:])
 
 
+def linear_of_rows(x: Any, weight: Any, bias: Any) -> Any:
+    """A linear layer as torch computes it of rows that it has copied."""
+    out = x.matmul(weight.t())
+    return out if bias is None else out.add_(bias)
+
+
 # ----- two operands -----
 define("matmul", "x, y", R | FOLDS, "torch.matmul T.matmul T.__matmul__ torch.linalg.matmul", x=matmul_x, y=matmul_y)
 define("mm", "x, y", PURE, "torch.mm T.mm", x=lambda g, y, x_turned: first(g, y, x_turned),

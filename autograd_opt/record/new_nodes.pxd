@@ -14,4 +14,4 @@ cdef object device_of(Op op, list nodes, object r)
 cdef Node fill(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, object r, object extra=*)
 cdef int pack_saved(Tape tape, Node node, object r) except -1
 cdef object record_outputs(Tape tape, Op op, list nodes, tuple operands, dict attrs, bint req, object r, object extra=*)
-cdef int copied_operands(Node na, Node nb, object a, object b) except -1
+cdef int copied_operands(Tape tape, object a, object b) except -1

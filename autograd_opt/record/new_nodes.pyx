@@ -18,6 +18,7 @@ from autograd_opt.graph.node cimport (
 )
 from autograd_opt.graph.plain_values cimport deeper, is_float, same_device, shallower
 from autograd_opt.graph.tape cimport Tape, active_tape, tape_here
+from autograd_opt.record.arguments cimport grad_on, is_tensor, tracked
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.saved_tensors cimport innermost_hooks, pack_extra, packed
 from autograd_opt.record.saved_tensors import saving_order
@@ -449,27 +450,35 @@ def record_value(Op op, list nodes, tuple operands, dict attrs, value, extra=Non
     return node
 
 
-cdef int copied_operands(Node na, Node nb, object a, object b) except -1:
-    """Which operands of a product torch copies, as their leading axes cannot be seen as one: 1 and 2, added."""
-    cdef Py_ssize_t m = len(na.shape), n = len(nb.shape)
-    if m < 3 or n == 0 or not is_float(na.dtype) or not ao_plain(a) or not ao_plain(b):
+cdef int copied_operands(Tape tape, object a, object b) except -1:
+    """Which operands of a product torch copies, as their leading axes cannot be seen as one: 1 and 2, added.
+
+    Those of two stacks of matrices; or of a stack and a matrix, where a gradient of the matrix is asked for.
+    """
+    cdef tuple first, second
+    cdef Py_ssize_t n
+    if not is_tensor(a) or not is_tensor(b) or not ao_plain(a) or not ao_plain(b) or ao_contiguous(a) and ao_contiguous(b):
         return 0
-    if n < 3:                            # one product of matrices, where a gradient of the second is asked for
-        return nb.flags & REQUIRES_GRAD != 0 and scattered(na, a, 1)
-    if na.shape[:m - 2] != nb.shape[:n - 2]:
+    first, second = tuple(shape_of(a)), tuple(shape_of(b))
+    n = len(second)
+    if len(first) < 3 or n == 0 or not is_float(ao_dtype(a)) or not grad_on():
         return 0
-    return scattered(na, a, 2) + 2 * scattered(nb, b, 2)
+    if n < 3:
+        return tracked(tape, b) and scattered(first, a, 1)
+    if first[:len(first) - 2] != second[:n - 2] or not tracked(tape, a) and not tracked(tape, b):
+        return 0
+    return scattered(first, a, 2) + 2 * scattered(second, b, 2)
 
 
-cdef bint scattered(Node node, object t, Py_ssize_t last) except -1:
+cdef bint scattered(tuple sizes, object t, Py_ssize_t last) except -1:
     """True if the axes of `t` but for the last few cannot be seen as one without a copy."""
     cdef Py_ssize_t i, step = -1
     if ao_contiguous(t):
         return False
     strides = ao_method(stride_method, t, ())
-    for i in range(len(node.shape) - last - 1, -1, -1):
-        if node.shape[i] != 1:
+    for i in range(len(sizes) - last - 1, -1, -1):
+        if sizes[i] != 1:
             if step != -1 and strides[i] != step:
                 return True
-            step = node.shape[i] * strides[i]
+            step = sizes[i] * strides[i]
     return False

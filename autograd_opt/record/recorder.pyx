@@ -20,6 +20,7 @@ from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording, set_paused, tape_here
 from autograd_opt.graph.tape import unusual
 from autograd_opt.graph.value_table cimport Entry
+from autograd_opt.ops.products import linear_of_rows
 from autograd_opt.ops.table import OPS
 from autograd_opt.record.arguments cimport grad_on, is_tensor, tracked
 from autograd_opt.record.autocast cimport spared
@@ -65,6 +66,11 @@ cdef object recorded(Tape tape, Op op, object func, tuple args, dict kwargs, tup
     if tape.late and (op.flags & VIEW or op.name in GIVEN_BACK) and exact and given_back(op, func, args, kwargs, operands):
         return operands[0]
     cdef object r
+    cdef int copied = copied_operands(tape, operands[0], operands[1]) if op.flags & FOLDS and exact else 0
+    if copied:                                   # recorded, so that rules need not copy them again
+        args = operands = (in_a_row(tape, operands[0]) if copied & 1 else operands[0],
+                           in_a_row(tape, operands[1]) if copied & 2 else operands[1], *operands[2:])
+        func, kwargs = op.forward if len(operands) == 2 else linear_of_rows, None
     if tape.plain and len(operands) <= 3 and not op.flags & (MULTI | VARIADIC):
         r = apply_few(tape, op, func, args, kwargs, operands, attrs, exact)
     else:
@@ -238,7 +244,6 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     cdef object a, b, c, r = None, extra = None
     cdef bint grad = grad_on(), req = False, cloned = False
     cdef uint32_t flags
-    cdef int copied
     cdef Entry *e = NULL
     a = operands[0] if count > 0 else None
     b = operands[1] if count > 1 else None
@@ -259,11 +264,6 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
         tape.let_go_unread((na, nb, nc))
         return WHOLE
     req = grad and op.differentiable and flags & REQUIRES_GRAD and not without_history(op, operands)
-    if req and op.flags & FOLDS and exact and na is not None and nb is not None:
-        copied = copied_operands(na, nb, a, b)
-        if copied:                               # recorded, so that rules need not copy them again
-            operands = (in_a_row(tape, a) if copied & 1 else a, in_a_row(tape, b) if copied & 2 else b, *operands[2:])
-            return apply_few(tape, op, op.forward if count == 2 else linear_of_rows, operands, None, operands, attrs, exact)
     if tape.optimize and exact and op.flags & PURE and not (req and settled_after(MORE_MISSES)):
         e = key_of(tape, op, count, na, nb, nc, operands, attrs, req, grad)
         if e != NULL and e.first != NULL and not op.flags & (VIEW | FILLS):
@@ -293,12 +293,6 @@ cdef object apply_few(Tape tape, Op op, object func, tuple args, dict kwargs, tu
     if type(r) is not Tensor and type(r) is not CustomTensor:
         return record_outputs(tape, op, [na, nb, nc][:count], operands, attrs, req, r, extra)
     return with_node(tape, op, count, na, nb, nc, operands, attrs, req, grad, cloned, r, extra, e, moves)
-
-
-def linear_of_rows(x, weight, bias):
-    """A linear layer as torch computes it of what it has copied."""
-    r = x.matmul(weight.t())
-    return r if bias is None else r.add_(bias)
 
 
 cdef object in_a_row(Tape tape, object t):

@@ -24,14 +24,15 @@ CONTEXTS: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
 """The contexts, in the order of the page's columns."""
 
 SURPLUS = {
-    "adjoint_method": 5, "straight_through_quantization": 5,
+    "adjoint_method": 5, "straight_through_quantization": 5, "checkpointed_language_model": 2,
     "connectionist_alignment": 8, "factored_tensor": 1, "lagrangian_network": 2, "mixture_of_experts": 11,
 }
 """Algorithms whose optimized program runs more kernels than torch eager, and how many more at most.
 
 A gradient that a custom Function computed may be needed again, and is copied into `.grad`. Packed sequences, batched
 derivatives and `one_hot` are recorded as more kernels than torch runs, and so is a product of three factors if
-opt_einsum is not installed.
+opt_einsum is not installed. A checkpoint that runs again stops at the call that saves the last tensor: in torch before its
+kernel, here after it.
 """
 
 

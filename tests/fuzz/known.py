@@ -235,12 +235,6 @@ def copied_sources(program: Program, message: str) -> bool:
     return agree(program, [added.sub(r"\1\2.clone())", line) for line in program.statements])
 
 
-def copied_factors(program: Program, message: str) -> bool:
-    """Is nothing refused when what `linear` multiplies is copied?  The last bit may differ in such layouts."""
-    lines = [re.sub(r"F\.linear\((\w+),", r"F.linear(\1.clone(),", line) for line in program.statements]
-    return lines != program.statements and "InplaceError" not in str(differs(Program(lines)))
-
-
 def copied_hidden(program: Program, message: str) -> bool:
     """Do both agree when views of memory that no variable has are copied as soon as they are made?"""
     names = "|".join(sorted(hidden_views(program)))
@@ -580,13 +574,6 @@ KNOWN = (
         r"(?s)(function\('[^']*(within|runs)|checkpoint\([^\n]*(slope|spent)\().*(vmap\(|is_grads_batched=True)",
         "v = function('within').apply(y)\nu = torch.vmap(lambda g: torch.autograd.grad(v, y, g, retain_graph=True)[0])("
         "torch.ones(3, 3, dtype=torch.float64))",
-    ),
-    Known(
-        "what `linear` multiplies, in a layout that is no matrix, written later: torch has copied it, here it refuses",
-        r"(?s)torch raises None.*this library InplaceError.*of linear",
-        r"F\.linear\(",
-        "v = laid(ramp(2, 2, 3, 3), 'permuted') * 1\nu = F.linear(v, w, y)\nv.mul_(2)\nu.sum().backward()",
-        copied_factors,
     ),
     Known(
         "`pairwise_distance`, which torch computes by an older norm, has the name of the newer one's node",

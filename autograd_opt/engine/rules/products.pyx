@@ -1,7 +1,7 @@
 """Differentiate products of matrices by rules in C."""
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_get, ao_method, ao_method0, ao_mm, ao_pair, ao_turned_mm, ao_use_reads
+from autograd_opt.abi.ctorch cimport ao_contiguous, ao_get, ao_method, ao_method0, ao_mm, ao_pair, ao_turned_mm, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.hot cimport MIRROR
 from autograd_opt.engine.kernels cimport MUL_K, get_mT, matmul, mm, mul, reshape, sizes, t_method, unsqueeze
@@ -12,6 +12,7 @@ from autograd_opt.engine.transposes cimport turned_view
 from autograd_opt.graph.node cimport INNER, MERGED, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, Node, attribute
 
 ao_use_reads(reads_address())
+cdef object contiguous = private.TensorBase.__dict__["contiguous"]
 cdef object flatten = private.TensorBase.__dict__["flatten"]
 cdef object squeeze = private.TensorBase.__dict__["squeeze"]
 cdef tuple LAST = (-1,)
@@ -31,6 +32,8 @@ cdef int native_matmul(GraphTask task, Node node, object g) except -1:
     if m < 2 or n < 2:
         return native_vector(task, node, a, b, g, m, n)
     flat = rows(g) if m > 2 and n == 2 else g            # copied once where it cannot be seen so
+    if m > 2 and n > 2 and not ao_contiguous(g) and not ao_contiguous(ao_get(get_mT, g)) and task.wants(a) and task.wants(b):
+        g = ao_method(contiguous, g, ())
     if task.wants(b):
         x = saved(node, 0)
         if m == 2 and n == 2:
