@@ -31,8 +31,8 @@ SURPLUS = {
 
 A gradient that a custom Function computed may be needed again, and is copied into `.grad`. Packed sequences, batched
 derivatives and `one_hot` are recorded as more kernels than torch runs, and so is a product of three factors if
-opt_einsum is not installed. A checkpoint that runs again stops at the call that saves the last tensor: in torch before its
-kernel, here after it.
+opt_einsum is not installed. A checkpoint that runs again stops at the call that saves the last tensor: in torch
+before its kernel, here after it.
 """
 
 
