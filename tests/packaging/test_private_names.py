@@ -67,7 +67,7 @@ def code(text: str) -> str:
     """The text without its strings and comments, each line where it was."""
     lines = [list(line) for line in text.splitlines(keepends=True)]
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type in (tokenize.STRING, tokenize.COMMENT):
+        if token.type in (tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", None)):    # 3.12 and later
             (row, start), (last, end) = token.start, token.end
             for n in range(row - 1, last):
                 for k in range(start if n == row - 1 else 0, end if n == last - 1 else len(lines[n]) - 1):
