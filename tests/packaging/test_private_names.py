@@ -33,6 +33,7 @@ OWN = re.compile(r"\b(?:self|cls)\.(_[A-Za-z]\w*)\b")
 OPERATORS = frozenset(name for name in dir(torch.ops.aten) if name.startswith("_")) | {
     schema.name.partition("::")[2] for schema in torch._C._jit_get_all_schemas()}
 
+TEXTS = (tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", None))     # the last from 3.12 on
 METHODS = frozenset(dir(torch.Tensor))     # t._version, also where an operator has the same name
 
 
@@ -67,7 +68,7 @@ def code(text: str) -> str:
     """The text without its strings and comments, each line where it was."""
     lines = [list(line) for line in text.splitlines(keepends=True)]
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type in (tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", None)):    # 3.12 and later
+        if token.type in TEXTS:
             (row, start), (last, end) = token.start, token.end
             for n in range(row - 1, last):
                 for k in range(start if n == row - 1 else 0, end if n == last - 1 else len(lines[n]) - 1):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -28,7 +29,9 @@ def results(fn: Callable[[Any], Any], items: Iterable[Any], seconds: float, each
     receiver, sender = context.Pipe(duplex=False)
     items = list(items)
     child = context.Process(target=_work, args=(sender, fn, items), daemon=True)
-    child.start()
+    with warnings.catch_warnings():          # Python 3.12 warns where there are threads, torch's own among them
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child.start()
     sender.close()
     try:
         for _ in items:
