@@ -21,10 +21,40 @@ EXPRESSION, MODULE, DERIVATIVE, OPTIMIZER, LIBRARY, OPERATION, ROOT = range(7)
 def loops_of(code: CodeType) -> tuple[tuple[int, int], ...]:
     """The loops of a function as ranges of instruction offsets, outermost first."""
     ends: dict[int, int] = {}
-    for step in dis.get_instructions(code):
+    after_exceptions: dict[int, int] = {}
+    steps = dis.Bytecode(code)
+    handlers = sorted((entry.target, entry.start) for entry in steps.exception_entries)
+    instructions = list(steps)
+    for step in instructions:
         if "JUMP_BACKWARD" in step.opname and isinstance(step.argval, int):
-            ends[step.argval] = max(step.offset, ends.get(step.argval, 0))
-    return tuple(sorted(ends.items(), key=lambda loop: (loop[0], -loop[1])))
+            # what handles an exception may lie at the end of a function, and jumps back to where the program goes on
+            guarded = [start for target, start in handlers if target <= step.offset][-1:]
+            if leads_to(instructions, step.argval, step.offset):
+                ends[step.argval] = max(step.offset, ends.get(step.argval, 0))
+            elif any(start >= step.argval for start in guarded):
+                after_exceptions[step.argval] = step.offset
+    return tuple(sorted({**after_exceptions, **ends}.items(), key=lambda loop: (loop[0], -loop[1])))
+
+
+def leads_to(instructions: list[dis.Instruction], begin: int, end: int) -> bool:
+    """True if the instruction at offset `begin` can come to that at `end` without an exception."""
+    index = {step.offset: k for k, step in enumerate(instructions)}
+    ahead, seen = [index[begin]], set[int]()
+    while ahead:
+        k = ahead.pop()
+        if k in seen or k >= len(instructions):
+            continue
+        seen.add(k)
+        step = instructions[k]
+        if step.offset == end:
+            return True
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            ahead.append(index[step.argval])
+            if step.opname.startswith("JUMP"):
+                continue
+        if not step.opname.startswith(("RETURN", "RAISE", "RERAISE")):
+            ahead.append(k + 1)
+    return False
 
 
 class Activation:

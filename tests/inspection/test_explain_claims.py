@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from autograd_opt.explaining import Watch, explain
 from autograd_opt.explaining.findings import Finding
+from autograd_opt.explaining.sites import loops_of
 from tests.inspection.test_explain import watch
 from tests.inspection.test_explain_advice import findings_of, run
 
@@ -350,3 +352,39 @@ def test_what_is_left_to_compute_before_each_run_of_a_loop_is_not_counted(tmp_pa
     assert "before the loop at" in finding.advice
     assert "left.py:4" in finding.advice
     assert finding.count == 5 * 3
+
+
+def after_a_context(values: list[Any]) -> None:
+    with torch.no_grad():
+        pass
+    for _ in values:
+        for _ in values:
+            pass
+
+
+def with_a_handler(values: list[Any]) -> None:
+    for value in values:
+        try:
+            value()
+        except ValueError:
+            continue
+    for _ in values:
+        pass
+
+
+def until_it_answers(ask: Any) -> Any:
+    while True:
+        try:
+            return ask()
+        except ValueError:
+            pass
+
+
+@pytest.mark.parametrize(("function", "nested"), [
+    (after_a_context, [(0, 1)]), (with_a_handler, []), (until_it_answers, []),
+], ids=lambda v: getattr(v, "__name__", ""))
+def test_a_way_back_from_an_exception_makes_no_loop(function: Any, nested: list[tuple[int, int]]) -> None:
+    found = loops_of(function.__code__)
+    assert len(found) == (1 if function is until_it_answers else 2)
+    inside = [(i, j) for i, a in enumerate(found) for j, b in enumerate(found) if a[0] < b[0] <= b[1] <= a[1]]
+    assert inside == nested
