@@ -23,7 +23,8 @@ def loops_of(code: CodeType) -> tuple[tuple[int, int], ...]:
     ends: dict[int, int] = {}
     after_exceptions: dict[int, int] = {}
     steps = dis.Bytecode(code)
-    handlers = sorted((entry.target, entry.start) for entry in steps.exception_entries)
+    entries: Any = getattr(steps, "exception_entries", ())      # in Python 3.11 and later, undocumented
+    handlers = sorted((entry.target, entry.start) for entry in entries)
     instructions = list(steps)
     for step in instructions:
         if "JUMP_BACKWARD" in step.opname and isinstance(step.argval, int):
