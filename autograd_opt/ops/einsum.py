@@ -61,10 +61,16 @@ def einsum_back(g: Any, needs: Any, values: Any, shapes: Any, *, equation: str, 
     """The cotangents of the operands, handed down the pairs of operands that `path` contracts, last pair first.
 
     With n operands these are 3 n contractions of two; an einsum of `g` and all others for each operand takes n times n.
+    Two operands are one product of matrices, where nothing records the calls.
     """
     terms, pairs = contracted(equation, tuple(path) if path else ())
-    if len(values) == 2:
-        return pair_back(g, needs, values, shapes, equation, terms)
+    if len(values) == 2 and type(g) in TENSORS:
+        x, y = H(values[0]), H(values[1])
+        how = product_of(equation, x, y)
+        if how is not None:
+            g = fold(g, how.out)
+            return [unfold(g, fold(y, how.y).mT, how.x) if needs[0] else None,
+                    unfold(fold(x, how.x).mT, g, how.y) if needs[1] else None]
     needed = [*needs]
     for a, b in pairs:
         needed.append(needed[a] or needed[b])
@@ -86,25 +92,8 @@ def einsum_back(g: Any, needs: Any, values: Any, shapes: Any, *, equation: str, 
                 cotangents[one] = cotangent(cotangents[number], terms[number], terms[one], terms[other], product(other))
     if not pairs and needed[0]:
         cotangents[0] = cotangent(g, equation.partition("->")[2], terms[0], "", None)
-    return [sized(c, shape) for c, shape in zip(cotangents, shapes, strict=False)]
-
-
-def pair_back(g: Any, needs: Any, values: Any, shapes: Any, equation: str, terms: tuple[str, ...]) -> list[Any]:
-    """The cotangents of two operands; those of a product of matrices, where nothing records the calls."""
-    x, y = H(values[0]), H(values[1])
-    how = product_of(equation, x, y) if type(g) in TENSORS else None
-    if how is None:
-        first = cotangent(g, terms[2], terms[0], terms[1], y) if needs[0] else None
-        second = cotangent(g, terms[2], terms[1], terms[0], x) if needs[1] else None
-        return [sized(first, shapes[0]), sized(second, shapes[1])]
-    g = fold(g, how.out)
-    return [unfold(g, fold(y, how.y).mT, how.x) if needs[0] else None,
-            unfold(fold(x, how.x).mT, g, how.y) if needs[1] else None]
-
-
-def sized(c: Any, shape: Any) -> Any:
-    """A cotangent in the shape of its operand."""
-    return c if c is None or c.shape == shape else c.expand(shape)
+    return [c if c is None or c.shape == shape else c.expand(shape)
+            for c, shape in zip(cotangents, shapes, strict=False)]
 
 
 @functools.lru_cache(1024)
