@@ -327,13 +327,16 @@ class Executions:
         if site.constant and (e.operands or first is not None):
             levels = list(frames(e))
             e.anew = tuple((level, begin) for level, begin in site.constant if level < len(levels)
-                           and levels[level][0].entered.get(begin, -1) > site.newest)
+                           and levels[level][0].entered.get(begin, -1) > levels[level][0].latest.get(site, -1))
             site.constant = [
                 (level, begin) for level, begin in site.constant
                 if level < len(levels) and stable(e, begin, levels[level][0].entered.get(begin, -1))]
         e.operands = []
+        if site.constant:
+            for activation, _ in frames(e):
+                if activation.loops:
+                    activation.latest[site] = e.begin
         site.last_key, site.last_begin, site.last_content = key, e.begin, e.content
-        site.newest = max(site.newest, e.begin)
 
     def differs(self, e: Execution, key: Any) -> bool:
         """True unless an execution has the value of the site's execution before."""

@@ -64,13 +64,16 @@ class Activation:
     It lies in the frame's `f_trace`, which nothing reads unless a debugger is set; then it is called once and gone.
     """
 
-    __slots__ = ("at", "code", "entered", "loops")
+    __slots__ = ("at", "code", "entered", "latest", "loops")
 
     def __init__(self, code: CodeType, loops: tuple[tuple[int, int], ...]) -> None:
         self.code, self.loops = code, loops
         self.at = -1
         self.entered: dict[int, int] = {}
         """For each loop by its first offset, the number of operations when it was last entered."""
+        self.latest: dict[Site, int] = {}
+        """For each site below it, the number of operations when its latest execution began: other threads count theirs
+        in activations of their own."""
 
     def __call__(self, frame: Any, event: str, argument: Any) -> None:
         """Answer a debugger that takes the mark for a trace function."""
@@ -114,8 +117,6 @@ class Site:
     """By how many freeing backward runs, counted from an execution on, its derivative was computed by one."""
     last_key: Any = None
     last_begin: int = -1
-    newest: int = -1
-    """The latest beginning: with threads, the execution that ended last may have begun before others."""
     last_frees: int = -1
     last_content: int | None = None
     """What it computed last, in bytes."""

@@ -51,9 +51,27 @@ def in_threads(program: Callable[[], object], n: int = 1) -> None:
         t.join()
 
 
-def test_threads_started_inside_are_watched() -> None:
+@pytest.mark.parametrize("order", ["000001111122222", "012012012012012", "101100222220110", "221101212102000"])
+def test_threads_started_inside_are_watched_whichever_goes_on(order: str) -> None:
+    turns, over = [threading.Semaphore(0) for _ in range(3)], threading.Semaphore(0)
+    numbers = iter(range(3))
+
+    def in_turn() -> None:
+        turn = turns[next(numbers)]
+        for _ in range(5):
+            turn.acquire()
+            _ = (x @ x).tanh()
+            over.release()
+
     with explain(UNLIMITED) as e:
-        in_threads(work, 3)
+        threads = [threading.Thread(target=in_turn) for _ in range(3)]
+        for t in threads:
+            t.start()
+        for i in order:
+            turns[int(i)].release()
+            over.acquire()
+        for t in threads:
+            t.join()
     assert repeats(e) == {"mm": 12, "tanh": 12}         # of 15, three of which come before the loop in each thread
     assert e.report.operations == 30
     assert "test_explain_threads.py" in e.report.findings[0].places[0]
