@@ -125,6 +125,10 @@ def reduces_in_python(module: DistributedDataParallel) -> bool:
 transforms: Any = eager_transforms
 
 
+FORWARD_LEVEL = "_current_level"
+"""The variable of `torch.autograd.forward_ad` that says the level of forward-mode differentiation; -1 outside."""
+
+
 def forward_level() -> int:
     """The level of forward-mode differentiation; -1 outside."""
     return forward_ad._current_level

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from autograd_opt.api.options import GraphOptions, Passes, Tensors
 
-OPTIONS = "pipeline default_passes optimize exact verify_each anomaly name allowance sources".split()
+OPTIONS = "pipeline default_passes optimize exact verify_each anomaly name allowance sources keep".split()
 """What a graph was asked for, as `Context.configure` keeps it."""
 
 Tensor = torch.Tensor
@@ -76,24 +76,25 @@ class AutogradGraph(ProvedGraph):
     def __init__(self, optimize: bool | str = False, *, passes: Passes | None = None,
                  verify: bool = False, anomaly: bool = False, name: str | None = None, allowance: int | None = None,
                  sources: bool = True, keep: bool = False):
-        self.keep = yes_or_no("keep", keep)
-        self.configure(optimize, passes, verify, anomaly, name, allowance, sources)
+        if keep is not False:
+            keep = yes_or_no("keep", keep)
+        self.configure(optimize, passes, verify, anomaly, name, allowance, sources, keep)
         if verify:
             from autograd_opt.verification.result import versions
             from autograd_opt.verification.strategies import verifier
             assert verifier                  # loaded now, so that no step waits for it
             versions.versions()
 
-    def __exit__(self, *exc: Any) -> None:
+    def _left(self, exc: tuple[Any, ...]) -> bool:
+        """Was it left another way, by the task that it was opened in, or together with results that keep a history?"""
         if self.thread is None and tasks.waiting and tasks.forget(self):
-            self._release()                     # the task that it was opened in does not go on
-            return
+            self._release()                     # the task does not go on
+            return True
         if self.keep and self.thread == threading.get_ident():
             from autograd_opt.api.regions import left_with_history
             self.kept = self.snapshot()
-            if exc[:1] in ((), (None,)) and left_with_history(self):
-                return
-        super().__exit__(*exc)
+            return exc[:1] in ((), (None,)) and left_with_history(self)
+        return False
 
     # Copies --------------------------------------------------------------------------
     def __copy__(self) -> Self:
@@ -103,7 +104,7 @@ class AutogradGraph(ProvedGraph):
                 f"{self.label} is open and cannot be copied: copy it before it is opened, or after it was left"
             ))
         made = type(self).__new__(type(self))
-        made.configure(False, None, False, False, None, None, True)
+        made.configure(False, None, False, False, None, None, True, False)
         for option in OPTIONS:
             setattr(made, option, getattr(self, option))
         if self.verify_each:

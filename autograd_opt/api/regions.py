@@ -69,8 +69,7 @@ class Region:
     def recorded(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call, and make one node of it."""
         graph = AutogradGraph.__new__(AutogradGraph)
-        graph.keep = False
-        graph.configure(*self.settings)
+        graph.configure(*self.settings, False)
         graph.place = self.place
         graph.__enter__()
         try:

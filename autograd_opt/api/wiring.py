@@ -43,8 +43,8 @@ def install() -> None:
     hot_operators.install(OPS)
     items.install(OPS)
     operator_methods.install(CustomTensor)
-    context.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.MODULES,
-                            module_routes.functions, graph.pipeline_of, arguments.checked)
+    context.install_context(transforms.refuse_opening, references.ReferenceManager, module_routes.functions,
+                            graph.pipeline_of, arguments.checked)
     option_names.name_options(graph.AutogradGraph, arguments.refuse_options)
     symbols.install()
     identities.install()

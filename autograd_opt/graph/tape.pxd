@@ -40,7 +40,7 @@ cdef class Tape(TapeBase):
     cdef Py_ssize_t thrown, room # how much is there, and how much has room
     cdef dict abroad             # id(tensor of another graph) -> (weak reference, the node that stands for it)
     cdef dict leaves             # id(tensor) -> leaf Node; written by the two functions below alone
-    cdef Recent recent[2 * RECENT]
+    cdef Recent *recent          # 2 * RECENT of them
     cdef int forget_recent(self, PyObject *t) except -1
     cdef public Py_ssize_t hits, recomputed, epoch
     cdef readonly Py_ssize_t plain_hits  # those of `hits` that no gradient follows

@@ -8,7 +8,7 @@ import weakref
 import torch
 
 from cpython.dict cimport PyDict_GetItemWithError
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from libc.stdint cimport int64_t, uint32_t
@@ -18,6 +18,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport *
 from autograd_opt.abi.tensor_info cimport resizable, sole_owner
 from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.blocks cimport give, grown, take
 from autograd_opt.graph.node cimport *
 from autograd_opt.graph.node_classes cimport shown
 from autograd_opt.graph.plain_values cimport CPU, same_device
@@ -302,7 +303,7 @@ cdef bint listens(object t) except -1:
 
 
 cdef enum:
-    FIRST = 64                           # nodes for which there is room at first: a block that Python's allocator has at hand
+    FIRST = 64                           # nodes for which there is room at first
 
 
 @cython.no_gc_clear
@@ -318,7 +319,9 @@ cdef class Tape:
         self.plain = True
         self.late = bool(late_bases) and any_late()
         self.capacity = FIRST
-        self.nodes = <PyObject **>PyMem_Malloc(FIRST * sizeof(PyObject *))
+        self.nodes = <PyObject **>take(FIRST * sizeof(PyObject *))
+        self.recent = <Recent *>take(2 * RECENT * sizeof(Recent))
+        memset(self.recent, 0, 2 * RECENT * sizeof(Recent))
         self.leaves = {}
         self.exposed, self.seeds, self.writes, self.abroad = {}, {}, {}, {}
         tapes[self.id] = <size_t><PyObject *>self
@@ -336,8 +339,9 @@ cdef class Tape:
             ao_active = NULL
         for i in range(self.n):
             Py_XDECREF(self.nodes[i])
-        PyMem_Free(self.nodes)
-        PyMem_Free(self.trash)
+        give(self.nodes, self.capacity * sizeof(PyObject *))
+        give(self.trash, self.room * sizeof(PyObject *))
+        give(self.recent, 2 * RECENT * sizeof(Recent))
 
     def __len__(self):
         return self.n
@@ -352,12 +356,9 @@ cdef class Tape:
         return [<object>self.nodes[i] for i in range(self.n)]
 
     cdef int append(self, Node node) except -1:
-        cdef PyObject **grown
+        cdef size_t size = self.capacity * sizeof(PyObject *)
         if self.n == self.capacity:
-            grown = <PyObject **>PyMem_Realloc(self.nodes, 2 * self.capacity * sizeof(PyObject *))
-            if grown == NULL:
-                raise MemoryError()
-            self.nodes = grown
+            self.nodes = <PyObject **>grown(self.nodes, size, 2 * size)
             self.capacity *= 2
         node.tape_id = self.id
         node.index = self.n
@@ -775,12 +776,13 @@ cdef class Tape:
 
     cdef void throw(self, object what) noexcept:
         """Let go of `what` when the trash is next drained."""
-        cdef PyObject **more
+        cdef size_t size = self.room * sizeof(PyObject *)
         if self.thrown == self.room:
-            more = <PyObject **>PyMem_Realloc(self.trash, (2 * self.room + 16) * sizeof(PyObject *))
-            if more == NULL:
+            try:
+                self.trash = <PyObject **>(grown(self.trash, size, 2 * size) if size else take(32 * sizeof(PyObject *)))
+            except MemoryError:
                 return                       # it goes at once
-            self.trash, self.room = more, 2 * self.room + 16
+            self.room = 2 * self.room or 32
         Py_INCREF(what)
         self.trash[self.thrown] = <PyObject *>what
         self.thrown += 1
@@ -1046,10 +1048,11 @@ cdef class Tape:
         cdef Py_ssize_t i, n = self.n
         cdef Node node
         cdef PyObject **old = self.nodes
-        cdef PyObject **fresh = <PyObject **>PyMem_Malloc(FIRST * sizeof(PyObject *))
-        if fresh == NULL:
-            raise MemoryError()
-        self.nodes, self.capacity, self.n = fresh, FIRST, 0
+        cdef size_t room = self.capacity * sizeof(PyObject *)
+        if n == 0:
+            old = NULL                       # the array stays
+        else:
+            self.nodes, self.capacity, self.n = <PyObject **>take(FIRST * sizeof(PyObject *)), FIRST, 0
         self.sweeping = True                 # nothing goes before all is cleared: finalizers run code that may record
         for i in range(n):
             node = <Node>old[i]
@@ -1085,7 +1088,7 @@ cdef class Tape:
         self.abroad.clear()
         self.casts = self.cast_seal = None
         self.retention.clear()
-        memset(self.recent, 0, sizeof(self.recent))
+        memset(self.recent, 0, 2 * RECENT * sizeof(Recent))
         self.leaves.clear()
         self.table.clear()
         self.consumed = False
@@ -1096,4 +1099,4 @@ cdef class Tape:
         self.sweeping = False
         for i in range(n):
             Py_DECREF(<object>old[i])
-        PyMem_Free(old)
+        give(old, room)

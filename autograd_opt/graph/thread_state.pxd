@@ -14,3 +14,7 @@ cdef class torch_autograd:
     cdef size_t before                   # what torch functions were
     cdef object guard
     cdef included_autograd included
+
+
+cdef int exclude_autograd() except -1
+cdef int include_autograd(int included) except -1

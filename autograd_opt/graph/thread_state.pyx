@@ -46,17 +46,33 @@ cdef class included_autograd:
         return 0
 
 
+cdef int exclude_autograd() except -1:
+    """Exclude autograd's dispatch keys; return which of them were in, for `include_autograd`."""
+    cdef int i, included = 0
+    for i in range(3):
+        if not ao_key_off(is_excluded, <tuple>ASKED[i], NUMBERS[i]):
+            included |= 1 << i
+            ao_set_key_off(set_excluded, <tuple>OUT[i], NUMBERS[i], True)
+    return included
+
+
+cdef int include_autograd(int included) except -1:
+    """Include these keys again."""
+    cdef int i
+    for i in range(3):
+        if included & 1 << i:
+            ao_set_key_off(set_excluded, <tuple>IN[i], NUMBERS[i], False)
+    return 0
+
+
 @contextmanager
 def excluded_autograd():
     """Inside a context: exclude autograd's dispatch keys again, where an opaque call had included them."""
-    kept = [key for key in KEYS if not is_excluded(key)]
-    for key in kept:
-        set_excluded(key, True)
+    included = exclude_autograd()
     try:
         yield
     finally:
-        for key in kept:
-            set_excluded(key, False)
+        include_autograd(included)
 
 
 @cython.final

@@ -2,9 +2,10 @@
 
 import os
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.string cimport memset
 cimport cython
+
+from autograd_opt.graph.blocks cimport give, take
 
 cdef bint degenerate = bool(os.environ.get("AUTOGRAD_OPT_DEGENERATE_HASH"))
 
@@ -18,13 +19,10 @@ cdef class ValueTable:
         self.degenerate = degenerate
 
     def __dealloc__(self):
-        PyMem_Free(self.entries)
+        give(self.entries, (self.mask + 1) * sizeof(Entry))
 
     cdef int allocate(self, size_t capacity) except -1:
-        PyMem_Free(self.entries)
-        self.entries = <Entry *>PyMem_Malloc(capacity * sizeof(Entry))
-        if self.entries == NULL:
-            raise MemoryError()
+        self.entries = <Entry *>take(capacity * sizeof(Entry))
         memset(self.entries, 0, capacity * sizeof(Entry))
         self.mask = capacity - 1
         self.used = 0
@@ -35,14 +33,13 @@ cdef class ValueTable:
         cdef size_t n = self.mask + 1, i
         cdef Entry *e
         self.moves += 1
-        self.entries = NULL
         self.allocate(2 * n)
         for i in range(n):
             if old[i].first != NULL:
                 e = find(self, old[i].a, old[i].b, old[i].kind)
                 e[0] = old[i]
                 self.used += 1
-        PyMem_Free(old)
+        give(old, n * sizeof(Entry))
         return 0
 
     cdef void clear(self) noexcept:

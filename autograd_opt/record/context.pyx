@@ -19,12 +19,14 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.structure import forget_roots
 from autograd_opt.graph.tape cimport Tape, recording, set_paused
 from autograd_opt.graph.tape import saving_hooks, set_active_tape
+from autograd_opt.graph.thread_state cimport exclude_autograd, include_autograd
 from autograd_opt.record.arguments cimport MODE, foreign, mode_innermost
 from autograd_opt.record.entries import take_methods, take_operators
 from autograd_opt.record.function_entries import take
 from autograd_opt.record import own_bodies
-from autograd_opt.record.module_calls import calls_lost, look_for_tools, take_calls
-from autograd_opt.record.own_bodies cimport learn_body
+from autograd_opt.record.module_calls cimport calls_lost, look_for_tools
+from autograd_opt.record.module_calls import take_calls
+from autograd_opt.record.own_bodies cimport answer_questions, learn_body
 from autograd_opt.record.reads import take_reads
 from autograd_opt.record.resting cimport forget_graphs, learn_graph, rests
 from autograd_opt.record.routes cimport CrossEntropy, Decomposed, Fill, Recorded, Route, handler_of, handlers
@@ -88,25 +90,24 @@ cdef int take_mode() except -1:
 
 
 cdef Py_ssize_t users = 0                # graphs that are open, in all threads
-cdef list namespaces = []                # (of a module, a name in it, torch's function, ours)
-cdef object shortcut_modules = ()
 cdef object shortcut_functions = None
 cdef bint functions_taken = False
-cdef dict REPLACED = {                   # a function of `torch.overrides`, by its name -> torch's, ours
-    name: (getattr(torch.overrides, name), ours) for name, ours in (
-        ("handle_torch_function", handle_torch_function), ("has_torch_function", own_bodies.has_torch_function),
-        ("has_torch_function_unary", own_bodies.has_torch_function_unary),
-        ("has_torch_function_variadic", own_bodies.has_torch_function_variadic))
-}
+cdef dict overrides = torch.overrides.__dict__
+cdef tuple REPLACED = (                  # a name in `torch.overrides`, torch's function, ours
+    ("handle_torch_function", original, handle_torch_function),
+    ("has_torch_function", torch.overrides.has_torch_function, own_bodies.layer_has_torch_function),
+)
+own_bodies.install_questions(handle_torch_function)
 
 
-cdef object parts_off = ()
+cdef bint entries_on = True, reads_on = True, calls_on = True, questions_on = True
 
 
 def leave_out(names):
     """Do without these parts, which `abi/switches.py` lists; called before anything is installed."""
-    global parts_off
-    parts_off = names
+    global entries_on, reads_on, calls_on, questions_on
+    entries_on, reads_on = "vectorcall" not in names, "getset" not in names
+    calls_on, questions_on = "module_call" not in names, "torch_functions" not in names
 
 
 cdef int begin_shortcuts() except -1:
@@ -114,47 +115,42 @@ cdef int begin_shortcuts() except -1:
     global users, functions_taken
     if not functions_taken:
         functions_taken = True
-        if "getset" not in parts_off:
+        if reads_on:
             take_reads()
-        if "vectorcall" not in parts_off:
+        if entries_on:
             take(shortcut_functions())
             take_methods()
             take_operators()
-        if "module_call" not in parts_off:
+        if calls_on:
             take_calls()
         for function in private.INCOMPLETE:
             own_bodies.take_apart(function, handler_of(function))
-    elif "module_call" not in parts_off and calls_lost():
+    elif calls_on and calls_lost():
         take_calls()
     look_for_tools()
     users += 1
-    if users == 1 and "torch_functions" not in parts_off:
-        if not namespaces:
-            namespaces.extend([(m.__dict__, name, theirs, own_bodies.layer_has_torch_function
-                                if m is torch.overrides and name == "has_torch_function" else ours)
-                               for m in shortcut_modules for name, (theirs, ours) in REPLACED.items()
-                               if m.__dict__.get(name) is theirs])
-        exchange(2, 3)
+    if users == 1 and questions_on:
+        exchange(1, 2)
+        answer_questions(True)
     return 0
 
 
 cdef int end_shortcuts() except -1:
-    """A graph has closed: the last one puts torch's own function back."""
+    """A graph has closed: the last one puts torch's own functions back."""
     global users
     users -= 1
-    if users == 0:
-        exchange(3, 2)
+    if users == 0 and questions_on:
+        exchange(2, 1)
+        answer_questions(False)
     return 0
 
 
 cdef int exchange(int old, int new) except -1:
-    """Put one of the functions in the place of the other, in each module where that stands."""
+    """Put one of the functions in the place of the other, where `torch.overrides` still has that."""
     cdef tuple known
-    cdef PyObject *found
-    for known in namespaces:
-        found = PyDict_GetItem(<dict>known[0], known[1])
-        if found == <PyObject *>known[old]:
-            PyDict_SetItem(<dict>known[0], known[1], known[new])
+    for known in REPLACED:
+        if PyDict_GetItem(overrides, known[0]) == <PyObject *>known[old]:
+            PyDict_SetItem(overrides, known[0], known[new])
     return 0
 
 
@@ -170,8 +166,9 @@ cdef extern from *:
     """
     PyObject *ao_innermost
 
-cdef object Guard = private.AutoDispatchBelowAutograd
 cdef object transform_level = private.maybe_current_level
+cdef dict forward_names = forward_ad.__dict__
+cdef str FORWARD_LEVEL = private.FORWARD_LEVEL
 cdef object refuse_opening = None        # transforms.refuse_opening
 cdef object references_of = None         # references.ReferenceManager
 cdef object pipeline_of = None           # graph.pipeline_of
@@ -220,15 +217,16 @@ cdef class Context:
     """What `AutogradGraph` does when it is entered and left."""
     cdef public Tape tape
     cdef public object thread, pipeline, allowance, name, planned, verdicts, _dag
-    cdef public bint optimize, exact, default_passes, verify_each, anomaly, sources
+    cdef public bint optimize, exact, default_passes, verify_each, anomaly, sources, keep
     cdef readonly int64_t number
     cdef public object place             # what graphs opened at one place have learned is known by it; by default the line
     cdef public bint numbered            # are values numbered, whatever was learned at that place?
     cdef readonly Context outer
     cdef int paused                      # was recording paused in the thread that this graph was opened in?
-    cdef object guard, manager, results
+    cdef int excluded                    # which of autograd's dispatch keys it has excluded in this thread
+    cdef object manager, results
 
-    def configure(self, optimize, passes, verify, anomaly, name, allowance, sources):
+    def configure(self, optimize, passes, verify, anomaly, name, allowance, sources, bint keep):
         """Take what the user has asked for; the parameters are those of `AutogradGraph`."""
         global graphs, plain_pipeline
         if passes is None and (optimize is True or optimize is False) and plain_pipeline is not None:
@@ -243,7 +241,7 @@ cdef class Context:
         self.default_passes = passes is None
         self.optimize = bool(optimize) or passes is not None or verify
         self.verify_each, self.anomaly, self.name = verify, anomaly, name
-        self.allowance, self.sources = allowance, sources
+        self.allowance, self.sources, self.keep = allowance, sources, keep
         self.planned = (0, 0)                # runs whose plan was known, runs that had one
         self.verdicts = deque(maxlen=8) if verify else NO_VERDICTS
         graphs += 1
@@ -271,7 +269,8 @@ cdef class Context:
         cdef bint numbers = self.optimize
         if self.thread is not None:
             self.refuse_second_entry()
-        if private.forward_level() >= 0 or transform_level() is not None or get_frame_callback():
+        if <object>PyDict_GetItem(forward_names, FORWARD_LEVEL) >= 0 or transform_level() is not None \
+                or get_frame_callback():
             refuse_opening(self)
         allowance = self.allowance
         if self.optimize and (self.place is None or type(self.place) is tuple):
@@ -305,8 +304,7 @@ cdef class Context:
         """Let the tape record in this thread; `guarded`: torch's own autograd is to be passed over from here on."""
         cdef Context outer = <Context>ao_innermost if ao_innermost != NULL else None
         if guarded:
-            self.guard = Guard()
-            self.guard.__enter__()
+            self.excluded = exclude_autograd()
         if outer is None:
             above = lifted_modes()
             push(MODE)
@@ -324,6 +322,8 @@ cdef class Context:
         return 0
 
     def __exit__(self, *exc):
+        if (self.keep or self.thread is None) and self._left(exc):
+            return
         self.end()
         if self.optimize:
             self.remember()
@@ -361,8 +361,8 @@ cdef class Context:
             while above.outer is not self:
                 above = above.outer
             above.outer = self.outer
-            if self.guard is not None:
-                above.guard, self.guard = self.guard, None
+            if self.excluded:
+                above.excluded, self.excluded = self.excluded, 0
         self.outer = None
         if top is None:
             set_innermost_graph(None)
@@ -372,9 +372,9 @@ cdef class Context:
         else:
             set_innermost_graph(top)
             set_active_tape(top.tape)
-        if self.guard is not None:
-            self.guard.__exit__(None, None, None)
-            self.guard = None
+        if self.excluded:
+            include_autograd(self.excluded)
+            self.excluded = 0
         self.thread = None
         return 0
 
@@ -447,8 +447,8 @@ def set_innermost_graph(graph):
         ao_innermost = <PyObject *>graph
 
 
-def install_context(opening, references, modules, functions, pipeline, options):
-    """What making and entering a graph asks other modules; `modules` and `functions` get shorter ways."""
-    global refuse_opening, references_of, shortcut_modules, shortcut_functions, pipeline_of, checked_options
+def install_context(opening, references, functions, pipeline, options):
+    """What making and entering a graph asks other modules; `functions` get shorter ways."""
+    global refuse_opening, references_of, shortcut_functions, pipeline_of, checked_options
     refuse_opening, references_of, pipeline_of, checked_options = opening, references, pipeline, options
-    shortcut_modules, shortcut_functions = modules, functions
+    shortcut_functions = functions

@@ -82,6 +82,7 @@ cdef enum How:
     FORWARD, LINEAR, ACTIVATION, SEQUENTIAL
 
 cdef object Module = torch.nn.Module
+cdef object Linear = torch.nn.Linear
 cdef object linear_function = private.nn.linear
 cdef dict functional_names = torch.nn.functional.__dict__
 cdef dict torch_names = torch.__dict__
@@ -212,7 +213,7 @@ cdef bint unwatched() except -1:
     return empty(&_globals) and not ao_traced() and not _monitored
 
 
-cpdef int look_for_tools() except -1:
+cdef int look_for_tools() except -1:
     """Note whether a debugger or profiler listens through `sys.monitoring`, which the thread's state does not show."""
     global _monitored
     _monitored = False
@@ -289,9 +290,9 @@ cdef object call_activation(Layer layer, dict own, object x):
     return NotImplemented if r is None else r
 
 
-cpdef bint calls_lost() except -1:
+cdef bint calls_lost() except -1:
     """Was `Module.__call__` written to, and is torch's again?"""
-    return not ao_call_taken(torch.nn.Linear) and Module.__call__ is wrapped_call_impl
+    return not ao_call_taken(Linear) and Module.__call__ is wrapped_call_impl
 
 
 def take_calls():

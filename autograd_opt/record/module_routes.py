@@ -5,7 +5,7 @@ get an entry of their own at the first graph, and keep it (`record/entries.pyx`)
 
 Functions such as `torch.nn.functional.relu` hand a call to a mode through
 `torch.overrides.handle_torch_function`, at 3 to 5 microseconds each.  While at least one
-graph is open, in any thread, the modules that make most of these calls use
+graph is open, in any thread, a module whose function is about to do so gets
 `context.handle_torch_function` instead: it does the same in compiled code when the mode
 of this library is the innermost one, and calls torch's own otherwise.
 """
@@ -16,15 +16,9 @@ import types
 from typing import Any
 
 import torch
-import torch.functional
-import torch.nn.functional
-import torch.overrides
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.table import CALLS, SPELLINGS
-
-MODULES: tuple[Any, ...] = (torch.nn.functional, torch.functional, private.tensor_module, torch.autograd,
-                            torch.overrides)
 
 FACTORIES = (torch.zeros, torch.ones, torch.full, torch.empty, torch.arange, torch.zeros_like, torch.ones_like,
              torch.is_complex, torch.is_floating_point, private.set_grad_enabled)

@@ -3,3 +3,4 @@
 from autograd_opt.record.routes cimport Decomposed
 
 cdef int learn_body(object function, Decomposed handler) except -1
+cdef int answer_questions(bint here) except -1

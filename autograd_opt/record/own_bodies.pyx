@@ -7,11 +7,11 @@ for a function, the question is answered no in its own body, and the detour is g
 
 import types
 
+import torch.overrides
 from torch.nn import Parameter
 from torch.overrides import has_torch_function as any_asked
-from torch.overrides import has_torch_function_unary as one_asked
-from torch.overrides import has_torch_function_variadic as each_asked
 
+from cpython.dict cimport PyDict_GetItem, PyDict_SetItem
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 
@@ -106,9 +106,93 @@ cdef bint nothing_follows() except -1:
     return tp != NULL and not (<Tape>tp).guarded and not grad_on() and mode_innermost()
 
 
-def has_torch_function(relevant_args):
+# The questions ----------------------------------------------------------------------------
+# torch's functions ask by three built-in functions, which every module has under a name of its own. While a graph is
+# open these objects have another definition (`PyMethodDef`), whoever has imported them; outside they have torch's.
+cdef extern from *:
+    """
+    typedef struct {
+        PyCFunctionObject *function;
+        PyMethodDef *theirs;
+        PyMethodDef ours;
+    } ao_question;
+    static ao_question ao_questions[3];
+    static int ao_learn_question(int i, PyObject *f, int flags, void *entry) {
+        ao_question *q = ao_questions + i;
+        if (!PyCFunction_CheckExact(f) || PyCFunction_GET_FLAGS(f) != flags) return 0;
+        Py_INCREF(f);
+        q->function = (PyCFunctionObject *)f;
+        q->theirs = q->function->m_ml;
+        q->ours = *q->theirs;
+        q->ours.ml_meth = (PyCFunction)entry;
+        return 1;
+    }
+    static void ao_let_answer(int by_ours) {
+        for (int i = 0; i < 3; i++) {
+            ao_question *q = ao_questions + i;
+            if (q->function != NULL) q->function->m_ml = by_ours ? &q->ours : q->theirs;
+        }
+    }
+    static CYTHON_INLINE PyObject *ao_torch_answers(int i, PyObject *self, PyObject *x) {
+        return ao_questions[i].theirs->ml_meth(self, x);
+    }
+    typedef PyObject *const *ao_several;
+    static CYTHON_INLINE PyObject *ao_torch_answers_of(int i, PyObject *self, ao_several a, Py_ssize_t n) {
+        return ((PyObject *(*)(PyObject *, ao_several, Py_ssize_t))(void (*)(void))ao_questions[i].theirs->ml_meth)(self, a, n);
+    }
+    """
+    ctypedef PyObject **ao_several
+    int METH_O, METH_FASTCALL
+    int ao_learn_question(int i, object f, int flags, void *entry)
+    void ao_let_answer(bint by_ours)
+    object ao_torch_answers(int i, PyObject *self, PyObject *x)
+    object ao_torch_answers_of(int i, PyObject *self, ao_several a, Py_ssize_t n)
+
+cdef extern from "Python.h":
+    PyObject *PyEval_GetGlobals()
+
+cdef enum:
+    ANY, ONE, EACH
+cdef object theirs = torch.overrides.handle_torch_function
+cdef object ours_instead = None          # context.handle_torch_function
+cdef list handed = []                    # namespaces in which ours stands
+cdef PyObject *latest = NULL             # the last of them
+
+
+cdef object any_has_torch_function(PyObject *self, PyObject *relevant_args):
     """`torch.overrides.has_torch_function`, which answers no in such a body."""
-    return False if ours(relevant_args) and apart() else any_asked(relevant_args)
+    return False if ours(<object>relevant_args) and apart() else handing_over(ao_torch_answers(ANY, self, relevant_args))
+
+
+cdef object one_has_torch_function(PyObject *self, PyObject *argument):
+    """`torch.overrides.has_torch_function_unary`, likewise."""
+    return False if ours(<object>argument) and apart() else handing_over(ao_torch_answers(ONE, self, argument))
+
+
+cdef object each_has_torch_function(PyObject *self, ao_several arguments, Py_ssize_t n):
+    """`torch.overrides.has_torch_function_variadic`, likewise."""
+    cdef Py_ssize_t i
+    for i in range(n):
+        if not ours(<object>arguments[i]):
+            break
+    else:
+        if apart():
+            return False
+    return handing_over(ao_torch_answers_of(EACH, self, arguments, n))
+
+
+cdef object handing_over(object answer):
+    """Put the shorter way into the module of the function that hands itself over, if it will; return the answer."""
+    global latest
+    cdef PyObject *names = NULL
+    if answer is True and recording() != NULL:
+        names = PyEval_GetGlobals()
+        if names != latest and names != NULL \
+                and PyDict_GetItem(<dict>names, "handle_torch_function") == <PyObject *>theirs:
+            PyDict_SetItem(<dict>names, "handle_torch_function", ours_instead)
+            handed.append(<dict>names)
+            latest = names
+    return answer
 
 
 def layer_has_torch_function(relevant_args):
@@ -116,11 +200,25 @@ def layer_has_torch_function(relevant_args):
     return False if ours(relevant_args) and (apart() or nothing_follows()) else any_asked(relevant_args)
 
 
-def has_torch_function_unary(argument):
-    """`torch.overrides.has_torch_function_unary`, likewise."""
-    return False if ours(argument) and apart() else one_asked(argument)
+cdef int answer_questions(bint here) except -1:
+    """From now on the questions are answered here, or by torch again, and torch's functions hand themselves to torch."""
+    global latest
+    cdef dict names
+    ao_let_answer(here)
+    if handed and not here:
+        for names in handed:
+            if names.get("handle_torch_function") is ours_instead:
+                names["handle_torch_function"] = theirs
+        handed.clear()
+        latest = NULL
+    return 0
 
 
-def has_torch_function_variadic(*arguments):
-    """`torch.overrides.has_torch_function_variadic`, likewise."""
-    return False if ours(arguments) and apart() else each_asked(*arguments)
+def install_questions(handler):
+    """Learn torch's questions, and what takes the place of `torch.overrides.handle_torch_function`; True if all are known."""
+    global ours_instead
+    ours_instead = handler
+    return bool(ao_learn_question(ANY, torch.overrides.has_torch_function, METH_O, <void *>any_has_torch_function)
+                & ao_learn_question(ONE, torch.overrides.has_torch_function_unary, METH_O, <void *>one_has_torch_function)
+                & ao_learn_question(EACH, torch.overrides.has_torch_function_variadic, METH_FASTCALL,
+                                    <void *>each_has_torch_function))
