@@ -6,7 +6,7 @@ lookup and argument packing, which for one small kernel is a tenth of the whole 
 """
 
 from cpython.object cimport PyObject
-from libc.stdint cimport uint16_t
+from libc.stdint cimport int64_t, uint16_t
 
 cdef extern from *:
     """
@@ -321,6 +321,7 @@ cdef extern from *:
         int (*threshold_into)(void *, void *);
         PyObject *(*nll)(void *, void *, void *, int64_t, int64_t, PyObject **);
         PyObject *(*nll_back)(void *, void *, void *, void *, int64_t, int64_t, void *);
+        PyObject *(*convolution_back)(void *, void *, void *, const int64_t *, size_t, _Bool, int);
         PyObject *(*singles[16])(void *);        /* elementwise, by their places in the lists of `kernel_names.py` */
         PyObject *(*pairs[16])(void *, void *);
         int (*into[16])(void *, void *);         /* in the memory of the first */
@@ -618,6 +619,13 @@ cdef extern from *:
         return ao_r->nll_back(AO_TENSOR(g), AO_TENSOR(x), AO_TENSOR(target), weight == Py_None ? NULL : AO_TENSOR(weight),
                               reduction, ignored, AO_TENSOR(total));
     }
+    static CYTHON_INLINE int ao_direct_convolution_back(PyObject *g, PyObject *x, PyObject *w) {
+        return AO_DIRECT3(convolution_back, x, w, g);
+    }
+    static CYTHON_INLINE PyObject *ao_convolution_back(PyObject *g, PyObject *x, PyObject *w, const int64_t *n, size_t axes,
+                                                       int transposed, int needs) {
+        return ao_r->convolution_back(AO_TENSOR(g), AO_TENSOR(x), AO_TENSOR(w), n, axes, transposed, needs);
+    }
     static CYTHON_INLINE int ao_ordinary(PyObject *t) {
         PyObject **kinds = ao_r->kinds_of_tensors, *kind = (PyObject *)Py_TYPE(t);
         return kind == kinds[0] || kind == kinds[1] || kind == kinds[2];
@@ -743,5 +751,7 @@ cdef extern from *:
     object ao_linear(object x, object w, object b)
     bint ao_direct_nll(object x, object target, object weight)
     object ao_nll(object x, object target, object weight, long long reduction, long long ignored)
+    bint ao_direct_convolution_back(object g, object x, object w)
+    object ao_convolution_back(object g, object x, object w, const int64_t *n, size_t axes, bint transposed, int needs)
     bint ao_direct_nll_back(object g, object x, object target, object weight, object total)
     object ao_nll_back(object g, object x, object target, object weight, long long reduction, long long ignored, object total)

@@ -20,6 +20,7 @@ from autograd_opt.abi.kernel_names import INTO, PAIRS, PRODUCTS, SINGLES
 
 cdef extern from *:
     """
+    #include <array>
     #include <exception>
     #include <optional>
     #include <tuple>
@@ -58,6 +59,9 @@ cdef extern from *:
     void *(*call_threshold_into)(const void *, const void *, const Number &, void *);
     std::tuple<Value, Value> (*call_nll)(const void *, const void *, const Maybe &, int64_t, const int64_t &);
     Value (*call_nll_back)(const void *, const void *, const void *, const Maybe &, int64_t, const int64_t &, const void *);
+    typedef std::tuple<Value, Value, Value> Three;
+    Three (*call_convolution_back)(const void *, const void *, const void *, Axes, Row, Row, Row, bool, Row, const int64_t &,
+                                   std::array<bool, 3>);
     Number (*call_number)(const void *);
     Number *zero = nullptr, *one = nullptr;
     void *elementwise[24];                   /* addresses by place, see `PLACES` */
@@ -126,6 +130,25 @@ cdef extern from *:
     PyObject *ao_nll_back(void *g, void *x, void *target, void *weight, int64_t reduction, int64_t ignored, void *total) {
         return made([&] { return call_nll_back(g, x, target, maybe(weight), reduction, ignored, total); }, x);
     }
+    PyObject *ao_convolution_back(void *g, void *x, void *w, const int64_t *n, size_t axes, bool transposed, int needs) {
+        /* `n`: groups, the bias's size or -1, then strides, paddings, dilations, output paddings by axis */
+        Three three;
+        PyObject *parts[3], *found = nullptr;
+        Axes bias = n[1] < 0 ? Axes() : Axes{Row{n + 1, 1}};
+        const int64_t *rows = n + 2;
+        if (!done([&] {
+            three = call_convolution_back(g, x, w, bias, Row{rows, axes}, Row{rows + axes, axes}, Row{rows + 2 * axes, axes},
+                                          transposed, Row{rows + 3 * axes, axes}, n[0],
+                                          {(needs & 1) != 0, (needs & 2) != 0, (needs & 4) != 0});
+        }, x, w)) return nullptr;
+        parts[0] = wrapped(new Value(std::get<0>(three)));
+        parts[1] = wrapped(new Value(std::get<1>(three)));
+        parts[2] = wrapped(new Value(std::get<2>(three)));
+        if (parts[0] != nullptr && parts[1] != nullptr && parts[2] != nullptr)
+            found = PyTuple_Pack(3, parts[0], parts[1], parts[2]);
+        for (PyObject *part : parts) Py_XDECREF(part);
+        return found;
+    }
     /* Elementwise kernels, by their places in `elementwise`. */
     template <int k> PyObject *ao_single(void *x) {
         return made([&] { return ((Value (*)(const void *))elementwise[k])(x); }, x);
@@ -168,11 +191,12 @@ cdef extern from *:
     }
     template <typename F> void take(F &f, size_t address) { f = reinterpret_cast<F>(address); }
     void ao_take(size_t a_wrap, size_t a_translate, size_t a_drop, size_t mm, size_t t, size_t sum, size_t linear,
-                 size_t threshold, size_t threshold_into, size_t nll, size_t nll_back, size_t number, size_t a_count, size_t a_device) {
+                 size_t threshold, size_t threshold_into, size_t nll, size_t nll_back, size_t convolution_back, size_t number,
+                 size_t a_count, size_t a_device) {
         take(count, a_count), take(device, a_device), take(wrap, a_wrap), take(translate, a_translate), take(drop, a_drop), take(call_mm, mm), take(call_t, t);
         take(call_sum, sum), take(call_linear, linear), take(call_threshold, threshold);
         take(call_threshold_into, threshold_into), take(call_nll, nll), take(call_nll_back, nll_back);
-        take(call_number, number);
+        take(call_convolution_back, convolution_back), take(call_number, number);
     }
     }
     """
@@ -184,11 +208,12 @@ cdef extern from *:
     int ao_threshold_into(void *g, void *y) except -1
     object ao_nll(void *x, void *target, void *weight, int64_t reduction, int64_t ignored, void *total)
     object ao_nll_back(void *g, void *x, void *target, void *weight, int64_t reduction, int64_t ignored, void *total)
+    object ao_convolution_back(void *g, void *x, void *w, const int64_t *n, size_t axes, bint transposed, int needs)
     bint ao_keep(void *nought, void *unit) except False
     size_t ao_caller(int k, size_t address)
     void ao_take(size_t wrap, size_t translate, size_t drop, size_t mm, size_t t, size_t sum, size_t linear,
-                 size_t threshold, size_t threshold_into, size_t nll, size_t nll_back, size_t number, size_t count,
-                 size_t device)
+                 size_t threshold, size_t threshold_into, size_t nll, size_t nll_back, size_t convolution_back,
+                 size_t number, size_t count, size_t device)
 
 
 ctypedef object (*one_read)(void *)
@@ -224,6 +249,15 @@ def probe(x, w, b, target):
             ao_threshold(tensor_in(x), tensor_in(x)), into, loss, total, *back]
 
 
+def probe_convolution(g, x, w):
+    """The cotangents of the three operands of a convolution of two axes, and those of its weight alone, likewise."""
+    cdef int64_t[10] n
+    n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9] = 1, 1, 2, 1, 1, 0, 1, 2, 0, 0
+    every = ao_convolution_back(tensor_in(g), tensor_in(x), tensor_in(w), n, 2, False, 7)
+    n[1] = -1
+    return every, ao_convolution_back(tensor_in(g), tensor_in(x), tensor_in(w), n, 2, False, 2)
+
+
 def probe_elementwise(dict functions, x, y):
     """What each function says of two tensors of positive numbers, by name."""
     found = {}
@@ -249,12 +283,12 @@ def take(dict found, dict elementwise, zero, one):
     Returns the addresses of the functions above, by name.
     """
     ao_take(found["wrap"], found["translate"], found["drop"], found["mm"], found["t"], found["sum"], found["linear"],
-            found["threshold"], found["threshold_into"], found["nll"], found["nll_back"], found["number"],
-            found["count"], found["device"])
+            found["threshold"], found["threshold_into"], found["nll"], found["nll_back"], found["convolution_back"],
+            found["number"], found["count"], found["device"])
     ao_keep(tensor_in(zero), tensor_in(one))
     return {
         **{name: ao_caller(PLACES[name], address) for name, address in elementwise.items()},
         "mm": <size_t>&ao_mm, "turned_mm": <size_t>&ao_turned_mm, "sum_first": <size_t>&ao_sum_first,
         "linear": <size_t>&ao_linear, "threshold": <size_t>&ao_threshold, "threshold_into": <size_t>&ao_threshold_into,
-        "nll": <size_t>&ao_nll, "nll_back": <size_t>&ao_nll_back,
+        "nll": <size_t>&ao_nll, "nll_back": <size_t>&ao_nll_back, "convolution_back": <size_t>&ao_convolution_back,
     }

@@ -77,6 +77,7 @@ cdef extern from *:
         void *threshold_into
         void *nll
         void *nll_back
+        void *convolution_back
         void *singles[16]
         void *pairs[16]
         void *into[16]
@@ -325,6 +326,7 @@ def install_kernels(dict functions):
     ao_reads_here.threshold_into = <void *><size_t>functions.get("threshold_into", 0)
     ao_reads_here.nll = <void *><size_t>functions.get("nll", 0)
     ao_reads_here.nll_back = <void *><size_t>functions.get("nll_back", 0)
+    ao_reads_here.convolution_back = <void *><size_t>functions.get("convolution_back", 0)
     put_all(<void **>ao_reads_here.singles, SINGLES, functions)
     put_all(<void **>ao_reads_here.pairs, PAIRS, functions)
     put_all(<void **>ao_reads_here.into, INTO, functions)

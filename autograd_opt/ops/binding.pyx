@@ -8,11 +8,13 @@ import inspect
 import torch
 
 from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_all_off, ao_builtin0, ao_call, ao_direct_nll, ao_dtype, ao_get, ao_knows_functions, ao_method, ao_method0, ao_mode_at,
-    ao_mode_count, ao_nll, ao_on_cpu, ao_own, ao_plain, ao_strided, ao_use_reads,
+    ao_all_off, ao_builtin0, ao_call, ao_convolution_back, ao_direct_convolution_back, ao_direct_nll, ao_dtype, ao_get,
+    ao_grad_on, ao_knows_functions, ao_method, ao_method0, ao_mode_at, ao_mode_count, ao_nll, ao_on_cpu, ao_own, ao_plain,
+    ao_strided, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport is_custom, ordinary, shape_of, version_of
@@ -28,6 +30,8 @@ cdef object all_disabled = private.is_torch_function_all_disabled
 cdef object stack_size = private.len_torch_function_stack
 cdef object stack_at = private.get_function_stack_at
 cdef object DeviceContext = private.DeviceContext
+cdef object grad_enabled = private.is_grad_enabled
+cdef object convolution_back = private.direct(torch.ops.aten.convolution_backward.default)
 cdef object nll_forward = private.direct(torch.ops.aten.nll_loss_forward.default)
 cdef object CPU = same_device(torch.device("cpu"))
 cdef object FLOAT32 = torch.float32
@@ -67,7 +71,7 @@ cdef class Plan:
     collects : are the integers after the operands collected into the one attribute?
     fixed : attributes that no argument decides.
     lists : attributes that are kept as lists.
-    width : how long each of them is; any length where it is 0.
+    width : how long each of them is, and how often one number stands there; any length where it is 0.
     real : is the first operand to be of a real floating type?
     host : is the first operand to be in memory of the host?
     """
@@ -123,6 +127,9 @@ cdef class Plan:
                 attrs[target] = value
         for name in self.lists:
             value = attrs[name]
+            if type(value) is int and self.width:
+                attrs[name] = [value] * self.width
+                continue
             if type(value) is not tuple and type(value) is not list and type(value) is not Size \
                     or self.width and len(value) != self.width:
                 return None
@@ -224,6 +231,28 @@ cdef class Constant:
         numbers["dtype"] = dtype or default_dtype()
         numbers["device"] = device or CPU
         return (), numbers
+
+
+def convolution_backward(g, x, weight, bias_shape, stride, padding, dilation, bint transposed, output_padding, groups, needs):
+    """`aten.convolution_backward`, which takes as long by `torch.ops` as a small convolution."""
+    cdef int64_t[14] n                   # as `ao_convolution_back` has it
+    cdef Py_ssize_t axes = len(stride), at = 2
+    cdef int mask = 0
+    if axes <= 3 and not ao_grad_on(grad_enabled) and is_tensor(g) and is_tensor(x) and is_tensor(weight) \
+            and ao_direct_convolution_back(g, x, weight):
+        n[0], n[1] = groups, bias_shape[0] if len(bias_shape) else -1
+        for row in (stride, padding, dilation, output_padding):
+            if len(row) != axes:
+                break
+            for number in row:
+                n[at] = number
+                at += 1
+        else:
+            for k, need in enumerate(needs):
+                mask |= bool(need) << k
+            return ao_convolution_back(g, x, weight, n, axes, transposed, mask)
+    return convolution_back(g, x, weight, list(bias_shape) or None, stride, padding, dilation, transposed, output_padding,
+                            groups, list(needs))
 
 
 def nll_loss_forward(x, target, weight, *, reduction, ignore_index):

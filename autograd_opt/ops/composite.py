@@ -165,11 +165,21 @@ def tensordot(a: Any, b: Any, dims_a: Any, dims_b: Any) -> Any:
         a = a.sum(d, keepdim=True)
     for d in summed_b:
         b = b.sum(d, keepdim=True)
-    a, b = a.permute(order_a), b.permute(order_b)
+    a, b = in_order(a, order_a), in_order(b, order_b)
     if not shape and order_a:                        # in torch's order of summation
         whole = torch.dot(a.flatten(), b.flatten()) if a.is_contiguous() and b.is_contiguous() else (a * b).sum()
         return whole.view(())
-    return (a.reshape(left) @ b.reshape(right)).reshape(shape)
+    return of_shape(of_shape(a, left) @ of_shape(b, right), shape)
+
+
+def in_order(t: Any, order: tuple[int, ...]) -> Any:
+    """The tensor with its axes in this order; itself where they are."""
+    return t if order == tuple(range(len(order))) else t.permute(order)
+
+
+def of_shape(t: Any, shape: tuple[int, ...]) -> Any:
+    """The tensor in this shape; itself where it has it."""
+    return t if t.shape == shape else t.reshape(shape)
 
 
 @decompose("torch.kron T.kron")

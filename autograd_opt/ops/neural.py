@@ -11,7 +11,7 @@ from torch.autograd.graph import increment_version
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
-from autograd_opt.ops.binding import Plan
+from autograd_opt.ops.binding import Plan, convolution_backward
 from autograd_opt.ops.helpers import refuse
 from autograd_opt.ops.table import PURE, REDUCES, choose, decompose, define, spell
 
@@ -64,8 +64,8 @@ def convolution_back(g: Any, needs: Any, x: Any, weight: Any, bias_shape: Any, s
     single = x.ndim == weight.ndim - 1
     if single:
         g, x = g.unsqueeze(0), x.unsqueeze(0)
-    grads = list(A.convolution_backward(g, x, weight, list(bias_shape) or None, stride, padding, dilation, transposed,
-                                        output_padding, groups, list(needs)))
+    grads = list(convolution_backward(g, x, weight, bias_shape, stride, padding, dilation, transposed, output_padding,
+                                      groups, needs))
     if single and grads[0] is not None:
         grads[0] = grads[0].squeeze(0)
     return grads

@@ -11,7 +11,7 @@ from cpython.object cimport PyObject
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
     ao_call, ao_casts, ao_dtype, ao_grad_on, ao_get, ao_is_inference, ao_is_view, ao_memory, ao_method, ao_method0, ao_needs_grad,
-    ao_own, ao_plain, ao_set, ao_set_type, ao_strided, ao_use_reads,
+    ao_own, ao_plain, ao_set, ao_set_type, ao_strided, ao_use_reads, ao_uses,
 )
 from autograd_opt.graph.node cimport REQUIRES_GRAD, Node, Op, current_source, fresh_vn, shape_of
 from autograd_opt.graph.handles cimport attach, handle
@@ -48,10 +48,12 @@ cdef object get_grad_fn = ao_own(base.__dict__["grad_fn"])
 cdef object get_output_nr = ao_own(base.__dict__["output_nr"])
 cdef object get_is_leaf = ao_own(base.__dict__["is_leaf"])
 cdef object set_data = ao_own(base.__dict__["data"])
+cdef object use_count = private.use_count
 cdef object get_device = ao_own(base.__dict__["device"])
 cdef tuple EMPTY = ()
 cdef enum:
     LARGE = 1 << 14                      # bytes of an operand that it pays to free
+    UNSAVED = 2                          # owners of a copy that no node has saved: Python's object and the node of its gradient
 cdef Op OPAQUE = None, OPAQUE_MULTI = None
 cdef object general = None               # torch_fallback.general
 cdef object conclude = None              # torch_fallback.conclude
@@ -215,13 +217,17 @@ cdef class OpaqueCall:
         """Those operands that torch's nodes of this call hold as saved, None for each other."""
         cdef list held = [t if x is t else None for x, t in zip(self.inputs, operands)]
         cdef set saved
-        cdef Py_ssize_t i, own = 0
+        cdef Py_ssize_t i
+        cdef bint look = False
         if self.hooked:
             return operands              # to look would call the hooks
         for i in range(len(operands)):
-            own += held[i] is None and is_tensor(self.inputs[i])
-        if own == 0:
-            return held                  # the user's own, and results
+            if held[i] is None and is_tensor(self.inputs[i]):
+                if ao_uses(use_count, self.inputs[i]) > UNSAVED:
+                    held[i] = operands[i]
+                look = look or self.inputs[i].nbytes >= LARGE          # whose memory is freed if it is not saved
+        if not look:
+            return held
         saved = saved_operands([self.node] if self.ways is None else [edge.node for edge in self.ways])
         return operands if saved is None else [t if id(x) in saved else None for x, t in zip(self.inputs, operands)]
 
@@ -319,6 +325,11 @@ cdef class Operands:
     cdef bint take(self, Tape tape, object x) except -1:
         """Note the tensors in an argument; False for one that the general way has to look at."""
         cdef Node n
+        if type(x) is tuple or type(x) is list:
+            for y in x:
+                if not (plain_argument(y) or is_tensor(y)) or not self.take(tape, y):
+                    return False
+            return True
         if is_tensor(x):
             if not usual(x):
                 if type(x) is not Tensor or ao_strided(x) or ao_needs_grad(x) or handle(tape, x).flags & REQUIRES_GRAD:
@@ -329,11 +340,6 @@ cdef class Operands:
             if n.flags & REQUIRES_GRAD and self.place(x) < 0:
                 self.originals.append(x)
                 self.nodes.append(n)
-            return True
-        if type(x) is tuple or type(x) is list:
-            for y in x:
-                if not (is_tensor(y) or plain_argument(y)) or not self.take(tape, y):
-                    return False
             return True
         return plain_argument(x)
 
@@ -348,7 +354,10 @@ cdef class Operands:
         """The argument with the copies in it."""
         cdef Py_ssize_t i
         if type(x) is tuple or type(x) is list:
-            return type(x)([self.put(y) for y in x])
+            for y in x:
+                if not plain_argument(y):
+                    return type(x)([self.put(y) for y in x])
+            return x
         i = self.place(x)
         return x if i < 0 else self.copies[i]
 
