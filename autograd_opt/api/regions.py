@@ -30,7 +30,7 @@ set_frame_callback = torch_private.frame_callback()
 numbers = itertools.count(1)
 USUAL: dict[str, Any] = {"optimize": True, "passes": None, "verify": False, "anomaly": False, "name": None,
                          "allowance": None, "sources": True}
-"""The options of a region, in the order in which `configure` takes them."""
+"""The options of a region, in the order in which `configure` takes them; nothing is kept after a call."""
 PATIENCE: int | None = 8
 """Recorded calls in a row that save less than recording takes, after which calls run as written."""
 NOT_COMPILED = "a call of what ao.optimize was given is recorded as it runs: torch.compile ends its graph before it"
@@ -44,7 +44,7 @@ class Region:
         self.place = f"region {next(numbers)}"
         own = {name: value for name, value in options.items() if name != "patience"}
         AutogradGraph(**own)                # refuses options that are wrong
-        self.settings = tuple({**USUAL, **own}.values())
+        self.settings = (*{**USUAL, **own}.values(), False)
         patience = checked_patience(options.get("patience", PATIENCE))
         asked_for = own.get("verify") or own.get("anomaly") or own.get("passes") is not None \
             or not own.get("optimize", True)
@@ -69,7 +69,7 @@ class Region:
     def recorded(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call, and make one node of it."""
         graph = AutogradGraph.__new__(AutogradGraph)
-        graph.configure(*self.settings, False)
+        graph.configure(*self.settings)
         graph.place = self.place
         graph.__enter__()
         try:

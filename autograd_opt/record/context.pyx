@@ -329,6 +329,10 @@ cdef class Context:
             self.remember()
         self._release()
 
+    def _left(self, exc):
+        """Was it left another way?  A graph that keeps something says so."""
+        return False
+
     def suspend(self):
         """Leave the graph, and keep its nodes for `resume`."""
         set_paused(self.paused)

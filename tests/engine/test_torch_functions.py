@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -120,3 +121,61 @@ def test_torchs_own_bias_of_an_attention(make: Any, optimize: bool) -> None:
         results.append([out.detach(), *[t.grad for t in leaves]])
     for wanted, found in zip(*results, strict=True):
         torch.testing.assert_close(found.as_subclass(Tensor), wanted)
+
+
+# Who is asked, and when ----------------------------------------------------------------------
+def handlers() -> list[Any]:
+    """What torch's functions in Python hand themselves to, by module."""
+    return [F.handle_torch_function, torch.functional.handle_torch_function, torch.overrides.handle_torch_function]
+
+
+def test_torch_answers_its_own_questions_outside_a_graph_and_hands_functions_to_its_own_handler() -> None:
+    before = handlers()
+    assert before[0] is before[1] is before[2]
+    x = torch.ones(2, requires_grad=True)
+    with ao.AutogradGraph():
+        assert F.handle_torch_function is before[0]          # no function has handed itself over yet
+        F.normalize(F.softsign(x), dim=0)
+        assert F.handle_torch_function is torch.overrides.handle_torch_function is not before[0]
+        assert torch.functional.handle_torch_function is before[0]
+    assert handlers() == before
+    with pytest.raises(ZeroDivisionError), ao.AutogradGraph():
+        F.softsign(x).sum().backward()
+        raise ZeroDivisionError
+    assert handlers() == before
+
+
+def test_a_thread_without_a_graph_is_answered_by_torch_while_another_has_one() -> None:
+    asked: list[Any] = []
+
+    class Asked(Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    def elsewhere() -> None:
+        t = torch.ones(2).as_subclass(Asked)
+        found.append((torch.overrides.has_torch_function_unary(t), torch.overrides.has_torch_function_variadic(1, t),
+                      torch.overrides.has_torch_function((torch.ones(1),)), F.softsign(t).sum().item()))
+
+    found: list[Any] = []
+    with ao.AutogradGraph():
+        F.softsign(torch.ones(2, requires_grad=True))
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert found == [(True, True, False, 1.0)]
+    assert F.softsign in asked
+
+
+@pytest.mark.parametrize("question", ["has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"])
+def test_a_question_is_the_same_object_whoever_asks(question: str) -> None:
+    ask = getattr(torch.overrides, question)
+    plain, own = torch.ones(1), Diagonal(torch.ones(1))
+    one = (lambda t: ask((t,))) if question == "has_torch_function" else ask
+    assert (one(plain), one(own)) == (False, True)
+    with ao.AutogradGraph():
+        assert (one(plain), one(own)) == (True, True)        # the graph's mode is asked, too
+        assert ask.__name__ == f"_{question}"
+    assert (one(plain), one(own)) == (False, True)
