@@ -269,8 +269,7 @@ cdef class Context:
         cdef bint numbers = self.optimize
         if self.thread is not None:
             self.refuse_second_entry()
-        if <object>PyDict_GetItem(forward_names, FORWARD_LEVEL) >= 0 or transform_level() is not None \
-                or get_frame_callback():
+        if forward_names[FORWARD_LEVEL] >= 0 or transform_level() is not None or get_frame_callback():
             refuse_opening(self)
         allowance = self.allowance
         if self.optimize and (self.place is None or type(self.place) is tuple):
