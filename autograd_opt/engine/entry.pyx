@@ -155,13 +155,6 @@ cdef object on_plain_values(GraphTask task, list roots, list cotangents, list ta
             set_grad_enabled(grads)
 
 
-cdef inline object sole(object several):
-    """What stands alone, or is the one element of a tuple or a list; None for more."""
-    if type(several) is tuple or type(several) is list:
-        return several[0] if len(several) == 1 else None
-    return several
-
-
 cdef object UNSEEN = object()
 """What is said of a leaf that nothing in the graph reads."""
 
@@ -261,40 +254,54 @@ cdef object cotangent_of(Tape tape, object t, Node node, object given):
         and shape_of(given) == shape_of(t) == node.shape and node.op is not WRITTEN_OP else None
 
 
+cdef bint given_each(object given, Py_ssize_t n) except -1:
+    """Is there a cotangent, or None, for each of `n` roots?"""
+    return (type(given) is tuple or type(given) is list) and len(given) == n
+
+
 def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unused):
-    """`grad` of one recorded real tensor; None, with nothing done, where it is another one.
+    """`grad` of distinct recorded real tensors; None, with nothing done, where one is another.
 
     The targets are leaves, or computed here; a run on plain values may be one inside another, which merges nothing.
     """
     cdef size_t before
     cdef Tape tape = active_tape()
     cdef Node node
-    cdef list roots, targets, cotangents, stack, results
+    cdef list roots = [], cotangents = [], targets, stack, results
     cdef Py_ssize_t i, handed
-    t = sole(outputs)
-    if tape is None or recording() != <PyObject *>tape or not is_custom(t) or ao_builtin0(anomaly_enabled) is True \
-            or tape.histories is not None:
+    cdef tuple several = tuple(outputs) if type(outputs) is tuple or type(outputs) is list else (outputs,)
+    cdef bint each = len(several) > 1 and given is not None
+    if tape is None or recording() != <PyObject *>tape or not several or ao_builtin0(anomaly_enabled) is True \
+            or tape.histories is not None or each and not given_each(given, len(several)):
         return None
+    for t in several:
+        if not is_custom(t):
+            return None
     graph, stack = tape.graph(), getattr(running, "stack", None)
     if graph is None or graph.anomaly or stack is None or transform_level() is not None \
             or (stack or tape.running or create_graph) and (graph.released is not None or too_deep()):
         return None
     before = functions_off()
     try:
-        node = handle(tape, t)               # first: the root may be a leaf that nothing has read, and a target
+        for t in several:
+            node = handle(tape, t)           # first: the root may be a leaf that nothing has read, and a target
+            if node in roots:
+                return None
+            roots.append(node)
         targets = bare_targets(tape, inputs)
         if targets is None:
             return None
-        if node.index < 0 or not is_float(node.dtype) or not node.flags & REQUIRES_GRAD \
-                or node.op.name == "view_apart":
-            return None
-        cotangent = cotangent_of(tape, t, node, given)
-        if cotangent is None:
-            return None
-        cotangents = [cotangent]
+        for i in range(len(several)):
+            node = roots[i]
+            if node.index < 0 or not is_float(node.dtype) or not node.flags & REQUIRES_GRAD \
+                    or node.op.name == "view_apart":
+                return None
+            cotangent = cotangent_of(tape, several[i], node, (given[i],) if each else given)
+            if cotangent is None:
+                return None
+            cotangents.append(cotangent)
     finally:
         functions_on(before)
-    roots = [node]
     handed = tape.merges.handed
     if create_graph:
         results = recorded_run(targets, graph, tape, roots, cotangents, stack, retain is None or bool(retain))

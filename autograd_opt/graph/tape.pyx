@@ -11,6 +11,7 @@ from cpython.dict cimport PyDict_GetItemWithError
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
+from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memset
 
@@ -475,7 +476,7 @@ cdef class Tape:
                 if not self.heard and listens(t):
                     self.heard = True
             else:
-                node.value = weakref.ref(t, forgetter(self, <PyObject *>t, node))
+                node.value = PyWeakref_NewRef(t, forgetter(self, <PyObject *>t, node))
         elif node.flags & REQUIRES_GRAD and is_weak(node.value):
             self.take(node, t)
         node.flags |= TOUCHED
@@ -717,7 +718,7 @@ cdef class Tape:
         if t is None or self.leaf_of(<PyObject *>t) is not node:
             return
         if node.x1 is None:
-            node.x1 = weakref.ref(t, forgetter(self, <PyObject *>t, node))
+            node.x1 = PyWeakref_NewRef(t, forgetter(self, <PyObject *>t, node))
         node.value = node.x1
         if Py_REFCNT(t) == 1:            # nobody else has it: its end may run code of the user's
             self.throw(t)

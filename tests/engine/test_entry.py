@@ -143,6 +143,42 @@ def test_an_ordinary_grad_of_several_leaves_takes_it(optimize: bool) -> None:
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("given", [None, (None, 2.0, 3.0)])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_an_ordinary_grad_of_several_outputs_takes_it(optimize: bool, given: Any, recorded: bool) -> None:
+    def run(grad: Callable[..., Any]) -> list[Tensor]:
+        x = leaf()
+        y = (x * x).sin().flatten() * x.exp().flatten()
+        cotangents = given and tuple(None if g is None else torch.tensor(g, dtype=y.dtype) for g in given)
+        (first,) = grad(y[:3].unbind(0), x, cotangents, recorded, recorded)
+        if recorded:
+            assert first.requires_grad
+            (first.square().sum() * y.sum()).backward()
+            assert x.grad is not None
+            return [first.detach(), x.grad]
+        return [first]
+
+    expected = run(torch.autograd.grad)
+    with ao.AutogradGraph(optimize=optimize):
+        found = run(lambda *arguments: usual(*arguments, False))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, check_stride=True)
+
+
+def test_several_outputs_one_of_which_is_another_kind_go_the_usual_way_of_all() -> None:
+    x = leaf()
+    with ao.AutogradGraph(optimize=True):
+        loss, other = x.exp().sum(), x.sin()
+        scalars = loss, other.sum()
+        for outputs, given in (
+            ((loss, other), None), ((loss, X), None), ((loss, other), (None, None)), ((loss, loss), None), (scalars, (None,)),
+            (scalars, ([torch.ones(())], None)), (scalars, torch.ones(())), ((), None),
+        ):
+            assert grad_usual(outputs, x, given, True, False, False) is None
+        assert grad_usual((loss, other), x, (None, X), True, False, False) is not None
+
+
 def test_gradients_of_several_leaves_share_what_torchs_share() -> None:
     def run() -> list[float]:
         x, y, z = (torch.tensor(2.0, requires_grad=True) for _ in range(3))
