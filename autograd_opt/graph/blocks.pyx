@@ -8,11 +8,20 @@ opening a graph does. So a few blocks of each size, a power of two, wait here fo
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.string cimport memcpy
 
+cdef extern from *:
+    """
+    #ifdef __SANITIZE_ADDRESS__
+    #define AO_KEPT 0                    /* what uses a block that was given back is to be seen */
+    #else
+    #define AO_KEPT 4
+    #endif
+    """
+    int KEPT "AO_KEPT"                   # of each size, at most
+
 cdef enum:
     SMALLEST = 8                         # of the blocks that are kept, as powers of two: 256 bytes to 64 KiB
     LARGEST = 16
-    KEPT = 4                             # of each size, at most
-cdef void *spare[17][4]                  # [LARGEST + 1][KEPT]
+cdef void *spare[17][4]                  # by size, up to LARGEST
 cdef int count[17]                       # how many of each size there are
 
 

@@ -172,8 +172,8 @@ def test_several_outputs_one_of_which_is_another_kind_go_the_usual_way_of_all() 
         loss, other = x.exp().sum(), x.sin()
         scalars = loss, other.sum()
         for outputs, given in (
-            ((loss, other), None), ((loss, X), None), ((loss, other), (None, None)), ((loss, loss), None), (scalars, (None,)),
-            (scalars, ([torch.ones(())], None)), (scalars, torch.ones(())), ((), None),
+            ((loss, other), None), ((loss, X), None), ((loss, other), (None, None)), ((loss, loss), None), ((), None),
+            (scalars, (None,)), (scalars, ([torch.ones(())], None)), (scalars, torch.ones(())),
         ):
             assert grad_usual(outputs, x, given, True, False, False) is None
         assert grad_usual((loss, other), x, (None, X), True, False, False) is not None
