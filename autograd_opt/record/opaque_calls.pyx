@@ -217,15 +217,18 @@ cdef class OpaqueCall:
         """Those operands that torch's nodes of this call hold as saved, None for each other."""
         cdef list held = [t if x is t else None for x, t in zip(self.inputs, operands)]
         cdef set saved
+        cdef object x
         cdef Py_ssize_t i
         cdef bint look = False
         if self.hooked:
             return operands              # to look would call the hooks
         for i in range(len(operands)):
-            if held[i] is None and is_tensor(self.inputs[i]):
-                if ao_uses(use_count, self.inputs[i]) > UNSAVED:
+            x = self.inputs[i]
+            if held[i] is None and is_tensor(x):
+                if not ao_strided(x) or x.nbytes >= LARGE:
+                    look = True              # the memory of one that is not saved is freed
+                elif ao_uses(use_count, x) > UNSAVED:
                     held[i] = operands[i]
-                look = look or self.inputs[i].nbytes >= LARGE          # whose memory is freed if it is not saved
         if not look:
             return held
         saved = saved_operands([self.node] if self.ways is None else [edge.node for edge in self.ways])
