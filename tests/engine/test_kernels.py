@@ -121,11 +121,69 @@ def test_each_function_alone_can_be_missing() -> None:
     functions = symbols.kernels()
     if not functions:
         pytest.skip("this build of torch does not export the entries, or no C++ compiler was there")
-    assert len(functions) == 8 + len(symbols.ELEMENTWISE)
+    assert len(functions) == 9 + len(symbols.ELEMENTWISE)
     expected = step(None, "mean", True)
     for left_out in functions:
         tensor_info.install_kernels({name: f for name, f in functions.items() if name != left_out})
         assert all(torch.equal(a, b) for a, b in zip(step(None, "mean", True), expected, strict=True))
+
+
+CONVOLUTIONS: dict[str, Any] = {
+    "one axis": lambda x, w, b: torch.conv1d(x[:, :, 0], w[:, :, 0], b, 2, 1),
+    "two axes": lambda x, w, b: torch.conv2d(x, w, b, (2, 1), (1, 0), (1, 2)),
+    "three axes": lambda x, w, b: torch.conv3d(x[:, :, None], w[:, :, None], b, padding=(0, 1, 2)),
+    "in groups": lambda x, w, b: torch.conv2d(x, w[:, :2], b, groups=2, padding="same", dilation=2),
+    "transposed": lambda x, w, b: torch.conv_transpose2d(x, w, b, 2, 1, (1, 0)),
+    "of one image": lambda x, w, b: torch.conv2d(x[0], w, b),
+    "without bias": lambda x, w, b: torch.conv2d(x, w),
+    "of an image alone": lambda x, w, b: torch.conv2d(x, w.detach()),
+    "by the weight alone": lambda x, w, b: torch.conv2d(x.detach(), w, b.detach()),
+}
+
+
+def convolved(call: Any, dtype: torch.dtype) -> list[torch.Tensor]:
+    """The gradients of a convolution of four channels."""
+    torch.manual_seed(0)
+    x, w, b = (torch.randn(shape, dtype=dtype).requires_grad_() for shape in ((2, 4, 6, 7), (4, 4, 3, 3), (4,)))
+    with ao.AutogradGraph(optimize=True):
+        call(x, w, b).square().sum().backward()
+    return [t.grad for t in (x, w, b) if t.grad is not None]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.usefixtures("as_found")
+def test_the_backward_of_a_convolution_gives_the_same_bits(name: str, dtype: torch.dtype) -> None:
+    direct = convolved(CONVOLUTIONS[name], dtype)
+    with Heard() as heard:
+        convolved(CONVOLUTIONS[name], dtype)
+    functions = symbols.kernels()
+    tensor_info.install_kernels({name: f for name, f in functions.items() if name != "convolution_back"})
+    bound = convolved(CONVOLUTIONS[name], dtype)
+    assert direct
+    assert len(direct) == len(bound)
+    assert all(torch.equal(a, b) for a, b in zip(direct, bound, strict=True))
+    with Heard() as named:
+        convolved(CONVOLUTIONS[name], dtype)
+    assert heard.names == named.names
+    assert "convolution_backward.default" in heard.names
+
+
+@pytest.mark.usefixtures("as_found")
+def test_what_a_mode_raises_in_the_backward_of_a_convolution_comes_through_once() -> None:
+    with Refusing("convolution_backward.default") as mode, pytest.raises(LookupError, match="convolution_backward"):
+        convolved(CONVOLUTIONS["two axes"], torch.float64)
+    assert mode.calls == 1
+    assert len(convolved(CONVOLUTIONS["two axes"], torch.float64)) == 3
+
+
+def test_a_convolution_that_says_something_else_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not symbols.kernels():
+        pytest.skip("this build of torch does not export the entries, or no C++ compiler was there")
+    monkeypatch.setattr(symbols, "KERNELS", {**symbols.KERNELS, "convolution_back": "_ZN2at4_ops11no_such_name4callEv"})
+    assert symbols.kernels() == {}
+    monkeypatch.undo()
+    assert symbols.kernels()
 
 
 class Heard(TorchDispatchMode):
