@@ -26,20 +26,20 @@ def loops_of(code: CodeType) -> tuple[tuple[int, int], ...]:
     entries: Any = getattr(steps, "exception_entries", ())      # in Python 3.11 and later, undocumented
     handlers = sorted((entry.target, entry.start) for entry in entries)
     instructions = list(steps)
+    index = {step.offset: k for k, step in enumerate(instructions)}
     for step in instructions:
         if "JUMP_BACKWARD" in step.opname and isinstance(step.argval, int):
             # what handles an exception may lie at the end of a function, and jumps back to where the program goes on
             guarded = [start for target, start in handlers if target <= step.offset][-1:]
-            if leads_to(instructions, step.argval, step.offset):
+            if leads_to(instructions, index, step.argval, step.offset):
                 ends[step.argval] = max(step.offset, ends.get(step.argval, 0))
             elif any(start >= step.argval for start in guarded):
                 after_exceptions[step.argval] = step.offset
     return tuple(sorted({**after_exceptions, **ends}.items(), key=lambda loop: (loop[0], -loop[1])))
 
 
-def leads_to(instructions: list[dis.Instruction], begin: int, end: int) -> bool:
-    """True if the instruction at offset `begin` can come to that at `end` without an exception."""
-    index = {step.offset: k for k, step in enumerate(instructions)}
+def leads_to(instructions: list[dis.Instruction], index: dict[int, int], begin: int, end: int) -> bool:
+    """True if the instruction at offset `begin` can come to that at `end` without an exception; `index`: by offset."""
     ahead, seen = [index[begin]], set[int]()
     while ahead:
         k = ahead.pop()
