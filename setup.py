@@ -16,6 +16,11 @@ OLDEST, FIRST_UNTESTED = (3, 11), (3, 14)
 DEBUG = os.environ.get("AUTOGRAD_OPT_DEBUG_BUILD") == "1"
 SANITIZER = os.environ.get("AUTOGRAD_OPT_SANITIZER", "")
 """A sanitizer of the compiler's, `address` or `undefined`: `scripts/variant.py` builds and runs tests with it."""
+PROFILE = os.environ.get("AUTOGRAD_OPT_PROFILE", "")
+"""`record` builds modules that count what is run, `use` lays code out by those counts: 4 % of `algorithms`.
+
+`make` does both, with `scripts/training.py` between; without either, code is laid out as the compiler guesses.
+"""
 LEVEL = os.environ.get("AUTOGRAD_OPT_LEVEL", "1" if SANITIZER else "0" if DEBUG else "2")
 """How much the compiler optimizes: 0 takes a sixth of the time of 2, and will do where only tests run.
 
@@ -38,7 +43,12 @@ FOLDERS = {"passes": "autograd_opt.passes", "benchmarks": "autograd_opt.benchmar
 OPTIONAL = {"autograd_opt.abi.kernels"}
 """Modules in C++: without a compiler for it everything works, some of it through longer ways."""
 ROUNDED = "autograd_opt.plans.blocks"
-"""The module whose products and sums are rounded one by one, as torch's are, on every processor."""
+"""The module whose products and sums are rounded one by one, as torch's are, on every processor; it is not profiled."""
+PROFILING = {
+    "record": ["-fprofile-generate", "-fprofile-update=single"],
+    # a function that was not run is compiled as ever; one that has changed since is not laid out by old counts
+    "use": ["-fprofile-use", "-fprofile-partial-training", "-Wno-missing-profile", "-Wno-coverage-mismatch"],
+}
 
 
 def stop(reason: str) -> SystemExit:
@@ -70,8 +80,11 @@ def compiled_modules() -> list[Extension]:
         if name == ROUNDED and os.name == "posix":
             flags += ["-O3"] if LEVEL == "2" else []  # its loops are worth unrolling
             flags += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-        module = Extension(name, [str(source)], extra_compile_args=flags + sanitizer, extra_link_args=sanitizer,
-                           optional=name in OPTIONAL)
+        else:
+            flags += PROFILING.get(PROFILE, [])
+        counted = PROFILING["record"] if PROFILE == "record" else []
+        module = Extension(name, [str(source)], extra_compile_args=flags + sanitizer,
+                           extra_link_args=sanitizer + counted, optional=name in OPTIONAL)
         # The passes' loops run without the interpreter lock, which the error of a None needs.
         module.cython_directives = {"nonecheck": DEBUG and first == "autograd_opt"}
         extensions.append(module)
@@ -103,6 +116,11 @@ class BuildExtensions(build_ext):
             nthreads=(os.cpu_count() or 1) if sys.platform == "linux" else 0,  # elsewhere a process would start anew
         )
         super().finalize_options()
+        if PROFILE:     # counts are found beside the object files, so these are in one place both times
+            self.build_temp = "build/objects"
+            self.force = True
+        if PROFILE == "record":
+            shutil.rmtree("build/objects", ignore_errors=True)      # counts of other code
 
     def run(self) -> None:
         if os.name == "posix" and shutil.which(compiler()) is None:
