@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from . import bars
 from .algorithms import ALGORITHMS, Program, inference, networks, physics, training
 from .jobs import Settings, Tick
-from .measure import EAGER, OFF, ON, Variant, measure, recorded
+from .measure import EAGER, OFF, ON, Variant, alone, measure, recorded
 from .section import Check, Grid, Row, Section
 from .workload import Workload
 
@@ -56,7 +56,7 @@ def measure_algorithm(label: str, settings: Settings, on_round: Tick = lambda *_
 
 def timed(label: str, workload: Workload, settings: Settings, on_round: Tick) -> Row:
     """The row of a workload under torch eager, recorded as written, and optimized."""
-    variants = [Variant(EAGER, workload, workload.step)]
+    variants = [Variant(EAGER, workload, alone(workload))]
     variants += [Variant(name, workload, recorded(workload, optimize=name == ON)) for name in WAYS]
     times = measure(variants, settings.repeats, on_round)
     return {"name": label, "times": {name: asdict(timing) for name, timing in times.items()}}

@@ -3,7 +3,7 @@
 from cpython.object cimport PyObject
 
 from autograd_opt.abi.ctorch cimport ao_held
-from autograd_opt.graph.node cimport NODE, Node
+from autograd_opt.graph.node cimport NODE, Node, Op
 from autograd_opt.graph.tape cimport Tape
 
 
@@ -14,6 +14,7 @@ cdef inline Node held_node(object t):
 
 
 cdef Node handle(Tape tape, object t)
+cdef Node over(Tape tape, Op op, Node below, dict attrs, object t)
 cdef int attach(Tape tape, Node node, object tensor) except -1
 cdef int attach_strided(Tape tape, Node node, object tensor) except -1
 cdef int release_handle(Tape tape, object t) except -1

@@ -67,12 +67,14 @@ def attach(op: Any, below: Any, attributes: dict[str, Any] | None, target: Tenso
 
 def geometry(view: Tensor, base: Tensor) -> dict[str, Any]:
     """Where `view` lies in `base` and how it reads its memory, as attributes of the operators below."""
+    dtype, base_dtype, start = view.dtype, base.dtype, base.storage_offset()
+    if dtype is not base_dtype:
+        start = start * base.element_size() // view.element_size()
     return {
-        "size": tuple(view.shape), "stride": tuple(view.stride()),
-        "offset": view.storage_offset() - base.storage_offset() * base.element_size() // view.element_size(),
-        "base_size": tuple(base.shape), "base_stride": tuple(base.stride()),
-        "dtype": view.dtype, "base_dtype": base.dtype,
-        "conj": view.is_conj() != base.is_conj(), "neg": view.is_neg() != base.is_neg(),
+        "size": tuple(view.shape), "stride": view.stride(), "offset": view.storage_offset() - start,
+        "base_size": tuple(base.shape), "base_stride": base.stride(),
+        "dtype": dtype, "base_dtype": base_dtype,
+        "conj": base_dtype.is_complex and view.is_conj() != base.is_conj(), "neg": view.is_neg() != base.is_neg(),
     }
 
 
@@ -261,7 +263,9 @@ def apart(t: Tensor, unrecorded: bool) -> Any:
     node = handles.handle_of(base) if base is not None else None
     if node is None or not node.requires_grad:
         return None
-    fresh = attach(APART, node, {**geometry(t, base), "unrecorded": unrecorded}, t)
+    where = geometry(t, base)
+    where["unrecorded"] = unrecorded
+    fresh = attach(APART, node, where, t) if "_node" in t.__dict__ else handles.move(APART, node, where, t)
     fresh.mark(nodes.NOWHERE)
     fresh.view = True
     return fresh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ from autograd_opt.graph.view_history import (
 )
 from autograd_opt.ops.helpers import view_of
 from autograd_opt.ops.table import ONCE, PURE, VIEW, define
-from autograd_opt.record import new_nodes, recorder
+from autograd_opt.record import new_nodes, recorder, unrecorded
 
 Tensor = torch.Tensor
 MULTI_VIEWS = frozenset("unbind split split_with_sizes chunk".split())
@@ -219,6 +220,7 @@ def after_write(base: Any, part: Any, target: Tensor) -> None:
 
 
 # The operators: linear in every operand, each one's rule is another of them. -------------
+@lru_cache(maxsize=1024)
 def end_of(size: Any, stride: Any, offset: int = 0) -> int:
     """How many elements of memory a tensor of this geometry reaches over."""
     return 0 if 0 in size else offset + 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
@@ -227,10 +229,17 @@ def end_of(size: Any, stride: Any, offset: int = 0) -> int:
 def restride(g: Tensor, base_size: Any, base_stride: Any, reach: int = 0) -> Tensor:
     """`g` in fresh memory with the base's strides, and zeros up to `reach`, where a view has outgrown the base."""
     if reach > end_of(base_size, base_stride):
-        out = g.new_zeros(reach).as_strided(base_size, base_stride)
-    else:
-        out = torch.empty_strided(base_size, base_stride, dtype=g.dtype, device=g.device)
-    return out.copy_(g)
+        return g.new_zeros(reach).as_strided(base_size, base_stride).copy_(g)
+    if lies_so(g, base_size, base_stride):
+        out = g.clone()
+        if out.stride() == base_stride:
+            return out
+    return torch.empty_strided(base_size, base_stride, dtype=g.dtype, device=g.device).copy_(g)
+
+
+def lies_so(g: Tensor, base_size: Any, base_stride: Any) -> bool:
+    """Does `g` lie in memory as the base does, so that the geometry of a view holds in it?"""
+    return g.stride() == base_stride and g.shape == base_size and not g.is_neg() and not g.is_conj()
 
 
 def shown(memory: Tensor, size: Any, stride: Any, offset: int, dtype: Any, conj: bool, neg: bool) -> Tensor:
@@ -247,7 +256,13 @@ def shown(memory: Tensor, size: Any, stride: Any, offset: int, dtype: Any, conj:
 def region(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, base_stride: Any, dtype: Any = None,
            base_dtype: Any = None, conj: bool = False, neg: bool = False) -> Tensor:
     """The part of `x` that a view with this geometry shows."""
-    memory = restride(x, base_size, base_stride, end_of(size, stride, offset) if dtype in (None, x.dtype) else 0)
+    if dtype not in (None, x.dtype):
+        memory = restride(x, base_size, base_stride)
+    else:
+        reach = end_of(size, stride, offset)
+        if not (conj or neg) and lies_so(x, base_size, base_stride) and reach <= end_of(base_size, base_stride):
+            return x.as_strided(size, stride, x.storage_offset() + offset).clone()
+        memory = restride(x, base_size, base_stride, reach)
     out = shown(memory, size, stride, offset, dtype, conj, neg)
     return out.clone().resolve_conj().resolve_neg()
 
@@ -260,6 +275,7 @@ def erase(x: Tensor, *, size: Any, stride: Any, offset: int, base_size: Any, bas
     return out
 
 
+@lru_cache(maxsize=1024)
 def overlaps(size: Any, stride: Any) -> bool:
     """May two elements of a view with this geometry be one place in memory?"""
     expected = 0
@@ -311,6 +327,7 @@ _region, _erase, _embed = recorded("view_region", region), recorded("view_erase"
 _GEO = "size=(), stride=(), offset=0, base_size=(), base_stride=(), dtype=None, base_dtype=None, conj=False, neg=False"
 
 
+@lru_cache(maxsize=1024)
 def repeats(size: Any, stride: Any) -> bool:
     """Is one place in memory many elements of a view with this geometry, as after `expand`?"""
     return any(step == 0 and n > 1 for step, n in zip(stride, size, strict=True))
@@ -361,3 +378,4 @@ define("as_strided", f"x, *, {_GEO}", VIEW | PURE, "torch.as_strided T.as_stride
        x=rule(lambda g, **where: view_of(_embed(g, **where))), forward=region)
 OPS_BY_NAME = {op.name: op for op in (REGION, ERASE, EMBED, PLACE)}
 view_history.install(WRITTEN, REGION, APART, CUT)
+unrecorded.install(APART)
