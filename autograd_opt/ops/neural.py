@@ -347,28 +347,28 @@ define("rms_norm", "x, weight=?, *, normalized_shape=(), eps=None", PURE | REDUC
 # ----- embedding -----
 def bind_embedding(weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False,
                    sparse: bool = False) -> Any:
-    if sparse:
-        raise TypeError("sparse gradients have no rule")
-    return (weight, indices), {"padding_idx": padding_idx, "scale_grad_by_freq": scale_grad_by_freq}
+    return (weight, indices), {"padding_idx": padding_idx, "scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
 
 
-def embedding_back(g: Any, indices: Any, weight_shape: Any, *, padding_idx: int, scale_grad_by_freq: bool) -> Any:
-    return A.embedding_dense_backward(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq)
+def embedding_back(g: Any, indices: Any, weight_shape: Any, *, padding_idx: int, scale_grad_by_freq: bool,
+                   sparse: bool) -> Any:
+    back = A.embedding_sparse_backward if sparse else A.embedding_dense_backward
+    return back(g, indices, weight_shape[0], padding_idx, scale_grad_by_freq)
 
 
 def bind_functional_embedding(input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None,
                               norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
-    if sparse or max_norm is not None or (padding_idx is not None and not 0 <= padding_idx < weight.shape[0]):
-        raise TypeError("sparse gradients and writes have no rule; torch counts from the end, and has the errors")
-    return (weight, input), {
-        "padding_idx": -1 if padding_idx is None else padding_idx, "scale_grad_by_freq": scale_grad_by_freq}
+    if max_norm is not None or (padding_idx is not None and not 0 <= padding_idx < weight.shape[0]):
+        raise TypeError("writes have no rule; torch counts from the end, and has the errors")
+    return (weight, input), {"padding_idx": -1 if padding_idx is None else padding_idx,
+                             "scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
 
 
-define("embedding", "weight, indices, padding_idx=-1, scale_grad_by_freq=False", PURE, "torch.embedding",
+define("embedding", "weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False", PURE, "torch.embedding",
        bind=bind_embedding, weight=embedding_back)
 bind_functional_embedding.__dict__["plan"] = Plan(
     [("input", 1, EMPTY), ("weight", 0, EMPTY), ("padding_idx", None, None), ("max_norm", None, None),
-     ("norm_type", ..., 2.0), ("scale_grad_by_freq", "scale_grad_by_freq", False), ("sparse", None, False)],
+     ("norm_type", ..., 2.0), ("scale_grad_by_freq", "scale_grad_by_freq", False), ("sparse", "sparse", False)],
     7, fixed={"padding_idx": -1})
 spell("F.embedding", "embedding", bind_functional_embedding)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils._pytree import tree_map
 
 import autograd_opt as ao
@@ -80,6 +81,43 @@ def test_a_sparse_embedding(optimize: bool, dense_too: bool) -> None:
         mine = step()
     assert mine.layout is expected.layout
     assert torch.equal(mine.to_dense(), expected.to_dense())
+
+
+@pytest.mark.parametrize("padding", [None, 1, -4])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_derivatives_of_a_sparse_embedding(optimize: bool, padding: int | None) -> None:
+    """First and second derivatives as in torch, in layout and values; a repeated call is one node, and is proved."""
+    weight = torch.arange(8.0, dtype=torch.float64).reshape(4, 2).requires_grad_()
+    index = torch.tensor([[0, 1], [1, 3]])
+
+    def derivatives() -> list[Tensor]:
+        rows, again = (F.embedding(index, weight, padding, sparse=True) for _ in range(2))
+        (first,) = torch.autograd.grad((rows * again).sum(), weight, create_graph=True)
+        (second,) = torch.autograd.grad(first.to_dense().sin().sum(), weight)
+        return [first.detach(), second]
+
+    expected = derivatives()
+    with ao.AutogradGraph(optimize=optimize) as graph:
+        mine = derivatives()
+        loss = (F.embedding(index, weight, padding, sparse=True) ** 2).sum()
+        assert graph.verify(loss).status == "proved"
+    for a, b in zip(mine, expected, strict=True):
+        assert a.layout is b.layout is torch.sparse_coo
+        assert torch.equal(a.coalesce().indices(), b.coalesce().indices())
+        assert torch.equal(a.to_dense(), b.to_dense())
+
+
+def test_frequencies_of_a_sparse_embedding_are_refused_as_by_torch() -> None:
+    weight = torch.ones(3, 2, requires_grad=True)
+
+    def step() -> None:
+        torch.embedding(weight, torch.tensor([0, 1]), -1, True, True).sum().backward()
+
+    with pytest.raises(RuntimeError) as wanted:
+        step()
+    with ao.AutogradGraph(), pytest.raises(RuntimeError) as found:
+        step()
+    assert str(found.value).splitlines()[0] == str(wanted.value).splitlines()[0]
 
 
 # Classes with a dispatch of their own, nested tensors -------------------------------------

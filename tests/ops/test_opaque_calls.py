@@ -58,7 +58,7 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a view of hidden memory": lambda x: torch.linalg.multi_dot([x[0], x, x[1]]),
     "a complex result": lambda x: torch.stft(x.flatten(), 4, window=WINDOW, return_complex=True),
     "a constant without strides": lambda x: torch.sparse.mm(SPARSE, x),
-    "a sparse gradient": lambda x: torch.nn.functional.embedding(torch.tensor([0, 2, 2]), x, sparse=True),
+    "a sparse gradient": lambda x: torch.gather(x, 0, torch.tensor([[0, 2, 2]]), sparse_grad=True),
     "a packed network": lambda x: torch.rnn_tanh(
         x.unsqueeze(0), torch.zeros(1, 1, 3, dtype=x.dtype).expand(1, 3, 3).contiguous(),
         [x, x.mT.contiguous()], False, 1, 0.0, True, False, True)[0],

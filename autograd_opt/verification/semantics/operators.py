@@ -249,7 +249,8 @@ MEANING: dict[str, Meaning] = {
     "take": movement(lambda x, index: x.reshape(-1)[index]),
     "index_select": movement(lambda x, index, dim=0: np.take(x, index, axis=dim)),
     "index_copy": index_copied, "index_add": index_added, "scatter_add": scattered,
-    "embedding": movement(lambda weight, indices, padding_idx=-1, scale_grad_by_freq=False: weight[indices]),
+    "embedding": movement(
+        lambda weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False: weight[indices]),
     "split": movement(lambda x, split_size=1, dim=0: tuple(np.split(x, range(split_size, x.shape[dim], split_size), dim))),
     "split_with_sizes": movement(lambda x, split_sizes=(), dim=0: tuple(np.split(x, np.cumsum(split_sizes)[:-1], dim))),
     "chunk": movement(lambda x, chunks=1, dim=0: tuple(np.split(
