@@ -17,7 +17,7 @@ from autograd_opt.abi.original_functions import (
 )
 from autograd_opt.api.tensor_methods import assign_requires_grad, get_grad_fn, get_is_leaf, get_retains_grad
 from autograd_opt.engine import backward as engine
-from autograd_opt.engine.entry import backward_usual
+from autograd_opt.engine import entry
 from autograd_opt.graph import hooks, references, released_history
 from autograd_opt.graph.tape import get_recording
 from autograd_opt.graph.tensor import CustomTensor, tensor
@@ -68,8 +68,8 @@ def backward(self: Any, gradient: Any = None, retain_graph: bool | None = None, 
     if torch.autograd.backward is not BACKWARD:
         torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
         return
-    if gradient is None and inputs is None and not retain_graph and create_graph is False \
-            and not (released_history.graphs and released_history.innermost()) and backward_usual(self):
+    if inputs is None and create_graph is False and not (released_history.graphs and released_history.innermost()) \
+            and entry.backward_usual(self, gradient, bool(retain_graph)):
         return
     if enclosing() is not None:
         torch.Tensor.backward(self, gradient, retain_graph, create_graph, inputs)

@@ -15,11 +15,11 @@ from typing import Any
 import click
 
 from autograd_opt._common.files import written_whole
-from autograd_opt.api import tensor as recorded_tensors
 from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.api.proved_graph import interior
 from autograd_opt.cli.main import Number
 from autograd_opt.cli.run_script import PAGE, SETTINGS, options_behind, require_script, run, stdout_to_stderr
+from autograd_opt.engine import entry
 from autograd_opt.errors import VerificationError
 from autograd_opt.optimizer.merging import run_passes
 from autograd_opt.record.sites import Numbered
@@ -81,7 +81,7 @@ def watching(
     """While open, every backward run of an optimizing graph is verified first."""
     found = Found()
     seen: set[tuple[str, str]] = set()
-    prepare, usual = AutogradGraph.prepare, recorded_tensors.backward_usual  # type: ignore[attr-defined]
+    prepare, usual = AutogradGraph.prepare, entry.backward_usual
 
     def prepared(self: Any, roots: Sequence[Any], inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -110,13 +110,13 @@ def watching(
 
     AutogradGraph.prepare = prepared  # type: ignore[method-assign]
     # the short way asks nothing where no value has repeated
-    recorded_tensors.backward_usual = lambda t: False  # type: ignore[attr-defined]
+    entry.backward_usual = lambda *_: False
     try:
         with Numbered():
             yield found
     finally:
         AutogradGraph.prepare = prepare  # type: ignore[method-assign]
-        recorded_tensors.backward_usual = usual  # type: ignore[attr-defined]
+        entry.backward_usual = usual
 
 
 def asked(graph: AutogradGraph, roots: Sequence[Any], inputs: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from torch.autograd.graph import GradientEdge
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
-from autograd_opt.engine import nested_backward, torch_histories
+from autograd_opt.engine import entry, nested_backward, torch_histories
 from autograd_opt.engine.accumulate import accumulate
 from autograd_opt.engine.batched import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
 from autograd_opt.engine.cotangents import make_cotangents, shared_ones
@@ -136,6 +136,9 @@ def output_of(node: Any, number: int) -> Any:
 def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | None = None,
              create_graph: bool = False, inputs: Any = None) -> None:
     """`torch.autograd.backward` with this library's engine."""
+    if inputs is None and create_graph is False and not (released_history.graphs and released_history.innermost()) \
+            and entry.backward_usual(tensors, grad_tensors, bool(retain_graph)):
+        return
     roots = as_tuple(tensors)
     given = as_tuple(grad_tensors) if grad_tensors is not None else (None,) * len(roots)
     if inputs is not None:

@@ -1,4 +1,4 @@
-"""Run the backward of an ordinary training step, or an ordinary `grad`: of one tensor, nothing out of the ordinary.
+"""Run an ordinary `backward`, or an ordinary `grad`: of tensors that this graph has computed, nothing out of the ordinary.
 
 What they do is what `backward.backward` and `backward.grad` do then, without the questions that the arguments of a
 general call raise.  Anything that is not as here goes there, before anything has been done.
@@ -19,7 +19,7 @@ from autograd_opt.abi.ctorch cimport (
 from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.executor cimport run as run_task
-from autograd_opt.engine.hot cimport NLL, NONE
+from autograd_opt.engine.hot cimport NLL
 from autograd_opt.engine.kernels cimport (
     CPU, Tensor, get_hooks, transform_level,
 )
@@ -27,7 +27,7 @@ from autograd_opt.engine.leaf_gradients cimport hookless
 from autograd_opt.engine.task cimport GraphTask
 from autograd_opt.graph.handles cimport handle, held_node
 from autograd_opt.graph.node cimport (
-    EXPOSED, LEAF, MARK, REQUIRES_GRAD, WRITTEN_OP, Node, is_custom, ordinary, shape_of, version_of,
+    EXPOSED, LEAF, MARK, NOWHERE, REQUIRES_GRAD, WRITTEN_OP, Node, is_custom, ordinary, shape_of, version_of,
 )
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.runs import Run
@@ -101,35 +101,51 @@ cdef object ones_of(Tape tape, Node root):
 
 
 cdef bint usual_root(Tape tape, object t, Node node) except -1:
-    """Is `t` a recorded real scalar, unchanged since?"""
-    return node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 and node.view is None \
-        and node.flags & (LEAF | REQUIRES_GRAD | EXPOSED) == REQUIRES_GRAD and node.op.hot != NONE and node.op is not WRITTEN_OP \
-        and len(<tuple>node.shape) == 0 and is_float(node.dtype) and version_of(t) == node.version
+    """Is `t` a recorded real tensor, unchanged since?"""
+    return node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 and (node.view is None or not tape.late) \
+        and node.flags & (LEAF | REQUIRES_GRAD | NOWHERE | EXPOSED) == REQUIRES_GRAD and node.op is not WRITTEN_OP \
+        and is_float(node.dtype) and version_of(t) == node.version and ao_plain(t)
 
 
-def backward_usual(t):
-    """Run `t.backward()` where it is an ordinary one; False, with nothing done, where it is not."""
+def backward_usual(tensors, given=None, bint retain=False):
+    """Run `backward` of distinct tensors where it is an ordinary one; False, with nothing done, where it is not.
+
+    `given`: a cotangent, or a sequence of them with one or None for each tensor.
+    """
     cdef size_t before
     cdef Tape tape = active_tape()
     cdef Node node
-    cdef list cotangents, stack
-    if tape is None or recording() != <PyObject *>tape or not is_custom(t) or ao_builtin0(anomaly_enabled) is True:
+    cdef list roots = [], cotangents = [], stack
+    cdef tuple several = tuple(tensors) if type(tensors) is tuple or type(tensors) is list else (tensors,)
+    cdef Py_ssize_t i, n = len(several)
+    cdef bint each = type(given) is tuple or type(given) is list
+    if tape is None or recording() != <PyObject *>tape or n == 0 or given is not None and not given_each(given, n) \
+            and (each or n > 1) or ao_builtin0(anomaly_enabled) is True:
         return False
     graph = tape.graph()
     if graph is None or graph.anomaly or tape.optimize and (graph.verify_each or not graph.default_passes):
         return False
-    node = held_node(t)
     stack = getattr(running, "stack", None)
-    if stack is None or stack or node is None:
+    if stack is None or stack or given is not None and transform_level() is not None:
         return False
     before = functions_off()
     try:
-        if not usual_root(tape, t, node):
-            return False
-        cotangents = [seed_of(tape, node)]
+        for i in range(n):
+            node = held_node(several[i]) if is_custom(several[i]) else None
+            if node is None or node in roots or not usual_root(tape, several[i], node):
+                return False
+            cotangent = given[i] if each else given
+            if cotangent is not None:
+                cotangent = cotangent_of(tape, several[i], node, cotangent)
+            elif len(<tuple>node.shape) == 0:
+                cotangent = seed_of(tape, node) if n == 1 else ones_of(tape, node)
+            if cotangent is None:
+                return False
+            roots.append(node)
+            cotangents.append(cotangent)
     finally:
         functions_on(before)
-    run_to(None, graph, tape, [node], cotangents, stack, False, False)
+    run_to(None, graph, tape, roots, cotangents, stack, retain, False)
     return True
 
 
