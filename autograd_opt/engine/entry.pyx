@@ -101,10 +101,10 @@ cdef object ones_of(Tape tape, Node root):
 
 
 cdef bint usual_root(Tape tape, object t, Node node) except -1:
-    """Is `t` a recorded real tensor, unchanged since?"""
+    """Is `t` a recorded tensor, unchanged since?"""
     return node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 and (node.view is None or not tape.late) \
         and node.flags & (LEAF | REQUIRES_GRAD | NOWHERE | EXPOSED) == REQUIRES_GRAD and node.op is not WRITTEN_OP \
-        and is_float(node.dtype) and version_of(t) == node.version and ao_plain(t)
+        and version_of(t) == node.version and ao_plain(t)
 
 
 def backward_usual(tensors, given=None, bint retain=False):
@@ -137,7 +137,7 @@ def backward_usual(tensors, given=None, bint retain=False):
             cotangent = given[i] if each else given
             if cotangent is not None:
                 cotangent = cotangent_of(tape, several[i], node, cotangent)
-            elif len(<tuple>node.shape) == 0:
+            elif len(<tuple>node.shape) == 0 and is_float(node.dtype):
                 cotangent = seed_of(tape, node) if n == 1 else ones_of(tape, node)
             if cotangent is None:
                 return False
@@ -265,7 +265,7 @@ cdef object cotangent_of(Tape tape, object t, Node node, object given):
             return None
         given = given[0]
     if given is None:
-        return ones_of(tape, node) if not len(<tuple>node.shape) else None
+        return ones_of(tape, node) if not len(<tuple>node.shape) and is_float(node.dtype) else None
     return given if ordinary(given) and plain_cotangent(given) and ao_dtype(given) is node.dtype and ao_dtype(t) is node.dtype \
         and shape_of(given) == shape_of(t) == node.shape and node.op is not WRITTEN_OP else None
 
@@ -276,7 +276,7 @@ cdef bint given_each(object given, Py_ssize_t n) except -1:
 
 
 def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unused):
-    """`grad` of distinct recorded real tensors; None, with nothing done, where one is another.
+    """`grad` of distinct recorded tensors; None, with nothing done, where one is another.
 
     The targets are leaves, or computed here; a run on plain values may be one inside another, which merges nothing.
     """
@@ -309,8 +309,7 @@ def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unu
             return None
         for i in range(len(several)):
             node = roots[i]
-            if node.index < 0 or not is_float(node.dtype) or not node.flags & REQUIRES_GRAD \
-                    or node.op.name == "view_apart":
+            if node.index < 0 or not node.flags & REQUIRES_GRAD or node.op.name == "view_apart":
                 return None
             cotangent = cotangent_of(tape, several[i], node, (given[i],) if each else given)
             if cotangent is None:
