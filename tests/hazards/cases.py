@@ -568,6 +568,10 @@ a = x * 2; b = x * 2; a.register_hook(lambda g: g * 10); (a.exp() * 3 + b.exp() 
 case("23 hook writes into what it sees", """
 a = x.sum(); a.register_hook(lambda g: g.mul_(3)); a.backward(retain_graph=True); b = y.sum(); b.backward()
 """)
+case("23 hook writes into what a run to some leaves sees", """
+a = x.sum(); a.register_hook(lambda g: g.mul_(3)); a.backward(inputs=[x], retain_graph=True)
+b = y.sum(); b.backward(inputs=[y])
+""")
 case("23 hook removed", """
 a = x * 2; b = x * 2; h = a.register_hook(lambda g: g * 10); h.remove(); (a * 3 + b * 5).sum().backward()
 """)

@@ -36,6 +36,7 @@ def conditions(context: str, *parts: tuple[str, str], holds: bool = False) -> No
 LEFT = "tests/optimizer/test_left_over.py::"
 NUMBERS = "tests/engine/test_numbers.py::"
 ENTRY = "tests/engine/test_entry.py::"
+GIVEN = "tests/engine/test_given_cotangents.py::"
 DIRECT = "tests/engine/test_direct.py::"
 FUNCTIONS = "tests/engine/test_torch_functions.py::"
 LISTS = "tests/hazards/test_changed_lists.py::"
@@ -188,7 +189,7 @@ conditions(
 
 # ----- the short way of an ordinary backward ---------------------------------------------------------
 conditions(
-    "if tape is None or recording() != <PyObject *>tape or not is_custom(t) or ao_builtin0(anomaly_enabled) is True:",
+    "and (each or n > 1) or ao_builtin0(anomaly_enabled) is True:",
     ("ao_builtin0(anomaly_enabled) is True", ENTRY + "test_other_graphs_do_not"),
 )
 conditions(
@@ -198,23 +199,35 @@ conditions(
     ("not graph.default_passes", ENTRY + "test_other_graphs_do_not"),
 )
 conditions(
-    "if stack is None or stack or node is None:",
+    "if stack is None or stack or given is not None and transform_level() is not None:",
     ("stack is None or stack", ENTRY + "test_first_gradients_are_memory_of_their_own"),
 )
 conditions(
-    "if not usual_root(tape, t, node):\n"
-    "            return False",
-    ("not usual_root(tape, t, node)", ENTRY + "test_other_roots_do_not"),
+    "if node is None or node in roots or not usual_root(tape, several[i], node):\n"
+    "                return False",
+    ("node in roots", GIVEN + "test_as_in_torch[twice the same-True-False]"),
+    ("not usual_root(tape, several[i], node)", ENTRY + "test_other_roots_do_not"),
 )
 conditions(
-    "return node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 and node.view is None \\\n"
-    "        and node.flags & (LEAF | REQUIRES_GRAD | EXPOSED) == REQUIRES_GRAD and node.op.hot != NONE "
+    "return node.tape_id == tape.id and node.tensor == <PyObject *>t and node.index >= 0 "
+    "and (node.view is None or not tape.late) \\\n"
+    "        and node.flags & (LEAF | REQUIRES_GRAD | NOWHERE | EXPOSED) == REQUIRES_GRAD "
     "and node.op is not WRITTEN_OP \\\n"
-    "        and len(<tuple>node.shape) == 0 and is_float(node.dtype) and version_of(t) == node.version",
+    "        and version_of(t) == node.version and ao_plain(t)",
     ("node.tape_id == tape.id", ENTRY + "test_a_root_of_an_outer_graph_does_not"),
-    ("node.flags & (LEAF | REQUIRES_GRAD | EXPOSED) == REQUIRES_GRAD", ENTRY + "test_other_roots_do_not"),
-    ("len(<tuple>node.shape) == 0", ENTRY + "test_other_roots_do_not"),
+    ("node.flags & (LEAF | REQUIRES_GRAD | NOWHERE | EXPOSED) == REQUIRES_GRAD", ENTRY + "test_other_roots_do_not"),
     ("version_of(t) == node.version", ENTRY + "test_other_roots_do_not"),
+    holds=True,
+)
+conditions(
+    "elif len(<tuple>node.shape) == 0 and is_float(node.dtype):",
+    ("len(<tuple>node.shape) == 0", ENTRY + "test_other_roots_do_not"),
+    ("is_float(node.dtype)", GIVEN + "test_refused_as_by_torch[none for a complex number-True]"),
+    holds=True,
+)
+conditions(
+    "if known is not None and version_of((<tuple>known)[0]) == <uint32_t>(<tuple>known)[1]:",
+    ("version_of((<tuple>known)[0]) == <uint32_t>(<tuple>known)[1]", "23 hook writes into what it sees"),
     holds=True,
 )
 conditions(

@@ -398,7 +398,10 @@ mutant(
 mutant(
     "saved-tensor hooks are not noticed", replaced(saved_tensors, "set_saving_hooks", nothing), saved_tensors_are_packed
 )
-mutant("a hook may change the cotangent of other runs", lambda: _one_seed(), "23 hook writes into what it sees")
+mutant(
+    "a hook may change the cotangent of other runs", lambda: _one_seed(),
+    "23 hook writes into what a run to some leaves sees",
+)
 mutant(
     "a hook's result is ignored",
     replaced(hooks, "checked", lambda fn, result, g, *rest: g),
