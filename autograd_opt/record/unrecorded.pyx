@@ -171,7 +171,8 @@ cdef bint set_apart(object r, object source) except -1:
             and not ao_is_inference(is_inference, r):
         below, tape = ao_get(get_base, r), active_tape()
         if tape is not None and ao_strided(below) and ao_dtype(r) is ao_dtype(below) and ao_dtype(r).is_floating_point:
-            node = handle(tape, below)
+            with private.DisableTorchFunction():
+                node = handle(tape, below)
             if not node.flags & REQUIRES_GRAD:
                 return False
             node = over(tape, APART, node, {
